@@ -1,0 +1,33 @@
+//! Schedulability: will every deadline hold, whatever the offsets, jitters and costs turn out to be?
+//!
+//! [`check`] answers it for a [`laxity_host::Host`] by analysis alone. What it calls guaranteed can
+//! not be seen missing in a run: every bound holds under the rules of `docs/policies.md`, not only
+//! under the idealized servers of the literature. Where the two differ, the rules win, and the
+//! module in question says why.
+//!
+//! - `supply`: how long a VCPU can take to get an amount of CPU, and the argument behind it.
+//! - `servers`: what each policy, with its quantum and its costs, supplies to each VCPU.
+//! - `guest`: response times of a guest's tasks on such a supply.
+//! - [`davis_burns`]: the test of Davis and Burns (RTSS 2005) to the letter.
+//! - [`minimum_budget`], [`minimum_budgets`]: the other way round.
+//!
+//! Arithmetic is exact, in integer nanoseconds.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod check;
+pub mod davis_burns;
+mod guest;
+mod runs;
+mod servers;
+mod supply;
+
+pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
+pub use check::{Check, DomainCheck, TaskCheck, Verdict, check};
+
+/// Nanoseconds; wide enough that sums and products of valid times cannot overflow.
+type Ns = i128;
+
+fn ceiling_divide(dividend: Ns, divisor: Ns) -> Ns {
+    (dividend + divisor - 1).div_euclid(divisor)
+}

@@ -1,0 +1,97 @@
+//! No run of the reference simulator may show a job later than its bound.
+
+use laxity_analysis::{Check, check};
+use laxity_host::{Host, Policy};
+use laxity_reference::{Outcome, Refusal, random_host, simulate};
+
+/// How many random hosts, or as many as `LAXITY_HOSTS` says.
+fn hosts() -> u64 {
+    std::env::var("LAXITY_HOSTS")
+        .map_or(1500, |text| text.parse().expect("LAXITY_HOSTS is a number"))
+}
+
+/// Bounds that were tried by some job, and those that some job reached to the nanosecond.
+#[derive(Debug, Default)]
+struct Seen {
+    bounds: usize,
+    tight: usize,
+}
+
+fn compare(seed: u64, host: &Host, seen: &mut Seen) {
+    let outcome: Outcome = match simulate(host) {
+        Ok(outcome) => outcome,
+        Err(Refusal::Steps { .. }) => return,
+        Err(refusal) => panic!("seed {seed}: {refusal}"),
+    };
+    let check: Check = check(host);
+    let mut worst_ns = std::collections::BTreeMap::new();
+    for job in &outcome.jobs {
+        let task = &check.domains[job.domain].tasks[job.task];
+        let Some(bound_ns) = task.bound_ns else {
+            continue;
+        };
+        let end_ns = job.completion_ns.unwrap_or(host.duration_ns + 1);
+        let response_ns = end_ns - job.arrival_ns;
+        assert!(
+            response_ns <= bound_ns
+                || (job.completion_ns.is_none() && host.duration_ns - job.arrival_ns < bound_ns),
+            "seed {seed}: job {} of {} of {} took {response_ns} ns, its bound is {bound_ns} ns: {task:?}\n{host:#?}",
+            job.number,
+            task.name,
+            check.domains[job.domain].name,
+        );
+        let worst = worst_ns.entry((job.domain, job.task)).or_insert(0);
+        *worst = response_ns.max(*worst);
+    }
+    for ((domain, task), worst_ns) in worst_ns {
+        seen.bounds += 1;
+        seen.tight += usize::from(check.domains[domain].tasks[task].bound_ns == Some(worst_ns));
+    }
+}
+
+/// The reference's own random hosts: many policies, mostly overloaded.
+#[test]
+fn bounds_hold_on_random_hosts() {
+    let mut seen = Seen::default();
+    for seed in 0..hosts() {
+        compare(seed, &random_host(seed), &mut seen);
+    }
+    assert!(
+        seen.bounds > 100,
+        "too few bounds to mean anything: {seen:?}"
+    );
+}
+
+/// The same hosts made sparse, under every policy: most tasks get a bound.
+#[test]
+fn bounds_hold_on_sparse_hosts() {
+    for policy in Policy::ALL {
+        let mut seen = Seen::default();
+        for seed in 0..hosts() {
+            let mut host = random_host(seed);
+            host.policy = policy;
+            let members = host.domains.len() as i64;
+            for (number, domain) in host.domains.iter_mut().enumerate() {
+                domain.parameters.period_ns *= 1 + seed as i64 % 2;
+                if seed % 3 != 0 {
+                    domain.parameters.priority = number as u32 + 1;
+                }
+                let keep = 1 + (seed as usize + number) % 2;
+                domain.tasks.truncate(keep);
+                for task in &mut domain.tasks {
+                    let stretch = 1 + (seed as i64 / 2) % (2 * members);
+                    task.period_ns *= stretch;
+                    task.deadline_ns *= stretch;
+                }
+            }
+            host.duration_ns *= 2;
+            compare(seed, &host, &mut seen);
+        }
+        println!("{}: {seen:?}", policy.name());
+        assert!(
+            policy == Policy::Credit || seen.bounds > 100,
+            "too few bounds to mean anything under {}: {seen:?}",
+            policy.name()
+        );
+    }
+}

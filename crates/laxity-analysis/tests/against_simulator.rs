@@ -1,0 +1,99 @@
+//! No run of the simulator may show a job later than its bound: with costs, jitter and quanta, which the
+//! reference does not have.
+
+use laxity_analysis::{TaskCheck, check};
+use laxity_host::{Cost, Costs, Host, Policy};
+use laxity_reference::random_host;
+
+/// How many random hosts, or as many as `LAXITY_HOSTS` says.
+fn hosts() -> u64 {
+    std::env::var("LAXITY_HOSTS")
+        .map_or(600, |text| text.parse().expect("LAXITY_HOSTS is a number"))
+}
+
+/// Whether any bound was tried.
+fn compare(seed: u64, host: &Host) -> bool {
+    let check = check(host);
+    let (outcome, _) = laxity_sim::run(host, laxity_trace::Off).expect("the host is valid");
+    let mut tried = false;
+    for (domain, responses) in check.domains.iter().zip(&outcome.responses) {
+        for (task, responses_ns) in domain.tasks.iter().zip(responses) {
+            let TaskCheck {
+                bound_ns: Some(bound_ns),
+                ..
+            } = *task
+            else {
+                continue;
+            };
+            let Some(&worst_ns) = responses_ns.iter().max() else {
+                continue;
+            };
+            assert!(
+                worst_ns <= bound_ns,
+                "seed {seed}: {worst_ns} ns for {task:?}\n{host:#?}"
+            );
+            tried = true;
+        }
+    }
+    for (domain, result) in check.domains.iter().zip(&outcome.result.domains) {
+        for (task, result) in domain.tasks.iter().zip(&result.tasks) {
+            assert!(
+                !task.guaranteed || result.missed == 0,
+                "seed {seed}: {task:?} missed\n{host:#?}"
+            );
+        }
+    }
+    tried
+}
+
+/// A random host, sparse, with jitter on some tasks and costs of up to some percent of a budget.
+fn costly_host(seed: u64, policy: Policy) -> Host {
+    let mut host = random_host(seed);
+    host.policy = policy;
+    let shortest_ns = host
+        .domains
+        .iter()
+        .map(|domain| domain.parameters.budget_ns)
+        .min()
+        .expect("a host has domains");
+    let cost_ns = shortest_ns / [20, 100, 400, 2000][seed as usize % 4];
+    host.costs = Costs {
+        schedule: Cost::Constant { ns: cost_ns / 3 },
+        context_switch: Cost::Quantiles {
+            median_ns: cost_ns / 2,
+            p99_ns: cost_ns * 2 / 3,
+            max_ns: cost_ns * 2 / 3,
+        },
+    };
+    let stretch = 1 + (seed / 4) as i64 % 8;
+    for (number, domain) in host.domains.iter_mut().enumerate() {
+        if !seed.is_multiple_of(3) {
+            domain.parameters.priority = number as u32 + 1;
+        }
+        domain.tasks.truncate(1 + (seed as usize + number) % 2);
+        for task in &mut domain.tasks {
+            task.period_ns *= stretch;
+            task.deadline_ns *= stretch;
+            if seed.is_multiple_of(2) {
+                task.jitter_ns = task.period_ns * (seed as i64 % 7) / 16;
+            }
+        }
+    }
+    host.duration_ns *= 8;
+    host
+}
+
+#[test]
+fn bounds_hold_with_costs_and_jitter() {
+    for policy in Policy::ALL {
+        let tried = (0..hosts())
+            .filter(|&seed| compare(seed, &costly_host(seed, policy)))
+            .count();
+        println!("{}: {tried}", policy.name());
+        assert!(
+            policy == Policy::Credit || tried > 20,
+            "only {tried} hosts under {} had a bound",
+            policy.name()
+        );
+    }
+}

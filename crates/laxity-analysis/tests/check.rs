@@ -1,0 +1,298 @@
+//! What `check` says of hosts whose answer is known, and how it changes with them.
+
+use laxity_analysis::{Check, Verdict, check, minimum_budget, minimum_budgets};
+use laxity_host::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
+use proptest::prelude::*;
+
+fn task(name: &str, cost_ns: i64, period_ns: i64, deadline_ns: i64) -> Task {
+    Task {
+        name: name.into(),
+        vcpu: 0,
+        cost_ns,
+        period_ns,
+        deadline_ns,
+        offset_ns: 0,
+        jitter_ns: 0,
+    }
+}
+
+fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Domain {
+    Domain {
+        name: format!("domain-{priority}"),
+        parameters: Parameters {
+            budget_ns,
+            period_ns,
+            priority,
+            extratime: false,
+            weight: 256,
+            cap_percent: 0,
+        },
+        vcpus: vec![Vcpu {
+            cpu: 0,
+            affinity: vec![0],
+        }],
+        guest: GuestScheduler::RateMonotonic,
+        tasks,
+        cpu_bound: false,
+    }
+}
+
+fn host(policy: Policy, domains: Vec<Domain>) -> Host {
+    Host {
+        duration_ns: 1_000_000,
+        seed: 0,
+        cpus: 1,
+        policy,
+        settings: Settings::default(),
+        costs: Costs::default(),
+        domains,
+    }
+}
+
+fn bounds_ns(check: &Check, domain: usize) -> Vec<Option<i64>> {
+    check.domains[domain]
+        .tasks
+        .iter()
+        .map(|task| task.bound_ns)
+        .collect()
+}
+
+const SERVERS: [Policy; 4] = [
+    Policy::Deferrable,
+    Policy::Periodic,
+    Policy::Polling,
+    Policy::Sporadic,
+];
+
+/// Burns and Wellings, "Real-Time Systems and Programming Languages": periods 80, 40, 20 and costs 40, 10, 5 have
+/// response times 80, 15, 5. Polling waits for a replenishment, even with the whole period.
+#[test]
+fn a_whole_cpu_is_the_classical_analysis() {
+    let tasks = || {
+        vec![
+            task("a", 40, 80, 80),
+            task("b", 10, 40, 40),
+            task("c", 5, 20, 20),
+        ]
+    };
+    for policy in [
+        Policy::Deferrable,
+        Policy::Periodic,
+        Policy::Sporadic,
+        Policy::Sedf,
+    ] {
+        let check = check(&host(policy, vec![domain(20, 20, 1, tasks())]));
+        assert_eq!(
+            bounds_ns(&check, 0),
+            [Some(80), Some(15), Some(5)],
+            "{policy:?}"
+        );
+        assert_eq!(check.verdict, Verdict::Schedulable);
+    }
+}
+
+/// A late task has the longest of all jobs in its busy period: Lehoczky's example (1990) of costs 26, 62 and
+/// periods 70, 100 has its worst job, of 118, not at the start.
+#[test]
+fn a_late_task_has_its_worst_job() {
+    let tasks = vec![task("a", 26, 70, 70), task("b", 62, 100, 100)];
+    let check = check(&host(Policy::Deferrable, vec![domain(10, 10, 1, tasks)]));
+    assert_eq!(bounds_ns(&check, 0), [Some(26), Some(118)]);
+    let late = &check.domains[0].tasks[1];
+    assert!(!late.guaranteed);
+    assert!(
+        late.why
+            .as_ref()
+            .unwrap()
+            .contains("118 ns, is above its deadline, 100 ns"),
+        "{late:?}"
+    );
+}
+
+/// Davis and Burns by hand: server 4 of 10 under another of 2 of 5, one task of 5. Unbound: a gap of 6, one whole period,
+/// then 1 behind 2 (periodic) or 2 of a deferrable server's.
+#[test]
+fn waits_for_replenishments_and_for_those_above() {
+    let hosts = |policy, offset_ns| {
+        let mut tasks = vec![task("t", 5, 40, 40)];
+        tasks[0].offset_ns = offset_ns;
+        check(&host(
+            policy,
+            vec![domain(2, 5, 1, vec![]), domain(4, 10, 2, tasks)],
+        ))
+    };
+    let answer = |policy, offset_ns| {
+        let check = hosts(policy, offset_ns);
+        (
+            check.domains[1].tasks[0].bound_ns.unwrap(),
+            check.domains[1].tasks[0].test.clone().unwrap(),
+        )
+    };
+    assert_eq!(
+        answer(Policy::Periodic, 1),
+        (19, "davis-burns-2005 periodic unbound".into())
+    );
+    assert_eq!(
+        answer(Policy::Periodic, 0),
+        (13, "davis-burns-2005 periodic bound".into())
+    );
+    assert_eq!(
+        answer(Policy::Polling, 1),
+        (23, "davis-burns-2005 polling unbound".into())
+    );
+    assert_eq!(
+        answer(Policy::Deferrable, 1),
+        (19, "davis-burns-2005 deferrable unbound".into())
+    );
+}
+
+#[test]
+fn credit_guarantees_nothing_and_says_so() {
+    let check = check(&host(
+        Policy::Credit,
+        vec![domain(20, 20, 1, vec![task("t", 1, 100, 100)])],
+    ));
+    assert_eq!(check.verdict, Verdict::NotGuaranteed);
+    let json = serde_json::to_value(&check).unwrap();
+    assert_eq!(json["verdict"], "not-guaranteed");
+    assert!(json["domains"][0]["tasks"][0]["bound_ns"].is_null());
+    assert!(
+        json["domains"][0]["tasks"][0]["why"]
+            .as_str()
+            .unwrap()
+            .starts_with("credit gives shares")
+    );
+}
+
+#[test]
+fn says_which_server_is_not_schedulable() {
+    let check = check(&host(
+        Policy::Deferrable,
+        vec![
+            domain(9, 10, 1, vec![]),
+            domain(5, 10, 2, vec![task("t", 1, 100, 100)]),
+        ],
+    ));
+    let task = &check.domains[1].tasks[0];
+    assert!(
+        task.why
+            .as_ref()
+            .unwrap()
+            .contains("VCPU 0 of domain-2 is not schedulable"),
+        "{task:?}"
+    );
+}
+
+#[test]
+fn a_host_without_tasks_has_no_deadline_to_miss() {
+    let mut lone = domain(5, 10, 1, vec![]);
+    lone.cpu_bound = true;
+    assert_eq!(
+        check(&host(Policy::Credit, vec![lone])).verdict,
+        Verdict::Schedulable
+    );
+}
+
+/// The largest times there are do not overflow, and end soon.
+#[test]
+fn extreme_times_are_answered() {
+    const HOUR_NS: i64 = 3_600_000_000_000;
+    for policy in Policy::ALL {
+        for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
+            for (budget_ns, period_ns) in [
+                (1, HOUR_NS),
+                (HOUR_NS, HOUR_NS),
+                (1, 1),
+                (1, 2),
+                (HOUR_NS - 1, HOUR_NS),
+            ] {
+                let tasks = vec![
+                    task("a", 1, 1, 1),
+                    task("b", HOUR_NS, HOUR_NS, HOUR_NS),
+                    task("c", 1, HOUR_NS, HOUR_NS),
+                ];
+                let mut first = domain(1, 2, 1, tasks.clone());
+                let mut second = domain(budget_ns, period_ns, 1, tasks);
+                (first.guest, second.guest) = (guest, guest);
+                let host = host(policy, vec![first, second]);
+                check(&host);
+                minimum_budgets(&host);
+            }
+        }
+    }
+}
+
+/// Twenty-five tasks in five domains: below a millisecond, where optimized.
+#[test]
+fn is_fast() {
+    let domains = (1..=5)
+        .map(|number| {
+            let tasks = (1..=5)
+                .map(|rank| task("t", 5_000_000, 180_000_000 * rank, 180_000_000 * rank))
+                .collect();
+            domain(
+                2_000_000 * number,
+                10_000_000 * number,
+                number as u32,
+                tasks,
+            )
+        })
+        .collect();
+    let host = host(Policy::Deferrable, domains);
+    let begin = std::time::Instant::now();
+    for _ in 0..20 {
+        std::hint::black_box(check(&host));
+    }
+    let mean = begin.elapsed() / 20;
+    assert!(mean < std::time::Duration::from_millis(20), "{mean:?}");
+}
+
+fn tasks() -> impl Strategy<Value = Vec<Task>> {
+    let one = (1..4i64, 10..60i64, 0..8i64).prop_map(|(cost_ns, period_ns, less_ns)| Task {
+        jitter_ns: less_ns / 3,
+        ..task("t", cost_ns, period_ns, period_ns - less_ns)
+    });
+    prop::collection::vec(one, 1..4)
+}
+
+fn guests() -> impl Strategy<Value = GuestScheduler> {
+    prop_oneof![
+        Just(GuestScheduler::RateMonotonic),
+        Just(GuestScheduler::Edf)
+    ]
+}
+
+proptest! {
+    /// Searching every budget finds the same, and none above it is too small.
+    #[test]
+    fn minimum_budget_is_the_smallest(
+        tasks in tasks(), guest in guests(), period_ns in 1..30i64, policy in 0..SERVERS.len(),
+    ) {
+        let policy = SERVERS[policy];
+        let smallest_ns = minimum_budget(&tasks, guest, period_ns, policy);
+        // Alone on a CPU, a server is schedulable, and its supply is at least the model's.
+        for budget_ns in smallest_ns.unwrap_or(period_ns + 1)..=period_ns {
+            let mut domain = domain(budget_ns, period_ns, 1, tasks.clone());
+            domain.guest = guest;
+            prop_assert_eq!(check(&host(policy, vec![domain])).verdict, Verdict::Schedulable, "{}", budget_ns);
+        }
+    }
+
+    /// More budget for a VCPU, alone or the lowest, never worsens its bounds.
+    #[test]
+    fn more_budget_never_worsens(
+        tasks in tasks(), guest in guests(), above_ns in 1..6i64, budget_ns in 1..11i64, policy in 0..SERVERS.len(),
+    ) {
+        let bounds = |budget_ns| {
+            let mut own = domain(budget_ns, 12, 2, tasks.clone());
+            own.guest = guest;
+            bounds_ns(&check(&host(SERVERS[policy], vec![domain(above_ns, 12, 1, vec![]), own])), 1)
+        };
+        for (less, more) in bounds(budget_ns).into_iter().zip(bounds(budget_ns + 1)) {
+            let Some(less) = less else { continue };
+            // A sporadic server whose budget is not to be had within a period is given up as a whole.
+            if SERVERS[policy] == Policy::Sporadic && above_ns + budget_ns + 1 > 12 { continue }
+            prop_assert!(more.is_some_and(|more| more <= less), "{less} became {more:?}");
+        }
+    }
+}

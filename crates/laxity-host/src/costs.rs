@@ -1,0 +1,133 @@
+//! Named profiles of what scheduling costs.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+
+use crate::file::{CostChoice, CostsTable};
+use crate::model::{Cost, Costs, Policy};
+use crate::problem::{Problem, Problems, Span};
+use crate::tree::{Field, Node, Reader, Value};
+use crate::units::format_duration;
+
+/// The names that `costs` may have.
+pub(crate) const PROFILES: [&str; 1] = ["emsoft-2011"];
+
+static EMSOFT_2011: LazyLock<HashMap<Policy, Costs>> =
+    LazyLock::new(|| read_profile(include_str!("../profiles/emsoft-2011.toml")));
+
+/// What a policy costs in a profile; nothing in a profile that does not know the policy.
+pub(crate) fn profile(name: &str, policy: Policy) -> Costs {
+    match name {
+        "emsoft-2011" => EMSOFT_2011.get(&policy).cloned().unwrap_or_default(),
+        _ => Costs::default(),
+    }
+}
+
+/// Profiles are part of this crate; a test sees to it that nothing is wrong with them.
+fn read_profile(text: &str) -> HashMap<Policy, Costs> {
+    let problems = Problems::default();
+    let (root, _) = DeTable::parse_recoverable(text);
+    let node = Node {
+        span: Span::new(0..0, 0),
+        value: Value::from_table(root.get_ref(), 0),
+    };
+    let reader = Reader {
+        key: "profile",
+        node: &node,
+        problems: &problems,
+    };
+    HashMap::<Policy, Field<CostsTable>>::deserialize(reader)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|(policy, table)| Some((policy, costs(&table.value?, &problems))))
+        .collect()
+}
+
+/// What is not given is 0.
+pub(crate) fn costs(table: &CostsTable, problems: &Problems) -> Costs {
+    Costs {
+        schedule: cost(&table.schedule, problems),
+        context_switch: cost(&table.context_switch, problems),
+    }
+}
+
+fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
+    let Some((choice, span)) = choice.given() else {
+        return Cost::default();
+    };
+    let quantiles = match choice {
+        CostChoice::Constant(time) => return Cost::Constant { ns: time.ns },
+        CostChoice::Quantiles(quantiles) => quantiles,
+    };
+    let named = [
+        ("median", &quantiles.median),
+        ("p99", &quantiles.p99),
+        ("max", &quantiles.max),
+    ];
+    for (name, field) in named {
+        if field.is_absent() {
+            let help = "write { median = \"120 ns\", p99 = \"250 ns\", max = \"5 us\" }, say";
+            problems.report(
+                span,
+                format!("a cost given by quantiles has no `{name}`"),
+                help,
+            );
+        }
+    }
+    for [(low_name, low), (high_name, high)] in [[named[0], named[1]], [named[1], named[2]]] {
+        if let (Some((low, low_span)), Some((high, high_span))) = (low.given(), high.given())
+            && low.ns > high.ns
+        {
+            let (low, high) = (format_duration(low.ns), format_duration(high.ns));
+            problems.push(Problem {
+                help: Some("quantiles ascend: median, p99, max".into()),
+                related: Some((high_span, "this one")),
+                ..Problem::new(
+                    low_span,
+                    format!("`{low_name}` ({low}) is above `{high_name}` ({high})"),
+                )
+            });
+        }
+    }
+    let ns = |field: &Field<crate::file::NotNegative>| field.value.map_or(0, |time| time.ns);
+    Cost::Quantiles {
+        median_ns: ns(&quantiles.median),
+        p99_ns: ns(&quantiles.p99),
+        max_ns: ns(&quantiles.max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_is_table_1_of_the_paper() {
+        for policy in Policy::ALL {
+            let costs = profile("emsoft-2011", policy);
+            assert!(costs.schedule.at(1 << 31) > 100, "{policy:?} is missing");
+            assert!(costs.context_switch.max_ns() > 8_000, "{policy:?}");
+        }
+        let deferrable = profile("emsoft-2011", Policy::Deferrable);
+        assert_eq!(
+            deferrable.schedule,
+            Cost::Quantiles {
+                median_ns: 121,
+                p99_ns: 250,
+                max_ns: 5642
+            }
+        );
+        let sedf = profile("emsoft-2011", Policy::Sedf);
+        assert_eq!(
+            sedf.context_switch,
+            Cost::Quantiles {
+                median_ns: 2370,
+                p99_ns: 3089,
+                max_ns: 8177
+            }
+        );
+    }
+}

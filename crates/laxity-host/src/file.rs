@@ -1,0 +1,492 @@
+//! The host file as it is written: one type a table, one field a key. The comments are what editors
+//! show, through the schema.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::costs::PROFILES;
+use crate::model::{GuestScheduler, Policy};
+use crate::suggest;
+use crate::tree::Field;
+use crate::units::{Cap, Duration, HOUR_NS, Load, RUN_DURATION_NS_MAX, Whole};
+
+pub(crate) const CPUS_MAX: i64 = 1024;
+pub(crate) const DOMAIN_VCPUS_MAX: i64 = 4096;
+pub(crate) const DRAWN_TASKS_MAX: i64 = 1000;
+const PRIORITY_MAX: i64 = 1_000_000;
+const WEIGHT_MAX: i64 = 65_535;
+
+/// A time that a policy or a task takes.
+pub(crate) type Positive = Duration<1, HOUR_NS>;
+/// The same, and 0.
+pub(crate) type NotNegative = Duration<0, HOUR_NS>;
+
+/// A host for Laxity: CPUs, a scheduling policy, and domains (virtual machines) with their tasks.
+/// Times are written with their unit: "2 ms", "10 us", "1.5 s".
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(title = "Laxity host file", extend("required" = ["duration", "host", "domain"]))]
+pub(crate) struct File {
+    /// How long a run lasts: 1 ns to 10,000 h.
+    pub duration: Field<Duration<1, RUN_DURATION_NS_MAX>>,
+    /// Where all randomness comes from. The same file and seed give the same run, everywhere.
+    #[schemars(extend("default" = 1))]
+    pub seed: Field<Whole<0, { i64::MAX }>>,
+    /// The physical host.
+    pub host: Field<HostTable>,
+    /// Task sets drawn at random, for the domains with `tasks = "drawn"`.
+    pub draw: Field<DrawTable>,
+    /// The virtual machines, each a `[[domain]]`.
+    #[schemars(extend("minItems" = 1))]
+    pub domain: Field<List<DomainTable>>,
+}
+
+/// The physical host.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["cpus", "policy"]))]
+pub(crate) struct HostTable {
+    /// The number of physical CPUs, 1 to 1024.
+    pub cpus: Field<Whole<1, CPUS_MAX>>,
+    /// The scheduling policy.
+    pub policy: Field<Policy>,
+    /// Servers, sedf: a decision holds at most this long, and budgets are replenished at multiples
+    /// of it. 0 (the default) is event-driven: nothing happens unless something changes.
+    #[schemars(extend("default" = "0 ns"))]
+    pub quantum: Field<NotNegative>,
+    /// Credit: how long a VCPU runs before the next one of its class.
+    #[schemars(extend("default" = "30 ms"))]
+    pub time_slice: Field<Positive>,
+    /// Credit: how often the running VCPU is charged.
+    #[schemars(extend("default" = "10 ms"))]
+    pub tick: Field<Positive>,
+    /// Credit: how often credits are handed out; a multiple of `tick`.
+    #[schemars(extend("default" = "30 ms"))]
+    pub accounting: Field<Positive>,
+    /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
+    pub costs: Field<CostsChoice>,
+}
+
+/// Task sets drawn at random (RT-Xen, EMSOFT 2011, section 5.5).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["load"]))]
+pub(crate) struct DrawTable {
+    /// The utilization of a domain's tasks, as a part of the domain's share: above 0, up to 1.5, or
+    /// a percentage. The share is budget / period of each VCPU; without a budget, the domain's part
+    /// of all weights, times the CPUs.
+    pub load: Field<Load>,
+    /// The number of tasks in each domain, 1 to 1000.
+    #[schemars(extend("default" = 5))]
+    pub tasks: Field<Whole<1, DRAWN_TASKS_MAX>>,
+    /// The least and the greatest cost of a task: whole milliseconds, drawn uniformly, both ends
+    /// included.
+    #[schemars(extend("default" = ["5 ms", "10 ms"], "minItems" = 2, "maxItems" = 2))]
+    pub cost: Field<List<Positive>>,
+}
+
+/// A virtual machine.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["name"]))]
+pub(crate) struct DomainTable {
+    /// Unique in the host: letters, digits, `-`, `_` and `.`.
+    pub name: Field<Name>,
+    /// The number of virtual CPUs, 1 to 4096.
+    #[schemars(extend("default" = 1))]
+    pub vcpus: Field<Whole<1, DOMAIN_VCPUS_MAX>>,
+    /// The numbers of the CPUs that the VCPUs may run on. By default all.
+    #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
+    pub affinity: Field<List<Whole<0, { CPUS_MAX - 1 }>>>,
+    /// Servers, sedf: the CPU time that each VCPU gets in every period; at most the period.
+    pub budget: Field<Positive>,
+    /// Sedf: its own budget, where it differs. By default `budget`.
+    pub slice: Field<Positive>,
+    /// Servers, sedf: how often the budget comes back. At most 1 h.
+    pub period: Field<Positive>,
+    /// Servers: 1 is the highest. By default rate-monotonic: the shorter the period, the higher.
+    pub priority: Field<Whole<1, PRIORITY_MAX>>,
+    /// Servers, sedf: run without budget when the CPU would be idle.
+    #[schemars(extend("default" = false))]
+    pub extratime: Field<Flag>,
+    /// Credit: the domain's share, relative to the others'; 1 to 65535.
+    #[schemars(extend("default" = 256))]
+    pub weight: Field<Whole<1, WEIGHT_MAX>>,
+    /// Credit: the most CPU time that the domain gets, in percent of one CPU; 0 is no cap. At most
+    /// 100 for each VCPU.
+    #[schemars(extend("default" = 0))]
+    pub cap: Field<Cap<{ 100 * DOMAIN_VCPUS_MAX }>>,
+    /// How the guest orders its ready tasks.
+    #[schemars(extend("default" = "rate-monotonic"))]
+    pub scheduler: Field<GuestScheduler>,
+    /// The guest's periodic tasks: a list, or "drawn" for a set drawn at random as `[draw]` says.
+    pub tasks: Field<Tasks>,
+    /// What else the guest does, below its tasks.
+    pub workload: Field<WorkloadTable>,
+}
+
+/// A periodic task.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["name", "cost", "period"]))]
+pub(crate) struct TaskTable {
+    /// Unique in the domain: letters, digits, `-`, `_` and `.`.
+    pub name: Field<Name>,
+    /// The CPU time of every job; at most the deadline.
+    pub cost: Field<Positive>,
+    /// The time between arrivals. At most 1 h.
+    pub period: Field<Positive>,
+    /// Counted from the arrival; at most the period, which is the default.
+    pub deadline: Field<Positive>,
+    /// The arrival of the first job; before the run's end.
+    #[schemars(extend("default" = "0 ms"))]
+    pub offset: Field<Duration<0, RUN_DURATION_NS_MAX>>,
+    /// A job is released up to this long after its arrival; shorter than the period.
+    #[schemars(extend("default" = "0 ms"))]
+    pub jitter: Field<NotNegative>,
+    /// The number of the VCPU that it runs on. By default the one with the least utilization so far.
+    pub vcpu: Field<Whole<0, { DOMAIN_VCPUS_MAX - 1 }>>,
+}
+
+/// What else a guest does.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, such as { kind = \"cpu-bound\" }"
+)]
+#[schemars(extend("required" = ["kind"]))]
+pub(crate) struct WorkloadTable {
+    /// The kind of workload.
+    pub kind: Field<WorkloadKind>,
+}
+
+/// The kinds of workload.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WorkloadKind {
+    /// A loop that never ends, on every VCPU, when no task is ready.
+    CpuBound,
+}
+
+/// A list that takes note of what is wrong with each element.
+pub(crate) type List<T> = ListOf<Field<T>>;
+
+#[derive(Debug, JsonSchema)]
+#[schemars(transparent, inline)]
+pub(crate) struct ListOf<T>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ListOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+            type Value = ListOf<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<ListOf<T>, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(elements)).map(ListOf)
+            }
+        }
+
+        deserializer.deserialize_any(ListVisitor(std::marker::PhantomData))
+    }
+}
+
+/// A domain's tasks: given one by one, or drawn.
+#[derive(Debug)]
+pub(crate) enum Tasks {
+    Given(Vec<Field<TaskTable>>),
+    Drawn,
+}
+
+/// The word for [`Tasks::Drawn`].
+const DRAWN: &str = "drawn";
+
+impl<'de> Deserialize<'de> for Tasks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TasksVisitor;
+
+        impl<'de> Visitor<'de> for TasksVisitor {
+            type Value = Tasks;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a list of tasks, or \"{DRAWN}\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Tasks, E> {
+                match text {
+                    DRAWN => Ok(Tasks::Drawn),
+                    _ => Err(E::custom(format!(
+                        "must be a list of tasks, or \"{DRAWN}\""
+                    ))),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<Tasks, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(elements)).map(Tasks::Given)
+            }
+        }
+
+        deserializer.deserialize_any(TasksVisitor)
+    }
+}
+
+impl JsonSchema for Tasks {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Tasks".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let list = generator.subschema_for::<Vec<TaskTable>>();
+        json_schema!({ "anyOf": [{ "const": DRAWN }, list] })
+    }
+}
+
+/// `costs`: a profile's name, or the costs themselves.
+#[derive(Debug)]
+pub(crate) enum CostsChoice {
+    Profile(&'static str),
+    Given(Box<CostsTable>),
+}
+
+/// What scheduling costs the CPU on which it happens.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+pub(crate) struct CostsTable {
+    /// Of every decision.
+    pub schedule: Field<CostChoice>,
+    /// Of every decision that changes the running VCPU, on top.
+    pub context_switch: Field<CostChoice>,
+}
+
+impl<'de> Deserialize<'de> for CostsChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CostsVisitor;
+
+        impl<'de> Visitor<'de> for CostsVisitor {
+            type Value = CostsChoice;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter
+                    .write_str("a profile's name or a table, such as { schedule = \"120 ns\" }")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<CostsChoice, E> {
+                match PROFILES.into_iter().find(|name| *name == text) {
+                    Some(name) => Ok(CostsChoice::Profile(name)),
+                    None => Err(E::custom(suggest::unknown(text, PROFILES.into_iter()))),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<CostsChoice, A::Error> {
+                Box::deserialize(MapAccessDeserializer::new(entries)).map(CostsChoice::Given)
+            }
+        }
+
+        deserializer.deserialize_struct("Costs", &["schedule", "context-switch"], CostsVisitor)
+    }
+}
+
+impl JsonSchema for CostsChoice {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Costs".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<CostsTable>();
+        json_schema!({ "anyOf": [{ "enum": PROFILES }, table] })
+    }
+}
+
+/// One cost: a time, or quantiles of its distribution.
+#[derive(Debug)]
+pub(crate) enum CostChoice {
+    Constant(NotNegative),
+    Quantiles(QuantilesTable),
+}
+
+/// Quantiles of a cost, with straight lines between them; the least is half the median.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["median", "p99", "max"]))]
+pub(crate) struct QuantilesTable {
+    /// Half of the draws are below.
+    pub median: Field<NotNegative>,
+    /// 99 % of the draws are below.
+    pub p99: Field<NotNegative>,
+    /// No draw is above.
+    pub max: Field<NotNegative>,
+}
+
+impl<'de> Deserialize<'de> for CostChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CostVisitor;
+
+        impl<'de> Visitor<'de> for CostVisitor {
+            type Value = CostChoice;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a time, such as \"120 ns\", or { median, p99, max }")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<CostChoice, E> {
+                let text = serde::de::value::StrDeserializer::new(text);
+                Duration::deserialize(text).map(CostChoice::Constant)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<CostChoice, E> {
+                let number = serde::de::value::I64Deserializer::new(number);
+                Duration::deserialize(number).map(CostChoice::Constant)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<CostChoice, A::Error> {
+                let entries = MapAccessDeserializer::new(entries);
+                QuantilesTable::deserialize(entries).map(CostChoice::Quantiles)
+            }
+        }
+
+        deserializer.deserialize_struct("Cost", &["median", "p99", "max"], CostVisitor)
+    }
+}
+
+impl JsonSchema for CostChoice {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Cost".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (time, table) = (
+            generator.subschema_for::<NotNegative>(),
+            generator.subschema_for::<QuantilesTable>(),
+        );
+        json_schema!({ "anyOf": [time, table] })
+    }
+}
+
+/// A name of letters, digits, `-`, `_` and `.`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name(pub String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = Name;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name in quotes")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
+                let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+                if !text.is_empty() && text.chars().all(allowed) {
+                    return Ok(Name(text.into()));
+                }
+                let help = "a name is made of letters, digits, `-`, `_` and `.`";
+                Err(E::custom(match text.chars().find(|c| !allowed(*c)) {
+                    None => format!("is empty\n{help}"),
+                    Some(wrong) => format!("cannot have {wrong:?} in it\n{help}"),
+                }))
+            }
+        }
+
+        deserializer.deserialize_any(NameVisitor)
+    }
+}
+
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[A-Za-z0-9._-]+$" })
+    }
+}
+
+/// `true` or `false`.
+#[derive(Debug, Clone, Copy, JsonSchema)]
+#[schemars(transparent, inline)]
+pub(crate) struct Flag(pub bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FlagVisitor;
+
+        impl Visitor<'_> for FlagVisitor {
+            type Value = Flag;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("`true` or `false`")
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Flag, E> {
+                Ok(Flag(value))
+            }
+        }
+
+        deserializer.deserialize_any(FlagVisitor)
+    }
+}

@@ -1,0 +1,252 @@
+//! A host as every other room sees it: checked, complete, in base units.
+//!
+//! Values of these types come out of [`crate::load`], so a reader of a [`Host`] may rely on what
+//! the comments state. Times are nanoseconds.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A described host: CPUs, a policy, domains with their guests.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Host {
+    /// How long a run lasts; at least 1.
+    pub duration_ns: i64,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// Number of physical CPUs; at least 1.
+    pub cpus: u32,
+    /// Which policy schedules the VCPUs.
+    pub policy: Policy,
+    /// The policy's instance-wide settings.
+    pub settings: Settings,
+    /// What scheduling itself costs.
+    pub costs: Costs,
+    /// In the order of the file; at least one.
+    pub domains: Vec<Domain>,
+}
+
+/// The scheduling policies of `policy/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Deferrable server: keeps its budget while idle.
+    Deferrable,
+    /// Periodic server: burns its budget while idle.
+    Periodic,
+    /// Polling server: drops its budget when idle.
+    Polling,
+    /// Sporadic server: gets back what it used, one period after the use began.
+    Sporadic,
+    /// Simple earliest deadline first.
+    Sedf,
+    /// Xen's credit scheduler.
+    Credit,
+}
+
+impl Policy {
+    /// Every policy, in the order in which tables show them.
+    pub const ALL: [Policy; 6] = [
+        Policy::Deferrable,
+        Policy::Periodic,
+        Policy::Polling,
+        Policy::Sporadic,
+        Policy::Credit,
+        Policy::Sedf,
+    ];
+
+    /// The name in host files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Deferrable => "deferrable",
+            Policy::Periodic => "periodic",
+            Policy::Polling => "polling",
+            Policy::Sporadic => "sporadic",
+            Policy::Sedf => "sedf",
+            Policy::Credit => "credit",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn from_name(name: &str) -> Option<Policy> {
+        Policy::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// Whether its VCPUs have a budget and a fixed priority.
+    pub fn is_fixed_priority_server(self) -> bool {
+        !matches!(self, Policy::Sedf | Policy::Credit)
+    }
+}
+
+/// Instance-wide settings (`struct laxity_settings`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// 0: event-driven.
+    pub quantum_ns: i64,
+    /// Credit only.
+    pub time_slice_ns: i64,
+    /// Credit only.
+    pub tick_ns: i64,
+    /// Credit only; a multiple of the tick.
+    pub accounting_ns: i64,
+}
+
+impl Default for Settings {
+    /// Event-driven; Xen's times for credit (RT-Xen, section 3.1).
+    fn default() -> Self {
+        Settings {
+            quantum_ns: 0,
+            time_slice_ns: 30_000_000,
+            tick_ns: 10_000_000,
+            accounting_ns: 30_000_000,
+        }
+    }
+}
+
+/// What one call of `schedule` and one context switch cost the CPU they happen on.
+#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+pub struct Costs {
+    /// Of every decision.
+    pub schedule: Cost,
+    /// Of every decision that changes the running VCPU, on top.
+    pub context_switch: Cost,
+}
+
+impl Costs {
+    /// Whether scheduling is free.
+    pub fn is_zero(&self) -> bool {
+        self.schedule.max_ns() == 0 && self.context_switch.max_ns() == 0
+    }
+}
+
+/// A cost: constant, or drawn from a distribution given by three quantiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Cost {
+    /// Always the same.
+    Constant {
+        /// The cost.
+        ns: i64,
+    },
+    /// Quantiles, with straight lines between them; the 0 quantile is half the median.
+    Quantiles {
+        /// Half of the draws are below.
+        median_ns: i64,
+        /// 99 % of the draws are below.
+        p99_ns: i64,
+        /// No draw is above.
+        max_ns: i64,
+    },
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Cost::Constant { ns: 0 }
+    }
+}
+
+impl Cost {
+    /// The most that one draw can be.
+    pub fn max_ns(&self) -> i64 {
+        match *self {
+            Cost::Constant { ns } => ns,
+            Cost::Quantiles { max_ns, .. } => max_ns,
+        }
+    }
+
+    /// The value at `quantile` / 2^32, in integer arithmetic, so that every machine draws the same.
+    pub fn at(&self, quantile: u32) -> i64 {
+        let Cost::Quantiles {
+            median_ns,
+            p99_ns,
+            max_ns,
+        } = *self
+        else {
+            return self.max_ns();
+        };
+        const MEDIAN: i128 = 1 << 31;
+        const P99: i128 = (1 << 32) * 99 / 100;
+        const ONE: i128 = 1 << 32;
+        let at = i128::from(quantile);
+        let (from, to, low, high) = if at < MEDIAN {
+            (0, MEDIAN, median_ns / 2, median_ns)
+        } else if at < P99 {
+            (MEDIAN, P99, median_ns, p99_ns)
+        } else {
+            (P99, ONE, p99_ns, max_ns)
+        };
+        low + (i128::from(high - low) * (at - from) / (to - from)) as i64
+    }
+}
+
+/// A virtual machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Domain {
+    /// Unique in the host.
+    pub name: String,
+    /// The scheduling parameters; every VCPU has these.
+    pub parameters: Parameters,
+    /// One a VCPU; at least one.
+    pub vcpus: Vec<Vcpu>,
+    /// How the guest orders its ready tasks.
+    pub guest: GuestScheduler,
+    /// In the order of the file. May be empty.
+    pub tasks: Vec<Task>,
+    /// Whether each VCPU also has an endless loop that runs when no task is ready.
+    pub cpu_bound: bool,
+}
+
+/// Scheduling parameters (`struct laxity_parameters`). What the host's policy uses is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Parameters {
+    /// Servers, SEDF (there: the slice); 0 where the file gives none and the policy needs none.
+    pub budget_ns: i64,
+    /// Servers, SEDF; 0 as the budget.
+    pub period_ns: i64,
+    /// Servers; 1 is the highest.
+    pub priority: u32,
+    /// Servers, SEDF: run on otherwise idle time.
+    pub extratime: bool,
+    /// Credit.
+    pub weight: u32,
+    /// Credit: percent of one CPU; 0 is no cap.
+    pub cap_percent: u32,
+}
+
+/// A virtual CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Vcpu {
+    /// The CPU whose queue it starts in; per-CPU policies keep it there.
+    pub cpu: u32,
+    /// The CPUs that it may run on, ascending; holds `cpu`.
+    pub affinity: Vec<u32>,
+}
+
+/// How a guest orders its ready tasks. Preemptive, per VCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestScheduler {
+    /// Shorter period first; equal periods in the order of the file.
+    RateMonotonic,
+    /// Earlier absolute deadline first; equal ones in the order of the file.
+    Edf,
+}
+
+/// A periodic task of a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Task {
+    /// Unique in its domain.
+    pub name: String,
+    /// The VCPU that it runs on.
+    pub vcpu: u32,
+    /// CPU time of every job; at least 1, at most the deadline.
+    pub cost_ns: i64,
+    /// Between arrivals; at least 1.
+    pub period_ns: i64,
+    /// Relative to the arrival; at least 1, at most the period.
+    pub deadline_ns: i64,
+    /// Arrival of the first job.
+    pub offset_ns: i64,
+    /// A job is released up to this much after its arrival, uniformly; response time and deadline
+    /// count from the arrival. Below the period.
+    pub jitter_ns: i64,
+}

@@ -1,0 +1,460 @@
+//! Quantities as people write them: times with a unit, whole numbers within bounds, percentages.
+//!
+//! The types hold only what is within their bounds. Their refusals are predicates and, after a line
+//! break, the help (see [`crate::tree::Refusal`]).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+use crate::suggest;
+
+const MICROSECOND_NS: i64 = 1_000;
+const MILLISECOND_NS: i64 = 1_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
+const MINUTE_NS: i64 = 60 * SECOND_NS;
+
+/// One hour: the longest time in a scheduling parameter (`LAXITY_DURATION_MAX`).
+pub const HOUR_NS: i64 = 60 * MINUTE_NS;
+
+/// 10,000 hours: the longest run.
+pub const RUN_DURATION_NS_MAX: i64 = 10_000 * HOUR_NS;
+
+/// The units of time, shortest first.
+const UNITS: [(&str, i64); 6] = [
+    ("ns", 1),
+    ("us", MICROSECOND_NS),
+    ("ms", MILLISECOND_NS),
+    ("s", SECOND_NS),
+    ("min", MINUTE_NS),
+    ("h", HOUR_NS),
+];
+
+/// Other ways in which people write a unit: understood well enough to say what is right.
+const MISTAKEN_UNITS: [(&str, &[&str]); 6] = [
+    ("ns", &["nsec", "nanosecond", "nanoseconds", "nanos"]),
+    (
+        "us",
+        &["usec", "microsecond", "microseconds", "micros", "mcs"],
+    ),
+    (
+        "ms",
+        &[
+            "msec",
+            "msecs",
+            "millisecond",
+            "milliseconds",
+            "millis",
+            "m",
+        ],
+    ),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("min", &["mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+];
+
+const UNIT_LIST: &str = "the units are ns, us (or µs), ms, s, min and h";
+
+/// What [`parse_duration`] accepts, for editors.
+const DURATION_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min|h)\s*$";
+
+/// A time as people write it, "1.5 ms", in nanoseconds: a decimal number and one of the units ns, us
+/// (or µs), ms, s, min, h, with or without a space between them.
+///
+/// # Errors
+///
+/// What is wrong, as a predicate ("has no unit"), and after a line break what would be right. Times
+/// that are negative, beyond `i64` or not a whole number of nanoseconds are refused.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    const EXAMPLE: &str = "write a number and a unit, such as \"2 ms\"";
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Err(format!("is empty\n{EXAMPLE}"));
+    }
+    if trimmed.starts_with(['-', '\u{2212}']) && trimmed.contains(|c: char| c.is_ascii_digit()) {
+        return Err(format!("is negative: {text:?}\na time is 0 or more"));
+    }
+    let number_end = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = (&trimmed[..number_end], trimmed[number_end..].trim_start());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
+        return Err(format!("is not a time: {text:?}\n{EXAMPLE}"));
+    }
+    let (_, unit_ns) = UNITS
+        .into_iter()
+        .find(|(name, _)| *name == unit || *name == "us" && matches!(unit, "µs" | "μs"))
+        .ok_or_else(|| unit_refusal(number, unit))?;
+    scale(whole, fraction, i128::from(unit_ns)).map_err(|reason| match reason {
+        ScaleError::TooFine => {
+            format!("is finer than a nanosecond: {text:?}\ntimes are whole numbers of nanoseconds")
+        }
+        ScaleError::TooLarge => format!("is too long: {text:?}\nthe longest time is 292 years"),
+    })
+}
+
+enum ScaleError {
+    TooFine,
+    TooLarge,
+}
+
+/// `whole`.`fraction` × `unit`, exactly. Both are ASCII digits.
+fn scale(whole: &str, fraction: &str, unit: i128) -> Result<i64, ScaleError> {
+    // 10^20 × an hour is far below i128's end, and beyond these a number is wrong anyway.
+    const DIGITS_MAX: usize = 20;
+    let whole = whole.trim_start_matches('0');
+    let fraction = fraction.trim_end_matches('0');
+    if whole.len() > DIGITS_MAX {
+        return Err(ScaleError::TooLarge);
+    }
+    if fraction.len() > DIGITS_MAX {
+        return Err(ScaleError::TooFine);
+    }
+    let digits = |text: &str| {
+        text.bytes().fold(0, |value: i128, digit| {
+            value * 10 + i128::from(digit - b'0')
+        })
+    };
+    let parts = 10_i128.pow(fraction.len() as u32);
+    let fraction = digits(fraction) * unit;
+    if fraction % parts != 0 {
+        return Err(ScaleError::TooFine);
+    }
+    i64::try_from(digits(whole) * unit + fraction / parts).map_err(|_| ScaleError::TooLarge)
+}
+
+fn unit_refusal(number: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        return format!("has no unit: \"{number}\"\nwrite \"{number} ms\", say; {UNIT_LIST}");
+    }
+    if unit.starts_with(',') {
+        return format!("has a comma in it\nwrite a decimal point: \"2.5 ms\"; {UNIT_LIST}");
+    }
+    let lowercase = unit.to_lowercase();
+    // A line break would end the message.
+    let unit = unit.escape_debug().to_string();
+    let unit = unit.as_str();
+    let meant = MISTAKEN_UNITS
+        .into_iter()
+        .find(|(_, names)| names.contains(&lowercase.as_str()))
+        .map(|(name, _)| name)
+        .or_else(|| suggest::nearest(unit, UNITS.into_iter().map(|(name, _)| name)));
+    match meant {
+        // Not only the nearest: "m" may be short for either.
+        Some("ms") if lowercase == "m" => {
+            format!("has the unknown unit `{unit}`\nwrite \"{number} ms\" or \"{number} min\"")
+        }
+        Some(meant) => {
+            format!("has the unknown unit `{unit}`\nwrite \"{number} {meant}\"; {UNIT_LIST}")
+        }
+        None => format!("has the unknown unit `{unit}`\n{UNIT_LIST}"),
+    }
+}
+
+/// A time with the unit that reads best, exactly: [`parse_duration`] gives `ns` back. Negative times
+/// have a minus sign, which it refuses.
+pub fn format_duration(ns: i64) -> String {
+    if ns == 0 {
+        return "0 ns".into();
+    }
+    let reads_well = |unit: &str, unit_ns: i64| match unit {
+        "h" | "min" => ns % unit_ns == 0,
+        "ns" => true,
+        // At most three decimals, and not "0.5 s".
+        _ => ns.unsigned_abs() >= unit_ns as u64 && ns % (unit_ns / 1000) == 0,
+    };
+    let (unit, unit_ns) = UNITS
+        .into_iter()
+        .rev()
+        .find(|(unit, unit_ns)| reads_well(unit, *unit_ns))
+        .unwrap_or(UNITS[0]);
+    let sign = if ns < 0 { "-" } else { "" };
+    let (whole, rest) = (
+        ns.unsigned_abs() / unit_ns as u64,
+        ns.unsigned_abs() % unit_ns as u64,
+    );
+    if rest == 0 {
+        return format!("{sign}{whole} {unit}");
+    }
+    let thousandths = rest / (unit_ns as u64 / 1000);
+    let decimals = format!("{thousandths:03}");
+    format!("{sign}{whole}.{} {unit}", decimals.trim_end_matches('0'))
+}
+
+/// A time of `MIN_NS` to `MAX_NS` nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duration<const MIN_NS: i64, const MAX_NS: i64> {
+    pub ns: i64,
+}
+
+impl<'de, const MIN_NS: i64, const MAX_NS: i64> Deserialize<'de> for Duration<MIN_NS, MAX_NS> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DurationVisitor<const MIN_NS: i64, const MAX_NS: i64>;
+
+        impl<const MIN_NS: i64, const MAX_NS: i64> DurationVisitor<MIN_NS, MAX_NS> {
+            fn without_unit<E: Error, N: fmt::Display + PartialOrd + Default>(number: N) -> E {
+                E::custom(if number < N::default() {
+                    format!("is negative: {number}\nwrite a time with its unit, such as \"2 ms\"")
+                } else {
+                    format!("has no unit: {number}\nwrite \"{number} ms\", say; {UNIT_LIST}")
+                })
+            }
+        }
+
+        impl<const MIN_NS: i64, const MAX_NS: i64> Visitor<'_> for DurationVisitor<MIN_NS, MAX_NS> {
+            type Value = Duration<MIN_NS, MAX_NS>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a time with its unit, such as \"2 ms\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                let ns = parse_duration(text).map_err(E::custom)?;
+                if ns == 0 && MIN_NS > 0 {
+                    return Err(E::custom("is zero\nwrite more than 0"));
+                }
+                if ns < MIN_NS {
+                    return Err(E::custom(format!(
+                        "is too short: {}\nwrite at least \"{}\"",
+                        format_duration(ns),
+                        format_duration(MIN_NS)
+                    )));
+                }
+                if ns > MAX_NS {
+                    return Err(E::custom(format!(
+                        "is too long: {}\nwrite at most \"{}\"",
+                        format_duration(ns),
+                        format_duration(MAX_NS)
+                    )));
+                }
+                Ok(Duration { ns })
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                Err(Self::without_unit(number))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+                Err(Self::without_unit(number))
+            }
+        }
+
+        deserializer.deserialize_any(DurationVisitor::<MIN_NS, MAX_NS>)
+    }
+}
+
+impl<const MIN_NS: i64, const MAX_NS: i64> JsonSchema for Duration<MIN_NS, MAX_NS> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        format!("Duration-{MIN_NS}-{MAX_NS}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": DURATION_PATTERN, "examples": ["2 ms", "10 us"] })
+    }
+}
+
+/// An integer of `MIN` to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whole<const MIN: i64, const MAX: i64>(pub i64);
+
+impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeVisitor<const MIN: i64, const MAX: i64>;
+
+        impl<const MIN: i64, const MAX: i64> Visitor<'_> for WholeVisitor<MIN, MAX> {
+            type Value = Whole<MIN, MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a whole number from {MIN} to {MAX}")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                if (MIN..=MAX).contains(&number) {
+                    Ok(Whole(number))
+                } else {
+                    self.visit_i128(number.into())
+                }
+            }
+
+            fn visit_i128<E: Error>(self, _: i128) -> Result<Self::Value, E> {
+                Err(E::custom(format!(
+                    "must be a whole number from {MIN} to {MAX}"
+                )))
+            }
+        }
+
+        deserializer.deserialize_any(WholeVisitor::<MIN, MAX>)
+    }
+}
+
+impl<const MIN: i64, const MAX: i64> JsonSchema for Whole<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Whole".into()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        format!("Whole-{MIN}-{MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
+    }
+}
+
+/// "70 %" is 70.
+fn parse_percent(text: &str) -> Option<f64> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    number.parse().ok().filter(|_| plain)
+}
+
+const PERCENT_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
+
+/// A load: a number above 0 and up to 1.5, or a percentage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Load(pub f64);
+
+impl Load {
+    const MAX: f64 = 1.5;
+}
+
+impl<'de> Deserialize<'de> for Load {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LoadVisitor;
+
+        impl Visitor<'_> for LoadVisitor {
+            type Value = Load;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number such as 0.7, or \"70 %\"")
+            }
+
+            fn visit_f64<E: Error>(self, load: f64) -> Result<Load, E> {
+                if load > 0.0 && load <= Load::MAX {
+                    return Ok(Load(load));
+                }
+                Err(E::custom(
+                    if load > Load::MAX && load <= 100.0 * Load::MAX {
+                        format!(
+                            "is too high: {load}\nwrite {} or \"{load} %\", if that is meant",
+                            load / 100.0
+                        )
+                    } else {
+                        format!(
+                            "is out of bounds: {load}\nwrite a number above 0 and up to {}",
+                            Load::MAX
+                        )
+                    },
+                ))
+            }
+
+            fn visit_i64<E: Error>(self, load: i64) -> Result<Load, E> {
+                self.visit_f64(load as f64)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Load, E> {
+                let percent = parse_percent(text).ok_or_else(|| {
+                    E::custom(format!(
+                        "is not a percentage: {text:?}\nwrite a number such as 0.7, or \"70 %\""
+                    ))
+                })?;
+                let load = percent / 100.0;
+                if load > 0.0 && load <= Load::MAX {
+                    return Ok(Load(load));
+                }
+                Err(E::custom(format!(
+                    "is out of bounds: {text:?}\nwrite a percentage above 0 % and up to 150 %"
+                )))
+            }
+        }
+
+        deserializer.deserialize_any(LoadVisitor)
+    }
+}
+
+impl JsonSchema for Load {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Load".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "number", "exclusiveMinimum": 0, "maximum": Load::MAX },
+            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["70 %"] },
+        ] })
+    }
+}
+
+/// Whole percent of one CPU, 0 to `MAX`: a number, or with a percent sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cap<const MAX: i64>(pub u32);
+
+impl<'de, const MAX: i64> Deserialize<'de> for Cap<MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CapVisitor<const MAX: i64>;
+
+        impl<const MAX: i64> Visitor<'_> for CapVisitor<MAX> {
+            type Value = Cap<MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a whole number of percent, such as 40 or \"40 %\"")
+            }
+
+            fn visit_i64<E: Error>(self, percent: i64) -> Result<Cap<MAX>, E> {
+                match u32::try_from(percent) {
+                    Ok(percent) if i64::from(percent) <= MAX => Ok(Cap(percent)),
+                    _ => Err(E::custom(format!(
+                        "is out of bounds: {percent} %\nwrite 0 (no cap) to {MAX} (percent of one CPU)"
+                    ))),
+                }
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Cap<MAX>, E> {
+                match parse_percent(text) {
+                    Some(percent) if percent.fract() == 0.0 => self.visit_i64(percent as i64),
+                    _ => Err(E::custom(
+                        "must be a whole number of percent, such as 40 or \"40 %\"",
+                    )),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(CapVisitor)
+    }
+}
+
+impl<const MAX: i64> JsonSchema for Cap<MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Cap".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "integer", "minimum": 0, "maximum": MAX },
+            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["40 %"] },
+        ] })
+    }
+}

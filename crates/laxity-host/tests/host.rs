@@ -1,0 +1,341 @@
+//! What comes out of host files that are right.
+
+use laxity_host::{
+    Cost, GuestScheduler, Host, Parameters, Policy, RUN_DURATION_NS_MAX, Settings, load,
+};
+
+const MILLISECOND_NS: i64 = 1_000_000;
+
+fn host(text: &str) -> Host {
+    host_with(text, &[])
+}
+
+fn host_with(text: &str, overrides: &[&str]) -> Host {
+    load(text, "host.toml", overrides).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const FULL: &str = include_str!("every-key.toml");
+
+#[test]
+fn every_key_arrives() {
+    let host = host(FULL);
+    assert_eq!(
+        (host.duration_ns, host.seed, host.cpus),
+        (60_000 * MILLISECOND_NS, 3, 4)
+    );
+    assert_eq!(host.policy, Policy::Sedf);
+    assert_eq!(
+        host.settings,
+        Settings {
+            quantum_ns: MILLISECOND_NS,
+            time_slice_ns: 5 * MILLISECOND_NS,
+            tick_ns: 2 * MILLISECOND_NS,
+            accounting_ns: 6 * MILLISECOND_NS,
+        }
+    );
+    assert_eq!(host.costs.schedule, Cost::Constant { ns: 120 });
+    assert_eq!(
+        host.costs.context_switch,
+        Cost::Quantiles {
+            median_ns: 1_000,
+            p99_ns: 2_000,
+            max_ns: 3_000
+        }
+    );
+    let control = &host.domains[0];
+    assert_eq!(
+        control.parameters,
+        Parameters {
+            budget_ns: 1_500_000,
+            period_ns: 10 * MILLISECOND_NS,
+            priority: 2,
+            extratime: true,
+            weight: 512,
+            cap_percent: 150,
+        }
+    );
+    assert_eq!(control.guest, GuestScheduler::Edf);
+    assert!(control.cpu_bound);
+    assert_eq!(
+        control
+            .vcpus
+            .iter()
+            .map(|vcpu| vcpu.cpu)
+            .collect::<Vec<_>>(),
+        [1, 3]
+    );
+    assert_eq!(control.vcpus[0].affinity, [1, 3]);
+    let task = &control.tasks[0];
+    assert_eq!((task.name.as_str(), task.vcpu), ("loop", 1));
+    assert_eq!(
+        [
+            task.cost_ns,
+            task.period_ns,
+            task.deadline_ns,
+            task.offset_ns,
+            task.jitter_ns
+        ],
+        [5_000_000, 200_000_000, 100_000_000, 30_000, 1_000_000]
+    );
+    let task = &control.tasks[1];
+    assert_eq!((task.vcpu, task.deadline_ns), (0, 200_000_000));
+    let idle = &host.domains[1];
+    assert!(idle.tasks.is_empty() && !idle.cpu_bound);
+    assert_eq!(idle.vcpus[0].affinity, [0, 1, 2, 3]);
+    assert_eq!(idle.vcpus[0].cpu, 0);
+}
+
+#[test]
+fn one_file_runs_under_every_policy() {
+    for policy in Policy::ALL {
+        let host = host_with(FULL, &[&format!("host.policy={}", policy.name())]);
+        assert_eq!(host.policy, policy);
+        let budget_ns = if policy == Policy::Sedf {
+            1_500_000
+        } else {
+            2_000_000
+        };
+        assert_eq!(host.domains[0].parameters.budget_ns, budget_ns);
+    }
+}
+
+#[test]
+fn defaults() {
+    let host = host(
+        "duration = '10000 h'\nhost = { cpus = 1, policy = 'credit' }\ndomain = [{ name = 'a' }]",
+    );
+    assert_eq!((host.duration_ns, host.seed), (RUN_DURATION_NS_MAX, 1));
+    assert_eq!(host.settings, Settings::default());
+    assert!(host.costs.is_zero());
+    let domain = &host.domains[0];
+    assert_eq!(domain.vcpus.len(), 1);
+    assert_eq!(
+        domain.parameters,
+        Parameters {
+            budget_ns: 0,
+            period_ns: 0,
+            priority: 1,
+            extratime: false,
+            weight: 256,
+            cap_percent: 0,
+        }
+    );
+    assert_eq!(domain.guest, GuestScheduler::RateMonotonic);
+}
+
+#[test]
+fn priorities_are_rate_monotonic_unless_given() {
+    let text = r#"
+        duration = "1 s"
+        host = { cpus = 1, policy = "deferrable" }
+        domain = [
+            { name = "a", budget = "1 ms", period = "30 ms" },
+            { name = "b", budget = "1 ms", period = "10 ms" },
+            { name = "c", budget = "1 ms", period = "30 ms" },
+            { name = "d", budget = "1 ms", period = "20 ms" },
+        ]"#;
+    let priorities = |host: &Host| -> Vec<u32> {
+        host.domains
+            .iter()
+            .map(|domain| domain.parameters.priority)
+            .collect()
+    };
+    assert_eq!(priorities(&host(text)), [3, 1, 4, 2]);
+    let given = ["a", "b", "c", "d"].map(|name| format!("domain.{name}.priority=7"));
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    assert_eq!(priorities(&host_with(text, &given)), [7, 7, 7, 7]);
+}
+
+#[test]
+fn tasks_go_to_the_vcpu_with_the_least_utilization() {
+    let host = host(
+        r#"
+        duration = "1 s"
+        host = { cpus = 1, policy = "credit" }
+        [[domain]]
+        name = "a"
+        vcpus = 3
+        tasks = [
+            { name = "half", cost = "5 ms", period = "10 ms" },
+            { name = "third", cost = "1 ms", period = "3 ms", vcpu = 1 },
+            { name = "tenth", cost = "1 ms", period = "10 ms" },
+            { name = "quarter", cost = "1 ms", period = "4 ms" },
+            { name = "last", cost = "1 ms", period = "4 ms" },
+        ]"#,
+    );
+    let vcpus: Vec<u32> = host.domains[0].tasks.iter().map(|task| task.vcpu).collect();
+    assert_eq!(vcpus, [0, 1, 2, 2, 1]);
+}
+
+#[test]
+fn vcpus_without_budget_are_spread_evenly() {
+    let text = "duration = '1 s'\nhost = { cpus = 3, policy = 'credit' }\n\
+                domain = [{ name = 'a', vcpus = 4 }, { name = 'b', affinity = [0, 2] }]";
+    let cpus: Vec<u32> = host(text)
+        .domains
+        .iter()
+        .flat_map(|domain| &domain.vcpus)
+        .map(|vcpu| vcpu.cpu)
+        .collect();
+    assert_eq!(cpus, [0, 1, 2, 0, 2]);
+}
+
+const DRAWN: &str = r#"
+duration = "1 s"
+[host]
+cpus = 1
+policy = "deferrable"
+costs = "emsoft-2011"
+[draw]
+load = "70 %"
+tasks = 4
+cost = ["2 ms", "3 ms"]
+[[domain]]
+name = "one"
+budget = "2 ms"
+period = "10 ms"
+weight = 100
+tasks = "drawn"
+[[domain]]
+name = "two"
+budget = "6 ms"
+period = "10 ms"
+weight = 300
+tasks = "drawn"
+"#;
+
+fn utilization(host: &Host, domain: usize) -> f64 {
+    let tasks = &host.domains[domain].tasks;
+    tasks
+        .iter()
+        .map(|task| task.cost_ns as f64 / task.period_ns as f64)
+        .sum()
+}
+
+#[test]
+fn drawn_tasks_make_up_the_load() {
+    let host = host(DRAWN);
+    assert_eq!(host.domains[0].tasks.len(), 4);
+    assert!((utilization(&host, 0) - 0.7 * 0.2).abs() < 0.01);
+    assert!((utilization(&host, 1) - 0.7 * 0.6).abs() < 0.05);
+    assert!(host.domains[0].tasks.iter().all(|task| {
+        [2, 3].contains(&(task.cost_ns / MILLISECOND_NS)) && task.period_ns % MILLISECOND_NS == 0
+    }));
+}
+
+#[test]
+fn drawn_tasks_depend_on_seed_and_domain_alone() {
+    let drawn = |overrides: &[&str]| host_with(DRAWN, overrides).domains[0].tasks.clone();
+    let first = drawn(&[]);
+    assert_eq!(
+        first,
+        drawn(&["host.policy=credit", "domain.two.budget=1 ms"])
+    );
+    assert_ne!(first, drawn(&["seed=2"]));
+    // Twice the load, half the periods, the same costs.
+    let doubled = drawn(&["draw.load=1.4"]);
+    for (one, two) in first.iter().zip(&doubled) {
+        assert_eq!(one.cost_ns, two.cost_ns);
+        assert!((one.period_ns - 2 * two.period_ns).abs() <= 2 * MILLISECOND_NS);
+    }
+}
+
+#[test]
+fn weights_are_the_share_where_there_is_no_budget() {
+    let text: String = DRAWN
+        .lines()
+        .filter(|line| !line.starts_with("budget"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let host = host_with(&text, &["host.policy=credit"]);
+    assert!((utilization(&host, 0) - 0.7 * 0.25).abs() < 0.02);
+    assert!((utilization(&host, 1) - 0.7 * 0.75).abs() < 0.08);
+}
+
+#[test]
+fn a_profile_of_costs_is_that_of_the_policy_in_force() {
+    let median_ns = |policy: &str| {
+        let set = format!("host.policy={policy}");
+        host_with(DRAWN, &[&set]).costs.schedule.at(1 << 31)
+    };
+    assert_eq!(
+        [
+            median_ns("deferrable"),
+            median_ns("periodic"),
+            median_ns("credit")
+        ],
+        [121, 159, 108]
+    );
+}
+
+#[test]
+fn overrides_reach_everything() {
+    let set = |overrides: &[&str]| host_with(FULL, overrides);
+    assert_eq!(set(&["seed=9"]).seed, 9);
+    assert_eq!(
+        set(&["duration=1 min"]).duration_ns,
+        60_000 * MILLISECOND_NS
+    );
+    assert_eq!(
+        set(&["duration=\"1 min\""]).duration_ns,
+        60_000 * MILLISECOND_NS
+    );
+    assert_eq!(
+        set(&["host.costs=emsoft-2011"]).costs.schedule.max_ns(),
+        322
+    );
+    assert_eq!(
+        set(&["host.costs.schedule=1 us"]).costs.schedule,
+        Cost::Constant { ns: 1_000 }
+    );
+    assert_eq!(
+        set(&["domain.control.tasks.loop.cost=6 ms"]).domains[0].tasks[0].cost_ns,
+        6_000_000
+    );
+    assert_eq!(
+        set(&["domain.0.tasks.1.cost=6 ms"]).domains[0].tasks[1].cost_ns,
+        6_000_000
+    );
+    assert!(
+        set(&["domain.idle.extratime=true"]).domains[1]
+            .parameters
+            .extratime
+    );
+    assert_eq!(
+        set(&["domain.idle.affinity=[2]"]).domains[1].vcpus[0].affinity,
+        [2]
+    );
+    assert_eq!(
+        set(&["domain.control.affinity.0=2"]).domains[0].vcpus[0].affinity,
+        [1, 2]
+    );
+    assert_eq!(
+        set(&["domain.control.name=steer", "domain.steer.weight=1"]).domains[0].name,
+        "steer"
+    );
+    let drawn = set(&["domain.idle.tasks=drawn", "draw.load=50 %", "draw.tasks=2"]);
+    assert_eq!(drawn.domains[1].tasks.len(), 2);
+    // The last one holds.
+    assert_eq!(set(&["seed=4", "seed=5"]).seed, 5);
+}
+
+#[test]
+fn names_with_dots_are_found() {
+    let text = "duration = '1 s'\nhost = { cpus = 1, policy = 'credit' }\n\
+                domain = [{ name = 'a' }, { name = 'a.b' }]";
+    let host = host_with(text, &["domain.a.weight=1", "domain.a.b.weight=2"]);
+    let weights: Vec<u32> = host
+        .domains
+        .iter()
+        .map(|domain| domain.parameters.weight)
+        .collect();
+    assert_eq!(weights, [1, 2]);
+}
+
+#[test]
+fn files_from_other_systems_are_read() {
+    let text = include_str!("every-key.toml");
+    let expected = host(text);
+    assert_eq!(host(&text.replace('\n', "\r\n")), expected);
+    assert_eq!(host(&format!("\u{feff}{text}")), expected);
+}

@@ -1,0 +1,32 @@
+//! Builds the policies as they are built everywhere: freestanding, without any library's headers.
+
+const SOURCES: [&str; 4] = ["credit", "fixed_period", "sedf", "sporadic"];
+
+fn main() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy");
+    let mut build = cc::Build::new();
+    build
+        .std("c11")
+        .include(format!("{root}/include"))
+        .opt_level(2)
+        .warnings_into_errors(true)
+        .extra_warnings(true)
+        .flag("-ffreestanding")
+        .flag("-nostdinc")
+        .flag("-fno-plt");
+    // The sanitizers' run sets this (make sanitize).
+    println!("cargo::rerun-if-env-changed=LAXITY_POLICY_SANITIZE");
+    if std::env::var_os("LAXITY_POLICY_SANITIZE").is_some() {
+        build
+            .flag("-fsanitize=undefined,address")
+            .flag("-fno-sanitize-recover=all")
+            .flag("-fno-omit-frame-pointer");
+    }
+    for source in SOURCES {
+        build.file(format!("{root}/src/{source}.c"));
+    }
+    build.file("src/abi.c");
+    build.compile("laxity_policy");
+    println!("cargo::rerun-if-changed={root}");
+    println!("cargo::rerun-if-changed=src/abi.c");
+}

@@ -1,0 +1,596 @@
+//! The safe door to the scheduling policies in `policy/`.
+//!
+//! An [`Instance`] owns the memory of one policy with its CPUs, domains and VCPUs, calls the policy's
+//! operations, and collects what the policy asks for ([`Request`]) and reports ([`Report`]) in two
+//! mailboxes, which the embedder empties after each call. So nothing of the embedder is reached
+//! from inside C.
+//!
+//! The order of calls that a policy relies on (`policy/include/laxity/policy.h`) is checked where an
+//! embedder could break memory or queues: indices, a VCPU's wake and block.
+
+mod ffi;
+
+use laxity_host::{Parameters, Policy, Settings};
+use std::ffi::{c_char, c_int, c_void};
+
+/// "Never", as a time.
+pub const NEVER: i64 = i64::MAX;
+
+/// What a policy asks of its embedder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Call [`Instance::timer`] for this CPU at this time, in place of what was asked before.
+    ArmTimer(u32, i64),
+    /// Call [`Instance::account`] at this time, in place of what was asked before.
+    ArmAccount(i64),
+    /// Call [`Instance::schedule`] for this CPU.
+    Kick(u32),
+    /// The decision in force on this CPU holds until this time instead.
+    Extend(u32, i64),
+}
+
+/// What happened inside a policy, to which VCPU. Collected only while tracing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Index of the VCPU.
+    pub vcpu: usize,
+    /// What.
+    pub event: Event,
+    /// Its meaning depends on the event.
+    pub argument: i64,
+}
+
+/// Events inside a policy (`enum laxity_event`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Budget (credit: credits) after a replenishment, ns.
+    Replenish,
+    /// No budget left; 0.
+    Exhaust,
+    /// Budget (credit: credits) left, ns.
+    Budget,
+    /// The CPU that it goes to.
+    Migrate,
+    /// Credit: 0 boost, 1 under, 2 over, 3 parked.
+    Class,
+}
+
+/// Parameters that a policy refused; nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Budget or slice.
+    #[error("the budget must be above 0 and at most the period")]
+    Budget,
+    /// Period.
+    #[error("the period must be above 0 and at most one hour")]
+    Period,
+    /// Priority.
+    #[error("the priority must be between 1 and 1000000")]
+    Priority,
+    /// Weight.
+    #[error("the weight must be between 1 and 65535")]
+    Weight,
+    /// Cap.
+    #[error("the cap must be at most 100 % of each VCPU")]
+    Cap,
+    /// Quantum.
+    #[error("the quantum must be between 0 and one hour")]
+    Quantum,
+    /// Time slice.
+    #[error("the time slice must be above 0 and at most one hour")]
+    TimeSlice,
+    /// Tick.
+    #[error("the tick must be above 0 and at most the accounting time")]
+    Tick,
+    /// Accounting.
+    #[error("the accounting time must be a whole number of ticks and at most 10 seconds")]
+    Accounting,
+    /// Live switch.
+    #[error("these two policies cannot be switched while VCPUs run")]
+    Policy,
+}
+
+impl Refused {
+    fn check(code: c_int) -> Result<(), Refused> {
+        Err(match code {
+            0 => return Ok(()),
+            1 => Refused::Budget,
+            2 => Refused::Period,
+            3 => Refused::Priority,
+            4 => Refused::Weight,
+            5 => Refused::Cap,
+            6 => Refused::Quantum,
+            7 => Refused::TimeSlice,
+            8 => Refused::Tick,
+            9 => Refused::Accounting,
+            _ => Refused::Policy,
+        })
+    }
+}
+
+/// Who runs on a CPU, and until when at the latest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    /// Index of the VCPU; `None` is idle.
+    pub vcpu: Option<usize>,
+    /// [`NEVER`] where nothing but a kick ends it.
+    pub until_ns: i64,
+}
+
+/// A line of [`Instance::dump`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpLine {
+    /// Index of the VCPU.
+    pub vcpu: usize,
+    /// In which queue it is, in the policy's words.
+    pub state: String,
+    /// Budget or credits left.
+    pub left_ns: i64,
+    /// When its next replenishment is due, or [`NEVER`].
+    pub next_ns: i64,
+}
+
+/// Zeroed memory for a C structure that begins with `T`; does not move while it lives.
+struct Block<T> {
+    words: Box<[u64]>,
+    of: std::marker::PhantomData<T>,
+}
+
+impl<T> Block<T> {
+    fn new(bytes: usize) -> Self {
+        assert!(bytes >= size_of::<T>() && align_of::<T>() <= align_of::<u64>());
+        Block { words: vec![0; bytes.div_ceil(8)].into(), of: std::marker::PhantomData }
+    }
+
+    fn get(&mut self) -> *mut T {
+        self.words.as_mut_ptr().cast()
+    }
+}
+
+/// Where the callbacks write; reached from C through `ffi::Instance::owner`.
+#[derive(Default)]
+struct Mailbox {
+    requests: Vec<Request>,
+    reports: Vec<Report>,
+    /// Per VCPU, a bit for each CPU that it may run on.
+    affinity: Vec<Box<[u64]>>,
+}
+
+/// A policy with the CPUs, domains and VCPUs that it rules.
+pub struct Instance {
+    instance: *mut ffi::Instance,
+    table: *const ffi::Policy,
+    cpus: Box<[*mut ffi::Cpu]>,
+    domains: Vec<*mut ffi::Domain>,
+    vcpus: Vec<*mut ffi::Vcpu>,
+    mailbox: *mut Mailbox,
+    // What the pointers above point to. They are reached only through the pointers, which C holds too.
+    _instance: Block<ffi::Instance>,
+    _cpus: Vec<Block<ffi::Cpu>>,
+    _domains: Vec<Block<ffi::Domain>>,
+    _vcpus: Vec<Block<ffi::Vcpu>>,
+}
+
+// SAFETY: all memory behind the pointers belongs to this value, and C keeps no state outside it.
+unsafe impl Send for Instance {}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw in `new`, and dropped nowhere else.
+        drop(unsafe { Box::from_raw(self.mailbox) });
+    }
+}
+
+fn table(policy: Policy) -> *const ffi::Policy {
+    match policy {
+        Policy::Deferrable => &raw const ffi::laxity_deferrable,
+        Policy::Periodic => &raw const ffi::laxity_periodic,
+        Policy::Polling => &raw const ffi::laxity_polling,
+        Policy::Sporadic => &raw const ffi::laxity_sporadic,
+        Policy::Sedf => &raw const ffi::laxity_sedf,
+        Policy::Credit => &raw const ffi::laxity_credit,
+    }
+}
+
+fn settings_to_c(settings: &Settings) -> ffi::Settings {
+    ffi::Settings {
+        quantum_ns: settings.quantum_ns,
+        time_slice_ns: settings.time_slice_ns,
+        tick_ns: settings.tick_ns,
+        accounting_ns: settings.accounting_ns,
+    }
+}
+
+fn parameters_to_c(parameters: &Parameters) -> ffi::Parameters {
+    ffi::Parameters {
+        budget_ns: parameters.budget_ns,
+        period_ns: parameters.period_ns,
+        priority: parameters.priority,
+        weight: parameters.weight,
+        cap_percent: parameters.cap_percent,
+        extratime: parameters.extratime,
+    }
+}
+
+impl Instance {
+    /// An instance of the policy on CPUs 0 to `cpus` - 1, with no VCPU yet, at time 0.
+    ///
+    /// # Errors
+    /// When the policy refuses the settings.
+    pub fn new(policy: Policy, settings: &Settings, cpus: u32) -> Result<Instance, Refused> {
+        let table = table(policy);
+        // SAFETY: a constant table of the C side.
+        let sizes = unsafe { &*table };
+        let mut block = Block::new(sizes.instance_bytes);
+        let mut cpu_blocks: Vec<_> = (0..cpus).map(|_| Block::new(sizes.cpu_bytes)).collect();
+        let cpu_pointers: Box<[*mut ffi::Cpu]> = cpu_blocks.iter_mut().map(Block::get).collect();
+        let mailbox = Box::into_raw(Box::<Mailbox>::default());
+        let this = Instance {
+            instance: block.get(),
+            table,
+            cpus: cpu_pointers,
+            domains: Vec::new(),
+            vcpus: Vec::new(),
+            mailbox,
+            _instance: block,
+            _cpus: cpu_blocks,
+            _domains: Vec::new(),
+            _vcpus: Vec::new(),
+        };
+        // SAFETY: the blocks are of the sizes that the table states, zeroed, and live as long as `this`.
+        unsafe {
+            *this.instance = ffi::Instance {
+                policy: table,
+                embedder: &EMBEDDER,
+                owner: mailbox.cast(),
+                cpus,
+                cpu: this.cpus.as_ptr(),
+                tracing: false,
+                settings: ffi::Settings::default(),
+            };
+            Refused::check((sizes.init)(this.instance, &settings_to_c(settings)))?;
+            for (number, &cpu) in this.cpus.iter().enumerate() {
+                (*cpu).number = number as u32;
+                (sizes.add_cpu)(this.instance, cpu, 0);
+            }
+        }
+        Ok(this)
+    }
+
+    /// Adds a domain; the returned index counts from 0.
+    ///
+    /// # Errors
+    /// When the policy refuses the parameters.
+    pub fn add_domain(&mut self, parameters: &Parameters) -> Result<usize, Refused> {
+        let index = self.domains.len();
+        // SAFETY: as in `new`; the block is kept in `_domains`.
+        unsafe {
+            let mut block = Block::new((*self.table).domain_bytes);
+            let domain: *mut ffi::Domain = block.get();
+            (*domain).id = index as u32;
+            let parameters = parameters_to_c(parameters);
+            Refused::check(((*self.table).add_domain)(self.instance, domain, &parameters))?;
+            self.domains.push(domain);
+            self._domains.push(block);
+        }
+        Ok(index)
+    }
+
+    /// Adds a VCPU, blocked, to the queue of `cpu`; the returned index counts from 0 over all domains.
+    ///
+    /// # Errors
+    /// When the policy refuses the parameters.
+    ///
+    /// # Panics
+    /// When there is no such domain or CPU, or `affinity` does not hold `cpu`.
+    pub fn add_vcpu(
+        &mut self,
+        domain: usize,
+        cpu: u32,
+        affinity: &[u32],
+        parameters: &Parameters,
+        now: i64,
+    ) -> Result<usize, Refused> {
+        assert!(affinity.contains(&cpu) && (cpu as usize) < self.cpus.len());
+        let index = self.vcpus.len();
+        let domain = self.domains[domain];
+        let mut bits = vec![0_u64; self.cpus.len().div_ceil(64)];
+        for &cpu in affinity {
+            bits[cpu as usize / 64] |= 1 << (cpu % 64);
+        }
+        // SAFETY: as in `new`; the block is kept in `_vcpus`, and the affinity is in place before the
+        // policy can ask for it.
+        unsafe {
+            (*self.mailbox).affinity.push(bits.into());
+            let mut block = Block::new((*self.table).vcpu_bytes);
+            let vcpu: *mut ffi::Vcpu = block.get();
+            (*vcpu).domain = domain;
+            (*vcpu).owner = index as *mut c_void;
+            (*vcpu).id =
+                self.vcpus.iter().filter(|&&other| (*other).domain == domain).count() as u32;
+            (*vcpu).cpu = cpu;
+            let parameters = parameters_to_c(parameters);
+            if let Err(refused) =
+                Refused::check(((*self.table).add_vcpu)(self.instance, vcpu, &parameters, now))
+            {
+                (*self.mailbox).affinity.pop();
+                return Err(refused);
+            }
+            self.vcpus.push(vcpu);
+            self._vcpus.push(block);
+        }
+        Ok(index)
+    }
+
+    /// Number of VCPUs.
+    pub fn vcpu_count(&self) -> usize {
+        self.vcpus.len()
+    }
+
+    /// The CPU whose queue the VCPU is in.
+    pub fn cpu_of(&self, vcpu: usize) -> u32 {
+        // SAFETY: all pointers in `vcpus` are live.
+        unsafe { (*self.vcpus[vcpu]).cpu }
+    }
+
+    /// Whether the policy reports its events.
+    pub fn set_tracing(&mut self, tracing: bool) {
+        // SAFETY: live since `new`.
+        unsafe { (*self.instance).tracing = tracing }
+    }
+
+    /// A blocked VCPU has work. Does nothing if it has not been blocked.
+    #[inline]
+    pub fn wake(&mut self, vcpu: usize, now: i64) {
+        let vcpu = self.vcpus[vcpu];
+        // SAFETY: all pointers are live; the policy's operations are called one at a time.
+        unsafe {
+            if !(*vcpu).runnable {
+                (*vcpu).runnable = true;
+                ((*self.table).wake)(self.instance, vcpu, now);
+            }
+        }
+    }
+
+    /// The VCPU that runs on a CPU has nothing left to do; `schedule` on that CPU must follow.
+    #[inline]
+    pub fn block_running(&mut self, vcpu: usize) {
+        // SAFETY: all pointers are live.
+        unsafe { (*self.vcpus[vcpu]).runnable = false }
+    }
+
+    /// A VCPU is paused, whether it runs or not. Does nothing if it is blocked.
+    pub fn sleep(&mut self, vcpu: usize, now: i64) {
+        let vcpu = self.vcpus[vcpu];
+        // SAFETY: as in `wake`.
+        unsafe {
+            if (*vcpu).runnable {
+                (*vcpu).runnable = false;
+                ((*self.table).sleep)(self.instance, vcpu, now);
+            }
+        }
+    }
+
+    /// A runnable VCPU lets its equals go first.
+    pub fn yield_now(&mut self, vcpu: usize, now: i64) {
+        // SAFETY: as in `wake`.
+        unsafe {
+            if (*self.vcpus[vcpu]).runnable {
+                ((*self.table).yield_)(self.instance, self.vcpus[vcpu], now);
+            }
+        }
+    }
+
+    /// Decides who runs on a CPU from now on.
+    #[inline]
+    pub fn schedule(&mut self, cpu: u32, now: i64) -> Decision {
+        let cpu = self.cpus[cpu as usize];
+        // SAFETY: as in `wake`. What was running, and what was chosen, are this instance's VCPUs.
+        unsafe {
+            let before = (*cpu).current;
+            let decision = ((*self.table).schedule)(self.instance, cpu, now);
+            if let Some(before) = before.as_mut() {
+                before.on_cpu = false;
+            }
+            let vcpu = decision.vcpu.as_mut().map(|vcpu| {
+                debug_assert!(vcpu.runnable);
+                vcpu.on_cpu = true;
+                vcpu.owner as usize
+            });
+            Decision { vcpu, until_ns: decision.until_ns }
+        }
+    }
+
+    /// The CPU's timer fired.
+    #[inline]
+    pub fn timer(&mut self, cpu: u32, now: i64) {
+        // SAFETY: as in `wake`.
+        unsafe { ((*self.table).timer)(self.instance, self.cpus[cpu as usize], now) }
+    }
+
+    /// The account timer fired.
+    pub fn account(&mut self, now: i64) {
+        // SAFETY: as in `wake`.
+        unsafe {
+            if let Some(account) = (*self.table).account {
+                account(self.instance, now);
+            }
+        }
+    }
+
+    /// New settings, live.
+    ///
+    /// # Errors
+    /// When the policy refuses them; the old ones stay.
+    pub fn set_settings(&mut self, settings: &Settings, now: i64) -> Result<(), Refused> {
+        let settings = settings_to_c(settings);
+        // SAFETY: as in `wake`.
+        Refused::check(unsafe { ((*self.table).set_settings)(self.instance, &settings, now) })
+    }
+
+    /// New parameters of a domain (credit), live.
+    ///
+    /// # Errors
+    /// When the policy refuses them; the old ones stay.
+    pub fn set_domain(&mut self, domain: usize, parameters: &Parameters, now: i64) -> Result<(), Refused> {
+        let parameters = parameters_to_c(parameters);
+        // SAFETY: as in `wake`.
+        Refused::check(unsafe {
+            ((*self.table).set_domain)(self.instance, self.domains[domain], &parameters, now)
+        })
+    }
+
+    /// New parameters of a VCPU (servers, SEDF), live.
+    ///
+    /// # Errors
+    /// When the policy refuses them; the old ones stay.
+    pub fn set_vcpu(&mut self, vcpu: usize, parameters: &Parameters, now: i64) -> Result<(), Refused> {
+        let parameters = parameters_to_c(parameters);
+        // SAFETY: as in `wake`.
+        Refused::check(unsafe {
+            ((*self.table).set_vcpu)(self.instance, self.vcpus[vcpu], &parameters, now)
+        })
+    }
+
+    /// Goes over to another policy, live.
+    ///
+    /// # Errors
+    /// When the two do not share their VCPUs' state; nothing has changed then.
+    pub fn become_policy(&mut self, policy: Policy, now: i64) -> Result<(), Refused> {
+        let to = table(policy);
+        // SAFETY: as in `wake`.
+        unsafe { Refused::check(((*self.table).become_)(self.instance, to, now))? };
+        self.table = to;
+        Ok(())
+    }
+
+    /// Takes the oldest request, in the order in which the policy made them.
+    #[inline]
+    pub fn take_requests(&mut self, mut each: impl FnMut(Request)) {
+        // SAFETY: the mailbox lives as long as `self`, and no callback runs meanwhile.
+        let requests = unsafe { &mut (*self.mailbox).requests };
+        for request in requests.drain(..) {
+            each(request);
+        }
+    }
+
+    /// Takes what was reported since the last call.
+    pub fn take_reports(&mut self, mut each: impl FnMut(Report)) {
+        // SAFETY: as in `take_requests`.
+        let reports = unsafe { &mut (*self.mailbox).reports };
+        for report in reports.drain(..) {
+            each(report);
+        }
+    }
+
+    /// The state of a CPU's queues, for people.
+    pub fn dump(&mut self, cpu: u32) -> Vec<DumpLine> {
+        #[repr(C)]
+        struct Collect {
+            dump: ffi::Dump,
+            lines: Vec<DumpLine>,
+        }
+        unsafe extern "C" fn line(
+            dump: *mut ffi::Dump,
+            vcpu: *const ffi::Vcpu,
+            state: *const c_char,
+            left_ns: i64,
+            next_ns: i64,
+        ) {
+            // SAFETY: `dump` is the first field of the Collect below; `state` is a C string.
+            unsafe {
+                (*dump.cast::<Collect>()).lines.push(DumpLine {
+                    vcpu: (*vcpu).owner as usize,
+                    state: std::ffi::CStr::from_ptr(state).to_string_lossy().into_owned(),
+                    left_ns,
+                    next_ns,
+                });
+            }
+        }
+        let mut collect = Collect { dump: ffi::Dump { line }, lines: Vec::new() };
+        // SAFETY: as in `wake`; the callback gets the whole of `collect` through its first field.
+        unsafe {
+            let dump = (&raw mut collect).cast();
+            ((*self.table).dump)(self.instance, self.cpus[cpu as usize], dump);
+        }
+        collect.lines
+    }
+}
+
+static EMBEDDER: ffi::Embedder = ffi::Embedder {
+    arm_timer,
+    arm_account,
+    kick,
+    extend,
+    may_run_on,
+    try_lock,
+    unlock,
+    trace,
+};
+
+/// The mailbox of the instance that calls back.
+///
+/// # Safety
+/// `instance` is one that `Instance::new` set up, called by one of its operations, which hold no
+/// reference to the mailbox meanwhile.
+unsafe fn mailbox<'a>(instance: *mut ffi::Instance) -> &'a mut Mailbox {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *(*instance).owner.cast() }
+}
+
+unsafe extern "C" fn arm_timer(instance: *mut ffi::Instance, cpu: u32, at_ns: i64) {
+    // SAFETY: called by the policy.
+    unsafe { mailbox(instance) }.requests.push(Request::ArmTimer(cpu, at_ns));
+}
+
+unsafe extern "C" fn arm_account(instance: *mut ffi::Instance, at_ns: i64) {
+    // SAFETY: called by the policy.
+    unsafe { mailbox(instance) }.requests.push(Request::ArmAccount(at_ns));
+}
+
+unsafe extern "C" fn kick(instance: *mut ffi::Instance, cpu: u32) {
+    // SAFETY: called by the policy.
+    unsafe { mailbox(instance) }.requests.push(Request::Kick(cpu));
+}
+
+unsafe extern "C" fn extend(instance: *mut ffi::Instance, cpu: u32, until_ns: i64) {
+    // SAFETY: called by the policy.
+    unsafe { mailbox(instance) }.requests.push(Request::Extend(cpu, until_ns));
+}
+
+unsafe extern "C" fn may_run_on(
+    instance: *mut ffi::Instance,
+    vcpu: *const ffi::Vcpu,
+    cpu: u32,
+) -> bool {
+    // SAFETY: called by the policy with one of its VCPUs, whose `owner` is its index.
+    let (mailbox, index) = unsafe { (mailbox(instance), (*vcpu).owner as usize) };
+    mailbox.affinity[index][cpu as usize / 64] >> (cpu % 64) & 1 == 1
+}
+
+/// One thread, so every lock is free.
+unsafe extern "C" fn try_lock(_: *mut ffi::Instance, _: u32) -> bool {
+    true
+}
+
+unsafe extern "C" fn unlock(_: *mut ffi::Instance, _: u32) {}
+
+unsafe extern "C" fn trace(
+    instance: *mut ffi::Instance,
+    vcpu: *const ffi::Vcpu,
+    event: c_int,
+    argument: i64,
+) {
+    let event = match event {
+        0 => Event::Replenish,
+        1 => Event::Exhaust,
+        2 => Event::Budget,
+        3 => Event::Migrate,
+        _ => Event::Class,
+    };
+    // SAFETY: called by the policy with one of its VCPUs, whose `owner` is its index.
+    unsafe {
+        let vcpu = (*vcpu).owner as usize;
+        mailbox(instance).reports.push(Report { vcpu, event, argument });
+    }
+}

@@ -1,0 +1,254 @@
+//! The Python extension module `laxity._core`: every crate's functions, with text and JSON across the border.
+//!
+//! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
+
+mod runs;
+
+use laxity_analysis::davis_burns::{
+    PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
+};
+use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
+use laxity_trace::Reader;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+pyo3::create_exception!(
+    _core,
+    HostError,
+    PyValueError,
+    "A host file, or an override, is wrong. `str()` shows where and what would be right; `problems` is the \
+     same as a list of dictionaries; `render(colour, width)` is for terminals."
+);
+
+/// Rendered for a terminal, and as data: the arguments of [`HostError`].
+fn host_error(error: &laxity_host::HostError) -> PyErr {
+    let problems: Vec<serde_json::Value> = error
+        .problems()
+        .iter()
+        .map(|problem| {
+            serde_json::json!({
+                "file": problem.file(),
+                "line": problem.line(),
+                "column": problem.column(),
+                "message": problem.message(),
+                "help": problem.help(),
+            })
+        })
+        .collect();
+    HostError::new_err((
+        error.render(false, 100),
+        serde_json::Value::from(problems).to_string(),
+        error.render(true, 100),
+    ))
+}
+
+fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
+#[pyclass(frozen, module = "laxity._core")]
+struct HostFile {
+    document: Document,
+}
+
+impl HostFile {
+    fn resolve(&self, overrides: &[String]) -> PyResult<Host> {
+        self.document.host(overrides).map_err(|error| host_error(&error))
+    }
+}
+
+#[pymethods]
+impl HostFile {
+    #[new]
+    fn new(text: &[u8], name: &str) -> PyResult<HostFile> {
+        let document = Document::parse(text, name).map_err(|error| host_error(&error))?;
+        Ok(HostFile { document })
+    }
+
+    /// The host that results, complete and in base units, as JSON.
+    fn host(&self, overrides: Vec<String>) -> PyResult<String> {
+        json(&self.resolve(&overrides)?)
+    }
+
+    /// The schedulability analysis, as JSON.
+    fn check(&self, py: Python<'_>, overrides: Vec<String>) -> PyResult<String> {
+        let host = self.resolve(&overrides)?;
+        json(&py.detach(|| laxity_analysis::check(&host)))
+    }
+
+    /// The smallest budget for each domain at its period, as JSON.
+    fn minimum_budgets(&self, py: Python<'_>, overrides: Vec<String>) -> PyResult<String> {
+        let host = self.resolve(&overrides)?;
+        json(&py.detach(|| laxity_analysis::minimum_budgets(&host)))
+    }
+
+    /// The test of Davis and Burns (RTSS 2005) to the letter, as RT-Xen (EMSOFT 2011, table 4) applied it: whether every
+    /// server gets its budget, and whether every task meets its deadline if they do. No costs, no quantum. For
+    /// hosts with one CPU under a fixed-priority server.
+    fn published_analysis(&self, overrides: Vec<String>) -> PyResult<(bool, bool)> {
+        let host = self.resolve(&overrides)?;
+        published_analysis(&host).ok_or_else(|| {
+            PyValueError::new_err(
+                "the published analysis is for one CPU, VCPUs of a fixed-priority server, and rate-monotonic guests",
+            )
+        })
+    }
+
+    /// Runs the host; returns the result as JSON and, for each domain and task, the response times of its
+    /// completed jobs as little-endian int64 bytes. Writes a trace to a path, if one is given. Calls
+    /// `progress(done_ns)` a few times a second.
+    #[pyo3(signature = (overrides, trace=None, progress=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        overrides: Vec<String>,
+        trace: Option<&str>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(String, Vec<Vec<Vec<u8>>>)> {
+        let outcome = runs::one(py, &self.resolve(&overrides)?, trace, progress.as_ref())?;
+        let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        let responses =
+            outcome.responses.iter().map(|tasks| tasks.iter().map(bytes).collect()).collect();
+        Ok((json(&outcome.result)?, responses))
+    }
+
+    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. All lists
+    /// are checked before anything runs. Calls `progress(done)` a few times a second.
+    #[pyo3(signature = (overrides, progress=None))]
+    fn run_many(
+        &self,
+        py: Python<'_>,
+        overrides: Vec<Vec<String>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<String>> {
+        runs::many(py, &self.document, &overrides, progress.as_ref())
+    }
+}
+
+/// `None` for hosts outside the model of the paper. Polling and sporadic servers are treated as the periodic one.
+fn published_analysis(host: &Host) -> Option<(bool, bool)> {
+    let kind = match host.policy {
+        Policy::Deferrable => ServerKind::Deferrable,
+        policy if policy.is_fixed_priority_server() => ServerKind::Periodic,
+        _ => return None,
+    };
+    let in_model = |domain: &Domain| {
+        domain.vcpus.len() == 1 && domain.guest == GuestScheduler::RateMonotonic
+    };
+    if host.cpus != 1 || !host.domains.iter().all(in_model) {
+        return None;
+    }
+    let mut domains: Vec<&Domain> = host.domains.iter().collect();
+    domains.sort_by_key(|domain| domain.parameters.priority);
+    let servers: Vec<PaperServer> = domains
+        .into_iter()
+        .map(|domain| {
+            let mut tasks: Vec<PaperTask> = domain
+                .tasks
+                .iter()
+                .map(|task| PaperTask {
+                    cost_ns: task.cost_ns,
+                    period_ns: task.period_ns,
+                    deadline_ns: task.deadline_ns,
+                })
+                .collect();
+            tasks.sort_by_key(|task| task.period_ns);
+            PaperServer {
+                budget_ns: domain.parameters.budget_ns,
+                period_ns: domain.parameters.period_ns,
+                tasks,
+            }
+        })
+        .collect();
+    let servers_hold =
+        (1..=servers.len()).all(|count| server_is_schedulable(kind, &servers[..count]));
+    Some((servers_hold, tasks_are_schedulable(kind, &servers)))
+}
+
+fn open(path: &str) -> PyResult<Reader<File>> {
+    Reader::open(path).map_err(|error| PyValueError::new_err(format!("{path}: {error}")))
+}
+
+fn write_to(
+    py: Python<'_>,
+    trace: &str,
+    out: &str,
+    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), laxity_trace::TraceError> + Send,
+) -> PyResult<()> {
+    let reader = open(trace)?;
+    let mut file = BufWriter::new(
+        File::create(out).map_err(|error| PyOSError::new_err(format!("{out}: {error}")))?,
+    );
+    py.detach(|| {
+        write(reader, &mut file).map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        file.flush().map_err(|error| PyOSError::new_err(format!("{out}: {error}")))
+    })
+}
+
+/// Writes a trace as Perfetto's TrackEvent protobuf.
+#[pyfunction]
+fn write_perfetto(py: Python<'_>, trace: &str, out: &str) -> PyResult<()> {
+    write_to(py, trace, out, |reader, file| laxity_trace::perfetto::write(reader, file))
+}
+
+/// Writes a trace as text, a line a record.
+#[pyfunction]
+fn write_text(py: Python<'_>, trace: &str, out: &str) -> PyResult<()> {
+    write_to(py, trace, out, |reader, file| laxity_trace::text::write(reader, file))
+}
+
+/// What a trace says about its run before its first record, as JSON.
+#[pyfunction]
+fn trace_metadata(trace: &str) -> PyResult<String> {
+    json(open(trace)?.metadata())
+}
+
+/// Who ran when in a window of a trace, with budgets and jobs, as JSON.
+#[pyfunction]
+fn timeline(py: Python<'_>, trace: &str, from_ns: i64, to_ns: i64) -> PyResult<String> {
+    let reader = open(trace)?;
+    let timeline = py
+        .detach(|| laxity_trace::timeline(reader, from_ns, to_ns))
+        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+    json(&timeline)
+}
+
+/// Where two traces part: whether they are equal, for people, and as JSON.
+#[pyfunction]
+fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
+    let (reader_a, reader_b) = (open(a)?, open(b)?);
+    let difference = py
+        .detach(|| laxity_trace::diff(reader_a, reader_b))
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok((difference.is_empty(), difference.to_string(), json(&difference)?))
+}
+
+/// The JSON Schema of host files.
+#[pyfunction]
+fn host_schema() -> String {
+    laxity_host::schema()
+}
+
+/// The JSON Schema of results.
+#[pyfunction]
+fn result_schema() -> String {
+    laxity_sim::schema()
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("HostError", module.py().get_type::<HostError>())?;
+    module.add_class::<HostFile>()?;
+    module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
+    module.add_function(wrap_pyfunction!(write_text, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
+    module.add_function(wrap_pyfunction!(timeline, module)?)?;
+    module.add_function(wrap_pyfunction!(diff, module)?)?;
+    module.add_function(wrap_pyfunction!(host_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(result_schema, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Runs that leave Python's lock to others, tell how far they are, and end when Python is interrupted.
+
+use laxity_host::{Document, Host};
+use laxity_policy::Refused;
+use laxity_sim::{Outcome, Watch};
+use laxity_trace::{Off, Writer};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use rayon::prelude::*;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How often Python hears of progress and may interrupt.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why a run came to nothing.
+enum Failure {
+    Refused(Refused),
+    Io(String),
+    Cancelled,
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        match failure {
+            Failure::Refused(refused) => PyValueError::new_err(refused.to_string()),
+            Failure::Io(message) => PyOSError::new_err(message),
+            Failure::Cancelled => PyKeyboardInterrupt::new_err(()),
+        }
+    }
+}
+
+/// Does `work` on another thread; meanwhile calls `progress(done())` and listens for interrupts, on which it
+/// calls `cancel` and waits for the work to notice.
+fn watched<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    done: impl Fn() -> i64 + Sync,
+    cancel: impl Fn() + Sync,
+    work: impl FnOnce() -> Result<T, Failure> + Send,
+) -> PyResult<T> {
+    let mut interrupted = None;
+    let result = py.detach(|| {
+        let (finished, wait) = channel();
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(move || {
+                let result = work();
+                // The receiver outlives this thread.
+                let _ = finished.send(());
+                result
+            });
+            while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                if interrupted.is_some() {
+                    continue;
+                }
+                let told = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress.map_or(Ok(()), |call| call.call1(py, (done(),)).map(drop))
+                });
+                if let Err(error) = told {
+                    interrupted = Some(error);
+                    cancel();
+                }
+            }
+            match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    });
+    match interrupted {
+        Some(error) => Err(error),
+        None => Ok(result?),
+    }
+}
+
+fn untraced(host: &Host, watch: &Watch) -> Result<Outcome, Failure> {
+    match laxity_sim::run_watched(host, Off, watch) {
+        Ok(Some((outcome, _))) => Ok(outcome),
+        Ok(None) => Err(Failure::Cancelled),
+        Err(refused) => Err(Failure::Refused(refused)),
+    }
+}
+
+fn traced(host: &Host, path: &str, watch: &Watch) -> Result<Outcome, Failure> {
+    let io = |error: std::io::Error| Failure::Io(format!("{path}: {error}"));
+    let file = File::create(path).map_err(io)?;
+    let writer = Writer::new(file, &laxity_sim::metadata(host, "sim")).map_err(io)?;
+    match laxity_sim::run_watched(host, writer, watch) {
+        Ok(Some((outcome, writer))) => writer.finish().map_err(io).map(|()| outcome),
+        Ok(None) => Err(Failure::Cancelled),
+        Err(refused) => Err(Failure::Refused(refused)),
+    }
+}
+
+/// One run.
+pub fn one(
+    py: Python<'_>,
+    host: &Host,
+    trace: Option<&str>,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<Outcome> {
+    let watch = Watch::default();
+    watched(
+        py,
+        progress,
+        || watch.now_ns.load(Ordering::Relaxed),
+        || watch.cancelled.store(true, Ordering::Relaxed),
+        || match trace {
+            Some(path) => traced(host, path, &watch),
+            None => untraced(host, &watch),
+        },
+    )
+}
+
+/// Many runs, on all CPUs.
+pub fn many(
+    py: Python<'_>,
+    document: &Document,
+    overrides: &[Vec<String>],
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<Vec<String>> {
+    py.detach(|| overrides.par_iter().try_for_each(|overrides| document.host(overrides).map(drop)))
+        .map_err(|error| crate::host_error(&error))?;
+    let done = AtomicUsize::new(0);
+    let cancelled = AtomicBool::new(false);
+    watched(
+        py,
+        progress,
+        || done.load(Ordering::Relaxed) as i64,
+        || cancelled.store(true, Ordering::Relaxed),
+        || {
+            overrides
+                .par_iter()
+                .map(|overrides| {
+                    if cancelled.load(Ordering::Relaxed) {
+                        return Err(Failure::Cancelled);
+                    }
+                    // Checked above; resolved again rather than kept, as there may be many.
+                    let host = document.host(overrides).map_err(|_| Failure::Cancelled)?;
+                    let outcome = untraced(&host, &Watch::default())?;
+                    done.fetch_add(1, Ordering::Relaxed);
+                    serde_json::to_string(&outcome.result)
+                        .map_err(|error| Failure::Io(error.to_string()))
+                })
+                .collect()
+        },
+    )
+}

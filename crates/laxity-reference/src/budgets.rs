@@ -1,0 +1,367 @@
+//! Deferrable, periodic, polling and sporadic servers and SEDF: `docs/policies.md`, "Budgets".
+
+use crate::run::{EXTRA_TURN_NS, Rules};
+use laxity_host::{Host, Parameters, Policy};
+
+/// Sporadic: the most replenishments of one VCPU that may be pending.
+const PENDING_MAX: usize = 32;
+
+/// Sporadic: an amount that comes back.
+struct Replenishment {
+    at_ns: i64,
+    amount_ns: i64,
+}
+
+/// Sporadic: what a VCPU used since it was chosen.
+struct Use {
+    chosen_ns: i64,
+    used_ns: i64,
+}
+
+struct Vcpu {
+    cpu: usize,
+    parameters: Parameters,
+    awake: bool,
+    budget_ns: i64,
+    /// Where it stands among its equals, smaller first; `None` while it stands in no order. Every
+    /// place is given once.
+    place: Option<u64>,
+    /// All but sporadic: when the budget is set to full next, which ends the current period.
+    full_at_ns: i64,
+    /// Sporadic: the run on budget that goes on.
+    run: Option<Use>,
+    /// Sporadic.
+    pending: Vec<Replenishment>,
+}
+
+impl Vcpu {
+    /// Whether it may wait for extra time.
+    fn wants_extra_time(&self) -> bool {
+        self.parameters.extratime && self.awake && self.budget_ns == 0
+    }
+}
+
+/// Who comes first on a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct First {
+    vcpu: usize,
+    /// Periodic: false while an idle task uses the budget of a blocked VCPU.
+    awake: bool,
+}
+
+/// A CPU and its last decision.
+struct Cpu {
+    decided_ns: i64,
+    /// Whose budget is used.
+    first: Option<First>,
+    /// Who runs without paying; its turn began when the CPU decided.
+    extra: Option<usize>,
+    /// Who waits for extra time, the one that runs on it not among them.
+    extra_queue: Vec<usize>,
+}
+
+/// All VCPUs and CPUs under a policy with budgets.
+pub(crate) struct Budgets {
+    policy: Policy,
+    quantum_ns: i64,
+    vcpus: Vec<Vcpu>,
+    cpus: Vec<Cpu>,
+    places_given: u64,
+}
+
+impl Budgets {
+    pub(crate) fn new(host: &Host) -> Self {
+        let mut vcpus = Vec::new();
+        for domain in &host.domains {
+            for vcpu in &domain.vcpus {
+                vcpus.push(Vcpu {
+                    cpu: vcpu.cpu as usize,
+                    parameters: domain.parameters,
+                    awake: false,
+                    // The others get theirs by the first timer, at time 0.
+                    budget_ns: match host.policy {
+                        Policy::Sporadic => domain.parameters.budget_ns,
+                        _ => 0,
+                    },
+                    place: None,
+                    full_at_ns: 0,
+                    run: None,
+                    pending: Vec::new(),
+                });
+            }
+        }
+        let cpus = (0..host.cpus)
+            .map(|_| Cpu {
+                decided_ns: 0,
+                first: None,
+                extra: None,
+                extra_queue: Vec::new(),
+            })
+            .collect();
+        Budgets {
+            policy: host.policy,
+            quantum_ns: host.settings.quantum_ns,
+            vcpus,
+            cpus,
+            places_given: 0,
+        }
+    }
+
+    /// Puts a VCPU behind its equals.
+    fn give_place(&mut self, vcpu: usize) {
+        self.places_given += 1;
+        self.vcpus[vcpu].place = Some(self.places_given);
+    }
+
+    /// "First means: the smaller priority number (servers), the earlier end of the current period
+    /// (SEDF). Among equals, the one that has been eligible longer."
+    fn first(&self, cpu: usize) -> Option<First> {
+        (0..self.vcpus.len())
+            .filter(|&number| self.vcpus[number].cpu == cpu)
+            .filter_map(|number| {
+                let vcpu = &self.vcpus[number];
+                let rank = match self.policy {
+                    Policy::Sedf => vcpu.full_at_ns,
+                    _ => i64::from(vcpu.parameters.priority),
+                };
+                vcpu.place.map(|place| (rank, place, number))
+            })
+            .min()
+            .map(|(_, _, number)| First {
+                vcpu: number,
+                awake: self.vcpus[number].awake,
+            })
+    }
+
+    /// The VCPU that comes first, if it is awake; else whoever has extra time, or waits for it.
+    fn should_run(&self, cpu: usize) -> Option<usize> {
+        match self.first(cpu) {
+            Some(first) if first.awake => Some(first.vcpu),
+            _ if self.someone_is_eligible(cpu) => None,
+            _ => {
+                let cpu = &self.cpus[cpu];
+                let goes_on = cpu.extra.filter(|&vcpu| self.vcpus[vcpu].wants_extra_time());
+                goes_on.or(cpu.extra_queue.first().copied())
+            }
+        }
+    }
+
+    /// "A VCPU is eligible when it is runnable and has budget left."
+    fn someone_is_eligible(&self, cpu: usize) -> bool {
+        self.vcpus
+            .iter()
+            .any(|vcpu| vcpu.cpu == cpu && vcpu.awake && vcpu.budget_ns > 0)
+    }
+
+    /// A VCPU has more budget than it had.
+    fn replenished(&mut self, number: usize) {
+        let vcpu = &mut self.vcpus[number];
+        if self.policy == Policy::Polling && !vcpu.awake {
+            vcpu.budget_ns = 0;
+            return;
+        }
+        let stands_in_order = vcpu.awake || self.policy == Policy::Periodic;
+        if stands_in_order && vcpu.place.is_none() {
+            self.give_place(number);
+        }
+        for cpu in &mut self.cpus {
+            cpu.extra_queue.retain(|&waiting| waiting != number);
+        }
+    }
+
+    /// Sporadic: a VCPU stops running on budget. "What it used since it was chosen comes back one
+    /// period after it was chosen."
+    fn end_run(&mut self, number: usize) {
+        let vcpu = &mut self.vcpus[number];
+        let Some(run) = vcpu.run.take() else { return };
+        if run.used_ns == 0 {
+            return;
+        }
+        let at_ns = run.chosen_ns + vcpu.parameters.period_ns;
+        if vcpu.pending.len() < PENDING_MAX {
+            vcpu.pending.push(Replenishment {
+                at_ns,
+                amount_ns: run.used_ns,
+            });
+        } else {
+            let latest = vcpu
+                .pending
+                .iter_mut()
+                .max_by_key(|replenishment| replenishment.at_ns)
+                .expect("as many are pending as can be");
+            latest.amount_ns += run.used_ns;
+            latest.at_ns = latest.at_ns.max(at_ns);
+        }
+    }
+
+    /// When the VCPU's budget changes next by the clock, if it is to.
+    fn due_ns(&self, number: usize) -> Option<i64> {
+        let vcpu = &self.vcpus[number];
+        match self.policy {
+            Policy::Sporadic => vcpu.pending.iter().map(|pending| pending.at_ns).min(),
+            _ => Some(vcpu.full_at_ns),
+        }
+    }
+
+    fn replenish(&mut self, number: usize, now_ns: i64) {
+        let vcpu = &mut self.vcpus[number];
+        if self.policy == Policy::Sporadic {
+            for replenishment in vcpu.pending.extract_if(.., |one| one.at_ns <= now_ns) {
+                vcpu.budget_ns += replenishment.amount_ns;
+            }
+        } else {
+            vcpu.budget_ns = vcpu.parameters.budget_ns;
+            while vcpu.full_at_ns <= now_ns {
+                vcpu.full_at_ns += vcpu.parameters.period_ns;
+            }
+        }
+        self.replenished(number);
+    }
+}
+
+impl Rules for Budgets {
+    fn wake(&mut self, number: usize) {
+        let vcpu = &mut self.vcpus[number];
+        vcpu.awake = true;
+        // Under periodic, one with budget has kept its place.
+        if vcpu.budget_ns > 0 && vcpu.place.is_none() {
+            self.give_place(number);
+        } else if vcpu.wants_extra_time() {
+            self.cpus[vcpu.cpu].extra_queue.push(number);
+        }
+    }
+
+    /// Replenishments; with a quantum, at the first multiple of it that is not before they are due.
+    /// CPUs in order; on each, what was due first comes first, then the order of the host file.
+    fn timers(&mut self, now_ns: i64) {
+        if self.quantum_ns > 0 && now_ns % self.quantum_ns != 0 {
+            return;
+        }
+        let mut due: Vec<(usize, i64, usize)> = (0..self.vcpus.len())
+            .filter_map(|number| {
+                self.due_ns(number)
+                    .map(|due_ns| (self.vcpus[number].cpu, due_ns, number))
+            })
+            .filter(|&(_, due_ns, _)| due_ns <= now_ns)
+            .collect();
+        due.sort();
+        for (_, _, number) in due {
+            self.replenish(number, now_ns);
+        }
+    }
+
+    fn block(&mut self, number: usize) {
+        self.end_run(number);
+        let vcpu = &mut self.vcpus[number];
+        vcpu.awake = false;
+        if self.policy == Policy::Polling {
+            vcpu.budget_ns = 0;
+        }
+        if self.policy != Policy::Periodic {
+            vcpu.place = None;
+        }
+    }
+
+    fn has_reason(&self, number: usize, now_ns: i64) -> bool {
+        let cpu = &self.cpus[number];
+        let has_turn = cpu.extra.is_some_and(|vcpu| self.vcpus[vcpu].wants_extra_time());
+        let turn_over = has_turn
+            && !cpu.extra_queue.is_empty()
+            && now_ns - cpu.decided_ns >= EXTRA_TURN_NS;
+        let quantum_over = self.quantum_ns > 0 && now_ns - cpu.decided_ns >= self.quantum_ns;
+        self.should_run(number) != self.running(number) || turn_over || quantum_over
+    }
+
+    fn decide(&mut self, number: usize, now_ns: i64) {
+        // "A VCPU that ran on extra time and still has no budget goes to the queue's end first",
+        // and so does one that has just used its budget up.
+        let ran_on_budget = self.cpus[number]
+            .first
+            .map(|first| first.vcpu)
+            .filter(|&vcpu| self.running(number) == Some(vcpu));
+        if let Some(vcpu) = self.running(number)
+            && self.vcpus[vcpu].wants_extra_time()
+        {
+            self.cpus[number].extra_queue.push(vcpu);
+        }
+        // "With a quantum: at each decision the running VCPU, if it is eligible, goes behind its
+        // equals."
+        if let Some(vcpu) = self.running(number)
+            && self.quantum_ns > 0
+            && self.vcpus[vcpu].awake
+            && self.vcpus[vcpu].place.is_some()
+        {
+            self.give_place(vcpu);
+        }
+
+        let first = self.first(number);
+        let on_budget = first.filter(|first| first.awake).map(|first| first.vcpu);
+        let may_give_extra_time = !self.someone_is_eligible(number);
+        let cpu = &mut self.cpus[number];
+        cpu.decided_ns = now_ns;
+        cpu.first = first;
+        cpu.extra = if may_give_extra_time && !cpu.extra_queue.is_empty() {
+            Some(cpu.extra_queue.remove(0))
+        } else {
+            None
+        };
+
+        // Sporadic: "A run that goes on across a decision (it is chosen again) is one run."
+        if let Some(before) = ran_on_budget
+            && on_budget != Some(before)
+        {
+            self.end_run(before);
+        }
+    }
+
+    /// Without a decision, whoever comes first may be another: a blocked VCPU whose budget runs
+    /// down, or the running one, which has budget again. Sporadic: a run begins when a VCPU is
+    /// chosen, or when it has budget again while it runs.
+    fn settle(&mut self, now_ns: i64) {
+        for number in 0..self.cpus.len() {
+            let first = self.first(number);
+            self.cpus[number].first = first;
+            let Some(First { vcpu, awake: true }) = first else {
+                continue;
+            };
+            self.cpus[number].extra = None;
+            if self.policy == Policy::Sporadic && self.vcpus[vcpu].run.is_none() {
+                self.vcpus[vcpu].run = Some(Use {
+                    chosen_ns: now_ns,
+                    used_ns: 0,
+                });
+            }
+        }
+    }
+
+    /// Whoever comes first on its CPU pays, be it for an idle task. A budget that is used up is so
+    /// before anything else happens at that instant.
+    fn pass(&mut self, unit_ns: i64) {
+        for cpu in 0..self.cpus.len() {
+            let Some(First { vcpu: number, .. }) = self.cpus[cpu].first else {
+                continue;
+            };
+            let vcpu = &mut self.vcpus[number];
+            vcpu.budget_ns -= unit_ns;
+            if let Some(run) = &mut vcpu.run {
+                run.used_ns += unit_ns;
+            }
+            if vcpu.budget_ns == 0 {
+                vcpu.place = None;
+                self.end_run(number);
+            }
+        }
+    }
+
+    fn is_awake(&self, vcpu: usize) -> bool {
+        self.vcpus[vcpu].awake
+    }
+
+    fn running(&self, cpu: usize) -> Option<usize> {
+        let cpu = &self.cpus[cpu];
+        match cpu.first {
+            Some(first) if first.awake => Some(first.vcpu),
+            _ => cpu.extra,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The guests: which jobs wait, and which of them a VCPU runs.
+
+use crate::{Job, VcpuTime};
+use laxity_host::{GuestScheduler, Host};
+
+/// A job that has arrived and is not complete.
+struct Waiting {
+    domain: usize,
+    task: usize,
+    number: u64,
+    arrival_ns: i64,
+    left_ns: i64,
+}
+
+/// The software inside all domains. VCPUs are numbered through the host in the order of the file.
+pub(crate) struct Guests<'a> {
+    host: &'a Host,
+    waiting: Vec<Waiting>,
+    completed: Vec<Job>,
+}
+
+impl<'a> Guests<'a> {
+    pub(crate) fn new(host: &'a Host) -> Self {
+        Guests {
+            host,
+            waiting: Vec::new(),
+            completed: Vec::new(),
+        }
+    }
+
+    /// Every VCPU of the host, with nothing used.
+    pub(crate) fn vcpus(host: &Host) -> Vec<VcpuTime> {
+        let mut vcpus = Vec::new();
+        for (domain, description) in host.domains.iter().enumerate() {
+            for vcpu in 0..description.vcpus.len() {
+                vcpus.push(VcpuTime {
+                    domain,
+                    vcpu,
+                    cpu_ns: 0,
+                });
+            }
+        }
+        vcpus
+    }
+
+    /// Rule 1, first half: jobs that complete.
+    pub(crate) fn complete(&mut self, now_ns: i64) {
+        for job in self.waiting.extract_if(.., |job| job.left_ns == 0) {
+            self.completed.push(Job {
+                domain: job.domain,
+                task: job.task,
+                number: job.number,
+                arrival_ns: job.arrival_ns,
+                completion_ns: Some(now_ns),
+            });
+        }
+    }
+
+    /// Rule 1, second half: jobs that arrive, in the order of their tasks in the host file. Answers
+    /// the (domain, VCPU within it) that get work, in that order. An endless loop is work that
+    /// comes at time 0, before any job.
+    pub(crate) fn arrive(&mut self, now_ns: i64) -> Vec<(usize, usize)> {
+        let mut given = Vec::new();
+        for (domain, description) in self.host.domains.iter().enumerate() {
+            if description.cpu_bound && now_ns == 0 {
+                given.extend((0..description.vcpus.len()).map(|vcpu| (domain, vcpu)));
+            }
+        }
+        for (domain, description) in self.host.domains.iter().enumerate() {
+            for (task, parameters) in description.tasks.iter().enumerate() {
+                let since_first_ns = now_ns - parameters.offset_ns;
+                if since_first_ns >= 0 && since_first_ns % parameters.period_ns == 0 {
+                    self.waiting.push(Waiting {
+                        domain,
+                        task,
+                        number: (since_first_ns / parameters.period_ns) as u64,
+                        arrival_ns: now_ns,
+                        left_ns: parameters.cost_ns,
+                    });
+                    given.push((domain, parameters.vcpu as usize));
+                }
+            }
+        }
+        given
+    }
+
+    /// Whether a VCPU has anything to do.
+    pub(crate) fn has_work(&self, domain: usize, vcpu: usize) -> bool {
+        self.host.domains[domain].cpu_bound
+            || self.waiting.iter().any(|job| self.is_on(job, domain, vcpu))
+    }
+
+    /// The VCPU does its guest's most urgent work for `unit_ns`: the job that ranks first by the
+    /// guest's scheduler, else the endless loop, which leaves no mark.
+    pub(crate) fn work(&mut self, domain: usize, vcpu: usize, unit_ns: i64) {
+        let first = (0..self.waiting.len())
+            .filter(|&index| self.is_on(&self.waiting[index], domain, vcpu))
+            .min_by_key(|&index| self.rank(&self.waiting[index]));
+        if let Some(index) = first {
+            self.waiting[index].left_ns -= unit_ns;
+        }
+    }
+
+    /// Every job so far, by domain, task and number.
+    pub(crate) fn into_jobs(self) -> Vec<Job> {
+        let mut jobs = self.completed;
+        for job in self.waiting {
+            jobs.push(Job {
+                domain: job.domain,
+                task: job.task,
+                number: job.number,
+                arrival_ns: job.arrival_ns,
+                completion_ns: None,
+            });
+        }
+        jobs.sort();
+        jobs
+    }
+
+    fn is_on(&self, job: &Waiting, domain: usize, vcpu: usize) -> bool {
+        job.domain == domain && self.host.domains[domain].tasks[job.task].vcpu as usize == vcpu
+    }
+
+    /// Smaller is first: shorter period or earlier absolute deadline, then the order of the file,
+    /// then the order of arrival.
+    fn rank(&self, job: &Waiting) -> (i64, usize, u64) {
+        let domain = &self.host.domains[job.domain];
+        let task = &domain.tasks[job.task];
+        let urgency_ns = match domain.guest {
+            GuestScheduler::RateMonotonic => task.period_ns,
+            GuestScheduler::Edf => job.arrival_ns + task.deadline_ns,
+        };
+        (urgency_ns, job.task, job.number)
+    }
+}

@@ -1,0 +1,177 @@
+//! Random hosts for comparing two opinions: small, and full of coincidences.
+
+use laxity_host::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// The unit of all times of a host is one of these. Each divides the 1 ms of a turn on extra time,
+/// so that the reference's steps stay this long.
+const UNITS_NS: [i64; 7] = [1, 8, 1_000, 100_000, 250_000, 500_000, 1_000_000];
+
+/// Draws that read like the sentences that describe them.
+struct Draw(Pcg64);
+
+impl Draw {
+    /// From `least` to `most`, both included. The bias of the remainder is far below what matters.
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        least + (self.0.next_u64() % (most - least + 1) as u64) as i64
+    }
+
+    fn percent(&mut self, percent: i64) -> bool {
+        self.between(1, 100) <= percent
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as i64 - 1) as usize]
+    }
+}
+
+/// A valid host without costs and jitter, the same for the same seed on every machine.
+///
+/// 1 to 3 CPUs, 1 to 6 domains of 1 to 3 VCPUs, any policy, 50 to 400 units of time. All times are
+/// small multiples of one unit, so that many things fall on one instant.
+pub fn random_host(seed: u64) -> Host {
+    let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+    let unit_ns = draw.one_of(&UNITS_NS);
+    let policy = draw.one_of(&Policy::ALL);
+    let cpus = draw.one_of(&[1, 1, 2, 3]);
+    let domains = draw.one_of(&[1, 2, 2, 3, 3, 4, 5, 6]);
+    // Host-wide habits: with few different periods and priorities, equals are frequent.
+    let habits = Habits {
+        unit_ns,
+        cpus,
+        priorities: draw.between(1, 4),
+        period_units: draw.one_of(&[&[6, 12], &[5, 10, 20], &[4, 6, 8, 12, 24], &[3, 7, 10, 16]]),
+        load_percent: draw.one_of(&[20, 50, 90, 150]),
+        domains,
+        extratime_percent: draw.one_of(&[0, 30, 100]),
+        cpu_bound_percent: draw.one_of(&[0, 25, 60]),
+    };
+    Host {
+        duration_ns: unit_ns * draw.between(50, 400),
+        seed,
+        cpus: cpus as u32,
+        policy,
+        settings: settings(draw, unit_ns),
+        costs: Costs::default(),
+        domains: (0..domains)
+            .map(|number| domain(draw, &habits, number))
+            .collect(),
+    }
+}
+
+struct Habits {
+    unit_ns: i64,
+    cpus: i64,
+    priorities: i64,
+    period_units: &'static [i64],
+    load_percent: i64,
+    domains: i64,
+    extratime_percent: i64,
+    cpu_bound_percent: i64,
+}
+
+fn settings(draw: &mut Draw, unit_ns: i64) -> Settings {
+    let tick_ns = unit_ns * draw.between(1, 10);
+    Settings {
+        quantum_ns: unit_ns * draw.one_of(&[0, 0, 0, 1, 2, 3, 5, 10]),
+        time_slice_ns: unit_ns * draw.between(1, 30),
+        tick_ns,
+        accounting_ns: tick_ns * draw.between(1, 4),
+    }
+}
+
+fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
+    let vcpus = draw.one_of(&[1, 1, 1, 2, 2, 3]);
+    let cpu_bound = draw.percent(habits.cpu_bound_percent);
+    let tasks = draw.one_of(if cpu_bound {
+        &[0, 0, 1, 2]
+    } else {
+        &[0, 1, 1, 2, 2, 3, 4]
+    });
+    let mut domain = Domain {
+        name: format!("domain-{number}"),
+        parameters: parameters(draw, habits),
+        vcpus: (0..vcpus).map(|_| vcpu(draw, habits.cpus)).collect(),
+        guest: draw.one_of(&[GuestScheduler::RateMonotonic, GuestScheduler::Edf]),
+        tasks: (0..tasks)
+            .map(|number| task(draw, habits, vcpus, tasks, number))
+            .collect(),
+        cpu_bound,
+    };
+    if draw.percent(4) {
+        fragment(draw, habits.unit_ns, &mut domain);
+    }
+    domain
+}
+
+/// Makes the domain one that uses its budget in many runs within one long period, so that the bound
+/// on pending replenishments is met.
+fn fragment(draw: &mut Draw, unit_ns: i64, domain: &mut Domain) {
+    domain.parameters.period_ns = unit_ns * draw.between(80, 120);
+    domain.parameters.budget_ns = unit_ns * draw.between(33, 60);
+    domain.parameters.priority = 1;
+    domain.cpu_bound = false;
+    domain.tasks = vec![Task {
+        name: "task-0".to_string(),
+        vcpu: 0,
+        cost_ns: unit_ns,
+        period_ns: unit_ns * 2,
+        deadline_ns: unit_ns * 2,
+        offset_ns: 0,
+        jitter_ns: 0,
+    }];
+}
+
+fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {
+    let period_units = draw.one_of(habits.period_units);
+    let budget_units = match draw.between(1, 10) {
+        1 => 1,
+        2 => period_units,
+        3..=5 => draw.between(1, period_units),
+        _ => draw.between(1, (period_units / 2).max(1)),
+    };
+    Parameters {
+        budget_ns: habits.unit_ns * budget_units,
+        period_ns: habits.unit_ns * period_units,
+        priority: draw.between(1, habits.priorities) as u32,
+        extratime: draw.percent(habits.extratime_percent),
+        weight: draw.one_of(&[1, 64, 128, 256, 256, 256, 512, 1000, 65_535]),
+        cap_percent: draw.one_of(&[0, 0, 0, 10, 33, 50, 100, 150]),
+    }
+}
+
+/// On any of the CPUs, which are its affinity.
+fn vcpu(draw: &mut Draw, cpus: i64) -> Vcpu {
+    let cpu = draw.between(0, cpus - 1) as u32;
+    let affinity = (0..cpus as u32)
+        .filter(|&other| other == cpu || draw.percent(60))
+        .collect();
+    Vcpu { cpu, affinity }
+}
+
+fn task(draw: &mut Draw, habits: &Habits, vcpus: i64, tasks: i64, number: i64) -> Task {
+    let period_units = draw.one_of(habits.period_units) * draw.one_of(&[1, 1, 1, 2, 3]);
+    // About the habitual load on all CPUs together, give or take a factor of two.
+    let share = period_units * habits.load_percent * habits.cpus / (100 * habits.domains * tasks);
+    let cost_units = draw.between(share / 2, share * 2).clamp(1, period_units);
+    let deadline_units = if draw.percent(60) {
+        period_units
+    } else {
+        draw.between(cost_units, period_units)
+    };
+    let offset_units = if draw.percent(50) {
+        0
+    } else {
+        draw.between(0, period_units)
+    };
+    Task {
+        name: format!("task-{number}"),
+        vcpu: draw.between(0, vcpus - 1) as u32,
+        cost_ns: habits.unit_ns * cost_units,
+        period_ns: habits.unit_ns * period_units,
+        deadline_ns: habits.unit_ns * deadline_units,
+        offset_ns: habits.unit_ns * offset_units,
+        jitter_ns: 0,
+    }
+}

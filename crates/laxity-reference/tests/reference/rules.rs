@@ -1,0 +1,427 @@
+//! Schedules worked out by hand from `docs/policies.md`, a letter a millisecond.
+
+use crate::support::{Also, MS, completions, domain, host, timeline};
+use laxity_host::{Cost, Host, Policy, Settings};
+use laxity_reference::{Refusal, simulate};
+
+/// Its budget is kept until the work comes, and the next one follows at once: 4 ms in a row.
+#[test]
+fn deferrable_runs_back_to_back() {
+    let a = domain(1, 2, 5).task(3, 4, 20);
+    let b = domain(2, 10, 10).busy();
+    //          A's work comes at 3, its second budget at 5
+    //             v v
+    let wanted = "BBBAAAABBB";
+    assert_eq!(
+        timeline(&host(Policy::Deferrable, 10, vec![a, b]), 0),
+        wanted
+    );
+}
+
+/// Both are equals. A's budget is used up at 5, just when it is replenished: it is behind B. At 10
+/// that happens to B.
+#[test]
+fn a_budget_used_up_when_it_is_replenished_goes_behind_equals() {
+    let a = domain(1, 5, 5).busy();
+    let b = domain(1, 5, 10).busy();
+    let wanted = "AAAAABBBBBAAAAABBBBB";
+    assert_eq!(
+        timeline(&host(Policy::Deferrable, 20, vec![a, b]), 0),
+        wanted
+    );
+}
+
+/// Equals. B is replenished at 4 with 1 left: it goes on, though A has been waiting since 3.
+#[test]
+fn a_budget_that_is_not_used_up_keeps_its_place() {
+    let a = domain(1, 16, 16).task(3, 4, 100);
+    let b = domain(1, 3, 4).task(2, 4, 100);
+    let wanted = "..BBBBAAAA";
+    let host = host(Policy::Deferrable, 10, vec![a, b]);
+    assert_eq!(timeline(&host, 0), wanted);
+}
+
+/// The budget of 0 is gone when the job of 1 comes, that of 5 is dropped at 6 when it is done: the
+/// job of 7 waits for 10. The job of 15 comes at the instant of a replenishment and is served.
+#[test]
+fn polling_loses_its_budget() {
+    let a = (domain(1, 2, 5).task(1, 1, 20))
+        .task(7, 1, 20)
+        .task(15, 1, 20);
+    let wanted = ".....A....A....A.";
+    assert_eq!(timeline(&host(Policy::Polling, 17, vec![a]), 0), wanted);
+}
+
+/// At 5 A is replenished and its last job ends: it blocks now, and drops the new budget.
+#[test]
+fn polling_drops_a_budget_that_comes_as_the_last_job_ends() {
+    let a = domain(1, 5, 5).task(0, 5, 20).task(6, 1, 20);
+    let wanted = "AAAAA.....A.";
+    assert_eq!(timeline(&host(Policy::Polling, 12, vec![a]), 0), wanted);
+}
+
+/// A's job ends at 5 and another arrives at 5: it never blocked.
+#[test]
+fn a_job_that_comes_as_the_last_one_ends_finds_the_vcpu_awake() {
+    let a = domain(1, 8, 20)
+        .task(0, 5, 20)
+        .task(5, 2, 20)
+        .task(8, 1, 20);
+    let wanted = "AAAAAAA.............";
+    assert_eq!(timeline(&host(Policy::Polling, 20, vec![a]), 0), wanted);
+}
+
+/// A's idle task comes before B.
+#[test]
+fn periodic_idles_its_budget_away() {
+    let a = domain(1, 3, 6).task(1, 2, 12);
+    let b = domain(2, 6, 6).busy();
+    let wanted = ".AABBB...BBB.AABBB";
+    assert_eq!(timeline(&host(Policy::Periodic, 18, vec![a, b]), 0), wanted);
+}
+
+/// B has budget at 0 and 12, and so waits for A's idle task. At 6 it has none, and runs on extra
+/// time while A's budget runs down.
+#[test]
+fn periodic_gives_idled_time_to_extratime() {
+    let a = domain(1, 3, 6).task(1, 2, 12);
+    let b = domain(2, 1, 12).busy().extratime();
+    let wanted = ".AABBBBBBBBB.AABBB";
+    assert_eq!(timeline(&host(Policy::Periodic, 18, vec![a, b]), 0), wanted);
+}
+
+/// Equals. A's place is from 0, though it is blocked until 5: it comes first while its budget runs
+/// down, and B waits. At 4 it has none; at 8 it is behind B, whose budget came at 0.
+#[test]
+fn periodic_keeps_its_place_while_blocked_and_loses_it_with_its_budget() {
+    let a = domain(1, 4, 8).task(9, 2, 100);
+    let b = domain(1, 8, 16).busy();
+    //            A idles | B to 12 | A: 2 of work, 2 idle
+    let wanted = "....BBBBBBBBAA..";
+    assert_eq!(timeline(&host(Policy::Periodic, 16, vec![a, b]), 0), wanted);
+}
+
+/// Equals. A blocks at 1 and keeps its place: its idle task runs to 4 before B does.
+#[test]
+fn periodic_keeps_its_place_when_it_blocks() {
+    let a = domain(1, 4, 8).task(0, 1, 100);
+    let b = domain(1, 8, 16).busy();
+    let wanted = "A...BBBBBBBB....";
+    let host = host(Policy::Periodic, 16, vec![a, b]);
+    assert_eq!(timeline(&host, 0), wanted);
+}
+
+/// A is preempted at 2: 2 come back at 10, the third at 14, one period after it was chosen for it,
+/// and so on.
+#[test]
+fn sporadic_splits_its_replenishments() {
+    let a = domain(2, 3, 10).busy();
+    let b = domain(1, 5, 20).task(2, 2, 20);
+    //            0    5    10   15   20
+    let wanted = "AABBA.....AA..A.....AABBA";
+    assert_eq!(timeline(&host(Policy::Sporadic, 25, vec![a, b]), 0), wanted);
+}
+
+/// The whole period is the budget: what is used up at 4 comes back at 4, behind the equal.
+#[test]
+fn sporadic_with_a_full_budget_gives_way_to_equals() {
+    let a = domain(1, 4, 4).busy();
+    let b = domain(1, 4, 4).busy();
+    let wanted = "AAAABBBBAAAABBBB";
+    assert_eq!(timeline(&host(Policy::Sporadic, 16, vec![a, b]), 0), wanted);
+}
+
+/// A uses its budget of 40 in 40 runs of 1 ms, 2 ms apart, each ended by blocking. 32 replenishments
+/// can be pending; the other 8 come with the last of them, one period after the fortieth was chosen.
+#[test]
+fn sporadic_keeps_32_replenishments() {
+    let a = domain(1, 40, 100).task(0, 1, 2);
+    let full = "A.".repeat(40);
+    // From 80 there is no budget until 100, while jobs queue. Then 1 ms comes back every 2 ms, from
+    // the runs chosen at 0, 2, … 60. That of the 32nd and the other 8 come at 178.
+    let waiting = ".".repeat(20);
+    let single = "A.".repeat(31);
+    let quiet = ".".repeat(16);
+    let rest = "A".repeat(9);
+    let wanted = format!("{full}{waiting}{single}{quiet}{rest}");
+    assert_eq!(wanted.len(), 187);
+    assert_eq!(timeline(&host(Policy::Sporadic, 187, vec![a]), 0), wanted);
+}
+
+/// At 5 A's period ends at 10, as B's: B has been eligible longer.
+#[test]
+fn sedf_takes_the_earlier_end_of_period() {
+    let a = domain(1, 2, 5).busy();
+    let b = domain(1, 4, 10).busy();
+    let wanted = "AABBBBAA..AABBBBAA..";
+    assert_eq!(timeline(&host(Policy::Sedf, 20, vec![a, b]), 0), wanted);
+}
+
+/// At 5 A is replenished with budget left; its period now ends after B's, which preempts it.
+#[test]
+fn sedf_gives_way_when_its_own_period_ends() {
+    let a = domain(1, 4, 5).task(3, 4, 20);
+    let b = domain(1, 9, 9).task(4, 2, 20);
+    let wanted = "...AABBAA.";
+    assert_eq!(timeline(&host(Policy::Sedf, 10, vec![a, b]), 0), wanted);
+}
+
+/// A waits for extra time from 2, C from 3. B's budget comes before both; A's turn is cut short by
+/// nothing but it goes to the end. At 10 both have budgets again.
+#[test]
+fn extratime_is_never_ahead_of_a_budget() {
+    let a = domain(2, 2, 10).busy().extratime();
+    let b = domain(1, 2, 10).task(4, 2, 10);
+    let c = domain(3, 1, 10).busy().extratime();
+    let wanted = "AACABBCACAAAC";
+    for policy in [Policy::Deferrable, Policy::Sporadic] {
+        assert_eq!(
+            timeline(&host(policy, 13, vec![a.clone(), b.clone(), c.clone()]), 0),
+            wanted
+        );
+    }
+}
+
+/// Equals take turns of 2 ms; at 9 A's budget ends its turn early.
+#[test]
+fn a_quantum_rotates_equals() {
+    let a = domain(1, 5, 10).busy();
+    let b = domain(1, 5, 10).busy();
+    let wanted = "AABBAABBABAABB";
+    assert_eq!(
+        timeline(
+            &with_quantum(2, host(Policy::Deferrable, 14, vec![a, b])),
+            0
+        ),
+        wanted
+    );
+}
+
+/// Due at 4, 8 and 12; done at 6, 9 and 12.
+#[test]
+fn a_quantum_delays_replenishments() {
+    let a = domain(1, 2, 4).busy();
+    let wanted = "AA....AA.AA.AA";
+    assert_eq!(
+        timeline(&with_quantum(3, host(Policy::Deferrable, 14, vec![a])), 0),
+        wanted
+    );
+}
+
+fn with_quantum(quantum: i64, mut host: Host) -> Host {
+    host.settings.quantum_ns = quantum * MS;
+    host
+}
+
+/// Shorter period first; a late job goes on and the next one queues behind it.
+#[test]
+fn guests_are_rate_monotonic() {
+    let a = domain(1, 10, 10).task(0, 3, 10).task(0, 2, 4);
+    // Task 1 at 0-2, 4-6, 8-10; task 0 at 2-4, 6-7.
+    let wanted = [
+        (0, 0, Some(7)),
+        (1, 0, Some(2)),
+        (1, 1, Some(6)),
+        (1, 2, Some(10)),
+    ];
+    assert_eq!(completions(&host(Policy::Deferrable, 10, vec![a])), wanted);
+}
+
+/// The job of 4 has the later deadline (14 against 8) until 8; equal ones go in the order of the file.
+#[test]
+fn guests_are_earliest_deadline_first() {
+    let a = (domain(1, 20, 20).edf())
+        .task(0, 6, 20)
+        .deadline(8)
+        .task(2, 2, 20)
+        .deadline(6)
+        .task(1, 2, 20)
+        .deadline(5);
+    // Absolute deadlines 8, 8, 6: task 2 preempts at 1, tasks 0 and 1 are equal.
+    let wanted = [(0, 0, Some(8)), (1, 0, Some(10)), (2, 0, Some(3))];
+    assert_eq!(completions(&host(Policy::Deferrable, 12, vec![a])), wanted);
+}
+
+fn credit(slice: i64, tick: i64, accounting: i64, mut host: Host) -> Host {
+    host.settings = Settings {
+        quantum_ns: 0,
+        time_slice_ns: slice * MS,
+        tick_ns: tick * MS,
+        accounting_ns: accounting * MS,
+    };
+    host
+}
+
+/// Both wake into boost. A's ends at 1, and B's at 2. At 3 each gets 1.5 ms: A has 0.5, B -0.5 and
+/// is over; from then on they are over in turns.
+#[test]
+fn credit_makes_equals_alternate() {
+    let a = domain(1, 1, 1).busy();
+    let b = domain(1, 1, 1).busy();
+    let wanted = "ABBAAABBBAAABBB";
+    assert_eq!(
+        timeline(&credit(3, 1, 3, host(Policy::Credit, 15, vec![a, b])), 0),
+        wanted
+    );
+}
+
+/// No tick falls into the run: everybody stays in boost, and turns are slices.
+#[test]
+fn credit_is_a_round_robin_within_a_class() {
+    let a = domain(1, 1, 1).busy();
+    let b = domain(1, 1, 1).busy();
+    let c = domain(1, 1, 1).busy();
+    let wanted = "AABBCCAABBCC";
+    let host = host(Policy::Credit, 12, vec![a, b, c]);
+    assert_eq!(timeline(&credit(2, 100, 100, host), 0), wanted);
+}
+
+/// A is alone until 5. Its slices of 4 are counted from 0: it runs to 8.
+#[test]
+fn credit_ends_turns_at_whole_slices() {
+    let a = domain(1, 1, 1).busy();
+    let b = domain(1, 1, 1).task(5, 2, 100);
+    let wanted = "AAAAAAAABBAA";
+    let host = host(Policy::Credit, 12, vec![a, b]);
+    assert_eq!(timeline(&credit(4, 100, 100, host), 0), wanted);
+}
+
+/// B, never caught by a tick, wakes from under into boost. A, charged 15 and given 15 at 15, is
+/// under from 5 on.
+#[test]
+fn credit_boosts_who_wakes() {
+    let a = domain(1, 1, 1).busy();
+    let b = domain(1, 1, 1).task(7, 1, 10);
+    let wanted = "AAAAAAABAAAAAAAAABAA";
+    assert_eq!(
+        timeline(&credit(15, 5, 15, host(Policy::Credit, 20, vec![a, b])), 0),
+        wanted
+    );
+}
+
+/// Charged 2, given 1: over, and parked until the next 1 makes it 0.
+#[test]
+fn credit_parks_a_domain_over_its_cap() {
+    let mut a = domain(1, 1, 1).busy();
+    a.parameters.cap_percent = 50;
+    let wanted = "AA..AA..AA";
+    assert_eq!(
+        timeline(&credit(2, 1, 2, host(Policy::Credit, 10, vec![a])), 0),
+        wanted
+    );
+}
+
+/// Credits are shared by weight: three of four milliseconds go to A.
+#[test]
+fn credit_shares_by_weight() {
+    let mut a = domain(1, 1, 1).busy();
+    a.parameters.weight = 768;
+    let b = domain(1, 1, 1).busy();
+    let host = credit(1, 1, 4, host(Policy::Credit, 4_000, vec![a, b]));
+    let outcome = simulate(&host).expect("a host that is modelled");
+    let share = outcome.vcpus[0].cpu_ns as f64 / host.duration_ns as f64;
+    assert!((0.74..0.76).contains(&share), "A has {share}");
+}
+
+/// A is offered 3 and may take 2 of the 4; B gets the other 2. B, charged 3, is over at 4, A is not.
+#[test]
+fn credit_gives_others_what_one_cannot_take() {
+    let mut a = domain(1, 1, 1).busy();
+    a.parameters.weight = 768;
+    a.parameters.cap_percent = 50;
+    let b = domain(1, 1, 1).busy();
+    let host = host(Policy::Credit, 5, vec![a, b]);
+    assert_eq!(timeline(&credit(4, 1, 4, host), 0), "ABBBA");
+}
+
+/// A takes all credits at 2 and 4 while B is charged 3 ms. B keeps a debt of 2, pays 2 and is
+/// charged 2 until 6, and has paid all when it is asleep at 8: at 9 it wakes into boost.
+#[test]
+fn credit_keeps_a_debt_of_one_accounting_time() {
+    let mut a = domain(1, 1, 1).task(0, 1, 100);
+    a.parameters.weight = 65_535;
+    let mut b = domain(1, 1, 1).task(0, 5, 100).task(9, 1, 100);
+    b.parameters.weight = 1;
+    let c = domain(1, 1, 1).task(8, 3, 100);
+    let host = host(Policy::Credit, 12, vec![a, b, c]);
+    assert_eq!(timeline(&credit(100, 1, 2, host), 0), "ABBBBB..CBCC");
+}
+
+/// A sleeps from 4 on with 0 credits. At 8 it has 4, which is not above one accounting time: it is
+/// still active at 12, and takes half of what B needs. B is over and does not wake into boost at 15.
+#[test]
+fn credit_shares_with_a_sleeper_until_it_has_more_than_one_accounting_time() {
+    let a = domain(1, 1, 1).task(0, 4, 100);
+    let b = domain(1, 1, 1).task(8, 4, 100).task(15, 1, 100);
+    let c = domain(1, 1, 1).task(13, 3, 100);
+    let host = host(Policy::Credit, 17, vec![a, b, c]);
+    assert_eq!(timeline(&credit(100, 2, 4, host), 0), "AAAA....BBBB.CCCB");
+}
+
+/// A and B are over from 4 on, C and D under. At 6 both turns end, and CPU 0 decides first: instead
+/// of A it takes C, which waits on CPU 1.
+#[test]
+fn credit_steals_when_it_would_run_over() {
+    let mut domains = vec![
+        domain(1, 1, 1).busy().on(0, &[0]),
+        domain(1, 1, 1).busy().on(0, &[0]),
+        domain(1, 1, 1).busy().on(1, &[0, 1]),
+        domain(1, 1, 1).busy().on(1, &[1]),
+    ];
+    for (domain, weight) in domains.iter_mut().zip([1, 1, 1000, 1000]) {
+        domain.parameters.weight = weight;
+    }
+    let mut host = credit(4, 2, 4, host(Policy::Credit, 8, domains));
+    host.cpus = 2;
+    let timelines = [timeline(&host, 0), timeline(&host, 1)];
+    assert_eq!(timelines, ["AABBBBCC", "CCDDDDDD"]);
+}
+
+/// C blocks at 2: CPU 1 would idle, and takes B from CPU 0.
+#[test]
+fn credit_steals_when_it_would_idle() {
+    let a = domain(1, 1, 1).busy().on(0, &[0, 1]);
+    let b = domain(1, 1, 1).busy().on(0, &[0, 1]);
+    let c = domain(1, 1, 1).task(0, 2, 100).on(1, &[1]);
+    let mut host = credit(4, 4, 8, host(Policy::Credit, 4, vec![a, b, c]));
+    host.cpus = 2;
+    assert_eq!([timeline(&host, 0), timeline(&host, 1)], ["AAAA", "CCBB"]);
+}
+
+/// B wakes behind A, which is in boost as well: it kicks CPU 2, the first idle one where it may run.
+#[test]
+fn credit_kicks_an_idle_cpu() {
+    let a = domain(1, 1, 1).busy().on(0, &[0]);
+    let b = domain(1, 1, 1).task(1, 2, 100).on(0, &[0, 2]);
+    let mut host = credit(4, 4, 8, host(Policy::Credit, 4, vec![a, b]));
+    host.cpus = 3;
+    let timelines = [0, 1, 2].map(|cpu| timeline(&host, cpu));
+    assert_eq!(timelines, ["AAAA", "....", ".BB."]);
+}
+
+#[test]
+fn what_is_not_modelled_is_refused() {
+    let mut costly = host(Policy::Deferrable, 10, vec![domain(1, 1, 1)]);
+    costly.costs.schedule = Cost::Constant { ns: 1 };
+    assert_eq!(simulate(&costly), Err(Refusal::Costs));
+
+    let mut jittery = host(Policy::Deferrable, 10, vec![domain(1, 1, 1).task(0, 1, 5)]);
+    jittery.domains[0].tasks[0].jitter_ns = 3;
+    let refusal = simulate(&jittery).expect_err("jitter is not modelled");
+    assert!(
+        refusal
+            .to_string()
+            .contains("task task-0 of domain domain has 3 ns"),
+        "{refusal}"
+    );
+
+    let mut long = host(Policy::Deferrable, 1_000, vec![domain(1, 1, 1)]);
+    long.settings.quantum_ns = 1;
+    assert_eq!(
+        simulate(&long),
+        Err(Refusal::Steps {
+            steps: 1_000_000_000,
+            unit_ns: 1
+        })
+    );
+}

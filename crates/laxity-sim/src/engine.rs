@@ -1,0 +1,759 @@
+//! The engine: timers, guests, CPUs, and the policy between them.
+
+use crate::guest::Ready;
+use crate::result::{
+    Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio,
+};
+use crate::timers::{NEVER, Timers};
+use laxity_host::{Cost, Host};
+use laxity_policy::{Event, Instance, Refused, Report, Request};
+use laxity_trace::{
+    DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job,
+};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::{Lcg64Xsh32, Pcg32};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+/// No task runs, or no VCPU.
+const NOBODY: u32 = u32::MAX;
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The result.
+    pub result: RunResult,
+    /// Response times, ns, of the jobs that completed and whose deadline fell within the run: for each
+    /// domain, for each task, by job number.
+    pub responses: Vec<Vec<Vec<i64>>>,
+}
+
+/// How another thread follows a run, and ends it.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// How far the run has come, ns of the host's time; written now and then.
+    pub now_ns: AtomicI64,
+    /// Set it to end the run early.
+    pub cancelled: AtomicBool,
+}
+
+/// How many instants pass between two looks at the watch: some milliseconds.
+const WATCH_INTERVAL: u32 = 1 << 15;
+
+/// Runs a host and traces it into `sink`.
+///
+/// # Errors
+/// When the policy refuses the host's settings or parameters. A host that was loaded from a file has
+/// parameters that its policy takes.
+pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
+    Ok(run_watched(host, sink, &Watch::default())?.expect("nobody cancels"))
+}
+
+/// As [`run`], followed by another thread; `None` if that cancelled it.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched<S: Sink>(
+    host: &Host,
+    sink: S,
+    watch: &Watch,
+) -> Result<Option<(Outcome, S)>, Refused> {
+    let started = Instant::now();
+    let mut simulation = Simulation::new(host, sink)?;
+    Ok(simulation.run(watch).then(|| simulation.finish(started)))
+}
+
+/// What a trace of the host says about the run before its first record.
+pub fn metadata(host: &Host, substrate: &str) -> Metadata {
+    Metadata {
+        substrate: substrate.to_string(),
+        policy: host.policy.name().to_string(),
+        seed: host.seed,
+        duration_ns: host.duration_ns,
+        cpus: host.cpus,
+        domains: host
+            .domains
+            .iter()
+            .map(|domain| DomainMetadata {
+                name: domain.name.clone(),
+                vcpus: domain.vcpus.len() as u32,
+                budget_ns: domain.parameters.budget_ns,
+                period_ns: domain.parameters.period_ns,
+                tasks: domain
+                    .tasks
+                    .iter()
+                    .map(|task| TaskMetadata {
+                        name: task.name.clone(),
+                        vcpu: task.vcpu,
+                        cost_ns: task.cost_ns,
+                        period_ns: task.period_ns,
+                        deadline_ns: task.deadline_ns,
+                        offset_ns: task.offset_ns,
+                    })
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+/// A periodic task. Its jobs are known by number, and their arrivals follow from it, so a queue of late
+/// jobs is two numbers.
+struct Task {
+    vcpu: u32,
+    /// Place among the tasks of its VCPU by period.
+    rank: u32,
+    /// Place among the tasks of its domain in the host file.
+    place: u32,
+    /// The job to do, or the next one to be released.
+    current: u64,
+    /// The next job to be released.
+    next: u64,
+    /// CPU time that the current job still needs.
+    remaining_ns: i64,
+    cost_ns: i64,
+    period_ns: i64,
+    deadline_ns: i64,
+    offset_ns: i64,
+    jitter_ns: i64,
+    random: Pcg32,
+    /// Jobs whose deadline falls within the run.
+    counted: u64,
+    responses_ns: Vec<i64>,
+}
+
+impl Task {
+    #[inline]
+    fn arrival_ns(&self, number: u64) -> i64 {
+        self.offset_ns + number as i64 * self.period_ns
+    }
+
+    #[inline]
+    fn deadline_of_job_ns(&self, number: u64) -> i64 {
+        self.arrival_ns(number) + self.deadline_ns
+    }
+
+    /// When the next job is released: its arrival, late by its jitter.
+    #[inline]
+    fn next_release_ns(&mut self) -> i64 {
+        let mut release_ns = self.arrival_ns(self.next);
+        if self.jitter_ns > 0 {
+            let choices = self.jitter_ns as u128 + 1;
+            release_ns += (u128::from(self.random.next_u64()) * choices >> 64) as i64;
+        }
+        release_ns
+    }
+}
+
+struct Vcpu {
+    domain: u16,
+    id: u16,
+    ready: Ready,
+    /// Tasks by rank.
+    tasks: Vec<u32>,
+    /// The task whose job runs, or ran when the VCPU was last on a CPU.
+    task: u32,
+    /// The CPU that it runs on, or NOBODY.
+    cpu: u32,
+    blocked: bool,
+    cpu_bound: bool,
+    cpu_ns: i64,
+}
+
+impl Vcpu {
+    #[inline]
+    fn is_out_of_work(&self) -> bool {
+        !self.cpu_bound && self.ready.first().is_none()
+    }
+}
+
+struct Cpu {
+    /// The VCPU that runs, or NOBODY.
+    vcpu: u32,
+    /// Up to when the running VCPU's work is accounted; later than now while a decision takes time.
+    accounted_ns: i64,
+    /// A decision is due, be it that there still is work for the running VCPU.
+    asked: bool,
+    /// A decision is due as soon as the last one's cost has passed.
+    postponed: bool,
+    random: Pcg32,
+}
+
+/// A set of CPUs that are to decide.
+struct Pending {
+    words: Vec<u64>,
+    any: bool,
+}
+
+impl Pending {
+    #[inline]
+    fn insert(&mut self, cpu: u32) {
+        self.words[cpu as usize / 64] |= 1 << (cpu % 64);
+        self.any = true;
+    }
+}
+
+/// Slots of the timers, in the order in which they are served at one instant: completions (one a CPU),
+/// arrivals (one a task), policy timers (one a CPU), accounting, ends of decisions (one a CPU).
+struct Slots {
+    cpus: usize,
+    tasks: usize,
+}
+
+impl Slots {
+    const fn completion(&self, cpu: u32) -> usize {
+        cpu as usize
+    }
+    const fn arrival(&self, task: usize) -> usize {
+        self.cpus + task
+    }
+    const fn timer(&self, cpu: u32) -> usize {
+        self.cpus + self.tasks + cpu as usize
+    }
+    const fn account(&self) -> usize {
+        2 * self.cpus + self.tasks
+    }
+    const fn decision_end(&self, cpu: u32) -> usize {
+        2 * self.cpus + self.tasks + 1 + cpu as usize
+    }
+    const fn count(&self) -> usize {
+        3 * self.cpus + self.tasks + 1
+    }
+}
+
+struct Simulation<'host, S> {
+    host: &'host Host,
+    policy: Instance,
+    timers: Timers,
+    slots: Slots,
+    tasks: Vec<Task>,
+    vcpus: Vec<Vcpu>,
+    cpus: Vec<Cpu>,
+    pending: Pending,
+    sink: S,
+    events: u64,
+    schedule_calls: u64,
+    context_switches: u64,
+    schedule_ns: i64,
+    context_switch_ns: i64,
+}
+
+/// One stream of random numbers for each purpose, so that one more draw for one does not shift another.
+fn stream(seed: u64, purpose: u64, index: usize) -> Pcg32 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..].copy_from_slice(&(purpose << 32 | index as u64).to_le_bytes());
+    Lcg64Xsh32::from_seed(bytes)
+}
+
+const JITTER: u64 = 1;
+const COST: u64 = 2;
+
+#[inline]
+fn draw(cost: &Cost, random: &mut Pcg32) -> i64 {
+    match *cost {
+        Cost::Constant { ns } => ns,
+        Cost::Quantiles { .. } => cost.at(random.next_u32()),
+    }
+}
+
+impl<'host, S: Sink> Simulation<'host, S> {
+    fn new(host: &'host Host, sink: S) -> Result<Self, Refused> {
+        let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
+        policy.set_tracing(S::ENABLED);
+        let slots = Slots {
+            cpus: host.cpus as usize,
+            tasks: host.domains.iter().map(|domain| domain.tasks.len()).sum(),
+        };
+        let mut simulation = Simulation {
+            host,
+            policy,
+            timers: Timers::new(slots.count()),
+            tasks: Vec::with_capacity(slots.tasks),
+            vcpus: Vec::new(),
+            cpus: (0..host.cpus as usize)
+                .map(|cpu| Cpu {
+                    vcpu: NOBODY,
+                    accounted_ns: 0,
+                    asked: false,
+                    postponed: false,
+                    random: stream(host.seed, COST, cpu),
+                })
+                .collect(),
+            pending: Pending { words: vec![0; slots.cpus.div_ceil(64)], any: false },
+            slots,
+            sink,
+            events: 0,
+            schedule_calls: 0,
+            context_switches: 0,
+            schedule_ns: 0,
+            context_switch_ns: 0,
+        };
+        for index in 0..host.domains.len() {
+            simulation.add_domain(index)?;
+        }
+        simulation.serve_requests();
+        simulation.report(0);
+        Ok(simulation)
+    }
+
+    fn add_domain(&mut self, index: usize) -> Result<(), Refused> {
+        let domain = &self.host.domains[index];
+        let first_vcpu = self.vcpus.len();
+        let handle = self.policy.add_domain(&domain.parameters)?;
+
+        for (place, task) in domain.tasks.iter().enumerate() {
+            let counted_ns = self.host.duration_ns - task.offset_ns - task.deadline_ns;
+            let counted =
+                if counted_ns < 0 { 0 } else { (counted_ns / task.period_ns) as u64 + 1 };
+            self.tasks.push(Task {
+                vcpu: first_vcpu as u32 + task.vcpu,
+                rank: 0,
+                place: place as u32,
+                current: 0,
+                next: 0,
+                remaining_ns: 0,
+                cost_ns: task.cost_ns,
+                period_ns: task.period_ns,
+                deadline_ns: task.deadline_ns,
+                offset_ns: task.offset_ns,
+                jitter_ns: task.jitter_ns,
+                random: stream(self.host.seed, JITTER, self.tasks.len()),
+                counted,
+                responses_ns: Vec::with_capacity(counted.min(1 << 20) as usize),
+            });
+            let task = self.tasks.len() - 1;
+            let release_ns = self.tasks[task].next_release_ns();
+            self.timers.set(self.slots.arrival(task), release_ns);
+        }
+        let first_task = self.tasks.len() - domain.tasks.len();
+
+        for (id, vcpu) in domain.vcpus.iter().enumerate() {
+            let mut tasks: Vec<u32> = (first_task..self.tasks.len())
+                .filter(|&task| self.tasks[task].vcpu as usize == self.vcpus.len())
+                .map(|task| task as u32)
+                .collect();
+            tasks.sort_by_key(|&task| self.tasks[task as usize].period_ns);
+            for (rank, &task) in tasks.iter().enumerate() {
+                self.tasks[task as usize].rank = rank as u32;
+            }
+            self.policy.add_vcpu(handle, vcpu.cpu, &vcpu.affinity, &domain.parameters, 0)?;
+            self.vcpus.push(Vcpu {
+                domain: index as u16,
+                id: id as u16,
+                ready: Ready::new(domain.guest, tasks.len()),
+                tasks,
+                task: NOBODY,
+                cpu: NOBODY,
+                blocked: true,
+                cpu_bound: domain.cpu_bound,
+                cpu_ns: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs to the end; false if cancelled.
+    fn run(&mut self, watch: &Watch) -> bool {
+        let mut instants = 0_u32;
+        for vcpu in 0..self.vcpus.len() {
+            if self.vcpus[vcpu].cpu_bound {
+                self.wake(vcpu, 0);
+            }
+        }
+        let mut now = 0;
+        while now <= self.host.duration_ns {
+            // Everything of this instant first, then the decisions, which may bring on more of it.
+            while let (time, slot) = self.timers.first()
+                && time <= now
+            {
+                self.serve(slot, now);
+            }
+            while self.pending.any {
+                self.decide(now);
+            }
+            now = self.timers.first().0;
+            instants += 1;
+            if instants == WATCH_INTERVAL {
+                instants = 0;
+                watch.now_ns.store(now.min(self.host.duration_ns), Ordering::Relaxed);
+                if watch.cancelled.load(Ordering::Relaxed) {
+                    return false;
+                }
+            }
+        }
+        for cpu in 0..self.host.cpus {
+            self.account(cpu, self.host.duration_ns);
+        }
+        true
+    }
+
+    fn serve(&mut self, slot: usize, now: i64) {
+        self.events += 1;
+        if slot < self.slots.cpus {
+            self.complete(slot as u32, now);
+        } else if slot < self.slots.timer(0) {
+            self.arrive(slot - self.slots.cpus, now);
+        } else if slot < self.slots.account() {
+            self.timers.set(slot, NEVER);
+            self.policy.timer((slot - self.slots.timer(0)) as u32, now);
+            self.serve_requests();
+            self.report(now);
+        } else if slot == self.slots.account() {
+            self.timers.set(slot, NEVER);
+            self.policy.account(now);
+            self.serve_requests();
+            self.report(now);
+        } else {
+            self.timers.set(slot, NEVER);
+            let cpu = slot - self.slots.decision_end(0);
+            self.cpus[cpu].asked = true;
+            self.pending.insert(cpu as u32);
+        }
+    }
+
+    /// Gives the running VCPU the work that it has done up to now.
+    #[inline]
+    fn account(&mut self, cpu: u32, now: i64) {
+        let cpu = &mut self.cpus[cpu as usize];
+        let done_ns = now - cpu.accounted_ns;
+        if cpu.vcpu == NOBODY || done_ns <= 0 {
+            return;
+        }
+        cpu.accounted_ns = now;
+        let vcpu = &mut self.vcpus[cpu.vcpu as usize];
+        vcpu.cpu_ns += done_ns;
+        if vcpu.task != NOBODY {
+            self.tasks[vcpu.task as usize].remaining_ns -= done_ns;
+        }
+    }
+
+    /// Lets the running VCPU go on with the task that its guest's scheduler chooses.
+    #[inline]
+    fn execute(&mut self, cpu: u32, now: i64) {
+        let index = self.cpus[cpu as usize].vcpu as usize;
+        let vcpu = &mut self.vcpus[index];
+        let slot = self.slots.completion(cpu);
+        match vcpu.ready.first() {
+            Some(rank) => {
+                let task = vcpu.tasks[rank as usize];
+                vcpu.task = task;
+                let task = &self.tasks[task as usize];
+                let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
+                self.timers.set(slot, start_ns + task.remaining_ns);
+                self.trace(now, Kind::Execute, cpu, index, job(task.place, task.current));
+            }
+            None => {
+                vcpu.task = NOBODY;
+                self.timers.set(slot, NEVER);
+                if !vcpu.cpu_bound {
+                    self.pending.insert(cpu);
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, cpu: u32, now: i64) {
+        self.account(cpu, now);
+        let index = self.cpus[cpu as usize].vcpu as usize;
+        let vcpu = &mut self.vcpus[index];
+        let task = &mut self.tasks[vcpu.task as usize];
+        debug_assert_eq!(task.remaining_ns, 0);
+        let number = task.current;
+        if number < task.counted {
+            task.responses_ns.push(now - task.arrival_ns(number));
+        }
+        task.current += 1;
+        let waiting = task.current < task.next;
+        if waiting {
+            task.remaining_ns = task.cost_ns;
+        }
+        let next_deadline_ns = waiting.then(|| task.deadline_of_job_ns(task.current));
+        vcpu.ready.complete_first(task.rank, task.place, next_deadline_ns);
+        let done = job(task.place, number);
+        self.trace(now, Kind::Complete, cpu, index, done);
+        self.execute(cpu, now);
+    }
+
+    fn arrive(&mut self, index: usize, now: i64) {
+        let task = &mut self.tasks[index];
+        let number = task.next;
+        task.next += 1;
+        let release_ns = task.next_release_ns();
+        self.timers.set(self.slots.arrival(index), release_ns);
+
+        let vcpu_index = task.vcpu as usize;
+        let vcpu = &mut self.vcpus[vcpu_index];
+        let first_of_task = task.current == number;
+        if first_of_task {
+            task.remaining_ns = task.cost_ns;
+            vcpu.ready.insert(task.rank, task.place, task.deadline_of_job_ns(number));
+        }
+        let cpu = vcpu.cpu;
+        if S::ENABLED {
+            let arrived = job(task.place, number);
+            let on_cpu = if cpu == NOBODY { self.policy.cpu_of(vcpu_index) } else { cpu };
+            self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
+        }
+        if !first_of_task {
+            return;
+        }
+        let vcpu = &self.vcpus[vcpu_index];
+        if cpu != NOBODY {
+            let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
+            if first != Some(vcpu.task) {
+                self.account(cpu, now);
+                self.execute(cpu, now);
+            }
+        } else if vcpu.blocked {
+            self.wake(vcpu_index, now);
+        }
+    }
+
+    fn wake(&mut self, vcpu: usize, now: i64) {
+        self.vcpus[vcpu].blocked = false;
+        if S::ENABLED {
+            self.trace(now, Kind::Wake, self.policy.cpu_of(vcpu), vcpu, 0);
+        }
+        self.policy.wake(vcpu, now);
+        self.serve_requests();
+        self.report(now);
+    }
+
+    /// One round of decisions: the CPUs that are pending, by number.
+    fn decide(&mut self, now: i64) {
+        for word in 0..self.pending.words.len() {
+            let mut to_come = u64::MAX;
+            loop {
+                let round = self.pending.words[word] & to_come;
+                if round == 0 {
+                    break;
+                }
+                let bit = round.trailing_zeros();
+                to_come = u64::MAX << bit << 1;
+                self.pending.words[word] &= !(1 << bit);
+                self.schedule(word as u32 * 64 + bit, now);
+            }
+        }
+        // A CPU asked for after its turn in this round stays pending.
+        self.pending.any = self.pending.words.iter().any(|&word| word != 0);
+    }
+
+    fn schedule(&mut self, number: u32, now: i64) {
+        let cpu = &mut self.cpus[number as usize];
+        let before = cpu.vcpu;
+        if cpu.accounted_ns > now {
+            cpu.postponed = true;
+            self.timers.set(self.slots.decision_end(number), cpu.accounted_ns);
+            return;
+        }
+        let out_of_work = before != NOBODY && self.vcpus[before as usize].is_out_of_work();
+        if !cpu.asked && !out_of_work {
+            return; // its VCPU's last job ended, and another arrived at the same instant
+        }
+        cpu.asked = false;
+        cpu.postponed = false;
+        self.account(number, now);
+        if out_of_work {
+            self.vcpus[before as usize].blocked = true;
+            self.policy.block_running(before as usize);
+            self.trace(now, Kind::Block, number, before as usize, 0);
+        }
+
+        let decision = self.policy.schedule(number, now);
+        let chosen = decision.vcpu.map_or(NOBODY, |vcpu| vcpu as u32);
+        let cpu = &mut self.cpus[number as usize];
+        let schedule_ns = draw(&self.host.costs.schedule, &mut cpu.random);
+        let mut cost_ns = schedule_ns;
+        self.events += 1;
+        self.schedule_calls += 1;
+        self.schedule_ns += schedule_ns;
+        if chosen != before {
+            let switch_ns = draw(&self.host.costs.context_switch, &mut cpu.random);
+            cost_ns += switch_ns;
+            self.context_switches += 1;
+            self.context_switch_ns += switch_ns;
+        }
+        cpu.vcpu = chosen;
+        cpu.accounted_ns = now + cost_ns;
+        self.timers.set(self.slots.decision_end(number), decision.until_ns.max(now + cost_ns));
+
+        if S::ENABLED {
+            self.trace_decision(now, number, before, chosen, cost_ns, decision.until_ns);
+        }
+        if before != NOBODY && chosen != before {
+            self.vcpus[before as usize].cpu = NOBODY;
+        }
+        if chosen == NOBODY {
+            self.timers.set(self.slots.completion(number), NEVER);
+        } else {
+            self.vcpus[chosen as usize].cpu = number;
+            self.execute(number, now);
+        }
+        self.serve_requests();
+    }
+
+    /// The order in which a reader of the trace expects it: budgets, who stops, the decision, who runs.
+    fn trace_decision(
+        &mut self,
+        now: i64,
+        cpu: u32,
+        before: u32,
+        chosen: u32,
+        cost_ns: i64,
+        until_ns: i64,
+    ) {
+        self.report(now);
+        if before != NOBODY && before != chosen {
+            let preempted = i64::from(!self.vcpus[before as usize].blocked);
+            self.trace(now, Kind::Stop, cpu, before as usize, preempted);
+        }
+        if chosen == NOBODY {
+            self.sink.record(Record {
+                time_ns: now,
+                argument: cost_ns,
+                cpu: cpu as u16,
+                domain: NONE,
+                vcpu: NONE,
+                kind: Kind::Schedule,
+            });
+        } else {
+            self.trace(now, Kind::Schedule, cpu, chosen as usize, cost_ns);
+            if chosen != before {
+                self.trace(now, Kind::Run, cpu, chosen as usize, until_ns);
+            }
+        }
+    }
+
+    #[inline]
+    fn serve_requests(&mut self) {
+        let Simulation { policy, timers, slots, cpus, pending, .. } = self;
+        policy.take_requests(|request| match request {
+            Request::ArmTimer(cpu, at_ns) => timers.set(slots.timer(cpu), at_ns),
+            Request::ArmAccount(at_ns) => timers.set(slots.account(), at_ns),
+            Request::Kick(cpu) => {
+                cpus[cpu as usize].asked = true;
+                pending.insert(cpu);
+            }
+            Request::Extend(cpu, until_ns) => {
+                if !cpus[cpu as usize].postponed {
+                    timers.set(slots.decision_end(cpu), until_ns);
+                }
+            }
+        });
+    }
+
+    /// Puts what the policy reported into the trace.
+    #[inline]
+    fn report(&mut self, now: i64) {
+        if !S::ENABLED {
+            return;
+        }
+        let Simulation { policy, vcpus, sink, .. } = self;
+        policy.take_reports(|Report { vcpu, event, argument }| {
+            sink.record(Record {
+                time_ns: now,
+                argument,
+                cpu: NONE,
+                domain: vcpus[vcpu].domain,
+                vcpu: vcpus[vcpu].id,
+                kind: match event {
+                    Event::Replenish => Kind::Replenish,
+                    Event::Exhaust => Kind::Exhaust,
+                    Event::Budget => Kind::Budget,
+                    Event::Migrate => Kind::Migrate,
+                    Event::Class => Kind::Class,
+                },
+            });
+        });
+    }
+
+    #[inline]
+    fn trace(&mut self, time_ns: i64, kind: Kind, cpu: u32, vcpu: usize, argument: i64) {
+        if S::ENABLED {
+            self.sink.record(Record {
+                time_ns,
+                argument,
+                cpu: cpu as u16,
+                domain: self.vcpus[vcpu].domain,
+                vcpu: self.vcpus[vcpu].id,
+                kind,
+            });
+        }
+    }
+
+    fn finish(self, started: Instant) -> (Outcome, S) {
+        let mut tasks = self.tasks.into_iter();
+        let mut domains = Vec::with_capacity(self.host.domains.len());
+        let mut responses = Vec::with_capacity(self.host.domains.len());
+        for (index, domain) in self.host.domains.iter().enumerate() {
+            let of_domain: Vec<Task> = tasks.by_ref().take(domain.tasks.len()).collect();
+            let results: Vec<TaskResult> = of_domain
+                .iter()
+                .zip(&domain.tasks)
+                .map(|(task, described)| task_result(task, &described.name, self.host.duration_ns))
+                .collect();
+            let jobs = results.iter().map(|task| task.jobs).sum();
+            let missed = results.iter().map(|task| task.missed).sum();
+            domains.push(DomainResult {
+                name: domain.name.clone(),
+                jobs,
+                missed,
+                miss_ratio: ratio(missed, jobs),
+                cpu_ns: self
+                    .vcpus
+                    .iter()
+                    .filter(|vcpu| usize::from(vcpu.domain) == index)
+                    .map(|vcpu| vcpu.cpu_ns)
+                    .sum(),
+                tasks: results,
+            });
+            responses.push(of_domain.into_iter().map(|task| task.responses_ns).collect());
+        }
+        let lost_ns = self.schedule_ns + self.context_switch_ns;
+        let available_ns = self.host.duration_ns as f64 * f64::from(self.host.cpus);
+        let result = RunResult {
+            policy: self.host.policy.name().to_string(),
+            seed: self.host.seed,
+            substrate: "sim".to_string(),
+            duration_ns: self.host.duration_ns,
+            domains,
+            overhead: Overhead {
+                schedule_calls: self.schedule_calls,
+                context_switches: self.context_switches,
+                schedule_ns: self.schedule_ns,
+                context_switch_ns: self.context_switch_ns,
+                loss_ratio: lost_ns as f64 / available_ns,
+            },
+            engine: Engine {
+                events: self.events,
+                wall_ns: started.elapsed().as_nanos() as u64,
+            },
+        };
+        (Outcome { result, responses }, self.sink)
+    }
+}
+
+fn task_result(task: &Task, name: &str, end_ns: i64) -> TaskResult {
+    let completed = task.responses_ns.len() as u64;
+    let mut responses_ns = task.responses_ns.clone();
+    responses_ns
+        .extend((completed..task.counted).map(|number| end_ns - task.arrival_ns(number)));
+    // A job that is not complete at the very end of the run, at its deadline, is late all the same.
+    let mut lateness_ns: Vec<i64> = task
+        .responses_ns
+        .iter()
+        .filter(|&&response_ns| response_ns > task.deadline_ns)
+        .chain(&responses_ns[completed as usize..])
+        .map(|response_ns| response_ns - task.deadline_ns)
+        .collect();
+    let missed = lateness_ns.len() as u64;
+    TaskResult {
+        name: name.to_string(),
+        jobs: task.counted,
+        missed,
+        miss_ratio: ratio(missed, task.counted),
+        unfinished: task.counted - completed,
+        response_ns: Distribution::of(&mut responses_ns),
+        lateness_ns: Distribution::of(&mut lateness_ns),
+    }
+}

@@ -1,0 +1,94 @@
+//! Every timer of a host, each in a slot of its own.
+//!
+//! What can happen on a host is known before it runs: this task's next arrival, that CPU's next
+//! completion. So there is no queue of events, but one time a slot, and a tournament over the slots
+//! that knows the earliest. Setting a slot costs log2 of the number of slots, at most; a slot that loses its
+//! first match stops there. At one time the lower slot comes first.
+
+/// No time.
+pub const NEVER: i64 = i64::MAX;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    time_ns: i64,
+    slot: u32,
+}
+
+/// A set of timers.
+pub struct Timers {
+    /// A complete binary tree, root at 1; the leaves are the slots, each other node is the winner of its
+    /// two children.
+    entries: Box<[Entry]>,
+    leaves: usize,
+}
+
+impl Timers {
+    /// Slots 0 to `slots` - 1, all at [`NEVER`].
+    pub fn new(slots: usize) -> Timers {
+        let leaves = slots.next_power_of_two().max(2);
+        let mut entries = vec![Entry { time_ns: NEVER, slot: 0 }; 2 * leaves];
+        for slot in 0..leaves {
+            entries[leaves + slot].slot = slot as u32;
+        }
+        for node in (1..leaves).rev() {
+            entries[node] = entries[2 * node];
+        }
+        Timers { entries: entries.into(), leaves }
+    }
+
+    /// Sets when the slot is due.
+    #[inline]
+    pub fn set(&mut self, slot: usize, time_ns: i64) {
+        let mut node = self.leaves + slot;
+        if self.entries[node].time_ns == time_ns {
+            return;
+        }
+        self.entries[node].time_ns = time_ns;
+        while node > 1 {
+            // The lower slot is the left child.
+            let (left, right) = (self.entries[node & !1], self.entries[node | 1]);
+            let winner = if right.time_ns < left.time_ns { right } else { left };
+            node /= 2;
+            let parent = &mut self.entries[node];
+            if parent.slot == winner.slot && parent.time_ns == winner.time_ns {
+                return;
+            }
+            *parent = winner;
+        }
+    }
+
+    /// The earliest slot, and when it is due; of those due at the same time, the lowest.
+    #[inline]
+    pub fn first(&self) -> (i64, usize) {
+        let first = self.entries[1];
+        (first.time_ns, first.slot as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn first_is_the_least_time_then_the_least_slot(
+            slots in 1_usize..40,
+            steps in prop::collection::vec((0_usize..40, 0_i64..6), 1..200),
+        ) {
+            let mut timers = Timers::new(slots);
+            let mut plain = vec![NEVER; slots];
+            for (slot, time) in steps {
+                let (slot, time) = (slot % slots, if time == 5 { NEVER } else { time });
+                timers.set(slot, time);
+                plain[slot] = time;
+                let least = plain.iter().copied().min().unwrap_or(NEVER);
+                let (first, at) = timers.first();
+                prop_assert_eq!(first, least);
+                if least != NEVER {
+                    prop_assert_eq!(Some(at), plain.iter().position(|&time| time == least));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The policies in C, in the simulated host, against the reference: the same jobs, completed at the same
+//! nanosecond, and the same VCPU on the same CPU at every time, on random hosts.
+//!
+//! `LAXITY_HOSTS` is how many (default 10000), `LAXITY_SEED` the first seed (default 0).
+
+use laxity_host::Host;
+use laxity_reference::{Interval, Job, difference, random_host, simulate};
+use laxity_trace::{Kind, Record};
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
+        Err(_) => default,
+    }
+}
+
+/// Jobs, from the records of their arrivals and completions.
+fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for record in records.iter().filter(|record| record.time_ns < host.duration_ns) {
+        if record.kind == Kind::Release {
+            let (task, number) = laxity_trace::task_of(record.argument);
+            jobs.push(Job {
+                domain: record.domain.into(),
+                task: task as usize,
+                number,
+                arrival_ns: record.time_ns,
+                completion_ns: None,
+            });
+        }
+    }
+    jobs.sort_unstable();
+    for record in records.iter().filter(|record| record.kind == Kind::Complete) {
+        let (task, number) = laxity_trace::task_of(record.argument);
+        let key = (usize::from(record.domain), task as usize, number);
+        let at = jobs
+            .binary_search_by_key(&key, |job| (job.domain, job.task, job.number))
+            .expect("a job that completes has arrived");
+        assert_eq!(jobs[at].completion_ns, None, "a job completes once");
+        jobs[at].completion_ns = Some(record.time_ns);
+    }
+    jobs
+}
+
+/// Who ran when, from the records of VCPUs coming onto CPUs and leaving them.
+fn intervals(host: &Host, records: &[Record]) -> Vec<Interval> {
+    let mut running: Vec<Option<Interval>> = vec![None; host.cpus as usize];
+    let mut intervals: Vec<Interval> = Vec::new();
+    let mut end = |mut interval: Interval, at_ns: i64| {
+        interval.end_ns = at_ns;
+        if interval.start_ns == at_ns {
+            return;
+        }
+        let last = intervals.iter_mut().rev().find(|last| last.cpu == interval.cpu);
+        match last {
+            Some(last)
+                if last.end_ns == interval.start_ns
+                    && (last.domain, last.vcpu) == (interval.domain, interval.vcpu) =>
+            {
+                last.end_ns = at_ns;
+            }
+            _ => intervals.push(interval),
+        }
+    };
+    for record in records {
+        match record.kind {
+            Kind::Run => {
+                running[usize::from(record.cpu)] = Some(Interval {
+                    cpu: record.cpu.into(),
+                    domain: record.domain.into(),
+                    vcpu: record.vcpu.into(),
+                    start_ns: record.time_ns,
+                    end_ns: record.time_ns,
+                });
+            }
+            Kind::Stop => {
+                let interval = running[usize::from(record.cpu)].take().expect("it ran");
+                end(interval, record.time_ns);
+            }
+            _ => {}
+        }
+    }
+    for interval in running.into_iter().flatten() {
+        end(interval, host.duration_ns);
+    }
+    intervals.sort_by_key(|interval| (interval.cpu, interval.start_ns));
+    intervals
+}
+
+#[test]
+fn policies_do_what_the_reference_does() {
+    let first = number_from_environment("LAXITY_SEED", 0);
+    let hosts = number_from_environment("LAXITY_HOSTS", 10_000);
+    let mut different = Vec::new();
+    for seed in first..first + hosts {
+        let host = random_host(seed);
+        let expected = simulate(&host).expect("random hosts are within what the reference models");
+        let (_, records) = laxity_sim::run(&host, Vec::<Record>::new())
+            .unwrap_or_else(|refused| panic!("seed {seed}: the policy refuses: {refused}"));
+        let mut message = difference(seed, &host, &expected.jobs, &jobs(&host, &records));
+        if message.is_none() {
+            let found = intervals(&host, &records);
+            let mut wanted = expected.intervals.clone();
+            wanted.sort_by_key(|interval| (interval.cpu, interval.start_ns));
+            let differs = found
+                .iter()
+                .zip(&wanted)
+                .find(|(found, wanted)| found != wanted)
+                .map(|(found, wanted)| format!("found {found:?}, expected {wanted:?}"));
+            if differs.is_some() || found.len() != wanted.len() {
+                message = Some(format!("seed {seed}: who ran when: {differs:?}\n{host:#?}"));
+            }
+        }
+        if let Some(message) = message {
+            different.push((seed, host.policy.name(), message));
+        }
+    }
+    if let Some((_, _, message)) = different.first() {
+        let seeds: Vec<_> = different.iter().map(|(seed, policy, _)| (seed, policy)).collect();
+        panic!("{} of {hosts} hosts differ: {seeds:?}\n{message}", different.len());
+    }
+}

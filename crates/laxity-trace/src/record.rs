@@ -1,0 +1,228 @@
+//! One thing that happened on a host.
+
+use serde::Serialize;
+
+/// In [`Record::cpu`], [`Record::domain`] and [`Record::vcpu`]: none.
+pub const NONE: u16 = u16::MAX;
+
+/// Bits of a job argument that hold the job's number; the task's index stands above them.
+const JOB_NUMBER_BITS: u32 = 40;
+
+/// One thing that happened on a host, at one instant.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// When, from the start of the run.
+    pub time_ns: i64,
+    /// What it means stands with each [`Kind`].
+    pub argument: i64,
+    /// The physical CPU that it happened on, or [`NONE`].
+    pub cpu: u16,
+    /// The domain, by its place in the host file, or [`NONE`].
+    pub domain: u16,
+    /// The VCPU within its domain, or [`NONE`].
+    pub vcpu: u16,
+    /// What happened.
+    pub kind: Kind,
+}
+
+impl Record {
+    /// The size of a record in a file.
+    pub const BYTES: usize = 24;
+
+    /// The record as it stands in a file.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; Record::BYTES] {
+        let place = u64::from(self.cpu)
+            | u64::from(self.domain) << 16
+            | u64::from(self.vcpu) << 32
+            | u64::from(self.kind as u8) << 48;
+        let mut bytes = [0; Record::BYTES];
+        bytes[0..8].copy_from_slice(&self.time_ns.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.argument.to_le_bytes());
+        bytes[16..24].copy_from_slice(&place.to_le_bytes());
+        bytes
+    }
+
+    /// The record that [`to_bytes`](Record::to_bytes) gave; `None` for an unknown kind or when the
+    /// reserved byte is not 0.
+    #[inline]
+    pub fn from_bytes(bytes: &[u8; Record::BYTES]) -> Option<Record> {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let place = word(16);
+        if place >> 56 != 0 {
+            return None;
+        }
+        Some(Record {
+            time_ns: word(0) as i64,
+            argument: word(8) as i64,
+            cpu: place as u16,
+            domain: (place >> 16) as u16,
+            vcpu: (place >> 32) as u16,
+            kind: Kind::from_number((place >> 48) as u8)?,
+        })
+    }
+
+    /// Of a [`Kind::Class`] record: the word for the class that its argument names.
+    pub(crate) fn class_name(&self) -> Option<&'static str> {
+        const NAMES: [&str; 4] = ["boost", "under", "over", "parked"];
+        NAMES.get(usize::try_from(self.argument).ok()?).copied()
+    }
+}
+
+/// What happened. The numbers stand in files and never change their meaning.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A job arrived. Argument: [`job`].
+    Release = 1,
+    /// A job ended. Argument: [`job`].
+    Complete = 2,
+    /// A job began or went on on its VCPU, also when that only was off its CPU. It ends at the next
+    /// `Execute`, `Complete` or `Stop` of the VCPU. Argument: [`job`].
+    Execute = 3,
+    /// A blocked VCPU got something to do. Argument: 0.
+    Wake = 4,
+    /// A VCPU has nothing left to do. Argument: 0.
+    Block = 5,
+    /// A VCPU began to run on the CPU. Argument: when the decision ends at the latest, ns;
+    /// `i64::MAX` if never.
+    Run = 6,
+    /// A VCPU left the CPU. Argument: 1 if it could have gone on (it was preempted), 0 if it blocked.
+    Stop = 7,
+    /// The policy decided for the CPU; domain and VCPU are what it chose, [`NONE`] for idle.
+    /// Argument: what the decision cost, ns.
+    Schedule = 8,
+    /// A VCPU got budget (credit: credits). Argument: what it has then, ns.
+    Replenish = 9,
+    /// A VCPU used its budget up. Argument: 0.
+    Exhaust = 10,
+    /// A VCPU's budget changed otherwise: by use, discarded, or set. Argument: what is left, ns.
+    Budget = 11,
+    /// A VCPU goes over to another CPU's queue. Argument: the CPU it goes to.
+    Migrate = 12,
+    /// A VCPU changed its class. Argument: 0 boost, 1 under, 2 over, 3 parked.
+    Class = 13,
+}
+
+impl Kind {
+    /// Every kind, in the order of the numbers.
+    pub const ALL: [Kind; 13] = [
+        Kind::Release,
+        Kind::Complete,
+        Kind::Execute,
+        Kind::Wake,
+        Kind::Block,
+        Kind::Run,
+        Kind::Stop,
+        Kind::Schedule,
+        Kind::Replenish,
+        Kind::Exhaust,
+        Kind::Budget,
+        Kind::Migrate,
+        Kind::Class,
+    ];
+
+    /// The kind with that number in a file.
+    #[inline]
+    pub fn from_number(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number).wrapping_sub(1)).copied()
+    }
+
+    /// The word for it in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Release => "release",
+            Kind::Complete => "complete",
+            Kind::Execute => "execute",
+            Kind::Wake => "wake",
+            Kind::Block => "block",
+            Kind::Run => "run",
+            Kind::Stop => "stop",
+            Kind::Schedule => "schedule",
+            Kind::Replenish => "replenish",
+            Kind::Exhaust => "exhaust",
+            Kind::Budget => "budget",
+            Kind::Migrate => "migrate",
+            Kind::Class => "class",
+        }
+    }
+
+    /// Whether the argument is a [`job`].
+    pub fn is_of_job(self) -> bool {
+        matches!(self, Kind::Release | Kind::Complete | Kind::Execute)
+    }
+}
+
+/// The argument for job `number` (from 0) of the task at index `task` in its domain. The task takes
+/// 24 bits, the number 40.
+#[inline]
+pub fn job(task: u32, number: u64) -> i64 {
+    debug_assert!(task < 1 << (64 - JOB_NUMBER_BITS) && number < 1 << JOB_NUMBER_BITS);
+    (u64::from(task) << JOB_NUMBER_BITS | number) as i64
+}
+
+/// The task's index in its domain, and the job's number: what [`job`] was given.
+#[inline]
+pub fn task_of(argument: i64) -> (u32, u64) {
+    let argument = argument as u64;
+    (
+        (argument >> JOB_NUMBER_BITS) as u32,
+        argument & ((1 << JOB_NUMBER_BITS) - 1),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn kinds_have_the_numbers_of_their_places() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index + 1);
+            assert_eq!(Kind::from_number(kind as u8), Some(kind));
+        }
+        assert_eq!(Kind::from_number(0), None);
+        assert_eq!(Kind::from_number(14), None);
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let record = Record {
+            time_ns: 0x0807_0605_0403_0201,
+            argument: -2,
+            cpu: 0x1211,
+            domain: 0x1413,
+            vcpu: 0x1615,
+            kind: Kind::Class,
+        };
+        let bytes = [
+            1, 2, 3, 4, 5, 6, 7, 8, 0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x11, 0x12,
+            0x13, 0x14, 0x15, 0x16, 13, 0,
+        ];
+        assert_eq!(record.to_bytes(), bytes);
+        assert_eq!(Record::from_bytes(&bytes), Some(record));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_come_back(bytes: [u8; Record::BYTES]) {
+            if let Some(record) = Record::from_bytes(&bytes) {
+                prop_assert_eq!(record.to_bytes(), bytes);
+            } else {
+                prop_assert!(!(1..=13).contains(&bytes[22]) || bytes[23] != 0);
+            }
+        }
+
+        #[test]
+        fn a_job_comes_back(task in 0u32..1 << 24, number in 0u64..1 << 40) {
+            prop_assert_eq!(task_of(job(task, number)), (task, number));
+        }
+    }
+}

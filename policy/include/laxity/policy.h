@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The contract between a scheduling policy and whoever embeds it: the simulated host or Xen.
+ *
+ * The embedder owns memory, locks, timers and clocks, and passes the time in. The policy owns its
+ * queues and its arithmetic. One policy is one table of operations, `struct laxity_policy`.
+ *
+ * Objects. One instance of a policy rules a set of CPUs (in Xen: a cpupool). The embedder
+ * allocates, zeroed, one block each for the instance, every CPU, every domain and every VCPU, of
+ * the sizes that the table states. Each block begins with the common structure declared here, and
+ * the policy keeps its own state behind it.
+ *
+ * Time is int64_t nanoseconds on one clock that never goes back, the same for every CPU.
+ *
+ * Locks. There is one lock a CPU; it guards the CPU's queues and every VCPU whose `cpu` it is.
+ *   - schedule, timer: the lock of that CPU is held.
+ *   - wake, sleep, yield: the lock of vcpu->cpu is held.
+ *   - everything else (init, add, remove, set, become, account): every CPU's lock is held.
+ * A policy that looks at another CPU's queue from `schedule` takes that lock by try_lock and goes
+ * on without when it fails, so that no order of locks has to be kept.
+ *
+ * VCPU life. add_vcpu; then wake when it gets work, and when it has none left the embedder clears
+ * `runnable` and calls schedule on its CPU (it blocked by itself) or sleep (it was taken off: paused,
+ * or blocked while it was not running); remove_vcpu at the end, asleep and off every CPU. Both
+ * `runnable` and `on_cpu` are the embedder's to write, and policies only read them. `on_cpu` stays
+ * set until the state of a VCPU that was switched out is saved; a VCPU must not be picked by another
+ * CPU before (Xen's context_saved).
+ *
+ * On the way through schedule there is no allocation, no recursion, and no loop that is not bounded
+ * by the logarithm of the number of VCPUs or by the number of CPUs. Integers only.
+ */
+#ifndef LAXITY_POLICY_H
+#define LAXITY_POLICY_H
+
+#include <laxity/types.h>
+
+/* "Never": no timer, no limit on how long the decision holds. */
+#define LAXITY_NEVER INT64_MAX
+
+#define LAXITY_MILLISECOND INT64_C_(1000000)
+#define INT64_C_(value) ((int64_t)(value))
+
+/* The longest budget, period, quantum or slice: sums of a few of them stay far from overflow. */
+#define LAXITY_DURATION_MAX (INT64_C_(3600) * 1000 * LAXITY_MILLISECOND)
+
+/* The longest accounting time of credit: times every CPU's and a weight it still fits 63 bits. */
+#define LAXITY_ACCOUNTING_MAX (INT64_C_(10000) * LAXITY_MILLISECOND)
+#define LAXITY_CPUS_MAX 4096
+
+#define LAXITY_PRIORITY_MAX 1000000 /* priorities are 1 (highest) to this */
+#define LAXITY_WEIGHT_MAX 65535
+#define LAXITY_VCPUS_MAX 65535      /* in one domain; a cap is at most 100 % of each */
+
+/* Why parameters were refused. Nothing has changed when any of these is returned. */
+enum laxity_error {
+    LAXITY_OK = 0,
+    LAXITY_ERROR_BUDGET,      /* not within 1 ns .. period */
+    LAXITY_ERROR_PERIOD,      /* not within 1 ns .. LAXITY_DURATION_MAX */
+    LAXITY_ERROR_PRIORITY,    /* not within 1 .. LAXITY_PRIORITY_MAX */
+    LAXITY_ERROR_WEIGHT,      /* not within 1 .. LAXITY_WEIGHT_MAX */
+    LAXITY_ERROR_CAP,         /* above 100 % of every VCPU that a domain may have */
+    LAXITY_ERROR_QUANTUM,     /* negative, or above LAXITY_DURATION_MAX */
+    LAXITY_ERROR_TIME_SLICE,  /* not within 1 ns .. LAXITY_DURATION_MAX */
+    LAXITY_ERROR_TICK,        /* not within 1 ns .. accounting */
+    LAXITY_ERROR_ACCOUNTING,  /* not within 1 ns .. LAXITY_ACCOUNTING_MAX, or not whole ticks */
+    LAXITY_ERROR_POLICY,      /* these two policies cannot be switched live */
+};
+
+/*
+ * Settings of a whole instance. Every policy checks those that it uses and ignores the rest.
+ */
+struct laxity_settings {
+    /* 0: event-driven. Otherwise every decision holds this long at most, and replenishments happen
+     * at multiples of it, as in RT-Xen (section 4.2). Shorter costs more switches and is more
+     * precise. Servers and SEDF. */
+    int64_t quantum_ns;
+    /* Credit: how long a VCPU runs before the next of its class gets its turn. */
+    int64_t time_slice_ns;
+    /* Credit: how often the running VCPU is charged and loses its boost. */
+    int64_t tick_ns;
+    /* Credit: how often credits are handed out; a multiple of tick_ns. */
+    int64_t accounting_ns;
+};
+
+/*
+ * Parameters of one VCPU (servers, SEDF) or of a domain (credit). Every policy checks those that it
+ * uses and ignores the rest, so that one host can be run under each of them.
+ */
+struct laxity_parameters {
+    int64_t budget_ns;   /* SEDF: the slice */
+    int64_t period_ns;
+    uint32_t priority;   /* 1 is the highest */
+    uint32_t weight;
+    uint32_t cap_percent; /* of one CPU; 0: none */
+    bool extratime;      /* run on otherwise idle time, never ahead of anyone's budget */
+};
+
+struct laxity_instance;
+struct laxity_cpu;
+struct laxity_domain;
+struct laxity_vcpu;
+
+/* What happened inside a policy; the argument's meaning stands beside each. */
+enum laxity_event {
+    LAXITY_EVENT_REPLENISH, /* budget after it, ns (credit: credits after it) */
+    LAXITY_EVENT_EXHAUST,   /* 0 */
+    LAXITY_EVENT_BUDGET,    /* budget left, ns, where it changed otherwise (use, discard, set) */
+    LAXITY_EVENT_MIGRATE,   /* the CPU it goes to */
+    LAXITY_EVENT_CLASS,     /* credit: 0 boost, 1 under, 2 over, 3 parked */
+};
+
+/*
+ * What a policy may ask of its embedder. Each takes the instance, whose `embedder` field is the
+ * embedder's own.
+ */
+struct laxity_embedder {
+    /* Calls `timer` for that CPU at `at_ns`, once, in place of what was armed before;
+     * LAXITY_NEVER disarms. A time in the past means at once. */
+    void (*arm_timer)(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns);
+    /* The same for `account`, of which there is one an instance. */
+    void (*arm_account)(struct laxity_instance *instance, int64_t at_ns);
+    /* Calls `schedule` on that CPU soon; several kicks before that are one. */
+    void (*kick)(struct laxity_instance *instance, uint32_t cpu);
+    /* The decision in force on that CPU now holds until `until_ns` instead. */
+    void (*extend)(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns);
+    bool (*may_run_on)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu, uint32_t cpu);
+    bool (*try_lock)(struct laxity_instance *instance, uint32_t cpu);
+    void (*unlock)(struct laxity_instance *instance, uint32_t cpu);
+    /* Called only while instance->tracing is set. */
+    void (*trace)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                  enum laxity_event event, int64_t argument);
+};
+
+/* The beginnings of the four blocks. The embedder fills in all fields but those marked. */
+struct laxity_instance {
+    const struct laxity_policy *policy; /* changed by `become` */
+    const struct laxity_embedder *embedder;
+    void *owner;
+    uint32_t cpus;                      /* CPU numbers are below this */
+    struct laxity_cpu *const *cpu;      /* by number; NULL where the instance has no such CPU */
+    bool tracing;
+    struct laxity_settings settings;    /* written by the policy, in init and set_settings */
+};
+
+struct laxity_cpu {
+    uint32_t number;
+    struct laxity_vcpu *current;        /* written by the policy: its last decision; NULL is idle */
+};
+
+struct laxity_domain {
+    uint32_t id;
+    struct laxity_parameters parameters; /* written by the policy, in add_domain and set_domain */
+};
+
+struct laxity_vcpu {
+    struct laxity_domain *domain;
+    void *owner;
+    uint32_t id;                        /* within its domain */
+    uint32_t cpu;                       /* whose queue it is in; a policy that steals changes it */
+    bool runnable;
+    bool on_cpu;
+    struct laxity_parameters parameters; /* written by the policy, in add_vcpu and set_vcpu */
+};
+
+struct laxity_decision {
+    struct laxity_vcpu *vcpu; /* NULL: idle */
+    int64_t until_ns;         /* schedule again then at the latest; LAXITY_NEVER: only when kicked */
+};
+
+/* Where `dump` writes: one call a line, without its end. */
+struct laxity_dump {
+    void (*line)(struct laxity_dump *dump, const struct laxity_vcpu *vcpu, const char *state,
+                 int64_t left_ns, int64_t next_ns);
+};
+
+struct laxity_policy {
+    const char *name;
+    size_t instance_bytes, cpu_bytes, domain_bytes, vcpu_bytes;
+
+    enum laxity_error (*init)(struct laxity_instance *instance, const struct laxity_settings *settings);
+    void (*add_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
+    /* The CPU is idle and no VCPU is left in its queues. */
+    void (*remove_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
+    enum laxity_error (*add_domain)(struct laxity_instance *instance, struct laxity_domain *domain,
+                                    const struct laxity_parameters *parameters);
+    void (*remove_domain)(struct laxity_instance *instance, struct laxity_domain *domain);
+    enum laxity_error (*add_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
+                                  const struct laxity_parameters *parameters, int64_t now);
+    void (*remove_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+
+    void (*wake)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    void (*sleep)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    void (*yield)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    struct laxity_decision (*schedule)(struct laxity_instance *instance, struct laxity_cpu *cpu,
+                                       int64_t now);
+    void (*timer)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
+    void (*account)(struct laxity_instance *instance, int64_t now); /* NULL where there is none */
+
+    enum laxity_error (*set_settings)(struct laxity_instance *instance,
+                                      const struct laxity_settings *settings, int64_t now);
+    enum laxity_error (*set_domain)(struct laxity_instance *instance, struct laxity_domain *domain,
+                                    const struct laxity_parameters *parameters, int64_t now);
+    enum laxity_error (*set_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
+                                  const struct laxity_parameters *parameters, int64_t now);
+    /* Goes over to another policy of the same file, with every VCPU where it is. */
+    enum laxity_error (*become)(struct laxity_instance *instance, const struct laxity_policy *policy,
+                                int64_t now);
+    void (*dump)(struct laxity_instance *instance, struct laxity_cpu *cpu, struct laxity_dump *dump);
+};
+
+extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling, laxity_sporadic,
+    laxity_sedf, laxity_credit;
+
+#endif

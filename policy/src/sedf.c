@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * SEDF, simple earliest deadline first, as RT-Xen (EMSOFT 2011, section 3.1) describes the scheduler
+ * that Xen shipped until 4.5: every VCPU has a slice of CPU a period. The slice is set to full when a
+ * period begins, used by running, and kept while blocked. Among the VCPUs with some of their slice
+ * left, the one whose period ends first runs.
+ *
+ * So the order in RunQ and in RepQ is the same time, the end of the current period. docs/policies.md
+ * has the rules; queues, use of budget, and locking: server.h. The slice is `budget_ns` there.
+ */
+#include "server.h"
+
+static int64_t server_key(const struct server_vcpu *vcpu)
+{
+    return vcpu->due.key;
+}
+
+static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    (void)instance;
+    (void)cpu;
+    server_dequeue(vcpu);
+}
+
+static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    (void)instance;
+    (void)cpu;
+    (void)vcpu;
+}
+
+/* The period ends at another time: the VCPU moves in RunQ, but does not go behind its equals. */
+static void sedf_set_deadline(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t deadline_ns)
+{
+    server_set_due(cpu, vcpu, deadline_ns);
+    vcpu->place.key = deadline_ns;
+    if (vcpu->queue)
+        heap_update(vcpu->queue, &vcpu->place);
+}
+
+static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
+    int64_t deadline_ns = vcpu->due.key + parameters->period_ns;
+
+    if (deadline_ns <= now)
+        deadline_ns += ((now - deadline_ns) / parameters->period_ns + 1) * parameters->period_ns;
+    sedf_set_deadline(cpu, vcpu, deadline_ns);
+    /* What an embedder let it use beyond its last slice is owed. */
+    vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
+    server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
+}
+
+static enum laxity_error sedf_add_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
+                                       const struct laxity_parameters *parameters, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+    enum laxity_error error = server_check(parameters);
+
+    if (error)
+        return error;
+    base->parameters = *parameters;
+    list_append(&cpu->members, &vcpu->member);
+    vcpu->due.order = cpu->next_order++;
+    server_set_due(cpu, vcpu, now); /* the first slice */
+    server_review(instance, cpu, now);
+    return LAXITY_OK;
+}
+
+static enum laxity_error sedf_set_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
+                                       const struct laxity_parameters *parameters, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+    int64_t before_ns = base->parameters.period_ns;
+    enum laxity_error error = server_check(parameters);
+    int64_t deadline_ns;
+
+    if (error)
+        return error;
+    server_use(instance, cpu, now);
+    base->parameters = *parameters;
+    if (vcpu->left_ns > parameters->budget_ns) {
+        vcpu->left_ns = parameters->budget_ns;
+        server_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->left_ns);
+    }
+    deadline_ns = vcpu->due.key - before_ns + parameters->period_ns;
+    sedf_set_deadline(cpu, vcpu, deadline_ns > now ? deadline_ns : now);
+    server_set_extratime(cpu, vcpu);
+    server_review(instance, cpu, now);
+    return LAXITY_OK;
+}
+
+const struct laxity_policy laxity_sedf = {
+    .name = "sedf",
+    SERVER_OPERATIONS,
+    .add_vcpu = sedf_add_vcpu,
+    .set_vcpu = sedf_set_vcpu,
+    .become = server_become,
+};

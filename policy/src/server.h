@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What every policy with budgets shares: queues, choice, use of budget, extra time.
+ *
+ * Queues, one set a CPU, under the CPU's lock:
+ *   RunQ   VCPUs that are runnable and have budget, first the one that should run. The running VCPU
+ *          stays in it: choosing is looking at the top.
+ *   RdyQ   blocked VCPUs whose budget is to run down as if an idle task ran (periodic server only).
+ *   RepQ   VCPUs with a replenishment to come, by the time of their next one.
+ *   extra  VCPUs that are runnable without budget and may run on idle time, in turns.
+ * RT-Xen (section 4.2) keeps VCPUs without budget in its RunQ and RdyQ too and skips them on the
+ * way; here they are in neither, so that no step looks at more than one path of a heap.
+ *
+ * Use. `burning` is the VCPU whose budget runs down: the running one, or a blocked one of the RdyQ
+ * while the CPU idles on its account. `server_use` brings it up to date and is the first step of
+ * every operation.
+ *
+ * Time. The end of the running VCPU's budget is the end of the decision. All else that time brings
+ * (replenishments, the end of a blocked VCPU's budget) is the CPU's timer, which asks for a
+ * decision only when it would come out differently.
+ *
+ * A policy that includes this file defines the hooks declared below, and its table.
+ */
+#ifndef LAXITY_SERVER_H
+#define LAXITY_SERVER_H
+
+#include <laxity/policy.h>
+
+#include "heap.h"
+#include "list.h"
+
+/* How long a VCPU runs on extra time when others wait for extra time too. */
+#define SERVER_EXTRA_TURN LAXITY_MILLISECOND
+
+/* The most replenishments of one VCPU that can be pending (sporadic server). */
+#define SERVER_REPLENISHMENTS_MAX 32
+
+struct server_replenishment {
+    int64_t at_ns, amount_ns;
+};
+
+struct server_vcpu {
+    struct laxity_vcpu vcpu;
+    struct heap *queue;         /* which of RunQ and RdyQ holds `place`; NULL: neither */
+    struct heap_node place;     /* key: the policy's; order: since when eligible */
+    struct heap_node due;       /* in RepQ; key: when the next replenishment is due */
+    bool has_due;
+    struct list extra;
+    struct list member;         /* of the CPU's `members` */
+    int64_t left_ns;            /* budget left; below 0 when an embedder was late */
+    int64_t run_start_ns;       /* when the run that goes on was chosen */
+    int64_t run_used_ns;        /* what it has used */
+    /* Sporadic server: a ring of pending replenishments, in order of time. */
+    struct server_replenishment pending[SERVER_REPLENISHMENTS_MAX];
+    uint32_t pending_first, pending_count;
+};
+
+struct server_cpu {
+    struct laxity_cpu cpu;
+    struct heap run_queue, ready_queue, replenishment_queue;
+    struct list extra_queue, members;
+    struct server_vcpu *burning;
+    int64_t used_until_ns;  /* up to when use is accounted */
+    int64_t decided_ns;     /* when the decision in force was made */
+    int64_t until_ns;       /* its end, as told to the embedder */
+    int64_t armed_ns;       /* when the timer will fire, as told to the embedder */
+    uint64_t next_order;
+};
+
+/* Hooks: what a policy decides. */
+
+/* What a VCPU is ordered by; smaller comes first. */
+static int64_t server_key(const struct server_vcpu *vcpu);
+/* The VCPU blocked, or was put to sleep: what becomes of its budget and of its place in RunQ. */
+static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu);
+/* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
+static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu);
+/* The VCPU's replenishment is due: sets left_ns and the next due time. */
+static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now);
+
+static inline struct server_vcpu *server_vcpu_of(struct laxity_vcpu *vcpu)
+{
+    return laxity_container(vcpu, struct server_vcpu, vcpu);
+}
+
+static inline struct server_cpu *server_cpu_of(struct laxity_cpu *cpu)
+{
+    return laxity_container(cpu, struct server_cpu, cpu);
+}
+
+static inline struct server_cpu *server_cpu_under(struct laxity_instance *instance,
+                                                  const struct laxity_vcpu *vcpu)
+{
+    return server_cpu_of(instance->cpu[vcpu->cpu]);
+}
+
+static inline struct server_vcpu *server_first(const struct heap *heap)
+{
+    return heap->first ? laxity_container(heap->first, struct server_vcpu, place) : NULL;
+}
+
+static inline struct server_vcpu *server_first_extra(const struct server_cpu *cpu)
+{
+    return list_is_empty(&cpu->extra_queue)
+               ? NULL
+               : laxity_container(cpu->extra_queue.next, struct server_vcpu, extra);
+}
+
+static inline void server_trace(struct laxity_instance *instance, const struct server_vcpu *vcpu,
+                                enum laxity_event event, int64_t argument)
+{
+    if (instance->tracing)
+        instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
+}
+
+/* Takes a VCPU from RunQ or RdyQ, if it is in one. */
+static inline void server_dequeue(struct server_vcpu *vcpu)
+{
+    if (vcpu->queue)
+        heap_remove(vcpu->queue, &vcpu->place);
+    vcpu->queue = NULL;
+}
+
+/* Puts a VCPU into RunQ or RdyQ at the place it has. */
+static inline void server_enqueue_in_place(struct heap *queue, struct server_vcpu *vcpu)
+{
+    vcpu->queue = queue;
+    heap_insert(queue, &vcpu->place);
+}
+
+/* Puts a VCPU into RunQ or RdyQ behind its equals. */
+static inline void server_enqueue(struct server_cpu *cpu, struct heap *queue,
+                                  struct server_vcpu *vcpu)
+{
+    vcpu->place.key = server_key(vcpu);
+    vcpu->place.order = cpu->next_order++;
+    server_enqueue_in_place(queue, vcpu);
+}
+
+/* Puts a VCPU behind its equals, in the queue where it is, after its key may have changed. */
+static inline void server_requeue(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    struct heap *queue = vcpu->queue;
+    if (!queue)
+        return;
+    server_dequeue(vcpu);
+    server_enqueue(cpu, queue, vcpu);
+}
+
+static inline void server_leave_extra(struct server_vcpu *vcpu)
+{
+    if (list_holds(&vcpu->extra))
+        list_remove(&vcpu->extra);
+}
+
+/* A runnable VCPU without budget goes to the end of the extra queue, if it may run on extra time. */
+static inline void server_join_extra(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    server_leave_extra(vcpu);
+    if (vcpu->vcpu.parameters.extratime)
+        list_append(&cpu->extra_queue, &vcpu->extra);
+}
+
+/* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
+static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
+{
+    struct heap *queue = &cpu->replenishment_queue;
+    vcpu->due.key = due_ns;
+    if (vcpu->has_due && due_ns == LAXITY_NEVER)
+        heap_remove(queue, &vcpu->due);
+    else if (vcpu->has_due)
+        heap_update(queue, &vcpu->due);
+    else if (due_ns != LAXITY_NEVER)
+        heap_insert(queue, &vcpu->due);
+    vcpu->has_due = due_ns != LAXITY_NEVER;
+}
+
+/* From now on this VCPU's budget runs down; NULL: nobody's. */
+static inline void server_burn(struct laxity_instance *instance, struct server_cpu *cpu,
+                               struct server_vcpu *vcpu, int64_t now)
+{
+    struct server_vcpu *before = cpu->burning;
+
+    if (vcpu == before)
+        return;
+    cpu->burning = vcpu;
+    if (before) {
+        if (before->left_ns > 0)
+            server_trace(instance, before, LAXITY_EVENT_BUDGET, before->left_ns);
+        if (before->run_used_ns > 0)
+            server_stopped(instance, cpu, before);
+    }
+    if (vcpu) {
+        vcpu->run_start_ns = now;
+        vcpu->run_used_ns = 0;
+    }
+}
+
+/* A VCPU in a queue has no budget left. */
+static inline void server_exhaust(struct laxity_instance *instance, struct server_cpu *cpu,
+                                  struct server_vcpu *vcpu, int64_t now)
+{
+    server_dequeue(vcpu);
+    server_trace(instance, vcpu, LAXITY_EVENT_EXHAUST, 0);
+    if (vcpu == cpu->burning)
+        server_burn(instance, cpu, NULL, now);
+    /* The one that runs may go on on extra time, but behind those who wait: see server_schedule. */
+    if (vcpu->vcpu.runnable && &vcpu->vcpu != cpu->cpu.current)
+        server_join_extra(cpu, vcpu);
+}
+
+/* Accounts the use of budget up to now, and takes a VCPU whose budget it ended from its queue. */
+static inline void server_use(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
+{
+    struct server_vcpu *vcpu = cpu->burning;
+    int64_t used_ns = now - cpu->used_until_ns;
+
+    cpu->used_until_ns = now;
+    if (!vcpu)
+        return;
+    vcpu->left_ns -= used_ns;
+    vcpu->run_used_ns += used_ns;
+    if (vcpu->left_ns <= 0)
+        server_exhaust(instance, cpu, vcpu, now);
+}
+
+/* Who should run (NULL: idle), and whose budget runs down (NULL: nobody's). */
+struct server_choice {
+    struct server_vcpu *run, *burn;
+};
+
+static inline struct server_choice server_choose(const struct server_cpu *cpu)
+{
+    struct server_vcpu *runnable = server_first(&cpu->run_queue);
+    struct server_vcpu *blocked = server_first(&cpu->ready_queue);
+
+    if (blocked && (!runnable || heap_before(&blocked->place, &runnable->place)))
+        return (struct server_choice){runnable ? NULL : server_first_extra(cpu), blocked};
+    if (runnable)
+        return (struct server_choice){runnable, runnable};
+    return (struct server_choice){server_first_extra(cpu), NULL};
+}
+
+/* Until when the choice holds, counted from now. */
+static inline int64_t server_until(const struct laxity_instance *instance, struct server_cpu *cpu,
+                                   struct server_choice choice, int64_t now)
+{
+    int64_t until_ns = LAXITY_NEVER;
+
+    if (choice.run && choice.run == choice.burn) {
+        until_ns = now + choice.burn->left_ns;
+    } else if (choice.run && choice.run->extra.next != &cpu->extra_queue) {
+        until_ns = cpu->decided_ns + SERVER_EXTRA_TURN;
+        if (until_ns < now)
+            until_ns = now;
+    }
+    if (instance->settings.quantum_ns &&
+        until_ns > cpu->decided_ns + instance->settings.quantum_ns)
+        until_ns = cpu->decided_ns + instance->settings.quantum_ns;
+    return until_ns;
+}
+
+/* The first multiple of the quantum that is not before the time. */
+static inline int64_t server_on_quantum(const struct laxity_instance *instance, int64_t time_ns)
+{
+    int64_t quantum_ns = instance->settings.quantum_ns;
+    if (!quantum_ns || time_ns == LAXITY_NEVER)
+        return time_ns;
+    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;
+}
+
+/* Sets the timer for what comes first: a replenishment, or the end of a blocked VCPU's budget. */
+static inline void server_arm(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
+{
+    const struct heap_node *due = cpu->replenishment_queue.first;
+    int64_t at_ns = server_on_quantum(instance, due ? due->key : LAXITY_NEVER);
+
+    if (cpu->burning && !cpu->burning->vcpu.runnable && at_ns > now + cpu->burning->left_ns)
+        at_ns = now + cpu->burning->left_ns;
+    if (at_ns == cpu->armed_ns)
+        return;
+    cpu->armed_ns = at_ns;
+    instance->embedder->arm_timer(instance, cpu->cpu.number, at_ns);
+}
+
+/* After anything changed: asks for a decision if it would come out differently. */
+static inline void server_review(struct laxity_instance *instance, struct server_cpu *cpu,
+                                 int64_t now)
+{
+    struct server_choice choice = server_choose(cpu);
+
+    if (choice.run != (cpu->cpu.current ? server_vcpu_of(cpu->cpu.current) : NULL)) {
+        instance->embedder->kick(instance, cpu->cpu.number);
+    } else {
+        /* The same VCPU goes on, but its budget was filled up, or it runs on budget from now on,
+         * or another blocked VCPU's budget runs down meanwhile. */
+        int64_t until_ns;
+        server_burn(instance, cpu, choice.burn, now);
+        until_ns = server_until(instance, cpu, choice, now);
+        if (until_ns != cpu->until_ns) {
+            cpu->until_ns = until_ns;
+            instance->embedder->extend(instance, cpu->cpu.number, until_ns);
+        }
+    }
+    server_arm(instance, cpu, now);
+}
+
+/* Operations: the same for every policy with budgets. */
+
+static enum laxity_error server_check(const struct laxity_parameters *parameters)
+{
+    if (parameters->period_ns < 1 || parameters->period_ns > LAXITY_DURATION_MAX)
+        return LAXITY_ERROR_PERIOD;
+    if (parameters->budget_ns < 1 || parameters->budget_ns > parameters->period_ns)
+        return LAXITY_ERROR_BUDGET;
+    if (parameters->priority < 1 || parameters->priority > LAXITY_PRIORITY_MAX)
+        return LAXITY_ERROR_PRIORITY;
+    return LAXITY_OK;
+}
+
+static enum laxity_error server_check_settings(const struct laxity_settings *settings)
+{
+    if (settings->quantum_ns < 0 || settings->quantum_ns > LAXITY_DURATION_MAX)
+        return LAXITY_ERROR_QUANTUM;
+    return LAXITY_OK;
+}
+
+static enum laxity_error server_init(struct laxity_instance *instance,
+                                     const struct laxity_settings *settings)
+{
+    enum laxity_error error = server_check_settings(settings);
+    if (!error)
+        instance->settings = *settings;
+    return error;
+}
+
+static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
+{
+    struct server_cpu *cpu = server_cpu_of(base);
+    (void)instance;
+    list_init(&cpu->extra_queue);
+    list_init(&cpu->members);
+    cpu->used_until_ns = cpu->decided_ns = now;
+    cpu->until_ns = cpu->armed_ns = LAXITY_NEVER;
+}
+
+static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
+{
+    (void)now;
+    instance->embedder->arm_timer(instance, cpu->number, LAXITY_NEVER);
+}
+
+/* Budgets are the VCPUs': a domain has nothing of its own. */
+static enum laxity_error server_add_domain(struct laxity_instance *instance,
+                                           struct laxity_domain *domain,
+                                           const struct laxity_parameters *parameters)
+{
+    (void)instance;
+    domain->parameters = *parameters;
+    return LAXITY_OK;
+}
+
+static void server_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
+{
+    (void)instance;
+    (void)domain;
+}
+
+static enum laxity_error server_set_domain(struct laxity_instance *instance,
+                                           struct laxity_domain *domain,
+                                           const struct laxity_parameters *parameters, int64_t now)
+{
+    (void)now;
+    return server_add_domain(instance, domain, parameters);
+}
+
+static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
+                               int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    server_dequeue(vcpu);
+    server_leave_extra(vcpu);
+    server_set_due(cpu, vcpu, LAXITY_NEVER);
+    list_remove(&vcpu->member);
+    if (cpu->burning == vcpu)
+        cpu->burning = NULL;
+    server_review(instance, cpu, now);
+}
+
+static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    if (vcpu->queue == &cpu->run_queue || list_holds(&vcpu->extra))
+        return; /* it was not asleep */
+    if (vcpu->queue == &cpu->ready_queue) {
+        server_dequeue(vcpu);
+        server_enqueue_in_place(&cpu->run_queue, vcpu);
+    } else if (vcpu->left_ns > 0) {
+        server_enqueue(cpu, &cpu->run_queue, vcpu);
+    } else {
+        server_join_extra(cpu, vcpu);
+    }
+    server_review(instance, cpu, now);
+}
+
+static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    server_leave_extra(vcpu);
+    if (base == cpu->cpu.current) {
+        /* It is still on the CPU: the decision that takes it off also closes its books. */
+        instance->embedder->kick(instance, cpu->cpu.number);
+        return;
+    }
+    server_blocked(instance, cpu, vcpu);
+    server_review(instance, cpu, now);
+}
+
+static void server_yield(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
+{
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+    server_use(instance, cpu, now);
+    server_requeue(cpu, server_vcpu_of(base));
+    server_review(instance, cpu, now);
+}
+
+/* Gives every VCPU whose replenishment is due its budget. */
+static inline void server_replenish_due(struct laxity_instance *instance, struct server_cpu *cpu,
+                                        int64_t now)
+{
+    struct heap_node *due;
+
+    while ((due = cpu->replenishment_queue.first) && server_on_quantum(instance, due->key) <= now) {
+        struct server_vcpu *vcpu = laxity_container(due, struct server_vcpu, due);
+        server_replenish(instance, cpu, vcpu, now);
+        if (vcpu->left_ns > 0 && vcpu->vcpu.runnable && !vcpu->queue) {
+            server_leave_extra(vcpu);
+            server_enqueue(cpu, &cpu->run_queue, vcpu);
+        }
+    }
+}
+
+static struct laxity_decision server_schedule(struct laxity_instance *instance,
+                                              struct laxity_cpu *base, int64_t now)
+{
+    struct server_cpu *cpu = server_cpu_of(base);
+    struct server_vcpu *current = base->current ? server_vcpu_of(base->current) : NULL;
+    struct server_choice choice;
+
+    server_use(instance, cpu, now);
+    server_replenish_due(instance, cpu, now); /* using up a budget can itself make one due */
+    choice = server_choose(cpu);
+    if (choice.run == current && (!current || current->vcpu.runnable) &&
+        server_until(instance, cpu, choice, now) > now) {
+        /* What called for a decision has been overtaken: the one in force goes on. */
+        server_burn(instance, cpu, choice.burn, now);
+        cpu->until_ns = server_until(instance, cpu, choice, now);
+        server_arm(instance, cpu, now);
+        return (struct laxity_decision){base->current, cpu->until_ns};
+    }
+    if (current && !current->vcpu.runnable) {
+        server_leave_extra(current);
+        server_blocked(instance, cpu, current);
+    } else if (current && !current->queue) {
+        server_join_extra(cpu, current);
+    } else if (current && instance->settings.quantum_ns) {
+        server_requeue(cpu, current);
+    }
+
+    choice = server_choose(cpu);
+    server_burn(instance, cpu, choice.burn, now);
+    base->current = choice.run ? &choice.run->vcpu : NULL;
+    cpu->decided_ns = now;
+    cpu->until_ns = server_until(instance, cpu, choice, now);
+    server_arm(instance, cpu, now);
+    return (struct laxity_decision){base->current, cpu->until_ns};
+}
+
+static void server_timer(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
+{
+    struct server_cpu *cpu = server_cpu_of(base);
+
+    cpu->armed_ns = LAXITY_NEVER;
+    server_use(instance, cpu, now);
+    server_replenish_due(instance, cpu, now);
+    server_review(instance, cpu, now);
+}
+
+static enum laxity_error server_set_settings(struct laxity_instance *instance,
+                                             const struct laxity_settings *settings, int64_t now)
+{
+    enum laxity_error error = server_check_settings(settings);
+    if (error)
+        return error;
+    instance->settings = *settings;
+    for (uint32_t number = 0; number < instance->cpus; number++) {
+        if (!instance->cpu[number])
+            continue;
+        server_use(instance, server_cpu_of(instance->cpu[number]), now);
+        instance->embedder->kick(instance, number);
+    }
+    return LAXITY_OK;
+}
+
+static const char *server_state(const struct server_cpu *cpu, const struct server_vcpu *vcpu)
+{
+    if (&vcpu->vcpu == cpu->cpu.current)
+        return "runs";
+    if (vcpu->queue == &cpu->run_queue)
+        return "RunQ";
+    if (vcpu->queue == &cpu->ready_queue)
+        return "RdyQ";
+    if (list_holds(&vcpu->extra))
+        return "extra";
+    return vcpu->vcpu.runnable ? "no budget" : "blocked";
+}
+
+static void server_dump(struct laxity_instance *instance, struct laxity_cpu *base,
+                        struct laxity_dump *dump)
+{
+    struct server_cpu *cpu = server_cpu_of(base);
+    (void)instance;
+    for (struct list *node = cpu->members.next; node != &cpu->members; node = node->next) {
+        struct server_vcpu *vcpu = laxity_container(node, struct server_vcpu, member);
+        dump->line(dump, &vcpu->vcpu, server_state(cpu, vcpu), vcpu->left_ns,
+                   vcpu->has_due ? vcpu->due.key : LAXITY_NEVER);
+    }
+}
+
+/* After `extratime` was set or cleared: joins or leaves the extra queue. */
+static inline void server_set_extratime(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    bool waits = vcpu->vcpu.runnable && !vcpu->queue;
+    if (waits && vcpu->vcpu.parameters.extratime && !list_holds(&vcpu->extra))
+        server_join_extra(cpu, vcpu);
+    else if (!vcpu->vcpu.parameters.extratime)
+        server_leave_extra(vcpu);
+}
+
+/* Policies whose VCPUs cannot be taken over by another. */
+static inline enum laxity_error server_become(struct laxity_instance *instance,
+                                              const struct laxity_policy *policy, int64_t now)
+{
+    (void)now;
+    return policy == instance->policy ? LAXITY_OK : LAXITY_ERROR_POLICY;
+}
+
+/* The operations that are the same for all; a table adds name, add_vcpu, set_vcpu and become. */
+#define SERVER_OPERATIONS                                                               \
+    .instance_bytes = sizeof(struct laxity_instance),                                   \
+    .cpu_bytes = sizeof(struct server_cpu), .domain_bytes = sizeof(struct laxity_domain), \
+    .vcpu_bytes = sizeof(struct server_vcpu), .init = server_init,                      \
+    .add_cpu = server_add_cpu, .remove_cpu = server_remove_cpu,                         \
+    .add_domain = server_add_domain, .remove_domain = server_remove_domain,             \
+    .remove_vcpu = server_remove_vcpu, .wake = server_wake, .sleep = server_sleep,      \
+    .yield = server_yield, .schedule = server_schedule, .timer = server_timer,          \
+    .set_settings = server_set_settings, .set_domain = server_set_domain, .dump = server_dump
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sporadic server: a fixed-priority server that gets back what it used, one period after the use began
+ * (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010; docs/policies.md has the
+ * rules).
+ *
+ * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to the
+ * end of its budget, registers one replenishment of just what it used, for one period after the run
+ * began. At all times
+ *
+ *     budget left + used in the run that goes on + all pending replenishments = budget,
+ *
+ * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in no
+ * window of one period is more used than one budget: nothing is replenished prematurely.
+ *
+ * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time. One
+ * more is added to the latest and delays it, which errs on the side of the other VCPUs.
+ *
+ * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
+ */
+#include "server.h"
+
+static int64_t server_key(const struct server_vcpu *vcpu)
+{
+    return vcpu->vcpu.parameters.priority;
+}
+
+static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    (void)instance;
+    (void)cpu;
+    server_dequeue(vcpu);
+}
+
+/* The pending replenishment at a place in time's order. */
+static struct server_replenishment *sporadic_pending(struct server_vcpu *vcpu, uint32_t place)
+{
+    return &vcpu->pending[(vcpu->pending_first + place) % SERVER_REPLENISHMENTS_MAX];
+}
+
+static void sporadic_update_due(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    server_set_due(cpu, vcpu,
+                   vcpu->pending_count ? sporadic_pending(vcpu, 0)->at_ns : LAXITY_NEVER);
+}
+
+static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    struct server_replenishment used = {
+        .at_ns = vcpu->run_start_ns + vcpu->vcpu.parameters.period_ns,
+        .amount_ns = vcpu->run_used_ns,
+    };
+    struct server_replenishment *latest =
+        vcpu->pending_count ? sporadic_pending(vcpu, vcpu->pending_count - 1) : NULL;
+
+    (void)instance;
+    vcpu->run_used_ns = 0;
+    /* A period that was shortened meanwhile must not overtake. */
+    if (latest && used.at_ns < latest->at_ns)
+        used.at_ns = latest->at_ns;
+    if (vcpu->pending_count == SERVER_REPLENISHMENTS_MAX) {
+        used.amount_ns += latest->amount_ns;
+        *latest = used;
+    } else {
+        *sporadic_pending(vcpu, vcpu->pending_count++) = used;
+    }
+    sporadic_update_due(cpu, vcpu);
+}
+
+static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    while (vcpu->pending_count && sporadic_pending(vcpu, 0)->at_ns <= now) {
+        vcpu->left_ns += sporadic_pending(vcpu, 0)->amount_ns;
+        vcpu->pending_first = (vcpu->pending_first + 1) % SERVER_REPLENISHMENTS_MAX;
+        vcpu->pending_count--;
+    }
+    sporadic_update_due(cpu, vcpu);
+    server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
+}
+
+static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
+                                           struct laxity_vcpu *base,
+                                           const struct laxity_parameters *parameters, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+    enum laxity_error error = server_check(parameters);
+
+    (void)now;
+    if (error)
+        return error;
+    base->parameters = *parameters;
+    list_append(&cpu->members, &vcpu->member);
+    vcpu->due.order = cpu->next_order++;
+    vcpu->left_ns = parameters->budget_ns;
+    server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
+    return LAXITY_OK;
+}
+
+static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* Takes from what is left, then from what comes back, the latest first, then from what this run will
+ * register. Takes nothing twice: the sum of the three is the budget. */
+static void sporadic_cut(struct server_vcpu *vcpu, int64_t cut_ns)
+{
+    int64_t from_ns;
+
+    if (vcpu->left_ns > 0) {
+        from_ns = sporadic_least(vcpu->left_ns, cut_ns);
+        vcpu->left_ns -= from_ns;
+        cut_ns -= from_ns;
+    }
+    while (cut_ns && vcpu->pending_count) {
+        struct server_replenishment *latest = sporadic_pending(vcpu, vcpu->pending_count - 1);
+        from_ns = sporadic_least(latest->amount_ns, cut_ns);
+        latest->amount_ns -= from_ns;
+        cut_ns -= from_ns;
+        if (!latest->amount_ns)
+            vcpu->pending_count--;
+    }
+    vcpu->run_used_ns -= sporadic_least(vcpu->run_used_ns, cut_ns);
+}
+
+static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
+                                           struct laxity_vcpu *base,
+                                           const struct laxity_parameters *parameters, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+    struct laxity_parameters before = base->parameters;
+    enum laxity_error error = server_check(parameters);
+
+    if (error)
+        return error;
+    server_use(instance, cpu, now);
+    base->parameters = *parameters;
+    if (parameters->budget_ns < before.budget_ns)
+        sporadic_cut(vcpu, before.budget_ns - parameters->budget_ns);
+    else
+        vcpu->left_ns += parameters->budget_ns - before.budget_ns;
+    sporadic_update_due(cpu, vcpu);
+    server_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->left_ns);
+
+    if (vcpu->queue && vcpu->left_ns <= 0) {
+        server_exhaust(instance, cpu, vcpu, now);
+    } else if (!vcpu->queue && vcpu->left_ns > 0 && base->runnable) {
+        server_leave_extra(vcpu);
+        server_enqueue(cpu, &cpu->run_queue, vcpu);
+    } else if (parameters->priority != before.priority) {
+        server_requeue(cpu, vcpu);
+    }
+    server_set_extratime(cpu, vcpu);
+    server_review(instance, cpu, now);
+    return LAXITY_OK;
+}
+
+const struct laxity_policy laxity_sporadic = {
+    .name = "sporadic",
+    SERVER_OPERATIONS,
+    .add_vcpu = sporadic_add_vcpu,
+    .set_vcpu = sporadic_set_vcpu,
+    .become = server_become,
+};
