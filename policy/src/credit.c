@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Credit: Xen's proportional-share scheduler as RT-Xen (EMSOFT 2011, section 3.1) and "Supporting Soft
- * Real-Time Tasks in the Xen Hypervisor" (VEE 2010, section 3) describe that of Xen 3 and 4.0.
+ * Credit: Xen's proportional-share scheduler as RT-Xen (EMSOFT 2011, section 3.1) and "Supporting
+ * Soft Real-Time Tasks in the Xen Hypervisor" (VEE 2010, section 3) describe that of Xen 3 and 4.0.
  * docs/policies.md has the rules.
  *
  * Credits are nanoseconds of CPU. Every accounting time the domains get credits by weight; at every
- * tick the running VCPU pays one whole tick. Who has credits is `under`, who has none is `over`, who has
- * some and wakes is `boost` until the next tick.
+ * tick the running VCPU pays one whole tick. Who has credits is `under`, who has none is `over`,
+ * who has some and wakes is `boost` until the next tick.
  *
- * Queues: three a CPU, one for each class, first in first out, under the CPU's lock. The running VCPU is
- * in none. Work is stolen from another CPU's queues under that CPU's lock, by try_lock. Credits, `active`
- * and domains are written by ticks (under the lock of the VCPU's CPU) and by accounting (under all).
+ * Queues: three a CPU, one for each class, first in first out, under the CPU's lock. The running
+ * VCPU is in none. Work is stolen from another CPU's queues under that CPU's lock, by try_lock.
+ * Credits, `active` and domains are written by ticks (under the lock of the VCPU's CPU) and by
+ * accounting (under all).
  *
- * Timers: the CPU's timer is its tick, armed while a VCPU runs. The account timer is armed while a VCPU
- * is active. A decision is given an end only when that end can change something: when a VCPU waits that
- * would have its turn, or could be stolen.
+ * Timers: the CPU's timer is its tick, armed while a VCPU runs. The account timer is armed while a
+ * VCPU is active. A decision is given an end only when that end can change something: when a VCPU
+ * waits that would have its turn, or could be stolen.
  */
 #include <laxity/policy.h>
 
@@ -44,7 +45,7 @@ struct credit_domain {
     struct list member; /* of the instance's `domains` */
     struct list vcpus;
     uint32_t active_count;
-    bool saturated;     /* scratch of accounting: gets all that it can take */
+    bool saturated; /* scratch of accounting: gets all that it can take */
 };
 
 struct credit_vcpu {
@@ -53,7 +54,7 @@ struct credit_vcpu {
     struct list queue;  /* of its CPU's queue of its class, while it waits */
     int64_t credits_ns;
     enum credit_class class;
-    bool active;        /* gets credits; set by the tick that finds it running */
+    bool active; /* gets credits; set by the tick that finds it running */
     bool parked;
 };
 
@@ -100,14 +101,14 @@ static inline int64_t credit_next_multiple(int64_t step_ns, int64_t now)
 /* The best class with a VCPU waiting on this CPU; CREDIT_CLASSES: nobody waits. */
 static inline enum credit_class credit_best_waiting(const struct credit_cpu *cpu)
 {
-    for (int class = CREDIT_BOOST; class < CREDIT_CLASSES; class++)
+    for (int class = CREDIT_BOOST; class < CREDIT_CLASSES; class ++)
         if (!list_is_empty(&cpu->queue[class]))
             return class;
     return CREDIT_CLASSES;
 }
 
-/* When the running VCPU's turn ends: at a whole number of slices since it was chosen, the first that is
- * not before now, and at least one. */
+/* When the running VCPU's turn ends: at a whole number of slices since it was chosen, the first
+ * that is not before now, and at least one. */
 static inline int64_t credit_turn_end(const struct laxity_instance *instance,
                                       const struct credit_cpu *cpu, int64_t now)
 {
@@ -233,7 +234,7 @@ static enum laxity_error credit_init(struct laxity_instance *instance,
 static void credit_add_cpu(struct laxity_instance *instance, struct laxity_cpu *base, int64_t now)
 {
     struct credit_cpu *cpu = credit_cpu_of(base);
-    for (int class = 0; class < CREDIT_CLASSES; class++)
+    for (int class = 0; class < CREDIT_CLASSES; class ++)
         list_init(&cpu->queue[class]);
     cpu->chosen_ns = now;
     cpu->until_ns = LAXITY_NEVER;
@@ -380,7 +381,7 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
         if (!instance->cpu[number] || !instance->embedder->try_lock(instance, number))
             continue;
         peer = credit_cpu_of(instance->cpu[number]);
-        for (int class = CREDIT_BOOST; !vcpu && class < (int)own; class++)
+        for (int class = CREDIT_BOOST; !vcpu && class < (int)own; class ++)
             vcpu = credit_first_for(instance, &peer->queue[class], cpu);
         if (vcpu) {
             credit_dequeue(vcpu);
@@ -397,7 +398,8 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
     return NULL;
 }
 
-/* Takes the VCPU that should run from the CPU's queues, or from another CPU's, which `from` tells. */
+/* Takes the VCPU that should run from the CPU's queues, or from another CPU's, which `from` tells.
+ */
 static struct credit_vcpu *credit_take(struct laxity_instance *instance, struct credit_cpu *cpu,
                                        struct credit_cpu **from, int64_t now)
 {
@@ -419,9 +421,9 @@ static void credit_set_ticking(struct laxity_instance *instance, struct credit_c
     if (cpu->ticking == ticking)
         return;
     cpu->ticking = ticking;
-    instance->embedder->arm_timer(
-        instance, cpu->cpu.number,
-        ticking ? credit_next_multiple(instance->settings.tick_ns, now) : LAXITY_NEVER);
+    instance->embedder->arm_timer(instance, cpu->cpu.number,
+                                  ticking ? credit_next_multiple(instance->settings.tick_ns, now)
+                                          : LAXITY_NEVER);
 }
 
 static struct laxity_decision credit_schedule(struct laxity_instance *instance,
@@ -591,11 +593,11 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
         struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
         if (!domain->active_count)
             continue;
-        credit_pay(instance, domain,
-                   (domain->saturated ? credit_most(instance, domain)
-                                      : credit_by_weight(&rest, domain)) /
-                       domain->active_count,
-                   now);
+        credit_pay(
+            instance, domain,
+            (domain->saturated ? credit_most(instance, domain) : credit_by_weight(&rest, domain)) /
+                domain->active_count,
+            now);
     }
     for (uint32_t number = 0; number < instance->cpus; number++)
         if (instance->cpu[number])
@@ -648,7 +650,7 @@ static void credit_dump(struct laxity_instance *instance, struct laxity_cpu *bas
     if (base->current)
         dump->line(dump, base->current, "runs", credit_vcpu_of(base->current)->credits_ns,
                    cpu->until_ns);
-    for (int class = 0; class < CREDIT_CLASSES; class++)
+    for (int class = 0; class < CREDIT_CLASSES; class ++)
         for (struct list *node = cpu->queue[class].next; node != &cpu->queue[class];
              node = node->next) {
             struct credit_vcpu *vcpu = laxity_container(node, struct credit_vcpu, queue);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once a
- * period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/policies.md has the rules).
+ * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
+ * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/policies.md has the rules).
  *
  * The three differ in what becomes of the budget of a VCPU that has nothing to do:
  *   deferrable  keeps it until the end of the period;
- *   periodic    lets it run down, as if an idle task ran at the VCPU's priority: the VCPU goes over to
- *               the RdyQ, in the place that it has;
- *   polling     drops it.
- * They are one file because they can be switched into one another while VCPUs run. Which of them is in
- * force is read from instance->policy.
+ *   periodic    lets it run down, as if an idle task ran at the VCPU's priority: the VCPU goes over
+ * to the RdyQ, in the place that it has; polling     drops it. They are one file because they can
+ * be switched into one another while VCPUs run. Which of them is in force is read from
+ * instance->policy.
  *
  * Queues, use of budget, and locking: server.h.
  */
@@ -151,7 +150,7 @@ static enum laxity_error fixed_period_become(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
-#define FIXED_PERIOD_OPERATIONS                                                               \
+#define FIXED_PERIOD_OPERATIONS                                                              \
     SERVER_OPERATIONS, .add_vcpu = fixed_period_add_vcpu, .set_vcpu = fixed_period_set_vcpu, \
                        .become = fixed_period_become
 

@@ -3,11 +3,11 @@
  * An intrusive binary heap: the node that comes first in O(1), insertion and removal of any node in
  * O(log n) at worst, no memory beside the nodes.
  *
- * The nodes form a complete binary tree linked by pointers. Where the n-th place is follows from the
- * binary digits of n below the highest: 0 is left, 1 is right.
+ * The nodes form a complete binary tree linked by pointers. Where the n-th place is follows from
+ * the binary digits of n below the highest: 0 is left, 1 is right.
  *
- * Nodes are ordered by key, equal keys by `order`; a user who gives out rising orders has first come,
- * first served among equals.
+ * Nodes are ordered by key, equal keys by `order`; a user who gives out rising orders has first
+ * come, first served among equals.
  */
 #ifndef LAXITY_HEAP_H
 #define LAXITY_HEAP_H

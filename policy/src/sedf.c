@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SEDF, simple earliest deadline first, as RT-Xen (EMSOFT 2011, section 3.1) describes the scheduler
- * that Xen shipped until 4.5: every VCPU has a slice of CPU a period. The slice is set to full when a
- * period begins, used by running, and kept while blocked. Among the VCPUs with some of their slice
- * left, the one whose period ends first runs.
+ * SEDF, simple earliest deadline first, as RT-Xen (EMSOFT 2011, section 3.1) describes the
+ * scheduler that Xen shipped until 4.5: every VCPU has a slice of CPU a period. The slice is set to
+ * full when a period begins, used by running, and kept while blocked. Among the VCPUs with some of
+ * their slice left, the one whose period ends first runs.
  *
- * So the order in RunQ and in RepQ is the same time, the end of the current period. docs/policies.md
- * has the rules; queues, use of budget, and locking: server.h. The slice is `budget_ns` there.
+ * So the order in RunQ and in RepQ is the same time, the end of the current period.
+ * docs/policies.md has the rules; queues, use of budget, and locking: server.h. The slice is
+ * `budget_ns` there.
  */
 #include "server.h"
 

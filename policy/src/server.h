@@ -41,15 +41,15 @@ struct server_replenishment {
 
 struct server_vcpu {
     struct laxity_vcpu vcpu;
-    struct heap *queue;         /* which of RunQ and RdyQ holds `place`; NULL: neither */
-    struct heap_node place;     /* key: the policy's; order: since when eligible */
-    struct heap_node due;       /* in RepQ; key: when the next replenishment is due */
+    struct heap *queue;     /* which of RunQ and RdyQ holds `place`; NULL: neither */
+    struct heap_node place; /* key: the policy's; order: since when eligible */
+    struct heap_node due;   /* in RepQ; key: when the next replenishment is due */
     bool has_due;
     struct list extra;
-    struct list member;         /* of the CPU's `members` */
-    int64_t left_ns;            /* budget left; below 0 when an embedder was late */
-    int64_t run_start_ns;       /* when the run that goes on was chosen */
-    int64_t run_used_ns;        /* what it has used */
+    struct list member;   /* of the CPU's `members` */
+    int64_t left_ns;      /* budget left; below 0 when an embedder was late */
+    int64_t run_start_ns; /* when the run that goes on was chosen */
+    int64_t run_used_ns;  /* what it has used */
     /* Sporadic server: a ring of pending replenishments, in order of time. */
     struct server_replenishment pending[SERVER_REPLENISHMENTS_MAX];
     uint32_t pending_first, pending_count;
@@ -60,10 +60,10 @@ struct server_cpu {
     struct heap run_queue, ready_queue, replenishment_queue;
     struct list extra_queue, members;
     struct server_vcpu *burning;
-    int64_t used_until_ns;  /* up to when use is accounted */
-    int64_t decided_ns;     /* when the decision in force was made */
-    int64_t until_ns;       /* its end, as told to the embedder */
-    int64_t armed_ns;       /* when the timer will fire, as told to the embedder */
+    int64_t used_until_ns; /* up to when use is accounted */
+    int64_t decided_ns;    /* when the decision in force was made */
+    int64_t until_ns;      /* its end, as told to the embedder */
+    int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
     uint64_t next_order;
 };
 
@@ -156,7 +156,8 @@ static inline void server_leave_extra(struct server_vcpu *vcpu)
         list_remove(&vcpu->extra);
 }
 
-/* A runnable VCPU without budget goes to the end of the extra queue, if it may run on extra time. */
+/* A runnable VCPU without budget goes to the end of the extra queue, if it may run on extra time.
+ */
 static inline void server_join_extra(struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
     server_leave_extra(vcpu);
@@ -257,8 +258,7 @@ static inline int64_t server_until(const struct laxity_instance *instance, struc
         if (until_ns < now)
             until_ns = now;
     }
-    if (instance->settings.quantum_ns &&
-        until_ns > cpu->decided_ns + instance->settings.quantum_ns)
+    if (instance->settings.quantum_ns && until_ns > cpu->decided_ns + instance->settings.quantum_ns)
         until_ns = cpu->decided_ns + instance->settings.quantum_ns;
     return until_ns;
 }
@@ -558,14 +558,13 @@ static inline enum laxity_error server_become(struct laxity_instance *instance,
 }
 
 /* The operations that are the same for all; a table adds name, add_vcpu, set_vcpu and become. */
-#define SERVER_OPERATIONS                                                               \
-    .instance_bytes = sizeof(struct laxity_instance),                                   \
-    .cpu_bytes = sizeof(struct server_cpu), .domain_bytes = sizeof(struct laxity_domain), \
-    .vcpu_bytes = sizeof(struct server_vcpu), .init = server_init,                      \
-    .add_cpu = server_add_cpu, .remove_cpu = server_remove_cpu,                         \
-    .add_domain = server_add_domain, .remove_domain = server_remove_domain,             \
-    .remove_vcpu = server_remove_vcpu, .wake = server_wake, .sleep = server_sleep,      \
-    .yield = server_yield, .schedule = server_schedule, .timer = server_timer,          \
+#define SERVER_OPERATIONS                                                                     \
+    .instance_bytes = sizeof(struct laxity_instance), .cpu_bytes = sizeof(struct server_cpu), \
+    .domain_bytes = sizeof(struct laxity_domain), .vcpu_bytes = sizeof(struct server_vcpu),   \
+    .init = server_init, .add_cpu = server_add_cpu, .remove_cpu = server_remove_cpu,          \
+    .add_domain = server_add_domain, .remove_domain = server_remove_domain,                   \
+    .remove_vcpu = server_remove_vcpu, .wake = server_wake, .sleep = server_sleep,            \
+    .yield = server_yield, .schedule = server_schedule, .timer = server_timer,                \
     .set_settings = server_set_settings, .set_domain = server_set_domain, .dump = server_dump
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sporadic server: a fixed-priority server that gets back what it used, one period after the use began
- * (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010; docs/policies.md has the
- * rules).
+ * Sporadic server: a fixed-priority server that gets back what it used, one period after the use
+ * began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010; docs/policies.md
+ * has the rules).
  *
- * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to the
- * end of its budget, registers one replenishment of just what it used, for one period after the run
- * began. At all times
+ * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to
+ * the end of its budget, registers one replenishment of just what it used, for one period after the
+ * run began. At all times
  *
  *     budget left + used in the run that goes on + all pending replenishments = budget,
  *
- * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in no
- * window of one period is more used than one budget: nothing is replenished prematurely.
+ * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in
+ * no window of one period is more used than one budget: nothing is replenished prematurely.
  *
- * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time. One
- * more is added to the latest and delays it, which errs on the side of the other VCPUs.
+ * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time.
+ * One more is added to the latest and delays it, which errs on the side of the other VCPUs.
  *
  * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
  */
@@ -105,8 +105,8 @@ static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
     return a_ns < b_ns ? a_ns : b_ns;
 }
 
-/* Takes from what is left, then from what comes back, the latest first, then from what this run will
- * register. Takes nothing twice: the sum of the three is the budget. */
+/* Takes from what is left, then from what comes back, the latest first, then from what this run
+ * will register. Takes nothing twice: the sum of the three is the budget. */
 static void sporadic_cut(struct server_vcpu *vcpu, int64_t cut_ns)
 {
     int64_t from_ns;

@@ -319,7 +319,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 jitter_ns: task.jitter_ns,
                 random: stream(self.host.seed, JITTER, self.tasks.len()),
                 counted,
-                responses_ns: Vec::with_capacity(counted.min(1 << 20) as usize),
+                responses_ns: Vec::with_capacity(counted.min(1 << 12) as usize),
             });
             let task = self.tasks.len() - 1;
             let release_ns = self.tasks[task].next_release_ns();

@@ -20,11 +20,11 @@
  * on without when it fails, so that no order of locks has to be kept.
  *
  * VCPU life. add_vcpu; then wake when it gets work, and when it has none left the embedder clears
- * `runnable` and calls schedule on its CPU (it blocked by itself) or sleep (it was taken off: paused,
- * or blocked while it was not running); remove_vcpu at the end, asleep and off every CPU. Both
- * `runnable` and `on_cpu` are the embedder's to write, and policies only read them. `on_cpu` stays
- * set until the state of a VCPU that was switched out is saved; a VCPU must not be picked by another
- * CPU before (Xen's context_saved).
+ * `runnable` and calls schedule on its CPU (it blocked by itself) or sleep (it was taken off:
+ * paused, or blocked while it was not running); remove_vcpu at the end, asleep and off every CPU.
+ * Both `runnable` and `on_cpu` are the embedder's to write, and policies only read them. `on_cpu`
+ * stays set until the state of a VCPU that was switched out is saved; a VCPU must not be picked by
+ * another CPU before (Xen's context_saved).
  *
  * On the way through schedule there is no allocation, no recursion, and no loop that is not bounded
  * by the logarithm of the number of VCPUs or by the number of CPUs. Integers only.
@@ -37,33 +37,33 @@
 /* "Never": no timer, no limit on how long the decision holds. */
 #define LAXITY_NEVER INT64_MAX
 
-#define LAXITY_MILLISECOND INT64_C_(1000000)
-#define INT64_C_(value) ((int64_t)(value))
+#define LAXITY_MILLISECOND LAXITY_NS(1000000)
+#define LAXITY_NS(value) ((int64_t)(value))
 
 /* The longest budget, period, quantum or slice: sums of a few of them stay far from overflow. */
-#define LAXITY_DURATION_MAX (INT64_C_(3600) * 1000 * LAXITY_MILLISECOND)
+#define LAXITY_DURATION_MAX (LAXITY_NS(3600) * 1000 * LAXITY_MILLISECOND)
 
 /* The longest accounting time of credit: times every CPU's and a weight it still fits 63 bits. */
-#define LAXITY_ACCOUNTING_MAX (INT64_C_(10000) * LAXITY_MILLISECOND)
+#define LAXITY_ACCOUNTING_MAX (LAXITY_NS(10000) * LAXITY_MILLISECOND)
 #define LAXITY_CPUS_MAX 4096
 
 #define LAXITY_PRIORITY_MAX 1000000 /* priorities are 1 (highest) to this */
 #define LAXITY_WEIGHT_MAX 65535
-#define LAXITY_VCPUS_MAX 65535      /* in one domain; a cap is at most 100 % of each */
+#define LAXITY_VCPUS_MAX 65535 /* in one domain; a cap is at most 100 % of each */
 
 /* Why parameters were refused. Nothing has changed when any of these is returned. */
 enum laxity_error {
     LAXITY_OK = 0,
-    LAXITY_ERROR_BUDGET,      /* not within 1 ns .. period */
-    LAXITY_ERROR_PERIOD,      /* not within 1 ns .. LAXITY_DURATION_MAX */
-    LAXITY_ERROR_PRIORITY,    /* not within 1 .. LAXITY_PRIORITY_MAX */
-    LAXITY_ERROR_WEIGHT,      /* not within 1 .. LAXITY_WEIGHT_MAX */
-    LAXITY_ERROR_CAP,         /* above 100 % of every VCPU that a domain may have */
-    LAXITY_ERROR_QUANTUM,     /* negative, or above LAXITY_DURATION_MAX */
-    LAXITY_ERROR_TIME_SLICE,  /* not within 1 ns .. LAXITY_DURATION_MAX */
-    LAXITY_ERROR_TICK,        /* not within 1 ns .. accounting */
-    LAXITY_ERROR_ACCOUNTING,  /* not within 1 ns .. LAXITY_ACCOUNTING_MAX, or not whole ticks */
-    LAXITY_ERROR_POLICY,      /* these two policies cannot be switched live */
+    LAXITY_ERROR_BUDGET,     /* not within 1 ns .. period */
+    LAXITY_ERROR_PERIOD,     /* not within 1 ns .. LAXITY_DURATION_MAX */
+    LAXITY_ERROR_PRIORITY,   /* not within 1 .. LAXITY_PRIORITY_MAX */
+    LAXITY_ERROR_WEIGHT,     /* not within 1 .. LAXITY_WEIGHT_MAX */
+    LAXITY_ERROR_CAP,        /* above 100 % of every VCPU that a domain may have */
+    LAXITY_ERROR_QUANTUM,    /* negative, or above LAXITY_DURATION_MAX */
+    LAXITY_ERROR_TIME_SLICE, /* not within 1 ns .. LAXITY_DURATION_MAX */
+    LAXITY_ERROR_TICK,       /* not within 1 ns .. accounting */
+    LAXITY_ERROR_ACCOUNTING, /* not within 1 ns .. LAXITY_ACCOUNTING_MAX, or not whole ticks */
+    LAXITY_ERROR_POLICY,     /* these two policies cannot be switched live */
 };
 
 /*
@@ -87,12 +87,12 @@ struct laxity_settings {
  * uses and ignores the rest, so that one host can be run under each of them.
  */
 struct laxity_parameters {
-    int64_t budget_ns;   /* SEDF: the slice */
+    int64_t budget_ns; /* SEDF: the slice */
     int64_t period_ns;
-    uint32_t priority;   /* 1 is the highest */
+    uint32_t priority; /* 1 is the highest */
     uint32_t weight;
     uint32_t cap_percent; /* of one CPU; 0: none */
-    bool extratime;      /* run on otherwise idle time, never ahead of anyone's budget */
+    bool extratime;       /* run on otherwise idle time, never ahead of anyone's budget */
 };
 
 struct laxity_instance;
@@ -123,7 +123,8 @@ struct laxity_embedder {
     void (*kick)(struct laxity_instance *instance, uint32_t cpu);
     /* The decision in force on that CPU now holds until `until_ns` instead. */
     void (*extend)(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns);
-    bool (*may_run_on)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu, uint32_t cpu);
+    bool (*may_run_on)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                       uint32_t cpu);
     bool (*try_lock)(struct laxity_instance *instance, uint32_t cpu);
     void (*unlock)(struct laxity_instance *instance, uint32_t cpu);
     /* Called only while instance->tracing is set. */
@@ -136,15 +137,15 @@ struct laxity_instance {
     const struct laxity_policy *policy; /* changed by `become` */
     const struct laxity_embedder *embedder;
     void *owner;
-    uint32_t cpus;                      /* CPU numbers are below this */
-    struct laxity_cpu *const *cpu;      /* by number; NULL where the instance has no such CPU */
+    uint32_t cpus;                 /* CPU numbers are below this */
+    struct laxity_cpu *const *cpu; /* by number; NULL where the instance has no such CPU */
     bool tracing;
-    struct laxity_settings settings;    /* written by the policy, in init and set_settings */
+    struct laxity_settings settings; /* written by the policy, in init and set_settings */
 };
 
 struct laxity_cpu {
     uint32_t number;
-    struct laxity_vcpu *current;        /* written by the policy: its last decision; NULL is idle */
+    struct laxity_vcpu *current; /* written by the policy: its last decision; NULL is idle */
 };
 
 struct laxity_domain {
@@ -155,8 +156,8 @@ struct laxity_domain {
 struct laxity_vcpu {
     struct laxity_domain *domain;
     void *owner;
-    uint32_t id;                        /* within its domain */
-    uint32_t cpu;                       /* whose queue it is in; a policy that steals changes it */
+    uint32_t id;  /* within its domain */
+    uint32_t cpu; /* whose queue it is in; a policy that steals changes it */
     bool runnable;
     bool on_cpu;
     struct laxity_parameters parameters; /* written by the policy, in add_vcpu and set_vcpu */
@@ -164,7 +165,7 @@ struct laxity_vcpu {
 
 struct laxity_decision {
     struct laxity_vcpu *vcpu; /* NULL: idle */
-    int64_t until_ns;         /* schedule again then at the latest; LAXITY_NEVER: only when kicked */
+    int64_t until_ns; /* schedule again then at the latest; LAXITY_NEVER: only when kicked */
 };
 
 /* Where `dump` writes: one call a line, without its end. */
@@ -177,7 +178,8 @@ struct laxity_policy {
     const char *name;
     size_t instance_bytes, cpu_bytes, domain_bytes, vcpu_bytes;
 
-    enum laxity_error (*init)(struct laxity_instance *instance, const struct laxity_settings *settings);
+    enum laxity_error (*init)(struct laxity_instance *instance,
+                              const struct laxity_settings *settings);
     void (*add_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
     /* The CPU is idle and no VCPU is left in its queues. */
     void (*remove_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
@@ -203,12 +205,13 @@ struct laxity_policy {
     enum laxity_error (*set_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                   const struct laxity_parameters *parameters, int64_t now);
     /* Goes over to another policy of the same file, with every VCPU where it is. */
-    enum laxity_error (*become)(struct laxity_instance *instance, const struct laxity_policy *policy,
-                                int64_t now);
-    void (*dump)(struct laxity_instance *instance, struct laxity_cpu *cpu, struct laxity_dump *dump);
+    enum laxity_error (*become)(struct laxity_instance *instance,
+                                const struct laxity_policy *policy, int64_t now);
+    void (*dump)(struct laxity_instance *instance, struct laxity_cpu *cpu,
+                 struct laxity_dump *dump);
 };
 
-extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling, laxity_sporadic,
-    laxity_sedf, laxity_credit;
+extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling,
+    laxity_sporadic, laxity_sedf, laxity_credit;
 
 #endif

@@ -26,7 +26,6 @@ typedef __SIZE_TYPE__ size_t;
 #endif
 
 /* From a pointer to a member to a pointer to the structure that holds it. */
-#define laxity_container(pointer, type, member) \
-    ((type *)((char *)(pointer) - offsetof(type, member)))
+#define laxity_container(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 #endif

@@ -1,0 +1,111 @@
+# Everything runs from a checkout and stays in it: .venv (Python), target (Rust), out (results).
+#   make demo    the main job on examples/, with its report
+#   make test    every test, as CI runs it
+#   make bench   the benchmarks, against SimSo
+# What needs a Debian package is installed when these run as root; without it the tests that need it are
+# skipped and say so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LAXITY := $(BIN)/laxity
+# Optimized, with debug assertions and overflow checks, and quick to link.
+CARGO_TEST := cargo test --profile checked
+
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
+C_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
+
+.PHONY: help
+help: ## What there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+
+# The Python environment. Packages come first, so that a change of sources does not install them again.
+$(VENV)/.packages: pyproject.toml tools/packages.sh
+	tools/packages.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
+	touch $@
+
+$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(C_SOURCES)
+	$(BIN)/maturin develop --release --quiet
+	touch $@
+
+.PHONY: setup
+setup: $(VENV)/.built ## .venv/bin/laxity and what it needs
+
+.PHONY: demo
+demo: setup ## The main job on examples/, with its report
+	-$(LAXITY) check examples/integrator.toml
+	$(LAXITY) run examples/integrator.toml -o out/integrator
+	$(LAXITY) report out/integrator
+	-$(LAXITY) check examples/rt-xen.toml
+	$(LAXITY) compare examples/rt-xen.toml -o out/rt-xen
+	$(LAXITY) report out/rt-xen
+	-$(LAXITY) reproduce rt-xen --quick -o out/reproduce
+	$(LAXITY) report out/reproduce
+
+.PHONY: test
+test: lint test-policy test-rust test-python fuzz mutations-quick ## Every test, as CI runs it
+
+.PHONY: lint
+lint: setup ## Formatting and lint of the three languages
+	cargo fmt --check
+	cargo clippy --quiet --profile checked --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check python tools bench
+	$(BIN)/ruff check python tools bench
+	$(BIN)/mypy
+	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
+	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
+
+.PHONY: format
+format: setup ## Formats the three languages
+	cargo fmt
+	$(BIN)/ruff format python tools bench
+	$(BIN)/ruff check --fix python tools bench
+	clang-format -i $(C_SOURCES)
+
+.PHONY: test-policy
+test-policy: ## The policies in C: freestanding, under sanitizers, under a fuzzer
+	$(MAKE) -C policy test
+
+.PHONY: test-rust
+test-rust: ## All crates, with 10,000 random hosts against the reference
+	$(CARGO_TEST) --workspace --quiet
+
+.PHONY: test-python
+test-python: setup ## Command line, report, reproduction, SimSo
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m pytest -q -n 2
+
+.PHONY: fuzz
+fuzz: ## Fuzzes all that parses, SECONDS each
+	$(MAKE) -C fuzz run SECONDS=$(or $(SECONDS),10)
+
+.PHONY: mutations mutations-quick
+mutations: ## Breaks the policies in many ways; the tests must notice every one
+	$(PYTHON) tools/mutate.py
+mutations-quick:
+	$(PYTHON) tools/mutate.py --quick
+
+.PHONY: compare
+compare: ## HOSTS random hosts, from SEED on, against the reference
+	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
+	    $(CARGO_TEST) --package laxity-sim --test reference
+
+.PHONY: bench
+bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.md
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m bench
+
+.PHONY: results
+results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
+	-$(LAXITY) reproduce rt-xen -o out/rt-xen-results --docs docs/results/rt-xen.md
+
+.PHONY: clean
+clean: ## Removes what make made
+	rm -rf $(VENV) target out policy/build fuzz/target fuzz/*/corpus fuzz/*/artifacts

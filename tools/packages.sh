@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Sees to the programs that Laxity is built and tested with. As root on Debian it installs what is missing;
+# otherwise it says what is, and fails only for what nothing works without.
+set -euo pipefail
+
+# program, its Debian package, and what it is for; "needed" where nothing works without.
+programs=(
+    'gcc gcc needed'
+    'g++ g++ the fuzzers'
+    'clang clang the fuzzer of the policies'
+    'clang-format clang-format the formatting of C'
+)
+
+missing=()
+for entry in "${programs[@]}"; do
+    read -r program package purpose <<<"$entry"
+    command -v "$program" >/dev/null || missing+=("$package")
+done
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+# clang brings its sanitizers' runtime in a package of its own.
+if ! compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*' >/dev/null; then
+    missing+=(libclang-rt-14-dev)
+fi
+
+if ((${#missing[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    echo "installing Debian packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+elif ((${#missing[@]})); then
+    echo "missing Debian packages: ${missing[*]}"
+    echo "install them as root (apt-get install ${missing[*]}); tests that need them are skipped"
+fi
+
+for entry in "${programs[@]}"; do
+    read -r program package purpose <<<"$entry"
+    if [[ $purpose == needed ]] && ! command -v "$program" >/dev/null; then
+        echo "error: nothing can be built without $program (Debian package $package)" >&2
+        exit 1
+    fi
+done
+command -v cargo >/dev/null || {
+    echo 'error: nothing can be built without Rust 1.88 or newer (cargo)' >&2
+    exit 1
+}
