@@ -1,8 +1,10 @@
-//! RT-Xen (EMSOFT 2011), table 4: at which loads the theory guarantees that drawn task sets are schedulable.
+//! RT-Xen (EMSOFT 2011), table 4: at which loads the theory guarantees that drawn task sets are
+//! schedulable.
 //!
 //! `cargo run --release --example table_4 [SEEDS]` prints, for each server, share pattern and load, the percentage of
-//! task sets that the test of Davis and Burns accepts (as the paper applied it, and with the servers' own
-//! schedulability asked for too), and those that [`laxity_analysis::check`] guarantees as a host.
+//! task sets that the test of Davis and Burns accepts (as the paper applied it, and with the
+//! servers' own schedulability asked for too), and those that [`laxity_analysis::check`] guarantees
+//! as a host.
 
 use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,

@@ -44,7 +44,8 @@ pub struct TaskCheck {
     pub name: String,
     /// Whether no job can miss its deadline.
     pub guaranteed: bool,
-    /// No job takes longer than this from its arrival to its completion; `None` where no bound is known.
+    /// No job takes longer than this from its arrival to its completion; `None` where no bound is
+    /// known.
     pub bound_ns: Option<i64>,
     /// The task's deadline, relative to the arrival.
     pub deadline_ns: i64,

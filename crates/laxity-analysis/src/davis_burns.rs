@@ -1,8 +1,8 @@
 //! The test of Davis and Burns, "Hierarchical Fixed Priority Pre-emptive Scheduling", RTSS 2005, to
 //! the letter: what RT-Xen (EMSOFT 2011, table 4) applied.
 //!
-//! [`crate::check`] does not use it: it has no costs and no quantum, and takes the schedulability of the
-//! servers for granted.
+//! [`crate::check`] does not use it: it has no costs and no quantum, and takes the schedulability
+//! of the servers for granted.
 
 use crate::{Ns, ceiling_divide};
 
@@ -59,8 +59,8 @@ impl ServerKind {
     }
 }
 
-/// Whether the last of `servers` (highest priority first) gets its whole budget within its period when
-/// those before it have all they may (section 3.2).
+/// Whether the last of `servers` (highest priority first) gets its whole budget within its period
+/// when those before it have all they may.
 pub fn server_is_schedulable(kind: ServerKind, servers: &[PaperServer]) -> bool {
     let Some((server, above)) = servers.split_last() else {
         return true;
@@ -78,13 +78,14 @@ pub fn server_is_schedulable(kind: ServerKind, servers: &[PaperServer]) -> bool 
     }
 }
 
-/// The worst-case response time of the unbound task of rank `rank` in the last of `servers`, if it is at most the
-/// deadline (section 4.1).
+/// The worst-case response time of the unbound task of rank `rank` in the last of `servers`, if it
+/// is at most the deadline.
 ///
-/// The busy period begins when the server's budget is exhausted as early as can be and is replenished
-/// a period after that exhaustion began: tasks have a jitter of the period less the budget against their
-/// server's release. Then it is the load, a gap of period less budget for each whole budget before the last, and the
-/// interference of the servers above from the last release on.
+/// The busy period begins when the server's budget is exhausted as early as can be and is
+/// replenished a period after that exhaustion began: tasks have a jitter of the period less the
+/// budget against their server's release. Then it is the load, a gap of period less budget for each
+/// whole budget before the last, and the interference of the servers above from the last release
+/// on.
 pub fn response_ns(kind: ServerKind, servers: &[PaperServer], rank: usize) -> Option<i64> {
     let (server, above) = servers.split_last()?;
     let task = server.tasks.get(rank)?;
@@ -114,8 +115,8 @@ pub fn response_ns(kind: ServerKind, servers: &[PaperServer], rank: usize) -> Op
     None
 }
 
-/// Whether every task of every server (highest priority first) meets its deadline. The servers themselves
-/// are taken as schedulable; [`server_is_schedulable`] tells.
+/// Whether every task of every server (highest priority first) meets its deadline. The servers
+/// themselves are taken as schedulable; [`server_is_schedulable`] tells.
 pub fn tasks_are_schedulable(kind: ServerKind, servers: &[PaperServer]) -> bool {
     (0..servers.len()).all(|number| {
         let upto = &servers[..=number];

@@ -1,18 +1,18 @@
 //! Response times of a guest's tasks on the supply of their VCPU.
 //!
-//! Rate-monotonic guests: the busy-period analysis of Lehoczky (1990), on a supply as Davis and Burns
-//! (RTSS 2005) do it. Jobs that are late and queue are part of the busy period, so a late task leaves the
-//! bounds of those below it intact. Offsets are ignored, which is safe.
+//! Rate-monotonic guests: the busy-period analysis of Lehoczky (1990), on a supply as Davis and
+//! Burns (RTSS 2005) do it. Jobs that are late and queue are part of the busy period, so a late
+//! task leaves the bounds of those below it intact. Offsets are ignored, which is safe.
 //!
-//! *Bound* tasks (Davis and Burns, section 4.2) arrive only when their VCPU is replenished, so they need not
-//! wait for a replenishment. If all tasks above are bound too, no busy period begins elsewhere. If not,
-//! one may have begun up to a period earlier; what arrived since counts, and what was served
-//! meanwhile is left out. (Davis and Burns count arrivals only from the period less the budget before, on
-//! the ground that it is the worst case; that is not obvious when more is served but more arrives, so
-//! it is not used here.)
+//! *Bound* tasks (Davis and Burns) arrive only when their VCPU is replenished, so they
+//! need not wait for a replenishment. If all tasks above are bound too, no busy period begins
+//! elsewhere. If not, one may have begun up to a period earlier; what arrived since counts, and
+//! what was served meanwhile is left out. (Davis and Burns count arrivals only from the period less
+//! the budget before, on the ground that it is the worst case; that is not obvious when more is
+//! served but more arrives, so it is not used here.)
 //!
-//! EDF guests: processor demand (Baruah, Rosier and Howell, 1990) against supply, as Shin and Lee (RTSS 2003,
-//! theorem 1), at the points of Zhang and Burns' QPA (2009).
+//! EDF guests: processor demand (Baruah, Rosier and Howell, 1990) against supply, as Shin and Lee
+//! (RTSS 2003), at the points of Zhang and Burns' QPA (2009).
 
 use crate::supply::{STEPS_MAX, Supply};
 use crate::{Ns, ceiling_divide};
@@ -42,7 +42,8 @@ impl GuestTask {
         }
     }
 
-    /// The most that jobs released within a window demand, if arrivals up to `earlier_ns` before count.
+    /// The most that jobs released within a window demand, if arrivals up to `earlier_ns` before
+    /// count.
     pub fn request_ns(&self, window_ns: Ns, earlier_ns: Ns) -> Ns {
         ceiling_divide(window_ns + self.jitter_ns + earlier_ns, self.period_ns) * self.cost_ns
     }
@@ -119,8 +120,8 @@ pub(crate) fn fixed_priority(tasks: &[GuestTask], supply: &Supply) -> Vec<Option
         .collect()
 }
 
-/// The longest response of any job of `task` in a busy period of it and those above. `earlier_ns`: how
-/// long before time 0 tasks above that are not bound may have begun to arrive.
+/// The longest response of any job of `task` in a busy period of it and those above. `earlier_ns`:
+/// how long before time 0 tasks above that are not bound may have begun to arrive.
 fn busy_period(
     above: &[GuestTask],
     task: &GuestTask,

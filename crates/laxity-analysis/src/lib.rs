@@ -1,4 +1,5 @@
-//! Schedulability: will every deadline hold, whatever the offsets, jitters and costs turn out to be?
+//! Schedulability: will every deadline hold, whatever the offsets, jitters and costs turn out to
+//! be?
 //!
 //! [`check`] answers it for a [`laxity_host::Host`] by analysis alone. What it calls guaranteed can
 //! not be seen missing in a run: every bound holds under the rules of `docs/policies.md`, not only

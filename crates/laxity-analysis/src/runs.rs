@@ -1,15 +1,15 @@
 //! How soon a sporadic server's budget comes back.
 //!
-//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges a further one with the latest.
-//! Budget that is never merged comes back within one period of its use. Merged budget waits for runs that
-//! begin later, but only until one of the 31 earlier replenishments comes, and all of these come within one
-//! period: it is back within two.
+//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges a further one with the
+//! latest. Budget that is never merged comes back within one period of its use. Merged budget waits
+//! for runs that begin later, but only until one of the 31 earlier replenishments comes, and all of
+//! these come within one period: it is back within two.
 //!
-//! One period may be claimed where no more than 32 runs can begin within one. A run begins when the VCPU
-//! wakes, comes back from a preemption, or gets budget after it had none. The first two are bounded
-//! by arrivals; the last only by the runs a period before, and so not at all, unless the budget
-//! cannot be used up, or is the whole period (it is used up only by a run of a whole period, and
-//! is back at once).
+//! One period may be claimed where no more than 32 runs can begin within one. A run begins when the
+//! VCPU wakes, comes back from a preemption, or gets budget after it had none. The first two are
+//! bounded by arrivals; the last only by the runs a period before, and so not at all, unless the
+//! budget cannot be used up, or is the whole period (it is used up only by a run of a whole period,
+//! and is back at once).
 
 use crate::Ns;
 use crate::guest::{self, GuestTask};
@@ -19,8 +19,8 @@ use crate::supply::{Contention, Delay, Supply, WINDOW_NS_MAX};
 /// Pending replenishments of one VCPU (`SERVER_REPLENISHMENTS_MAX` in `policy/src/server.h`).
 pub(crate) const REPLENISHMENTS_MAX: Ns = 32;
 
-/// Whether no replenishment of `server` is ever merged. `rivals` come first or as equals; `contention`
-/// is what they can run. Scheduling is free, and there is no quantum.
+/// Whether no replenishment of `server` is ever merged. `rivals` come first or as equals;
+/// `contention` is what they can run. Scheduling is free, and there is no quantum.
 pub(crate) fn are_never_merged(
     server: &Server,
     rivals: &[(&Server, Contention)],
@@ -39,7 +39,8 @@ pub(crate) fn are_never_merged(
     begins <= REPLENISHMENTS_MAX
 }
 
-/// How often the VCPU can get budget after it had none, within a window; `None` if there is no bound.
+/// How often the VCPU can get budget after it had none, within a window; `None` if there is no
+/// bound.
 fn returns(server: &Server, contention: &Contention, window_ns: Ns) -> Option<Ns> {
     if server.budget_ns == server.period_ns {
         return Some(window_ns / server.period_ns + 1);
@@ -47,8 +48,8 @@ fn returns(server: &Server, contention: &Contention, window_ns: Ns) -> Option<Ns
     can_never_exhaust(server, contention).then_some(0)
 }
 
-/// Whether the tasks alone cannot use the budget up. As long as they have not, they ran as if there were
-/// no server, so their response times limit what runs in a period.
+/// Whether the tasks alone cannot use the budget up. As long as they have not, they ran as if there
+/// were no server, so their response times limit what runs in a period.
 fn can_never_exhaust(server: &Server, contention: &Contention) -> bool {
     if server.cpu_bound {
         return false;

@@ -7,41 +7,43 @@
 //! budget *C* and period *T* runs at most
 //!
 //! - deferrable: *C* for each period and once more, kept from the period before: releases with a
-//!   jitter of *T - C* (Davis and Burns, section 3.2);
+//!   jitter of *T - C* (Davis and Burns);
 //! - periodic, polling, of a smaller priority number: *C* for each period, counted from the last
-//!   time, up to the release that is looked at, at which no such VCPU had both budget and use for it.
-//!   (A blocked VCPU under the periodic server uses its budget all the same; one under the polling
-//!   server has none.) From then to the release only such VCPUs run;
+//!   time, up to the release that is looked at, at which no such VCPU had both budget and use for
+//!   it. (A blocked VCPU under the periodic server uses its budget all the same; one under the
+//!   polling server has none.) From then to the release only such VCPUs run;
 //! - periodic, polling, of the same priority number: as deferrable, since the VCPU itself may
 //!   have run at that time, in its place before the equal's, and made it wait;
 //! - sporadic: *C* in any window of one period, so *C* for each period begun.
 //!
-//! SEDF: a VCPU with its period's end at *d* waits only for those whose period ends at *d* or before.
-//! In its own period, of length *t*, another one has as many whole periods with *C* as fit, and before
-//! them the end of one, in which it may use what it kept: all of that time, up to *C*. What is left of
-//! *t* is assured.
+//! SEDF: a VCPU with its period's end at *d* waits only for those whose period ends at *d* or
+//! before. In its own period, of length *t*, another one has as many whole periods with *C* as fit,
+//! and before them the end of one, in which it may use what it kept: all of that time, up to *C*.
+//! What is left of *t* is assured.
 //!
 //! # Quantum
 //!
 //! If it divides a period, replenishments are on time. If not, each is late by less than a quantum:
-//! one more quantum of jitter as a rival; as a server the period is that much shorter,
-//! and the first replenishment is awaited for up to two quanta more (both ends of a period can be late). Under SEDF a
-//! VCPU whose replenishment is late keeps an end of its period that is past, and with it comes
-//! first: no guarantee is given.
+//! one more quantum of jitter as a rival; as a server the period is that much shorter, and the
+//! first replenishment is awaited for up to two quanta more (both ends of a period can be late).
+//! Under SEDF a VCPU whose replenishment is late keeps an end of its period that is past, and with
+//! it comes first: no guarantee is given.
 //!
 //! # Costs
 //!
-//! With a cost of at most *c* for a decision (schedule and switch together), decisions take CPU in two ways:
+//! With a cost of at most *c* for a decision (schedule and switch together), decisions take CPU in
+//! two ways:
 //!
-//! - *Time.* While the VCPU could run, decisions on its CPU are made only when a VCPU that comes before it, or is its equal, wakes, blocks, is
-//!   replenished, exhausts its budget or has its budget's end moved; on such events of its own; at the end of a
-//!   quantum; and one, for someone else, may be in progress at the start. Every one of these counts as
-//!   contention, beside the budgets of those VCPUs; so it does not matter who is charged, nor if a
-//!   decision in progress takes a budget beyond its end. Four decisions a replenishment, two a wake.
-//! - *Budget.* Each decision that chooses the VCPU costs it *c*: one at first, one
-//!   to pay back an overrun, one at a change of its own budget, one for each time that
-//!   another can have come between (wakes and replenishments of the others), and one a quantum. The guest
-//!   gets the budget less these.
+//! - *Time.* While the VCPU could run, decisions on its CPU are made only when a VCPU that comes
+//!   before it, or is its equal, wakes, blocks, is replenished, exhausts its budget or has its
+//!   budget's end moved; on such events of its own; at the end of a quantum; and one, for someone
+//!   else, may be in progress at the start. Every one of these counts as contention, beside the
+//!   budgets of those VCPUs; so it does not matter who is charged, nor if a decision in progress
+//!   takes a budget beyond its end. Four decisions a replenishment, two a wake.
+//! - *Budget.* Each decision that chooses the VCPU costs it *c*: one at first, one to pay back an
+//!   overrun, one at a change of its own budget, one for each time that another can have come
+//!   between (wakes and replenishments of the others), and one a quantum. The guest gets the budget
+//!   less these.
 
 use laxity_host::{GuestScheduler, Host, Policy};
 
@@ -50,8 +52,8 @@ use crate::runs::{self, REPLENISHMENTS_MAX};
 use crate::supply::{Competitor, Contention, Delay, Supply};
 use crate::{Ns, ceiling_divide};
 
-/// Decisions that one replenishment can bring: its own, the budget's end, and as many for a blocked VCPU's
-/// budget running down.
+/// Decisions that one replenishment can bring: its own, the budget's end, and as many for a blocked
+/// VCPU's budget running down.
 const DECISIONS_PER_REPLENISHMENT: Ns = 4;
 
 /// Decisions that one wake can bring: its own, and that of blocking again.
@@ -251,8 +253,8 @@ impl<'h> Servers<'h> {
         self.fixed_releases(number, sure_ns, Delay::Fixed(delay_ns))
     }
 
-    /// The supply of a server that is replenished at multiples of its period, and of whose budget `sure_ns`
-    /// can be used in every period.
+    /// The supply of a server that is replenished at multiples of its period, and of whose budget
+    /// `sure_ns` can be used in every period.
     fn fixed_releases(&self, number: usize, sure_ns: Ns, delay: Delay) -> Result<Assured, Nothing> {
         let server = &self.servers[number];
         if sure_ns < 1 {

@@ -3,32 +3,33 @@
 //! # Servers with a fixed period (deferrable, periodic, polling; SEDF)
 //!
 //! Let a VCPU have work from time *a* on. It first waits for a replenishment, then gets its budget
-//! *C* in every period *T*, in the last one within the time in which the *contention* of others lets it have
-//! what it still needs. This is the shape of the analysis of Davis and Burns (RTSS 2005, section 4),
-//! and of the supply bound function of Shin and Lee (RTSS 2003, section 4).
+//! *C* in every period *T*, in the last one within the time in which the *contention* of others
+//! lets it have what it still needs. This is the shape of the analysis of Davis and Burns (RTSS
+//! 2005), and of the supply bound function of Shin and Lee (RTSS 2003).
 //!
-//! The wait. Let *d* be the time from *a* to the next replenishment and *s* what the VCPU gets in it. If it
-//! ends without budget, then what it lacks of *C* was used before *a* and took that long, so
-//! *d - s <= T - C*. If it ends with budget left, it was kept from running for *d - s*, which the
-//! schedulability of the server limits to *T - C* as well. Getting more in *d* never makes the end later
-//! (a whole budget takes at most a period), so *s = 0, d = T - C* is the worst case. A polling
-//! server is different: a job that arrives just after the VCPU was replenished while blocked finds
-//! that budget dropped, and waits for *T*. (Davis and Burns count *T - C* there too: their polling server
-//! gives its budget to such a job.)
+//! The wait. Let *d* be the time from *a* to the next replenishment and *s* what the VCPU gets in
+//! it. If it ends without budget, then what it lacks of *C* was used before *a* and took that long,
+//! so *d - s <= T - C*. If it ends with budget left, it was kept from running for *d - s*, which
+//! the schedulability of the server limits to *T - C* as well. Getting more in *d* never makes the
+//! end later (a whole budget takes at most a period), so *s = 0, d = T - C* is the worst case. A
+//! polling server is different: a job that arrives just after the VCPU was replenished while
+//! blocked finds that budget dropped, and waits for *T*. (Davis and Burns count *T - C* there too:
+//! their polling server gives its budget to such a job.)
 //!
-//! If the contention lets the VCPU have only part of its budget within the period, the same holds for
-//! that part in place of *C*: a server that is not schedulable still supplies something.
+//! If the contention lets the VCPU have only part of its budget within the period, the same holds
+//! for that part in place of *C*: a server that is not schedulable still supplies something.
 //!
 //! # Sporadic server
 //!
-//! A replenishment comes one period after the VCPU was *chosen*, not after it became ready, so every delay by
-//! others also delays all that follows: the server drifts, and the bound of Davis and Burns does not
-//! hold as it stands. Let *z* be the last time at which the VCPU had no budget. All of *C* was then pending, so it was
-//! used within the last return time before *z* (one period, or two if replenishments may have been merged: see
-//! `runs`). Going back from *z* in the same way gives, for a load *L* that takes *n* whole budgets
-//! before the last: at most *n + 1* waits of the return time less *C*, and *n + 1* stretches with budget, in
-//! each of which others delay the VCPU by at most what they delay a whole budget, and in all
-//! of which together by at most what they can run in the whole time.
+//! A replenishment comes one period after the VCPU was *chosen*, not after it became ready, so
+//! every delay by others also delays all that follows: the server drifts, and the bound of Davis
+//! and Burns does not hold as it stands. Let *z* be the last time at which the VCPU had no budget.
+//! All of *C* was then pending, so it was used within the last return time before *z* (one period,
+//! or two if replenishments may have been merged: see `runs`). Going back from *z* in the same way
+//! gives, for a load *L* that takes *n* whole budgets before the last: at most *n + 1* waits of the
+//! return time less *C*, and *n + 1* stretches with budget, in each of which others delay the VCPU
+//! by at most what they delay a whole budget, and in all of which together by at most what they can
+//! run in the whole time.
 
 use crate::{Ns, ceiling_divide};
 
@@ -66,7 +67,8 @@ impl Contention {
             })
     }
 
-    /// The longest time to get `load_ns` of CPU with budget for it; `None` if longer than `limit_ns`.
+    /// The longest time to get `load_ns` of CPU with budget for it; `None` if longer than
+    /// `limit_ns`.
     pub fn serve(&self, load_ns: Ns, limit_ns: Ns) -> Option<Ns> {
         let mut time_ns = load_ns;
         for _ in 0..STEPS_MAX {
@@ -122,8 +124,9 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// The periodic resource model (Shin and Lee, RTSS 2003, equation 6): nothing is known but that the
-    /// budget is delivered in every period. `gap_ns` is theirs when it is the period less the budget.
+    /// The periodic resource model (Shin and Lee, RTSS 2003): nothing is known but that
+    /// the budget is delivered in every period. `gap_ns` is theirs when it is the period less the
+    /// budget.
     pub fn periodic_resource(gap_ns: Ns, period_ns: Ns, budget_ns: Ns) -> Supply {
         Supply {
             gap_ns,
@@ -176,7 +179,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The supply bound function of Shin and Lee as a walk through the worst case, nanosecond by nanosecond.
+    /// The supply bound function of Shin and Lee as a walk through the worst case, nanosecond by
+    /// nanosecond.
     fn supply_bound(period_ns: Ns, budget_ns: Ns, window_ns: Ns) -> Ns {
         let gap_ns = period_ns - budget_ns;
         (0..window_ns)

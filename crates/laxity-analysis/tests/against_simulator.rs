@@ -1,8 +1,8 @@
-//! No run of the simulator may show a job later than its bound: with costs, jitter and quanta, which the
-//! reference does not have.
+//! No run of the simulator may show a job later than its bound: with costs, jitter and quanta,
+//! which the reference does not have.
 
 use laxity_analysis::{TaskCheck, check};
-use laxity_host::{Cost, Costs, Host, Policy};
+use laxity_host::{Cost, Costs, GuestScheduler, Host, Policy, Task};
 use laxity_reference::random_host;
 
 /// How many random hosts, or as many as `LAXITY_HOSTS` says.
@@ -96,4 +96,64 @@ fn bounds_hold_with_costs_and_jitter() {
             policy.name()
         );
     }
+}
+
+/// Short, frequent work above long, split work: runs of the lower VCPU are cut into more pieces
+/// than a sporadic server's 32 replenishments. Times fit nothing.
+fn fragmented_host(seed: u64) -> Host {
+    let mut state = seed;
+    let mut between = |least: i64, most: i64| {
+        // SplitMix64 (Steele, Lea and Flood, 2014).
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
+    };
+    let mut host = random_host(0);
+    host.cpus = 1;
+    host.settings.quantum_ns = 0;
+    host.policy = Policy::Sporadic;
+    let pattern = host.domains[0].clone();
+    host.domains = (0..2)
+        .map(|number| {
+            let mut domain = pattern.clone();
+            let scale = [100, between(3_000, 8_000)][number as usize];
+            domain.name = format!("domain-{number}");
+            domain.vcpus = vec![laxity_host::Vcpu {
+                cpu: 0,
+                affinity: vec![0],
+            }];
+            domain.guest = GuestScheduler::RateMonotonic;
+            domain.cpu_bound = between(0, 3) == 0;
+            domain.parameters.extratime = false;
+            domain.parameters.priority = number as u32 + 1;
+            domain.parameters.period_ns = scale + between(0, scale / 3);
+            domain.parameters.budget_ns = between(scale / 5, scale * 2 / 5);
+            domain.tasks = (0..between(1, 3))
+                .map(|number| {
+                    let period_ns = scale * between(1, 8) + between(0, scale);
+                    Task {
+                        name: format!("task-{number}"),
+                        vcpu: 0,
+                        cost_ns: between(1, scale / 5),
+                        period_ns,
+                        deadline_ns: period_ns,
+                        offset_ns: between(0, period_ns),
+                        jitter_ns: between(0, period_ns / 4),
+                    }
+                })
+                .collect();
+            domain
+        })
+        .collect();
+    host.duration_ns = 2_000_000;
+    host
+}
+
+#[test]
+fn bounds_hold_for_sporadic_servers_in_pieces() {
+    let tried = (0..hosts())
+        .filter(|&seed| compare(seed, &fragmented_host(seed)))
+        .count();
+    assert!(tried > 100, "only {tried} hosts had a bound");
 }

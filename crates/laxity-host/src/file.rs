@@ -21,6 +21,9 @@ pub(crate) const DRAWN_TASKS_MAX: i64 = 1000;
 const PRIORITY_MAX: i64 = 1_000_000;
 const WEIGHT_MAX: i64 = 65_535;
 
+/// The longest accounting time of credit, which the policies in C state (`LAXITY_ACCOUNTING_MAX`).
+const ACCOUNTING_NS_MAX: i64 = 10_000_000_000;
+
 /// A time that a policy or a task takes.
 pub(crate) type Positive = Duration<1, HOUR_NS>;
 /// The same, and 0.
@@ -75,9 +78,9 @@ pub(crate) struct HostTable {
     /// Credit: how often the running VCPU is charged.
     #[schemars(extend("default" = "10 ms"))]
     pub tick: Field<Positive>,
-    /// Credit: how often credits are handed out; a multiple of `tick`.
+    /// Credit: how often credits are handed out; a multiple of `tick`, at most 10 s.
     #[schemars(extend("default" = "30 ms"))]
-    pub accounting: Field<Positive>,
+    pub accounting: Field<Duration<1, ACCOUNTING_NS_MAX>>,
     /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
     pub costs: Field<CostsChoice>,
 }

@@ -139,7 +139,10 @@ struct Block<T> {
 impl<T> Block<T> {
     fn new(bytes: usize) -> Self {
         assert!(bytes >= size_of::<T>() && align_of::<T>() <= align_of::<u64>());
-        Block { words: vec![0; bytes.div_ceil(8)].into(), of: std::marker::PhantomData }
+        Block {
+            words: vec![0; bytes.div_ceil(8)].into(),
+            of: std::marker::PhantomData,
+        }
     }
 
     fn get(&mut self) -> *mut T {
@@ -269,7 +272,11 @@ impl Instance {
             let domain: *mut ffi::Domain = block.get();
             (*domain).id = index as u32;
             let parameters = parameters_to_c(parameters);
-            Refused::check(((*self.table).add_domain)(self.instance, domain, &parameters))?;
+            Refused::check(((*self.table).add_domain)(
+                self.instance,
+                domain,
+                &parameters,
+            ))?;
             self.domains.push(domain);
             self._domains.push(block);
         }
@@ -306,13 +313,19 @@ impl Instance {
             let vcpu: *mut ffi::Vcpu = block.get();
             (*vcpu).domain = domain;
             (*vcpu).owner = index as *mut c_void;
-            (*vcpu).id =
-                self.vcpus.iter().filter(|&&other| (*other).domain == domain).count() as u32;
+            (*vcpu).id = self
+                .vcpus
+                .iter()
+                .filter(|&&other| (*other).domain == domain)
+                .count() as u32;
             (*vcpu).cpu = cpu;
             let parameters = parameters_to_c(parameters);
-            if let Err(refused) =
-                Refused::check(((*self.table).add_vcpu)(self.instance, vcpu, &parameters, now))
-            {
+            if let Err(refused) = Refused::check(((*self.table).add_vcpu)(
+                self.instance,
+                vcpu,
+                &parameters,
+                now,
+            )) {
                 (*self.mailbox).affinity.pop();
                 return Err(refused);
             }
@@ -397,7 +410,10 @@ impl Instance {
                 vcpu.on_cpu = true;
                 vcpu.owner as usize
             });
-            Decision { vcpu, until_ns: decision.until_ns }
+            Decision {
+                vcpu,
+                until_ns: decision.until_ns,
+            }
         }
     }
 
@@ -432,7 +448,12 @@ impl Instance {
     ///
     /// # Errors
     /// When the policy refuses them; the old ones stay.
-    pub fn set_domain(&mut self, domain: usize, parameters: &Parameters, now: i64) -> Result<(), Refused> {
+    pub fn set_domain(
+        &mut self,
+        domain: usize,
+        parameters: &Parameters,
+        now: i64,
+    ) -> Result<(), Refused> {
         let parameters = parameters_to_c(parameters);
         // SAFETY: as in `wake`.
         Refused::check(unsafe {
@@ -444,7 +465,12 @@ impl Instance {
     ///
     /// # Errors
     /// When the policy refuses them; the old ones stay.
-    pub fn set_vcpu(&mut self, vcpu: usize, parameters: &Parameters, now: i64) -> Result<(), Refused> {
+    pub fn set_vcpu(
+        &mut self,
+        vcpu: usize,
+        parameters: &Parameters,
+        now: i64,
+    ) -> Result<(), Refused> {
         let parameters = parameters_to_c(parameters);
         // SAFETY: as in `wake`.
         Refused::check(unsafe {
@@ -501,13 +527,18 @@ impl Instance {
             unsafe {
                 (*dump.cast::<Collect>()).lines.push(DumpLine {
                     vcpu: (*vcpu).owner as usize,
-                    state: std::ffi::CStr::from_ptr(state).to_string_lossy().into_owned(),
+                    state: std::ffi::CStr::from_ptr(state)
+                        .to_string_lossy()
+                        .into_owned(),
                     left_ns,
                     next_ns,
                 });
             }
         }
-        let mut collect = Collect { dump: ffi::Dump { line }, lines: Vec::new() };
+        let mut collect = Collect {
+            dump: ffi::Dump { line },
+            lines: Vec::new(),
+        };
         // SAFETY: as in `wake`; the callback gets the whole of `collect` through its first field.
         unsafe {
             let dump = (&raw mut collect).cast();
@@ -540,22 +571,30 @@ unsafe fn mailbox<'a>(instance: *mut ffi::Instance) -> &'a mut Mailbox {
 
 unsafe extern "C" fn arm_timer(instance: *mut ffi::Instance, cpu: u32, at_ns: i64) {
     // SAFETY: called by the policy.
-    unsafe { mailbox(instance) }.requests.push(Request::ArmTimer(cpu, at_ns));
+    unsafe { mailbox(instance) }
+        .requests
+        .push(Request::ArmTimer(cpu, at_ns));
 }
 
 unsafe extern "C" fn arm_account(instance: *mut ffi::Instance, at_ns: i64) {
     // SAFETY: called by the policy.
-    unsafe { mailbox(instance) }.requests.push(Request::ArmAccount(at_ns));
+    unsafe { mailbox(instance) }
+        .requests
+        .push(Request::ArmAccount(at_ns));
 }
 
 unsafe extern "C" fn kick(instance: *mut ffi::Instance, cpu: u32) {
     // SAFETY: called by the policy.
-    unsafe { mailbox(instance) }.requests.push(Request::Kick(cpu));
+    unsafe { mailbox(instance) }
+        .requests
+        .push(Request::Kick(cpu));
 }
 
 unsafe extern "C" fn extend(instance: *mut ffi::Instance, cpu: u32, until_ns: i64) {
     // SAFETY: called by the policy.
-    unsafe { mailbox(instance) }.requests.push(Request::Extend(cpu, until_ns));
+    unsafe { mailbox(instance) }
+        .requests
+        .push(Request::Extend(cpu, until_ns));
 }
 
 unsafe extern "C" fn may_run_on(
@@ -591,6 +630,10 @@ unsafe extern "C" fn trace(
     // SAFETY: called by the policy with one of its VCPUs, whose `owner` is its index.
     unsafe {
         let vcpu = (*vcpu).owner as usize;
-        mailbox(instance).reports.push(Report { vcpu, event, argument });
+        mailbox(instance).reports.push(Report {
+            vcpu,
+            event,
+            argument,
+        });
     }
 }

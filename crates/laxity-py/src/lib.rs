@@ -56,7 +56,9 @@ struct HostFile {
 
 impl HostFile {
     fn resolve(&self, overrides: &[String]) -> PyResult<Host> {
-        self.document.host(overrides).map_err(|error| host_error(&error))
+        self.document
+            .host(overrides)
+            .map_err(|error| host_error(&error))
     }
 }
 
@@ -110,8 +112,11 @@ impl HostFile {
     ) -> PyResult<(String, Vec<Vec<Vec<u8>>>)> {
         let outcome = runs::one(py, &self.resolve(&overrides)?, trace, progress.as_ref())?;
         let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
-        let responses =
-            outcome.responses.iter().map(|tasks| tasks.iter().map(bytes).collect()).collect();
+        let responses = outcome
+            .responses
+            .iter()
+            .map(|tasks| tasks.iter().map(bytes).collect())
+            .collect();
         Ok((json(&outcome.result)?, responses))
     }
 
@@ -135,9 +140,8 @@ fn published_analysis(host: &Host) -> Option<(bool, bool)> {
         policy if policy.is_fixed_priority_server() => ServerKind::Periodic,
         _ => return None,
     };
-    let in_model = |domain: &Domain| {
-        domain.vcpus.len() == 1 && domain.guest == GuestScheduler::RateMonotonic
-    };
+    let in_model =
+        |domain: &Domain| domain.vcpus.len() == 1 && domain.guest == GuestScheduler::RateMonotonic;
     if host.cpus != 1 || !host.domains.iter().all(in_model) {
         return None;
     }
@@ -176,28 +180,35 @@ fn write_to(
     py: Python<'_>,
     trace: &str,
     out: &str,
-    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), laxity_trace::TraceError> + Send,
+    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), laxity_trace::TraceError>
+    + Send,
 ) -> PyResult<()> {
     let reader = open(trace)?;
     let mut file = BufWriter::new(
         File::create(out).map_err(|error| PyOSError::new_err(format!("{out}: {error}")))?,
     );
     py.detach(|| {
-        write(reader, &mut file).map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
-        file.flush().map_err(|error| PyOSError::new_err(format!("{out}: {error}")))
+        write(reader, &mut file)
+            .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        file.flush()
+            .map_err(|error| PyOSError::new_err(format!("{out}: {error}")))
     })
 }
 
 /// Writes a trace as Perfetto's TrackEvent protobuf.
 #[pyfunction]
 fn write_perfetto(py: Python<'_>, trace: &str, out: &str) -> PyResult<()> {
-    write_to(py, trace, out, |reader, file| laxity_trace::perfetto::write(reader, file))
+    write_to(py, trace, out, |reader, file| {
+        laxity_trace::perfetto::write(reader, file)
+    })
 }
 
 /// Writes a trace as text, a line a record.
 #[pyfunction]
 fn write_text(py: Python<'_>, trace: &str, out: &str) -> PyResult<()> {
-    write_to(py, trace, out, |reader, file| laxity_trace::text::write(reader, file))
+    write_to(py, trace, out, |reader, file| {
+        laxity_trace::text::write(reader, file)
+    })
 }
 
 /// What a trace says about its run before its first record, as JSON.
@@ -223,7 +234,11 @@ fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
     let difference = py
         .detach(|| laxity_trace::diff(reader_a, reader_b))
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok((difference.is_empty(), difference.to_string(), json(&difference)?))
+    Ok((
+        difference.is_empty(),
+        difference.to_string(),
+        json(&difference)?,
+    ))
 }
 
 /// The JSON Schema of host files.

@@ -122,8 +122,12 @@ pub fn many(
     overrides: &[Vec<String>],
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Vec<String>> {
-    py.detach(|| overrides.par_iter().try_for_each(|overrides| document.host(overrides).map(drop)))
-        .map_err(|error| crate::host_error(&error))?;
+    py.detach(|| {
+        overrides
+            .par_iter()
+            .try_for_each(|overrides| document.host(overrides).map(drop))
+    })
+    .map_err(|error| crate::host_error(&error))?;
     let done = AtomicUsize::new(0);
     let cancelled = AtomicBool::new(false);
     watched(

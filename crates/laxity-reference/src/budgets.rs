@@ -140,7 +140,9 @@ impl Budgets {
             _ if self.someone_is_eligible(cpu) => None,
             _ => {
                 let cpu = &self.cpus[cpu];
-                let goes_on = cpu.extra.filter(|&vcpu| self.vcpus[vcpu].wants_extra_time());
+                let goes_on = cpu
+                    .extra
+                    .filter(|&vcpu| self.vcpus[vcpu].wants_extra_time());
                 goes_on.or(cpu.extra_queue.first().copied())
             }
         }
@@ -264,10 +266,11 @@ impl Rules for Budgets {
 
     fn has_reason(&self, number: usize, now_ns: i64) -> bool {
         let cpu = &self.cpus[number];
-        let has_turn = cpu.extra.is_some_and(|vcpu| self.vcpus[vcpu].wants_extra_time());
-        let turn_over = has_turn
-            && !cpu.extra_queue.is_empty()
-            && now_ns - cpu.decided_ns >= EXTRA_TURN_NS;
+        let has_turn = cpu
+            .extra
+            .is_some_and(|vcpu| self.vcpus[vcpu].wants_extra_time());
+        let turn_over =
+            has_turn && !cpu.extra_queue.is_empty() && now_ns - cpu.decided_ns >= EXTRA_TURN_NS;
         let quantum_over = self.quantum_ns > 0 && now_ns - cpu.decided_ns >= self.quantum_ns;
         self.should_run(number) != self.running(number) || turn_over || quantum_over
     }

@@ -129,7 +129,10 @@ impl Credit {
     fn ready(&mut self, vcpu: usize) {
         let (class, cpu) = (self.vcpus[vcpu].class, self.vcpus[vcpu].cpu);
         self.enqueue(vcpu);
-        if self.running_class(cpu).is_none_or(|running| class < running) {
+        if self
+            .running_class(cpu)
+            .is_none_or(|running| class < running)
+        {
             self.cpus[cpu].kicked = true;
         } else {
             self.call_idle(vcpu);

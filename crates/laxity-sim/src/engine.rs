@@ -1,15 +1,11 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
 use crate::guest::Ready;
-use crate::result::{
-    Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio,
-};
+use crate::result::{Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio};
 use crate::timers::{NEVER, Timers};
 use laxity_host::{Cost, Host};
 use laxity_policy::{Event, Instance, Refused, Report, Request};
-use laxity_trace::{
-    DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job,
-};
+use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Lcg64Xsh32, Pcg32};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -138,7 +134,7 @@ impl Task {
         let mut release_ns = self.arrival_ns(self.next);
         if self.jitter_ns > 0 {
             let choices = self.jitter_ns as u128 + 1;
-            release_ns += (u128::from(self.random.next_u64()) * choices >> 64) as i64;
+            release_ns += ((u128::from(self.random.next_u64()) * choices) >> 64) as i64;
         }
         release_ns
     }
@@ -279,7 +275,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
                     random: stream(host.seed, COST, cpu),
                 })
                 .collect(),
-            pending: Pending { words: vec![0; slots.cpus.div_ceil(64)], any: false },
+            pending: Pending {
+                words: vec![0; slots.cpus.div_ceil(64)],
+                any: false,
+            },
             slots,
             sink,
             events: 0,
@@ -303,8 +302,11 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
         for (place, task) in domain.tasks.iter().enumerate() {
             let counted_ns = self.host.duration_ns - task.offset_ns - task.deadline_ns;
-            let counted =
-                if counted_ns < 0 { 0 } else { (counted_ns / task.period_ns) as u64 + 1 };
+            let counted = if counted_ns < 0 {
+                0
+            } else {
+                (counted_ns / task.period_ns) as u64 + 1
+            };
             self.tasks.push(Task {
                 vcpu: first_vcpu as u32 + task.vcpu,
                 rank: 0,
@@ -336,7 +338,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
             for (rank, &task) in tasks.iter().enumerate() {
                 self.tasks[task as usize].rank = rank as u32;
             }
-            self.policy.add_vcpu(handle, vcpu.cpu, &vcpu.affinity, &domain.parameters, 0)?;
+            self.policy
+                .add_vcpu(handle, vcpu.cpu, &vcpu.affinity, &domain.parameters, 0)?;
             self.vcpus.push(Vcpu {
                 domain: index as u16,
                 id: id as u16,
@@ -375,7 +378,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
             instants += 1;
             if instants == WATCH_INTERVAL {
                 instants = 0;
-                watch.now_ns.store(now.min(self.host.duration_ns), Ordering::Relaxed);
+                watch
+                    .now_ns
+                    .store(now.min(self.host.duration_ns), Ordering::Relaxed);
                 if watch.cancelled.load(Ordering::Relaxed) {
                     return false;
                 }
@@ -440,7 +445,13 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 let task = &self.tasks[task as usize];
                 let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
                 self.timers.set(slot, start_ns + task.remaining_ns);
-                self.trace(now, Kind::Execute, cpu, index, job(task.place, task.current));
+                self.trace(
+                    now,
+                    Kind::Execute,
+                    cpu,
+                    index,
+                    job(task.place, task.current),
+                );
             }
             None => {
                 vcpu.task = NOBODY;
@@ -468,7 +479,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
             task.remaining_ns = task.cost_ns;
         }
         let next_deadline_ns = waiting.then(|| task.deadline_of_job_ns(task.current));
-        vcpu.ready.complete_first(task.rank, task.place, next_deadline_ns);
+        vcpu.ready
+            .complete_first(task.rank, task.place, next_deadline_ns);
         let done = job(task.place, number);
         self.trace(now, Kind::Complete, cpu, index, done);
         self.execute(cpu, now);
@@ -486,12 +498,17 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let first_of_task = task.current == number;
         if first_of_task {
             task.remaining_ns = task.cost_ns;
-            vcpu.ready.insert(task.rank, task.place, task.deadline_of_job_ns(number));
+            vcpu.ready
+                .insert(task.rank, task.place, task.deadline_of_job_ns(number));
         }
         let cpu = vcpu.cpu;
         if S::ENABLED {
             let arrived = job(task.place, number);
-            let on_cpu = if cpu == NOBODY { self.policy.cpu_of(vcpu_index) } else { cpu };
+            let on_cpu = if cpu == NOBODY {
+                self.policy.cpu_of(vcpu_index)
+            } else {
+                cpu
+            };
             self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
         }
         if !first_of_task {
@@ -543,7 +560,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let before = cpu.vcpu;
         if cpu.accounted_ns > now {
             cpu.postponed = true;
-            self.timers.set(self.slots.decision_end(number), cpu.accounted_ns);
+            self.timers
+                .set(self.slots.decision_end(number), cpu.accounted_ns);
             return;
         }
         let out_of_work = before != NOBODY && self.vcpus[before as usize].is_out_of_work();
@@ -575,7 +593,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
         }
         cpu.vcpu = chosen;
         cpu.accounted_ns = now + cost_ns;
-        self.timers.set(self.slots.decision_end(number), decision.until_ns.max(now + cost_ns));
+        self.timers.set(
+            self.slots.decision_end(number),
+            decision.until_ns.max(now + cost_ns),
+        );
 
         if S::ENABLED {
             self.trace_decision(now, number, before, chosen, cost_ns, decision.until_ns);
@@ -626,7 +647,14 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     #[inline]
     fn serve_requests(&mut self) {
-        let Simulation { policy, timers, slots, cpus, pending, .. } = self;
+        let Simulation {
+            policy,
+            timers,
+            slots,
+            cpus,
+            pending,
+            ..
+        } = self;
         policy.take_requests(|request| match request {
             Request::ArmTimer(cpu, at_ns) => timers.set(slots.timer(cpu), at_ns),
             Request::ArmAccount(at_ns) => timers.set(slots.account(), at_ns),
@@ -648,23 +676,34 @@ impl<'host, S: Sink> Simulation<'host, S> {
         if !S::ENABLED {
             return;
         }
-        let Simulation { policy, vcpus, sink, .. } = self;
-        policy.take_reports(|Report { vcpu, event, argument }| {
-            sink.record(Record {
-                time_ns: now,
-                argument,
-                cpu: NONE,
-                domain: vcpus[vcpu].domain,
-                vcpu: vcpus[vcpu].id,
-                kind: match event {
-                    Event::Replenish => Kind::Replenish,
-                    Event::Exhaust => Kind::Exhaust,
-                    Event::Budget => Kind::Budget,
-                    Event::Migrate => Kind::Migrate,
-                    Event::Class => Kind::Class,
-                },
-            });
-        });
+        let Simulation {
+            policy,
+            vcpus,
+            sink,
+            ..
+        } = self;
+        policy.take_reports(
+            |Report {
+                 vcpu,
+                 event,
+                 argument,
+             }| {
+                sink.record(Record {
+                    time_ns: now,
+                    argument,
+                    cpu: NONE,
+                    domain: vcpus[vcpu].domain,
+                    vcpu: vcpus[vcpu].id,
+                    kind: match event {
+                        Event::Replenish => Kind::Replenish,
+                        Event::Exhaust => Kind::Exhaust,
+                        Event::Budget => Kind::Budget,
+                        Event::Migrate => Kind::Migrate,
+                        Event::Class => Kind::Class,
+                    },
+                });
+            },
+        );
     }
 
     #[inline]
@@ -707,7 +746,12 @@ impl<'host, S: Sink> Simulation<'host, S> {
                     .sum(),
                 tasks: results,
             });
-            responses.push(of_domain.into_iter().map(|task| task.responses_ns).collect());
+            responses.push(
+                of_domain
+                    .into_iter()
+                    .map(|task| task.responses_ns)
+                    .collect(),
+            );
         }
         let lost_ns = self.schedule_ns + self.context_switch_ns;
         let available_ns = self.host.duration_ns as f64 * f64::from(self.host.cpus);
@@ -736,8 +780,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
 fn task_result(task: &Task, name: &str, end_ns: i64) -> TaskResult {
     let completed = task.responses_ns.len() as u64;
     let mut responses_ns = task.responses_ns.clone();
-    responses_ns
-        .extend((completed..task.counted).map(|number| end_ns - task.arrival_ns(number)));
+    responses_ns.extend((completed..task.counted).map(|number| end_ns - task.arrival_ns(number)));
     // A job that is not complete at the very end of the run, at its deadline, is late all the same.
     let mut lateness_ns: Vec<i64> = task
         .responses_ns

@@ -67,7 +67,10 @@ pub struct RankSet {
 impl RankSet {
     pub fn new(ranks: usize) -> RankSet {
         let words = ranks.div_ceil(64).max(1);
-        RankSet { words: vec![0; words].into(), summary: vec![0; words.div_ceil(64)].into() }
+        RankSet {
+            words: vec![0; words].into(),
+            summary: vec![0; words.div_ceil(64)].into(),
+        }
     }
 
     #[inline]

@@ -108,13 +108,21 @@ impl Distribution {
             let rank = (values.len() * percent).div_ceil(100);
             (rank > 0).then(|| *values.select_nth_unstable(rank - 1).1)
         };
-        Distribution { p50: at(50), p99: at(99), max: at(100) }
+        Distribution {
+            p50: at(50),
+            p99: at(99),
+            max: at(100),
+        }
     }
 }
 
 /// `part` / `whole`; 0 of nothing.
 pub fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 #[cfg(test)]

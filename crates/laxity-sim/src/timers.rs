@@ -25,35 +25,45 @@ pub struct Timers {
 impl Timers {
     /// Slots 0 to `slots` - 1, all at [`NEVER`].
     pub fn new(slots: usize) -> Timers {
-        let leaves = slots.next_power_of_two().max(2);
-        let mut entries = vec![Entry { time_ns: NEVER, slot: 0 }; 2 * leaves];
+        let leaves = slots.next_power_of_two();
+        let mut entries = vec![
+            Entry {
+                time_ns: NEVER,
+                slot: 0
+            };
+            2 * leaves
+        ];
         for slot in 0..leaves {
             entries[leaves + slot].slot = slot as u32;
         }
         for node in (1..leaves).rev() {
             entries[node] = entries[2 * node];
         }
-        Timers { entries: entries.into(), leaves }
+        Timers {
+            entries: entries.into(),
+            leaves,
+        }
     }
 
     /// Sets when the slot is due.
     #[inline]
     pub fn set(&mut self, slot: usize, time_ns: i64) {
         let mut node = self.leaves + slot;
-        if self.entries[node].time_ns == time_ns {
-            return;
-        }
-        self.entries[node].time_ns = time_ns;
+        let mut winner = Entry {
+            time_ns,
+            slot: slot as u32,
+        };
+        self.entries[node] = winner;
         while node > 1 {
-            // The lower slot is the left child.
-            let (left, right) = (self.entries[node & !1], self.entries[node | 1]);
-            let winner = if right.time_ns < left.time_ns { right } else { left };
-            node /= 2;
-            let parent = &mut self.entries[node];
-            if parent.slot == winner.slot && parent.time_ns == winner.time_ns {
-                return;
+            let other = self.entries[node ^ 1];
+            // The lower slot is the left child, the even node.
+            let other_is_left = node & 1 == 1;
+            if other.time_ns < winner.time_ns || (other_is_left && other.time_ns == winner.time_ns)
+            {
+                winner = other;
             }
-            *parent = winner;
+            node /= 2;
+            self.entries[node] = winner;
         }
     }
 

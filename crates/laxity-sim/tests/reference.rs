@@ -9,7 +9,9 @@ use laxity_trace::{Kind, Record};
 
 fn number_from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
         Err(_) => default,
     }
 }
@@ -17,7 +19,10 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 /// Jobs, from the records of their arrivals and completions.
 fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
-    for record in records.iter().filter(|record| record.time_ns < host.duration_ns) {
+    for record in records
+        .iter()
+        .filter(|record| record.time_ns < host.duration_ns)
+    {
         if record.kind == Kind::Release {
             let (task, number) = laxity_trace::task_of(record.argument);
             jobs.push(Job {
@@ -30,7 +35,10 @@ fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
         }
     }
     jobs.sort_unstable();
-    for record in records.iter().filter(|record| record.kind == Kind::Complete) {
+    for record in records
+        .iter()
+        .filter(|record| record.kind == Kind::Complete)
+    {
         let (task, number) = laxity_trace::task_of(record.argument);
         let key = (usize::from(record.domain), task as usize, number);
         let at = jobs
@@ -51,7 +59,10 @@ fn intervals(host: &Host, records: &[Record]) -> Vec<Interval> {
         if interval.start_ns == at_ns {
             return;
         }
-        let last = intervals.iter_mut().rev().find(|last| last.cpu == interval.cpu);
+        let last = intervals
+            .iter_mut()
+            .rev()
+            .find(|last| last.cpu == interval.cpu);
         match last {
             Some(last)
                 if last.end_ns == interval.start_ns
@@ -116,7 +127,13 @@ fn policies_do_what_the_reference_does() {
         }
     }
     if let Some((_, _, message)) = different.first() {
-        let seeds: Vec<_> = different.iter().map(|(seed, policy, _)| (seed, policy)).collect();
-        panic!("{} of {hosts} hosts differ: {seeds:?}\n{message}", different.len());
+        let seeds: Vec<_> = different
+            .iter()
+            .map(|(seed, policy, _)| (seed, policy))
+            .collect();
+        panic!(
+            "{} of {hosts} hosts differ: {seeds:?}\n{message}",
+            different.len()
+        );
     }
 }
