@@ -1,0 +1,533 @@
+"""The command line: takes words apart, calls the API, prints. Nothing is computed here."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from laxity import _core, tables, tracefile
+from laxity import directory as directories
+from laxity.errors import HostError, InputError, core_errors
+from laxity.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import RenderableType
+
+    from laxity.results import Run
+
+FAILED_VERDICT = 1
+BAD_INPUT = 2
+OUR_MISTAKE = 70
+INTERRUPTED = 130
+
+TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
+
+PROGRESS_AFTER_S = 1.0
+"""What takes less long shows no bar."""
+
+app = typer.Typer(
+    name="laxity",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 all well; 1 a verdict failed (check, diff, reproduce, "
+    "run --check-determinism); 2 bad input.",
+)
+
+
+def _examples(*commands: str) -> str:
+    """For the end of a help text, lines kept as they are."""
+    return "\n".join(["\b", "Examples:", *(f"  laxity {command}" for command in commands)])
+
+
+HostArgument = Annotated[Path, typer.Argument(metavar="HOST", help="The host file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a key of the host file; may be repeated."
+    ),
+]
+PolicyOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The scheduling policy, in place of the file's.")
+]
+PoliciesOption = Annotated[
+    str | None, typer.Option("--policy", metavar="NAME,NAME,...", help="The policies, with commas.")
+]
+SeedOption = Annotated[
+    int | None, typer.Option(metavar="N", help="The seed, in place of the file's.")
+]
+DurationOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help='How long the run lasts, such as "5 s".')
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
+]
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        print(f"laxity {_core.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def laxity(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Know how late your virtual machines can be, and keep them inside it."""
+    del version
+
+
+@app.command(
+    epilog=_examples(
+        "check examples/integrator.toml",
+        "check examples/integrator.toml --budgets",
+        "check examples/integrator.toml --set 'domain.control.budget=400 us'",
+    )
+)
+def check(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    budgets: Annotated[
+        bool,
+        typer.Option("--budgets", help="Also the smallest budget of each domain at its period."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Will every deadline hold? Bounds by analysis.
+
+    For each task a bound on its response time, and the test that gave it, before anything runs.
+    """
+    file = Host.load(host)
+    result = file.check(policy=policy, set=settings or ())
+    smallest = file.minimum_budgets(policy=policy, set=settings or ()) if budgets else None
+    if as_json:
+        content = result.to_json()
+        if smallest is not None:
+            content["budgets"] = [vars(budget) for budget in smallest]
+        _print_json(content)
+    else:
+        _print(tables.check(result, smallest))
+    if not result.is_schedulable:
+        raise typer.Exit(FAILED_VERDICT)
+
+
+@app.command(
+    epilog=_examples(
+        "run examples/rt-xen.toml",
+        "run examples/rt-xen.toml --policy sedf --seed 7 --duration '10 s'",
+        "run examples/rt-xen.toml --set draw.load=0.8 --json",
+        "run examples/integrator.toml -o out",
+    )
+)
+def run(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    duration: DurationOption = None,
+    on: Annotated[str, typer.Option(metavar="sim", help="What runs it: the simulator.")] = "sim",
+    output: OutputOption = None,
+    no_trace: Annotated[
+        bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
+    ] = False,
+    check_determinism: Annotated[
+        bool, typer.Option("--check-determinism", help="Run twice and compare all bytes.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the host: who is late, and by how much?
+
+    How many jobs of each task met their deadline, how late the others were, what the scheduler
+    itself cost.
+    """
+    if on != "sim":
+        raise InputError(f"there is no substrate {on!r}", "leave --on out, or write --on sim")
+    file = Host.load(host)
+
+    def once(trace_path: Path | None) -> Run:
+        with _progress("running") as progress:
+            return file.run(
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                trace=trace_path,
+                progress=progress,
+            )
+
+    difference = None
+    with _place(output) as place:
+        trace_path = place / directories.TRACE
+        is_kept = output is not None and not no_trace
+        result = once(trace_path if is_kept or check_determinism else None)
+        if check_determinism:
+            difference = _difference(result, once)
+            if not is_kept:
+                trace_path.unlink()
+        if output is not None:
+            result.write(place)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(tables.run(result))
+        _say_written(output)
+    if difference:
+        print(f"Not deterministic: two runs differ\n{difference}", end="", file=sys.stderr)
+        raise typer.Exit(FAILED_VERDICT)
+    if check_determinism:
+        print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
+
+
+def _place(output: Path | None) -> AbstractContextManager[Path]:
+    """Where a run may write: for good, or for as long as it takes."""
+    return _temporary() if output is None else directories.output(output)
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
+        yield Path(directory)
+
+
+def _difference(first: Run, once: Callable[[Path | None], Run]) -> str | None:
+    """Runs it again. What differs, for people; None if only the time on the wall does."""
+    assert first.trace is not None  # noqa: S101, for the types: the caller traced it.
+    with _temporary() as place:
+        second = once(place / directories.TRACE)
+        assert second.trace is not None  # noqa: S101, as above.
+        results = [
+            {**run.to_json(), "engine": {"events": run.engine.events}} for run in (first, second)
+        ]
+        if filecmp.cmp(first.trace, second.trace, shallow=False):
+            return None if results[0] == results[1] else "the results differ, the traces do not\n"
+        with core_errors():
+            return _core.diff(str(first.trace), str(second.trace))[1]
+
+
+@app.command(
+    epilog=_examples(
+        "compare examples/overload.toml",
+        "compare examples/overload.toml --policy credit,deferrable -o out",
+    )
+)
+def compare(
+    host: HostArgument,
+    policy: PoliciesOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    duration: DurationOption = None,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One workload, several policies, one table.
+
+    By default all policies that the file has parameters for.
+    """
+    with _place(output) as place:
+        with _progress("comparing") as progress:
+            result = Host.load(host).compare(
+                _names(policy), seed=seed, duration=duration, set=settings or (), progress=progress
+            )
+        if output is not None:
+            result.write(place)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(tables.comparison(result))
+        _say_written(output)
+
+
+@app.command(
+    epilog=_examples(
+        "sweep examples/rt-xen.toml --set draw.load=0.3..1.0:0.05 --seeds 10",
+        "sweep examples/rt-xen.toml --set 'domain.dom1.budget=1..5:0.5 ms'",
+        "sweep examples/rt-xen.toml --set 'host.quantum=0 ms|1 ms' -o out",
+    )
+)
+def sweep(
+    host: HostArgument,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A..B:STEP",
+            help="A range, both ends included; or a list, KEY=A|B|C; or one value. "
+            "Several are combined with each other.",
+        ),
+    ] = None,
+    policy: PoliciesOption = None,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Run each point with this many seeds.")
+    ] = 1,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the host over ranges of values, on all CPUs."""
+    with _place(output) as place:
+        with _progress("sweeping") as progress:
+            result = Host.load(host).sweep(
+                settings or (), seeds=seeds, policies=_names(policy) or (), progress=progress
+            )
+        if output is not None:
+            result.write(place)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(tables.sweep(result))
+        _say_written(output)
+
+
+@app.command(
+    epilog=_examples("trace out --text", "trace out --perfetto out.pftrace", "trace out --parquet")
+)
+def trace(
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR_OR_FILE", help="The output of a run, or a trace.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="OUT", help="The file to write. By default beside the trace; text is printed."
+        ),
+    ] = None,
+    perfetto: Annotated[
+        bool, typer.Option("--perfetto", help="For https://ui.perfetto.dev.")
+    ] = False,
+    text: Annotated[bool, typer.Option("--text", help="A line a record.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="A table, a row a record.")] = False,
+) -> None:
+    """Export a trace: to Perfetto, as text, as Parquet."""
+    if perfetto + text + parquet != 1:
+        raise InputError(
+            "a trace is exported to one format", "add one of --perfetto, --text and --parquet"
+        )
+    path = tracefile.find(source)
+    if text and (out is None or str(out) == "-"):
+        tracefile.print_text(path, sys.stdout.buffer)
+        return
+    if perfetto:
+        suffix, write = ".pftrace", tracefile.write_perfetto
+    elif parquet:
+        suffix, write = ".parquet", tracefile.write_parquet
+    else:
+        suffix, write = ".txt", tracefile.write_text
+    out = out or path.with_suffix(suffix)
+    if out.exists() and out.samefile(path):
+        raise InputError(f"{out} is the trace itself", "name another file to write")
+    write(path, out)
+    print(f"wrote {out}")
+
+
+@app.command(
+    epilog=_examples("diff out-deferrable out-periodic", "diff a.laxtrace b.laxtrace --json")
+)
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The output of a run, or a trace.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Where do two traces part?
+
+    Exit code 0 if they do not: the same records of the same run, on whatever substrates.
+    """
+    paths = tracefile.find(a), tracefile.find(b)
+    with core_errors():
+        is_equal, for_people, difference = _core.diff(str(paths[0]), str(paths[1]))
+    if as_json:
+        _print_json({"equal": is_equal, **json.loads(difference)})
+    else:
+        print(for_people, end="")
+    if not is_equal:
+        raise typer.Exit(FAILED_VERDICT)
+
+
+@app.command(epilog=_examples("run examples/integrator.toml -o out", "report out"))
+def report(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="What run, compare, sweep or reproduce wrote with -o."),
+    ],
+) -> None:
+    """Write a report with plots.
+
+    One self-contained HTML file, and its plots as PNG and SVG beside it.
+    """
+    directories.Manifest.load(directory)
+    from laxity import report as reports  # noqa: PLC0415 - Matplotlib takes a second to load
+
+    print(f"wrote {reports.write(directory)}")
+
+
+@app.command(epilog=_examples("reproduce rt-xen --quick", "reproduce rt-xen figure-6 --seeds 100"))
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Such as rt-xen.")],
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="EXPERIMENT", help="By default all of the paper.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer seeds.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Random task sets at each point.")
+    ] = None,
+    output: OutputOption = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Write the results as a page of documentation."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Published against ours, with a verdict.
+
+    Runs the experiments of a paper again and sets the results beside the published ones.
+    """
+    from laxity import reproduce as papers  # noqa: PLC0415 - only this command needs them
+
+    if output is not None:
+        directories.refuse_unless_ours(output)
+    with _progress("reproducing") as progress:
+        result = papers.run(paper, experiment, quick, seeds, progress)
+    if output is not None:
+        result.save(output)
+    if docs is not None:
+        result.write_docs(docs)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(result)
+        _say_written(output)
+    if not result.reproduced:
+        raise typer.Exit(FAILED_VERDICT)
+
+
+@app.command(epilog=_examples("schema host > host.schema.json", "schema result"))
+def schema(
+    of: Annotated[
+        Literal["host", "result"], typer.Argument(metavar="host|result", help="Of which files.")
+    ] = "host",
+) -> None:
+    """Print a JSON Schema.
+
+    That of host files is for editors, that of results says what `run --json` prints.
+    """
+    print(_core.host_schema() if of == "host" else _core.result_schema())
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names with commas between them."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(
+            f"a name is missing in --policy {text!r}", "write --policy credit,deferrable"
+        )
+    return names
+
+
+def _print(renderable: RenderableType) -> None:
+    console = Console(highlight=False)
+    # A narrower terminal wraps lines; Rich would cut numbers.
+    console.width = max(console.width, tables.WIDTH)
+    console.print(renderable)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, indent=2))
+
+
+def _say_written(output: Path | None) -> None:
+    if output is not None:
+        _print(f"Written to {output}; laxity report {output} makes a page of it")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, once it has taken a while."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(what, total=None)
+    start = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        if time.monotonic() - start > PROGRESS_AFTER_S:
+            bar.update(task, completed=done, total=total)
+            bar.start()
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+def main() -> NoReturn:
+    """Runs the command line and ends the process; no traceback unless LAXITY_TRACEBACK is set."""
+    # A reader that has gone away ends the process, as it does other tools in a pipe.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.exit(guarded())
+
+
+def guarded() -> int:
+    """Runs the command line of `sys.argv`; returns the exit code."""
+    try:
+        app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (InputError, OSError) as error:
+        _explain(error)
+        return BAD_INPUT
+    except BaseException as error:  # noqa: BLE001 - a panic of the extension module is no Exception
+        _admit(error)
+        return OUR_MISTAKE
+    return 0
+
+
+def _explain(error: InputError | OSError) -> None:
+    console = Console(stderr=True)
+    if isinstance(error, HostError) and console.is_terminal and not console.no_color:
+        print(error.coloured, file=sys.stderr)
+    elif isinstance(error, InputError):
+        print(error, file=sys.stderr)
+    else:
+        print(f"error: {error}", file=sys.stderr)
+
+
+def _admit(error: BaseException) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE) == "1":
+        traceback.print_exception(error)
+        return
+    print(
+        f"error: a mistake in laxity itself: {type(error).__name__}: {error}\n"
+        f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows",
+        file=sys.stderr,
+    )

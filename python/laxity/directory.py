@@ -1,0 +1,117 @@
+"""Output directories: what `-o DIR` writes, and what `report`, `trace` and `diff` read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laxity import _core
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANIFEST = "laxity.json"
+HOST = "host.toml"
+TRACE = "trace.laxtrace"
+
+KINDS = ("run", "compare", "sweep", "reproduce")
+
+OURS = (
+    *(MANIFEST, HOST, "trace.*", "result.json", "results.json", "reproduce.json"),
+    *("responses.parquet", "sweep.parquet", "data", "report.html", "*.png", "*.svg"),
+)
+"""What Laxity writes into an output directory, and so replaces there."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an output directory says of itself, in `laxity.json`."""
+
+    kind: str
+    """One of `KINDS`."""
+    host: str | None
+    """The name of the host file in the directory; None for a reproduction, which has many."""
+    overrides: tuple[str, ...]
+    """What `--set` and the other options changed in it, in order."""
+    version: str = _core.__version__
+    """Of the Laxity that wrote it."""
+
+    def save(self, directory: Path) -> None:
+        """Writes `laxity.json`."""
+        content = {
+            "kind": self.kind,
+            "laxity": self.version,
+            "host": self.host,
+            "overrides": list(self.overrides),
+        }
+        write_json(directory / MANIFEST, content)
+
+    @classmethod
+    def load(cls, directory: Path) -> Manifest:
+        """Reads it back. Raises InputError if `directory` is not an output of Laxity."""
+        wrong = InputError(
+            f"{directory} is not an output directory of laxity",
+            f"it has no {MANIFEST}; `laxity run HOST -o DIR` writes such a directory",
+        )
+        try:
+            content = json.loads((directory / MANIFEST).read_text("utf-8"))
+            manifest = cls(
+                content["kind"], content["host"], tuple(content["overrides"]), content["laxity"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            raise wrong from None
+        if manifest.kind not in KINDS:
+            raise wrong
+        return manifest
+
+
+def write_json(path: Path, content: object) -> None:
+    """Indented, for people to read too."""
+    path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+@contextmanager
+def output(path: Path) -> Iterator[Path]:
+    """A directory to write into, which becomes `path` when all has gone well.
+
+    An earlier output of Laxity at `path` is replaced then, and stays as it is when something fails
+    or is interrupted; what others put beside it stays in any case. Raises InputError, before
+    anything is written, if something else is there.
+    """
+    refuse_unless_ours(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from None
+    try:
+        yield staging
+        path.mkdir(exist_ok=True)
+        for entry in [entry for pattern in OURS for entry in path.glob(pattern)]:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        for entry in staging.iterdir():
+            # Not a rename: `path` may be a link to another file system.
+            shutil.move(entry, path / entry.name)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def refuse_unless_ours(path: Path) -> None:
+    """Raises InputError if `path` is there and neither empty nor an earlier output of Laxity."""
+    help_other = "name a new directory, or an empty one, or an earlier output of laxity"
+    if path.is_dir():
+        if any(path.iterdir()) and not (path / MANIFEST).is_file():
+            raise InputError(f"{path} holds something else than an output of laxity", help_other)
+    elif path.exists() or path.is_symlink():
+        raise InputError(f"{path} is not a directory", help_other)

@@ -1,0 +1,210 @@
+"""Host files: load one, then check it, run it, compare policies on it, sweep over it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity import _core
+from laxity.errors import HostError, InputError, core_errors
+from laxity.results import Budget, Check, Comparison, Origin, Run
+from laxity.sweep import Plan, Sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from laxity.results import Responses
+
+    Progress = Callable[[int, int], None]
+    """Is called a few times a second with how much is done, of how much."""
+
+POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf")
+"""All policies, in the order of tables."""
+
+
+class Host:
+    """A host file. Its methods take overrides and leave the host itself as it is.
+
+    `set` is what `--set` is on the command line: "domain.control.budget=3 ms", or several of these;
+    `policy`, `seed` and `duration` ("5 s") are short for overrides of `host.policy`, `seed` and
+    `duration`. All raise HostError if the file or an override is wrong, before anything runs.
+    """
+
+    def __init__(self, text: bytes, name: str) -> None:
+        """Parses the text; what it says is checked when it is used."""
+        with core_errors():
+            self._file = _core.HostFile(text, name)
+        self.text = text
+        self.name = name
+
+    @classmethod
+    def load(cls, path: str | Path) -> Host:
+        """Reads a host file. Raises HostError if it is not one, InputError if it cannot be read."""
+        path = Path(path)
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            raise InputError(
+                f"there is no file {path}", "name a host file, such as host.toml"
+            ) from None
+        except IsADirectoryError:
+            raise InputError(f"{path} is a directory", "name a host file in it") from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        return cls(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "host.toml") -> Host:
+        """Takes the text of a host file; `name` is what messages call it."""
+        return cls(text.encode(), name)
+
+    def __repr__(self) -> str:
+        """Names the file."""
+        return f"<laxity.Host {self.name}>"
+
+    def resolved(self, set: str | Iterable[str] = ()) -> dict[str, Any]:
+        """Returns the host that results: complete, drawn tasks included, all times in ns."""
+        with core_errors():
+            resolved: dict[str, Any] = json.loads(self._file.host(_overrides(set)))
+        return resolved
+
+    def check(self, *, policy: str | None = None, set: str | Iterable[str] = ()) -> Check:
+        """Analyses: will every deadline hold?"""
+        with core_errors():
+            return Check.from_json(json.loads(self._file.check(_overrides(set, policy=policy))))
+
+    def minimum_budgets(
+        self, *, policy: str | None = None, set: str | Iterable[str] = ()
+    ) -> list[Budget]:
+        """The smallest budget of each domain at its period, by the periodic resource model."""
+        overrides = _overrides(set, policy=policy)
+        given = [
+            domain["parameters"]["budget_ns"] for domain in self.resolved(overrides)["domains"]
+        ]
+        with core_errors():
+            smallest = json.loads(self._file.minimum_budgets(overrides))
+        return [Budget(**budget, given_ns=ns) for budget, ns in zip(smallest, given, strict=True)]
+
+    def run(
+        self,
+        *,
+        seed: int | None = None,
+        policy: str | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        trace: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Runs the host in the simulator; writes a trace to a file, if `trace` names one."""
+        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        resolved = self.resolved(overrides)
+        with core_errors():
+            result, times = self._file.run(
+                overrides,
+                None if trace is None else str(trace),
+                _of(progress, resolved["duration_ns"]),
+            )
+        return Run.from_json(
+            json.loads(result),
+            self._origin(overrides),
+            _responses(resolved, times),
+            None if trace is None else Path(trace),
+        )
+
+    def policies(self, set: str | Iterable[str] = ()) -> list[str]:
+        """The policies that the file has parameters for."""
+        overrides = _overrides(set)
+        self.resolved(overrides)
+        return [policy for policy in POLICIES if self._has_parameters_for(policy, overrides)]
+
+    def compare(
+        self,
+        policies: Iterable[str] | None = None,
+        *,
+        seed: int | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> Comparison:
+        """Runs the host under each policy; by default all that the file has parameters for."""
+        overrides = _overrides(set, seed=seed, duration=duration)
+        names = self.policies(overrides) if policies is None else list(policies)
+        if not names:
+            raise InputError(
+                "there is no policy to compare", f"the policies are {', '.join(POLICIES)}"
+            )
+        if len(dict.fromkeys(names)) < len(names):
+            raise InputError("a policy is given twice", "write each policy once")
+        runs = self._run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
+        origin = self._origin([*overrides, f"host.policy={'|'.join(names)}"])
+        return Comparison(tuple(runs), origin)
+
+    def sweep(
+        self,
+        set: str | Iterable[str],
+        *,
+        seeds: int = 1,
+        policies: Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> Sweep:
+        """Runs the host at each point of ranges and lists in `set`: "draw.load=0.3..1.0:0.05".
+
+        With several seeds: the host's own and those that follow. Raises InputError for a range that
+        is wrong.
+        """
+        if seeds < 1:
+            raise InputError(f"a sweep has at least one seed, not {seeds}")
+        settings, names = _overrides(set), list(policies)
+        plan = Plan.parse(settings, names, seeds)
+        first = self.resolved(next(plan.overrides())[:-1])["seed"]
+        plan = replace(plan, seeds=range(first, first + seeds))
+        runs = self._run_many(list(plan.overrides()), progress)
+        policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
+        return Sweep.collect(plan, runs, self._origin([*settings, *policy_axis]))
+
+    def _run_many(self, overrides: list[list[str]], progress: Progress | None) -> list[Run]:
+        with core_errors():
+            results = self._file.run_many(overrides, _of(progress, len(overrides)))
+        return [
+            Run.from_json(json.loads(result), self._origin(of_run))
+            for result, of_run in zip(results, overrides, strict=True)
+        ]
+
+    def _has_parameters_for(self, policy: str, overrides: list[str]) -> bool:
+        try:
+            self.resolved([*overrides, f"host.policy={policy}"])
+        except HostError:
+            return False
+        return True
+
+    def _origin(self, overrides: Iterable[str]) -> Origin:
+        return Origin(self.text, self.name, tuple(overrides))
+
+
+def _overrides(
+    set: str | Iterable[str],
+    *,
+    policy: str | None = None,
+    seed: int | None = None,
+    duration: str | None = None,
+) -> list[str]:
+    """All as `--set` takes them; what has an option of its own comes last and so counts."""
+    settings = [set] if isinstance(set, str) else list(set)
+    named = {"host.policy": policy, "seed": seed, "duration": duration}
+    return [*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
+    return None if progress is None else lambda done: progress(done, total)
+
+
+def _responses(resolved: dict[str, Any], times: list[list[bytes]]) -> Responses:
+    return {
+        (domain["name"], task["name"]): np.frombuffer(of_task, "<i8").astype(np.int64)
+        for domain, of_domain in zip(resolved["domains"], times, strict=True)
+        for task, of_task in zip(domain["tasks"], of_domain, strict=True)
+    }

@@ -1,0 +1,483 @@
+"""What runs and checks found: objects around the JSON that the command line prints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laxity import directory as directories
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+RESULT = "result.json"
+RESULTS = "results.json"
+RESPONSES = "responses.parquet"
+
+Responses = dict[tuple[str, str], "np.ndarray[tuple[int], np.dtype[np.int64]]"]
+"""Response times, ns, of the completed jobs whose deadline fell within the run, in the order of
+their arrival; by domain and task."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Quantiles, ns, by nearest rank; None where there are no values."""
+
+    p50: int | None
+    p99: int | None
+    max: int | None
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task's jobs."""
+
+    name: str
+    jobs: int
+    """Those whose deadline fell within the run."""
+    missed: int
+    """Those of them that were not complete at their deadline."""
+    miss_ratio: float
+    unfinished: int
+    """Those of `missed` that were not even complete when the run ended; in the distributions they
+    stand with the time that they had by then."""
+    response_ns: Distribution
+    """From arrival to completion, of all jobs."""
+    lateness_ns: Distribution
+    """From deadline to completion, of the missed jobs."""
+
+
+@dataclass(frozen=True)
+class DomainResult:
+    """A domain's jobs and CPU time."""
+
+    name: str
+    jobs: int
+    missed: int
+    miss_ratio: float
+    cpu_ns: int
+    """CPU time of its VCPUs, the scheduler's own costs not counted."""
+    tasks: tuple[TaskResult, ...]
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the scheduler itself cost."""
+
+    schedule_calls: int
+    context_switches: int
+    schedule_ns: int
+    context_switch_ns: int
+    loss_ratio: float
+    """Both times, of the time of all CPUs."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the run cost whoever ran it."""
+
+    events: int
+    wall_ns: int
+    """The only part of a result that two runs do not share."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a result was made from."""
+
+    host: bytes
+    """The text of the host file."""
+    name: str
+    """How messages call the file."""
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a host. `to_json()` is the object that `laxity run --json` prints."""
+
+    policy: str
+    seed: int
+    substrate: str
+    duration_ns: int
+    domains: tuple[DomainResult, ...]
+    overhead: Overhead
+    engine: Engine
+    origin: Origin = field(repr=False)
+    responses: Responses = field(repr=False, compare=False, default_factory=dict)
+    trace: Path | None = field(repr=False, compare=False, default=None)
+    """Where the trace of the run is, if it was traced."""
+
+    @classmethod
+    def from_json(
+        cls,
+        content: Mapping[str, Any],
+        origin: Origin,
+        responses: Responses | None = None,
+        trace: Path | None = None,
+    ) -> Run:
+        """Makes a run of the result object of the extension module."""
+        return cls(
+            **{
+                **content,
+                "domains": tuple(_domain(domain) for domain in content["domains"]),
+                "overhead": Overhead(**content["overhead"]),
+                "engine": Engine(**content["engine"]),
+            },
+            origin=origin,
+            responses=responses or {},
+            trace=trace,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result object, as its JSON Schema (`laxity schema result`) has it."""
+        return {
+            "policy": self.policy,
+            "seed": self.seed,
+            "substrate": self.substrate,
+            "duration_ns": self.duration_ns,
+            "domains": [_domain_json(domain) for domain in self.domains],
+            "overhead": asdict(self.overhead),
+            "engine": asdict(self.engine),
+        }
+
+    @property
+    def jobs(self) -> int:
+        """Jobs of all domains whose deadline fell within the run."""
+        return sum(domain.jobs for domain in self.domains)
+
+    @property
+    def missed(self) -> int:
+        """Those of them that were not complete at their deadline."""
+        return sum(domain.missed for domain in self.domains)
+
+    @property
+    def miss_ratio(self) -> float:
+        """`missed` / `jobs`; 0 where there are none."""
+        return self.missed / self.jobs if self.jobs else 0.0
+
+    def domain(self, name: str) -> DomainResult:
+        """Returns the domain of that name; KeyError if there is none."""
+        return _named(self.domains, name)
+
+    def arrow(self) -> pa.Table:
+        """One row for each task, times in ns."""
+        rows = [
+            {
+                "domain": domain.name,
+                "task": task.name,
+                "jobs": task.jobs,
+                "missed": task.missed,
+                "miss_ratio": task.miss_ratio,
+                "unfinished": task.unfinished,
+                "response_ns_p50": task.response_ns.p50,
+                "response_ns_p99": task.response_ns.p99,
+                "response_ns_max": task.response_ns.max,
+                "lateness_ns_p50": task.lateness_ns.p50,
+                "lateness_ns_p99": task.lateness_ns.p99,
+                "lateness_ns_max": task.lateness_ns.max,
+            }
+            for domain in self.domains
+            for task in domain.tasks
+        ]
+        return pa.Table.from_pylist(rows, schema=_TASK_SCHEMA)
+
+    def frame(self) -> pd.DataFrame:
+        """`arrow()` as a pandas data frame."""
+        return self.arrow().to_pandas()
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the result, the response times, the host file and the trace, if there is one.
+
+        `directory` must be new, empty or an earlier output of Laxity, which is replaced; InputError
+        if not.
+        """
+        with directories.output(Path(directory)) as staging:
+            if self.trace is not None:
+                shutil.copyfile(self.trace, staging / directories.TRACE)
+            self.write(staging)
+        return Path(directory)
+
+    def write(self, directory: Path) -> None:
+        """Writes all but the trace into a directory that is there."""
+        save_origin(directory, "run", self.origin)
+        directories.write_json(directory / RESULT, self.to_json())
+        pq.write_table(_responses_table(self.responses), directory / RESPONSES)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Run:
+        """Reads what `save` or `laxity run -o` wrote; InputError if it is something else."""
+        path = Path(directory)
+        origin = load_origin(path, "run")
+        trace = path / directories.TRACE
+        return cls.from_json(
+            read_json(path / RESULT),
+            origin,
+            _responses(pq.read_table(path / RESPONSES)),
+            trace if trace.is_file() else None,
+        )
+
+    def report(self, directory: str | Path) -> Path:
+        """Saves the run, and writes a report on it beside it; returns the HTML file."""
+        from laxity import report  # noqa: PLC0415 - Matplotlib takes a second to load
+
+        return report.write(self.save(directory))
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        verdict = f"{self.missed} of {self.jobs} jobs missed their deadline"
+        return (
+            f"<p><b>{self.policy}</b> on {self.substrate}, {self.duration_ns / 1e9:g} s, "
+            f"seed {self.seed}: {verdict}</p>{self.frame().to_html(index=False)}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One workload under several policies: a run for each."""
+
+    runs: tuple[Run, ...]
+    origin: Origin = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns `results`: the result objects."""
+        return {"results": [run.to_json() for run in self.runs]}
+
+    def arrow(self) -> pa.Table:
+        """One row for each policy and task, times in ns."""
+        tables = [
+            run.arrow().add_column(
+                0, "policy", pa.array([run.policy] * run.arrow().num_rows, pa.string())
+            )
+            for run in self.runs
+        ]
+        return pa.concat_tables(tables)
+
+    def frame(self) -> pd.DataFrame:
+        """`arrow()` as a pandas data frame."""
+        return self.arrow().to_pandas()
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the results and the host file, as `Run.save` does."""
+        with directories.output(Path(directory)) as staging:
+            self.write(staging)
+        return Path(directory)
+
+    def write(self, directory: Path) -> None:
+        """Writes the same into a directory that is there."""
+        save_origin(directory, "compare", self.origin)
+        directories.write_json(directory / RESULTS, self.to_json()["results"])
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Comparison:
+        """Reads what `save` wrote; InputError if it is something else."""
+        path = Path(directory)
+        origin = load_origin(path, "compare")
+        runs = tuple(Run.from_json(content, origin) for content in read_json(path / RESULTS))
+        return cls(runs, origin)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        html: str = self.frame().to_html(index=False)
+        return html
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What analysis says of a task."""
+
+    name: str
+    guaranteed: bool
+    bound_ns: int | None
+    """No job takes longer from its arrival to its completion; None where no bound is known."""
+    deadline_ns: int
+    test: str | None
+    """The test that gave the bound."""
+    why: str | None
+    """Why the task is not guaranteed."""
+
+
+@dataclass(frozen=True)
+class DomainCheck:
+    """What analysis says of a domain."""
+
+    name: str
+    tasks: tuple[TaskCheck, ...]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A domain's budget, and the smallest that analysis finds enough at its period."""
+
+    name: str
+    period_ns: int
+    """0 if the host gives none."""
+    budget_ns: int | None
+    """The smallest; None if not even the whole period is enough, or the policy knows no budgets."""
+    given_ns: int
+    """The budget that the host gives; 0 if none."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What analysis says of a host. `to_json()` is the object that `laxity check --json` prints."""
+
+    policy: str
+    verdict: str
+    """`schedulable` or `not-guaranteed`."""
+    domains: tuple[DomainCheck, ...]
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Check:
+        """Makes a check of the object of the extension module."""
+        domains = tuple(
+            DomainCheck(domain["name"], tuple(TaskCheck(**task) for task in domain["tasks"]))
+            for domain in content["domains"]
+        )
+        return cls(content["policy"], content["verdict"], domains)
+
+    @property
+    def is_schedulable(self) -> bool:
+        """Whether every deadline is guaranteed."""
+        return self.verdict == "schedulable"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object as the command line prints it."""
+        return {
+            "policy": self.policy,
+            "verdict": self.verdict,
+            "domains": [_domain_json(domain) for domain in self.domains],
+        }
+
+    def arrow(self) -> pa.Table:
+        """One row for each task, times in ns."""
+        rows = [
+            {
+                "domain": domain.name,
+                "task": task.name,
+                **{key: getattr(task, key) for key in _CHECK_KEYS},
+            }
+            for domain in self.domains
+            for task in domain.tasks
+        ]
+        return pa.Table.from_pylist(rows, schema=_CHECK_SCHEMA)
+
+    def frame(self) -> pd.DataFrame:
+        """`arrow()` as a pandas data frame."""
+        return self.arrow().to_pandas()
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<p><b>{self.policy}</b>: {self.verdict}</p>{self.frame().to_html(index=False)}"
+
+
+def save_origin(directory: Path, kind: str, origin: Origin) -> None:
+    """Writes the manifest and the host file, as it was given."""
+    directories.Manifest(kind, directories.HOST, origin.overrides).save(directory)
+    (directory / directories.HOST).write_bytes(origin.host)
+
+
+def load_origin(directory: Path, kind: str) -> Origin:
+    """Reads them back; InputError if `directory` is not an output of that kind."""
+    manifest = directories.Manifest.load(directory)
+    if manifest.kind != kind:
+        message = f"{directory} is the output of `laxity {manifest.kind}`, not of `laxity {kind}`"
+        raise InputError(message)
+    return Origin((directory / directories.HOST).read_bytes(), directories.HOST, manifest.overrides)
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
+    """Reads a file of an output directory; InputError if it is damaged or not there."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
+_QUANTILES = ("p50", "p99", "max")
+_TASK_SCHEMA = pa.schema(
+    [
+        ("domain", pa.string()),
+        ("task", pa.string()),
+        ("jobs", pa.int64()),
+        ("missed", pa.int64()),
+        ("miss_ratio", pa.float64()),
+        ("unfinished", pa.int64()),
+        *((f"response_ns_{quantile}", pa.int64()) for quantile in _QUANTILES),
+        *((f"lateness_ns_{quantile}", pa.int64()) for quantile in _QUANTILES),
+    ]
+)
+_CHECK_KEYS = ("guaranteed", "bound_ns", "deadline_ns", "test", "why")
+_CHECK_SCHEMA = pa.schema(
+    [
+        ("domain", pa.string()),
+        ("task", pa.string()),
+        ("guaranteed", pa.bool_()),
+        ("bound_ns", pa.int64()),
+        ("deadline_ns", pa.int64()),
+        ("test", pa.string()),
+        ("why", pa.string()),
+    ]
+)
+_RESPONSE_SCHEMA = pa.schema(
+    [("domain", pa.string()), ("task", pa.string()), ("response_ns", pa.int64())]
+)
+
+
+def _domain(content: Mapping[str, Any]) -> DomainResult:
+    tasks = tuple(
+        TaskResult(
+            **{
+                **task,
+                "response_ns": Distribution(**task["response_ns"]),
+                "lateness_ns": Distribution(**task["lateness_ns"]),
+            }
+        )
+        for task in content["tasks"]
+    )
+    return DomainResult(**{**content, "tasks": tasks})
+
+
+def _domain_json(domain: DomainResult | DomainCheck) -> dict[str, Any]:
+    content = asdict(domain)
+    return {**content, "tasks": list(content["tasks"])}
+
+
+def _named(domains: tuple[DomainResult, ...], name: str) -> DomainResult:
+    for domain in domains:
+        if domain.name == name:
+            return domain
+    raise KeyError(name)
+
+
+def _responses_table(responses: Responses) -> pa.Table:
+    tables = [
+        pa.table(
+            [pa.repeat(domain, len(times)), pa.repeat(task, len(times)), pa.array(times)],
+            schema=_RESPONSE_SCHEMA,
+        )
+        for (domain, task), times in responses.items()
+    ]
+    return pa.concat_tables([_RESPONSE_SCHEMA.empty_table(), *tables])
+
+
+def _responses(table: pa.Table) -> Responses:
+    frame = table.to_pandas()
+    return {
+        (str(domain), str(task)): group.to_numpy(np.int64)
+        for (domain, task), group in frame.groupby(["domain", "task"], sort=False)["response_ns"]
+    }

@@ -1,0 +1,395 @@
+"""Sweeps: the values that `--set` may go through, and what the runs over them found."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laxity import directory as directories
+from laxity.errors import InputError
+from laxity.results import Origin, load_origin, save_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from laxity.results import Run
+
+SWEEP = "sweep.parquet"
+
+RUNS_MAX = 1_000_000
+"""More would not fit into memory."""
+
+DIGITS_MAX = 20
+"""Of a number in a range; exact in what follows."""
+
+_QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµμ%]*)")
+_EXAMPLE = (
+    "write KEY=FROM..TO:STEP, such as draw.load=0.3..1.0:0.05 or domain.control.budget=1..5:0.5 ms"
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key of the host file and the values that a sweep gives it."""
+
+    key: str
+    values: tuple[str, ...]
+    """As `--set` takes them, with their unit."""
+    unit: str = ""
+    """Of all numbers; empty if they have none."""
+    numbers: tuple[float, ...] | None = None
+    """The values without their unit; None if they are not all numbers."""
+
+    def array(self, indices: Sequence[int]) -> pa.Array:
+        """The values at these places: numbers, whole ones if all are, or else text."""
+        if self.numbers is None:
+            return pa.array([self.values[index] for index in indices], pa.string())
+        is_whole = all(number.is_integer() for number in self.numbers)
+        chosen = [self.numbers[index] for index in indices]
+        return pa.array(chosen, pa.float64()).cast(pa.int64() if is_whole else pa.float64())
+
+
+def parse_setting(text: str) -> Axis | None:
+    """What `--set` goes through: a range `A..B:STEP`, both ends included, or a list `A|B|C`.
+
+    None if it gives one value only. Steps are exact decimals. Raises InputError if the text looks
+    like a range and is none, or if its steps do not reach its end.
+    """
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    # These begin a value of TOML, which may hold anything.
+    if not equals or value.startswith(("[", "{", '"', "'")):
+        return None
+    if ".." in value:
+        return _range(text, key, value)
+    if "|" in value:
+        return _list(text, key, value)
+    return None
+
+
+def _range(text: str, key: str, value: str) -> Axis:
+    ends, colon, step_text = value.partition(":")
+    low_text, _, high_text = ends.partition("..")
+    if not colon:
+        raise InputError(f"the range `{text}` has no step", _EXAMPLE)
+    (low, low_unit), (high, high_unit), (step, step_unit) = (
+        _quantity(text, part.strip()) for part in (low_text, high_text, step_text)
+    )
+    units = {unit for unit in (low_unit, high_unit, step_unit) if unit}
+    if len(units) > 1:
+        message = f"the range `{text}` has more than one unit: {', '.join(sorted(units))}"
+        raise InputError(message, "write all numbers in one unit, and the unit once, at the end")
+    if step == 0:
+        raise InputError(f"the step of the range `{text}` is zero", _EXAMPLE)
+    if low > high:
+        raise InputError(
+            f"the range `{text}` ends below its beginning",
+            f"write {key}={high_text}..{low_text}:{step_text}",
+        )
+    with localcontext() as context:
+        context.prec = 3 * DIGITS_MAX
+        steps = int((high - low) / step)
+        last = low + steps * step
+        if steps >= RUNS_MAX:
+            raise InputError(
+                f"the range `{text}` has more than {RUNS_MAX:,} values", "take larger steps"
+            )
+        if last != high:
+            raise InputError(
+                f"the steps of the range `{text}` do not reach its end: the last is {_plain(last)}",
+                f"write {key}={low_text}..{_plain(last)}:{step_text}, or another step",
+            )
+        numbers = [low + index * step for index in range(steps + 1)]
+    unit = next(iter(units), "")
+    return _axis(key, numbers, unit)
+
+
+def _list(text: str, key: str, value: str) -> Axis:
+    values = [part.strip() for part in value.split("|")]
+    if not all(values):
+        raise InputError(f"the list `{text}` has an empty value", "write KEY=A|B|C")
+    repeated = next((value for value in values if values.count(value) > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"the list `{text}` has {repeated} more than once", "write each value once"
+        )
+    matches = [_QUANTITY.fullmatch(value) for value in values]
+    units = {match["unit"] for match in matches if match}
+    if all(matches) and len(units) == 1:
+        numbers = tuple(float(match["number"]) for match in matches if match)
+        return Axis(key, tuple(values), units.pop(), numbers)
+    return Axis(key, tuple(values))
+
+
+def _axis(key: str, numbers: list[Decimal], unit: str) -> Axis:
+    suffix = f" {unit}" if unit else ""
+    values = tuple(f"{_plain(number)}{suffix}" for number in numbers)
+    return Axis(key, values, unit, tuple(float(number) for number in numbers))
+
+
+def _quantity(text: str, part: str) -> tuple[Decimal, str]:
+    match = _QUANTITY.fullmatch(part)
+    if match is None:
+        raise InputError(
+            f"in the range `{text}`, `{part}` is not a number with or without a unit", _EXAMPLE
+        )
+    if len(match["number"]) > DIGITS_MAX:
+        raise InputError(
+            f"in the range `{text}`, `{part}` has more than {DIGITS_MAX} digits", _EXAMPLE
+        )
+    return Decimal(match["number"]), match["unit"]
+
+
+def _plain(number: Decimal) -> str:
+    """Without an exponent and without zeros at the end."""
+    text = format(number, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a sweep: each point of all axes, under each policy, with each seed."""
+
+    axes: tuple[Axis, ...]
+    policies: tuple[str, ...]
+    """Empty: the host's own."""
+    seeds: range
+    fixed: tuple[str, ...]
+    """Overrides that are the same for all."""
+
+    @classmethod
+    def parse(cls, settings: Sequence[str], policies: Sequence[str], seeds: int) -> Plan:
+        """Takes the values of `--set`, ranges and others; seeds count from 0.
+
+        Raises InputError for what cannot be swept.
+        """
+        axes, fixed = [], []
+        for setting in settings:
+            axis = parse_setting(setting)
+            if axis is None:
+                fixed.append(setting)
+            else:
+                axes.append(axis)
+        keys = [axis.key for axis in axes]
+        if not axes:
+            raise InputError("there is nothing to sweep", f"give --set a range: {_EXAMPLE}")
+        if "seed" in keys:
+            raise InputError("the seed is not swept with --set", "write --seeds N")
+        if len(set(keys)) < len(keys):
+            raise InputError("a key is swept twice", "give each key one range")
+        if policies and "host.policy" in keys:
+            raise InputError("policies are given by --set and by --policy", "keep one of them")
+        if len(set(policies)) < len(policies):
+            raise InputError("a policy is given twice", "write each policy once")
+        runs = math.prod(len(axis.values) for axis in axes) * max(len(policies), 1) * seeds
+        if runs > RUNS_MAX:
+            raise InputError(
+                f"this sweep has {runs:,} runs; the most is {RUNS_MAX:,}",
+                "take larger steps, or fewer seeds",
+            )
+        return cls(tuple(axes), tuple(policies), range(seeds), tuple(fixed))
+
+    def points(self) -> Iterator[tuple[tuple[int, ...], str | None, int]]:
+        """Of each run: the place of its value on each axis, the policy, the seed."""
+        places = product(*(range(len(axis.values)) for axis in self.axes))
+        yield from product(places, self.policies or (None,), self.seeds)
+
+    def overrides(self) -> Iterator[list[str]]:
+        """The overrides of each run, in the order of `points`; the last is the seed."""
+        for places, policy, seed in self.points():
+            yield [
+                *self.fixed,
+                *(
+                    f"{axis.key}={axis.values[place]}"
+                    for axis, place in zip(self.axes, places, strict=True)
+                ),
+                *([] if policy is None else [f"host.policy={policy}"]),
+                f"seed={seed}",
+            ]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds, with the half width of its 95 % confidence interval (Student's t)."""
+
+    mean: float
+    half_width_95: float | None
+    """None for a single seed."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a sweep under one policy, over all seeds."""
+
+    values: dict[str, str]
+    """Of each key, as `--set` takes it."""
+    policy: str
+    seeds: int
+    miss_ratio: Mean
+    """Of all jobs of the host."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found: one row for each point, seed and domain."""
+
+    axes: tuple[Axis, ...]
+    table: pa.Table = field(repr=False)
+    origin: Origin = field(repr=False)
+
+    @classmethod
+    def collect(cls, plan: Plan, runs: Sequence[Run], origin: Origin) -> Sweep:
+        """Makes the table of runs in the order of the plan."""
+        rows = [
+            (places, run, domain)
+            for (places, _, _), run in zip(plan.points(), runs, strict=True)
+            for domain in run.domains
+        ]
+        fields, columns = [], []
+        for index, axis in enumerate(plan.axes):
+            column = axis.array([places[index] for places, _, _ in rows])
+            fields.append(_axis_field(axis, column.type))
+            columns.append(column)
+        of_row: list[tuple[str, pa.DataType, list[object]]] = [
+            ("policy", pa.string(), [run.policy for _, run, _ in rows]),
+            ("seed", pa.int64(), [run.seed for _, run, _ in rows]),
+            ("domain", pa.string(), [domain.name for _, _, domain in rows]),
+            ("jobs", pa.int64(), [domain.jobs for _, _, domain in rows]),
+            ("missed", pa.int64(), [domain.missed for _, _, domain in rows]),
+            ("miss_ratio", pa.float64(), [domain.miss_ratio for _, _, domain in rows]),
+            ("cpu_ns", pa.int64(), [domain.cpu_ns for _, _, domain in rows]),
+            ("schedule_calls", pa.int64(), [run.overhead.schedule_calls for _, run, _ in rows]),
+            ("context_switches", pa.int64(), [run.overhead.context_switches for _, run, _ in rows]),
+            ("loss_ratio", pa.float64(), [run.overhead.loss_ratio for _, run, _ in rows]),
+        ]
+        for name, kind, values in of_row:
+            fields.append(pa.field(name, kind))
+            columns.append(pa.array(values, kind))
+        return cls(plan.axes, pa.Table.from_arrays(columns, schema=pa.schema(fields)), origin)
+
+    def arrow(self) -> pa.Table:
+        """One row for each point, seed and domain; fields of swept keys have `unit` as metadata."""
+        return self.table
+
+    def frame(self) -> pd.DataFrame:
+        """`arrow()` as a pandas data frame."""
+        return self.table.to_pandas()
+
+    def points(self) -> list[Point]:
+        """Each point under each policy, in the order of the axes: means over the seeds."""
+        keys = [axis.key for axis in self.axes]
+        by_seed = (
+            self.frame().groupby([*keys, "policy", "seed"], sort=False)[["jobs", "missed"]].sum()
+        )
+        ratios = (by_seed["missed"] / by_seed["jobs"].where(by_seed["jobs"] > 0)).fillna(0.0)
+        points = []
+        for key, group in ratios.groupby(level=[*keys, "policy"], sort=False):
+            *values, policy = key
+            texts = {
+                axis.key: self._text(axis, value)
+                for axis, value in zip(self.axes, values, strict=True)
+            }
+            points.append(Point(texts, policy, len(group), mean([float(ratio) for ratio in group])))
+        return points
+
+    @staticmethod
+    def _text(axis: Axis, value: object) -> str:
+        if axis.numbers is None:
+            return str(value)
+        return axis.values[axis.numbers.index(float(str(value)))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns `axes`, `points` (means over seeds) and `rows` (all of the table)."""
+        return {
+            "axes": [
+                {"key": axis.key, "unit": axis.unit or None, "values": list(axis.values)}
+                for axis in self.axes
+            ],
+            "points": [
+                {
+                    "values": point.values,
+                    "policy": point.policy,
+                    "seeds": point.seeds,
+                    "miss_ratio": {
+                        "mean": point.miss_ratio.mean,
+                        "half_width_95": point.miss_ratio.half_width_95,
+                    },
+                }
+                for point in self.points()
+            ],
+            "rows": self.table.to_pylist(),
+        }
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes `sweep.parquet` and the host file; `directory` as for `Run.save`."""
+        with directories.output(Path(directory)) as staging:
+            self.write(staging)
+        return Path(directory)
+
+    def write(self, directory: Path) -> None:
+        """Writes the same into a directory that is there."""
+        save_origin(directory, "sweep", self.origin)
+        pq.write_table(self.table, directory / SWEEP)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Sweep:
+        """Reads what `save` wrote; InputError if it is something else."""
+        path = Path(directory)
+        origin = load_origin(path, "sweep")
+        table = pq.read_table(path / SWEEP)
+        settings = map(parse_setting, origin.overrides)
+        # What `--policy` listed has a column of its own.
+        axes = tuple(
+            axis for axis in settings if axis is not None and axis.key in table.column_names
+        )
+        return cls(axes, table, origin)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        html: str = self.frame().to_html(index=False, max_rows=60)
+        return html
+
+
+def _axis_field(axis: Axis, kind: pa.DataType) -> pa.Field:
+    return pa.field(axis.key, kind, metadata={"unit": axis.unit} if axis.unit else None)
+
+
+T_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""The 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom, from any table of it."""
+
+
+def student_t_95(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t.
+
+    From the table; beyond it Fisher's expansion, with an error below 0.0002.
+    """
+    if degrees <= len(T_95):
+        return T_95[degrees - 1]
+    z = 1.959964
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / degrees + second / degrees**2
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """The mean of at least one value, and how sure it is."""
+    count = len(values)
+    average = math.fsum(values) / count
+    if count == 1:
+        return Mean(average, None)
+    variance = math.fsum((value - average) ** 2 for value in values) / (count - 1)
+    return Mean(average, student_t_95(count - 1) * math.sqrt(variance / count))

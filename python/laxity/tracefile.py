@@ -1,0 +1,189 @@
+"""A trace as NumPy records, as an Arrow table, as Parquet; and its other exports."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laxity import _core
+from laxity import directory as directories
+from laxity.errors import InputError, core_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+RECORD = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("argument", "<i8"),
+        ("cpu", "<u2"),
+        ("domain", "<u2"),
+        ("vcpu", "<u2"),
+        ("kind", "u1"),
+        ("reserved", "u1"),
+    ]
+)
+"""The layout of a record in the file (crates/laxity-trace)."""
+
+KINDS = (
+    *("release", "complete", "execute", "wake", "block", "run", "stop", "schedule"),
+    *("replenish", "exhaust", "budget", "migrate", "class"),
+)
+"""By their numbers, from 1."""
+
+NONE = 0xFFFF
+"""In `cpu`, `domain` and `vcpu`."""
+
+JOB_KINDS = (1, 2, 3)
+"""Their argument is a job: the task's place in its domain above the job's number."""
+
+JOB_NUMBER_BITS = 40
+
+BATCH_RECORDS = 1 << 20
+"""What is in memory at a time when a trace is exported."""
+
+_SCHEMA = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("kind", pa.dictionary(pa.int8(), pa.string())),
+        ("cpu", pa.uint16()),
+        ("domain", pa.dictionary(pa.int32(), pa.string())),
+        ("vcpu", pa.uint16()),
+        ("task", pa.dictionary(pa.int32(), pa.string())),
+        ("job", pa.int64()),
+        ("argument", pa.int64()),
+    ]
+)
+
+
+def find(path: str | Path) -> Path:
+    """The trace that is meant by a file or an output directory; InputError if there is none."""
+    path = Path(path)
+    if path.is_dir():
+        directories.Manifest.load(path)
+        trace = path / directories.TRACE
+        if not trace.is_file():
+            raise InputError(
+                f"there is no trace in {path}",
+                "`laxity run HOST -o DIR` writes one, without --no-trace",
+            )
+        return trace
+    if not path.exists():
+        raise InputError(f"there is no file {path}", "name a trace, or the directory of a run")
+    return path
+
+
+def metadata(trace: Path) -> dict[str, Any]:
+    """What the trace says of its run: policy, seed, domains and tasks (crates/laxity-trace)."""
+    with core_errors():
+        content: dict[str, Any] = json.loads(_core.trace_metadata(str(trace)))
+    return content
+
+
+def records(trace: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """All records, mapped from the file, as `RECORD`; InputError if it is no whole trace."""
+    metadata(trace)
+    with trace.open("rb") as file:
+        header = file.read(16)
+    (length,) = struct.unpack_from("<I", header, 12)
+    offset = 16 + length
+    size = trace.stat().st_size - offset
+    if size % RECORD.itemsize:
+        raise InputError(f"{trace}: the trace ends within a record")
+    if size == 0:
+        return np.empty(0, RECORD)
+    return np.memmap(trace, RECORD, mode="r", offset=offset)
+
+
+def table(trace: Path) -> pa.Table:
+    """All records with names in place of numbers; times in ns.
+
+    `cpu`, `domain` and `vcpu` are null where a record has none; `task` and `job` (its number, from
+    0) are those of records about jobs; `argument` is as in the file.
+    """
+    return pa.Table.from_batches(list(_batches(trace)), _SCHEMA)
+
+
+def write_parquet(trace: Path, out: Path) -> None:
+    """Writes `table` as Parquet, a batch at a time."""
+    records(trace)
+    batches = _batches(trace)
+    try:
+        with pq.ParquetWriter(out, _SCHEMA) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}") from None
+
+
+def write_perfetto(trace: Path, out: Path) -> None:
+    """Writes the trace for https://ui.perfetto.dev."""
+    with core_errors():
+        _core.write_perfetto(str(trace), str(out))
+
+
+def write_text(trace: Path, out: Path) -> None:
+    """Writes the trace as text, a line a record."""
+    with core_errors():
+        _core.write_text(str(trace), str(out))
+
+
+def print_text(trace: Path, out: BinaryIO) -> None:
+    """Writes the same to an open stream."""
+    read_end, write_end = os.pipe()
+    problems: list[InputError] = []
+
+    def write() -> None:
+        try:
+            write_text(trace, Path(f"/dev/fd/{write_end}"))
+        except InputError as error:
+            problems.append(error)
+        finally:
+            os.close(write_end)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open(read_end, "rb") as text:  # noqa: PTH123 - a file descriptor has no path
+        while chunk := text.read1():
+            out.write(chunk)
+    writer.join()
+    if problems:
+        raise problems[0]
+
+
+def _batches(trace: Path) -> Iterator[pa.RecordBatch]:
+    of_run = metadata(trace)["domains"]
+    domains = pa.array([domain["name"] for domain in of_run], pa.string())
+    tasks = pa.array([task["name"] for domain in of_run for task in domain["tasks"]], pa.string())
+    first_task = np.cumsum([0, *(len(domain["tasks"]) for domain in of_run)])
+    kinds = pa.array(KINDS)
+    everything = records(trace)
+    for start in range(0, len(everything), BATCH_RECORDS):
+        part = everything[start : start + BATCH_RECORDS]
+        no_domain = part["domain"] == NONE
+        no_job = ~np.isin(part["kind"], JOB_KINDS)
+        domain = np.where(no_domain, 0, part["domain"]).astype(np.int32)
+        task = first_task[domain] + (part["argument"] >> JOB_NUMBER_BITS)
+        job = part["argument"] & ((1 << JOB_NUMBER_BITS) - 1)
+        columns = [
+            pa.array(part["time_ns"]),
+            pa.DictionaryArray.from_arrays(pa.array((part["kind"] - 1).astype(np.int8)), kinds),
+            pa.array(part["cpu"], mask=part["cpu"] == NONE),
+            pa.DictionaryArray.from_arrays(pa.array(domain, mask=no_domain), domains),
+            pa.array(part["vcpu"], mask=part["vcpu"] == NONE),
+            pa.DictionaryArray.from_arrays(
+                pa.array(np.where(no_job, 0, task).astype(np.int32), mask=no_job), tasks
+            ),
+            pa.array(job, mask=no_job),
+            pa.array(part["argument"]),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

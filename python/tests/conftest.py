@@ -1,0 +1,86 @@
+"""What the tests share: a small host, and the command line as people call it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from laxity import cli
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+HOST = """\
+duration = "1 s"
+seed = 3
+
+[host]
+cpus = 1
+policy = "deferrable"
+
+[draw]
+load = 0.9
+tasks = 3
+
+[[domain]]
+name = "control"
+budget = "2 ms"
+period = "10 ms"
+tasks = [{ name = "loop", cost = "4 ms", period = "40 ms" }]
+
+[[domain]]
+name = "late"
+budget = "1 ms"
+period = "20 ms"
+tasks = [{ name = "hungry", cost = "10 ms", period = "100 ms" }]
+
+[[domain]]
+name = "random"
+budget = "10 ms"
+period = "40 ms"
+tasks = "drawn"
+
+[[domain]]
+name = "batch"
+budget = "1 ms"
+period = "50 ms"
+workload = { kind = "cpu-bound" }
+"""
+
+
+class Laxity(Protocol):
+    """Runs the command."""
+
+    def __call__(
+        self, *words: object, code: int = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`code` is the exit code that is expected."""
+        ...
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    path = tmp_path / "host.toml"
+    path.write_text(HOST)
+    return path
+
+
+@pytest.fixture
+def laxity(capfd: pytest.CaptureFixture[str]) -> Laxity:
+    def call(*words: object, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["laxity", *map(str, words)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", arguments)
+            for name, value in {"COLUMNS": "80", **environment}.items():
+                patch.setenv(name, value)
+            capfd.readouterr()
+            exit_code = cli.guarded()
+            sys.stdout.flush()
+            output, error = capfd.readouterr()
+        assert exit_code == code, (words, exit_code, output, error)
+        assert "Traceback" not in error
+        return subprocess.CompletedProcess(arguments, exit_code, output, error)
+
+    return call

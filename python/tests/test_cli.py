@@ -1,0 +1,602 @@
+"""Each command as people call it: words in, text and an exit code out."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+from conftest import EXAMPLES, HOST, Laxity
+from laxity import POLICIES, Host, _core, cli
+from typer.testing import CliRunner
+
+COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]
+
+COMMANDS = ("check", "run", "compare", "sweep", "trace", "diff", "report", "reproduce", "schema")
+
+
+def process(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which must end well."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def one_json(text: str) -> Any:
+    """The one object that there is, and nothing after it."""
+    content, end = json.JSONDecoder().raw_decode(text)
+    assert text[end:].strip() == ""
+    assert isinstance(content, dict)
+    return content
+
+
+def without_time(result: dict[str, Any]) -> dict[str, Any]:
+    return {**result, "engine": {**result["engine"], "wall_ns": None}}
+
+
+def fits(text: str, width: int = 80) -> bool:
+    return all(len(line.rstrip()) <= width for line in text.splitlines())
+
+
+def test_version_and_help(laxity: Laxity) -> None:
+    assert process("--version").stdout == f"laxity {_core.__version__}\n"
+    overview = laxity("--help").stdout
+    for command in COMMANDS:
+        assert f"  {command} " in overview
+        text = laxity(command, "--help").stdout
+        assert "Examples:\n    laxity " in text
+        assert fits(text), command
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nonsense",),
+        ("run",),
+        ("run", "host.toml", "--nonsense"),
+        ("run", "host.toml", "--seed", "many"),
+        ("schema", "nonsense"),
+        ("sweep", "host.toml", "--seeds", "0"),
+    ],
+)
+def test_wrong_words_are_bad_input(laxity: Laxity, words: tuple[str, ...]) -> None:
+    done = laxity(*words, code=2)
+    assert done.stdout == ""
+    assert done.stderr
+
+
+# check
+
+
+def test_check_says_what_is_guaranteed(laxity: Laxity) -> None:
+    done = laxity("check", EXAMPLES / "integrator.toml", "--budgets")
+    assert "Schedulable: every deadline of all 4 tasks holds" in done.stdout
+    assert "smallest" in done.stdout
+    assert fits(done.stdout)
+
+
+def test_check_fails_the_verdict_and_says_why(laxity: Laxity, host: Path) -> None:
+    done = laxity("check", host, code=1)
+    assert "Not guaranteed: " in done.stdout
+    assert "late, hungry: " in done.stdout
+    assert fits(done.stdout)
+    result = one_json(laxity("check", host, "--json", "--budgets", code=1).stdout)
+    assert result["verdict"] == "not-guaranteed"
+    control = result["domains"][0]["tasks"][0]
+    assert control["guaranteed"]
+    assert control["bound_ns"] <= control["deadline_ns"] == 40_000_000
+    assert control["test"].startswith("davis-burns-2005")
+    hungry = result["domains"][1]["tasks"][0]
+    assert (hungry["guaranteed"], hungry["bound_ns"]) == (False, None)
+    assert [budget["name"] for budget in result["budgets"]] == [
+        "control",
+        "late",
+        "random",
+        "batch",
+    ]
+    assert result["budgets"][0]["given_ns"] == 2_000_000
+
+
+def test_check_takes_policy_and_set(laxity: Laxity, host: Path) -> None:
+    done = laxity("check", host, "--policy", "credit", "--json", code=1)
+    assert one_json(done.stdout)["policy"] == "credit"
+    laxity("check", EXAMPLES / "integrator.toml", "--set", "domain.vision.budget=3 ms", code=1)
+
+
+# run
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_run(laxity: Laxity, example: Path) -> None:
+    done = laxity("run", example)
+    assert fits(done.stdout)
+    for words in ("seed 1", "Scheduling: ", "Simulation: ", "times real time"):
+        assert words in done.stdout
+    result = one_json(laxity("run", example, "--json").stdout)
+    jsonschema.validate(result, json.loads(_core.result_schema()))
+
+
+def test_the_run_table(laxity: Laxity, host: Path) -> None:
+    lines = laxity("run", host).stdout.splitlines()
+    assert lines[0] == "deferrable on sim, 1 s, seed 3"
+    assert lines[2].split() == "task jobs missed miss % CPU % p50 p99 max late by".split()
+    control = next(line for line in lines if line.startswith("control"))
+    assert control.split() == ["control", "25", "0", "0", "10.0"]
+    hungry = next(line for line in lines if line.startswith("  hungry"))
+    assert hungry.split()[:4] == ["hungry", "10", "10", "100"]
+    assert any("not complete at the end" in line for line in lines)
+    batch = next(line for line in lines if line.startswith("batch"))
+    assert batch.split() == ["batch", "0", "0", "-", "2.00"]
+
+
+def test_long_names_and_narrow_terminals_hide_nothing(laxity: Laxity, tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    name = "-".join(["very"] * 12)
+    path.write_text(
+        HOST.replace("control", name).replace("loop", f"a-{name}").replace('"1 s"', '"9000 s"')
+    )
+    for columns in ("80", "30"):
+        for command in (
+            ["run"],
+            ["compare"],
+            ["sweep", "--set", f"domain.{name}.budget=1..2:1 ms"],
+        ):
+            done = laxity(command[0], path, *command[1:], COLUMNS=columns)
+            assert fits(done.stdout), done.stdout
+            assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+        done = laxity("check", path, "--budgets", code=1, COLUMNS=columns)
+        assert fits(done.stdout), done.stdout
+        assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+
+
+def test_options_change_the_run(laxity: Laxity, host: Path) -> None:
+    words = (
+        "--policy",
+        "sedf",
+        "--seed",
+        7,
+        "--duration",
+        "2 s",
+        "--set",
+        "draw.load=0.5",
+        "--on",
+        "sim",
+    )
+    result = one_json(laxity("run", host, *words, "--json").stdout)
+    assert (result["policy"], result["seed"], result["duration_ns"]) == ("sedf", 7, 2 * 10**9)
+
+
+def test_two_processes_find_the_same(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    results = [
+        one_json(process("run", host, "-o", tmp_path / name, "--json", PYTHONHASHSEED=name).stdout)
+        for name in ("1", "2")
+    ]
+    assert without_time(results[0]) == without_time(results[1])
+    traces = [(tmp_path / name / "trace.laxtrace").read_bytes() for name in ("1", "2")]
+    assert traces[0] == traces[1]
+    for name in ("host.toml", "laxity.json", "responses.parquet"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    laxity("diff", tmp_path / "1", tmp_path / "2")
+
+
+def test_check_determinism(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    done = laxity("run", host, "--check-determinism", "--json")
+    assert "Deterministic" in done.stderr
+    one_json(done.stdout)
+    laxity("run", host, "--check-determinism", "-o", tmp_path / "out", "--no-trace")
+    assert not (tmp_path / "out" / "trace.laxtrace").exists()
+
+
+def test_check_determinism_can_fail(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter((1, 2))
+    run = Host.run
+
+    def other_each_time(self: Host, **options: Any) -> Any:
+        return run(self, **{**options, "seed": next(runs)})
+
+    monkeypatch.setattr(Host, "run", other_each_time)
+    done = CliRunner().invoke(cli.app, ["run", str(host), "--check-determinism"])
+    assert done.exit_code == 1
+    assert "Not deterministic" in done.stderr
+    assert "seed: 1 / 2" in done.stderr
+
+
+def test_an_output_directory(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    laxity("run", host, "-o", out, "--seed", 5)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "host.toml",
+        "laxity.json",
+        "responses.parquet",
+        "result.json",
+        "trace.laxtrace",
+    ]
+    manifest = json.loads((out / "laxity.json").read_text())
+    assert manifest == {
+        "kind": "run",
+        "laxity": _core.__version__,
+        "host": "host.toml",
+        "overrides": ["seed=5"],
+    }
+    assert (out / "host.toml").read_text() == HOST
+    assert pq.read_schema(out / "responses.parquet").names == ["domain", "task", "response_ns"]
+    # Replaced, trace and all; what others put there stays.
+    (out / "notes.txt").write_text("mine")
+    laxity("run", host, "-o", out, "--no-trace")
+    assert not (out / "trace.laxtrace").exists()
+    assert json.loads((out / "laxity.json").read_text())["overrides"] == []
+    assert (out / "notes.txt").read_text() == "mine"
+    # Nothing is left beside it.
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    # A failed run leaves it as it was.
+    laxity("run", host, "-o", out, "--policy", "fifo", code=2)
+    assert json.loads((out / "result.json").read_text())["policy"] == "deferrable"
+
+
+def test_output_into_the_current_directory_and_through_a_link(host: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    for where, out in ((real, "."), (tmp_path, str(link))):
+        subprocess.run(
+            [*COMMAND, "run", str(host), "-o", out], cwd=where, check=True, capture_output=True
+        )
+        assert len(list(real.iterdir())) == 5
+    assert link.is_symlink()
+
+
+def test_output_that_is_not_ours_is_refused(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("years of work")
+    for out in (tmp_path / "other", host, host / "below", Path("/proc/nowhere")):
+        for command in (("run",), ("compare",), ("sweep", "--set", "draw.load=0.5..0.6:0.1")):
+            done = laxity(command[0], host, *command[1:], "-o", out, code=2)
+            assert done.stderr.startswith("error: ")
+            assert done.stdout == ""
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+# What is wrong with the input
+
+
+def wrong_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
+    files: dict[str, tuple[bytes, str]] = {
+        "empty": (b"", "is empty"),
+        "binary": (b"\x7fELF\0\0\0", "binary"),
+        "latin": ("duration = 'für'".encode("latin-1"), "UTF-8"),
+        "syntax": (b"duration = \n", "value is missing"),
+        "unknown": (HOST.replace("quantum", "").replace("[draw]", "[drow]").encode(), "draw"),
+        "budget": (HOST.replace('"2 ms"', '"20 ms"').encode(), "longer than"),
+        "twice": (HOST.replace('"late"', '"control"').encode(), "control"),
+        "zero": (HOST.replace('"4 ms"', '"0 ms"').encode(), "zero"),
+        "negative": (HOST.replace('"4 ms"', '"-4 ms"').encode(), "negative"),
+        "overflow": (HOST.replace('"1 s"', '"99999999999999999999 h"').encode(), "too long"),
+        "vcpus": (HOST.replace('name = "late"', 'name = "late"\nvcpus = 100000').encode(), "vcpus"),
+    }
+    paths = {}
+    for name, (content, message) in files.items():
+        path = tmp_path / f"{name}.toml"
+        path.write_bytes(content)
+        paths[name] = (path, message)
+    paths["missing"] = (tmp_path / "nothing.toml", "there is no file")
+    paths["directory"] = (tmp_path, "is a directory")
+    return paths
+
+
+@pytest.mark.parametrize("command", ["check", "run", "compare", "sweep"])
+def test_wrong_host_files_are_refused(laxity: Laxity, tmp_path: Path, command: str) -> None:
+    for name, (path, message) in wrong_files(tmp_path).items():
+        swept = ("--set", "host.cpus=1..2:1") if command == "sweep" else ()
+        done = laxity(command, path, *swept, "--json", code=2)
+        assert done.stdout == "", name
+        assert message in done.stderr, name
+        assert path.name in done.stderr, name
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("nonsense", "has no value"),
+        ("=1", "key is missing"),
+        ("drow.load=1", "did you mean `draw`"),
+        ("domain.contrl.budget=1 ms", "control"),
+        ("domain.control.budget=1", "has no unit"),
+        ("domain.control.budget=11 ms", "longer than"),
+        ("host.policy=fifo", "deferrable"),
+        ("duration=1 parsec", "unknown unit"),
+    ],
+)
+def test_wrong_overrides_are_refused(
+    laxity: Laxity, host: Path, setting: str, message: str
+) -> None:
+    for command in ("check", "run", "compare"):
+        done = laxity(command, host, "--set", setting, code=2)
+        assert message in done.stderr
+        assert "--set" in done.stderr
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--set", "duration=1 s"),
+        ("--set", "draw.load=0.1..0.2"),
+        ("--set", "draw.load=0.1..0.2:0.03"),
+        ("--set", "draw.load=0.1..9.1:1"),
+        ("--set", "draw.lod=0.1..0.2:0.1"),
+        ("--set", "host.policy=credit|fifo"),
+        ("--set", "draw.load=0.1..0.2:0.1", "--policy", "fifo"),
+        ("--set", "draw.load=0.1..0.2:0.1", "--policy", "credit,"),
+    ],
+)
+def test_wrong_sweeps_are_refused(laxity: Laxity, host: Path, words: tuple[str, ...]) -> None:
+    done = laxity("sweep", host, *words, code=2)
+    assert done.stderr.startswith("error: ")
+    assert "help" in done.stderr
+    assert done.stdout == ""
+
+
+def test_another_substrate_is_refused(laxity: Laxity, host: Path) -> None:
+    assert "--on sim" in laxity("run", host, "--on", "xen", code=2).stderr
+
+
+# compare, sweep
+
+
+def test_compare_has_a_column_a_policy(laxity: Laxity, host: Path) -> None:
+    done = laxity("compare", host)
+    assert fits(done.stdout)
+    assert done.stdout.splitlines()[2].split() == ["miss", "%", *POLICIES]
+    results = one_json(laxity("compare", host, "--policy", "credit,sedf", "--json").stdout)[
+        "results"
+    ]
+    assert [result["policy"] for result in results] == ["credit", "sedf"]
+    for result in results:
+        jsonschema.validate(result, json.loads(_core.result_schema()))
+    laxity("compare", host, "--policy", "credit,fifo", code=2)
+    laxity("compare", host, "--policy", "credit,credit", code=2)
+
+
+def test_compare_writes_its_results(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    laxity("compare", host, "-o", tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "laxity.json").read_text())["kind"] == "compare"
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [result["policy"] for result in results] == list(POLICIES)
+
+
+def test_sweep_has_a_row_a_point(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    words = ("--set", "draw.load=0.3..1.0:0.1", "--seeds", 3, "--policy", ",".join(POLICIES))
+    done = laxity("sweep", host, *words, "-o", tmp_path / "out")
+    assert fits(done.stdout)
+    lines = done.stdout.splitlines()
+    assert "3 seeds ± 95 % confidence" in lines[0]
+    assert lines[2].split() == ["draw.load", *POLICIES]
+    assert [line.split()[0] for line in lines[4:12]] == "0.3 0.4 0.5 0.6 0.7 0.8 0.9 1".split()
+    table = pq.read_table(tmp_path / "out" / "sweep.parquet")
+    assert (
+        table.column_names
+        == (
+            "draw.load policy seed domain jobs missed miss_ratio cpu_ns "
+            "schedule_calls context_switches loss_ratio"
+        ).split()
+    )
+    assert table.num_rows == 8 * 3 * 6 * 4
+    content = one_json(laxity("sweep", host, *words, "--json").stdout)
+    assert len(content["points"]) == 8 * 6
+    assert content["rows"] == table.to_pylist()
+
+
+def test_a_wide_sweep_has_a_row_a_policy(laxity: Laxity, host: Path) -> None:
+    words = ("--set", "domain.control.budget=1..2:1 ms", "--set", "draw.load=50..100:50 %")
+    done = laxity("sweep", host, *words, "--policy", ",".join(POLICIES))
+    assert fits(done.stdout)
+    lines = done.stdout.splitlines()
+    assert lines[2].split() == "domain.control.budget, ms draw.load, % policy miss %".split()
+    assert lines[4].split()[:3] == ["1", "50", "deferrable"]
+    assert len(lines) == 4 + 2 * 2 * 6
+
+
+# trace, diff, report, schema
+
+
+@pytest.fixture
+def out(laxity: Laxity, host: Path, tmp_path: Path) -> Path:
+    laxity("run", host, "-o", tmp_path / "out", "--duration", "50 ms")
+    return tmp_path / "out"
+
+
+TEXT = """\
+# substrate sim, policy deferrable, seed 3, duration 50.000000 ms, CPUs 1
+# time ms  cpu  vcpu       event
+"""
+
+
+def test_a_trace_as_text(laxity: Laxity, out: Path, tmp_path: Path) -> None:
+    text = laxity("trace", out, "--text").stdout
+    assert text.startswith(TEXT)
+    assert "control/0  complete   loop #0, response " in text
+    assert laxity("trace", out / "trace.laxtrace", "--text", "-").stdout == text
+    laxity("trace", out, "--text", tmp_path / "text")
+    assert (tmp_path / "text").read_text() == text
+
+
+def test_a_trace_is_appended_to_a_file(out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    with path.open("a") as log:
+        subprocess.run([*COMMAND, "trace", str(out), "--text"], stdout=log, check=True)
+    assert path.read_text().startswith("before\n" + TEXT)
+
+
+def test_other_exports(laxity: Laxity, out: Path, tmp_path: Path) -> None:
+    laxity("trace", out, "--parquet", tmp_path / "table.parquet")
+    assert pq.read_table(tmp_path / "table.parquet").num_rows > 10
+    assert laxity("trace", out, "--perfetto").stdout == f"wrote {out / 'trace.pftrace'}\n"
+    assert (out / "trace.pftrace").stat().st_size > 100
+
+
+def test_wrong_exports_are_refused(laxity: Laxity, out: Path, tmp_path: Path) -> None:
+    trace = out / "trace.laxtrace"
+    before = trace.read_bytes()
+    (tmp_path / "other").write_bytes(b"not a trace at all")
+    for words in [
+        (out,),
+        (out, "--text", "--parquet"),
+        (tmp_path, "--text"),
+        (tmp_path / "nothing", "--text"),
+        (tmp_path / "other", "--text"),
+        (tmp_path / "other", "--perfetto", tmp_path / "x"),
+        (tmp_path / "other", "--parquet", tmp_path / "y"),
+        (out, "--perfetto", "/proc/nowhere"),
+        (out, "--parquet", "/proc/nowhere"),
+        (out, "--text", trace),
+        (out, "--parquet", trace),
+    ]:
+        done = laxity("trace", *words, code=2)
+        assert done.stderr.startswith("error: "), words
+    assert trace.read_bytes() == before
+    assert not (tmp_path / "y").exists()
+
+
+def test_diff_says_where(laxity: Laxity, host: Path, out: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    laxity("run", host, "-o", other, "--duration", "50 ms", "--policy", "polling")
+    same = one_json(laxity("diff", out, out / "trace.laxtrace", "--json").stdout)
+    assert same["equal"]
+    assert same["first"] is None
+    assert "all records are equal" in laxity("diff", out, out).stdout
+    done = laxity("diff", out, other, code=1)
+    assert "policy: deferrable / polling" in done.stdout
+    assert "the first record that differs" in done.stdout
+    content = one_json(laxity("diff", out, other, "--json", code=1).stdout)
+    assert not content["equal"]
+    laxity("diff", out, tmp_path / "nothing", code=2)
+    laxity("diff", out, host, code=2)
+
+
+def test_report_wants_an_output(laxity: Laxity, tmp_path: Path) -> None:
+    assert "not an output directory" in laxity("report", tmp_path, code=2).stderr
+    laxity("report", tmp_path / "nothing", code=2)
+
+
+def test_reproduce_says_whether_it_did(tmp_path: Path) -> None:
+    words = ["reproduce", "rt-xen", "table-4", "--quick", "--json", "-o", str(tmp_path / "out")]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    content = one_json(done.stdout)
+    assert [experiment["name"] for experiment in content["experiments"]] == ["table-4"]
+    rows = content["experiments"][0]["rows"]
+    for row in rows:
+        assert {"what", "published", "ours", "verdict", "why"} <= row.keys()
+        assert row["verdict"] in ("reproduced", "differs")
+    is_all = all(row["verdict"] == "reproduced" for row in rows)
+    assert done.returncode == (0 if is_all else 1)
+    assert json.loads((tmp_path / "out" / "laxity.json").read_text())["kind"] == "reproduce"
+
+
+def test_what_cannot_be_reproduced_is_refused(laxity: Laxity, tmp_path: Path) -> None:
+    assert "rt-xen" in laxity("reproduce", "nonsense", code=2).stderr
+    assert "holds something else" in laxity("reproduce", "rt-xen", "-o", EXAMPLES, code=2).stderr
+    assert "figure-6" in laxity("reproduce", "rt-xen", "nonsense", code=2).stderr
+    (tmp_path / "file").touch()
+    words = ("reproduce", "rt-xen", "table-4", "--quick", "--docs", tmp_path / "file" / "page.md")
+    assert laxity(*words, code=2).stderr.startswith("error: ")
+
+
+def test_schemas(laxity: Laxity, host: Path) -> None:
+    for name in ("host", "result"):
+        schema = one_json(laxity("schema", name).stdout)
+        jsonschema.Draft202012Validator.check_schema(schema)
+    schema = json.loads(laxity("schema").stdout)
+    for path in [host, *EXAMPLES.glob("*.toml")]:
+        jsonschema.validate(tomllib.loads(path.read_text()), schema)
+
+
+# Terminals, pipes, interrupts
+
+
+def test_a_closed_pipe_is_quiet(out: Path) -> None:
+    words = " ".join(f"'{word}'" for word in [*COMMAND, "trace", str(out), "--text"])
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{words} | head -1"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("# substrate")
+
+
+def test_ascii_terminals_get_ascii(host: Path) -> None:
+    words = ("sweep", host, "--set", "draw.load=0.3|0.9", "--seeds", 2)
+    done = process(*words, PYTHONIOENCODING="ascii")
+    assert done.stdout.isascii()
+
+
+def test_an_interrupt_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    command = [*COMMAND, "run", str(EXAMPLES / "rt-xen.toml"), "--duration", "1000 h"]
+    process = subprocess.Popen(
+        [*command, "-o", str(directory / "out"), "--no-trace"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    output, error = process.communicate(timeout=20)
+    assert (process.returncode, output, error) == (130, b"", b"")
+    assert list(directory.iterdir()) == []
+
+
+def test_what_takes_long_shows_a_bar_on_a_terminal() -> None:
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(EXAMPLES / "rt-xen.toml"), "--duration", "1000 h"],
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(end)
+    seen = b""
+    start = time.monotonic()
+    while b"running" not in seen and time.monotonic() - start < 10:
+        if select.select([terminal], [], [], 0.5)[0]:
+            seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    os.close(terminal)
+    assert b"running" in seen
+    assert b"%" in seen
+
+
+def test_a_mistake_of_ours_is_one_line_and_a_hint(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("unexpected")
+
+    monkeypatch.setattr(Host, "load", fail)
+    monkeypatch.setattr(sys, "argv", ["laxity", "run", str(host)])
+    assert cli.guarded() == 70
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: unexpected" in error
+    assert "LAXITY_TRACEBACK=1" in error
+    assert "Traceback" not in error
+    monkeypatch.setenv("LAXITY_TRACEBACK", "1")
+    assert cli.guarded() == 70
+    assert "Traceback" in capsys.readouterr().err
