@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import laxity
+from laxity import _core
 
 PAGE = Path(__file__).parent.parent / "docs" / "host-file.md"
 
@@ -74,7 +74,7 @@ def table(title: str, schema: dict[str, Any]) -> str:
 
 def page() -> str:
     """The whole page."""
-    schema = json.loads(laxity.host_schema())
+    schema = json.loads(_core.host_schema())
     parts = [BEFORE]
     for title, name in TABLES.items():
         parts.append(table(title, schema if name is None else schema["$defs"][name]))

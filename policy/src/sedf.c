@@ -65,6 +65,7 @@ static enum laxity_error sedf_add_vcpu(struct laxity_instance *instance, struct 
     if (error)
         return error;
     base->parameters = *parameters;
+    server_use(instance, cpu, now);
     list_append(&cpu->members, &vcpu->member);
     vcpu->due.order = cpu->next_order++;
     server_set_due(cpu, vcpu, now); /* the first slice */

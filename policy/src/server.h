@@ -64,6 +64,9 @@ struct server_cpu {
     int64_t decided_ns;    /* when the decision in force was made */
     int64_t until_ns;      /* its end, as told to the embedder */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
+    /* The last result of server_replenishment_at, and the key that it is for. Every decision asks,
+     * and a division is what it costs most to answer. */
+    int64_t rounded_ns, rounded_from_ns;
     uint64_t next_order;
 };
 
@@ -143,11 +146,11 @@ static inline void server_enqueue(struct server_cpu *cpu, struct heap *queue,
 /* Puts a VCPU behind its equals, in the queue where it is, after its key may have changed. */
 static inline void server_requeue(struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
-    struct heap *queue = vcpu->queue;
-    if (!queue)
+    if (!vcpu->queue)
         return;
-    server_dequeue(vcpu);
-    server_enqueue(cpu, queue, vcpu);
+    vcpu->place.key = server_key(vcpu);
+    vcpu->place.order = cpu->next_order++;
+    heap_update(vcpu->queue, &vcpu->place);
 }
 
 static inline void server_leave_extra(struct server_vcpu *vcpu)
@@ -169,6 +172,9 @@ static inline void server_join_extra(struct server_cpu *cpu, struct server_vcpu 
 static inline void server_set_due(struct server_cpu *cpu, struct server_vcpu *vcpu, int64_t due_ns)
 {
     struct heap *queue = &cpu->replenishment_queue;
+
+    if (vcpu->has_due && vcpu->due.key == due_ns)
+        return;
     vcpu->due.key = due_ns;
     if (vcpu->has_due && due_ns == LAXITY_NEVER)
         heap_remove(queue, &vcpu->due);
@@ -267,16 +273,30 @@ static inline int64_t server_until(const struct laxity_instance *instance, struc
 static inline int64_t server_on_quantum(const struct laxity_instance *instance, int64_t time_ns)
 {
     int64_t quantum_ns = instance->settings.quantum_ns;
-    if (!quantum_ns || time_ns == LAXITY_NEVER)
+    if (!quantum_ns)
         return time_ns;
     return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;
+}
+
+/* When the first replenishment of RepQ is served. */
+static inline int64_t server_replenishment_at(const struct laxity_instance *instance,
+                                              struct server_cpu *cpu)
+{
+    const struct heap_node *due = cpu->replenishment_queue.first;
+
+    if (!due)
+        return LAXITY_NEVER;
+    if (due->key != cpu->rounded_from_ns) {
+        cpu->rounded_from_ns = due->key;
+        cpu->rounded_ns = server_on_quantum(instance, due->key);
+    }
+    return cpu->rounded_ns;
 }
 
 /* Sets the timer for what comes first: a replenishment, or the end of a blocked VCPU's budget. */
 static inline void server_arm(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
 {
-    const struct heap_node *due = cpu->replenishment_queue.first;
-    int64_t at_ns = server_on_quantum(instance, due ? due->key : LAXITY_NEVER);
+    int64_t at_ns = server_replenishment_at(instance, cpu);
 
     if (cpu->burning && !cpu->burning->vcpu.runnable && at_ns > now + cpu->burning->left_ns)
         at_ns = now + cpu->burning->left_ns;
@@ -344,7 +364,7 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     list_init(&cpu->extra_queue);
     list_init(&cpu->members);
     cpu->used_until_ns = cpu->decided_ns = now;
-    cpu->until_ns = cpu->armed_ns = LAXITY_NEVER;
+    cpu->until_ns = cpu->armed_ns = cpu->rounded_from_ns = LAXITY_NEVER;
 }
 
 static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
@@ -436,19 +456,17 @@ static void server_yield(struct laxity_instance *instance, struct laxity_vcpu *b
     server_review(instance, cpu, now);
 }
 
-/* Gives every VCPU whose replenishment is due its budget. */
-static inline void server_replenish_due(struct laxity_instance *instance, struct server_cpu *cpu,
-                                        int64_t now)
+/* Serves the first of RepQ. */
+static inline void server_replenish_first(struct laxity_instance *instance, struct server_cpu *cpu,
+                                          int64_t now)
 {
-    struct heap_node *due;
+    struct server_vcpu *vcpu =
+        laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due);
 
-    while ((due = cpu->replenishment_queue.first) && server_on_quantum(instance, due->key) <= now) {
-        struct server_vcpu *vcpu = laxity_container(due, struct server_vcpu, due);
-        server_replenish(instance, cpu, vcpu, now);
-        if (vcpu->left_ns > 0 && vcpu->vcpu.runnable && !vcpu->queue) {
-            server_leave_extra(vcpu);
-            server_enqueue(cpu, &cpu->run_queue, vcpu);
-        }
+    server_replenish(instance, cpu, vcpu, now);
+    if (vcpu->left_ns > 0 && vcpu->vcpu.runnable && !vcpu->queue) {
+        server_leave_extra(vcpu);
+        server_enqueue(cpu, &cpu->run_queue, vcpu);
     }
 }
 
@@ -460,7 +478,10 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     struct server_choice choice;
 
     server_use(instance, cpu, now);
-    server_replenish_due(instance, cpu, now); /* using up a budget can itself make one due */
+    /* Using up a budget can itself make one due. All others are the timer's to serve. */
+    if (current && cpu->replenishment_queue.first == &current->due &&
+        server_replenishment_at(instance, cpu) <= now)
+        server_replenish_first(instance, cpu, now);
     choice = server_choose(cpu);
     if (choice.run == current && (!current || current->vcpu.runnable) &&
         server_until(instance, cpu, choice, now) > now) {
@@ -494,7 +515,8 @@ static void server_timer(struct laxity_instance *instance, struct laxity_cpu *ba
 
     cpu->armed_ns = LAXITY_NEVER;
     server_use(instance, cpu, now);
-    server_replenish_due(instance, cpu, now);
+    while (cpu->replenishment_queue.first && server_replenishment_at(instance, cpu) <= now)
+        server_replenish_first(instance, cpu, now);
     server_review(instance, cpu, now);
 }
 
@@ -506,9 +528,12 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
         return error;
     instance->settings = *settings;
     for (uint32_t number = 0; number < instance->cpus; number++) {
+        struct server_cpu *cpu;
         if (!instance->cpu[number])
             continue;
-        server_use(instance, server_cpu_of(instance->cpu[number]), now);
+        cpu = server_cpu_of(instance->cpu[number]);
+        cpu->rounded_from_ns = LAXITY_NEVER;
+        server_use(instance, cpu, now);
         instance->embedder->kick(instance, number);
     }
     return LAXITY_OK;

@@ -320,6 +320,7 @@ def trace(
     ] = False,
     text: Annotated[bool, typer.Option("--text", help="A line a record.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="A table, a row a record.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Export a trace: to Perfetto, as text, as Parquet."""
     if perfetto + text + parquet != 1:
@@ -327,7 +328,7 @@ def trace(
             "a trace is exported to one format", "add one of --perfetto, --text and --parquet"
         )
     path = tracefile.find(source)
-    if text and (out is None or str(out) == "-"):
+    if text and (str(out) == "-" or (out is None and not as_json)):
         tracefile.print_text(path, sys.stdout.buffer)
         return
     if perfetto:
@@ -340,7 +341,10 @@ def trace(
     if out.exists() and out.samefile(path):
         raise InputError(f"{out} is the trace itself", "name another file to write")
     write(path, out)
-    print(f"wrote {out}")
+    if as_json:
+        _print_json({"trace": str(path), "written": str(out)})
+    else:
+        print(f"wrote {out}")
 
 
 @app.command(
@@ -372,6 +376,15 @@ def report(
         Path,
         typer.Argument(metavar="DIR", help="What run, compare, sweep or reproduce wrote with -o."),
     ],
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM..TO",
+            help='What the timeline of a run shows: "1.2 s..1.3 s". By default around the first '
+            "missed deadline.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a report with plots.
 
@@ -380,7 +393,11 @@ def report(
     directories.Manifest.load(directory)
     from laxity import report as reports  # noqa: PLC0415 - Matplotlib takes a second to load
 
-    print(f"wrote {reports.write(directory)}")
+    written = reports.write(directory, None if window is None else _window(window))
+    if as_json:
+        _print_json({"directory": str(directory), "report": str(written)})
+    else:
+        print(f"wrote {written}")
 
 
 @app.command(epilog=_examples("reproduce rt-xen --quick", "reproduce rt-xen figure-6 --seeds 100"))
@@ -453,6 +470,22 @@ def _print(renderable: RenderableType) -> None:
     # A narrower terminal wraps lines; Rich would cut numbers.
     console.width = max(console.width, tables.WIDTH)
     console.print(renderable)
+
+
+def _window(text: str) -> tuple[int, int]:
+    """Two times, ns, of "FROM..TO"."""
+    example = 'write two times, such as --window "1.2 s..1.3 s"'
+    ends = text.split("..")
+    if len(ends) != 2:  # noqa: PLR2004 - the two ends of a window
+        raise InputError(f"the window {text!r} is not FROM..TO", example)
+    try:
+        from_ns, to_ns = (_core.parse_duration(end) for end in ends)
+    except ValueError as error:
+        why = str(error).split("\n")[0]
+        raise InputError(f"the window {text!r}: a time {why}", example) from None
+    if from_ns >= to_ns:
+        raise InputError(f"the window {text!r} is empty", example)
+    return from_ns, to_ns
 
 
 def _print_json(content: dict[str, Any]) -> None:

@@ -163,18 +163,20 @@ impl Cost {
         else {
             return self.max_ns();
         };
-        const MEDIAN: i128 = 1 << 31;
-        const P99: i128 = (1 << 32) * 99 / 100;
-        const ONE: i128 = 1 << 32;
-        let at = i128::from(quantile);
-        let (from, to, low, high) = if at < MEDIAN {
-            (0, MEDIAN, median_ns / 2, median_ns)
-        } else if at < P99 {
-            (MEDIAN, P99, median_ns, p99_ns)
-        } else {
-            (P99, ONE, p99_ns, max_ns)
+        const MEDIAN: u64 = 1 << 31;
+        const P99: u64 = (1 << 32) * 99 / 100;
+        const QUANTILES: [u64; 4] = [0, MEDIAN, P99, 1 << 32];
+        let costs_ns = [median_ns / 2, median_ns, p99_ns, max_ns];
+        let at = u64::from(quantile);
+        let piece = usize::from(at >= MEDIAN) + usize::from(at >= P99);
+        let rise_ns = (costs_ns[piece + 1] - costs_ns[piece]) as u64;
+        let length = QUANTILES[piece + 1] - QUANTILES[piece];
+        let along = at - QUANTILES[piece];
+        let risen_ns = match rise_ns.checked_mul(along) {
+            Some(product) => product / length,
+            None => (u128::from(rise_ns) * u128::from(along) / u128::from(length)) as u64,
         };
-        low + (i128::from(high - low) * (at - from) / (to - from)) as i64
+        costs_ns[piece] + risen_ns as i64
     }
 }
 

@@ -495,9 +495,13 @@ impl Instance {
     pub fn take_requests(&mut self, mut each: impl FnMut(Request)) {
         // SAFETY: the mailbox lives as long as `self`, and no callback runs meanwhile.
         let requests = unsafe { &mut (*self.mailbox).requests };
-        for request in requests.drain(..) {
+        if requests.is_empty() {
+            return;
+        }
+        for &request in requests.iter() {
             each(request);
         }
+        requests.clear();
     }
 
     /// Takes what was reported since the last call.

@@ -241,6 +241,12 @@ fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
     ))
 }
 
+/// A time as people write it ("1.5 ms"), in ns.
+#[pyfunction]
+fn parse_duration(text: &str) -> PyResult<i64> {
+    laxity_host::parse_duration(text).map_err(PyValueError::new_err)
+}
+
 /// The JSON Schema of host files.
 #[pyfunction]
 fn host_schema() -> String {
@@ -262,6 +268,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(diff, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -188,39 +188,50 @@ impl Pending {
     }
 }
 
-/// Slots of the timers, in the order in which they are served at one instant: completions (one a CPU),
-/// arrivals (one a task), policy timers (one a CPU), accounting, ends of decisions (one a CPU).
-struct Slots {
-    cpus: usize,
-    tasks: usize,
+/// What is to come, by what it is: at one instant the kinds are served in this order, and what is of one
+/// kind by number. Each kind has timers of its own, so that what happens most costs least: with one CPU
+/// only arrivals have to be compared with each other.
+struct Agenda {
+    /// One a CPU: its running job is done.
+    completions: Timers,
+    /// One a task: its next job is released.
+    arrivals: Timers,
+    /// One a CPU, and accounting behind them: what the policy armed.
+    policy: Timers,
+    /// One a CPU: its decision holds no longer.
+    decisions: Timers,
 }
 
-impl Slots {
-    const fn completion(&self, cpu: u32) -> usize {
-        cpu as usize
+impl Agenda {
+    fn new(cpus: usize, tasks: usize) -> Agenda {
+        Agenda {
+            completions: Timers::new(cpus),
+            arrivals: Timers::new(tasks),
+            policy: Timers::new(cpus + 1),
+            decisions: Timers::new(cpus),
+        }
     }
-    const fn arrival(&self, task: usize) -> usize {
-        self.cpus + task
-    }
-    const fn timer(&self, cpu: u32) -> usize {
-        self.cpus + self.tasks + cpu as usize
-    }
-    const fn account(&self) -> usize {
-        2 * self.cpus + self.tasks
-    }
-    const fn decision_end(&self, cpu: u32) -> usize {
-        2 * self.cpus + self.tasks + 1 + cpu as usize
-    }
-    const fn count(&self) -> usize {
-        3 * self.cpus + self.tasks + 1
+
+    /// When the next thing happens.
+    #[inline]
+    fn next_ns(&self) -> i64 {
+        let Agenda {
+            completions,
+            arrivals,
+            policy,
+            decisions,
+        } = self;
+        (completions.first().0)
+            .min(arrivals.first().0)
+            .min(policy.first().0)
+            .min(decisions.first().0)
     }
 }
 
 struct Simulation<'host, S> {
     host: &'host Host,
     policy: Instance,
-    timers: Timers,
-    slots: Slots,
+    agenda: Agenda,
     tasks: Vec<Task>,
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
@@ -256,17 +267,15 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn new(host: &'host Host, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
-        let slots = Slots {
-            cpus: host.cpus as usize,
-            tasks: host.domains.iter().map(|domain| domain.tasks.len()).sum(),
-        };
+        let cpus = host.cpus as usize;
+        let tasks = host.domains.iter().map(|domain| domain.tasks.len()).sum();
         let mut simulation = Simulation {
             host,
             policy,
-            timers: Timers::new(slots.count()),
-            tasks: Vec::with_capacity(slots.tasks),
+            agenda: Agenda::new(cpus, tasks),
+            tasks: Vec::with_capacity(tasks),
             vcpus: Vec::new(),
-            cpus: (0..host.cpus as usize)
+            cpus: (0..cpus)
                 .map(|cpu| Cpu {
                     vcpu: NOBODY,
                     accounted_ns: 0,
@@ -276,10 +285,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 })
                 .collect(),
             pending: Pending {
-                words: vec![0; slots.cpus.div_ceil(64)],
+                words: vec![0; cpus.div_ceil(64)],
                 any: false,
             },
-            slots,
             sink,
             events: 0,
             schedule_calls: 0,
@@ -325,7 +333,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             });
             let task = self.tasks.len() - 1;
             let release_ns = self.tasks[task].next_release_ns();
-            self.timers.set(self.slots.arrival(task), release_ns);
+            self.agenda.arrivals.set(task, release_ns);
         }
         let first_task = self.tasks.len() - domain.tasks.len();
 
@@ -366,15 +374,11 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let mut now = 0;
         while now <= self.host.duration_ns {
             // Everything of this instant first, then the decisions, which may bring on more of it.
-            while let (time, slot) = self.timers.first()
-                && time <= now
-            {
-                self.serve(slot, now);
-            }
+            while self.serve(now) {}
             while self.pending.any {
                 self.decide(now);
             }
-            now = self.timers.first().0;
+            now = self.agenda.next_ns();
             instants += 1;
             if instants == WATCH_INTERVAL {
                 instants = 0;
@@ -392,28 +396,30 @@ impl<'host, S: Sink> Simulation<'host, S> {
         true
     }
 
-    fn serve(&mut self, slot: usize, now: i64) {
-        self.events += 1;
-        if slot < self.slots.cpus {
-            self.complete(slot as u32, now);
-        } else if slot < self.slots.timer(0) {
-            self.arrive(slot - self.slots.cpus, now);
-        } else if slot < self.slots.account() {
-            self.timers.set(slot, NEVER);
-            self.policy.timer((slot - self.slots.timer(0)) as u32, now);
+    /// Serves what comes first of what is due; false if nothing is.
+    fn serve(&mut self, now: i64) -> bool {
+        if let Some(cpu) = self.agenda.completions.due(now) {
+            self.complete(cpu as u32, now);
+        } else if let Some(task) = self.agenda.arrivals.due(now) {
+            self.arrive(task, now);
+        } else if let Some(slot) = self.agenda.policy.due(now) {
+            self.agenda.policy.set(slot, NEVER);
+            if slot < self.cpus.len() {
+                self.policy.timer(slot as u32, now);
+            } else {
+                self.policy.account(now);
+            }
             self.serve_requests();
             self.report(now);
-        } else if slot == self.slots.account() {
-            self.timers.set(slot, NEVER);
-            self.policy.account(now);
-            self.serve_requests();
-            self.report(now);
-        } else {
-            self.timers.set(slot, NEVER);
-            let cpu = slot - self.slots.decision_end(0);
+        } else if let Some(cpu) = self.agenda.decisions.due(now) {
+            self.agenda.decisions.set(cpu, NEVER);
             self.cpus[cpu].asked = true;
             self.pending.insert(cpu as u32);
+        } else {
+            return false;
         }
+        self.events += 1;
+        true
     }
 
     /// Gives the running VCPU the work that it has done up to now.
@@ -437,14 +443,14 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn execute(&mut self, cpu: u32, now: i64) {
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
-        let slot = self.slots.completion(cpu);
         match vcpu.ready.first() {
             Some(rank) => {
                 let task = vcpu.tasks[rank as usize];
                 vcpu.task = task;
                 let task = &self.tasks[task as usize];
                 let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
-                self.timers.set(slot, start_ns + task.remaining_ns);
+                let end_ns = start_ns + task.remaining_ns;
+                self.agenda.completions.set(cpu as usize, end_ns);
                 self.trace(
                     now,
                     Kind::Execute,
@@ -455,7 +461,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             }
             None => {
                 vcpu.task = NOBODY;
-                self.timers.set(slot, NEVER);
+                self.agenda.completions.set(cpu as usize, NEVER);
                 if !vcpu.cpu_bound {
                     self.pending.insert(cpu);
                 }
@@ -491,7 +497,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let number = task.next;
         task.next += 1;
         let release_ns = task.next_release_ns();
-        self.timers.set(self.slots.arrival(index), release_ns);
+        self.agenda.arrivals.set(index, release_ns);
 
         let vcpu_index = task.vcpu as usize;
         let vcpu = &mut self.vcpus[vcpu_index];
@@ -560,8 +566,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let before = cpu.vcpu;
         if cpu.accounted_ns > now {
             cpu.postponed = true;
-            self.timers
-                .set(self.slots.decision_end(number), cpu.accounted_ns);
+            self.agenda.decisions.set(number as usize, cpu.accounted_ns);
             return;
         }
         let out_of_work = before != NOBODY && self.vcpus[before as usize].is_out_of_work();
@@ -593,10 +598,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
         }
         cpu.vcpu = chosen;
         cpu.accounted_ns = now + cost_ns;
-        self.timers.set(
-            self.slots.decision_end(number),
-            decision.until_ns.max(now + cost_ns),
-        );
+        let end_ns = decision.until_ns.max(now + cost_ns);
+        self.agenda.decisions.set(number as usize, end_ns);
 
         if S::ENABLED {
             self.trace_decision(now, number, before, chosen, cost_ns, decision.until_ns);
@@ -605,7 +608,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             self.vcpus[before as usize].cpu = NOBODY;
         }
         if chosen == NOBODY {
-            self.timers.set(self.slots.completion(number), NEVER);
+            self.agenda.completions.set(number as usize, NEVER);
         } else {
             self.vcpus[chosen as usize].cpu = number;
             self.execute(number, now);
@@ -649,22 +652,21 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn serve_requests(&mut self) {
         let Simulation {
             policy,
-            timers,
-            slots,
+            agenda,
             cpus,
             pending,
             ..
         } = self;
         policy.take_requests(|request| match request {
-            Request::ArmTimer(cpu, at_ns) => timers.set(slots.timer(cpu), at_ns),
-            Request::ArmAccount(at_ns) => timers.set(slots.account(), at_ns),
+            Request::ArmTimer(cpu, at_ns) => agenda.policy.set(cpu as usize, at_ns),
+            Request::ArmAccount(at_ns) => agenda.policy.set(cpus.len(), at_ns),
             Request::Kick(cpu) => {
                 cpus[cpu as usize].asked = true;
                 pending.insert(cpu);
             }
             Request::Extend(cpu, until_ns) => {
                 if !cpus[cpu as usize].postponed {
-                    timers.set(slots.decision_end(cpu), until_ns);
+                    agenda.decisions.set(cpu as usize, until_ns);
                 }
             }
         });

@@ -62,6 +62,7 @@ impl Ready {
 pub struct RankSet {
     words: Box<[u64]>,
     summary: Box<[u64]>,
+    first: Option<u32>,
 }
 
 impl RankSet {
@@ -70,6 +71,7 @@ impl RankSet {
         RankSet {
             words: vec![0; words].into(),
             summary: vec![0; words.div_ceil(64)].into(),
+            first: None,
         }
     }
 
@@ -78,6 +80,7 @@ impl RankSet {
         let word = rank as usize / 64;
         self.words[word] |= 1 << (rank % 64);
         self.summary[word / 64] |= 1 << (word % 64);
+        self.first = Some(self.first.map_or(rank, |first| first.min(rank)));
     }
 
     #[inline]
@@ -87,10 +90,16 @@ impl RankSet {
         if self.words[word] == 0 {
             self.summary[word / 64] &= !(1 << (word % 64));
         }
+        self.first = self.find_first();
     }
 
     #[inline]
     pub fn first(&self) -> Option<u32> {
+        self.first
+    }
+
+    #[inline]
+    fn find_first(&self) -> Option<u32> {
         for (at, &summary) in self.summary.iter().enumerate() {
             if summary != 0 {
                 let word = at * 64 + summary.trailing_zeros() as usize;

@@ -73,6 +73,13 @@ impl Timers {
         let first = self.entries[1];
         (first.time_ns, first.slot as usize)
     }
+
+    /// The first slot, if it is due.
+    #[inline]
+    pub fn due(&self, now: i64) -> Option<usize> {
+        let (time_ns, slot) = self.first();
+        (time_ns <= now).then_some(slot)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,1 @@
+"""The speed of Laxity, measured: `python -m bench`, from the root of the repository."""

@@ -1,0 +1,261 @@
+"""What is measured; nothing here prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import laxity
+import numpy as np
+
+from bench import simso_flat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent
+FLAT = ROOT / "examples" / "flat.toml"
+RT_XEN = ROOT / "examples" / "rt-xen.toml"
+POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf")
+
+ROUNDS = 5
+"""How often SimSo and each host of Laxity take turns."""
+RUNS_A_ROUND = 5
+"""Runs of Laxity are a thousandth as long as SimSo's: of several, the median counts."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number, measured several times."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The one in the middle."""
+        return median(self.values)
+
+    @property
+    def least(self) -> float:
+        """The least."""
+        return min(self.values)
+
+    @property
+    def most(self) -> float:
+        """The greatest."""
+        return max(self.values)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a host runs, in model seconds a second."""
+
+    host: str
+    public: Spread
+    """By the clock, around `laxity.Host.run`: all that a user waits for."""
+    engine: Spread
+    """By `engine.wall_ns` of the result: the simulation itself."""
+    ratio: Spread
+    """`public`, as a multiple of SimSo on the flat host in the same round."""
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _turn(host: laxity.Host, set: list[str]) -> tuple[float, float]:
+    """The medians of some runs: model seconds a second by the clock and by the engine."""
+    public, engine = [], []
+    for _ in range(RUNS_A_ROUND):
+        start = time.perf_counter()
+        run = host.run(set=set)
+        public.append(run.duration_ns / 1e9 / (time.perf_counter() - start))
+        engine.append(run.duration_ns / run.engine.wall_ns)
+    return median(public), median(engine)
+
+
+def speeds() -> tuple[Spread, list[Speed]]:
+    """SimSo's speed on the flat host, and Laxity's on both hosts of `examples/`, by turns."""
+    flat, rt_xen = laxity.Host.load(FLAT), laxity.Host.load(RT_XEN)
+    resolved = flat.resolved()
+    hosts = [("flat", flat, ["duration=300 s"])]
+    for policy in POLICIES:
+        key, values = ("quantum", ("0 ms", "1 ms"))
+        if policy == "credit":
+            key, values = ("time-slice", ("30 ms", "1 ms"))
+        for value in values:
+            how = "event-driven" if value == "0 ms" else f"{key} {value}"
+            set = ["duration=300 s", f"host.policy={policy}", f"host.{key}={value}"]
+            hosts.append((f"RT-Xen, {policy}, {how}", rt_xen, set))
+    simso: list[float] = []
+    turns: dict[str, list[tuple[float, float, float]]] = {name: [] for name, _, _ in hosts}
+    for _ in range(ROUNDS):
+        simso.append(simso_flat.speed(resolved))
+        for name, host, set in hosts:
+            public, engine = _turn(host, set)
+            turns[name].append((public, engine, public / simso[-1]))
+    return Spread(tuple(simso)), [
+        Speed(name, *(Spread(values) for values in zip(*turns[name], strict=True)))
+        for name, _, _ in hosts
+    ]
+
+
+@dataclass(frozen=True)
+class TraceCost:
+    """What it costs to trace a run into a file, as a multiple of the run without a trace."""
+
+    host: str
+    megabytes: float
+    factor: Spread
+    """Until the run returns: the records are with the operating system, to be written."""
+    synced_factor: Spread
+    """Until the records are on the disk."""
+
+
+def trace_costs() -> list[TraceCost]:
+    """For both hosts of `examples/`, runs with and without a trace by turns."""
+    costs = []
+    with tempfile.TemporaryDirectory(dir=ROOT) as directory:
+        path = Path(directory) / "trace.laxtrace"
+        for name, file, set in (
+            ("flat", FLAT, ["duration=1500 s"]),
+            ("RT-Xen", RT_XEN, ["duration=300 s"]),
+        ):
+            host = laxity.Host.load(file)
+            factors, synced_factors = [], []
+            for _ in range(2 * ROUNDS + 1):
+                untraced = seconds(partial(host.run, set=set))
+                path.unlink(missing_ok=True)
+                traced = seconds(partial(host.run, set=set, trace=path))
+                factors.append(traced / untraced)
+                synced_factors.append((traced + seconds(lambda: _sync(path))) / untraced)
+            megabytes = path.stat().st_size / 1e6
+            costs.append(
+                TraceCost(name, megabytes, Spread(tuple(factors)), Spread(tuple(synced_factors)))
+            )
+    return costs
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The cost of an event over the size of the host."""
+
+    policy: str
+    sizes: tuple[int, ...]
+    event_ns: tuple[float, ...]
+    """The least of several runs."""
+
+    def fit(self, sizes: tuple[int, ...]) -> tuple[float, float]:
+        """`a` and `b` of the line a + b log2(size) through the points of these sizes."""
+        cost_ns = [self.event_ns[self.sizes.index(size)] for size in sizes]
+        b, a = np.polyfit(np.log2(sizes), cost_ns, 1)
+        return float(a), float(b)
+
+    @property
+    def growth(self) -> float:
+        """How steep the upper half of the sizes is over log n, against the lower half.
+
+        1 is growth as log n.
+        """
+        middle = len(self.sizes) // 2
+        return self.fit(self.sizes[middle:])[1] / self.fit(self.sizes[: middle + 1])[1]
+
+
+VCPU_COUNTS = (1, 3, 10, 30, 100, 300, 1_000)
+TASK_COUNTS = (1, 10, 100, 1_000, 10_000)
+CURVE_POLICIES = ("deferrable", "sporadic", "sedf", "credit")
+CURVE_RUNS = 3
+
+
+def _many_vcpus(vcpus: int) -> str:
+    """RT-Xen's even share for any number of domains, with as many events a second."""
+    domains = []
+    for number in range(1, vcpus + 1):
+        budget_ms = 2 * ((number - 1) % 5 + 1)
+        domains.append(f"""
+            [[domain]]
+            name = "domain-{number}"
+            budget = "{budget_ms} ms"
+            period = "{budget_ms * vcpus} ms"
+            priority = {number}
+            tasks = "drawn"
+        """)
+    return f"""
+        duration = "1500 s"
+        [host]
+        cpus = 1
+        policy = "deferrable"
+        [draw]
+        load = 0.7
+        tasks = 10
+        cost = ["5 ms", "10 ms"]
+        {"".join(domains)}
+    """
+
+
+def _many_tasks(tasks: int) -> str:
+    """Any number of tasks in one domain, of a load of 0.7, with as many jobs a second."""
+    of_domain = []
+    for number in range(tasks):
+        cost_us = 5_000 + 5_000 * number // tasks
+        period_us = cost_us * tasks * 10 // 7 + number
+        of_domain.append(
+            f'{{ name = "task-{number}", cost = "{cost_us} us", period = "{period_us} us" }}'
+        )
+    return f"""
+        duration = "3000 s"
+        [host]
+        cpus = 1
+        policy = "deferrable"
+        [[domain]]
+        name = "all"
+        budget = "1 s"
+        period = "1 s"
+        priority = 1
+        tasks = [{", ".join(of_domain)}]
+    """
+
+
+def _curves(sizes: tuple[int, ...], host_of: Callable[[int], str]) -> list[Curve]:
+    hosts = [laxity.Host.parse(host_of(size)) for size in sizes]
+    least = {policy: [math.inf] * len(sizes) for policy in CURVE_POLICIES}
+    for _ in range(CURVE_RUNS):
+        for policy in CURVE_POLICIES:
+            for at, host in enumerate(hosts):
+                engine = host.run(policy=policy).engine
+                least[policy][at] = min(least[policy][at], engine.wall_ns / engine.events)
+    return [Curve(policy, sizes, tuple(least[policy])) for policy in CURVE_POLICIES]
+
+
+def vcpu_curves() -> list[Curve]:
+    """1 to 1,000 VCPUs on one CPU, with ten tasks each."""
+    return _curves(VCPU_COUNTS, _many_vcpus)
+
+
+def task_curves() -> list[Curve]:
+    """1 to 10,000 tasks on one VCPU."""
+    return _curves(TASK_COUNTS, _many_tasks)
+
+
+def schedule_calls() -> list[dict[str, Any]]:
+    """The lines that the benchmark of `laxity-policy` prints."""
+    command = ["cargo", "bench", "--quiet", "--package", "laxity-policy", "--bench", "schedule"]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,163 @@
+"""What a report is made of, and its HTML. Nothing here knows what was run."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from laxity import plots, tables
+from laxity.directory import HOST
+from laxity.tables import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+OPEN_ROWS_MAX = 40
+"""A longer table is shut until someone opens it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table."""
+
+    text: str
+    tone: str = ""
+    """`good`, `bad` or nothing; what it says stands in the text too."""
+    detail: str = ""
+    """Small, under the text."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+    words: int = 1
+    """So many columns at the left are words, the others numbers; all of them if 0."""
+    note: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is shut until someone opens it."""
+        return len(self.rows) > OPEN_ROWS_MAX
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its words."""
+
+    name: str
+    """Of its files."""
+    title: str
+    caption: str
+    alternative: str
+    """What it says, for who cannot see it."""
+    figure: Figure
+
+    @cached_property
+    def svg(self) -> bytes:
+        """As a file."""
+        return plots.svg(self.figure)
+
+    @cached_property
+    def png(self) -> bytes:
+        """As a file."""
+        return plots.png(self.figure)
+
+    @property
+    def source(self) -> str:
+        """The SVG as a `data:` address, an image of its own: identifiers of two figures clash."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands under it."""
+
+    title: str
+    text: str = ""
+    pictures: tuple[Picture, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report."""
+
+    kind: str
+    """What was done, in a few words."""
+    verdict: str
+    """The one sentence that counts."""
+    tone: str
+    """`good`, `bad` or nothing."""
+    lead: str
+    """What else one wants to know first."""
+    facts: list[tuple[str, str]]
+    sections: list[Section]
+    command: str
+    """What gives the same results again."""
+    host: str | None = None
+    """The host file."""
+    version: str = field(kw_only=True)
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All of them."""
+        return [picture for section in self.sections for picture in section.pictures]
+
+
+def html(page: Page) -> str:
+    """The whole document; whatever is not ours is escaped."""
+    environment = Environment(
+        loader=PackageLoader("laxity.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html").render(page=page)
+
+
+def command(words: Iterable[str], overrides: Sequence[str] = (), output: str = "again") -> str:
+    """A command line of Laxity that is run in the output directory."""
+    settings = [word for override in overrides for word in ("--set", override)]
+    return shlex.join(["laxity", *words, *settings, "-o", output])
+
+
+def without_policies(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides but for a list of policies, and that as the option that gave it."""
+    lists = [text for text in overrides if text.startswith("host.policy=") and "|" in text]
+    policies = lists[-1].partition("=")[2].split("|") if lists else []
+    option = ["--policy", ",".join(policies)] if policies else []
+    return [text for text in overrides if text not in lists], option
+
+
+def host_text(directory: Path) -> str:
+    """The host file, verbatim."""
+    return (directory / HOST).read_text("utf-8", errors="replace")
+
+
+def changes(overrides: Sequence[str]) -> list[tuple[str, str]]:
+    """What was changed in the host file, as a fact, if anything was."""
+    return [("Changed in the host file", ", ".join(overrides))] if overrides else []
+
+
+def missed_cell(ratio: float, jobs: int) -> Cell:
+    """A miss ratio; nothing where there were no jobs."""
+    return Cell(percent(ratio), "bad" if ratio else "") if jobs else Cell(tables.NOTHING)
+
+
+def plain(*texts: str) -> list[Cell]:
+    """Cells without a tone."""
+    return [Cell(text) for text in texts]

@@ -1,0 +1,130 @@
+"""The report on a reproduction of a paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from laxity.directory import Manifest
+from laxity.report.page import Cell, Page, Picture, Section, Table, plain
+from laxity.reproduce.reproduction import shown
+from laxity.reproduce.rt_xen import figure_5, figure_6
+from laxity.results import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+_DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] = {
+    ("rt-xen", "figure-5"): (
+        figure_5.draw,
+        "Deadline miss ratio against the utilization of the task, a line for each quantum.",
+    ),
+    ("rt-xen", "figure-6"): (
+        figure_6.draw,
+        (
+            "Deadline miss ratio against load for three patterns of shares. Lines are means"
+            " over the task sets, bands their 95 % confidence intervals; the dotted line defines"
+            " capacity."
+        ),
+    ),
+}
+
+
+def page(directory: Path) -> Page:
+    """Reads what `laxity reproduce -o` wrote; an experiment without data has no picture."""
+    manifest = Manifest.load(directory)
+    content = read_json(directory / "reproduce.json")
+    experiments = content["experiments"]
+    rows = [row for experiment in experiments for row in experiment["rows"]]
+    reproduced = sum(1 for row in rows if row["verdict"] == "reproduced")
+    paper = str(content["paper"])
+    return Page(
+        kind=f"Reproduction of {paper}",
+        verdict=f"{reproduced} of {len(rows)} published values and claims are reproduced.",
+        tone="good" if reproduced == len(rows) else "",
+        lead=str(content.get("title", "")),
+        facts=_facts(content),
+        sections=[_section(directory, paper, experiment) for experiment in experiments],
+        command=_command(content),
+        version=manifest.version,
+    )
+
+
+def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
+    facts = [
+        ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
+    ]
+    if "seeds" in content:
+        facts.append(("Task sets drawn", str(content["seeds"])))
+    if content.get("quick"):
+        facts.append(
+            ("Lengths", "quick: shorter runs than the paper's, a smoke test and not a result")
+        )
+    return facts
+
+
+def _command(content: dict[str, Any]) -> str:
+    words = ["laxity", "reproduce", str(content["paper"])]
+    if len(content["experiments"]) == 1:
+        words.append(str(content["experiments"][0]["name"]))
+    if content.get("quick"):
+        words.append("--quick")
+    if "seeds" in content:
+        words += ["--seeds", str(content["seeds"])]
+    return " ".join([*words, "-o", "again"])
+
+
+def _section(directory: Path, paper: str, experiment: dict[str, Any]) -> Section:
+    name, title = str(experiment["name"]), str(experiment.get("title", ""))
+    heading = name.replace("-", " ").replace("_", " ").capitalize() + (
+        f": {title}" if title else ""
+    )
+    found = [
+        Table(
+            "Published and ours",
+            ("what", "published", "ours", "verdict", "why"),
+            _rows(experiment),
+            0,
+        )
+    ]
+    measurements = experiment.get("measurements") or []
+    if measurements:
+        has_why = any(one.get("why") for one in measurements)
+        columns = ("what", "ours", "why") if has_why else ("what", "ours")
+        rows = [
+            plain(str(one["what"]), shown(one["ours"]), str(one.get("why", "")))[: len(columns)]
+            for one in measurements
+        ]
+        found.append(Table("Measured besides", columns, rows, 0))
+    picture = _picture(directory, paper, name, heading)
+    pictures = () if picture is None else (picture,)
+    return Section(heading, str(experiment.get("method", "")), pictures, tuple(found))
+
+
+def _rows(experiment: dict[str, Any]) -> list[list[Cell]]:
+    rows = []
+    for row in experiment["rows"]:
+        spread = f" ({row['spread']})" if row.get("spread") else ""
+        holds = row["verdict"] == "reproduced"
+        rows.append(
+            [
+                *plain(str(row["what"]), shown(row["published"]), shown(row["ours"]) + spread),
+                Cell(str(row["verdict"]), "good" if holds else "bad"),
+                *plain(str(row.get("why", ""))),
+            ]
+        )
+    return rows
+
+
+def _picture(directory: Path, paper: str, name: str, heading: str) -> Picture | None:
+    data = directory / "data" / f"{name}.parquet"
+    if (paper, name) not in _DRAWINGS or not data.is_file():
+        return None
+    draw, caption = _DRAWINGS[paper, name]
+    return Picture(
+        name, heading, caption, f"{caption} The table has the numbers.", draw(pd.read_parquet(data))
+    )

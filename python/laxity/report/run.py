@@ -1,0 +1,279 @@
+"""The report on one run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity import _core, plots, tables, tracefile
+from laxity.directory import Manifest
+from laxity.errors import InputError, core_errors
+from laxity.host import Host
+from laxity.plots import TASK_ROWS_MAX, VCPU_LANES_MAX, TaskTimes
+from laxity.report.page import (
+    Page,
+    Picture,
+    Section,
+    Table,
+    changes,
+    command,
+    host_text,
+    missed_cell,
+    plain,
+)
+from laxity.report.window import chosen_window
+from laxity.results import Run
+from laxity.tables import number, percent, time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from laxity.results import DomainResult
+
+
+def page(directory: Path, window: tuple[int, int] | None) -> Page:
+    """Reads what `laxity run -o` wrote."""
+    manifest = Manifest.load(directory)
+    run = Run.load(directory)
+    host = Host(run.origin.host, run.origin.name).resolved(run.origin.overrides)
+    sections = [Section("Domains", tables=(_domains(run, host),))]
+    if run.trace is not None:
+        sections.append(_timeline(run, run.trace, window))
+    elif window is not None:
+        raise InputError(
+            f"{directory} has no trace, and so no timeline", "run it without --no-trace"
+        )
+    tasks = _task_times(run, host)
+    if tasks:
+        sections.append(_responses(tasks))
+        sections.append(Section("Tasks", tables=(_tasks(run, host),)))
+    sections.append(Section("What the scheduler cost", tables=(_overhead(run),)))
+    verdict, tone = _verdict(run)
+    return Page(
+        kind=f"One run under {run.policy}",
+        verdict=verdict,
+        tone=tone,
+        lead=_lead(run),
+        facts=[*_facts(run, host), *changes(run.origin.overrides)],
+        sections=sections,
+        command=command(["run", "host.toml"], run.origin.overrides),
+        host=host_text(directory),
+        version=manifest.version,
+    )
+
+
+def worst_domain(domains: tuple[DomainResult, ...]) -> DomainResult | None:
+    """The one that missed the greatest part of its deadlines; None if none was missed."""
+    worst = max(domains, key=lambda domain: domain.miss_ratio, default=None)
+    return worst if worst is not None and worst.missed else None
+
+
+def _verdict(run: Run) -> tuple[str, str]:
+    if run.jobs == 0:
+        return "No job had its deadline within this run.", ""
+    if run.missed == 0:
+        what = "Its one job" if run.jobs == 1 else f"All {run.jobs:,} jobs"
+        return (
+            f"{what} met their deadlines." if run.jobs > 1 else f"{what} met its deadline.",
+            "good",
+        )
+    jobs = number(run.jobs, "job")
+    return (
+        f"{run.missed:,} of {jobs} missed {'its' if run.missed == 1 else 'their'} deadline.",
+        "bad",
+    )
+
+
+def _lead(run: Run) -> str:
+    worst = worst_domain(run.domains)
+    if worst is None:
+        return "What was seen in one run is no guarantee: laxity check gives bounds for every task."
+    task = max(worst.tasks, key=lambda task: task.miss_ratio)
+    unscathed = sum(1 for domain in run.domains if domain.jobs and not domain.missed)
+    others = f" {number(unscathed, 'domain')} missed none." if unscathed else ""
+    return (
+        f"That is {percent(run.miss_ratio)}. The worst domain is {worst.name}, with "
+        f"{percent(worst.miss_ratio)}; its worst "
+        f"task, {task.name}, missed {task.missed:,} of {task.jobs:,}.{others}"
+    )
+
+
+def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
+    quantum_ns = host["settings"]["quantum_ns"]
+    used = sum(domain.cpu_ns for domain in run.domains) / (run.duration_ns * host["cpus"])
+    tasks = sum(len(domain["tasks"]) for domain in host["domains"])
+    vcpus = sum(len(domain["vcpus"]) for domain in host["domains"])
+    return [
+        ("Policy", run.policy + (f", quantum {time(quantum_ns)}" if quantum_ns else "")),
+        ("Duration", time(run.duration_ns)),
+        ("Seed", str(run.seed)),
+        ("Run on", run.substrate),
+        ("Host", f"{number(host['cpus'], 'CPU')}, {number(len(host['domains']), 'domain')}"),
+        ("Guests", f"{number(vcpus, 'VCPU')}, {number(tasks, 'task')}"),
+        ("CPU time of guests", percent(used)),
+        ("Lost to scheduling", percent(run.overhead.loss_ratio)),
+    ]
+
+
+def _domains(run: Run, host: dict[str, Any]) -> Table:
+    has_weights = run.policy == "credit"
+    rows = []
+    for domain, of_host in zip(run.domains, host["domains"], strict=True):
+        parameters = of_host["parameters"]
+        if has_weights:
+            cap = parameters["cap_percent"]
+            given = [str(parameters["weight"]), f"{cap} %" if cap else "none"]
+        else:
+            given = [time(parameters["budget_ns"]), time(parameters["period_ns"])]
+        rows.append(
+            [
+                *plain(domain.name, str(len(of_host["vcpus"])), *given),
+                *plain(time(domain.cpu_ns), percent(domain.cpu_ns / run.duration_ns)),
+                *plain(f"{domain.jobs:,}", f"{domain.missed:,}"),
+                missed_cell(domain.miss_ratio, domain.jobs),
+            ]
+        )
+    given_names = ("weight", "cap") if has_weights else ("budget", "period")
+    columns = (
+        "domain",
+        "VCPUs",
+        *given_names,
+        "CPU time",
+        "of one CPU",
+        "jobs",
+        "missed",
+        "miss ratio",
+    )
+    return Table("Deadlines and CPU time of each domain", columns, rows)
+
+
+def _tasks(run: Run, host: dict[str, Any]) -> Table:
+    rows = [
+        [
+            *plain(domain.name, task.name),
+            *plain(*(time(given[key]) for key in ("cost_ns", "period_ns", "deadline_ns"))),
+            *plain(f"{task.jobs:,}", f"{task.missed:,}"),
+            missed_cell(task.miss_ratio, task.jobs),
+            *plain(
+                *(
+                    time(quantile)
+                    for quantile in (
+                        task.response_ns.p50,
+                        task.response_ns.p99,
+                        task.response_ns.max,
+                    )
+                )
+            ),
+            *plain(time(task.lateness_ns.max)),
+        ]
+        for domain, of_host in zip(run.domains, host["domains"], strict=True)
+        for task, given in zip(domain.tasks, of_host["tasks"], strict=True)
+    ]
+    columns = (
+        *("domain", "task", "cost", "period", "deadline", "jobs", "missed", "miss ratio"),
+        *("response median", "99 %", "longest", "latest after its deadline"),
+    )
+    unfinished = sum(task.unfinished for domain in run.domains for task in domain.tasks)
+    note = "Response times are from arrival to completion, of all jobs; quantiles by nearest rank."
+    if unfinished:
+        note += (
+            f" {number(unfinished, 'missed job was', 'missed jobs were')} not complete when the "
+            "run ended, and stand "
+            "here with the time so far."
+        )
+    return Table("Jobs and response times of each task", columns, rows, 2, note)
+
+
+def _overhead(run: Run) -> Table:
+    overhead = run.overhead
+
+    def each(total_ns: int, count: int) -> str:
+        return time(round(total_ns / count)) if count else tables.NOTHING
+
+    rows = [
+        plain(
+            name,
+            f"{count:,}",
+            f"{count / (run.duration_ns / 1e9):,.0f}",
+            time(total_ns),
+            each(total_ns, count),
+        )
+        for name, count, total_ns in (
+            ("decisions", overhead.schedule_calls, overhead.schedule_ns),
+            ("context switches", overhead.context_switches, overhead.context_switch_ns),
+        )
+    ]
+    columns = ("", "number", "a second", "time", "mean of each")
+    note = f"Both together: {percent(overhead.loss_ratio)} of the time of all CPUs."
+    return Table("Decisions and context switches", columns, rows, note=note)
+
+
+def _task_times(run: Run, host: dict[str, Any]) -> list[TaskTimes]:
+    none = np.empty(0, np.int64)
+    return [
+        TaskTimes(
+            domain.name,
+            task.name,
+            given["deadline_ns"],
+            task.jobs,
+            task.missed,
+            run.responses.get((domain.name, task.name), none),
+        )
+        for domain, of_host in zip(run.domains, host["domains"], strict=True)
+        for task, given in zip(domain.tasks, of_host["tasks"], strict=True)
+    ]
+
+
+def _responses(tasks: list[TaskTimes]) -> Section:
+    shown = plots.tasks_at_risk(tasks)
+    some = (
+        f" Of {len(tasks):,} tasks, the {TASK_ROWS_MAX} that missed most or came closest to their "
+        "deadlines."
+        if len(shown) < len(tasks)
+        else ""
+    )
+    late = sum(1 for task in tasks if task.missed)
+    picture = Picture(
+        "response-times",
+        "Response times of each task",
+        "Completed jobs of each task, by response time (logarithmic axis); the widths grow with "
+        "the root of how many, "
+        "each row by its own most frequent response time. A diamond marks the deadline; what lies "
+        f"beyond is red.{some}",
+        f"Distributions of response times with deadlines, {number(len(shown), 'task')}; "
+        f"{number(late, 'task')} missed deadlines. The table of tasks has the numbers.",
+        plots.response_distributions(shown),
+    )
+    return Section("Response times", pictures=(picture,))
+
+
+def _timeline(run: Run, trace: Path, window: tuple[int, int] | None) -> Section:
+    of_run = tracefile.metadata(trace)
+    from_ns, to_ns = window if window is not None else chosen_window(run, trace)
+    with core_errors():
+        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns))
+    vcpus = len(timeline["budgets"])
+    some = ""
+    if vcpus > VCPU_LANES_MAX:
+        some = (
+            f" Of {vcpus} VCPUs, {VCPU_LANES_MAX}: those that missed deadlines here, then those "
+            "with jobs, then those "
+            "that ran longest; the others are grey where they run."
+        )
+    what = "credits" if run.policy == "credit" else "budget left"
+    picture = Picture(
+        "timeline",
+        "Who ran when",
+        f"From {time(from_ns, digits=6)} to {time(to_ns, digits=6)} after the start. A lane for "
+        "each CPU shows which VCPU "
+        "it ran; a lane for each VCPU when it ran, when jobs arrived, completed and missed their "
+        "deadlines, and below "
+        f"its {what} (its extremes stand at the right).{some}",
+        f"Timeline of {number(len(timeline['releases']), 'arrival')}, "
+        f"{number(len(timeline['completions']), 'completion')} "
+        f"and {number(len(timeline['misses']), 'missed deadline')}.",
+        plots.who_ran_when(timeline, of_run),
+    )
+    return Section("Who ran when", pictures=(picture,))

@@ -1,0 +1,312 @@
+"""Every figure, of ordinary data and of what breaks figures."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from laxity import plots
+from laxity.host import POLICIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MS = 1_000_000
+NAMES = ("plain", "n" * 400, "<b>&amp;</b>", "$\\frac$", "déjà vu")
+
+
+def drawn(figure: Figure) -> bytes:
+    """The figure as SVG, which is an XML document; the PNG is one too."""
+    assert plots.png(figure).startswith(b"\x89PNG")
+    svg = plots.svg(figure)
+    ET.fromstring(svg)  # noqa: S314 - it is our own
+    return svg
+
+
+def texts(figure: Figure) -> list[str]:
+    found = [text.get_text() for axes in figure.axes for text in axes.texts]
+    for axes in figure.axes:
+        found += [label.get_text() for label in [*axes.get_xticklabels(), *axes.get_yticklabels()]]
+        found += [axes.get_title(loc="left")]
+    for legend in figure.legends:
+        found += [text.get_text() for text in legend.get_texts()]
+    return found
+
+
+def sweep(seeds: int = 3, policies: tuple[str, ...] = POLICIES) -> pd.DataFrame:
+    rows = [
+        {
+            "pattern": pattern,
+            "load": load,
+            "policy": policy,
+            "seed": seed,
+            "domain": domain,
+            "jobs": 100,
+            "missed": max(0, load - 80 + 3 * seed + place),
+        }
+        for pattern in ("decreasing", "even", "increasing")
+        for load in range(30, 101, 10)
+        for place, policy in enumerate(policies)
+        for seed in range(seeds)
+        for domain in ("one", "two")
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_miss_ratios_are_of_all_domains_with_students_interval() -> None:
+    frame = pd.DataFrame(
+        {"load": 1, "seed": [1, 1, 2, 3], "jobs": [10, 30, 40, 40], "missed": [4, 0, 8, 12]}
+    )
+    (point,) = plots.miss_ratios(frame, ["load"]).to_dict("records")
+    # Ratios 0.1, 0.2 and 0.3: deviation 0.1, and 4.303 for two degrees of freedom.
+    half = 4.303 * 0.1 / 3**0.5
+    assert point["seeds"] == 3
+    assert point["mean"] == pytest.approx(0.2)
+    assert point["low"] == pytest.approx(max(0.0, 0.2 - half))
+    assert point["high"] == pytest.approx(0.2 + half)
+
+
+def test_without_jobs_there_is_no_ratio() -> None:
+    frame = pd.DataFrame({"load": [1, 2], "jobs": [0, 5], "missed": [0, 0]})
+    assert list(plots.miss_ratios(frame, ["load"])["load"]) == [2]
+
+
+def test_curves_have_a_panel_a_pattern_and_a_line_a_policy() -> None:
+    figure = plots.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern", limit=0.05)
+    drawn(figure)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "decreasing",
+        "even",
+        "increasing",
+    ]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [*POLICIES, "5 % missed"]
+    for axes in figure.axes:
+        assert len(axes.lines) == len(POLICIES) + 1
+        assert len(axes.collections) == len(POLICIES)  # the bands
+
+
+def test_one_seed_has_no_band() -> None:
+    figure = plots.miss_ratio_curves(sweep(seeds=1), "load", "Load (%)")
+    assert not figure.axes[0].collections
+
+
+def test_a_policy_looks_the_same_whatever_else_is_shown() -> None:
+    alone = plots.miss_ratio_curves(sweep(policies=("sedf",)), "load", "Load (%)").axes[0].lines[0]
+    last = plots.miss_ratio_curves(sweep(), "load", "Load (%)").axes[0].lines[-1]
+    assert alone.get_color() == last.get_color() == plots.POLICY_LOOKS["sedf"].colour
+    looks = plots.POLICY_LOOKS.values()
+    assert (
+        len({look.colour for look in looks})
+        == len({look.marker for look in looks})
+        == len(POLICIES)
+    )
+    solid = [policy for policy, look in plots.POLICY_LOOKS.items() if look.dashes == plots.SOLID]
+    assert solid == ["deferrable", "periodic", "polling", "sporadic"]
+
+
+@pytest.mark.parametrize("names", [NAMES, ("only",)])
+def test_text_across(names: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"key": names, "policy": "credit", "jobs": 10, "missed": 1})
+    figure = plots.miss_ratio_curves(frame, "key", "key")
+    drawn(figure)
+    assert len(figure.axes[0].get_xticklabels()) == len(names)
+
+
+def test_curves_of_nothing_and_of_much() -> None:
+    nothing = plots.miss_ratio_curves(
+        sweep().assign(jobs=0, missed=0), "load", "Load (%)", panel="pattern"
+    )
+    drawn(nothing)
+    assert "no jobs" in texts(nothing)
+    many = pd.DataFrame(
+        [
+            {"x": x, "policy": f"p{line}", "panel": panel, "jobs": 5, "missed": 5}
+            for x in (1, 2)
+            for line in range(40)
+            for panel in range(40)
+        ]
+    )
+    assert len(plots.miss_ratio_curves(many, "x", "x", panel="panel").axes) == plots.PANELS_MAX
+
+
+def compared(domains: int, missed: int = 3, name: str = "domain-{}") -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "policy": policy,
+                "domain": name.format(domain),
+                "jobs": 10 * (domain != 1),
+                "missed": missed * (domain % 2),
+                "miss_ratio": missed / 10 * (domain % 2) * (domain != 1),
+            }
+            for policy in POLICIES
+            for domain in range(domains)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [compared(1), compared(5), compared(5, missed=0), compared(4, name="<i>" + "x" * 300 + "{}")],
+)
+def test_dots(frame: pd.DataFrame) -> None:
+    figure = plots.miss_ratio_dots(frame)
+    drawn(figure)
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows[0] == "all domains"
+    assert len(rows) == 1 + frame["domain"].nunique()
+    assert max(map(len, rows)) <= plots.NAME_LENGTH_MAX
+
+
+def test_of_many_domains_the_worst_are_shown() -> None:
+    frame = compared(50)
+    chosen = plots.worst_domains(frame)
+    assert len(chosen) == plots.DOMAIN_ROWS_MAX
+    assert all(int(name.split("-")[1]) % 2 for name in chosen)
+    drawn(plots.miss_ratio_dots(frame))
+
+
+def task(domain: str, name: str, times_ms: list[float], missed: int = 0) -> plots.TaskTimes:
+    times = (np.array(times_ms) * MS).astype(np.int64)
+    return plots.TaskTimes(domain, name, 10 * MS, max(len(times), missed), missed, times)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [],
+        [task("d", "one", [4])],
+        [task("d", "none", []), task("d", "some", [1, 2, 3])],
+        [task("d", "on-the-deadline", [10, 10]), task("d", "late", [11, 500], missed=2)],
+        [task(name, name, [1, 5, 20], missed=1) for name in NAMES],
+        [task(f"domain-{number}", "task", [number + 1]) for number in range(48)],
+    ],
+)
+def test_response_times(tasks: list[plots.TaskTimes]) -> None:
+    figure = plots.response_distributions(tasks)
+    drawn(figure)
+    headings = [text for text in figure.axes[0].texts if text.get_fontweight() == "bold"]
+    assert len(headings) == len({task.domain for task in tasks})
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        plots.shorten(task.task) for task in tasks
+    ]
+
+
+@pytest.mark.parametrize(("time_ns", "is_late"), [(10 * MS, False), (10 * MS + 1, True)])
+def test_what_is_late_is_red_and_a_response_at_the_deadline_is_not(
+    time_ns: int, is_late: bool
+) -> None:
+    of_task = plots.TaskTimes("d", "t", 10 * MS, 1, int(is_late), np.array([time_ns]))
+    (shape,) = plots.response_distributions([of_task]).axes[0].collections
+    red = tuple(shape.get_facecolor()[0][:3]) == pytest.approx((0xC1 / 255, 0x12 / 255, 0x1F / 255))
+    assert red == is_late
+
+
+def test_of_many_tasks_those_at_risk_are_shown_in_order() -> None:
+    tasks = [task(f"d{number // 20}", f"t{number}", [1]) for number in range(1000)]
+    tasks[700] = task("d35", "late", [11], missed=1)
+    tasks[20] = task("d1", "close", [9.9])
+    shown = plots.tasks_at_risk(tasks)
+    assert len(shown) == plots.TASK_ROWS_MAX
+    names = [one.task for one in shown]
+    assert names.index("close") < names.index("late")
+    drawn(plots.response_distributions(shown))
+
+
+def moment(
+    vcpus: int, cpus: int, policy: str = "deferrable"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Each VCPU is a domain; one after the other runs for 1 ms."""
+    run = {
+        "policy": policy,
+        "cpus": cpus,
+        "domains": [
+            {
+                "name": NAMES[number] if number < len(NAMES) else f"d{number}",
+                "vcpus": 1,
+                "tasks": [{"vcpu": 0}],
+            }
+            for number in range(vcpus)
+        ],
+    }
+    least = -5 * MS if policy == "credit" else 0
+
+    def points(*numbers: int) -> list[dict[str, int]]:
+        return [{"time_ns": n * MS, "domain": n, "task": 0, "job": 0} for n in numbers if n < vcpus]
+
+    timeline = {
+        "from_ns": 0,
+        "to_ns": vcpus * MS,
+        "occupancy": [
+            {"cpu": n % cpus, "domain": n, "vcpu": 0, "start_ns": n * MS, "end_ns": (n + 1) * MS}
+            for n in range(vcpus)
+        ],
+        "budgets": [
+            {"domain": n, "vcpu": 0, "points": [[0, 2 * MS], [vcpus * MS, least]]}
+            for n in range(vcpus)
+        ],
+        "releases": points(0, 1, 2),
+        "completions": points(1),
+        "misses": points(2, 40),
+    }
+    return timeline, run
+
+
+@pytest.mark.parametrize("policy", ["deferrable", "credit"])
+@pytest.mark.parametrize(("vcpus", "cpus"), [(1, 1), (5, 2), (60, 50)])
+def test_timelines(vcpus: int, cpus: int, policy: str) -> None:
+    timeline, run = moment(vcpus, cpus, policy)
+    figure = plots.who_ran_when(timeline, run)
+    drawn(figure)
+    lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(lanes) == min(cpus, plots.CPU_LANES_MAX) + min(vcpus, plots.VCPU_LANES_MAX)
+
+
+def test_who_misses_deadlines_has_a_lane() -> None:
+    timeline, run = moment(60, 4)
+    chosen = plots.vcpus_that_matter(timeline, run)
+    assert (40, 0) in chosen
+    assert (0, 0) in chosen
+    assert chosen == sorted(chosen)
+
+
+def test_an_idle_window_without_budgets() -> None:
+    timeline, run = moment(2, 1)
+    for kind in ("occupancy", "releases", "completions", "misses"):
+        timeline[kind] = []
+    for budget in timeline["budgets"]:
+        budget["points"] = [[0, 0], [2 * MS, 0]]
+    drawn(plots.who_ran_when(timeline, run))
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "short"),
+    [
+        ("short", 24, "short"),
+        ("abcdefghij", 5, "ab…ij"),
+        ("", 3, ""),
+        ("abcd", 3, "a…d"),
+    ],
+)
+def test_shorten(name: str, length: int, short: str) -> None:
+    assert plots.shorten(name, length) == short
+
+
+def test_the_same_data_give_the_same_bytes() -> None:
+    def both() -> tuple[bytes, bytes]:
+        figure = plots.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")
+        return plots.svg(figure), plots.png(figure)
+
+    assert both() == both()
+
+
+def test_what_people_set_for_matplotlib_changes_nothing() -> None:
+    frame = sweep()
+    before = plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)"))
+    with mpl.rc_context({"font.size": 30, "axes.grid": False, "savefig.bbox": "tight"}):
+        assert plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)")) == before

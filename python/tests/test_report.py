@@ -1,0 +1,369 @@
+"""Reports: of every kind of output directory, and of hosts that are hard to show."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import laxity
+import numpy as np
+import pandas as pd
+import pytest
+from laxity import report
+from laxity.directory import Manifest
+from laxity.errors import InputError
+from laxity.report.window import chosen_window, first_missed_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MS = 1_000_000
+
+HEAD = """\
+# <script>alert("host")</script>
+duration = "{duration}"
+seed = 1
+[host]
+cpus = {cpus}
+policy = "deferrable"
+costs = "emsoft-2011"
+"""
+DRAW = "[draw]\nload = {load}\n"
+DOMAIN = """\
+[[domain]]
+name = "{name}"
+budget = "2 ms"
+period = "10 ms"
+tasks = {tasks}
+"""
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+
+
+def host(
+    *tasks: str, cpus: int = 1, load: float = 0.7, duration: str = "1 s", name: str = "dom-{}"
+) -> laxity.Host:
+    domains = [DOMAIN.format(name=name.format(place), tasks=of) for place, of in enumerate(tasks)]
+    head = HEAD.format(duration=duration, cpus=cpus)
+    if '"drawn"' in tasks:
+        head += DRAW.format(load=load)
+    return laxity.Host.parse(head + "".join(domains))
+
+
+def traced(host: laxity.Host, directory: Path, **options: str) -> laxity.Run:
+    run = host.run(trace=directory.parent / "traced", **options)
+    run.save(directory)
+    return laxity.Run.load(directory)
+
+
+class Document(HTMLParser):
+    """Takes note of elements, of text, and of everything that points somewhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(1 for element, _ in self.elements if element == tag)
+
+
+def read(directory: Path, window: tuple[int, int] | None = None) -> Document:
+    """Writes a report, and checks what holds for every one."""
+    path = report.write(directory, window=window)
+    assert path == directory / "report.html"
+    text = path.read_text("utf-8")
+    document = Document(text)
+    tags = {tag for tag, _ in document.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "base"}
+    for tag, attributes in document.elements:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            address = attributes.get(name)
+            assert address is None or address.startswith("data:image/svg+xml;base64,"), (
+                tag,
+                address,
+            )
+        assert not any(name.startswith("on") for name in attributes)
+        if tag == "img":
+            assert attributes["alt"]
+    outside_images = re.sub(r'src="data:[^"]*"', "", text)
+    assert not re.search(r"@import|url\(|https?://", outside_images)
+    assert [document.count(tag) for tag in ("h1", "main", "header", "title")] == [1, 1, 1, 1]
+    images = [attributes["src"] for tag, attributes in document.elements if tag == "img"]
+    drawings = sorted(path.read_bytes() for path in (directory / "figures").glob("*.svg"))
+    assert sorted(base64.b64decode((image or "").partition(",")[2]) for image in images) == drawings
+    assert not any(re.search(rb'(href|src)="(?!#)', drawing) for drawing in drawings)
+    assert len(list((directory / "figures").glob("*.png"))) == len(drawings)
+    return document
+
+
+def digest(directory: Path) -> dict[str, str]:
+    files = [directory / "report.html", *(directory / "figures").iterdir()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def heading(document: Document) -> str:
+    match = re.search(r"\n([^\n]+\.)\n", document.text)
+    assert match
+    return match[1]
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with missed deadlines."""
+    directory = tmp_path_factory.mktemp("late") / "run"
+    run = traced(host('"drawn"', '"drawn"', '"drawn"', load=1.2, duration="4 s"), directory)
+    assert run.missed
+    return directory
+
+
+def test_run(late: Path) -> None:
+    document = read(late)
+    run = laxity.Run.load(late)
+    assert f"{run.missed:,} of {run.jobs:,} jobs missed their deadline." in document.text
+    worst = max(run.domains, key=lambda domain: domain.miss_ratio)
+    assert f"The worst domain is {worst.name}" in document.text
+    assert document.count("img") == 2
+    assert (late / "host.toml").read_text("utf-8") in document.text
+    assert "laxity run host.toml -o again" in document.text
+    for domain in run.domains:
+        for task in domain.tasks:
+            assert task.name in document.text
+
+
+def test_the_same_bytes_twice(late: Path) -> None:
+    report.write(late)
+    before = digest(late)
+    assert len(before) == 5
+    report.write(late)
+    assert digest(late) == before
+
+
+def test_a_window(late: Path) -> None:
+    assert "From 100 ms to 300 ms" in read(late, window=(100 * MS, 300 * MS)).text
+
+
+@pytest.mark.parametrize("window", [(0, 5_000 * MS), (-1, 5), (5, 5)])
+def test_a_window_outside_the_run_is_refused(late: Path, window: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="window"):
+        report.write(late, window=window)
+
+
+def test_the_window_is_around_the_first_missed_deadline(late: Path) -> None:
+    run = laxity.Run.load(late)
+    assert run.trace
+    first = first_missed_ns(run.trace)
+    whole = json.loads(laxity._core.timeline(str(run.trace), 0, run.duration_ns))
+    assert first == min(point["time_ns"] for point in whole["misses"])
+    from_ns, to_ns = chosen_window(run, run.trace)
+    assert 0 <= from_ns <= first <= to_ns <= run.duration_ns
+    inside = json.loads(laxity._core.timeline(str(run.trace), from_ns, to_ns))
+    assert 40 <= len(inside["occupancy"]) <= 120
+
+
+def test_a_job_that_never_completes_is_found(tmp_path: Path) -> None:
+    tasks = '[{ name = "starved", cost = "90 ms", period = "100 ms" }]'
+    run = traced(host(tasks, duration="300 ms"), tmp_path / "run")
+    assert run.trace
+    assert first_missed_ns(run.trace) == 100 * MS
+
+
+def test_without_a_trace_there_is_no_timeline(late: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(late, directory, ignore=shutil.ignore_patterns("trace*", "figures", "*.html"))
+    assert read(directory).count("img") == 1
+    with pytest.raises(InputError, match="no trace"):
+        report.write(directory, window=(0, 5))
+
+
+def test_no_tasks(tmp_path: Path) -> None:
+    traced(host("[]"), tmp_path / "run")
+    document = read(tmp_path / "run")
+    assert heading(document) == "No job had its deadline within this run."
+    assert document.count("img") == 1
+
+
+def test_one_job(tmp_path: Path) -> None:
+    tasks = '[{ name = "single", cost = "1 ms", period = "900 ms" }]'
+    traced(host(tasks), tmp_path / "run")
+    assert "Its one job met its deadline." in read(tmp_path / "run").text
+
+
+def test_no_misses(tmp_path: Path) -> None:
+    tasks = '[{ name = "calm", cost = "1 ms", period = "100 ms" }]'
+    traced(host(tasks, tasks), tmp_path / "run")
+    assert "All 20 jobs met their deadlines." in read(tmp_path / "run").text
+
+
+def test_a_very_short_run(tmp_path: Path) -> None:
+    traced(host('"drawn"', duration="1 ns"), tmp_path / "run")
+    read(tmp_path / "run")
+
+
+@pytest.mark.parametrize("policy", ["credit", "sedf", "polling"])
+def test_other_policies(tmp_path: Path, policy: str) -> None:
+    traced(host('"drawn"', '"drawn"'), tmp_path / "run", policy=policy)
+    document = read(tmp_path / "run")
+    assert ("weight" in document.text) == (policy == "credit")
+    assert f"--set host.policy={policy}" in document.text
+
+
+def test_many_domains_and_tasks(tmp_path: Path) -> None:
+    tasks = [f'{{ name = "task-{n}", cost = "1 ms", period = "800 ms" }}' for n in range(20)]
+    crowd = host(*[f"[{', '.join(tasks)}]"] * 50, cpus=50)
+    traced(crowd, tmp_path / "run")
+    document = read(tmp_path / "run")
+    assert "Of 1,000 tasks, the 48" in document.text
+    assert "Of 50 VCPUs, 12" in document.text
+    assert document.count("details") == 2
+
+
+def test_names_that_are_long_or_look_like_html(late: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(late, directory, ignore=shutil.ignore_patterns("figures", "*.html"))
+    result = json.loads((directory / "result.json").read_text("utf-8"))
+    names = ['"><script>alert(1)</script>', "x" * 5000, "</td></table>&lt;"]
+    for domain, name in zip(result["domains"], names, strict=True):
+        domain["name"] = domain["tasks"][0]["name"] = name
+    (directory / "result.json").write_text(json.dumps(result), "utf-8")
+    document = read(directory)
+    assert all(name in document.text for name in names)
+
+
+def test_compare(tmp_path: Path) -> None:
+    tight = host('"drawn"', '"drawn"', load=1.0)
+    tight.compare(["deferrable", "credit"], seed=5).save(tmp_path / "compare")
+    document = read(tmp_path / "compare")
+    assert document.count("img") == 1
+    command = "laxity compare host.toml --policy deferrable,credit --set seed=5 -o again"
+    assert command in document.text
+
+
+def test_compare_without_jobs(tmp_path: Path) -> None:
+    host("[]").compare(["deferrable"]).save(tmp_path / "compare")
+    assert heading(read(tmp_path / "compare")) == "No job had its deadline within these runs."
+
+
+@pytest.mark.parametrize(
+    ("settings", "panels"),
+    [
+        (["draw.load=0.6..1.0:0.2"], 1),
+        (["draw.load=0.6..1.0:0.2", "host.quantum=0|1|2 ms"], 3),
+        (["domain.dom-0.scheduler=edf|rate-monotonic"], 1),
+        (["host.cpus=1|2"], 1),
+    ],
+)
+def test_sweep(tmp_path: Path, settings: list[str], panels: int) -> None:
+    settings = [text.replace("0|1|2 ms", "0 ms|1 ms|2 ms") for text in settings]
+    sweep = host('"drawn"', '"drawn"').sweep(settings, seeds=2, policies=["deferrable", "sedf"])
+    sweep.save(tmp_path / "sweep")
+    document = read(tmp_path / "sweep")
+    assert document.count("img") == 1
+    assert "--seeds 2" in document.text
+    assert "--policy deferrable,sedf" in document.text
+    drawing = (tmp_path / "sweep/figures/miss-ratio.svg").read_text("utf-8")
+    assert len(set(re.findall(r'id="axes_(\d+)"', drawing))) == panels
+
+
+def test_sweep_over_policies_only(tmp_path: Path) -> None:
+    host('"drawn"').sweep(["host.policy=deferrable|sedf"]).save(tmp_path / "sweep")
+    assert "deferrable" in read(tmp_path / "sweep").text
+
+
+def reproduction(directory: Path) -> Path:
+    directory.mkdir()
+    Manifest("reproduce", None, ()).save(directory)
+    rows = [
+        {"what": "misses <30 %", "published": 0, "ours": 0.0, "verdict": "reproduced", "why": ""},
+        {"what": "all", "published": [1, 2.5], "ours": None, "verdict": "differs", "why": "a & b"},
+    ]
+    names = ("figure-5", "figure-6", "table-1")
+    content = {"paper": "rt-xen", "experiments": [{"name": name, "rows": rows} for name in names]}
+    (directory / "reproduce.json").write_text(json.dumps(content), "utf-8")
+    return directory
+
+
+def test_reproduce_without_data(tmp_path: Path) -> None:
+    document = read(reproduction(tmp_path / "reproduce"))
+    assert "3 of 6 published values and claims are reproduced." in document.text
+    assert "misses <30 %" in document.text
+    assert "a & b" in document.text
+    assert document.count("table") == 3
+    assert document.count("img") == 0
+    assert "laxity reproduce rt-xen -o again" in document.text
+
+
+def test_reproduce_with_curves(tmp_path: Path) -> None:
+    directory = reproduction(tmp_path / "reproduce")
+    (directory / "data").mkdir()
+    loads = np.arange(30, 101, 10)
+    pd.concat(
+        pd.DataFrame(
+            {
+                "pattern": pattern,
+                "load_percent": loads,
+                "policy": policy,
+                "seed": seed,
+                "jobs": 100,
+                "missed": np.maximum(0, loads - 85),
+            }
+        )
+        for pattern in ("decreasing", "even", "increasing")
+        for policy in laxity.POLICIES
+        for seed in (1, 2)
+    ).to_parquet(directory / "data/figure-6.parquet")
+    pd.concat(
+        pd.DataFrame(
+            {
+                "quantum_us": quantum,
+                "utilization_percent": range(1, 51),
+                "jobs": 10,
+                "missed": [0] * 40 + [10] * 10,
+            }
+        )
+        for quantum in (10, 100, 1000)
+    ).to_parquet(directory / "data/figure-5.parquet")
+    assert read(directory).count("img") == 2
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not an output directory"):
+        report.write(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["result.json", "host.toml", "responses.parquet"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "garbage"])
+def test_a_damaged_directory_is_refused(late: Path, tmp_path: Path, file: str, damage: str) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(late, directory)
+    if damage == "gone":
+        (directory / file).unlink()
+    else:
+        (directory / file).write_bytes(b"" if damage == "empty" else b"[]")
+    with pytest.raises(InputError):
+        report.write(directory)
+
+
+def test_a_window_is_of_a_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no timeline"):
+        report.write(reproduction(tmp_path / "reproduce"), window=(0, 5))
