@@ -1,0 +1,93 @@
+"""Every experiment of the papers again: published and ours, and an honest word on the difference.
+
+>>> import laxity.reproduce
+>>> found = laxity.reproduce.run("rt-xen", "table-4")
+>>> found.reproduced, found.to_json()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laxity.errors import InputError
+from laxity.reproduce import published
+from laxity.reproduce.lab import PROGRESS_STEPS, Lab
+from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
+from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from laxity.reproduce.lab import Progress
+
+__all__ = [
+    "PAPERS",
+    "Experiment",
+    "Measurement",
+    "Reproduction",
+    "Row",
+    "run",
+]
+
+SEEDS = 100
+"""Task sets an experiment, where the paper had one."""
+
+SEEDS_QUICK = 8
+
+
+@dataclass(frozen=True)
+class _Planned:
+    run: Callable[[Lab], Experiment]
+    part: float
+    """Of the time that all experiments of the paper take, roughly."""
+
+
+PAPERS: dict[str, dict[str, _Planned]] = {
+    "rt-xen": {
+        "figure-5": _Planned(figure_5.run, 0.06),
+        "table-1": _Planned(table_1.run, 0.01),
+        "table-2": _Planned(table_2.run, 0.04),
+        "table-4": _Planned(table_4.run, 0.02),
+        "figure-6": _Planned(figure_6.run, 0.87),
+    }
+}
+"""The papers by name, and the experiments of each in the paper's order."""
+
+
+def run(
+    paper: str,
+    experiment: str | None = None,
+    quick: bool = False,
+    seeds: int | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Runs all experiments of a paper, or one of them, on all CPUs.
+
+    `seeds` task sets are drawn in each (100; 8 if `quick`). `progress(done, total)` is called a few
+    times a second. Raises InputError if there is no such paper or experiment, or for less than two
+    seeds, as intervals need two.
+    """
+    if paper not in PAPERS:
+        raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")
+    planned = PAPERS[paper]
+    if experiment is not None and experiment not in planned:
+        raise InputError(
+            f"{paper} has no experiment `{experiment}` here", f"it has {', '.join(planned)}"
+        )
+    if seeds is None:
+        seeds = SEEDS_QUICK if quick else SEEDS
+    if seeds < 2:  # noqa: PLR2004 - see above
+        raise InputError(f"{seeds} task sets give no interval", "draw at least 2, better 100")
+    chosen = {name: plan for name, plan in planned.items() if experiment in (None, name)}
+    lab = Lab(paper.replace("-", "_"), seeds=seeds, quick=quick, progress=progress)
+    whole = sum(plan.part for plan in chosen.values())
+    found, done = [], 0.0
+    for plan in chosen.values():
+        lab.part(done / whole, (done + plan.part) / whole)
+        found.append(plan.run(lab))
+        done += plan.part
+    if progress is not None:
+        progress(PROGRESS_STEPS, PROGRESS_STEPS)
+    title: str = published.facts(lab.paper)["title"]
+    return Reproduction(paper, title, seeds, quick, found)
