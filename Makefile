@@ -59,6 +59,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/ruff format --check python tools bench
 	$(BIN)/ruff check python tools bench
 	$(BIN)/mypy
+	$(BIN)/python tools/host_file_page.py --check
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
 	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
 

@@ -408,7 +408,7 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer seeds.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Random task sets at each point.")
+        int | None, typer.Option(metavar="N", min=2, help="Random task sets at each point.")
     ] = None,
     output: OutputOption = None,
     docs: Annotated[
