@@ -492,12 +492,20 @@ static int64_t credit_most(const struct laxity_instance *instance,
 struct credit_rest {
     int64_t credits_ns;
     int64_t weight;
+    /* The last answer of credit_by_weight: most domains have the weight of the one before them, and
+     * a division is most of what an account of many domains costs. */
+    int64_t share_ns;
+    uint32_t share_of_weight;
 };
 
-static inline int64_t credit_by_weight(const struct credit_rest *rest,
-                                       const struct credit_domain *domain)
+static inline int64_t credit_by_weight(struct credit_rest *rest, const struct credit_domain *domain)
 {
-    return rest->credits_ns * domain->domain.parameters.weight / rest->weight;
+    uint32_t weight = domain->domain.parameters.weight;
+    if (weight != rest->share_of_weight) {
+        rest->share_of_weight = weight;
+        rest->share_ns = rest->credits_ns * weight / rest->weight;
+    }
+    return rest->share_ns;
 }
 
 /* Marks the domains that get all they can take; what is left then is shared by weight. Every round
@@ -505,9 +513,13 @@ static inline int64_t credit_by_weight(const struct credit_rest *rest,
 static struct credit_rest credit_saturate(struct credit_instance *credit)
 {
     struct laxity_instance *instance = &credit->instance;
-    struct credit_rest rest = {instance->settings.accounting_ns * credit->cpu_count, 0};
+    struct credit_rest rest;
     bool again = true;
 
+    /* Field by field: for a structure that is mostly zero, clang -O0 calls memset. */
+    rest.credits_ns = instance->settings.accounting_ns * credit->cpu_count;
+    rest.weight = rest.share_ns = 0;
+    rest.share_of_weight = 0;
     for (struct list *node = credit->domains.next; node != &credit->domains; node = node->next) {
         struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
         domain->saturated = domain->active_count == 0;
@@ -515,7 +527,7 @@ static struct credit_rest credit_saturate(struct credit_instance *credit)
             rest.weight += domain->domain.parameters.weight;
     }
     while (again) {
-        struct credit_rest round = rest;
+        struct credit_rest round = {.credits_ns = rest.credits_ns, .weight = rest.weight};
         again = false;
         for (struct list *node = credit->domains.next; node != &credit->domains;
              node = node->next) {
@@ -591,13 +603,14 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
 
     for (struct list *node = credit->domains.next; node != &credit->domains; node = node->next) {
         struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
+        int64_t share_ns;
         if (!domain->active_count)
             continue;
-        credit_pay(
-            instance, domain,
-            (domain->saturated ? credit_most(instance, domain) : credit_by_weight(&rest, domain)) /
-                domain->active_count,
-            now);
+        share_ns =
+            domain->saturated ? credit_most(instance, domain) : credit_by_weight(&rest, domain);
+        if (domain->active_count > 1)
+            share_ns /= domain->active_count;
+        credit_pay(instance, domain, share_ns, now);
     }
     for (uint32_t number = 0; number < instance->cpus; number++)
         if (instance->cpu[number])
