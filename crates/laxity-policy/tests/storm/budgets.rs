@@ -1,0 +1,487 @@
+//! The rules of the policies with budgets (docs/policies.md), in vectors that are searched from end to
+//! end: what every budget must be after every operation, who must run, and until when.
+//!
+//! It knows live changes and an embedder that is late, which the reference of whole hosts does not.
+
+use laxity_host::{Parameters, Policy};
+use laxity_policy::NEVER;
+use std::collections::VecDeque;
+
+const EXTRA_TURN_NS: i64 = 1_000_000;
+const REPLENISHMENTS_MAX: usize = 32;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    Neither,
+    /// Runnable, with budget.
+    Run,
+    /// Blocked, and its budget runs down (periodic).
+    Ready,
+}
+
+#[derive(Debug, Clone)]
+pub struct Vcpu {
+    pub cpu: usize,
+    pub parameters: Parameters,
+    pub runnable: bool,
+    pub queue: Queue,
+    /// Place among equals.
+    order: u64,
+    pub left_ns: i64,
+    /// When the next replenishment is due; of a sporadic server, that of the first pending one.
+    due_ns: i64,
+    pending: VecDeque<(i64, i64)>,
+    run_start_ns: i64,
+    run_used_ns: i64,
+    /// From when to when its budget ran down.
+    pub uses: Vec<(i64, i64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Cpu {
+    pub running: Option<usize>,
+    /// Whose budget runs down.
+    burning: Option<usize>,
+    pub used_until_ns: i64,
+    decided_ns: i64,
+    extra: Vec<usize>,
+    next_order: u64,
+}
+
+#[derive(Debug)]
+pub struct Budgets {
+    pub policy: Policy,
+    pub quantum_ns: i64,
+    pub cpus: Vec<Cpu>,
+    pub vcpus: Vec<Vcpu>,
+}
+
+/// Who should run, and whose budget should run down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    pub run: Option<usize>,
+    pub burn: Option<usize>,
+}
+
+impl Budgets {
+    pub fn new(policy: Policy, quantum_ns: i64, cpus: usize) -> Budgets {
+        let cpus = vec![Cpu::default(); cpus];
+        Budgets {
+            policy,
+            quantum_ns,
+            cpus,
+            vcpus: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, cpu: usize, parameters: Parameters, now: i64) {
+        let sporadic = self.policy == Policy::Sporadic;
+        if !sporadic {
+            self.use_up(cpu, now); // a sporadic server's coming changes nothing for the others
+        }
+        self.vcpus.push(Vcpu {
+            cpu,
+            parameters,
+            runnable: false,
+            queue: Queue::Neither,
+            order: 0,
+            left_ns: if sporadic { parameters.budget_ns } else { 0 },
+            due_ns: now,
+            pending: VecDeque::new(),
+            run_start_ns: 0,
+            run_used_ns: 0,
+            uses: Vec::new(),
+        });
+    }
+
+    pub fn due_ns(&self, vcpu: usize) -> i64 {
+        let vcpu = &self.vcpus[vcpu];
+        match self.policy {
+            Policy::Sporadic => vcpu.pending.front().map_or(NEVER, |&(at_ns, _)| at_ns),
+            _ => vcpu.due_ns,
+        }
+    }
+
+    /// The first multiple of the quantum that is not before the time.
+    pub fn on_quantum(&self, time_ns: i64) -> i64 {
+        match self.quantum_ns {
+            0 => time_ns,
+            _ if time_ns == NEVER => NEVER,
+            quantum_ns => (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns,
+        }
+    }
+
+    /// When the CPU's timer must fire.
+    pub fn timer_ns(&self, cpu: usize) -> i64 {
+        let here = (0..self.vcpus.len()).filter(|&vcpu| self.vcpus[vcpu].cpu == cpu);
+        let due_ns = here.map(|vcpu| self.due_ns(vcpu)).min().unwrap_or(NEVER);
+        let timer_ns = self.on_quantum(due_ns);
+        match self.cpus[cpu].burning {
+            Some(vcpu) if !self.vcpus[vcpu].runnable => {
+                timer_ns.min(self.cpus[cpu].used_until_ns + self.vcpus[vcpu].left_ns)
+            }
+            _ => timer_ns,
+        }
+    }
+
+    fn key(&self, vcpu: usize) -> (i64, u64) {
+        let Vcpu {
+            parameters,
+            due_ns,
+            order,
+            ..
+        } = &self.vcpus[vcpu];
+        match self.policy {
+            Policy::Sedf => (*due_ns, *order),
+            _ => (parameters.priority.into(), *order),
+        }
+    }
+
+    fn first(&self, cpu: usize, queue: Queue) -> Option<usize> {
+        (0..self.vcpus.len())
+            .filter(|&vcpu| self.vcpus[vcpu].cpu == cpu && self.vcpus[vcpu].queue == queue)
+            .min_by_key(|&vcpu| self.key(vcpu))
+    }
+
+    pub fn choice(&self, cpu: usize) -> Choice {
+        let extra = self.cpus[cpu].extra.first().copied();
+        match (self.first(cpu, Queue::Run), self.first(cpu, Queue::Ready)) {
+            (Some(run), Some(ready)) if self.key(ready) < self.key(run) => Choice {
+                run: None,
+                burn: Some(ready),
+            },
+            (Some(run), _) => Choice {
+                run: Some(run),
+                burn: Some(run),
+            },
+            (None, ready) => Choice {
+                run: extra,
+                burn: ready,
+            },
+        }
+    }
+
+    /// Until when a choice holds.
+    pub fn until_ns(&self, cpu: usize, choice: Choice, now: i64) -> i64 {
+        let Cpu {
+            decided_ns, extra, ..
+        } = &self.cpus[cpu];
+        let until_ns = match choice.run {
+            Some(vcpu) if choice.burn == Some(vcpu) => now + self.vcpus[vcpu].left_ns,
+            Some(_) if extra.len() > 1 => (decided_ns + EXTRA_TURN_NS).max(now),
+            _ => NEVER,
+        };
+        match self.quantum_ns {
+            0 => until_ns,
+            quantum_ns => until_ns.min(decided_ns + quantum_ns),
+        }
+    }
+
+    fn enqueue(&mut self, vcpu: usize, queue: Queue) {
+        let cpu = &mut self.cpus[self.vcpus[vcpu].cpu];
+        self.vcpus[vcpu].order = cpu.next_order;
+        self.vcpus[vcpu].queue = queue;
+        cpu.next_order += 1;
+    }
+
+    fn leave_extra(&mut self, vcpu: usize) {
+        let cpu = self.vcpus[vcpu].cpu;
+        self.cpus[cpu].extra.retain(|&other| other != vcpu);
+    }
+
+    fn join_extra(&mut self, vcpu: usize) {
+        self.leave_extra(vcpu);
+        if self.vcpus[vcpu].parameters.extratime {
+            let cpu = self.vcpus[vcpu].cpu;
+            self.cpus[cpu].extra.push(vcpu);
+        }
+    }
+
+    /// A run ends: a sporadic server will get back what it used.
+    fn stop(&mut self, vcpu: usize) {
+        let vcpu = &mut self.vcpus[vcpu];
+        let amount_ns = std::mem::take(&mut vcpu.run_used_ns);
+        if self.policy != Policy::Sporadic || amount_ns == 0 {
+            return;
+        }
+        let latest_ns = vcpu.pending.back().map_or(0, |&(at_ns, _)| at_ns);
+        let at_ns = latest_ns.max(vcpu.run_start_ns + vcpu.parameters.period_ns);
+        if vcpu.pending.len() < REPLENISHMENTS_MAX {
+            vcpu.pending.push_back((at_ns, amount_ns));
+        } else if let Some(latest) = vcpu.pending.back_mut() {
+            *latest = (at_ns, latest.1 + amount_ns);
+        }
+    }
+
+    fn burn(&mut self, cpu: usize, vcpu: Option<usize>, now: i64) {
+        let before = self.cpus[cpu].burning;
+        if before == vcpu {
+            return;
+        }
+        self.cpus[cpu].burning = vcpu;
+        if let Some(before) = before {
+            self.stop(before);
+        }
+        if let Some(vcpu) = vcpu {
+            self.vcpus[vcpu].run_start_ns = now;
+            self.vcpus[vcpu].run_used_ns = 0;
+        }
+    }
+
+    fn exhaust(&mut self, vcpu: usize, now: i64) {
+        let cpu = self.vcpus[vcpu].cpu;
+        self.vcpus[vcpu].queue = Queue::Neither;
+        if self.cpus[cpu].burning == Some(vcpu) {
+            self.burn(cpu, None, now);
+        }
+        if self.vcpus[vcpu].runnable && self.cpus[cpu].running != Some(vcpu) {
+            self.join_extra(vcpu);
+        }
+    }
+
+    /// Budgets run down to now.
+    pub fn use_up(&mut self, cpu: usize, now: i64) {
+        let used_ns = now - self.cpus[cpu].used_until_ns;
+        self.cpus[cpu].used_until_ns = now;
+        let Some(index) = self.cpus[cpu].burning else {
+            return;
+        };
+        let vcpu = &mut self.vcpus[index];
+        vcpu.left_ns -= used_ns;
+        vcpu.run_used_ns += used_ns;
+        match vcpu.uses.last_mut() {
+            Some((_, end_ns)) if *end_ns == now - used_ns => *end_ns = now,
+            _ => vcpu.uses.push((now - used_ns, now)),
+        }
+        if vcpu.left_ns <= 0 {
+            self.exhaust(index, now);
+        }
+    }
+
+    /// Whose replenishment is the first to serve, if one is due.
+    fn first_due(&self, cpu: usize, now: i64) -> Option<usize> {
+        (0..self.vcpus.len())
+            .filter(|&vcpu| self.vcpus[vcpu].cpu == cpu)
+            .min_by_key(|&vcpu| self.due_ns(vcpu))
+            .filter(|&vcpu| self.on_quantum(self.due_ns(vcpu)) <= now)
+    }
+
+    fn replenish(&mut self, vcpu: usize, now: i64) {
+        self.fill_up(vcpu, now);
+        let replenished = &self.vcpus[vcpu];
+        if replenished.left_ns > 0 && replenished.queue == Queue::Neither {
+            if replenished.runnable {
+                self.leave_extra(vcpu);
+                self.enqueue(vcpu, Queue::Run);
+            } else if self.policy == Policy::Periodic {
+                self.enqueue(vcpu, Queue::Ready);
+            }
+        }
+    }
+
+    fn fill_up(&mut self, index: usize, now: i64) {
+        let vcpu = &mut self.vcpus[index];
+        if self.policy == Policy::Sporadic {
+            while let Some(&(at_ns, amount_ns)) = vcpu.pending.front()
+                && at_ns <= now
+            {
+                vcpu.pending.pop_front();
+                vcpu.left_ns += amount_ns;
+            }
+            return;
+        }
+        while vcpu.due_ns <= now {
+            vcpu.due_ns += vcpu.parameters.period_ns;
+        }
+        // What it used beyond its budget, when the embedder was late, is owed.
+        vcpu.left_ns = vcpu.parameters.budget_ns + vcpu.left_ns.min(0);
+        if self.policy == Policy::Polling && !vcpu.runnable {
+            vcpu.left_ns = vcpu.left_ns.min(0);
+        }
+    }
+
+    fn blocked(&mut self, index: usize) {
+        let vcpu = &mut self.vcpus[index];
+        match self.policy {
+            Policy::Periodic if vcpu.queue == Queue::Run => vcpu.queue = Queue::Ready,
+            Policy::Periodic => {}
+            policy => {
+                vcpu.queue = Queue::Neither;
+                if policy == Policy::Polling {
+                    vcpu.left_ns = vcpu.left_ns.min(0);
+                }
+            }
+        }
+    }
+
+    /// After an operation: unless another VCPU should run now, what it changed is in force already.
+    pub fn review(&mut self, cpu: usize, now: i64) {
+        let choice = self.choice(cpu);
+        if choice.run == self.cpus[cpu].running {
+            self.burn(cpu, choice.burn, now);
+        }
+    }
+
+    /// False if its budget has run down while it was blocked, which an overdue timer will tell.
+    pub fn wake(&mut self, vcpu: usize, now: i64) -> bool {
+        let cpu = self.vcpus[vcpu].cpu;
+        self.vcpus[vcpu].runnable = true;
+        self.use_up(cpu, now);
+        if self.cpus[cpu].extra.contains(&vcpu) {
+            return false;
+        }
+        match self.vcpus[vcpu].queue {
+            Queue::Run => {}
+            Queue::Ready => self.vcpus[vcpu].queue = Queue::Run,
+            Queue::Neither if self.vcpus[vcpu].left_ns > 0 => self.enqueue(vcpu, Queue::Run),
+            Queue::Neither => self.join_extra(vcpu),
+        }
+        true
+    }
+
+    pub fn sleep(&mut self, vcpu: usize, now: i64) {
+        let cpu = self.vcpus[vcpu].cpu;
+        self.vcpus[vcpu].runnable = false;
+        self.use_up(cpu, now);
+        self.leave_extra(vcpu);
+        if self.cpus[cpu].running != Some(vcpu) {
+            self.blocked(vcpu);
+        }
+    }
+
+    pub fn yield_now(&mut self, vcpu: usize, now: i64) {
+        self.use_up(self.vcpus[vcpu].cpu, now);
+        if self.vcpus[vcpu].queue != Queue::Neither {
+            self.enqueue(vcpu, self.vcpus[vcpu].queue);
+        }
+    }
+
+    pub fn timer(&mut self, cpu: usize, now: i64) {
+        self.use_up(cpu, now);
+        while let Some(vcpu) = self.first_due(cpu, now) {
+            self.replenish(vcpu, now);
+        }
+    }
+
+    /// Who runs from now on, and until when.
+    pub fn schedule(&mut self, cpu: usize, now: i64) -> (Option<usize>, i64) {
+        self.use_up(cpu, now);
+        let current = self.cpus[cpu].running;
+        // Its use may have made its own replenishment due. All others are the timer's to serve.
+        if let Some(vcpu) = current
+            && self.first_due(cpu, now) == current
+        {
+            self.replenish(vcpu, now);
+        }
+        let runnable = current.is_none_or(|vcpu| self.vcpus[vcpu].runnable);
+        let choice = self.choice(cpu);
+        if choice.run != current || !runnable || self.until_ns(cpu, choice, now) <= now {
+            if let Some(vcpu) = current {
+                if !runnable {
+                    self.leave_extra(vcpu);
+                    self.blocked(vcpu);
+                } else if self.vcpus[vcpu].queue == Queue::Neither {
+                    self.join_extra(vcpu);
+                } else if self.quantum_ns > 0 {
+                    self.enqueue(vcpu, self.vcpus[vcpu].queue);
+                }
+            }
+            self.cpus[cpu].decided_ns = now;
+        }
+        let choice = self.choice(cpu);
+        self.burn(cpu, choice.burn, now);
+        self.cpus[cpu].running = choice.run;
+        (choice.run, self.until_ns(cpu, choice, now))
+    }
+
+    pub fn set(&mut self, vcpu: usize, parameters: Parameters, now: i64) {
+        let cpu = self.vcpus[vcpu].cpu;
+        self.use_up(cpu, now);
+        let before = std::mem::replace(&mut self.vcpus[vcpu].parameters, parameters);
+        let mut behind_equals = parameters.priority != before.priority;
+        if self.policy == Policy::Sporadic {
+            if self.set_sporadic(vcpu, before.budget_ns, now) {
+                behind_equals = false;
+            }
+        } else {
+            let vcpu = &mut self.vcpus[vcpu];
+            vcpu.left_ns = vcpu.left_ns.min(parameters.budget_ns);
+            vcpu.due_ns = (vcpu.due_ns - before.period_ns + parameters.period_ns).max(now);
+            behind_equals &= self.policy != Policy::Sedf;
+        }
+        if behind_equals && self.vcpus[vcpu].queue != Queue::Neither {
+            self.enqueue(vcpu, self.vcpus[vcpu].queue);
+        }
+        let waits = self.vcpus[vcpu].runnable && self.vcpus[vcpu].queue == Queue::Neither;
+        if !parameters.extratime {
+            self.leave_extra(vcpu);
+        } else if waits && !self.cpus[cpu].extra.contains(&vcpu) {
+            self.join_extra(vcpu);
+        }
+    }
+
+    /// True if the VCPU came into its queue or left it.
+    fn set_sporadic(&mut self, index: usize, before_ns: i64, now: i64) -> bool {
+        let vcpu = &mut self.vcpus[index];
+        vcpu.left_ns += (vcpu.parameters.budget_ns - before_ns).max(0);
+        let mut cut_ns = (before_ns - vcpu.parameters.budget_ns).max(0);
+        let mut take = |from: &mut i64| {
+            let taken_ns = cut_ns.min(*from).max(0);
+            *from -= taken_ns;
+            cut_ns -= taken_ns;
+            taken_ns
+        };
+        take(&mut vcpu.left_ns);
+        for (_, amount_ns) in vcpu.pending.iter_mut().rev() {
+            take(amount_ns);
+        }
+        take(&mut vcpu.run_used_ns);
+        vcpu.pending.retain(|&(_, amount_ns)| amount_ns > 0);
+
+        let (queued, has_budget) = (vcpu.queue != Queue::Neither, vcpu.left_ns > 0);
+        if queued && !has_budget {
+            self.exhaust(index, now);
+        } else if !queued && has_budget && self.vcpus[index].runnable {
+            self.leave_extra(index);
+            self.enqueue(index, Queue::Run);
+        }
+        queued != (self.vcpus[index].queue != Queue::Neither)
+    }
+
+    pub fn set_quantum(&mut self, quantum_ns: i64, now: i64) {
+        self.quantum_ns = quantum_ns;
+        for cpu in 0..self.cpus.len() {
+            self.use_up(cpu, now);
+        }
+    }
+
+    pub fn become_policy(&mut self, policy: Policy, now: i64) {
+        self.policy = policy;
+        for cpu in 0..self.cpus.len() {
+            self.use_up(cpu, now);
+        }
+        for index in 0..self.vcpus.len() {
+            let vcpu = &mut self.vcpus[index];
+            if vcpu.runnable || self.cpus[vcpu.cpu].running == Some(index) {
+                continue;
+            }
+            vcpu.queue = Queue::Neither;
+            if policy == Policy::Polling {
+                vcpu.left_ns = vcpu.left_ns.min(0);
+            } else if policy == Policy::Periodic && vcpu.left_ns > 0 {
+                self.enqueue(index, Queue::Ready);
+            }
+        }
+    }
+
+    /// Budget that is left, used in the run that goes on, and coming back.
+    pub fn sum_ns(&self, vcpu: usize) -> i64 {
+        let Vcpu {
+            left_ns,
+            run_used_ns,
+            pending,
+            ..
+        } = &self.vcpus[vcpu];
+        left_ns + run_used_ns + pending.iter().map(|(_, amount_ns)| amount_ns).sum::<i64>()
+    }
+}

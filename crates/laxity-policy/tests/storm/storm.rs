@@ -1,0 +1,851 @@
+//! A storm: an embedder that does at random whatever it may do, and checks what comes of it.
+
+use crate::budgets::{Budgets, Choice, Queue};
+use crate::{credits, invalid};
+use laxity_host::{Parameters, Policy, Settings};
+use laxity_policy::{DumpLine, NEVER, Refused, Report, Request};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+
+pub const PARAMETERS: Parameters = Parameters {
+    budget_ns: 1,
+    period_ns: 1,
+    priority: 1,
+    extratime: false,
+    weight: 256,
+    cap_percent: 0,
+};
+
+const POLICIES_OF_ONE_FILE: [Policy; 3] = [Policy::Deferrable, Policy::Periodic, Policy::Polling];
+
+/// Draws that read like the sentences that describe them.
+struct Draw(Pcg64);
+
+impl Draw {
+    /// From `least` to `most`, both included. The bias of the remainder is far below what matters.
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        least + (self.0.next_u64() % (most - least + 1) as u64) as i64
+    }
+
+    fn percent(&mut self, percent: i64) -> bool {
+        self.between(1, 100) <= percent
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.between(0, count as i64 - 1) as usize
+    }
+}
+
+/// Something that the policy asked for.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    /// When it is due.
+    at_ns: i64,
+    /// When the embedder gets to it.
+    served_ns: i64,
+}
+
+const NOT_DUE: Due = Due {
+    at_ns: NEVER,
+    served_ns: NEVER,
+};
+
+#[derive(Debug, Clone)]
+struct Cpu {
+    timer: Due,
+    /// The end of the decision.
+    end: Due,
+    kick: Due,
+    running: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Vcpu {
+    domain: usize,
+    affinity: Vec<u32>,
+    runnable: bool,
+    added_ns: i64,
+    credits: credits::Vcpu,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Service {
+    Timer(usize),
+    Account,
+    Schedule(usize),
+}
+
+pub struct Storm {
+    draw: Draw,
+    policy: Policy,
+    settings: Settings,
+    instance: laxity_policy::Instance,
+    /// The longest that a timer, a decision's end or a kick waits for the embedder; 0: on time.
+    late_ns_max: i64,
+    /// Whether parameters change.
+    changes: bool,
+    unit_ns: i64,
+    period_units: i64,
+    extratime_percent: i64,
+    now: i64,
+    cpus: Vec<Cpu>,
+    account: Due,
+    domains: Vec<Parameters>,
+    vcpus: Vec<Vcpu>,
+    budgets: Budgets,
+    reports: Vec<Report>,
+}
+
+impl Storm {
+    pub fn new(seed: u64) -> Storm {
+        let mut draw = Draw(Pcg64::seed_from_u64(seed));
+        let policy = draw.one_of(&Policy::ALL);
+        let unit_ns = draw.one_of(&[1, 10, 1_000, 100_000, 1_000_000]);
+        let settings = random_settings(&mut draw, unit_ns);
+        let cpus = if policy == Policy::Credit {
+            draw.between(1, 4)
+        } else {
+            draw.between(1, 2)
+        };
+        let mut instance = laxity_policy::Instance::new(policy, &settings, cpus as u32)
+            .expect("random settings are valid");
+        instance.set_tracing(true);
+        let cpu = Cpu {
+            timer: NOT_DUE,
+            end: NOT_DUE,
+            kick: NOT_DUE,
+            running: None,
+        };
+        let late = draw.percent(30);
+        let mut storm = Storm {
+            late_ns_max: if late {
+                unit_ns * draw.between(1, 4)
+            } else {
+                0
+            },
+            changes: draw.percent(60),
+            period_units: draw.one_of(&[6, 12, 12, 40, 150]),
+            extratime_percent: draw.one_of(&[0, 0, 30, 100]),
+            draw,
+            policy,
+            settings,
+            instance,
+            unit_ns,
+            now: 0,
+            cpus: vec![cpu; cpus as usize],
+            account: NOT_DUE,
+            domains: Vec::new(),
+            vcpus: Vec::new(),
+            budgets: Budgets::new(policy, settings.quantum_ns, cpus as usize),
+            reports: Vec::new(),
+        };
+        for _ in 0..storm.draw.between(1, 3) {
+            storm.add_domain();
+        }
+        for _ in 0..storm.draw.between(1, 8) {
+            storm.add_vcpu();
+        }
+        storm
+    }
+
+    pub fn run(&mut self) {
+        for _ in 0..self.draw.between(100, 800) {
+            self.step();
+        }
+        if !self.changes {
+            self.check_windows();
+        }
+    }
+
+    fn step(&mut self) {
+        let due = self.due();
+        if !due.is_empty() && self.draw.percent(70) {
+            match self.draw.one_of(&due) {
+                Service::Timer(cpu) => self.timer(cpu),
+                Service::Account => self.account(),
+                Service::Schedule(cpu) => self.schedule(cpu),
+            }
+        } else if !due.is_empty() || self.draw.percent(40) {
+            self.act();
+        } else {
+            self.pass_time();
+        }
+        self.check_settled();
+    }
+
+    /// What the embedder gets to now.
+    fn due(&self) -> Vec<Service> {
+        let mut due = Vec::new();
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if cpu.timer.served_ns <= self.now {
+                due.push(Service::Timer(number));
+            }
+            if cpu.end.served_ns <= self.now || cpu.kick.served_ns <= self.now {
+                due.push(Service::Schedule(number));
+            }
+        }
+        if self.account.served_ns <= self.now {
+            due.push(Service::Account);
+        }
+        due
+    }
+
+    /// Nothing that is due is passed over.
+    fn pass_time(&mut self) {
+        let of_cpus = self
+            .cpus
+            .iter()
+            .flat_map(|cpu| [cpu.timer, cpu.end, cpu.kick]);
+        let served_ns = of_cpus.chain([self.account]).map(|due| due.served_ns);
+        let next_ns = served_ns.min().expect("a CPU");
+        let longest_ns = next_ns - self.now;
+        let step_ns = self.unit_ns * self.draw.between(1, 10);
+        self.now += match self.draw.between(1, 4) {
+            1 => step_ns.min(longest_ns),
+            2 => self.draw.between(1, step_ns).min(longest_ns),
+            _ if next_ns == NEVER => step_ns,
+            _ => longest_ns,
+        };
+    }
+
+    fn act(&mut self) {
+        let now = self.now;
+        let vcpu = self.draw.below(self.vcpus.len());
+        match self.draw.between(1, 100) {
+            1..=40 => {
+                let cpu = self.cpu_of(vcpu);
+                if !self.vcpus[vcpu].runnable {
+                    self.vcpus[vcpu].runnable = true;
+                    self.instance.wake(vcpu, now);
+                    if self.has_budgets() && !self.budgets.wake(vcpu, now) {
+                        self.take();
+                    } else {
+                        self.after(&[cpu]);
+                    }
+                }
+            }
+            41..=55 => {
+                let cpu = self.draw.below(self.cpus.len());
+                if let Some(vcpu) = self.cpus[cpu].running {
+                    // A VCPU blocks by itself, and the CPU decides there and then.
+                    self.instance.block_running(vcpu);
+                    self.vcpus[vcpu].runnable = false;
+                    if self.has_budgets() {
+                        self.budgets.vcpus[vcpu].runnable = false;
+                    }
+                    self.schedule(cpu);
+                }
+            }
+            56..=63 => {
+                let cpu = self.cpu_of(vcpu);
+                if self.vcpus[vcpu].runnable {
+                    self.vcpus[vcpu].runnable = false;
+                    self.instance.sleep(vcpu, now);
+                    if self.has_budgets() {
+                        self.budgets.sleep(vcpu, now);
+                    }
+                    self.after(&[cpu]);
+                }
+            }
+            64..=70 => {
+                let cpu = self.cpu_of(vcpu);
+                if self.vcpus[vcpu].runnable {
+                    self.instance.yield_now(vcpu, now);
+                    if self.has_budgets() {
+                        self.budgets.yield_now(vcpu, now);
+                    }
+                    self.after(&[cpu]);
+                }
+            }
+            71..=76 => {
+                let cpu = self.draw.below(self.cpus.len());
+                self.schedule(cpu);
+            }
+            77 | 78 if self.vcpus.len() < 10 => self.add_vcpu(),
+            79..=82 => self.change_wrongly(vcpu),
+            83..=94 if self.changes => self.change_parameters(vcpu),
+            95..=97 if self.changes => self.change_settings(),
+            98..=100 if self.changes => self.change_policy(),
+            _ => {}
+        }
+    }
+
+    fn has_budgets(&self) -> bool {
+        self.policy != Policy::Credit
+    }
+
+    fn cpu_of(&self, vcpu: usize) -> usize {
+        self.instance.cpu_of(vcpu) as usize
+    }
+
+    fn random_parameters(&mut self) -> Parameters {
+        let draw = &mut self.draw;
+        let period_units = draw.between(2, self.period_units);
+        let budget_units = match draw.between(1, 5) {
+            1 => 1,
+            2 => period_units,
+            _ => draw.between(1, (period_units / 2).max(1)),
+        };
+        Parameters {
+            budget_ns: budget_units * self.unit_ns,
+            period_ns: period_units * self.unit_ns,
+            priority: draw.between(1, 4) as u32,
+            extratime: draw.percent(self.extratime_percent),
+            weight: draw.one_of(&[1, 128, 256, 256, 512, 65_535]),
+            cap_percent: draw.one_of(&[0, 0, 10, 50, 150]),
+        }
+    }
+
+    fn add_domain(&mut self) {
+        let parameters = self.random_parameters();
+        self.instance
+            .add_domain(&parameters)
+            .expect("random parameters are valid");
+        self.domains.push(parameters);
+    }
+
+    fn add_vcpu(&mut self) {
+        let domain = self.draw.below(self.domains.len());
+        let cpu = self.draw.below(self.cpus.len());
+        let affinity: Vec<u32> = (0..self.cpus.len())
+            .filter(|&other| other == cpu || self.draw.percent(60))
+            .map(|cpu| cpu as u32)
+            .collect();
+        let parameters = self.random_parameters();
+        let added = self
+            .instance
+            .add_vcpu(domain, cpu as u32, &affinity, &parameters, self.now);
+        assert_eq!(added, Ok(self.vcpus.len()));
+        let credits = credits::Vcpu::NEW;
+        let added_ns = self.now;
+        self.vcpus.push(Vcpu {
+            domain,
+            affinity,
+            runnable: false,
+            added_ns,
+            credits,
+        });
+        if self.has_budgets() {
+            self.budgets.add(cpu, parameters, self.now);
+        }
+        self.after(&[cpu]);
+    }
+
+    fn change_parameters(&mut self, vcpu: usize) {
+        let cpu = self.cpu_of(vcpu);
+        if self.has_budgets() {
+            let parameters = self.random_parameters();
+            assert_eq!(self.instance.set_vcpu(vcpu, &parameters, self.now), Ok(()));
+            self.budgets.set(vcpu, parameters, self.now);
+        } else {
+            let domain = self.draw.below(self.domains.len());
+            let parameters = self.random_parameters();
+            assert_eq!(
+                self.instance.set_domain(domain, &parameters, self.now),
+                Ok(())
+            );
+            self.domains[domain] = parameters;
+        }
+        self.after(&[cpu]);
+    }
+
+    fn change_settings(&mut self) {
+        self.settings = random_settings(&mut self.draw, self.unit_ns);
+        assert_eq!(self.instance.set_settings(&self.settings, self.now), Ok(()));
+        if self.has_budgets() {
+            self.budgets.set_quantum(self.settings.quantum_ns, self.now);
+        }
+        self.take(); // every CPU is asked to decide, and nothing else is done before
+    }
+
+    fn change_policy(&mut self) {
+        if POLICIES_OF_ONE_FILE.contains(&self.policy) {
+            let policy = self.draw.one_of(&POLICIES_OF_ONE_FILE);
+            assert_eq!(self.instance.become_policy(policy, self.now), Ok(()));
+            if policy != self.policy {
+                self.policy = policy;
+                self.budgets.become_policy(policy, self.now);
+                self.after_all();
+            }
+        }
+    }
+
+    /// What is wrong is refused for what is wrong with it, and nothing has changed.
+    fn change_wrongly(&mut self, vcpu: usize) {
+        let before = self.dump_all();
+        let mut parameters = self.random_parameters();
+        let mut settings = random_settings(&mut self.draw, self.unit_ns);
+        settings.tick_ns += settings.tick_ns % 2; // so that half a tick is no whole one
+        settings.accounting_ns = settings.tick_ns.max(2);
+        settings.tick_ns = settings.accounting_ns;
+        let now = self.now;
+        let (found, expected) = match self.draw.between(1, 4) {
+            1 if self.has_budgets() => {
+                let (spoil, refused) = self.draw.one_of(invalid::parameters(self.policy));
+                spoil(&mut parameters);
+                (self.instance.set_vcpu(vcpu, &parameters, now), refused)
+            }
+            1 => {
+                let (spoil, refused) = self.draw.one_of(invalid::parameters(self.policy));
+                spoil(&mut parameters);
+                let domain = self.draw.below(self.domains.len());
+                (self.instance.set_domain(domain, &parameters, now), refused)
+            }
+            2 => {
+                let (spoil, refused) = self.draw.one_of(invalid::settings(self.policy));
+                spoil(&mut settings);
+                (self.instance.set_settings(&settings, now), refused)
+            }
+            3 if self.has_budgets() => {
+                let (spoil, refused) = self.draw.one_of(invalid::parameters(self.policy));
+                spoil(&mut parameters);
+                (
+                    self.instance
+                        .add_vcpu(0, 0, &[0], &parameters, now)
+                        .map(drop),
+                    refused,
+                )
+            }
+            _ => {
+                let other = match self.policy {
+                    Policy::Sporadic => Policy::Polling,
+                    Policy::Credit => Policy::Sedf,
+                    Policy::Sedf => Policy::Deferrable,
+                    _ => Policy::Sporadic,
+                };
+                (self.instance.become_policy(other, now), Refused::Policy)
+            }
+        };
+        assert_eq!(found, Err(expected));
+        assert_eq!(self.dump_all(), before);
+        self.instance
+            .take_requests(|request| panic!("refused, and yet {request:?}"));
+        self.instance
+            .take_reports(|report| panic!("refused, and yet {report:?}"));
+    }
+
+    fn timer(&mut self, cpu: usize) {
+        let before = self.cpus[cpu].running.map(|vcpu| self.vcpus[vcpu].credits);
+        self.cpus[cpu].timer = NOT_DUE;
+        self.instance.timer(cpu as u32, self.now);
+        if self.has_budgets() {
+            self.budgets.timer(cpu, self.now);
+        }
+        self.after(&[cpu]);
+        if !self.has_budgets()
+            && let Some(before) = before
+        {
+            self.check_tick(cpu, before);
+        }
+    }
+
+    /// A tick takes a whole tick, ends a boost, and sees to it that accounting follows.
+    fn check_tick(&self, cpu: usize, before: credits::Vcpu) {
+        let vcpu = self.cpus[cpu].running.expect("it runs");
+        let after = self.vcpus[vcpu].credits;
+        assert_eq!(
+            after.credits_ns,
+            before.credits_ns - self.settings.tick_ns,
+            "VCPU {vcpu}"
+        );
+        assert_ne!(after.class, credits::BOOST, "VCPU {vcpu}");
+        let by_ns = self.now + self.settings.accounting_ns;
+        assert!(
+            self.account.at_ns <= by_ns,
+            "no accounting follows: {:?}",
+            self.account
+        );
+    }
+
+    fn account(&mut self) {
+        self.account = NOT_DUE;
+        let before: Vec<_> = self.vcpus.iter().map(|vcpu| vcpu.credits).collect();
+        self.instance.account(self.now);
+        self.after_all();
+        self.check_accounting(&before);
+    }
+
+    /// No more is given than there is, nor to a domain more than its cap, and credits stay in bounds.
+    fn check_accounting(&self, before: &[credits::Vcpu]) {
+        let accounting_ns = self.settings.accounting_ns;
+        let mut given_ns = vec![0; self.domains.len()];
+        for (index, (vcpu, before)) in self.vcpus.iter().zip(before).enumerate() {
+            let after = vcpu.credits;
+            if !self.reports.iter().any(|report| report.vcpu == index) {
+                continue;
+            }
+            assert!(
+                (-accounting_ns..=accounting_ns).contains(&after.credits_ns),
+                "{vcpu:?}"
+            );
+            assert_ne!(after.class, credits::BOOST, "VCPU {index}");
+            let has_cap = self.domains[vcpu.domain].cap_percent > 0;
+            let expected = match (after.credits_ns < 0, has_cap) {
+                (false, _) => credits::UNDER,
+                (true, false) => credits::OVER,
+                (true, true) => credits::PARKED,
+            };
+            assert_eq!(after.class, expected, "VCPU {index}: {after:?}");
+            // Credits that were forgiven at the lower bound were not given.
+            if after.credits_ns > -accounting_ns {
+                given_ns[vcpu.domain] += (after.credits_ns - before.credits_ns).max(0);
+            }
+        }
+        for (domain, given_ns) in self.domains.iter().zip(&given_ns) {
+            let cap_ns = accounting_ns * i64::from(domain.cap_percent) / 100;
+            assert!(
+                domain.cap_percent == 0 || *given_ns <= cap_ns,
+                "{given_ns} above {cap_ns}"
+            );
+        }
+        let all_ns = accounting_ns * self.cpus.len() as i64;
+        assert!(
+            given_ns.iter().sum::<i64>() <= all_ns,
+            "{given_ns:?} above {all_ns}"
+        );
+    }
+
+    fn schedule(&mut self, cpu: usize) {
+        let now = self.now;
+        self.cpus[cpu].kick = NOT_DUE;
+        let expected = if self.has_budgets() {
+            let (run, until_ns) = self.budgets.schedule(cpu, now);
+            (run, Some(until_ns))
+        } else {
+            (self.credit_choice(cpu), None)
+        };
+        let decision = self.instance.schedule(cpu as u32, now);
+        self.cpus[cpu].running = decision.vcpu;
+        self.cpus[cpu].end = self.from(decision.until_ns);
+        if let Some(vcpu) = decision.vcpu {
+            assert!(
+                self.vcpus[vcpu].runnable,
+                "VCPU {vcpu} runs and has nothing to do"
+            );
+            assert!(
+                self.vcpus[vcpu].affinity.contains(&(cpu as u32)),
+                "VCPU {vcpu} on CPU {cpu}"
+            );
+            assert_eq!(self.cpu_of(vcpu), cpu);
+            let places = self
+                .cpus
+                .iter()
+                .filter(|cpu| cpu.running == Some(vcpu))
+                .count();
+            assert_eq!(places, 1, "VCPU {vcpu} runs twice");
+        }
+        assert!(
+            decision.until_ns > now,
+            "a decision for no time: {decision:?}"
+        );
+        assert_eq!(decision.vcpu, expected.0, "CPU {cpu} at {now}, who runs");
+        if let Some(until_ns) = expected.1 {
+            assert_eq!(decision.until_ns, until_ns, "CPU {cpu}, until when");
+        }
+        self.after_schedule(cpu);
+    }
+
+    /// Whom credit must choose.
+    fn credit_choice(&mut self, cpu: usize) -> Option<usize> {
+        let dumps = self.dump_all();
+        let mut waiting: Vec<_> = dumps.iter().map(|lines| credits::waiting(lines)).collect();
+        if let Some(vcpu) = self.cpus[cpu].running
+            && self.vcpus[vcpu].runnable
+            && self.vcpus[vcpu].credits.class != credits::PARKED
+        {
+            waiting[cpu][self.vcpus[vcpu].credits.class as usize].push(vcpu);
+        }
+        let vcpus = &self.vcpus;
+        credits::choice(cpu, &waiting, |vcpu, cpu| {
+            vcpus[vcpu].affinity.contains(&(cpu as u32))
+        })
+    }
+
+    /// When the embedder gets to what is due then.
+    fn from(&mut self, at_ns: i64) -> Due {
+        let late_ns = self.draw.between(0, self.late_ns_max);
+        Due {
+            at_ns,
+            served_ns: at_ns.saturating_add(late_ns),
+        }
+    }
+
+    /// Takes what the policy asked for and reported.
+    fn take(&mut self) {
+        let mut requests = Vec::new();
+        self.instance
+            .take_requests(|request| requests.push(request));
+        for request in requests {
+            match request {
+                Request::ArmTimer(cpu, at_ns) => self.cpus[cpu as usize].timer = self.from(at_ns),
+                Request::Extend(cpu, at_ns) => self.cpus[cpu as usize].end = self.from(at_ns),
+                Request::ArmAccount(at_ns) => self.account = self.from(at_ns),
+                Request::Kick(cpu) => {
+                    if self.cpus[cpu as usize].kick.at_ns == NEVER {
+                        self.cpus[cpu as usize].kick = self.from(self.now);
+                    }
+                }
+            }
+        }
+        self.reports.clear();
+        let Storm {
+            instance,
+            reports,
+            vcpus,
+            ..
+        } = self;
+        instance.take_reports(|report| {
+            vcpus[report.vcpu].credits.hear(&report);
+            reports.push(report);
+        });
+    }
+
+    /// After an operation that concerned these CPUs.
+    fn after(&mut self, cpus: &[usize]) {
+        self.take();
+        if self.has_budgets() {
+            for &cpu in cpus {
+                self.budgets.review(cpu, self.now);
+                self.check_budgets(cpu);
+            }
+        }
+    }
+
+    fn after_all(&mut self) {
+        let all: Vec<usize> = (0..self.cpus.len()).collect();
+        self.after(&all);
+    }
+
+    fn after_schedule(&mut self, cpu: usize) {
+        self.take();
+        if self.has_budgets() {
+            assert_eq!(
+                self.cpus[cpu].kick.at_ns, NEVER,
+                "a decision that is not the last word"
+            );
+            self.check_budgets(cpu);
+        }
+    }
+
+    fn dump_all(&mut self) -> Vec<Vec<DumpLine>> {
+        (0..self.cpus.len())
+            .map(|cpu| self.instance.dump(cpu as u32))
+            .collect()
+    }
+
+    /// Every budget is what the rules say, right after an operation on the CPU.
+    fn check_budgets(&mut self, cpu: usize) {
+        let on_time = self.late_ns_max == 0;
+        for line in self.instance.dump(cpu as u32) {
+            let expected = &self.budgets.vcpus[line.vcpu];
+            let state = if self.cpus[cpu].running == Some(line.vcpu) {
+                "runs"
+            } else {
+                match expected.queue {
+                    Queue::Run => "RunQ",
+                    Queue::Ready => "RdyQ",
+                    Queue::Neither if !expected.runnable => "blocked",
+                    Queue::Neither if expected.parameters.extratime => "extra",
+                    Queue::Neither => "no budget",
+                }
+            };
+            let found = (line.left_ns, line.next_ns, line.state.as_str());
+            let due_ns = self.budgets.due_ns(line.vcpu);
+            assert_eq!(
+                found,
+                (expected.left_ns, due_ns, state),
+                "{line:?} against {expected:?}"
+            );
+            assert!(
+                line.left_ns <= expected.parameters.budget_ns,
+                "amplified: {line:?}"
+            );
+            assert!(!on_time || line.left_ns >= 0, "overrun: {line:?}");
+            if self.policy == Policy::Sporadic {
+                assert_eq!(
+                    self.budgets.sum_ns(line.vcpu),
+                    expected.parameters.budget_ns
+                );
+            }
+        }
+    }
+
+    /// On every CPU for which nothing is waiting to be served, the right one runs, and the embedder
+    /// will hear of all that time brings.
+    fn check_settled(&mut self) {
+        if !self.has_budgets() {
+            self.check_queues();
+        }
+        for cpu in 0..self.cpus.len() {
+            let Cpu {
+                timer,
+                end,
+                kick,
+                running,
+            } = self.cpus[cpu].clone();
+            if timer.at_ns <= self.now || end.at_ns <= self.now || kick.at_ns <= self.now {
+                continue;
+            }
+            if !self.has_budgets() {
+                self.check_settled_credit(cpu);
+                continue;
+            }
+            let choice = self.budgets.choice(cpu);
+            assert_eq!(running, choice.run, "CPU {cpu} at {}", self.now);
+            assert_eq!(timer.at_ns, self.budgets.timer_ns(cpu), "CPU {cpu}'s timer");
+            self.check_order(cpu, choice);
+            let used_until_ns = self.budgets.cpus[cpu].used_until_ns;
+            let until_ns = self.budgets.until_ns(cpu, choice, used_until_ns);
+            assert!(
+                running.is_none() || end.at_ns <= until_ns,
+                "CPU {cpu}: {end:?} after {until_ns}"
+            );
+        }
+    }
+
+    /// No lost wake-up, no lower priority before a higher one, no extra time ahead of budget.
+    fn check_order(&self, cpu: usize, choice: Choice) {
+        let rank = |vcpu: usize| match self.policy {
+            Policy::Sedf => self.budgets.due_ns(vcpu),
+            _ => self.budgets.vcpus[vcpu].parameters.priority.into(),
+        };
+        let running = self.cpus[cpu].running;
+        let burns_for_blocked = choice.burn.is_some_and(|vcpu| !self.vcpus[vcpu].runnable);
+        for (waiting, vcpu) in self.budgets.vcpus.iter().enumerate() {
+            if vcpu.cpu != cpu || !self.vcpus[waiting].runnable || running == Some(waiting) {
+                continue;
+            }
+            match running {
+                _ if vcpu.left_ns <= 0 => assert!(
+                    running.is_some() || burns_for_blocked || !vcpu.parameters.extratime,
+                    "VCPU {waiting} waits for extra time, and the CPU idles"
+                ),
+                Some(running) => {
+                    assert!(
+                        self.budgets.vcpus[running].left_ns > 0,
+                        "extra time before budget"
+                    );
+                    assert!(rank(running) <= rank(waiting), "{running} before {waiting}");
+                }
+                None => {
+                    let blocked = choice.burn.expect("a VCPU with budget waits for nobody");
+                    assert!(
+                        burns_for_blocked && rank(blocked) <= rank(waiting),
+                        "lost wake-up"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Every VCPU that may run runs or stands in its CPU's queue, once, in the class that it is in.
+    fn check_queues(&mut self) {
+        let dumps = self.dump_all();
+        for (index, vcpu) in self.vcpus.iter().enumerate() {
+            let lines = dumps.iter().enumerate().flat_map(|(cpu, lines)| {
+                let mine = lines.iter().filter(move |line| line.vcpu == index);
+                mine.map(move |line| (cpu, line.state.as_str()))
+            });
+            let found: Vec<_> = lines.collect();
+            let cpu = self.instance.cpu_of(index) as usize;
+            let class = vcpu.credits.class;
+            let expected = if self.cpus[cpu].running == Some(index) {
+                vec![(cpu, "runs")]
+            } else if vcpu.runnable && class != credits::PARKED {
+                vec![(cpu, ["boost", "under", "over"][class as usize])]
+            } else {
+                vec![]
+            };
+            assert_eq!(found, expected, "VCPU {index}: {vcpu:?}");
+        }
+    }
+
+    fn check_settled_credit(&mut self, cpu: usize) {
+        let waiting = credits::waiting(&self.instance.dump(cpu as u32));
+        let Cpu {
+            timer,
+            end,
+            running,
+            ..
+        } = self.cpus[cpu].clone();
+        let Some(running) = running else {
+            assert!(
+                waiting.iter().all(Vec::is_empty),
+                "CPU {cpu} idles, and {waiting:?} wait"
+            );
+            return;
+        };
+        assert!(
+            timer.at_ns <= self.now + self.settings.tick_ns,
+            "no tick comes: {timer:?}"
+        );
+        let class = self.vcpus[running].credits.class;
+        if class != credits::PARKED && waiting[..=class as usize].iter().any(|all| !all.is_empty())
+        {
+            let by_ns = self.now + self.settings.time_slice_ns;
+            assert!(end.at_ns <= by_ns, "a turn without end: {end:?}");
+        }
+    }
+
+    /// With constant parameters, how much budget is used in any window of one period.
+    fn check_windows(&self) {
+        if !self.has_budgets() {
+            return;
+        }
+        for (index, vcpu) in self.budgets.vcpus.iter().enumerate() {
+            let Parameters {
+                budget_ns,
+                period_ns,
+                ..
+            } = vcpu.parameters;
+            let bound_ns = budget_ns + self.late_ns_max;
+            let used_ns = |from_ns: i64, to_ns: i64| {
+                let within = vcpu
+                    .uses
+                    .iter()
+                    .map(|&(start_ns, end_ns)| (end_ns.min(to_ns) - start_ns.max(from_ns)).max(0));
+                within.sum::<i64>()
+            };
+            if self.policy == Policy::Sporadic {
+                for &(start_ns, end_ns) in &vcpu.uses {
+                    let used_ns = used_ns(start_ns, start_ns + period_ns)
+                        .max(used_ns(end_ns - period_ns, end_ns));
+                    assert!(
+                        used_ns <= bound_ns,
+                        "VCPU {index} used {used_ns} from {start_ns}"
+                    );
+                }
+                continue;
+            }
+            // Between two replenishments.
+            let mut due_ns = self.vcpus[index].added_ns;
+            while due_ns < self.now {
+                let from_ns = self.budgets.on_quantum(due_ns);
+                while due_ns < self.now && self.budgets.on_quantum(due_ns) == from_ns {
+                    due_ns += period_ns;
+                }
+                let used_ns = used_ns(from_ns, self.budgets.on_quantum(due_ns));
+                // A late replenishment lets what it replaces be used after its time.
+                let late_ns = if self.late_ns_max > 0 { budget_ns } else { 0 };
+                assert!(
+                    used_ns <= bound_ns + late_ns,
+                    "VCPU {index} used {used_ns} from {from_ns}"
+                );
+            }
+        }
+    }
+}
+
+fn random_settings(draw: &mut Draw, unit_ns: i64) -> Settings {
+    let tick_ns = unit_ns * draw.between(1, 10);
+    Settings {
+        quantum_ns: unit_ns * draw.one_of(&[0, 0, 0, 1, 2, 3, 5, 10]),
+        time_slice_ns: unit_ns * draw.between(1, 30),
+        tick_ns,
+        accounting_ns: tick_ns * draw.between(1, 4),
+    }
+}

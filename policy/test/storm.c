@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A storm on a policy, driven by bytes: from libFuzzer (LAXITY_FUZZER), or at random from a seed.
+ * Beside what crates/laxity-policy/tests/storm does it removes VCPUs, lets locks be taken, keeps
+ * VCPUs on their CPU for a while after they were switched out, and looks at the queues themselves.
+ *
+ * The embedder is as late as the bytes say, so what is asserted holds for any embedder.
+ */
+#include "check.h"
+
+#include "../src/server.h"
+
+#define CPUS 4
+#define VCPUS 12
+#define DOMAINS 3
+
+/* server.h wants its hooks; only its structures are used here. */
+static int64_t server_key(const struct server_vcpu *vcpu)
+{
+    return vcpu->place.key;
+}
+
+static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    (void)instance, (void)cpu, (void)vcpu;
+}
+
+static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
+{
+    (void)instance, (void)cpu, (void)vcpu;
+}
+
+static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    (void)instance, (void)cpu, (void)vcpu, (void)now;
+}
+
+static const struct laxity_policy *const policies[] = {
+    &laxity_deferrable, &laxity_periodic, &laxity_polling,
+    &laxity_sporadic,   &laxity_sedf,     &laxity_credit,
+};
+
+struct input {
+    const uint8_t *bytes;
+    size_t count;
+};
+
+struct storm {
+    struct input *input;
+    int64_t now;
+    struct laxity_instance *instance;
+    uint32_t cpus;
+    struct laxity_cpu *cpu[CPUS];
+    struct laxity_domain *domain[DOMAINS];
+    struct laxity_vcpu *vcpu[VCPUS]; /* NULL: none in this place */
+    uint8_t affinity[VCPUS];
+    bool locked[CPUS];
+    bool kicked[CPUS];
+    int64_t timer_ns[CPUS], until_ns[CPUS], account_ns;
+};
+
+/* The next byte; 0 when there is none left. */
+static uint32_t take(struct storm *storm)
+{
+    if (!storm->input->count)
+        return 0;
+    storm->input->count--;
+    return *storm->input->bytes++;
+}
+
+static uint32_t take_below(struct storm *storm, uint32_t count)
+{
+    return take(storm) % count;
+}
+
+static struct storm *storm_of(struct laxity_instance *instance)
+{
+    return instance->owner;
+}
+
+static uint32_t place_of(const struct laxity_vcpu *vcpu)
+{
+    return (uint32_t)(uintptr_t)vcpu->owner;
+}
+
+static void on_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
+{
+    storm_of(instance)->timer_ns[cpu] = at_ns;
+}
+
+static void on_arm_account(struct laxity_instance *instance, int64_t at_ns)
+{
+    storm_of(instance)->account_ns = at_ns;
+}
+
+static void on_kick(struct laxity_instance *instance, uint32_t cpu)
+{
+    storm_of(instance)->kicked[cpu] = true;
+}
+
+static void on_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
+{
+    storm_of(instance)->until_ns[cpu] = until_ns;
+}
+
+static bool on_may_run_on(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                          uint32_t cpu)
+{
+    return storm_of(instance)->affinity[place_of(vcpu)] >> cpu & 1;
+}
+
+static bool on_try_lock(struct laxity_instance *instance, uint32_t cpu)
+{
+    struct storm *storm = storm_of(instance);
+    check(!storm->locked[cpu], "a lock is taken twice");
+    storm->locked[cpu] = take_below(storm, 8) != 7;
+    return storm->locked[cpu];
+}
+
+static void on_unlock(struct laxity_instance *instance, uint32_t cpu)
+{
+    check(storm_of(instance)->locked[cpu], "a lock is given back that was not taken");
+    storm_of(instance)->locked[cpu] = false;
+}
+
+static void on_trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                     enum laxity_event event, int64_t argument)
+{
+    check(storm_of(instance)->vcpu[place_of(vcpu)] == vcpu, "an event of no VCPU");
+    check(event <= LAXITY_EVENT_CLASS, "an event without a name");
+    (void)argument;
+}
+
+static const struct laxity_embedder embedder = {
+    .arm_timer = on_arm_timer,
+    .arm_account = on_arm_account,
+    .kick = on_kick,
+    .extend = on_extend,
+    .may_run_on = on_may_run_on,
+    .try_lock = on_try_lock,
+    .unlock = on_unlock,
+    .trace = on_trace,
+};
+
+static void *block(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    check(memory != NULL, "no memory");
+    return memory;
+}
+
+/* Often right, sometimes wrong in one place. */
+static struct laxity_parameters some_parameters(struct storm *storm)
+{
+    int64_t period_ns = 1 + take_below(storm, 40);
+    struct laxity_parameters parameters = {
+        .budget_ns = 1 + take(storm) % period_ns,
+        .period_ns = period_ns,
+        .priority = 1 + take_below(storm, 3),
+        .weight = 1 + take(storm),
+        .cap_percent = take_below(storm, 4) * 30,
+        .extratime = take_below(storm, 2),
+    };
+    switch (take_below(storm, 16)) {
+    case 1:
+        parameters.budget_ns = 0;
+        break;
+    case 2:
+        parameters.period_ns = LAXITY_DURATION_MAX + 1;
+        break;
+    case 3:
+        parameters.period_ns = INT64_MIN;
+        break;
+    case 4:
+        parameters.priority = 0;
+        break;
+    case 5:
+        parameters.weight = LAXITY_WEIGHT_MAX + 1;
+        break;
+    case 6:
+        parameters.cap_percent = UINT32_MAX;
+        break;
+    case 7: /* right, and as large as can be */
+        parameters.budget_ns = parameters.period_ns = LAXITY_DURATION_MAX;
+        parameters.cap_percent = 100u * LAXITY_VCPUS_MAX;
+        break;
+    }
+    return parameters;
+}
+
+static struct laxity_settings some_settings(struct storm *storm)
+{
+    int64_t tick_ns = 1 + take_below(storm, 10);
+    struct laxity_settings settings = {
+        .quantum_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
+        .time_slice_ns = 1 + take_below(storm, 30),
+        .tick_ns = tick_ns,
+        .accounting_ns = tick_ns * (1 + take_below(storm, 4)),
+    };
+    switch (take_below(storm, 16)) {
+    case 1:
+        settings.quantum_ns = -1;
+        break;
+    case 2:
+        settings.time_slice_ns = 0;
+        break;
+    case 3:
+        settings.accounting_ns = INT64_MAX;
+        break;
+    case 4:
+        settings.quantum_ns = settings.time_slice_ns = LAXITY_DURATION_MAX;
+        settings.accounting_ns = settings.tick_ns = LAXITY_ACCOUNTING_MAX;
+        break;
+    }
+    return settings;
+}
+
+static const struct laxity_policy *policy_of(const struct storm *storm)
+{
+    return storm->instance->policy;
+}
+
+static void add_vcpu(struct storm *storm, uint32_t place)
+{
+    struct laxity_parameters parameters = some_parameters(storm);
+    struct laxity_vcpu *vcpu = block(policy_of(storm)->vcpu_bytes);
+
+    vcpu->owner = (void *)(uintptr_t)place;
+    vcpu->id = place;
+    vcpu->domain = storm->domain[place % DOMAINS];
+    vcpu->cpu = take_below(storm, storm->cpus);
+    storm->affinity[place] = (uint8_t)(take(storm) | 1u << vcpu->cpu);
+    storm->vcpu[place] = vcpu;
+    if (policy_of(storm)->add_vcpu(storm->instance, vcpu, &parameters, storm->now)) {
+        storm->vcpu[place] = NULL;
+        free(vcpu);
+    }
+}
+
+static void schedule(struct storm *storm, uint32_t number)
+{
+    struct laxity_cpu *cpu = storm->cpu[number];
+    struct laxity_vcpu *before = cpu->current;
+    struct laxity_decision decision;
+
+    /* The state of those that were switched out is saved before the CPU decides again. */
+    for (uint32_t place = 0; place < VCPUS; place++)
+        if (storm->vcpu[place] && storm->vcpu[place]->cpu == number && storm->vcpu[place] != before)
+            storm->vcpu[place]->on_cpu = false;
+    storm->kicked[number] = false;
+    decision = policy_of(storm)->schedule(storm->instance, cpu, storm->now);
+    storm->until_ns[number] = decision.until_ns;
+    check(decision.vcpu == cpu->current, "a decision that the policy does not know of");
+    check(decision.until_ns > storm->now, "a decision for no time");
+    if (decision.vcpu) {
+        struct laxity_vcpu *vcpu = decision.vcpu;
+        check(storm->vcpu[place_of(vcpu)] == vcpu, "a VCPU that is not there runs");
+        check(vcpu->runnable, "a VCPU without work runs");
+        check(vcpu->cpu == number, "a VCPU runs elsewhere than it is");
+        check(on_may_run_on(storm->instance, vcpu, number), "a VCPU runs where it may not");
+        check(!vcpu->on_cpu || vcpu == before, "a VCPU runs whose state is not saved");
+        vcpu->on_cpu = true;
+    }
+    if (before && before != decision.vcpu && take_below(storm, 2))
+        before->on_cpu = false;
+}
+
+static void remove_vcpu(struct storm *storm, uint32_t place)
+{
+    struct laxity_vcpu *vcpu = storm->vcpu[place];
+
+    if (vcpu->runnable) {
+        vcpu->runnable = false;
+        policy_of(storm)->sleep(storm->instance, vcpu, storm->now);
+    }
+    if (storm->cpu[vcpu->cpu]->current == vcpu)
+        schedule(storm, vcpu->cpu);
+    policy_of(storm)->remove_vcpu(storm->instance, vcpu, storm->now);
+    storm->vcpu[place] = NULL;
+    free(vcpu);
+}
+
+static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
+{
+    const struct laxity_policy *policy = policy_of(storm);
+    struct laxity_instance *instance = storm->instance;
+    struct laxity_parameters parameters, before;
+
+    switch (what) {
+    case 0:
+    case 1:
+        if (!vcpu->runnable) {
+            vcpu->runnable = true;
+            policy->wake(instance, vcpu, storm->now);
+        }
+        break;
+    case 2:
+        if (vcpu->runnable) {
+            vcpu->runnable = false;
+            policy->sleep(instance, vcpu, storm->now);
+        }
+        break;
+    case 3:
+        if (storm->cpu[vcpu->cpu]->current == vcpu) {
+            vcpu->runnable = false;
+            schedule(storm, vcpu->cpu);
+        }
+        break;
+    case 4:
+        if (vcpu->runnable)
+            policy->yield(instance, vcpu, storm->now);
+        break;
+    case 5:
+        parameters = some_parameters(storm);
+        before = vcpu->parameters;
+        if (policy->set_vcpu(instance, vcpu, &parameters, storm->now))
+            check(!memcmp(&before, &vcpu->parameters, sizeof before), "refused, and yet changed");
+        break;
+    case 6:
+        parameters = some_parameters(storm);
+        before = vcpu->domain->parameters;
+        if (policy->set_domain(instance, vcpu->domain, &parameters, storm->now))
+            check(!memcmp(&before, &vcpu->domain->parameters, sizeof before),
+                  "refused, and yet changed");
+        break;
+    default:
+        remove_vcpu(storm, place_of(vcpu));
+    }
+}
+
+static void change_all(struct storm *storm)
+{
+    struct laxity_settings settings = some_settings(storm), before = storm->instance->settings;
+    const struct laxity_policy *other = policies[take_below(storm, 6)], *own = policy_of(storm);
+
+    if (take_below(storm, 2)) {
+        if (own->set_settings(storm->instance, &settings, storm->now))
+            check(!memcmp(&before, &storm->instance->settings, sizeof before),
+                  "refused, and yet changed");
+    } else if (own->become(storm->instance, other, storm->now)) {
+        check(policy_of(storm) == own, "refused, and yet another policy");
+    } else {
+        check(policy_of(storm) == other, "not refused, and yet not another policy");
+    }
+}
+
+/* Serves what is due, as far as the bytes let it. */
+static void serve(struct storm *storm)
+{
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
+        if (storm->timer_ns[cpu] <= storm->now && take_below(storm, 4)) {
+            storm->timer_ns[cpu] = LAXITY_NEVER;
+            policy_of(storm)->timer(storm->instance, storm->cpu[cpu], storm->now);
+        }
+    }
+    if (storm->account_ns <= storm->now && take_below(storm, 4)) {
+        storm->account_ns = LAXITY_NEVER;
+        policy_of(storm)->account(storm->instance, storm->now);
+    }
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+        if ((storm->kicked[cpu] || storm->until_ns[cpu] <= storm->now) && take_below(storm, 4))
+            schedule(storm, cpu);
+}
+
+static uint32_t count_heap(const struct heap *heap, const struct heap_node *node,
+                           const struct heap_node *parent)
+{
+    if (!node)
+        return 0;
+    check(node->parent == parent, "a node that does not know its parent");
+    check(!parent || !heap_before(node, parent), "a node before its parent");
+    return 1 + count_heap(heap, node->child[0], node) + count_heap(heap, node->child[1], node);
+}
+
+static void check_server_cpu(const struct server_cpu *cpu)
+{
+    const struct heap *queues[] = {&cpu->run_queue, &cpu->ready_queue, &cpu->replenishment_queue};
+    for (int i = 0; i < 3; i++)
+        check(count_heap(queues[i], queues[i]->first, NULL) == queues[i]->count, "a lost node");
+}
+
+static void check_server_vcpu(const struct storm *storm, const struct server_vcpu *vcpu)
+{
+    const struct laxity_vcpu *base = &vcpu->vcpu;
+    const struct server_cpu *cpu = server_cpu_of(storm->cpu[base->cpu]);
+    int64_t sum_ns = vcpu->left_ns + vcpu->run_used_ns;
+    bool idle = storm->cpu[base->cpu]->current == NULL;
+
+    check(vcpu->left_ns <= base->parameters.budget_ns, "more than the budget is left");
+    check(vcpu->pending_count <= SERVER_REPLENISHMENTS_MAX, "too many replenishments");
+    check(!vcpu->queue || vcpu->queue == &cpu->run_queue || vcpu->queue == &cpu->ready_queue,
+          "a VCPU in another CPU's queue");
+    check(!vcpu->queue || !list_holds(&vcpu->extra), "a VCPU with budget waits for extra time");
+    if (vcpu->queue == &cpu->ready_queue)
+        check(policy_of(storm) == &laxity_periodic && !base->runnable, "RdyQ is for the blocked");
+    if (policy_of(storm) == &laxity_sporadic) {
+        int64_t last_ns = 0;
+        for (uint32_t i = 0; i < vcpu->pending_count; i++) {
+            const struct server_replenishment *pending =
+                &vcpu->pending[(vcpu->pending_first + i) % SERVER_REPLENISHMENTS_MAX];
+            check(pending->at_ns >= last_ns, "replenishments out of order");
+            last_ns = pending->at_ns;
+            sum_ns += pending->amount_ns;
+        }
+        check(sum_ns == base->parameters.budget_ns, "budget lost or amplified");
+    }
+    if (idle && base->runnable && !storm->kicked[base->cpu] && vcpu->queue &&
+        storm->timer_ns[base->cpu] > storm->now)
+        check(cpu->ready_queue.count > 0, "a lost wake-up");
+    if (vcpu->has_due && !storm->kicked[base->cpu])
+        check(storm->timer_ns[base->cpu] < LAXITY_NEVER, "a replenishment that nothing brings");
+}
+
+static void check_all(const struct storm *storm)
+{
+    bool budgets = policy_of(storm) != &laxity_credit;
+
+    for (uint32_t cpu = 0; budgets && cpu < storm->cpus; cpu++)
+        check_server_cpu(server_cpu_of(storm->cpu[cpu]));
+    for (uint32_t place = 0; place < VCPUS; place++)
+        if (storm->vcpu[place] && budgets)
+            check_server_vcpu(storm, server_vcpu_of(storm->vcpu[place]));
+}
+
+struct counter {
+    struct laxity_dump dump;
+    const struct storm *storm;
+    uint32_t lines[VCPUS];
+};
+
+static void count_line(struct laxity_dump *dump, const struct laxity_vcpu *vcpu, const char *state,
+                       int64_t left_ns, int64_t next_ns)
+{
+    struct counter *counter = laxity_container(dump, struct counter, dump);
+    check(counter->storm->vcpu[place_of(vcpu)] == vcpu, "a VCPU that is not there is dumped");
+    check(state[0] != 0, "a state without a name");
+    counter->lines[place_of(vcpu)]++;
+    (void)left_ns, (void)next_ns;
+}
+
+/* Nobody stands in two queues. */
+static void check_dump(struct storm *storm)
+{
+    struct counter counter = {.dump = {count_line}, .storm = storm};
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+        policy_of(storm)->dump(storm->instance, storm->cpu[cpu], &counter.dump);
+    for (uint32_t place = 0; place < VCPUS; place++)
+        check(counter.lines[place] <= 1, "a VCPU in two places");
+}
+
+static void start(struct storm *storm)
+{
+    const struct laxity_policy *policy = policies[take_below(storm, 6)];
+    struct laxity_settings settings = {0, 30, 10, 30};
+
+    storm->cpus = 1 + take_below(storm, CPUS);
+    storm->account_ns = LAXITY_NEVER;
+    storm->instance = block(policy->instance_bytes);
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
+        storm->cpu[cpu] = block(policy->cpu_bytes);
+        storm->cpu[cpu]->number = cpu;
+        storm->timer_ns[cpu] = storm->until_ns[cpu] = LAXITY_NEVER;
+    }
+    *storm->instance = (struct laxity_instance){
+        .policy = policy,
+        .embedder = &embedder,
+        .owner = storm,
+        .cpus = storm->cpus,
+        .cpu = storm->cpu,
+        .tracing = true,
+    };
+    check(policy->init(storm->instance, &settings) == LAXITY_OK, "good settings are refused");
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+        policy->add_cpu(storm->instance, storm->cpu[cpu], 0);
+    for (uint32_t id = 0; id < DOMAINS; id++) {
+        struct laxity_parameters parameters = {.weight = 256};
+        storm->domain[id] = block(policy->domain_bytes);
+        storm->domain[id]->id = id;
+        check(!policy->add_domain(storm->instance, storm->domain[id], &parameters), "refused");
+    }
+}
+
+static void end(struct storm *storm)
+{
+    for (uint32_t place = 0; place < VCPUS; place++)
+        if (storm->vcpu[place])
+            remove_vcpu(storm, place);
+    if (storm->account_ns != LAXITY_NEVER) {
+        storm->now = storm->account_ns > storm->now ? storm->account_ns : storm->now;
+        storm->account_ns = LAXITY_NEVER;
+        policy_of(storm)->account(storm->instance, storm->now);
+        check(storm->account_ns == LAXITY_NEVER, "accounting goes on for nobody");
+    }
+    for (uint32_t id = 0; id < DOMAINS; id++) {
+        policy_of(storm)->remove_domain(storm->instance, storm->domain[id]);
+        free(storm->domain[id]);
+    }
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
+        check(!storm->cpu[cpu]->current, "a CPU runs a VCPU that is gone");
+        policy_of(storm)->remove_cpu(storm->instance, storm->cpu[cpu], storm->now);
+    }
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+        free(storm->cpu[cpu]);
+    free(storm->instance);
+}
+
+static void storm_of_bytes(const uint8_t *bytes, size_t count)
+{
+    struct input input = {bytes, count};
+    struct storm storm = {.input = &input};
+
+    start(&storm);
+    while (input.count) {
+        uint32_t what = take_below(&storm, 16), place = take_below(&storm, VCPUS);
+        if (what == 15)
+            change_all(&storm);
+        else if (what == 14)
+            schedule(&storm, take_below(&storm, storm.cpus));
+        else if (what > 8)
+            storm.now += take_below(&storm, 16);
+        else if (!storm.vcpu[place])
+            add_vcpu(&storm, place);
+        else if (what < 7 || take_below(&storm, 4) == 3)
+            act_on(&storm, storm.vcpu[place], what);
+        serve(&storm);
+        check_all(&storm);
+        check_dump(&storm);
+    }
+    end(&storm);
+}
+
+#ifdef LAXITY_FUZZER
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    storm_of_bytes(bytes, count);
+    return 0;
+}
+#else
+#define BYTES_MAX 3000
+
+/* storm [FIRST_SEED [STORMS]] */
+int main(int count, char **arguments)
+{
+    uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 0;
+    uint64_t storms = count > 2 ? strtoull(arguments[2], NULL, 10) : 5000;
+
+    for (check_seed = first; check_seed < first + storms; check_seed++) {
+        struct draw draw = {.state = check_seed};
+        static uint8_t bytes[BYTES_MAX];
+        size_t length = 1 + draw_below(&draw, BYTES_MAX);
+        for (size_t i = 0; i < length; i++)
+            bytes[i] = (uint8_t)draw_next(&draw);
+        storm_of_bytes(bytes, length);
+    }
+    printf("storm: %llu storms from seed %llu\n", (unsigned long long)storms,
+           (unsigned long long)first);
+    return 0;
+}
+#endif

@@ -1,0 +1,508 @@
+"""Breaks the policies in many ways, one at a time, and sees that the tests notice each.
+
+    tools/mutate.py            every mutation
+    tools/mutate.py --quick    the most telling ones
+    tools/mutate.py NAME ...   these
+
+The tests are the comparison with the reference and the storms, on fewer hosts and storms than
+usual, and the storms in C with their look at the queues. A mutation that they let pass is reported
+as SURVIVED, and the exit code is 1. It is 2 when a mutation does not fit the sources any more: then
+it is to be written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = {"LAXITY_HOSTS": "2000", "LAXITY_STORMS": "3000", "RUST_BACKTRACE": "0"}
+STORMS_IN_C = "1000"
+# Of one test with its build; some mutations make a loop endless.
+TIMEOUT_S = 90
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one place in policy/src/, and the property that it breaks."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    breaks: str
+    quick: bool = False
+
+
+MUTATIONS = [
+    Mutation(
+        "replenish-skipped",
+        "fixed_period.c",
+        "    vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);\n",
+        "    if (vcpu->left_ns > 0 || now % 3)\n        vcpu->left_ns = parameters->budget_ns;\n",
+        "every period brings a budget",
+    ),
+    Mutation(
+        "replenish-early",
+        "fixed_period.c",
+        "    int64_t due_ns = vcpu->due.key + parameters->period_ns;\n\n    if (due_ns <= now)",
+        "    int64_t due_ns = vcpu->due.key + parameters->period_ns - 1;\n\n    if (due_ns <= now)",
+        "a budget comes once a period, not sooner",
+        quick=True,
+    ),
+    Mutation(
+        "budget-doubled",
+        "fixed_period.c",
+        "vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);",
+        "vcpu->left_ns += parameters->budget_ns;",
+        "at most one budget is used in a period",
+    ),
+    Mutation(
+        "overrun-forgiven",
+        "fixed_period.c",
+        "vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);",
+        "vcpu->left_ns = parameters->budget_ns;",
+        "what a late embedder let a VCPU use is owed",
+    ),
+    Mutation(
+        "polling-keeps",
+        "fixed_period.c",
+        "    server_dequeue(vcpu);\n"
+        "    if (instance->policy == &laxity_polling)\n"
+        "        fixed_period_drop(instance, vcpu);\n",
+        "    server_dequeue(vcpu);\n",
+        "a polling server drops its budget when it blocks",
+        quick=True,
+    ),
+    Mutation(
+        "polling-replenished-blocked",
+        "fixed_period.c",
+        "if (instance->policy == &laxity_polling && vcpu->left_ns > 0)\n"
+        "            vcpu->left_ns = 0;\n        else if",
+        "if",
+        "a polling server that is blocked gets no budget",
+    ),
+    Mutation(
+        "periodic-keeps",
+        "server.h",
+        "return (struct server_choice){runnable ? NULL : server_first_extra(cpu), blocked};",
+        "return (struct server_choice){runnable ? NULL : server_first_extra(cpu), NULL};",
+        "a periodic server's budget runs down while it is blocked",
+        quick=True,
+    ),
+    Mutation(
+        "periodic-yields-idle",
+        "server.h",
+        "if (blocked && (!runnable || heap_before(&blocked->place, &runnable->place)))",
+        "if (blocked && !runnable)",
+        "a blocked periodic server keeps lower ones waiting",
+    ),
+    Mutation(
+        "periodic-loses-place",
+        "fixed_period.c",
+        "        server_enqueue_in_place(&cpu->ready_queue, vcpu);\n        return;",
+        "        server_enqueue(cpu, &cpu->ready_queue, vcpu);\n        return;",
+        "a blocked periodic server keeps its place among equals",
+    ),
+    Mutation(
+        "fifo-broken",
+        "heap.h",
+        "(a->key == b->key && a->order < b->order)",
+        "(a->key == b->key && a->order > b->order)",
+        "equals run first come, first served",
+        quick=True,
+    ),
+    Mutation(
+        "priority-ignored",
+        "sporadic.c",
+        "    return vcpu->vcpu.parameters.priority;",
+        "    return vcpu->vcpu.parameters.priority / 2;",
+        "no lower priority runs before a higher one",
+    ),
+    Mutation(
+        "extratime-first",
+        "server.h",
+        "    if (runnable)\n        return (struct server_choice){runnable, runnable};\n"
+        "    return (struct server_choice){server_first_extra(cpu), NULL};",
+        "    if (server_first_extra(cpu))\n"
+        "        return (struct server_choice){server_first_extra(cpu), NULL};\n"
+        "    return (struct server_choice){runnable, runnable};",
+        "extra time is never ahead of budget",
+        quick=True,
+    ),
+    Mutation(
+        "extratime-endless",
+        "server.h",
+        "} else if (choice.run && choice.run->extra.next != &cpu->extra_queue) {",
+        "} else if (false) {",
+        "those who wait for extra time take turns",
+    ),
+    Mutation(
+        "extratime-kept",
+        "server.h",
+        "    else if (!vcpu->vcpu.parameters.extratime)\n        server_leave_extra(vcpu);\n",
+        "",
+        "extra time can be taken away live",
+    ),
+    Mutation(
+        "sporadic-split-lost",
+        "sporadic.c",
+        "        *sporadic_pending(vcpu, vcpu->pending_count++) = used;",
+        "        if (used.amount_ns > vcpu->vcpu.parameters.budget_ns / 4)\n"
+        "            *sporadic_pending(vcpu, vcpu->pending_count++) = used;",
+        "all that is used comes back",
+    ),
+    Mutation(
+        "sporadic-overflow",
+        "sporadic.c",
+        "        used.amount_ns += latest->amount_ns;\n        *latest = used;",
+        "        *latest = used;",
+        "replenishments beyond the bound are merged, not lost",
+    ),
+    Mutation(
+        "sporadic-merge-early",
+        "sporadic.c",
+        "        used.amount_ns += latest->amount_ns;\n        *latest = used;",
+        "        latest->amount_ns += used.amount_ns;",
+        "a merged replenishment does not come back early",
+    ),
+    Mutation(
+        "sporadic-early",
+        "sporadic.c",
+        ".at_ns = vcpu->run_start_ns + vcpu->vcpu.parameters.period_ns,",
+        ".at_ns = vcpu->run_start_ns - vcpu->run_used_ns + vcpu->vcpu.parameters.period_ns,",
+        "nothing comes back before a period has passed since its use began",
+        quick=True,
+    ),
+    Mutation(
+        "sporadic-cut-too-little",
+        "sporadic.c",
+        "    while (cut_ns && vcpu->pending_count) {",
+        "    while (false) {",
+        "a smaller budget also cuts what is to come back",
+    ),
+    Mutation(
+        "sporadic-overtakes",
+        "sporadic.c",
+        "        used.at_ns = latest->at_ns;\n    if (vcpu->pending_count ==",
+        "        ;\n    if (vcpu->pending_count ==",
+        "replenishments stay in order when the period is shortened",
+    ),
+    Mutation(
+        "use-not-accounted",
+        "sedf.c",
+        "    server_use(instance, cpu, now);\n    list_append(",
+        "    list_append(",
+        "a VCPU that is added does not let the running one overrun",
+    ),
+    Mutation(
+        "sedf-late-deadline",
+        "sedf.c",
+        "    vcpu->place.key = deadline_ns;\n",
+        "",
+        "a new period is a new deadline",
+    ),
+    Mutation(
+        "refused-applied",
+        "fixed_period.c",
+        "    int64_t due_ns;\n\n    if (error)\n        return error;\n"
+        "    server_use(instance, cpu, now);\n",
+        "    int64_t due_ns;\n\n    base->parameters = *parameters;\n    if (error)\n"
+        "        return error;\n    server_use(instance, cpu, now);\n",
+        "refused parameters change nothing",
+    ),
+    Mutation(
+        "refused-settings-applied",
+        "credit.c",
+        "    enum laxity_error error = credit_check_settings(settings);\n    if (error)\n"
+        "        return error;\n    instance->settings = *settings;\n    for",
+        "    enum laxity_error error = credit_check_settings(settings);\n"
+        "    instance->settings = *settings;\n    if (error)\n        return error;\n    for",
+        "refused settings change nothing",
+    ),
+    Mutation(
+        "check-missing",
+        "server.h",
+        "    if (parameters->budget_ns < 1 || parameters->budget_ns > parameters->period_ns)",
+        "    if (parameters->budget_ns < 1)",
+        "a budget above the period is refused",
+    ),
+    Mutation(
+        "cut-not-applied",
+        "fixed_period.c",
+        "    if (vcpu->left_ns > parameters->budget_ns) {",
+        "    if (false) {",
+        "a smaller budget cuts what is left",
+    ),
+    Mutation(
+        "timer-not-armed",
+        "server.h",
+        "            instance->embedder->extend(instance, cpu->cpu.number, until_ns);\n"
+        "        }\n    }\n    server_arm(instance, cpu, now);",
+        "            instance->embedder->extend(instance, cpu->cpu.number, until_ns);\n"
+        "        }\n    }",
+        "the timer follows every change",
+    ),
+    Mutation(
+        "removed-still-due",
+        "server.h",
+        "    server_leave_extra(vcpu);\n    server_set_due(cpu, vcpu, LAXITY_NEVER);\n",
+        "    server_leave_extra(vcpu);\n",
+        "nothing is left of a VCPU that is removed",
+    ),
+    Mutation(
+        "quantum-remembered",
+        "server.h",
+        "        cpu->rounded_from_ns = LAXITY_NEVER;\n",
+        "",
+        "a new quantum counts from now on",
+    ),
+    Mutation(
+        "own-replenishment-late",
+        "server.h",
+        "        server_replenish_first(instance, cpu, now);\n    choice =",
+        "        ;\n    choice =",
+        "a budget that comes back when it is used up is there at once",
+    ),
+    Mutation(
+        "become-forgets",
+        "fixed_period.c",
+        "        server_dequeue(vcpu);\n        if (instance->policy == &laxity_polling)",
+        "        if (instance->policy == &laxity_polling)",
+        "nobody stays in the RdyQ of a policy that has none",
+    ),
+    Mutation(
+        "become-keeps",
+        "fixed_period.c",
+        "            fixed_period_drop(instance, vcpu);\n        else if",
+        "            ;\n        else if",
+        "blocked VCPUs drop their budget when the host becomes polling",
+    ),
+    Mutation(
+        "heap-sink",
+        "heap.h",
+        "        if (node->child[1] && heap_before(node->child[1], first))\n"
+        "            first = node->child[1];\n",
+        "",
+        "the heap's first is the first",
+        quick=True,
+    ),
+    Mutation(
+        "heap-rise",
+        "heap.h",
+        "    heap_substitute(heap, node, last);\n    heap_rise(heap, last);\n",
+        "    heap_substitute(heap, node, last);\n",
+        "a node that takes another's place may have to rise",
+    ),
+    Mutation(
+        "wake-lost",
+        "server.h",
+        "        server_enqueue(cpu, &cpu->run_queue, vcpu);\n    } else {\n"
+        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);",
+        "        server_enqueue(cpu, &cpu->run_queue, vcpu);\n    } else {\n"
+        "        server_join_extra(cpu, vcpu);\n    }",
+        "no wake-up is lost",
+    ),
+    Mutation(
+        "quantum-late",
+        "server.h",
+        "    return (time_ns + quantum_ns - 1) / quantum_ns * quantum_ns;",
+        "    return (time_ns + quantum_ns) / quantum_ns * quantum_ns;",
+        "a budget comes at the first multiple of the quantum that is not before it is due",
+    ),
+    Mutation(
+        "credit-cap-ignored",
+        "credit.c",
+        "    return cap_percent && cap_ns < most_ns ? cap_ns : most_ns;",
+        "    (void)cap_percent;\n    (void)cap_ns;\n    return most_ns;",
+        "no domain gets more than its cap",
+        quick=True,
+    ),
+    Mutation(
+        "credit-not-parked",
+        "credit.c",
+        "        vcpu->parked = true;\n",
+        "",
+        "a domain that used up its cap waits",
+    ),
+    Mutation(
+        "credit-boost-endless",
+        "credit.c",
+        "        vcpu->class = CREDIT_UNDER;\n"
+        "        credit_trace(instance, vcpu, LAXITY_EVENT_CLASS, CREDIT_UNDER);\n",
+        "",
+        "a boost ends at the tick",
+    ),
+    Mutation(
+        "credit-weight-ignored",
+        "credit.c",
+        "rest->share_ns = rest->credits_ns * weight / rest->weight;",
+        "rest->share_ns = rest->credits_ns / rest->weight;",
+        "domains share by weight",
+    ),
+    Mutation(
+        "credit-steals-anything",
+        "credit.c",
+        "            instance->embedder->may_run_on(instance, &vcpu->vcpu, cpu->cpu.number))\n"
+        "            return vcpu;",
+        "            cpu != NULL)\n            return vcpu;",
+        "a VCPU runs only where it may",
+    ),
+    Mutation(
+        "credit-steals-unsaved",
+        "credit.c",
+        "        if (!vcpu->vcpu.on_cpu &&\n            instance",
+        "        if (instance",
+        "no VCPU is stolen before its state is saved",
+    ),
+    Mutation(
+        "credit-lock-kept",
+        "credit.c",
+        "        instance->embedder->unlock(instance, number);\n",
+        "        if (!vcpu)\n            instance->embedder->unlock(instance, number);\n",
+        "a lock that was taken is given back",
+    ),
+    Mutation(
+        "credit-turn-endless",
+        "credit.c",
+        "    if (credit_best_waiting(cpu) > class && !could_steal)",
+        "    if (credit_best_waiting(cpu) >= class && !could_steal)",
+        "those of one class take turns",
+    ),
+    Mutation(
+        "credit-member-left-behind",
+        "credit.c",
+        "    credit_set_active(instance, vcpu, false);\n    list_remove(&vcpu->member);",
+        "    list_remove(&vcpu->member);",
+        "a VCPU that is removed takes no share",
+    ),
+]
+
+
+def shown(path: Path) -> str:
+    """The path as one would write it at the root."""
+    return str(path.relative_to(ROOT))
+
+
+def check_fit(mutations: list[Mutation]) -> None:
+    """Every mutation's place is there, once."""
+    wrong = []
+    for mutation in mutations:
+        path = ROOT / "policy" / "src" / mutation.file
+        found = path.read_text().count(mutation.old)
+        if found != 1:
+            wrong.append(f"{mutation.name}: its text is {found} times in {shown(path)}, not once")
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        sys.exit(2)
+
+
+def sources(root: Path) -> set[Path]:
+    """The files that the tests are built of, relative to the root."""
+    found = {Path("Cargo.toml"), Path("Cargo.lock")}
+    for top in ("crates", "policy"):
+        found |= {path.relative_to(root) for path in (root / top).rglob("*") if path.is_file()}
+    build = Path("policy/build")
+    return {path for path in found if build not in path.parents and (root / path).is_file()}
+
+
+def update_copy(tree: Path) -> None:
+    """Makes the tree a copy of the sources. What is the same already keeps its time, or cargo and
+    make would build everything anew.
+    """
+    here = sources(ROOT)
+    for path in sources(tree) - here:
+        (tree / path).unlink()
+    for path in here:
+        copy, content = tree / path, (ROOT / path).read_bytes()
+        if not copy.exists() or copy.read_bytes() != content:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
+
+
+def commands(target: Path) -> list[list[str]]:
+    """The tests, those first that take the least time."""
+    cargo = ["cargo", "test", "--quiet", "--locked", "--profile", "checked"]
+    cargo += ["--target-dir", str(target)]
+    return [
+        ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
+        [*cargo, "--package", "laxity-policy", "--test", "storm"],
+        [*cargo, "--package", "laxity-sim", "--test", "reference"],
+    ]
+
+
+def first_failure(tree: Path, target: Path, timeout_s: int | None) -> str | None:
+    """The test that fails, or None if none does."""
+    for command in commands(target):
+        name = "C" if command[0] == "make" else command[-1]
+        with subprocess.Popen(
+            command,
+            cwd=tree,
+            env=os.environ | ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as run:
+            try:
+                output, _ = run.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)  # the test that make or cargo started, too
+                return f"{name} (it does not end)"
+        if "error: could not compile" in output or "failed to run custom build" in output:
+            print(output, file=sys.stderr)
+            sys.exit(f"the mutation does not compile: {name}")
+        if run.returncode:
+            return name
+    return None
+
+
+def main() -> int:
+    """0 if every mutation is caught, 1 if one survives."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="only the most telling mutations")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these mutations")
+    arguments = parser.parse_args()
+
+    unknown = set(arguments.names) - {mutation.name for mutation in MUTATIONS}
+    if unknown:
+        parser.error(f"there is no mutation {', '.join(sorted(unknown))}")
+    check_fit(MUTATIONS)
+    chosen = [
+        mutation
+        for mutation in MUTATIONS
+        if (mutation.name in arguments.names if arguments.names else True)
+        and (mutation.quick or not arguments.quick)
+    ]
+    # The same as everybody's, so that dependencies are built once.
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    survived = []
+    tree = target / "mutations"
+    update_copy(tree)
+    failed = first_failure(tree, target, None)  # builds what is needed, too
+    if failed:
+        sys.exit(f"the tests fail without any mutation: {failed}")
+    for mutation in chosen:
+        started = time.monotonic()
+        path = tree / "policy" / "src" / mutation.file
+        original = path.read_text()
+        path.write_text(original.replace(mutation.old, mutation.new))
+        failed = first_failure(tree, target, TIMEOUT_S)
+        path.write_text(original)
+        seconds = time.monotonic() - started
+        verdict = f"caught by {failed}" if failed else "SURVIVED"
+        print(f"{mutation.name:28} {verdict:24} {seconds:5.1f} s   {mutation.breaks}", flush=True)
+        if not failed:
+            survived.append(mutation.name)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutations caught")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
