@@ -252,13 +252,13 @@ fn credit(slice: i64, tick: i64, accounting: i64, mut host: Host) -> Host {
     host
 }
 
-/// Both wake into boost. A's ends at 1, and B's at 2. At 3 each gets 1.5 ms: A has 0.5, B -0.5 and
-/// is over; from then on they are over in turns.
+/// Both wake into boost. A's ends at 1, but not its turn, which lasts to 3. At 3 A gets what it was
+/// charged; at 6 both get 1.5 ms: A has 1.5, B -1.5 and is over; at 9 both have 0, and so on.
 #[test]
 fn credit_makes_equals_alternate() {
     let a = domain(1, 1, 1).busy();
     let b = domain(1, 1, 1).busy();
-    let wanted = "ABBAAABBBAAABBB";
+    let wanted = "AAABBBAAABBBAAA";
     assert_eq!(
         timeline(&credit(3, 1, 3, host(Policy::Credit, 15, vec![a, b])), 0),
         wanted
@@ -323,28 +323,30 @@ fn credit_shares_by_weight() {
     assert!((0.74..0.76).contains(&share), "A has {share}");
 }
 
-/// A is offered 3 and may take 2 of the 4; B gets the other 2. B, charged 3, is over at 4, A is not.
+/// At 4 both have been charged 2. A is offered 3 and may take 2 of the 4; B gets the other 2 and is
+/// under, so it has its turn at 6. With its own 1 it would be over, and A would go on.
 #[test]
 fn credit_gives_others_what_one_cannot_take() {
     let mut a = domain(1, 1, 1).busy();
     a.parameters.weight = 768;
     a.parameters.cap_percent = 50;
     let b = domain(1, 1, 1).busy();
-    let host = host(Policy::Credit, 5, vec![a, b]);
-    assert_eq!(timeline(&credit(4, 1, 4, host), 0), "ABBBA");
+    let host = host(Policy::Credit, 8, vec![a, b]);
+    assert_eq!(timeline(&credit(2, 1, 4, host), 0), "AABBAABB");
 }
 
 /// A takes all credits at 2 and 4 while B is charged 3 ms. B keeps a debt of 2, pays 2 and is
-/// charged 2 until 6, and has paid all when it is asleep at 8: at 9 it wakes into boost.
+/// charged 2 until 6, and has paid all when it is asleep at 8. At 10 C, charged 2, is over: at 11 B
+/// wakes into boost and comes first.
 #[test]
 fn credit_keeps_a_debt_of_one_accounting_time() {
     let mut a = domain(1, 1, 1).task(0, 1, 100);
     a.parameters.weight = 65_535;
-    let mut b = domain(1, 1, 1).task(0, 5, 100).task(9, 1, 100);
+    let mut b = domain(1, 1, 1).task(0, 5, 100).task(11, 1, 100);
     b.parameters.weight = 1;
-    let c = domain(1, 1, 1).task(8, 3, 100);
-    let host = host(Policy::Credit, 12, vec![a, b, c]);
-    assert_eq!(timeline(&credit(100, 1, 2, host), 0), "ABBBBB..CBCC");
+    let c = domain(1, 1, 1).task(8, 4, 100);
+    let host = host(Policy::Credit, 13, vec![a, b, c]);
+    assert_eq!(timeline(&credit(100, 1, 2, host), 0), "ABBBBB..CCCBC");
 }
 
 /// A sleeps from 4 on with 0 credits. At 8 it has 4, which is not above one accounting time: it is
@@ -358,8 +360,9 @@ fn credit_shares_with_a_sleeper_until_it_has_more_than_one_accounting_time() {
     assert_eq!(timeline(&credit(100, 2, 4, host), 0), "AAAA....BBBB.CCCB");
 }
 
-/// A and B are over from 4 on, C and D under. At 6 both turns end, and CPU 0 decides first: instead
-/// of A it takes C, which waits on CPU 1.
+/// Every turn is 4 long. C and D take nearly all credits: at 8 A and C are under, at 12 A and B are
+/// over, C and D under, but D may not run on CPU 0. At 16 C waits on CPU 1, and CPU 0 takes it instead
+/// of A.
 #[test]
 fn credit_steals_when_it_would_run_over() {
     let mut domains = vec![
@@ -371,10 +374,10 @@ fn credit_steals_when_it_would_run_over() {
     for (domain, weight) in domains.iter_mut().zip([1, 1, 1000, 1000]) {
         domain.parameters.weight = weight;
     }
-    let mut host = credit(4, 2, 4, host(Policy::Credit, 8, domains));
+    let mut host = credit(4, 2, 4, host(Policy::Credit, 18, domains));
     host.cpus = 2;
     let timelines = [timeline(&host, 0), timeline(&host, 1)];
-    assert_eq!(timelines, ["AABBBBCC", "CCDDDDDD"]);
+    assert_eq!(timelines, ["AAAABBBBAAAABBBBCC", "CCCCDDDDCCCCDDDDDD"]);
 }
 
 /// C blocks at 2: CPU 1 would idle, and takes B from CPU 0.
