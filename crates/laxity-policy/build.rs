@@ -14,14 +14,6 @@ fn main() {
         .flag("-ffreestanding")
         .flag("-nostdinc")
         .flag("-fno-plt");
-    // The sanitizers' run sets this (make sanitize).
-    println!("cargo::rerun-if-env-changed=LAXITY_POLICY_SANITIZE");
-    if std::env::var_os("LAXITY_POLICY_SANITIZE").is_some() {
-        build
-            .flag("-fsanitize=undefined,address")
-            .flag("-fno-sanitize-recover=all")
-            .flag("-fno-omit-frame-pointer");
-    }
     for source in SOURCES {
         build.file(format!("{root}/src/{source}.c"));
     }
