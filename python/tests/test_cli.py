@@ -497,6 +497,38 @@ def test_report_wants_an_output(laxity: Laxity, tmp_path: Path) -> None:
     laxity("report", tmp_path / "nothing", code=2)
 
 
+def test_report_of_a_window(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    laxity("run", host, "-o", out)
+    answer = laxity("report", out, "--window", "100 ms..0.2 s", "--json")
+    report = Path(json.loads(answer.stdout)["report"])
+    assert "From 100 ms to 200 ms" in report.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("window", "why"),
+    [
+        ("5..7", "has no unit"),
+        ("5 ms", "is not FROM..TO"),
+        ("7 ms..5 ms", "is empty"),
+        ("5 ms..2 s", "window"),
+    ],
+)
+def test_report_refuses_a_wrong_window(
+    laxity: Laxity, host: Path, tmp_path: Path, window: str, why: str
+) -> None:
+    out = tmp_path / "out"
+    laxity("run", host, "-o", out)
+    assert why in laxity("report", out, "--window", window, code=2).stderr
+
+
+def test_trace_says_what_it_wrote(laxity: Laxity, host: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    laxity("run", host, "-o", out)
+    written = Path(json.loads(laxity("trace", out, "--text", "--json").stdout)["written"])
+    assert written.stat().st_size > 0
+
+
 def test_reproduce_says_whether_it_did(tmp_path: Path) -> None:
     words = ["reproduce", "rt-xen", "table-4", "--quick", "--json", "-o", str(tmp_path / "out")]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
