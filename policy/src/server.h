@@ -418,9 +418,9 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     struct server_vcpu *vcpu = server_vcpu_of(base);
     struct server_cpu *cpu = server_cpu_under(instance, base);
 
+    server_use(instance, cpu, now);
     if (vcpu->queue == &cpu->run_queue || list_holds(&vcpu->extra))
         return; /* it was not asleep */
-    server_use(instance, cpu, now);
     if (vcpu->queue == &cpu->ready_queue) {
         server_dequeue(vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
