@@ -257,6 +257,100 @@ MUTATIONS = [
         "nothing is left of a VCPU that is removed",
     ),
     Mutation(
+        "paused-uncharged",
+        "server.h",
+        "    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current;",
+        "    (void)cpu;\n    return vcpu->vcpu.runnable;",
+        "a VCPU that is paused blocks at the decision that takes it off, not before",
+    ),
+    Mutation(
+        "paused-unseen",
+        "server.h",
+        "        server_blocked(instance, cpu, vcpu);\n    server_review(instance, cpu, now);",
+        "        server_blocked(instance, cpu, vcpu);\n"
+        "    if (base != cpu->cpu.current)\n        server_review(instance, cpu, now);",
+        "a VCPU that is paused is charged until it is taken off",
+    ),
+    Mutation(
+        "paused-not-given",
+        "sporadic.c",
+        "} else if (!vcpu->queue && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {",
+        "} else if (!vcpu->queue && vcpu->left_ns > 0 && base->runnable) {",
+        "a VCPU that is paused uses a larger budget until it is taken off",
+    ),
+    Mutation(
+        "move-forgets-due",
+        "server.h",
+        "    server_set_due(to, vcpu, due_ns);\n    if (runs_down)",
+        "    if (runs_down)",
+        "a VCPU that is moved gets its next budget when it was due",
+        quick=True,
+    ),
+    Mutation(
+        "move-due-anew",
+        "server.h",
+        "    server_set_due(to, vcpu, due_ns);\n    if (runs_down)",
+        "    server_set_due(to, vcpu, due_ns == LAXITY_NEVER ? due_ns : now);\n    if (runs_down)",
+        "a move gives no budget",
+    ),
+    Mutation(
+        "move-still-burns",
+        "server.h",
+        "    if (from->burning == vcpu)\n        server_burn(instance, from, NULL, now);\n",
+        "",
+        "a VCPU that was moved uses no budget on the CPU that it left",
+    ),
+    Mutation(
+        "move-use-forgiven",
+        "server.h",
+        "    server_use(instance, from, now);\n    server_use(instance, to, now);\n",
+        "    server_use(instance, to, now);\n",
+        "what was used before a move is paid",
+    ),
+    Mutation(
+        "move-unaccounted",
+        "server.h",
+        "    server_use(instance, from, now);\n    server_use(instance, to, now);\n",
+        "    server_use(instance, from, now);\n",
+        "a VCPU that comes does not let the running one overrun",
+    ),
+    Mutation(
+        "move-keeps",
+        "server.h",
+        "    if (runs_down)\n        server_enqueue(to, &to->ready_queue, vcpu);\n",
+        "    (void)runs_down;\n",
+        "a blocked periodic server's budget runs down wherever it is moved",
+    ),
+    Mutation(
+        "move-keeps-order",
+        "server.h",
+        "    vcpu->due.order = to->next_order++; /* places are counted on each CPU */\n",
+        "",
+        "what is due at one instant is served in the order in which the VCPUs came",
+    ),
+    Mutation(
+        "move-unseen",
+        "server.h",
+        "    server_review(instance, from, now);\n    server_review(instance, to, now);\n",
+        "    server_review(instance, from, now);\n",
+        "the CPU that a VCPU comes to arms its timer for it",
+    ),
+    Mutation(
+        "move-still-armed",
+        "server.h",
+        "    server_review(instance, from, now);\n    server_review(instance, to, now);\n",
+        "    server_review(instance, to, now);\n",
+        "the CPU that a VCPU left decides and arms its timer without it",
+    ),
+    Mutation(
+        "move-member-left-behind",
+        "server.h",
+        "    list_remove(&vcpu->member);\n\n    base->cpu = number;\n"
+        "    list_append(&to->members, &vcpu->member);\n",
+        "    base->cpu = number;\n",
+        "nothing is left of a VCPU on the CPU that it left",
+    ),
+    Mutation(
         "quantum-remembered",
         "server.h",
         "        cpu->rounded_from_ns = LAXITY_NEVER;\n",
@@ -303,10 +397,8 @@ MUTATIONS = [
     Mutation(
         "wake-lost",
         "server.h",
-        "        server_enqueue(cpu, &cpu->run_queue, vcpu);\n    } else {\n"
-        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);",
-        "        server_enqueue(cpu, &cpu->run_queue, vcpu);\n    } else {\n"
-        "        server_join_extra(cpu, vcpu);\n    }",
+        "taken it off since */\n    server_review(instance, cpu, now);",
+        "taken it off since */\n",
         "no wake-up is lost",
     ),
     Mutation(

@@ -312,6 +312,17 @@ static void credit_remove_vcpu(struct laxity_instance *instance, struct laxity_v
     credit_review(instance, credit_cpu_of(instance->cpu[base->cpu]), now);
 }
 
+/* Asleep, it is in no queue, and its credits are its own. */
+static void credit_move_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
+                             uint32_t cpu, int64_t now)
+{
+    (void)now;
+    if (vcpu->cpu == cpu)
+        return;
+    vcpu->cpu = cpu;
+    credit_trace(instance, credit_vcpu_of(vcpu), LAXITY_EVENT_MIGRATE, cpu);
+}
+
 /* Weight and cap are the domain's: a VCPU has nothing of its own. */
 static enum laxity_error credit_set_vcpu(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                          const struct laxity_parameters *parameters, int64_t now)
@@ -684,6 +695,7 @@ const struct laxity_policy laxity_credit = {
     .remove_domain = credit_remove_domain,
     .add_vcpu = credit_add_vcpu,
     .remove_vcpu = credit_remove_vcpu,
+    .move_vcpu = credit_move_vcpu,
     .wake = credit_wake,
     .sleep = credit_sleep,
     .yield = credit_yield,

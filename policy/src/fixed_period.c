@@ -62,7 +62,7 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
 
     /* What an embedder let it use beyond its last budget is owed. */
     vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
-    if (!vcpu->vcpu.runnable) {
+    if (!server_is_active(cpu, vcpu)) {
         if (instance->policy == &laxity_polling && vcpu->left_ns > 0)
             vcpu->left_ns = 0;
         else if (instance->policy == &laxity_periodic && vcpu->left_ns > 0 && !vcpu->queue)
@@ -125,7 +125,7 @@ static void fixed_period_become_on(struct laxity_instance *instance, struct serv
     server_use(instance, cpu, now);
     for (struct list *node = cpu->members.next; node != &cpu->members; node = node->next) {
         struct server_vcpu *vcpu = laxity_container(node, struct server_vcpu, member);
-        if (vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current)
+        if (server_is_active(cpu, vcpu))
             continue; /* what it keeps or loses is decided when it blocks */
         server_dequeue(vcpu);
         if (instance->policy == &laxity_polling)

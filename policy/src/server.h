@@ -4,7 +4,7 @@
  *
  * Queues, one set a CPU, under the CPU's lock:
  *   RunQ   VCPUs that are runnable and have budget, first the one that should run. The running VCPU
- *          stays in it: choosing is looking at the top.
+ *          stays in it, until a decision takes it off: choosing is looking at the top.
  *   RdyQ   blocked VCPUs whose budget is to run down as if an idle task ran (periodic server only).
  *   RepQ   VCPUs with a replenishment to come, by the time of their next one.
  *   extra  VCPUs that are runnable without budget and may run on idle time, in turns.
@@ -117,6 +117,13 @@ static inline void server_trace(struct laxity_instance *instance, const struct s
 {
     if (instance->tracing)
         instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
+}
+
+/* Whether the VCPU can use budget: one that was put to sleep while it ran still does, until the
+ * decision that takes it off. */
+static inline bool server_is_active(const struct server_cpu *cpu, const struct server_vcpu *vcpu)
+{
+    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current;
 }
 
 /* Takes a VCPU from RunQ or RdyQ, if it is in one. */
@@ -413,22 +420,52 @@ static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_v
     server_review(instance, cpu, now);
 }
 
+static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
+                             uint32_t number, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *from = server_cpu_under(instance, base);
+    struct server_cpu *to = server_cpu_of(instance->cpu[number]);
+    int64_t due_ns;
+    bool runs_down;
+
+    if (from == to)
+        return;
+    server_use(instance, from, now);
+    server_use(instance, to, now);
+    if (from->burning == vcpu)
+        server_burn(instance, from, NULL, now);
+    due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER;
+    runs_down = vcpu->queue != NULL; /* it is asleep: this is the RdyQ */
+    server_dequeue(vcpu);
+    server_set_due(from, vcpu, LAXITY_NEVER);
+    list_remove(&vcpu->member);
+
+    base->cpu = number;
+    list_append(&to->members, &vcpu->member);
+    vcpu->due.order = to->next_order++; /* places are counted on each CPU */
+    server_set_due(to, vcpu, due_ns);
+    if (runs_down)
+        server_enqueue(to, &to->ready_queue, vcpu);
+    server_trace(instance, vcpu, LAXITY_EVENT_MIGRATE, number);
+    server_review(instance, from, now);
+    server_review(instance, to, now);
+}
+
 static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
 {
     struct server_vcpu *vcpu = server_vcpu_of(base);
     struct server_cpu *cpu = server_cpu_under(instance, base);
 
     server_use(instance, cpu, now);
-    if (vcpu->queue == &cpu->run_queue || list_holds(&vcpu->extra))
-        return; /* it was not asleep */
     if (vcpu->queue == &cpu->ready_queue) {
         server_dequeue(vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
-    } else if (vcpu->left_ns > 0) {
+    } else if (!vcpu->queue && vcpu->left_ns > 0) {
         server_enqueue(cpu, &cpu->run_queue, vcpu);
-    } else {
+    } else if (!vcpu->queue) {
         server_join_extra(cpu, vcpu);
-    }
+    } /* else it was to sleep, and no decision has taken it off since */
     server_review(instance, cpu, now);
 }
 
@@ -439,12 +476,11 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
 
     server_use(instance, cpu, now);
     server_leave_extra(vcpu);
-    if (base == cpu->cpu.current) {
-        /* It is still on the CPU: the decision that takes it off also closes its books. */
+    /* The decision that takes it off the CPU also closes its books. */
+    if (base == cpu->cpu.current)
         instance->embedder->kick(instance, cpu->cpu.number);
-        return;
-    }
-    server_blocked(instance, cpu, vcpu);
+    else
+        server_blocked(instance, cpu, vcpu);
     server_review(instance, cpu, now);
 }
 
@@ -464,7 +500,7 @@ static inline void server_replenish_first(struct laxity_instance *instance, stru
         laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due);
 
     server_replenish(instance, cpu, vcpu, now);
-    if (vcpu->left_ns > 0 && vcpu->vcpu.runnable && !vcpu->queue) {
+    if (vcpu->left_ns > 0 && server_is_active(cpu, vcpu) && !vcpu->queue) {
         server_leave_extra(vcpu);
         server_enqueue(cpu, &cpu->run_queue, vcpu);
     }
@@ -534,6 +570,7 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
         cpu = server_cpu_of(instance->cpu[number]);
         cpu->rounded_from_ns = LAXITY_NEVER;
         server_use(instance, cpu, now);
+        server_review(instance, cpu, now);
         instance->embedder->kick(instance, number);
     }
     return LAXITY_OK;
@@ -583,13 +620,14 @@ static inline enum laxity_error server_become(struct laxity_instance *instance,
 }
 
 /* The operations that are the same for all; a table adds name, add_vcpu, set_vcpu and become. */
-#define SERVER_OPERATIONS                                                                     \
-    .instance_bytes = sizeof(struct laxity_instance), .cpu_bytes = sizeof(struct server_cpu), \
-    .domain_bytes = sizeof(struct laxity_domain), .vcpu_bytes = sizeof(struct server_vcpu),   \
-    .init = server_init, .add_cpu = server_add_cpu, .remove_cpu = server_remove_cpu,          \
-    .add_domain = server_add_domain, .remove_domain = server_remove_domain,                   \
-    .remove_vcpu = server_remove_vcpu, .wake = server_wake, .sleep = server_sleep,            \
-    .yield = server_yield, .schedule = server_schedule, .timer = server_timer,                \
-    .set_settings = server_set_settings, .set_domain = server_set_domain, .dump = server_dump
+#define SERVER_OPERATIONS                                                                        \
+    .instance_bytes = sizeof(struct laxity_instance), .cpu_bytes = sizeof(struct server_cpu),    \
+    .domain_bytes = sizeof(struct laxity_domain), .vcpu_bytes = sizeof(struct server_vcpu),      \
+    .init = server_init, .add_cpu = server_add_cpu, .remove_cpu = server_remove_cpu,             \
+    .add_domain = server_add_domain, .remove_domain = server_remove_domain,                      \
+    .remove_vcpu = server_remove_vcpu, .move_vcpu = server_move_vcpu, .wake = server_wake,       \
+    .sleep = server_sleep, .yield = server_yield, .schedule = server_schedule,                   \
+    .timer = server_timer, .set_settings = server_set_settings, .set_domain = server_set_domain, \
+    .dump = server_dump
 
 #endif

@@ -149,7 +149,7 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
 
     if (vcpu->queue && vcpu->left_ns <= 0) {
         server_exhaust(instance, cpu, vcpu, now);
-    } else if (!vcpu->queue && vcpu->left_ns > 0 && base->runnable) {
+    } else if (!vcpu->queue && vcpu->left_ns > 0 && server_is_active(cpu, vcpu)) {
         server_leave_extra(vcpu);
         server_enqueue(cpu, &cpu->run_queue, vcpu);
     } else if (parameters->priority != before.priority) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A storm on a policy, driven by bytes: from libFuzzer (LAXITY_FUZZER), or at random from a seed.
- * Beside what crates/laxity-policy/tests/storm does it removes VCPUs, lets locks be taken, keeps
- * VCPUs on their CPU for a while after they were switched out, and looks at the queues themselves.
+ * Beside what crates/laxity-policy/tests/storm does it removes VCPUs, takes CPUs away and gives
+ * them back, lets locks be taken, keeps VCPUs on their CPU for a while after they were switched
+ * out, and looks at the queues themselves.
  *
  * The embedder is as late as the bytes say, so what is asserted holds for any embedder.
  */
@@ -53,7 +54,8 @@ struct storm {
     int64_t now;
     struct laxity_instance *instance;
     uint32_t cpus;
-    struct laxity_cpu *cpu[CPUS];
+    struct laxity_cpu *cpu[CPUS]; /* NULL: was taken away */
+    uint32_t leaving;             /* the CPU that is being emptied; CPUS: none */
     struct laxity_domain *domain[DOMAINS];
     struct laxity_vcpu *vcpu[VCPUS]; /* NULL: none in this place */
     uint8_t affinity[VCPUS];
@@ -61,6 +63,14 @@ struct storm {
     bool kicked[CPUS];
     int64_t timer_ns[CPUS], until_ns[CPUS], account_ns;
 };
+
+/* The first CPU there is, from one on, going round. */
+static uint32_t cpu_from(const struct storm *storm, uint32_t number)
+{
+    while (!storm->cpu[number])
+        number = (number + 1) % storm->cpus;
+    return number;
+}
 
 /* The next byte; 0 when there is none left. */
 static uint32_t take(struct storm *storm)
@@ -81,14 +91,26 @@ static struct storm *storm_of(struct laxity_instance *instance)
     return instance->owner;
 }
 
+static uint32_t some_cpu(struct storm *storm)
+{
+    return cpu_from(storm, take_below(storm, storm->cpus));
+}
+
 static uint32_t place_of(const struct laxity_vcpu *vcpu)
 {
     return (uint32_t)(uintptr_t)vcpu->owner;
 }
 
+/* The storm that a policy asks something of one of its CPUs. */
+static struct storm *storm_for(struct laxity_instance *instance, uint32_t cpu)
+{
+    check(storm_of(instance)->cpu[cpu] != NULL, "something is asked of a CPU that is gone");
+    return storm_of(instance);
+}
+
 static void on_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
 {
-    storm_of(instance)->timer_ns[cpu] = at_ns;
+    storm_for(instance, cpu)->timer_ns[cpu] = at_ns;
 }
 
 static void on_arm_account(struct laxity_instance *instance, int64_t at_ns)
@@ -98,23 +120,24 @@ static void on_arm_account(struct laxity_instance *instance, int64_t at_ns)
 
 static void on_kick(struct laxity_instance *instance, uint32_t cpu)
 {
-    storm_of(instance)->kicked[cpu] = true;
+    storm_for(instance, cpu)->kicked[cpu] = true;
 }
 
 static void on_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
 {
-    storm_of(instance)->until_ns[cpu] = until_ns;
+    storm_for(instance, cpu)->until_ns[cpu] = until_ns;
 }
 
 static bool on_may_run_on(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                           uint32_t cpu)
 {
-    return storm_of(instance)->affinity[place_of(vcpu)] >> cpu & 1;
+    const struct storm *storm = storm_for(instance, cpu);
+    return cpu != storm->leaving && storm->affinity[place_of(vcpu)] >> cpu & 1;
 }
 
 static bool on_try_lock(struct laxity_instance *instance, uint32_t cpu)
 {
-    struct storm *storm = storm_of(instance);
+    struct storm *storm = storm_for(instance, cpu);
     check(!storm->locked[cpu], "a lock is taken twice");
     storm->locked[cpu] = take_below(storm, 8) != 7;
     return storm->locked[cpu];
@@ -131,7 +154,7 @@ static void on_trace(struct laxity_instance *instance, const struct laxity_vcpu 
 {
     check(storm_of(instance)->vcpu[place_of(vcpu)] == vcpu, "an event of no VCPU");
     check(event <= LAXITY_EVENT_CLASS, "an event without a name");
-    (void)argument;
+    check(event != LAXITY_EVENT_MIGRATE || argument == vcpu->cpu, "a VCPU goes elsewhere");
 }
 
 static const struct laxity_embedder embedder = {
@@ -231,7 +254,7 @@ static void add_vcpu(struct storm *storm, uint32_t place)
     vcpu->owner = (void *)(uintptr_t)place;
     vcpu->id = place;
     vcpu->domain = storm->domain[place % DOMAINS];
-    vcpu->cpu = take_below(storm, storm->cpus);
+    vcpu->cpu = some_cpu(storm);
     storm->affinity[place] = (uint8_t)(take(storm) | 1u << vcpu->cpu);
     storm->vcpu[place] = vcpu;
     if (policy_of(storm)->add_vcpu(storm->instance, vcpu, &parameters, storm->now)) {
@@ -260,7 +283,7 @@ static void schedule(struct storm *storm, uint32_t number)
         check(storm->vcpu[place_of(vcpu)] == vcpu, "a VCPU that is not there runs");
         check(vcpu->runnable, "a VCPU without work runs");
         check(vcpu->cpu == number, "a VCPU runs elsewhere than it is");
-        check(on_may_run_on(storm->instance, vcpu, number), "a VCPU runs where it may not");
+        check(storm->affinity[place_of(vcpu)] >> number & 1, "a VCPU runs where it may not");
         check(!vcpu->on_cpu || vcpu == before, "a VCPU runs whose state is not saved");
         vcpu->on_cpu = true;
     }
@@ -268,19 +291,112 @@ static void schedule(struct storm *storm, uint32_t number)
         before->on_cpu = false;
 }
 
-static void remove_vcpu(struct storm *storm, uint32_t place)
+/* Puts a VCPU to sleep, and sees it off its CPU. */
+static void put_to_sleep(struct storm *storm, struct laxity_vcpu *vcpu)
 {
-    struct laxity_vcpu *vcpu = storm->vcpu[place];
-
     if (vcpu->runnable) {
         vcpu->runnable = false;
         policy_of(storm)->sleep(storm->instance, vcpu, storm->now);
     }
     if (storm->cpu[vcpu->cpu]->current == vcpu)
         schedule(storm, vcpu->cpu);
+    vcpu->on_cpu = false;
+}
+
+static void remove_vcpu(struct storm *storm, uint32_t place)
+{
+    struct laxity_vcpu *vcpu = storm->vcpu[place];
+
+    put_to_sleep(storm, vcpu);
     policy_of(storm)->remove_vcpu(storm->instance, vcpu, storm->now);
     storm->vcpu[place] = NULL;
     free(vcpu);
+}
+
+/* What of a VCPU's budget goes with it to another CPU. */
+struct luggage {
+    int64_t left_ns, due_ns;
+    uint32_t pending_count;
+    bool has_due, queued;
+};
+
+/* Up to now. */
+static struct luggage luggage_of(const struct storm *storm, const struct server_vcpu *vcpu)
+{
+    const struct server_cpu *cpu = server_cpu_of(storm->cpu[vcpu->vcpu.cpu]);
+    int64_t used_ns = cpu->burning == vcpu ? storm->now - cpu->used_until_ns : 0;
+
+    return (struct luggage){
+        .left_ns = vcpu->left_ns - used_ns,
+        .due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER,
+        .pending_count = vcpu->pending_count,
+        .has_due = vcpu->has_due,
+        .queued = vcpu->queue && vcpu->left_ns > used_ns,
+    };
+}
+
+/* As Xen does it: a VCPU that has work is put to sleep first, and wakes where it comes to. */
+static void move_vcpu(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t to)
+{
+    bool budgets = policy_of(storm) != &laxity_credit, has_work = vcpu->runnable;
+    struct luggage before, after;
+
+    put_to_sleep(storm, vcpu);
+    storm->affinity[place_of(vcpu)] |= (uint8_t)(1u << to);
+    if (budgets)
+        before = luggage_of(storm, server_vcpu_of(vcpu));
+    policy_of(storm)->move_vcpu(storm->instance, vcpu, to, storm->now);
+    check(vcpu->cpu == to, "a VCPU that was moved is elsewhere");
+    if (budgets) {
+        after = luggage_of(storm, server_vcpu_of(vcpu));
+        check(before.left_ns == after.left_ns, "a move changes what is left");
+        check(before.due_ns == after.due_ns && before.has_due == after.has_due,
+              "a move changes when budget comes");
+        check(before.pending_count == after.pending_count, "a move changes what is to come");
+        check(before.queued == after.queued, "a move changes whose budget runs down");
+    }
+    if (has_work) {
+        vcpu->runnable = true;
+        policy_of(storm)->wake(storm->instance, vcpu, storm->now);
+    }
+}
+
+static void add_cpu(struct storm *storm, uint32_t number)
+{
+    storm->cpu[number] = block(policy_of(storm)->cpu_bytes);
+    storm->cpu[number]->number = number;
+    storm->timer_ns[number] = storm->until_ns[number] = LAXITY_NEVER;
+    storm->kicked[number] = false;
+    policy_of(storm)->add_cpu(storm->instance, storm->cpu[number], storm->now);
+}
+
+/* Moves everybody away first; what may still be stolen meanwhile is not, as it may not run here. */
+static void remove_cpu(struct storm *storm, uint32_t number)
+{
+    uint32_t to = cpu_from(storm, (number + 1) % storm->cpus);
+    struct laxity_cpu *cpu = storm->cpu[number];
+
+    storm->leaving = number;
+    for (uint32_t place = 0; place < VCPUS; place++)
+        if (storm->vcpu[place] && storm->vcpu[place]->cpu == number)
+            move_vcpu(storm, storm->vcpu[place], to);
+    storm->leaving = CPUS;
+    check(!cpu->current, "a CPU runs a VCPU that is gone");
+    policy_of(storm)->remove_cpu(storm->instance, cpu, storm->now);
+    check(storm->timer_ns[number] == LAXITY_NEVER, "the timer of a CPU that is gone");
+    storm->cpu[number] = NULL;
+    free(cpu);
+}
+
+/* Takes a CPU away, unless it is the last one, or gives one back. */
+static void change_cpus(struct storm *storm)
+{
+    uint32_t number = take_below(storm, storm->cpus);
+
+    if (!storm->cpu[number])
+        add_cpu(storm, number);
+    else if (cpu_from(storm, (number + 1) % storm->cpus) != number)
+        remove_cpu(storm, number);
 }
 
 static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
@@ -351,7 +467,7 @@ static void change_all(struct storm *storm)
 static void serve(struct storm *storm)
 {
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
-        if (storm->timer_ns[cpu] <= storm->now && take_below(storm, 4)) {
+        if (storm->cpu[cpu] && storm->timer_ns[cpu] <= storm->now && take_below(storm, 4)) {
             storm->timer_ns[cpu] = LAXITY_NEVER;
             policy_of(storm)->timer(storm->instance, storm->cpu[cpu], storm->now);
         }
@@ -361,7 +477,8 @@ static void serve(struct storm *storm)
         policy_of(storm)->account(storm->instance, storm->now);
     }
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
-        if ((storm->kicked[cpu] || storm->until_ns[cpu] <= storm->now) && take_below(storm, 4))
+        if (storm->cpu[cpu] && (storm->kicked[cpu] || storm->until_ns[cpu] <= storm->now) &&
+            take_below(storm, 4))
             schedule(storm, cpu);
 }
 
@@ -377,9 +494,15 @@ static uint32_t count_heap(const struct heap *heap, const struct heap_node *node
 
 static void check_server_cpu(const struct server_cpu *cpu)
 {
+    struct server_choice choice = server_choose(cpu);
     const struct heap *queues[] = {&cpu->run_queue, &cpu->ready_queue, &cpu->replenishment_queue};
     for (int i = 0; i < 3; i++)
         check(count_heap(queues[i], queues[i]->first, NULL) == queues[i]->count, "a lost node");
+    check(cpu->cpu.current != (choice.run ? &choice.run->vcpu : NULL) ||
+              cpu->burning == choice.burn,
+          "a CPU is used, and nobody's budget, or another's, runs down");
+    check(!cpu->burning || cpu->burning->vcpu.cpu == cpu->cpu.number,
+          "the budget of a VCPU runs down that is elsewhere");
 }
 
 static void check_server_vcpu(const struct storm *storm, const struct server_vcpu *vcpu)
@@ -388,14 +511,21 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
     const struct server_cpu *cpu = server_cpu_of(storm->cpu[base->cpu]);
     int64_t sum_ns = vcpu->left_ns + vcpu->run_used_ns;
     bool idle = storm->cpu[base->cpu]->current == NULL;
+    bool active = base->runnable || storm->cpu[base->cpu]->current == base;
+    bool waits = !active && policy_of(storm) == &laxity_periodic;
 
     check(vcpu->left_ns <= base->parameters.budget_ns, "more than the budget is left");
     check(vcpu->pending_count <= SERVER_REPLENISHMENTS_MAX, "too many replenishments");
-    check(!vcpu->queue || vcpu->queue == &cpu->run_queue || vcpu->queue == &cpu->ready_queue,
-          "a VCPU in another CPU's queue");
+    check(vcpu->has_due == (policy_of(storm) != &laxity_sporadic || vcpu->pending_count),
+          "a budget that never comes");
+    if (vcpu->left_ns > 0 && (active || waits))
+        check(vcpu->queue == (active ? &cpu->run_queue : &cpu->ready_queue), "a lost budget");
+    else
+        check(!vcpu->queue, "a VCPU without budget, or without work, in a queue");
+    if (policy_of(storm) == &laxity_polling)
+        check(active || vcpu->left_ns <= 0, "a polling server that sleeps has budget");
     check(!vcpu->queue || !list_holds(&vcpu->extra), "a VCPU with budget waits for extra time");
-    if (vcpu->queue == &cpu->ready_queue)
-        check(policy_of(storm) == &laxity_periodic && !base->runnable, "RdyQ is for the blocked");
+    check(base->runnable || !list_holds(&vcpu->extra), "a VCPU that sleeps waits for extra time");
     if (policy_of(storm) == &laxity_sporadic) {
         int64_t last_ns = 0;
         for (uint32_t i = 0; i < vcpu->pending_count; i++) {
@@ -419,7 +549,8 @@ static void check_all(const struct storm *storm)
     bool budgets = policy_of(storm) != &laxity_credit;
 
     for (uint32_t cpu = 0; budgets && cpu < storm->cpus; cpu++)
-        check_server_cpu(server_cpu_of(storm->cpu[cpu]));
+        if (storm->cpu[cpu])
+            check_server_cpu(server_cpu_of(storm->cpu[cpu]));
     for (uint32_t place = 0; place < VCPUS; place++)
         if (storm->vcpu[place] && budgets)
             check_server_vcpu(storm, server_vcpu_of(storm->vcpu[place]));
@@ -446,7 +577,8 @@ static void check_dump(struct storm *storm)
 {
     struct counter counter = {.dump = {count_line}, .storm = storm};
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
-        policy_of(storm)->dump(storm->instance, storm->cpu[cpu], &counter.dump);
+        if (storm->cpu[cpu])
+            policy_of(storm)->dump(storm->instance, storm->cpu[cpu], &counter.dump);
     for (uint32_t place = 0; place < VCPUS; place++)
         check(counter.lines[place] <= 1, "a VCPU in two places");
 }
@@ -457,13 +589,9 @@ static void start(struct storm *storm)
     struct laxity_settings settings = {0, 30, 10, 30};
 
     storm->cpus = 1 + take_below(storm, CPUS);
+    storm->leaving = CPUS;
     storm->account_ns = LAXITY_NEVER;
     storm->instance = block(policy->instance_bytes);
-    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
-        storm->cpu[cpu] = block(policy->cpu_bytes);
-        storm->cpu[cpu]->number = cpu;
-        storm->timer_ns[cpu] = storm->until_ns[cpu] = LAXITY_NEVER;
-    }
     *storm->instance = (struct laxity_instance){
         .policy = policy,
         .embedder = &embedder,
@@ -474,7 +602,7 @@ static void start(struct storm *storm)
     };
     check(policy->init(storm->instance, &settings) == LAXITY_OK, "good settings are refused");
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
-        policy->add_cpu(storm->instance, storm->cpu[cpu], 0);
+        add_cpu(storm, cpu);
     for (uint32_t id = 0; id < DOMAINS; id++) {
         struct laxity_parameters parameters = {.weight = 256};
         storm->domain[id] = block(policy->domain_bytes);
@@ -498,12 +626,9 @@ static void end(struct storm *storm)
         policy_of(storm)->remove_domain(storm->instance, storm->domain[id]);
         free(storm->domain[id]);
     }
-    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++) {
-        check(!storm->cpu[cpu]->current, "a CPU runs a VCPU that is gone");
-        policy_of(storm)->remove_cpu(storm->instance, storm->cpu[cpu], storm->now);
-    }
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
-        free(storm->cpu[cpu]);
+        if (storm->cpu[cpu])
+            remove_cpu(storm, cpu);
     free(storm->instance);
 }
 
@@ -518,7 +643,11 @@ static void storm_of_bytes(const uint8_t *bytes, size_t count)
         if (what == 15)
             change_all(&storm);
         else if (what == 14)
-            schedule(&storm, take_below(&storm, storm.cpus));
+            schedule(&storm, some_cpu(&storm));
+        else if (what == 13 && take_below(&storm, 4) == 0)
+            change_cpus(&storm);
+        else if (what == 13 && storm.vcpu[place])
+            move_vcpu(&storm, storm.vcpu[place], some_cpu(&storm));
         else if (what > 8)
             storm.now += take_below(&storm, 16);
         else if (!storm.vcpu[place])

@@ -95,6 +95,7 @@ pub struct Policy {
     pub remove_domain: unsafe extern "C" fn(*mut Instance, *mut Domain),
     pub add_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, *const Parameters, Now) -> c_int,
     pub remove_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
+    pub move_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, u32, Now),
     pub wake: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub sleep: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub yield_: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),

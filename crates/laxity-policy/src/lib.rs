@@ -6,7 +6,7 @@
 //! from inside C.
 //!
 //! The order of calls that a policy relies on (`policy/include/laxity/policy.h`) is checked where an
-//! embedder could break memory or queues: indices, a VCPU's wake and block.
+//! embedder could break memory or queues: indices, a VCPU's wake, block and move.
 
 mod ffi;
 
@@ -157,6 +157,12 @@ struct Mailbox {
     reports: Vec<Report>,
     /// Per VCPU, a bit for each CPU that it may run on.
     affinity: Vec<Box<[u64]>>,
+}
+
+impl Mailbox {
+    fn may_run_on(&self, vcpu: usize, cpu: u32) -> bool {
+        self.affinity[vcpu][cpu as usize / 64] >> (cpu % 64) & 1 == 1
+    }
 }
 
 /// A policy with the CPUs, domains and VCPUs that it rules.
@@ -394,6 +400,25 @@ impl Instance {
         }
     }
 
+    /// Takes a VCPU that is asleep to the queues of another CPU, with what is left of its budget and
+    /// what is to come. Does nothing if it is there already.
+    ///
+    /// # Panics
+    /// When there is no such CPU, the VCPU may not run there, or it is not asleep: runnable, or still
+    /// what its CPU runs, as `schedule` has not taken it off yet.
+    pub fn move_vcpu(&mut self, vcpu: usize, cpu: u32, now: i64) {
+        assert!((cpu as usize) < self.cpus.len());
+        let index = vcpu;
+        let vcpu = self.vcpus[index];
+        // SAFETY: as in `wake`; the mailbox is read before the policy is called.
+        unsafe {
+            assert!((*self.mailbox).may_run_on(index, cpu));
+            let current = (*self.cpus[(*vcpu).cpu as usize]).current;
+            assert!(!(*vcpu).runnable && current != vcpu);
+            ((*self.table).move_vcpu)(self.instance, vcpu, cpu, now);
+        }
+    }
+
     /// Decides who runs on a CPU from now on.
     #[inline]
     pub fn schedule(&mut self, cpu: u32, now: i64) -> Decision {
@@ -607,8 +632,7 @@ unsafe extern "C" fn may_run_on(
     cpu: u32,
 ) -> bool {
     // SAFETY: called by the policy with one of its VCPUs, whose `owner` is its index.
-    let (mailbox, index) = unsafe { (mailbox(instance), (*vcpu).owner as usize) };
-    mailbox.affinity[index][cpu as usize / 64] >> (cpu % 64) & 1 == 1
+    unsafe { mailbox(instance).may_run_on((*vcpu).owner as usize, cpu) }
 }
 
 /// One thread, so every lock is free.

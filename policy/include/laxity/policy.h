@@ -15,16 +15,27 @@
  * Locks. There is one lock a CPU; it guards the CPU's queues and every VCPU whose `cpu` it is.
  *   - schedule, timer: the lock of that CPU is held.
  *   - wake, sleep, yield: the lock of vcpu->cpu is held.
+ *   - move_vcpu: the locks of vcpu->cpu and of the CPU that it goes to are held.
  *   - everything else (init, add, remove, set, become, account): every CPU's lock is held.
  * A policy that looks at another CPU's queue from `schedule` takes that lock by try_lock and goes
  * on without when it fails, so that no order of locks has to be kept.
  *
- * VCPU life. add_vcpu; then wake when it gets work, and when it has none left the embedder clears
- * `runnable` and calls schedule on its CPU (it blocked by itself) or sleep (it was taken off:
- * paused, or blocked while it was not running); remove_vcpu at the end, asleep and off every CPU.
- * Both `runnable` and `on_cpu` are the embedder's to write, and policies only read them. `on_cpu`
- * stays set until the state of a VCPU that was switched out is saved; a VCPU must not be picked by
- * another CPU before (Xen's context_saved).
+ * VCPU life. add_vcpu; then, when it gets work, the embedder sets `runnable` and calls wake (never
+ * for one that has it set), and when it has none left the embedder clears `runnable` and calls
+ * schedule on its CPU (it blocked by itself) or sleep (it was taken off: paused, or blocked while
+ * it was not running); remove_vcpu at the end. Both `runnable` and `on_cpu` are the embedder's to
+ * write, and policies only read them. `on_cpu` stays set until the state of a VCPU that was
+ * switched out is saved; a VCPU must not be picked by another CPU before (Xen's context_saved).
+ *
+ * A VCPU that sleep takes off is still its CPU's `current`, and uses it, until the schedule that
+ * sleep asks for. Meanwhile everything may be set, and if it wakes, it never slept. move_vcpu and
+ * remove_vcpu are for a VCPU that is asleep, off every CPU (its state saved) and nobody's
+ * `current`.
+ *
+ * CPU life. The embedder enters a zeroed block into `cpu` and calls add_cpu; remove_cpu at the
+ * end, after which it takes the block out. By then the CPU is idle and the `cpu` of no VCPU, not
+ * even of one asleep: those that were there have been moved away, while may_run_on already said
+ * no, so that the CPU stole nobody.
  *
  * On the way through schedule there is no allocation, no recursion, and no loop that is not bounded
  * by the logarithm of the number of VCPUs or by the number of CPUs. Integers only.
@@ -157,7 +168,7 @@ struct laxity_vcpu {
     struct laxity_domain *domain;
     void *owner;
     uint32_t id;  /* within its domain */
-    uint32_t cpu; /* whose queue it is in; a policy that steals changes it */
+    uint32_t cpu; /* whose queue it is in; written by the policy when it steals and in move_vcpu */
     bool runnable;
     bool on_cpu;
     struct laxity_parameters parameters; /* written by the policy, in add_vcpu and set_vcpu */
@@ -181,7 +192,6 @@ struct laxity_policy {
     enum laxity_error (*init)(struct laxity_instance *instance,
                               const struct laxity_settings *settings);
     void (*add_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
-    /* The CPU is idle and no VCPU is left in its queues. */
     void (*remove_cpu)(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now);
     enum laxity_error (*add_domain)(struct laxity_instance *instance, struct laxity_domain *domain,
                                     const struct laxity_parameters *parameters);
@@ -189,6 +199,10 @@ struct laxity_policy {
     enum laxity_error (*add_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                   const struct laxity_parameters *parameters, int64_t now);
     void (*remove_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    /* Takes a VCPU to the queues of another CPU, with what is left of its budget and what is to
+     * come. Nothing happens if it is there already. */
+    void (*move_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, uint32_t cpu,
+                      int64_t now);
 
     void (*wake)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     void (*sleep)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);

@@ -27,6 +27,8 @@ pub struct Vcpu {
     pub queue: Queue,
     /// Place among equals.
     order: u64,
+    /// Place among those of its CPU, who are served in this order what is due at the same time.
+    arrival: u64,
     pub left_ns: i64,
     /// When the next replenishment is due; of a sporadic server, that of the first pending one.
     due_ns: i64,
@@ -79,12 +81,14 @@ impl Budgets {
         if !sporadic {
             self.use_up(cpu, now); // a sporadic server's coming changes nothing for the others
         }
+        let arrival = self.take_order(cpu);
         self.vcpus.push(Vcpu {
             cpu,
             parameters,
             runnable: false,
             queue: Queue::Neither,
             order: 0,
+            arrival,
             left_ns: if sporadic { parameters.budget_ns } else { 0 },
             due_ns: now,
             pending: VecDeque::new(),
@@ -177,11 +181,16 @@ impl Budgets {
         }
     }
 
-    fn enqueue(&mut self, vcpu: usize, queue: Queue) {
-        let cpu = &mut self.cpus[self.vcpus[vcpu].cpu];
-        self.vcpus[vcpu].order = cpu.next_order;
-        self.vcpus[vcpu].queue = queue;
+    /// The place behind all others on a CPU.
+    fn take_order(&mut self, cpu: usize) -> u64 {
+        let cpu = &mut self.cpus[cpu];
         cpu.next_order += 1;
+        cpu.next_order
+    }
+
+    fn enqueue(&mut self, vcpu: usize, queue: Queue) {
+        self.vcpus[vcpu].order = self.take_order(self.vcpus[vcpu].cpu);
+        self.vcpus[vcpu].queue = queue;
     }
 
     fn leave_extra(&mut self, vcpu: usize) {
@@ -262,15 +271,21 @@ impl Budgets {
     fn first_due(&self, cpu: usize, now: i64) -> Option<usize> {
         (0..self.vcpus.len())
             .filter(|&vcpu| self.vcpus[vcpu].cpu == cpu)
-            .min_by_key(|&vcpu| self.due_ns(vcpu))
+            .min_by_key(|&vcpu| (self.due_ns(vcpu), self.vcpus[vcpu].arrival))
             .filter(|&vcpu| self.on_quantum(self.due_ns(vcpu)) <= now)
+    }
+
+    /// One that was put to sleep uses its CPU until a decision takes it off.
+    fn is_active(&self, vcpu: usize) -> bool {
+        let Vcpu { runnable, cpu, .. } = self.vcpus[vcpu];
+        runnable || self.cpus[cpu].running == Some(vcpu)
     }
 
     fn replenish(&mut self, vcpu: usize, now: i64) {
         self.fill_up(vcpu, now);
         let replenished = &self.vcpus[vcpu];
         if replenished.left_ns > 0 && replenished.queue == Queue::Neither {
-            if replenished.runnable {
+            if self.is_active(vcpu) {
                 self.leave_extra(vcpu);
                 self.enqueue(vcpu, Queue::Run);
             } else if self.policy == Policy::Periodic {
@@ -280,6 +295,7 @@ impl Budgets {
     }
 
     fn fill_up(&mut self, index: usize, now: i64) {
+        let active = self.is_active(index);
         let vcpu = &mut self.vcpus[index];
         if self.policy == Policy::Sporadic {
             while let Some(&(at_ns, amount_ns)) = vcpu.pending.front()
@@ -295,7 +311,7 @@ impl Budgets {
         }
         // What it used beyond its budget, when the embedder was late, is owed.
         vcpu.left_ns = vcpu.parameters.budget_ns + vcpu.left_ns.min(0);
-        if self.policy == Policy::Polling && !vcpu.runnable {
+        if self.policy == Policy::Polling && !active {
             vcpu.left_ns = vcpu.left_ns.min(0);
         }
     }
@@ -322,21 +338,16 @@ impl Budgets {
         }
     }
 
-    /// False if its budget has run down while it was blocked, which an overdue timer will tell.
-    pub fn wake(&mut self, vcpu: usize, now: i64) -> bool {
+    pub fn wake(&mut self, vcpu: usize, now: i64) {
         let cpu = self.vcpus[vcpu].cpu;
         self.vcpus[vcpu].runnable = true;
         self.use_up(cpu, now);
-        if self.cpus[cpu].extra.contains(&vcpu) {
-            return false;
-        }
         match self.vcpus[vcpu].queue {
             Queue::Run => {}
             Queue::Ready => self.vcpus[vcpu].queue = Queue::Run,
             Queue::Neither if self.vcpus[vcpu].left_ns > 0 => self.enqueue(vcpu, Queue::Run),
             Queue::Neither => self.join_extra(vcpu),
         }
-        true
     }
 
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
@@ -353,6 +364,21 @@ impl Budgets {
         self.use_up(self.vcpus[vcpu].cpu, now);
         if self.vcpus[vcpu].queue != Queue::Neither {
             self.enqueue(vcpu, self.vcpus[vcpu].queue);
+        }
+    }
+
+    /// Everything goes with it, but its places, which are the last there.
+    pub fn move_vcpu(&mut self, vcpu: usize, to: usize, now: i64) {
+        let from = self.vcpus[vcpu].cpu;
+        self.use_up(from, now);
+        self.use_up(to, now);
+        if self.cpus[from].burning == Some(vcpu) {
+            self.burn(from, None, now);
+        }
+        self.vcpus[vcpu].cpu = to;
+        self.vcpus[vcpu].arrival = self.take_order(to);
+        if self.vcpus[vcpu].queue == Queue::Ready {
+            self.enqueue(vcpu, Queue::Ready);
         }
     }
 
@@ -441,7 +467,7 @@ impl Budgets {
         let (queued, has_budget) = (vcpu.queue != Queue::Neither, vcpu.left_ns > 0);
         if queued && !has_budget {
             self.exhaust(index, now);
-        } else if !queued && has_budget && self.vcpus[index].runnable {
+        } else if !queued && has_budget && self.is_active(index) {
             self.leave_extra(index);
             self.enqueue(index, Queue::Run);
         }
@@ -460,11 +486,13 @@ impl Budgets {
         for cpu in 0..self.cpus.len() {
             self.use_up(cpu, now);
         }
-        for index in 0..self.vcpus.len() {
-            let vcpu = &mut self.vcpus[index];
-            if vcpu.runnable || self.cpus[vcpu.cpu].running == Some(index) {
+        let mut all: Vec<usize> = (0..self.vcpus.len()).collect();
+        all.sort_by_key(|&vcpu| self.vcpus[vcpu].arrival);
+        for index in all {
+            if self.is_active(index) {
                 continue;
             }
+            let vcpu = &mut self.vcpus[index];
             vcpu.queue = Queue::Neither;
             if policy == Policy::Polling {
                 vcpu.left_ns = vcpu.left_ns.min(0);

@@ -10,7 +10,7 @@ mod invalid;
 mod storm;
 
 use laxity_host::{Parameters, Policy, Settings};
-use laxity_policy::{Instance, NEVER, Request};
+use laxity_policy::{Decision, Instance, NEVER, Request};
 use storm::Storm;
 
 const MS: i64 = 1_000_000;
@@ -46,6 +46,40 @@ fn nothing_is_lost_in_a_storm() {
         let seed = Seed(seed);
         Storm::new(seed.0).run();
     }
+}
+
+/// A VCPU that is paused while it runs pays for its CPU until it is taken off, also when what kept it from
+/// running on its budget ends at the pause: the first VCPU's blocked budget, which nobody came to see.
+#[test]
+fn a_paused_vcpu_pays_until_it_is_taken_off() {
+    let mut instance =
+        Instance::new(Policy::Periodic, &Settings::default(), 1).expect("default settings");
+    let domain = instance.add_domain(&storm::PARAMETERS).expect("valid");
+    for (priority, period_ns) in [(1, 11), (2, 12)] {
+        let parameters = Parameters {
+            budget_ns: 5,
+            period_ns,
+            priority,
+            extratime: true,
+            ..storm::PARAMETERS
+        };
+        let added = instance.add_vcpu(domain, 0, &[0], &parameters, 0);
+        added.expect("valid");
+    }
+    let (blocked, paused) = (0, 1);
+    instance.timer(0, 0);
+    instance.wake(paused, 0);
+    let runs = |vcpu, until_ns| Decision { vcpu, until_ns };
+    assert_eq!(instance.schedule(0, 0), runs(None, NEVER));
+    instance.timer(0, 5);
+    assert_eq!(instance.schedule(0, 5), runs(Some(paused), 10));
+    assert_eq!(instance.schedule(0, 10), runs(Some(paused), NEVER));
+    instance.timer(0, 11); // the blocked one's budget, while the other is on extra time
+    instance.timer(0, 12); // the other's budget, which has to wait
+    instance.sleep(paused, 17);
+    assert_eq!(instance.schedule(0, 19), runs(None, NEVER));
+    let left_ns: Vec<_> = instance.dump(0).iter().map(|line| line.left_ns).collect();
+    assert_eq!((left_ns[blocked], left_ns[paused]), (-1, 3));
 }
 
 /// Domains of endless loops under credit, one a pair of weight and cap, with as many VCPUs as said, each

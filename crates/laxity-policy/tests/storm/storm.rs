@@ -3,7 +3,7 @@
 use crate::budgets::{Budgets, Choice, Queue};
 use crate::{credits, invalid};
 use laxity_host::{Parameters, Policy, Settings};
-use laxity_policy::{DumpLine, NEVER, Refused, Report, Request};
+use laxity_policy::{DumpLine, Event, NEVER, Refused, Report, Request};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -109,7 +109,7 @@ impl Storm {
         let cpus = if policy == Policy::Credit {
             draw.between(1, 4)
         } else {
-            draw.between(1, 2)
+            draw.between(1, 3)
         };
         let mut instance = laxity_policy::Instance::new(policy, &settings, cpus as u32)
             .expect("random settings are valid");
@@ -216,18 +216,18 @@ impl Storm {
         let now = self.now;
         let vcpu = self.draw.below(self.vcpus.len());
         match self.draw.between(1, 100) {
-            1..=40 => {
+            1..=36 => {
                 let cpu = self.cpu_of(vcpu);
                 if !self.vcpus[vcpu].runnable {
                     self.vcpus[vcpu].runnable = true;
                     self.instance.wake(vcpu, now);
-                    if self.has_budgets() && !self.budgets.wake(vcpu, now) {
-                        self.take();
-                    } else {
-                        self.after(&[cpu]);
+                    if self.has_budgets() {
+                        self.budgets.wake(vcpu, now);
                     }
+                    self.after(&[cpu]);
                 }
             }
+            37..=40 => self.move_vcpu(vcpu),
             41..=55 => {
                 let cpu = self.draw.below(self.cpus.len());
                 if let Some(vcpu) = self.cpus[cpu].running {
@@ -272,6 +272,32 @@ impl Storm {
             98..=100 if self.changes => self.change_policy(),
             _ => {}
         }
+    }
+
+    /// If it is asleep and off its CPU.
+    fn move_vcpu(&mut self, vcpu: usize) {
+        let from = self.cpu_of(vcpu);
+        let to = self.draw.one_of(&self.vcpus[vcpu].affinity);
+        if self.vcpus[vcpu].runnable || self.cpus[from].running == Some(vcpu) {
+            return;
+        }
+        self.instance.move_vcpu(vcpu, to, self.now);
+        assert_eq!(self.instance.cpu_of(vcpu), to);
+        if from == to as usize {
+            return self.instance.take_requests(|request| {
+                panic!("VCPU {vcpu} stays where it is, and yet {request:?}")
+            });
+        }
+        if self.has_budgets() {
+            self.budgets.move_vcpu(vcpu, to as usize, self.now);
+        }
+        self.after(&[from, to as usize]);
+        let migration = Report {
+            vcpu,
+            event: Event::Migrate,
+            argument: to.into(),
+        };
+        assert!(self.reports.contains(&migration), "{:?}", self.reports);
     }
 
     fn has_budgets(&self) -> bool {
@@ -359,7 +385,7 @@ impl Storm {
         if self.has_budgets() {
             self.budgets.set_quantum(self.settings.quantum_ns, self.now);
         }
-        self.take(); // every CPU is asked to decide, and nothing else is done before
+        self.after_all();
     }
 
     fn change_policy(&mut self) {
