@@ -688,6 +688,7 @@ const struct laxity_policy laxity_credit = {
     .cpu_bytes = sizeof(struct credit_cpu),
     .domain_bytes = sizeof(struct credit_domain),
     .vcpu_bytes = sizeof(struct credit_vcpu),
+    .steals = true,
     .init = credit_init,
     .add_cpu = credit_add_cpu,
     .remove_cpu = credit_remove_cpu,

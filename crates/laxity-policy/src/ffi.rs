@@ -88,6 +88,7 @@ pub struct Policy {
     pub cpu_bytes: usize,
     pub domain_bytes: usize,
     pub vcpu_bytes: usize,
+    pub steals: bool,
     pub init: unsafe extern "C" fn(*mut Instance, *const Settings) -> c_int,
     pub add_cpu: unsafe extern "C" fn(*mut Instance, *mut Cpu, Now),
     pub remove_cpu: unsafe extern "C" fn(*mut Instance, *mut Cpu, Now),
