@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# Builds the Xen hypervisor from Debian's source package with Laxity's schedulers in it, and prints the path of
+# the file to boot. What has not changed since the last time is not built again.
+#
+#   xen/build.sh release|debug|measured
+#
+# release: what runs on a host. debug: with Xen's assertions. measured: with the cost of each decision in the trace.
+set -euo pipefail
+
+version='4.17.5+72-g01140da4e8-1' # Debian 12's; another 4.17 serves where this one is gone
+variant=${1:-release}
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+cache=${LAXITY_XEN_CACHE:-$root/target/xen}
+source=$cache/source
+build=$cache/hypervisor/$variant
+log=$build/build.log
+
+die() {
+    echo "error: $1" >&2
+    [[ -z ${2:-} ]] || echo "  $2" >&2
+    exit 1
+}
+
+[[ -f $here/config/$variant ]] || die "there is no variant '$variant'" "known: $(ls "$here/config" | xargs)"
+
+# Program and its Debian package.
+missing=()
+for entry in gcc:gcc make:make flex:flex bison:bison python3:python3 patch:patch dpkg-source:dpkg-dev \
+    apt-get:apt flock:util-linux; do
+    command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
+done
+[[ -f /usr/include/stdlib.h ]] || missing+=(libc6-dev)
+((!${#missing[@]})) || die "the hypervisor cannot be built without: ${missing[*]}" \
+    "install them as root: apt-get install ${missing[*]}"
+
+mkdir -p "$source" "$build"
+exec 9>"$cache/lock"
+flock 9
+
+# Debian's source package, by name, through this machine's own package sources.
+fetch() {
+    local work=$source/fetch lists=$source/fetch/lists
+    rm -rf "$work"
+    mkdir -p "$work/sources" "$lists/partial"
+    local file
+    for file in /etc/apt/sources.list.d/*.sources; do
+        [[ -f $file ]] && sed -E 's/^Types:.*/Types: deb-src/' "$file" >"$work/sources/$(basename "$file")"
+    done
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [[ -f $file ]] && sed -nE 's/^deb(-src)? /deb-src /p' "$file" >"$work/sources/$(basename "$file" .list).list"
+    done
+    local apt=(apt-get -qq -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/sources"
+        -o "Dir::State::Lists=$lists" -o APT::Sandbox::User=root)
+    "${apt[@]}" update >"$work/log" 2>&1 || true # a source that has no source packages is no harm
+    (cd "$work" && { "${apt[@]}" source --download-only "xen=$version" >>log 2>&1 ||
+        "${apt[@]}" source --download-only xen >>log 2>&1; }) ||
+        die "Debian's source package xen could not be fetched" "see $work/log; it is in Debian 12, main"
+    local description
+    description=$(ls "$work"/xen_4.17*.dsc 2>/dev/null) ||
+        die "this machine's package sources have no Xen 4.17" "Debian 12 (bookworm) has it"
+    dpkg-source --no-check -x "$description" "$work/tree" >>"$work/log" 2>&1 ||
+        die "Debian's source package xen could not be unpacked" "see $work/log"
+    rm -rf "$source/tree"
+    mv "$work/tree" "$source/tree"
+    rm -rf "$work"
+}
+if [[ ! -d $source/tree ]]; then
+    echo 'fetching the source of Xen 4.17' >&2
+    fetch
+fi
+
+# The tree of this variant: anew when patches have changed, otherwise as it was left.
+inputs() { cat "$here"/patches/* "$here/config/$variant" "$source"/tree/debian/changelog | sha256sum; }
+if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs)" ]]; then
+    rm -rf "$build/tree" "$build/inputs"
+    mkdir -p "$build/tree"
+    cp -a "$source"/tree/{xen,config,Config.mk} "$build/tree/"
+    patches=(laxity)
+    [[ $variant != measured ]] || patches+=(measure)
+    for name in "${patches[@]}"; do
+        patch --silent --directory "$build/tree" -p1 <"$here/patches/$name.patch" >"$log" 2>&1 ||
+            die "xen/patches/$name.patch does not apply to this version of Xen" "see $log"
+    done
+    # Links, not copies: what is compiled are the project's own files.
+    laxity=$build/tree/xen/common/sched/laxity
+    mkdir -p "$laxity/include"
+    ln -s "$here"/adapter/* "$root"/policy/src/*.[ch] "$laxity/"
+    ln -s "$root/policy/include/laxity" "$here/include/laxity_op.h" "$here/adapter/laxity_xen_types.h" \
+        "$laxity/include/"
+    inputs >"$build/inputs"
+fi
+
+# Nothing of the machine that builds is in what is built.
+export XEN_BUILD_DATE='-' XEN_BUILD_TIME='' XEN_BUILD_HOST=laxity XEN_WHOAMI=laxity XEN_DOMAIN=
+export KBUILD_DEFCONFIG=/dev/null
+unset MAKEFLAGS MFLAGS MAKELEVEL
+[[ -f $build/tree/xen/.config ]] || cp "$here/config/$variant" "$build/tree/xen/.config"
+echo "building the hypervisor ($variant)" >&2
+{
+    make -C "$build/tree/xen" olddefconfig &&
+        make -C "$build/tree/xen" -j"$(nproc)" build
+} >"$log" 2>&1 || {
+    grep -E ' error: |: \*\*\* ' "$log" | head -5 >&2 || true
+    die 'the hypervisor did not build' "see $log"
+}
+cp "$build/tree/xen/xen" "$build/xen.new"
+cmp -s "$build/xen.new" "$build/xen" && rm "$build/xen.new" || mv "$build/xen.new" "$build/xen"
+echo "$build/xen"
