@@ -9,6 +9,11 @@ programs=(
     'g++ g++ the fuzzers'
     'clang clang the fuzzer of the policies'
     'clang-format clang-format the formatting of C'
+    'flex flex the hypervisor'
+    'bison bison the hypervisor'
+    'patch patch the hypervisor'
+    'dpkg-source dpkg-dev the hypervisor'
+    'qemu-system-x86_64 qemu-system-x86 the emulated machine'
 )
 
 missing=()
@@ -21,6 +26,9 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 if ! compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*' >/dev/null; then
     missing+=(libclang-rt-14-dev)
 fi
+
+# Xen's headers and the static library of xenstore, for the programs that run in dom0 and in guests.
+[[ -f /usr/include/xenstore.h ]] || missing+=(libxen-dev)
 
 if ((${#missing[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     echo "installing Debian packages: ${missing[*]}"

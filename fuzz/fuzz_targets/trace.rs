@@ -2,7 +2,7 @@
 //! readers agree on which.
 #![no_main]
 
-use laxity_trace::{Reader, TraceError, diff, perfetto, text, timeline};
+use laxity_trace::{Reader, TraceError, diff, needs, perfetto, text, timeline};
 use libfuzzer_sys::fuzz_target;
 use std::io;
 
@@ -16,6 +16,7 @@ fuzz_target!(|data: &[u8]| {
 
     assert_eq!(text::write(again(), io::sink()).is_ok(), whole.is_ok());
     assert_eq!(perfetto::write(again(), io::sink()).is_ok(), whole.is_ok());
+    assert_eq!(needs(again()).is_ok(), whole.is_ok());
     match diff(again(), again()) {
         Ok(difference) => assert!(whole.is_ok() && difference.is_empty()),
         Err(_) => assert!(whole.is_err()),

@@ -3,11 +3,13 @@
 //! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
 
 mod runs;
+mod xen;
 
 use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
+use laxity_sim::{Measured, Outcome};
 use laxity_trace::Reader;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -46,6 +48,19 @@ fn host_error(error: &laxity_host::HostError) -> PyErr {
 
 fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// A result as JSON, and for each domain and task the response times as little-endian int64 bytes.
+type ResultAndResponses = (String, Vec<Vec<Vec<u8>>>);
+
+fn result_and_responses(outcome: &Outcome) -> PyResult<ResultAndResponses> {
+    let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
+    let responses = outcome
+        .responses
+        .iter()
+        .map(|tasks| tasks.iter().map(bytes).collect())
+        .collect();
+    Ok((json(&outcome.result)?, responses))
 }
 
 /// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
@@ -109,15 +124,34 @@ impl HostFile {
         overrides: Vec<String>,
         trace: Option<&str>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<(String, Vec<Vec<Vec<u8>>>)> {
+    ) -> PyResult<ResultAndResponses> {
         let outcome = runs::one(py, &self.resolve(&overrides)?, trace, progress.as_ref())?;
-        let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
-        let responses = outcome
-            .responses
-            .iter()
-            .map(|tasks| tasks.iter().map(bytes).collect())
-            .collect();
-        Ok((json(&outcome.result)?, responses))
+        result_and_responses(&outcome)
+    }
+
+    /// What a trace of the host says about the run before its first record, as JSON.
+    fn trace_metadata(&self, overrides: Vec<String>, substrate: &str) -> PyResult<String> {
+        json(&laxity_sim::metadata(&self.resolve(&overrides)?, substrate))
+    }
+
+    /// The result of a run that was not simulated, as `run` gives it: by the same rules. `completions` is, for each
+    /// domain and task, when the jobs completed, ns from the start of the run as int64 bytes, the greatest int64 for
+    /// those that did not; `measured` (JSON) has `cpu_ns` of each domain, `schedule_calls`, `context_switches`,
+    /// `schedule_ns`, `context_switch_ns`, `events` and `wall_ns`.
+    fn result_of_jobs(
+        &self,
+        overrides: Vec<String>,
+        substrate: &str,
+        completions: xen::Times,
+        measured: &str,
+    ) -> PyResult<ResultAndResponses> {
+        let host = self.resolve(&overrides)?;
+        let measured: Measured = serde_json::from_str(measured)
+            .map_err(|error| PyValueError::new_err(format!("what was measured: {error}")))?;
+        let completions_ns = xen::times(&completions)?;
+        let outcome = laxity_sim::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        result_and_responses(&outcome)
     }
 
     /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. All lists
@@ -268,6 +302,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(diff, module)?)?;
+    module.add_function(wrap_pyfunction!(xen::import_xen, module)?)?;
+    module.add_function(wrap_pyfunction!(xen::agreement, module)?)?;
+    module.add_function(wrap_pyfunction!(xen::needs, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;

@@ -1,7 +1,7 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
 use crate::guest::Ready;
-use crate::result::{Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio};
+use crate::result::{DomainResult, Engine, Overhead, RunResult, jobs_due};
 use crate::timers::{NEVER, Timers};
 use laxity_host::{Cost, Host};
 use laxity_policy::{Event, Instance, Refused, Report, Request};
@@ -309,12 +309,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let handle = self.policy.add_domain(&domain.parameters)?;
 
         for (place, task) in domain.tasks.iter().enumerate() {
-            let counted_ns = self.host.duration_ns - task.offset_ns - task.deadline_ns;
-            let counted = if counted_ns < 0 {
-                0
-            } else {
-                (counted_ns / task.period_ns) as u64 + 1
-            };
+            let counted = jobs_due(task, self.host.duration_ns);
             self.tasks.push(Task {
                 vcpu: first_vcpu as u32 + task.vcpu,
                 rank: 0,
@@ -727,78 +722,40 @@ impl<'host, S: Sink> Simulation<'host, S> {
         let mut domains = Vec::with_capacity(self.host.domains.len());
         let mut responses = Vec::with_capacity(self.host.domains.len());
         for (index, domain) in self.host.domains.iter().enumerate() {
-            let of_domain: Vec<Task> = tasks.by_ref().take(domain.tasks.len()).collect();
-            let results: Vec<TaskResult> = of_domain
-                .iter()
-                .zip(&domain.tasks)
-                .map(|(task, described)| task_result(task, &described.name, self.host.duration_ns))
+            let of_domain: Vec<Vec<i64>> = tasks
+                .by_ref()
+                .take(domain.tasks.len())
+                .map(|task| task.responses_ns)
                 .collect();
-            let jobs = results.iter().map(|task| task.jobs).sum();
-            let missed = results.iter().map(|task| task.missed).sum();
-            domains.push(DomainResult {
-                name: domain.name.clone(),
-                jobs,
-                missed,
-                miss_ratio: ratio(missed, jobs),
-                cpu_ns: self
-                    .vcpus
-                    .iter()
-                    .filter(|vcpu| usize::from(vcpu.domain) == index)
-                    .map(|vcpu| vcpu.cpu_ns)
-                    .sum(),
-                tasks: results,
-            });
-            responses.push(
-                of_domain
-                    .into_iter()
-                    .map(|task| task.responses_ns)
-                    .collect(),
-            );
+            let vcpus = self.vcpus.iter();
+            let cpu_ns = vcpus
+                .filter(|vcpu| usize::from(vcpu.domain) == index)
+                .map(|vcpu| vcpu.cpu_ns)
+                .sum();
+            domains.push(DomainResult::of(
+                domain,
+                &of_domain,
+                cpu_ns,
+                self.host.duration_ns,
+            ));
+            responses.push(of_domain);
         }
-        let lost_ns = self.schedule_ns + self.context_switch_ns;
-        let available_ns = self.host.duration_ns as f64 * f64::from(self.host.cpus);
         let result = RunResult {
             policy: self.host.policy.name().to_string(),
             seed: self.host.seed,
             substrate: "sim".to_string(),
             duration_ns: self.host.duration_ns,
             domains,
-            overhead: Overhead {
-                schedule_calls: self.schedule_calls,
-                context_switches: self.context_switches,
-                schedule_ns: self.schedule_ns,
-                context_switch_ns: self.context_switch_ns,
-                loss_ratio: lost_ns as f64 / available_ns,
-            },
+            overhead: Overhead::of(
+                self.host,
+                (self.schedule_calls, self.schedule_ns),
+                (self.context_switches, self.context_switch_ns),
+            ),
             engine: Engine {
                 events: self.events,
                 wall_ns: started.elapsed().as_nanos() as u64,
             },
         };
         (Outcome { result, responses }, self.sink)
-    }
-}
-
-fn task_result(task: &Task, name: &str, end_ns: i64) -> TaskResult {
-    let completed = task.responses_ns.len() as u64;
-    let mut responses_ns = task.responses_ns.clone();
-    responses_ns.extend((completed..task.counted).map(|number| end_ns - task.arrival_ns(number)));
-    // A job that is not complete at the very end of the run, at its deadline, is late all the same.
-    let mut lateness_ns: Vec<i64> = task
-        .responses_ns
-        .iter()
-        .filter(|&&response_ns| response_ns > task.deadline_ns)
-        .chain(&responses_ns[completed as usize..])
-        .map(|response_ns| response_ns - task.deadline_ns)
-        .collect();
-    let missed = lateness_ns.len() as u64;
-    TaskResult {
-        name: name.to_string(),
-        jobs: task.counted,
-        missed,
-        miss_ratio: ratio(missed, task.counted),
-        unfinished: task.counted - completed,
-        response_ns: Distribution::of(&mut responses_ns),
-        lateness_ns: Distribution::of(&mut lateness_ns),
     }
 }

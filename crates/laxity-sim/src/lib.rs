@@ -6,10 +6,12 @@
 
 mod engine;
 mod guest;
+mod measured;
 mod result;
 mod timers;
 
 pub use engine::{Outcome, Watch, metadata, run, run_watched};
+pub use measured::{Measured, MeasuredError, outcome_of_jobs};
 pub use result::{
     Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio, schema,
 };

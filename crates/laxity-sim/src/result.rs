@@ -1,5 +1,6 @@
 //! The result of a run: one JSON object, the same from every substrate.
 
+use laxity_host::{Domain, Host, Task};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -113,6 +114,90 @@ impl Distribution {
             p99: at(99),
             max: at(100),
         }
+    }
+}
+
+impl DomainResult {
+    /// From the response times of each task's completed jobs, by job number, as far as they are due within
+    /// the run.
+    pub(crate) fn of(
+        domain: &Domain,
+        responses_ns: &[Vec<i64>],
+        cpu_ns: i64,
+        duration_ns: i64,
+    ) -> DomainResult {
+        let tasks: Vec<TaskResult> = domain
+            .tasks
+            .iter()
+            .zip(responses_ns)
+            .map(|(task, responses_ns)| TaskResult::of(task, responses_ns, duration_ns))
+            .collect();
+        let jobs = tasks.iter().map(|task| task.jobs).sum();
+        let missed = tasks.iter().map(|task| task.missed).sum();
+        DomainResult {
+            name: domain.name.clone(),
+            jobs,
+            missed,
+            miss_ratio: ratio(missed, jobs),
+            cpu_ns,
+            tasks,
+        }
+    }
+}
+
+impl TaskResult {
+    fn of(task: &Task, completed_ns: &[i64], duration_ns: i64) -> TaskResult {
+        let jobs = jobs_due(task, duration_ns);
+        let completed = completed_ns.len() as u64;
+        let mut responses_ns = completed_ns.to_vec();
+        let arrival_ns = |number: u64| task.offset_ns + number as i64 * task.period_ns;
+        responses_ns.extend((completed..jobs).map(|number| duration_ns - arrival_ns(number)));
+        // A job that is not complete at the very end of the run, at its deadline, is late all the same.
+        let mut lateness_ns: Vec<i64> = completed_ns
+            .iter()
+            .filter(|&&response_ns| response_ns > task.deadline_ns)
+            .chain(&responses_ns[completed_ns.len()..])
+            .map(|response_ns| response_ns - task.deadline_ns)
+            .collect();
+        let missed = lateness_ns.len() as u64;
+        TaskResult {
+            name: task.name.clone(),
+            jobs,
+            missed,
+            miss_ratio: ratio(missed, jobs),
+            unfinished: jobs - completed,
+            response_ns: Distribution::of(&mut responses_ns),
+            lateness_ns: Distribution::of(&mut lateness_ns),
+        }
+    }
+}
+
+impl Overhead {
+    /// Of decisions and of context switches: how many, and the time that they took.
+    pub(crate) fn of(
+        host: &Host,
+        (schedule_calls, schedule_ns): (u64, i64),
+        (context_switches, context_switch_ns): (u64, i64),
+    ) -> Overhead {
+        let lost_ns = schedule_ns + context_switch_ns;
+        let available_ns = host.duration_ns as f64 * f64::from(host.cpus);
+        Overhead {
+            schedule_calls,
+            context_switches,
+            schedule_ns,
+            context_switch_ns,
+            loss_ratio: lost_ns as f64 / available_ns,
+        }
+    }
+}
+
+/// How many jobs of the task have their deadline within the run.
+pub(crate) fn jobs_due(task: &Task, duration_ns: i64) -> u64 {
+    let due_ns = duration_ns - task.offset_ns - task.deadline_ns;
+    if due_ns < 0 {
+        0
+    } else {
+        (due_ns / task.period_ns) as u64 + 1
     }
 }
 

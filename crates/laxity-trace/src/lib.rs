@@ -33,11 +33,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod budget;
 mod deadlines;
 mod diff;
 mod error;
 mod metadata;
+mod needs;
 pub mod perfetto;
 mod reader;
 mod record;
@@ -46,10 +48,16 @@ mod sample;
 pub mod text;
 mod timeline;
 mod writer;
+pub mod xen;
 
+pub use agreement::{
+    Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, Quantiles,
+    SHIFT_NS_MAX, TaskAgreement, agreement,
+};
 pub use diff::{DiffError, Difference, FirstDifference, KindCount, MetadataDifference, diff};
 pub use error::TraceError;
 pub use metadata::{DomainMetadata, Metadata, TaskMetadata};
+pub use needs::{Causes, MERGE_NS, Needs, needs};
 pub use reader::Reader;
 pub use record::{Kind, NONE, Record, job, task_of};
 pub use timeline::{Budget, JobPoint, Occupancy, Timeline, timeline};

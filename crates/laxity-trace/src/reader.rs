@@ -187,7 +187,7 @@ impl<R: Read> Iterator for Reader<R> {
 }
 
 /// The number of VCPUs and of tasks, by domain, or what is wrong with the metadata.
-fn check(metadata: &Metadata) -> Result<Vec<(u16, u32)>, String> {
+pub(crate) fn check(metadata: &Metadata) -> Result<Vec<(u16, u32)>, String> {
     if !(1..=u32::from(NONE)).contains(&metadata.cpus) {
         return Err(format!("{} CPUs; a trace has 1 to {NONE}", metadata.cpus));
     }
@@ -432,6 +432,8 @@ mod tests {
         let _ = crate::text::write(reader, std::io::sink());
         let _ = crate::perfetto::write(sample::reader(file), std::io::sink());
         let _ = crate::timeline(sample::reader(file), middle_ns, end_ns);
+        let _ = crate::needs(sample::reader(file));
+        let _ = crate::agreement(sample::reader(file), sample::reader(file));
         let _ =
             crate::diff(sample::reader(file), sample::reader(file)).map(|equal| equal.to_string());
     }
