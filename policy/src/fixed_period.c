@@ -119,6 +119,17 @@ static enum laxity_error fixed_period_set_vcpu(struct laxity_instance *instance,
     return LAXITY_OK;
 }
 
+static void fixed_period_set_phase(struct laxity_instance *instance, struct laxity_vcpu *base,
+                                   int64_t phase_ns, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    server_set_due(cpu, vcpu, server_in_phase(vcpu->due.key, phase_ns, base->parameters.period_ns));
+    server_review(instance, cpu, now);
+}
+
 static void fixed_period_become_on(struct laxity_instance *instance, struct server_cpu *cpu,
                                    int64_t now)
 {
@@ -152,7 +163,7 @@ static enum laxity_error fixed_period_become(struct laxity_instance *instance,
 
 #define FIXED_PERIOD_OPERATIONS                                                              \
     SERVER_OPERATIONS, .add_vcpu = fixed_period_add_vcpu, .set_vcpu = fixed_period_set_vcpu, \
-                       .become = fixed_period_become
+                       .set_phase = fixed_period_set_phase, .become = fixed_period_become
 
 const struct laxity_policy laxity_deferrable = {.name = "deferrable", FIXED_PERIOD_OPERATIONS};
 const struct laxity_policy laxity_periodic = {.name = "periodic", FIXED_PERIOD_OPERATIONS};

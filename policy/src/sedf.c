@@ -97,10 +97,23 @@ static enum laxity_error sedf_set_vcpu(struct laxity_instance *instance, struct 
     return LAXITY_OK;
 }
 
+static void sedf_set_phase(struct laxity_instance *instance, struct laxity_vcpu *base,
+                           int64_t phase_ns, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    sedf_set_deadline(cpu, vcpu,
+                      server_in_phase(vcpu->due.key, phase_ns, base->parameters.period_ns));
+    server_review(instance, cpu, now);
+}
+
 const struct laxity_policy laxity_sedf = {
     .name = "sedf",
     SERVER_OPERATIONS,
     .add_vcpu = sedf_add_vcpu,
     .set_vcpu = sedf_set_vcpu,
+    .set_phase = sedf_set_phase,
     .become = server_become,
 };

@@ -380,14 +380,16 @@ static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cp
     instance->embedder->arm_timer(instance, cpu->number, LAXITY_NEVER);
 }
 
-/* Budgets are the VCPUs': a domain has nothing of its own. */
+/* Budgets are the VCPUs': a domain has nothing of its own but what its next VCPU will get. */
 static enum laxity_error server_add_domain(struct laxity_instance *instance,
                                            struct laxity_domain *domain,
                                            const struct laxity_parameters *parameters)
 {
+    enum laxity_error error = server_check(parameters);
     (void)instance;
-    domain->parameters = *parameters;
-    return LAXITY_OK;
+    if (!error)
+        domain->parameters = *parameters;
+    return error;
 }
 
 static void server_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
@@ -574,6 +576,15 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
         instance->embedder->kick(instance, number);
     }
     return LAXITY_OK;
+}
+
+/* The first time that is not before due_ns and whole periods from phase_ns. */
+static inline int64_t server_in_phase(int64_t due_ns, int64_t phase_ns, int64_t period_ns)
+{
+    int64_t beyond_ns = (due_ns - phase_ns) % period_ns;
+    if (beyond_ns < 0)
+        beyond_ns += period_ns;
+    return beyond_ns ? due_ns + period_ns - beyond_ns : due_ns;
 }
 
 static const char *server_state(const struct server_cpu *cpu, const struct server_vcpu *vcpu)

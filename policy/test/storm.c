@@ -361,6 +361,22 @@ static void move_vcpu(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t to
     }
 }
 
+static void set_phase(struct storm *storm, struct laxity_vcpu *vcpu)
+{
+    const struct server_vcpu *server = server_vcpu_of(vcpu);
+    int64_t phase_ns = storm->now + (int64_t)take(storm) - 128,
+            period_ns = vcpu->parameters.period_ns;
+    struct luggage before = luggage_of(storm, server), after;
+    int64_t later_ns;
+
+    policy_of(storm)->set_phase(storm->instance, vcpu, phase_ns, storm->now);
+    after = luggage_of(storm, server);
+    later_ns = after.due_ns - before.due_ns;
+    check(before.left_ns == after.left_ns, "a phase changes what is left");
+    check(later_ns >= 0 && later_ns < period_ns, "a phase brings budget too early or too late");
+    check((after.due_ns - phase_ns) % period_ns == 0, "budget comes out of phase");
+}
+
 static void add_cpu(struct storm *storm, uint32_t number)
 {
     storm->cpu[number] = block(policy_of(storm)->cpu_bytes);
@@ -604,7 +620,8 @@ static void start(struct storm *storm)
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
         add_cpu(storm, cpu);
     for (uint32_t id = 0; id < DOMAINS; id++) {
-        struct laxity_parameters parameters = {.weight = 256};
+        struct laxity_parameters parameters = {
+            .budget_ns = 1, .period_ns = 1, .priority = 1, .weight = 256};
         storm->domain[id] = block(policy->domain_bytes);
         storm->domain[id]->id = id;
         check(!policy->add_domain(storm->instance, storm->domain[id], &parameters), "refused");
@@ -644,6 +661,8 @@ static void storm_of_bytes(const uint8_t *bytes, size_t count)
             change_all(&storm);
         else if (what == 14)
             schedule(&storm, some_cpu(&storm));
+        else if (what == 12 && storm.vcpu[place] && policy_of(&storm)->set_phase)
+            set_phase(&storm, storm.vcpu[place]);
         else if (what == 13 && take_below(&storm, 4) == 0)
             change_cpus(&storm);
         else if (what == 13 && storm.vcpu[place])

@@ -22,16 +22,22 @@ from laxity import _core, tables, tracefile
 from laxity import directory as directories
 from laxity.errors import HostError, InputError, core_errors
 from laxity.host import Host
+from laxity.lab.errors import LabError
+from laxity.lab_commands import lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
+    from laxity.lab.plan import Mode
+    from laxity.lab.where import Place
+    from laxity.reproduce.rt_xen.on_xen.model import Calibration
     from laxity.results import Run
 
 FAILED_VERDICT = 1
 BAD_INPUT = 2
+FAILED_MACHINE = 3
 OUR_MISTAKE = 70
 INTERRUPTED = 130
 
@@ -48,8 +54,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all well; 1 a verdict failed (check, diff, reproduce, "
-    "run --check-determinism); 2 bad input.",
+    "run --check-determinism); 2 bad input; 3 the machine failed (--on xen).",
 )
+app.add_typer(lab)
 
 
 def _examples(*commands: str) -> str:
@@ -80,6 +87,34 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 OutputOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
+]
+OnOption = Annotated[
+    Literal["sim", "xen"],
+    typer.Option("--on", metavar="sim|xen", help="The simulator, or the real hypervisor."),
+]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="PLACE",
+        help="With --on xen: emulator, local (this is dom0) or ssh://root@HOST.",
+    ),
+]
+ModeOption = Annotated[
+    Literal["repeatable", "live"],
+    typer.Option(
+        "--mode",
+        metavar="repeatable|live",
+        help="With --on xen: the same bytes every time, on one CPU; or time as on the wall.",
+    ),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="NAME",
+        help="With --on xen: Xen's own credit, credit2, rtds or null in place of the policy.",
+    ),
 ]
 
 
@@ -142,6 +177,7 @@ def check(
         "run examples/rt-xen.toml --policy sedf --seed 7 --duration '10 s'",
         "run examples/rt-xen.toml --set draw.load=0.8 --json",
         "run examples/integrator.toml -o out",
+        "run examples/rt-xen.toml --on xen --duration '10 s' -o out",
     )
 )
 def run(
@@ -150,7 +186,10 @@ def run(
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
-    on: Annotated[str, typer.Option(metavar="sim", help="What runs it: the simulator.")] = "sim",
+    on: OnOption = "sim",
+    at: AtOption = "emulator",
+    mode: ModeOption = "repeatable",
+    scheduler: SchedulerOption = None,
     output: OutputOption = None,
     no_trace: Annotated[
         bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
@@ -165,30 +204,41 @@ def run(
     How many jobs of each task met their deadline, how late the others were, what the scheduler
     itself cost.
     """
-    if on != "sim":
-        raise InputError(f"there is no substrate {on!r}", "leave --on out, or write --on sim")
+    xen = _xen(on, at, mode, scheduler)
+    if check_determinism and mode == "live":
+        raise InputError("time on the wall does not repeat", "leave out one of the two options")
     file = Host.load(host)
+    is_kept = output is not None and not no_trace
 
-    def once(trace_path: Path | None) -> Run:
+    def once(directory: Path) -> Run:
+        """What it writes there are the bytes that a second run must write again."""
+        if xen is not None:
+            return file.run_on_xen(
+                xen,
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                scheduler=scheduler,
+                keep=directory / directories.XEN,
+                say=_say,
+            )
         with _progress("running") as progress:
             return file.run(
                 seed=seed,
                 policy=policy,
                 duration=duration,
                 set=settings or (),
-                trace=trace_path,
+                trace=directory / directories.TRACE if is_kept or check_determinism else None,
                 progress=progress,
             )
 
     difference = None
     with _place(output) as place:
-        trace_path = place / directories.TRACE
-        is_kept = output is not None and not no_trace
-        result = once(trace_path if is_kept or check_determinism else None)
+        result = once(place)
         if check_determinism:
-            difference = _difference(result, once)
-            if not is_kept:
-                trace_path.unlink()
+            difference = _difference(result, place, once)
+        _keep_trace(result, place / directories.TRACE if is_kept else None)
         if output is not None:
             result.write(place)
     if as_json:
@@ -203,6 +253,32 @@ def run(
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
 
 
+def _keep_trace(result: Run, path: Path | None) -> None:
+    """Moves the trace, if there is one, to where it is kept."""
+    if result.trace is None:
+        return
+    if path is None:
+        result.trace.unlink()
+    else:
+        result.trace.rename(path)
+
+
+def _xen(on: str, at: str, mode: Mode, scheduler: str | None) -> Place | None:
+    """Where Xen runs it; None for the simulator."""
+    if on == "xen":
+        from laxity.lab import where  # noqa: PLC0415 - only --on xen needs it
+
+        return where.place(at, mode)
+    if (at, mode, scheduler) != ("emulator", "repeatable", None):
+        raise InputError("--at, --mode and --scheduler are for Xen", "add --on xen")
+    return None
+
+
+def _say(line: str) -> None:
+    """What takes minutes tells how far it is; results alone go to the standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def _place(output: Path | None) -> AbstractContextManager[Path]:
     """Where a run may write: for good, or for as long as it takes."""
     return _temporary() if output is None else directories.output(output)
@@ -214,17 +290,27 @@ def _temporary() -> Iterator[Path]:
         yield Path(directory)
 
 
-def _difference(first: Run, once: Callable[[Path | None], Run]) -> str | None:
+def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str | None:
     """Runs it again. What differs, for people; None if only the time on the wall does."""
-    assert first.trace is not None  # noqa: S101, for the types: the caller traced it.
     with _temporary() as place:
-        second = once(place / directories.TRACE)
-        assert second.trace is not None  # noqa: S101, as above.
-        results = [
-            {**run.to_json(), "engine": {"events": run.engine.events}} for run in (first, second)
+        second = once(place)
+        names = sorted(
+            path.relative_to(directory) for path in directory.rglob("*") if path.is_file()
+        )
+        others = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+        different = [
+            str(name)
+            for name in names
+            if name not in others or not filecmp.cmp(directory / name, place / name, shallow=False)
         ]
-        if filecmp.cmp(first.trace, second.trace, shallow=False):
+        if not different and others == set(names):
+            results = [
+                {**run.to_json(), "engine": {"events": run.engine.events}}
+                for run in (first, second)
+            ]
             return None if results[0] == results[1] else "the results differ, the traces do not\n"
+        assert first.trace is not None  # noqa: S101, for the types: the caller traced it.
+        assert second.trace is not None  # noqa: S101, as above.
         with core_errors():
             return _core.diff(str(first.trace), str(second.trace))[1]
 
@@ -233,6 +319,7 @@ def _difference(first: Run, once: Callable[[Path | None], Run]) -> str | None:
     epilog=_examples(
         "compare examples/overload.toml",
         "compare examples/overload.toml --policy credit,deferrable -o out",
+        "compare examples/rt-xen.toml --on xen --policy deferrable,periodic --duration '10 s'",
     )
 )
 def compare(
@@ -241,18 +328,38 @@ def compare(
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
+    on: OnOption = "sim",
+    at: AtOption = "emulator",
+    mode: ModeOption = "repeatable",
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """One workload, several policies, one table.
 
-    By default all policies that the file has parameters for.
+    By default all policies that the file has parameters for. On Xen each has a boot of its own.
     """
+    xen = _xen(on, at, mode, None)
+    file = Host.load(host)
     with _place(output) as place:
-        with _progress("comparing") as progress:
-            result = Host.load(host).compare(
-                _names(policy), seed=seed, duration=duration, set=settings or (), progress=progress
+        if xen is not None:
+            result = file.compare_on_xen(
+                _names(policy),
+                xen,
+                seed=seed,
+                duration=duration,
+                set=settings or (),
+                keep=place / directories.XEN,
+                say=_say,
             )
+        else:
+            with _progress("comparing") as progress:
+                result = file.compare(
+                    _names(policy),
+                    seed=seed,
+                    duration=duration,
+                    set=settings or (),
+                    progress=progress,
+                )
         if output is not None:
             result.write(place)
     if as_json:
@@ -400,7 +507,13 @@ def report(
         print(f"wrote {written}")
 
 
-@app.command(epilog=_examples("reproduce rt-xen --quick", "reproduce rt-xen figure-6 --seeds 100"))
+@app.command(
+    epilog=_examples(
+        "reproduce rt-xen --quick",
+        "reproduce rt-xen figure-6 --seeds 100",
+        "reproduce rt-xen table-2 --on xen",
+    )
+)
 def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="Such as rt-xen.")],
     experiment: Annotated[
@@ -410,6 +523,15 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=2, help="Random task sets at each point.")
     ] = None,
+    on: OnOption = "sim",
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="With --on xen, in a checkout: write the costs that were measured into it, as the "
+            "simulator's.",
+        ),
+    ] = False,
     output: OutputOption = None,
     docs: Annotated[
         Path | None,
@@ -425,8 +547,16 @@ def reproduce(
 
     if output is not None:
         directories.refuse_unless_ours(output)
-    with _progress("reproducing") as progress:
-        result = papers.run(paper, experiment, quick, seeds, progress)
+    if on == "xen":
+        _refuse_on_xen(experiment, quick, seeds, calibrate)
+        result, calibration = papers.run_on_xen(paper, experiment, quick, _say)
+        if calibrate:
+            _calibrate(calibration)
+    elif calibrate:
+        raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
+    else:
+        with _progress("reproducing") as progress:
+            result = papers.run(paper, experiment, quick, seeds, progress)
     if output is not None:
         result.save(output)
     if docs is not None:
@@ -438,6 +568,96 @@ def reproduce(
         _say_written(output)
     if not result.reproduced:
         raise typer.Exit(FAILED_VERDICT)
+
+
+def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calibrate: bool) -> None:
+    if seeds is not None:
+        raise InputError("the task sets on Xen are fixed", "leave --seeds out")
+    if calibrate and (quick or experiment not in (None, "calibration")):
+        raise InputError(
+            "costs are not measured in this experiment, or not long enough",
+            "write `laxity reproduce rt-xen calibration --on xen --calibrate`",
+        )
+
+
+def _calibrate(calibration: Calibration | None) -> None:
+    from laxity.lab.image import CHECKOUT  # noqa: PLC0415 - only --on xen needs it
+
+    if calibration is None:
+        raise LabError("no costs were measured, and none are written")
+    for path in calibration.save(CHECKOUT):
+        _say(f"wrote {path}")
+
+
+@app.command(
+    epilog=_examples(
+        "fidelity examples/rt-xen.toml --duration '10 s'",
+        "fidelity examples/overload.toml --policy periodic --duration '5 s' -o out",
+    )
+)
+def fidelity(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    duration: DurationOption = None,
+    at: AtOption = "emulator",
+    mode: ModeOption = "repeatable",
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How far is the simulator from real Xen?
+
+    Runs the host on both, with the same tasks: how many deadlines each misses, who runs when, when
+    jobs are complete. With -o the two runs are in sim and xen, for report, trace and diff.
+    """
+    place = _xen("xen", at, mode, None)
+    file = Host.load(host)
+    with _place(output) as directory, _temporary() as keep:
+        result = file.fidelity(
+            place,
+            seed=seed,
+            policy=policy,
+            duration=duration,
+            set=settings or (),
+            keep=keep / "boot",
+            say=_say,
+        )
+        if output is not None:
+            result.write(directory)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(tables.fidelity(result))
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=_examples(
+        "sched get",
+        "sched --at ssh://root@server set web budget=2ms period=10ms",
+        "sched set --pool 0 policy=polling",
+    ),
+)
+def sched(
+    words: Annotated[
+        list[str], typer.Argument(metavar="get|set|pool ...", help="As laxity-sched takes them.")
+    ],
+    at: Annotated[
+        str, typer.Option("--at", metavar="PLACE", help="local (this is dom0) or ssh://root@HOST.")
+    ] = "local",
+) -> None:
+    """Parameters of a live Xen host, by Laxity's scheduler in it.
+
+    Runs laxity-sched there, which explains itself: laxity sched -- --help.
+    """
+    from laxity.lab import where  # noqa: PLC0415 - only --on xen and this need it
+
+    code, text, complaint = where.real_host(at).sched(words)
+    print(text, end="")
+    print(complaint, end="", file=sys.stderr)
+    if code:
+        raise typer.Exit(code)
 
 
 @app.command(epilog=_examples("schema host > host.schema.json", "schema result"))
@@ -536,6 +756,9 @@ def guarded() -> int:
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
+    except LabError as error:
+        _explain(error)
+        return FAILED_MACHINE
     except (InputError, OSError) as error:
         _explain(error)
         return BAD_INPUT

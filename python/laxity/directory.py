@@ -19,12 +19,24 @@ if TYPE_CHECKING:
 MANIFEST = "laxity.json"
 HOST = "host.toml"
 TRACE = "trace.laxtrace"
+XEN = "xen"
+"""What a machine left that ran Xen: its console's log, what dom0 wrote."""
 
-KINDS = ("run", "compare", "sweep", "reproduce")
+KINDS = ("run", "compare", "sweep", "reproduce", "fidelity")
 
 OURS = (
     *(MANIFEST, HOST, "trace.*", "result.json", "results.json", "reproduce.json"),
-    *("responses.parquet", "sweep.parquet", "data", "report.html", "*.png", "*.svg"),
+    *(
+        "responses.parquet",
+        "sweep.parquet",
+        "data",
+        "report.html",
+        "fidelity.json",
+        "sim",
+        XEN,
+        "*.png",
+        "*.svg",
+    ),
 )
 """What Laxity writes into an output directory, and so replaces there."""
 

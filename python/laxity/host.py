@@ -17,6 +17,8 @@ from laxity.sweep import Plan, Sweep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from laxity.lab.fidelity import Fidelity
+    from laxity.lab.where import Place, Say
     from laxity.results import Responses
 
     Progress = Callable[[int, int], None]
@@ -110,9 +112,94 @@ class Host:
             )
         return Run.from_json(
             json.loads(result),
-            self._origin(overrides),
+            self.origin(overrides),
             _responses(resolved, times),
             None if trace is None else Path(trace),
+        )
+
+    def run_on_xen(
+        self,
+        place: Place | None = None,
+        *,
+        seed: int | None = None,
+        policy: str | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        scheduler: str | None = None,
+        keep: str | Path | None = None,
+        say: Say | None = None,
+    ) -> Run:
+        """Runs the host on real Xen, by default in an emulated machine that repeats to the byte.
+
+        `scheduler` is one of Xen's own (credit, credit2, rtds, null) in place of Laxity's. With
+        `keep` the console's log, the trace and all else that the machine left are kept in that
+        directory, which must not be there. `say` is told what is going on.
+
+        Raises InputError for what Xen cannot run, LabError if the machine fails.
+        """
+        from laxity.lab import xen  # noqa: PLC0415 - only this needs it
+
+        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        return xen.run(
+            self,
+            overrides,
+            place,
+            scheduler=scheduler,
+            keep=None if keep is None else Path(keep),
+            say=say,
+        )
+
+    def fidelity(
+        self,
+        place: Place | None = None,
+        *,
+        seed: int | None = None,
+        policy: str | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        keep: str | Path,
+        say: Say | None = None,
+    ) -> Fidelity:
+        """Runs the host in the simulator and on real Xen: how far are they apart?
+
+        See `run_on_xen`; `keep`, a new directory, gets both traces.
+        """
+        from laxity.lab import fidelity  # noqa: PLC0415 - only this needs it
+
+        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        return fidelity.measure(self, overrides, place, Path(keep), say)
+
+    def trace_metadata(self, overrides: Iterable[str], substrate: str) -> dict[str, Any]:
+        """Returns what a trace says of its run before its first record."""
+        with core_errors():
+            metadata: dict[str, Any] = json.loads(
+                self._file.trace_metadata(list(overrides), substrate)
+            )
+        return metadata
+
+    def measured(
+        self,
+        overrides: Iterable[str],
+        substrate: str,
+        completions: list[list[bytes]],
+        measured: dict[str, Any],
+        trace: Path | None,
+    ) -> Run:
+        """A run that was not simulated, by the rules of those that are.
+
+        `completions` has for each domain and task when its jobs completed, ns from the start as
+        int64 bytes; `measured` what `HostFile.result_of_jobs` of crates/laxity-py takes.
+        """
+        listed = list(overrides)
+        with core_errors():
+            result, times = self._file.result_of_jobs(
+                listed, substrate, completions, json.dumps(measured)
+            )
+        return Run.from_json(
+            json.loads(result),
+            self.origin(listed),
+            _responses(self.resolved(listed), times),
+            trace,
         )
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
@@ -132,6 +219,42 @@ class Host:
     ) -> Comparison:
         """Runs the host under each policy; by default all that the file has parameters for."""
         overrides = _overrides(set, seed=seed, duration=duration)
+        names = self._compared(policies, overrides)
+        runs = self._run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
+        return Comparison(tuple(runs), self._origin_of(names, overrides))
+
+    def compare_on_xen(
+        self,
+        policies: Iterable[str] | None = None,
+        place: Place | None = None,
+        *,
+        seed: int | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        keep: str | Path | None = None,
+        say: Say | None = None,
+    ) -> Comparison:
+        """Runs the host on real Xen under each policy, one boot after the other.
+
+        See `run_on_xen`; `keep` gets a directory for each policy.
+        """
+        overrides = _overrides(set, seed=seed, duration=duration)
+        names = self._compared(policies, overrides)
+        for policy in names:
+            self.resolved([*overrides, f"host.policy={policy}"])
+        runs = [
+            self.run_on_xen(
+                place,
+                set=[*overrides, f"host.policy={policy}"],
+                keep=None if keep is None else Path(keep) / policy,
+                say=say,
+            )
+            for policy in names
+        ]
+        return Comparison(tuple(runs), self._origin_of(names, overrides))
+
+    def _compared(self, policies: Iterable[str] | None, overrides: list[str]) -> list[str]:
+        """The policies to compare, each once."""
         names = self.policies(overrides) if policies is None else list(policies)
         if not names:
             raise InputError(
@@ -139,9 +262,11 @@ class Host:
             )
         if len(dict.fromkeys(names)) < len(names):
             raise InputError("a policy is given twice", "write each policy once")
-        runs = self._run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
-        origin = self._origin([*overrides, f"host.policy={'|'.join(names)}"])
-        return Comparison(tuple(runs), origin)
+        return names
+
+    def _origin_of(self, policies: list[str], overrides: list[str]) -> Origin:
+        """Of a comparison."""
+        return self.origin([*overrides, f"host.policy={'|'.join(policies)}"])
 
     def sweep(
         self,
@@ -164,13 +289,13 @@ class Host:
         plan = replace(plan, seeds=range(first, first + seeds))
         runs = self._run_many(list(plan.overrides()), progress)
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
-        return Sweep.collect(plan, runs, self._origin([*settings, *policy_axis]))
+        return Sweep.collect(plan, runs, self.origin([*settings, *policy_axis]))
 
     def _run_many(self, overrides: list[list[str]], progress: Progress | None) -> list[Run]:
         with core_errors():
             results = self._file.run_many(overrides, _of(progress, len(overrides)))
         return [
-            Run.from_json(json.loads(result), self._origin(of_run))
+            Run.from_json(json.loads(result), self.origin(of_run))
             for result, of_run in zip(results, overrides, strict=True)
         ]
 
@@ -181,7 +306,8 @@ class Host:
             return False
         return True
 
-    def _origin(self, overrides: Iterable[str]) -> Origin:
+    def origin(self, overrides: Iterable[str]) -> Origin:
+        """What a result of this file with these overrides was made from."""
         return Origin(self.text, self.name, tuple(overrides))
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from laxity.lab.fidelity import Fidelity
     from laxity.results import Budget, Check, Comparison, DomainResult, Run, TaskResult
     from laxity.sweep import Mean, Point, Sweep
 
@@ -68,7 +69,7 @@ def number(value: int, word: str, words: str | None = None) -> str:
 
 def run(result: Run) -> RenderableType:
     """Domains and their tasks, what scheduling cost, how fast it ran."""
-    overhead, engine = result.overhead, result.engine
+    overhead = result.overhead
     decisions = number(overhead.schedule_calls, "decision")
     switches = number(overhead.context_switches, "switch", "switches")
     cost_ns = overhead.schedule_ns + overhead.context_switch_ns
@@ -77,8 +78,6 @@ def run(result: Run) -> RenderableType:
         if cost_ns == 0
         else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
     )
-    events = number(engine.events, "event")
-    speed = result.duration_ns / max(engine.wall_ns, 1)
     lines: list[RenderableType] = [
         _heading(
             result.policy, f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
@@ -89,13 +88,22 @@ def run(result: Run) -> RenderableType:
         "",
         _misses(result),
         f"Scheduling: {decisions}, {switches}, {cost}",
-        f"Simulation: {events} in {time(engine.wall_ns)}, {speed:,.0f} times real time",
+        _engine(result),
     ]
     unfinished = sum(task.unfinished for domain in result.domains for task in domain.tasks)
     if unfinished:
         jobs = number(unfinished, "missed job was", "missed jobs were")
         lines.append(f"{jobs} not complete at the end and counted with the time so far")
     return Group(*lines)
+
+
+def _engine(result: Run) -> str:
+    wall_ns = result.engine.wall_ns
+    if result.substrate != "sim":
+        return f"It took {time(wall_ns)} with all that goes before and after"
+    events = number(result.engine.events, "event")
+    speed = result.duration_ns / max(wall_ns, 1)
+    return f"Simulation: {events} in {time(wall_ns)}, {speed:,.0f} times real time"
 
 
 def _run_table(result: Run) -> Table:
@@ -243,6 +251,35 @@ def comparison(result: Comparison) -> RenderableType:
     jobs = number(first.jobs, "job")
     title = f"on {first.substrate}, {time(first.duration_ns)}, seed {first.seed}, {jobs}"
     return Group(_heading(number(len(result.runs), "policy", "policies"), title), "", table)
+
+
+def fidelity(result: Fidelity) -> RenderableType:
+    """Miss ratios of each domain on both, and how much of the time both run the same."""
+    agreement = result.agreement
+    table = _table(
+        _name_column("miss %"), *_right("jobs", "sim", "xen", "difference", "CPU % sim", "xen")
+    )
+    pairs = [*zip(result.sim.domains, result.xen.domains, strict=True)]
+    for sim, real in pairs:
+        points = 100 * (real.miss_ratio - sim.miss_ratio)
+        shares = (_bare(part.cpu_ns / result.sim.duration_ns) for part in (sim, real))
+        difference = f"{points:+.2f}" if points else "0"
+        cells = _miss_cell(sim), _miss_cell(real), difference
+        table.add_row(Text(sim.name), f"{sim.jobs:,}", *cells, *shares)
+    quantiles = agreement["completion_difference_ns"]
+    late = ", ".join(f"{name} {time(quantiles[name])}" for name in ("p50", "p90", "p99", "max"))
+    shift = f"{percent(agreement['best_ratio'])} if shifted by {time(agreement['best_shift_ns'])}"
+    run = result.xen
+    return Group(
+        _heading(run.policy, f"on sim and xen, {time(run.duration_ns)}, seed {run.seed}"),
+        "",
+        table,
+        "",
+        f"Both run the same VCPU {percent(agreement['same_ratio'])} of the time, {shift}",
+        f"Jobs complete apart by: {late}",
+        f"Switches: {result.sim.overhead.context_switches:,} on sim, "
+        f"{result.xen.overhead.context_switches:,} on xen",
+    )
 
 
 def _miss_cell(part: Run | DomainResult) -> Text:

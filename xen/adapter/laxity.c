@@ -133,6 +133,12 @@ static inline struct laxity_pcpu *laxity_pcpu_of(const struct laxity_pool *pool,
     return container_of(pool->cpu[cpu], struct laxity_pcpu, block);
 }
 
+/* Whether the policy knows the unit: not yet, or no more, while its domain is made or ends. */
+static inline bool laxity_is_inserted(const struct sched_unit *unit)
+{
+    return unit->priv && laxity_vcpu_of(unit)->owner;
+}
+
 static inline struct laxity_pool *laxity_owner(const struct laxity_instance *instance)
 {
     return instance->owner;
@@ -289,35 +295,27 @@ static void laxity_put_to_sleep(struct laxity_pool *pool, struct laxity_vcpu *vc
 
 /* The CPU with the fewest VCPUs of those on which the unit may run. */
 static struct sched_resource *laxity_place(const struct laxity_pool *pool,
-                                           const struct sched_unit *unit, const cpumask_t *mask)
+                                           const struct sched_unit *unit)
 {
     unsigned int cpu, best = nr_cpu_ids;
 
-    for_each_cpu(cpu, mask) if (best == nr_cpu_ids || laxity_pcpu_of(pool, cpu)->vcpus <
-                                                          laxity_pcpu_of(pool, best)->vcpus) best =
-        cpu;
+    for_each_cpu (cpu, cpupool_domain_master_cpumask(unit->domain))
+        if (cpumask_test_cpu(cpu, unit->cpu_hard_affinity) &&
+            (best == nr_cpu_ids ||
+             laxity_pcpu_of(pool, cpu)->vcpus < laxity_pcpu_of(pool, best)->vcpus))
+            best = cpu;
     ASSERT(best < nr_cpu_ids);
     return get_sched_res(best);
-}
-
-/* On which CPUs the unit may run; `locked` is one whose lock is held. */
-static const cpumask_t *laxity_mask(const struct sched_unit *unit, unsigned int locked)
-{
-    cpumask_t *mask = cpumask_scratch_cpu(locked);
-    cpumask_and(mask, cpupool_domain_master_cpumask(unit->domain), unit->cpu_hard_affinity);
-    return mask;
 }
 
 /* A unit stays where it is if it may. */
 static struct sched_resource *cf_check laxity_pick_resource(const struct scheduler *scheduler,
                                                             const struct sched_unit *unit)
 {
-    unsigned int cpu = sched_unit_master(unit);
-    const cpumask_t *mask = laxity_mask(unit, cpu);
-
-    if (cpumask_test_cpu(cpu, mask))
+    struct laxity_pool *pool = laxity_pool_of(scheduler);
+    if (laxity_may_run_on(pool->instance, laxity_vcpu_of(unit), sched_unit_master(unit)))
         return unit->res;
-    return laxity_place(laxity_pool_of(scheduler), unit, mask);
+    return laxity_place(pool, unit);
 }
 
 static void *cf_check laxity_alloc_udata(const struct scheduler *scheduler, struct sched_unit *unit,
@@ -329,7 +327,6 @@ static void *cf_check laxity_alloc_udata(const struct scheduler *scheduler, stru
     if (!vcpu)
         return NULL;
     vcpu->domain = domain; /* NULL for the idle domain, whose units no policy sees */
-    vcpu->owner = unit;
     vcpu->id = unit->unit_id;
     return vcpu;
 }
@@ -351,7 +348,8 @@ static void cf_check laxity_insert_unit(const struct scheduler *scheduler, struc
 
     spin_lock_irqsave(&pool->lock, flags);
     now = laxity_now(pool);
-    sched_set_res(unit, laxity_place(pool, unit, laxity_mask(unit, smp_processor_id())));
+    vcpu->owner = unit;
+    sched_set_res(unit, laxity_place(pool, unit));
     vcpu->cpu = sched_unit_master(unit);
     laxity_pcpu_of(pool, vcpu->cpu)->vcpus++;
     error = policy->add_vcpu(pool->instance, vcpu, &vcpu->domain->parameters, now);
@@ -376,6 +374,7 @@ static void cf_check laxity_remove_unit(const struct scheduler *scheduler, struc
     laxity_take_off(pool, vcpu, now);
     pool->instance->policy->remove_vcpu(pool->instance, vcpu, now);
     laxity_pcpu_of(pool, vcpu->cpu)->vcpus--;
+    vcpu->owner = NULL;
     spin_unlock_irqrestore(&pool->lock, flags);
 }
 
@@ -710,6 +709,7 @@ static void laxity_op_get_pool(const struct laxity_pool *pool, struct laxity_op 
     op->time_slice_ns = settings->time_slice_ns;
     op->tick_ns = settings->tick_ns;
     op->accounting_ns = settings->accounting_ns;
+    op->now_ns = pool->last_now;
     op->decisions = pool->decisions;
     op->switches = pool->switches;
     op->timers = pool->timers;
@@ -764,6 +764,24 @@ static enum laxity_error laxity_op_set_policy(struct laxity_pool *pool, struct l
     return error;
 }
 
+/* The rhythm of every budget of the pool. */
+static void laxity_op_set_phase(struct laxity_pool *pool, const struct cpupool *cpupool,
+                                int64_t phase_ns, int64_t now)
+{
+    const struct laxity_policy *policy = pool->instance->policy;
+    const struct sched_unit *unit;
+    struct domain *domain;
+
+    if (!policy->set_phase)
+        return;
+    rcu_read_lock(&domlist_read_lock);
+    for_each_domain_in_cpupool (domain, cpupool)
+        for_each_sched_unit (domain, unit)
+            if (laxity_is_inserted(unit))
+                policy->set_phase(pool->instance, laxity_vcpu_of(unit), phase_ns, now);
+    rcu_read_unlock(&domlist_read_lock);
+}
+
 static void laxity_op_get_vcpu(const struct laxity_vcpu *vcpu, struct laxity_op *op)
 {
     laxity_op_put_parameters(op, &vcpu->parameters);
@@ -782,11 +800,11 @@ static enum laxity_error laxity_op_set_domain(struct laxity_pool *pool, struct d
     enum laxity_error error = policy->set_domain(pool->instance, domain, &parameters, now);
     const struct sched_unit *unit;
 
-    for_each_sched_unit(xen, unit)
-    {
+    for_each_sched_unit (xen, unit) {
         if (error)
             break;
-        error = policy->set_vcpu(pool->instance, laxity_vcpu_of(unit), &parameters, now);
+        if (laxity_is_inserted(unit))
+            error = policy->set_vcpu(pool->instance, laxity_vcpu_of(unit), &parameters, now);
         /* What one of them refuses, the first refuses, before anything has changed. */
         if (error)
             policy->set_domain(pool->instance, domain, &before, now);
@@ -804,12 +822,13 @@ static int laxity_op_on_domain(struct laxity_pool *pool, struct domain *xen, str
 
     if (op->command == LAXITY_OP_GET_VCPU || op->command == LAXITY_OP_SET_VCPU) {
         of_domain = domain_vcpu(xen, op->vcpu);
-        if (!of_domain)
+        if (!of_domain || !laxity_is_inserted(of_domain->sched_unit))
             return -ENOENT;
         vcpu = laxity_vcpu_of(of_domain->sched_unit);
     }
     op->vcpus = 0;
-    for_each_vcpu(xen, of_domain) op->vcpus++;
+    for_each_vcpu (xen, of_domain)
+        op->vcpus++;
     switch (op->command) {
     case LAXITY_OP_GET_DOMAIN:
         laxity_op_put_parameters(op, &domain->parameters);
@@ -842,6 +861,7 @@ static int laxity_op_carry_out(const struct scheduler *scheduler, struct laxity_
     case LAXITY_OP_GET_POOL:
     case LAXITY_OP_SET_POLICY:
     case LAXITY_OP_SET_SETTINGS:
+    case LAXITY_OP_SET_PHASE:
         break;
     case LAXITY_OP_GET_DOMAIN:
     case LAXITY_OP_GET_VCPU:
@@ -861,12 +881,15 @@ static int laxity_op_carry_out(const struct scheduler *scheduler, struct laxity_
     }
 
     spin_lock_irqsave(&pool->lock, flags);
+    laxity_now(pool);
     if (domain)
         result = laxity_op_on_domain(pool, domain, op);
     else if (op->command == LAXITY_OP_SET_POLICY)
         op->error = laxity_op_set_policy(pool, op, laxity_now(pool));
     else if (op->command == LAXITY_OP_SET_SETTINGS)
         op->error = laxity_op_set_settings(pool, op, laxity_now(pool));
+    else if (op->command == LAXITY_OP_SET_PHASE)
+        laxity_op_set_phase(pool, scheduler->cpupool, op->phase_ns, laxity_now(pool));
     if (!domain && !op->error)
         laxity_op_get_pool(pool, op);
     spin_unlock_irqrestore(&pool->lock, flags);

@@ -24,6 +24,7 @@
 #define LAXITY_OP_SET_SETTINGS 5 /* in: settings */
 #define LAXITY_OP_SET_DOMAIN 6   /* in: domid, parameters: the domain's and every VCPU's */
 #define LAXITY_OP_SET_VCPU 7     /* in: domid, vcpu, parameters */
+#define LAXITY_OP_SET_PHASE 8    /* in: phase: of every VCPU of the pool */
 
 #define LAXITY_OP_NAME_BYTES 16
 
@@ -53,6 +54,9 @@ struct laxity_op {
     /* State of a VCPU, out. */
     uint32_t cpu;
     uint32_t runnable;
+
+    int64_t phase_ns; /* Xen's time at which budgets become full, and whole periods from it */
+    int64_t now_ns;   /* out, of a pool: Xen's time */
 
     /* Of a pool since it was made, out. */
     uint64_t decisions;

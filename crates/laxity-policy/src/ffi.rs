@@ -107,6 +107,7 @@ pub struct Policy {
     pub set_domain:
         unsafe extern "C" fn(*mut Instance, *mut Domain, *const Parameters, Now) -> c_int,
     pub set_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, *const Parameters, Now) -> c_int,
+    pub set_phase: Option<unsafe extern "C" fn(*mut Instance, *mut Vcpu, i64, Now)>,
     pub become_: unsafe extern "C" fn(*mut Instance, *const Policy, Now) -> c_int,
     pub dump: unsafe extern "C" fn(*mut Instance, *mut Cpu, *mut Dump),
 }

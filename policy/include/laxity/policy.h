@@ -221,6 +221,11 @@ struct laxity_policy {
                                     const struct laxity_parameters *parameters, int64_t now);
     enum laxity_error (*set_vcpu)(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                   const struct laxity_parameters *parameters, int64_t now);
+    /* From now on the VCPU's budget is set to full at phase_ns, which may be to come, and whole
+     * periods from it. The next time that it is comes less than a period later for it, never
+     * earlier. NULL where budgets have no such rhythm. */
+    void (*set_phase)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t phase_ns,
+                      int64_t now);
     /* Goes over to another policy of the same file, with every VCPU where it is. */
     enum laxity_error (*become)(struct laxity_instance *instance,
                                 const struct laxity_policy *policy, int64_t now);

@@ -45,6 +45,10 @@ def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
             f"{directory} is the output of `laxity {kind}`, which has no timeline",
             "a window belongs to the report of `laxity run HOST -o DIR`",
         )
+    if kind == "fidelity":
+        raise InputError(
+            f"{directory} has two runs", f"report {directory / 'sim'} or {directory / 'xen'}"
+        )
     try:
         page = run.page(directory, window) if kind == "run" else _PAGES[kind](directory)
     except (OSError, pa.ArrowException, KeyError, TypeError) as error:

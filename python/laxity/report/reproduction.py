@@ -42,23 +42,31 @@ def page(directory: Path) -> Page:
     rows = [row for experiment in experiments for row in experiment["rows"]]
     reproduced = sum(1 for row in rows if row["verdict"] == "reproduced")
     paper = str(content["paper"])
+    on_xen = _is_on_xen(content)
     return Page(
-        kind=f"Reproduction of {paper}",
+        kind=f"Reproduction of {paper}" + (" on Xen" if on_xen else ""),
         verdict=f"{reproduced} of {len(rows)} published values and claims are reproduced.",
         tone="good" if reproduced == len(rows) else "",
         lead=str(content.get("title", "")),
         facts=_facts(content),
-        sections=[_section(directory, paper, experiment) for experiment in experiments],
+        sections=[
+            _section(directory, f"{paper} on Xen" if on_xen else paper, experiment)
+            for experiment in experiments
+        ],
         command=_command(content),
         version=manifest.version,
     )
+
+
+def _is_on_xen(content: dict[str, Any]) -> bool:
+    return bool(content.get("on") == "xen")
 
 
 def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
     ]
-    if "seeds" in content:
+    if "seeds" in content and not _is_on_xen(content):
         facts.append(("Task sets drawn", str(content["seeds"])))
     if content.get("quick"):
         facts.append(
@@ -69,11 +77,13 @@ def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _command(content: dict[str, Any]) -> str:
     words = ["laxity", "reproduce", str(content["paper"])]
+    if _is_on_xen(content):
+        words += ["--on", "xen"]
     if len(content["experiments"]) == 1:
         words.append(str(content["experiments"][0]["name"]))
     if content.get("quick"):
         words.append("--quick")
-    if "seeds" in content:
+    if "seeds" in content and not _is_on_xen(content):
         words += ["--seeds", str(content["seeds"])]
     return " ".join([*words, "-o", "again"])
 

@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
@@ -15,11 +17,16 @@ from laxity.reproduce import published
 from laxity.reproduce.lab import PROGRESS_STEPS, Lab
 from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
+from laxity.reproduce.rt_xen.on_xen import experiments as on_xen
+from laxity.reproduce.rt_xen.on_xen import isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from laxity.lab.where import Say
     from laxity.reproduce.lab import Progress
+    from laxity.reproduce.rt_xen.on_xen.boots import Boot
+    from laxity.reproduce.rt_xen.on_xen.model import Calibration
 
 __all__ = [
     "PAPERS",
@@ -28,6 +35,7 @@ __all__ = [
     "Reproduction",
     "Row",
     "run",
+    "run_on_xen",
 ]
 
 SEEDS = 100
@@ -91,3 +99,36 @@ def run(
         progress(PROGRESS_STEPS, PROGRESS_STEPS)
     title: str = published.facts(lab.paper)["title"]
     return Reproduction(paper, title, seeds, quick, found)
+
+
+def run_on_xen(
+    paper: str,
+    experiment: str | None = None,
+    quick: bool = False,
+    say: Say | None = None,
+    boot: Boot | None = None,
+) -> tuple[Reproduction, Calibration | None]:
+    """Runs the experiments of a paper, or one of them, on the real hypervisor.
+
+    By default in the lab's emulated machine, in repeatable mode; `boot` is who else boots it. `say`
+    is told what is going on. Also returns what the simulator's costs should be, if the experiment
+    `calibration` was among them. A boot that fails is a row that says so. Raises InputError if
+    there is no such paper or experiment.
+    """
+    if paper != "rt-xen":
+        raise InputError(f"there is no paper `{paper}` on Xen here", "there is rt-xen")
+    with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
+        found, calibration = on_xen.run(
+            experiment,
+            quick=quick,
+            boot=boot or on_xen.emulated,
+            say=say or _silent,
+            directory=Path(directory),
+        )
+    title: str = published.facts("rt_xen")["title"]
+    seeds = len(isolation.seeds(quick))
+    return Reproduction(paper, title, seeds, quick, found, "xen"), calibration
+
+
+def _silent(line: str) -> None:
+    del line

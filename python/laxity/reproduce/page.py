@@ -13,15 +13,20 @@ if TYPE_CHECKING:
     from laxity.reproduce.reproduction import Experiment, Reproduction
 
 
+ON_XEN = "real Xen 4.17 in the emulated machine of the lab, repeatable, one CPU"
+
+
 def write(reproduction: Reproduction, path: Path) -> None:
     """Writes the page, and its figures into a directory beside it that has the page's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    on_xen = reproduction.on == "xen"
+    sets = f"{reproduction.seeds} task sets in each experiment"
     lines = [
         f"<!-- Written by `{_command(reproduction)} --docs {path.name}`. Do not edit. -->",
         "",
-        f"# {reproduction.title}: published and ours",
+        f"# {reproduction.title}: published and ours{', on Xen' if on_xen else ''}",
         "",
-        f"Laxity {reproduction.version}, {reproduction.seeds} task sets in each experiment.",
+        f"Laxity {reproduction.version}, {ON_XEN if on_xen else sets}.",
         "",
     ]
     if reproduction.quick:
@@ -39,7 +44,10 @@ def write(reproduction: Reproduction, path: Path) -> None:
 
 
 def _command(reproduction: Reproduction) -> str:
-    return f"laxity reproduce {reproduction.paper}{' --quick' if reproduction.quick else ''}"
+    words = ["laxity reproduce", reproduction.paper]
+    words += ["--on xen"] if reproduction.on == "xen" else []
+    words += ["--quick"] if reproduction.quick else []
+    return " ".join(words)
 
 
 def _summary(reproduction: Reproduction) -> list[str]:

@@ -125,6 +125,8 @@ class Reproduction:
     quick: bool
     """Fewer seeds, shorter runs and coarser loads than the paper's: a smoke test, not a result."""
     experiments: list[Experiment]
+    on: Literal["sim", "xen"] = "sim"
+    """The simulator, or the real hypervisor."""
     version: str = field(default=_core.__version__)
 
     @property
@@ -138,6 +140,7 @@ class Reproduction:
             "paper": self.paper,
             "title": self.title,
             "laxity": self.version,
+            "on": self.on,
             "seeds": self.seeds,
             "quick": self.quick,
             "reproduced": self.reproduced,
@@ -161,7 +164,8 @@ class Reproduction:
 
     def __rich__(self) -> RenderableType:
         """For a terminal of 80 columns or more."""
-        parts: list[RenderableType] = [Text(f"{self.title}: published and ours", style="bold")]
+        title = f"{self.title}: published and ours" + (", on Xen" if self.on == "xen" else "")
+        parts: list[RenderableType] = [Text(title, style="bold")]
         if self.quick:
             parts.append(Text(QUICK, style="yellow"))
         for experiment in self.experiments:

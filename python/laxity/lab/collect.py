@@ -1,0 +1,133 @@
+"""From what dom0 left to results: the jobs that guests report, what Xen traced, as a `Run`.
+
+Of each window dom0 leaves a directory:
+
+    start         CLOCK_REALTIME at time 0 of the run, in ns
+    domids        a line `NAME DOMID` for each domain
+    NAME.jobs     the report of each guest, as its console had it
+    trace.bin     Xen's trace buffers, as laxity-trace wrote them
+
+Results, response times and the trace are made of these by the code that makes them of simulated
+jobs, in the Rust crates.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from laxity import _core, tracefile
+from laxity.lab import jobs
+from laxity.lab.errors import LabError
+from laxity.lab.plan import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from laxity.host import Host
+    from laxity.lab.plan import Window
+    from laxity.results import Run
+
+START = "start"
+DOMIDS = "domids"
+BUFFERS = "trace.bin"
+
+SUMMARY = ".summary.json"
+
+SUBSTRATE = "xen"
+
+
+def run(
+    host: Host,
+    overrides: Sequence[str],
+    window: Window,
+    results: Path,
+    trace: Path,
+    *,
+    scheduler: str | None,
+    wall_ns: int,
+) -> Run:
+    """The run of a window, from the directory that dom0 left of it.
+
+    Writes its trace to a file, and what Xen's buffers say as a whole (`Summary` of
+    crates/laxity-trace/src/xen.rs) beside it, as JSON. `scheduler` is Xen's own, if it was one of
+    these; `wall_ns` is what the run took whoever ran it.
+
+    Raises LabError if something is missing, damaged, or not of this window.
+    """
+    domains = window.host["domains"]
+    completions = [
+        [task.completions_ns.astype("<i8").tobytes() for task in _tasks(domain, window, results)]
+        for domain in domains
+    ]
+    metadata = host.trace_metadata(overrides, SUBSTRATE)
+    if scheduler is not None:
+        metadata["policy"] = f"xen:{scheduler}"
+    try:
+        told = _core.import_xen(
+            str(results / BUFFERS),
+            str(trace),
+            json.dumps(metadata),
+            json.dumps(_domids(domains, results)),
+            completions,
+            _number(results / START),
+        )
+        summary = json.loads(told)
+        measured = {
+            "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
+            "schedule_calls": summary["decisions"],
+            "context_switches": summary["switches"],
+            "schedule_ns": sum(summary["decision_ns"]),
+            "context_switch_ns": sum(summary["switch_ns"]),
+            "events": len(tracefile.records(trace)),
+            "wall_ns": wall_ns,
+        }
+        result = host.measured(overrides, SUBSTRATE, completions, measured, trace)
+    except (ValueError, OSError) as error:
+        raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
+    trace.with_suffix(SUMMARY).write_text(told, "utf-8")
+    return replace(result, policy=metadata["policy"])
+
+
+def _tasks(domain: Mapping[str, Any], window: Window, results: Path) -> tuple[jobs.TaskReport, ...]:
+    path = results / f"{PREFIX}{domain['name']}.jobs"
+    report = jobs.parse(_read(path), window.run)
+    said = (report.duration_ns, len(report.tasks))
+    asked = (window.host["duration_ns"], len(domain["tasks"]))
+    if said != asked:
+        raise LabError(
+            f"{path} is of another run: it has {said[0]} ns and {said[1]} tasks, and this one "
+            f"{asked[0]} ns and {asked[1]} tasks"
+        )
+    if report.notes:
+        raise LabError(f"the guest of {domain['name']}: {'; '.join(report.notes)}", f"see {path}")
+    return report.tasks
+
+
+def _domids(domains: Sequence[Mapping[str, Any]], results: Path) -> dict[str, int]:
+    """The numbers that Xen gave the domains, by their names in the host file."""
+    text = _read(results / DOMIDS)
+    try:
+        numbers = dict(line.split() for line in text.splitlines() if line.strip())
+        return {domain["name"]: int(numbers[PREFIX + domain["name"]]) for domain in domains}
+    except (KeyError, ValueError):
+        raise LabError(f"{results / DOMIDS} does not name all domains: {text!r}") from None
+
+
+def _number(path: Path) -> int:
+    text = _read(path).strip()
+    if not text.isdigit():
+        raise LabError(f"{path} is damaged: it is {text!r} and not a number")
+    return int(text)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        raise LabError(
+            f"dom0 left no {path.name}: {error.strerror}", f"look at what it left in {path.parent}"
+        ) from None

@@ -1,0 +1,387 @@
+"""What the emulated machine boots: dom0's kernel and root, made of Debian's packages.
+
+Nothing here needs root: packages are fetched by `apt-get download`, unpacked by `dpkg-deb` into a
+directory, and what the lab needs of them becomes an archive that Linux unpacks at its boot. That
+part changes only with the packages, so it is kept in `target/xen`, named by them. What changes with
+Laxity itself, the programs and scripts of `xen/`, is small and comes on top with each boot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import struct
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from laxity.lab import cpio
+from laxity.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Variant = Literal["release", "debug", "measured"]
+"""Of the hypervisor: as it runs on a host, with assertions, with costs in its trace."""
+
+CHECKOUT = Path(__file__).parents[3]
+CACHE = CHECKOUT / "target" / "xen"
+
+KERNEL_PACKAGE = "linux-image-amd64"
+"""Depends on the package of the newest kernel of this Debian."""
+
+PACKAGES = (
+    *("xen-utils-4.17", "xenstore-utils", "busybox-static"),
+    # The libraries of the first two. xl aborts at its exit without libgcc.
+    *("libc6", "libgcc-s1", "libncurses6", "libtinfo6", "libuuid1", "libyajl2"),
+    *("liblzma5", "libzstd1", "zlib1g"),
+    *("libxencall1", "libxendevicemodel1", "libxenevtchn1", "libxenforeignmemory1"),
+    *("libxengnttab1", "libxenhypfs1", "libxenmisc4.17", "libxenstore4"),
+    *("libxentoolcore1", "libxentoollog1"),
+)
+
+XEN_PROGRAMS = ("xl", "xenstored", "xenconsoled", "xen-init-dom0", "xentrace")
+XENSTORE_PROGRAMS = ("xenstore-ls", "xenstore-read", "xenstore-rm", "xenstore-write")
+LIBRARY_DIRECTORIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
+LOADER = "lib64/ld-linux-x86-64.so.2"
+LIBGCC = "libgcc_s.so.1"
+
+MODULES = ("xen-privcmd", "xenfs", "xen-evtchn", "xen-gntdev", "xen-gntalloc")
+"""In the order in which dom0 loads them: xenfs needs what xen-privcmd exports."""
+
+DIRECTORIES = (
+    *("dev", "proc", "sys", "tmp", "run/xen", "var/lib/xen", "var/lib/xenstored"),
+    *("var/lock", "var/log/xen/console", "plan", "results"),
+)
+
+LINKS = (("var/run", "/run"), ("run/lock", "/var/lock"), ("sbin", "/bin"))
+
+XL_CONFIGURATION = b'autoballoon="off"\n'
+"""dom0 keeps the memory that it boots with."""
+
+GUEST_PROGRAM = "laxity-guest"
+"""Runs alone in a guest, as its first process."""
+
+DOM0_PROGRAMS = ("laxity-sched", "laxity-trace", "laxity-shelf", "laxity-soak")
+"""Static programs that dom0 runs, of `xen/programs`."""
+
+PAGE_BYTES = 4096
+GROWTH = rb"\xba(\x00\x00\x00\x08)\x48\xc7\x05.{4}\x02\x00\x00\x00"
+"""In machine code: edx = pages of 512 GiB; p2m's vm.flags = VM_ALLOC."""
+
+IMAGES_KEPT = 3
+
+SEGMENT_HEADER_BYTES = 56
+"""Of an ELF file of 64 bits."""
+
+KERNEL = "kernel"
+ROOT = "root.cpio"
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a machine boots, in the cache."""
+
+    kernel: Path
+    """Of dom0 and of the guests: an ELF file, which starts without having to unpack itself."""
+    root: Path
+    """Of dom0, without what is Laxity's own."""
+
+
+def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
+    """Makes the image of the packages that apt knows now, or finds it in the cache.
+
+    Several processes may do so at once: one makes it, the others wait. Raises LabError if a program
+    or a package is missing.
+    """
+    for program in ("apt-get", "apt-cache", "dpkg-deb"):
+        if shutil.which(program) is None:
+            raise LabError(
+                f"the lab needs {program}",
+                "run it on Debian 12, or boot a Xen host of your own",
+            )
+    downloads = _downloads((*PACKAGES, _kernel_package()))
+    place = cache / f"image-{_digest(downloads)}"
+    with _only_one(cache / "image.lock"):
+        if not place.is_dir():
+            say("making the image of dom0, once for these packages")
+            packages = _fetch(downloads, cache / "packages")
+            staging = cache / "image.new"
+            shutil.rmtree(staging, ignore_errors=True)
+            unpacked, made = staging / "unpacked", staging / "made"
+            made.mkdir(parents=True)
+            for package in packages:
+                _run("dpkg-deb", "--extract", package, unpacked)
+            kernel = _kernel(unpacked)
+            (made / KERNEL).write_bytes(kernel)
+            (made / ROOT).write_bytes(cpio.archive(_root(unpacked, kernel)))
+            made.rename(place)
+            shutil.rmtree(staging)
+            _forget_but(IMAGES_KEPT, cache)
+    return Image(place / KERNEL, place / ROOT)
+
+
+def _forget_but(count: int, cache: Path) -> None:
+    """Removes the images that were made longest ago; the newest may be in use."""
+    images = sorted(cache.glob("image-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in images[count:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def programs(say: Callable[[str], None] = print) -> Path:
+    """The directory of our static programs, made anew where their sources changed.
+
+    Raises LabError if that fails.
+    """
+    if shutil.which("make") is None:
+        raise LabError(
+            "the lab needs make", "as root, `apt-get install make gcc libc6-dev libxen-dev`"
+        )
+    place = CACHE / "programs"
+    with _only_one(CACHE / "programs.lock"):
+        if not place.is_dir():
+            say("making the programs of dom0 and guests")
+        _run("make", "--silent", f"--directory={CHECKOUT / 'xen' / 'programs'}", f"OUT={place}")
+    return place
+
+
+def hypervisor(variant: Variant = "release", say: Callable[[str], None] = print) -> Path:
+    """Xen with Laxity's scheduler in it, built by xen/build.sh where its source changed.
+
+    Raises LabError with what that says if it fails.
+    """
+    say(f"making the hypervisor ({variant}), a minute or two when it is new")
+    return Path(_run(CHECKOUT / "xen" / "build.sh", variant).splitlines()[-1])
+
+
+def ours(say: Callable[[str], None] = print) -> bytes:
+    """The archive of what is Laxity's own in dom0: its scripts, programs and the guests' root."""
+    made, scripts = programs(say), CHECKOUT / "xen" / "lab"
+    return cpio.archive(
+        [
+            cpio.file("init", scripts / "init", executable=True),
+            cpio.file("laxity/lib.sh", scripts / "lib.sh"),
+            *(cpio.file(f"laxity/{name}", made / name, executable=True) for name in DOM0_PROGRAMS),
+            cpio.file("laxity/guest.cpio", guest_root(made / GUEST_PROGRAM)),
+        ]
+    )
+
+
+def guest_root(program: Path) -> bytes:
+    """The root of a guest, whose only process is `program`."""
+    return cpio.archive(
+        [
+            cpio.file("init", program, executable=True),
+            *(cpio.directory(name) for name in ("dev", "proc", "sys")),
+            cpio.character_device("dev/console", 5, 1),
+            cpio.character_device("dev/null", 1, 3),
+        ]
+    )
+
+
+def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
+    xen = unpacked / "usr/lib/xen-4.17/bin"
+    programs = [xen / name for name in XEN_PROGRAMS]
+    programs += [unpacked / "usr/bin" / name for name in XENSTORE_PROGRAMS]
+    applets = _run(unpacked / "bin/busybox", "--list").split()
+    modules = {path.stem: path for path in (unpacked / "lib/modules").rglob("*.ko")}
+    return [
+        *(cpio.directory(name) for name in DIRECTORIES),
+        *(cpio.link(name, to) for name, to in LINKS),
+        cpio.character_device("dev/console", 5, 1),
+        cpio.character_device("dev/null", 1, 3),
+        cpio.file("bin/busybox", unpacked / "bin/busybox", executable=True),
+        *(cpio.link(f"bin/{name}", "busybox") for name in applets if name != "busybox"),
+        *(cpio.file(f"bin/{path.name}", path, executable=True) for path in programs),
+        cpio.file(LOADER, unpacked / LOADER, executable=True),
+        *(
+            cpio.file(f"{LIBRARY_DIRECTORIES[0]}/{path.name}", path)
+            for path in _libraries(unpacked, programs)
+        ),
+        *(
+            cpio.file(f"modules/{number}-{name}.ko", modules[name])
+            for number, name in enumerate(MODULES)
+        ),
+        cpio.file("etc/xen/xl.conf", XL_CONFIGURATION),
+        cpio.file("laxity/kernel", kernel),
+    ]
+
+
+def _libraries(unpacked: Path, programs: list[Path]) -> list[Path]:
+    """All that `programs` are linked with, and what xl's threads load when they end."""
+    found = {LIBGCC: _in_libraries(unpacked, LIBGCC)}
+    paths = ":".join(str(unpacked / directory) for directory in LIBRARY_DIRECTORIES)
+    for program in programs:
+        listing = _run(unpacked / LOADER, "--library-path", paths, "--list", program)
+        for name, path in re.findall(r"^\t(\S+) => (.*?)(?: \(0x\w+\))?$", listing, re.MULTILINE):
+            if Path(name).name == Path(LOADER).name:
+                continue
+            if not Path(path).is_relative_to(unpacked):
+                raise LabError(
+                    f"{program.name} needs the library {name}, which is in none of the packages",
+                    "this is not Debian 12: its Xen is of another version",
+                )
+            found[name] = Path(path)
+    return [found[name] for name in sorted(found)]
+
+
+def _in_libraries(unpacked: Path, name: str) -> Path:
+    for directory in LIBRARY_DIRECTORIES:
+        path = unpacked / directory / name
+        if path.exists():
+            return path
+    raise LabError(f"no package has {name}", "this is not Debian 12")
+
+
+def _kernel(unpacked: Path) -> bytes:
+    """The kernel as an ELF file, taken out of the file that unpacks itself.
+
+    Unpacking would take seconds under emulation, in dom0 and in each guest. The header's fields
+    are in the kernel's `Documentation/x86/boot.rst`.
+    """
+    (path,) = (unpacked / "boot").glob("vmlinuz-*")
+    data = path.read_bytes()
+    real_mode_sectors = data[0x1F1] + 1
+    offset, length = struct.unpack_from("<II", data, 0x248)
+    start = real_mode_sectors * 512 + offset
+    try:
+        kernel = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data[start : start + length])
+    except lzma.LZMAError:
+        raise LabError(
+            f"the kernel {path.name} is not packed by xz", "this is not Debian 12's"
+        ) from None
+    return _without_zeros(_with_less_to_grow(kernel))
+
+
+def _with_less_to_grow(elf: bytes) -> bytes:
+    """The same kernel, ready to grow to 16 GiB, not to 512.
+
+    At its boot under Xen, Debian's looks at each page frame that it might have one day, 134 million
+    of them, for most of the time that it takes to boot: XEN_BALLOON_MEMORY_HOTPLUG_LIMIT in
+    `xen_vmalloc_p2m_tree`, arch/x86/xen/p2m.c. A kernel that does so elsewhere stays as it is.
+    """
+    found = list(re.finditer(GROWTH, elf, re.DOTALL))
+    if len(found) != 1:
+        return elf
+    limit = struct.pack("<I", (16 << 30) // PAGE_BYTES)
+    return elf[: found[0].start(1)] + limit + elf[found[0].end(1) :]
+
+
+def _without_zeros(elf: bytes) -> bytes:
+    """The same program without the zeros at its end, which whoever loads it fills in.
+
+    Of Linux they are two fifths, copied several times on the way into each guest.
+    """
+    (headers,) = struct.unpack_from("<Q", elf, 32)
+    (count,) = struct.unpack_from("<H", elf, 56)
+    segments = range(headers, headers + count * SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES)
+    last = max(segments, key=lambda segment: struct.unpack_from("<Q", elf, segment + 8))
+    offset, size = (struct.unpack_from("<Q", elf, last + field)[0] for field in (8, 32))
+    content = elf[offset : offset + size].rstrip(b"\0")
+    shorter = bytearray(elf[:offset] + content)
+    struct.pack_into("<Q", shorter, last + 32, len(content))
+    # The section headers stood behind it; no loader reads them.
+    struct.pack_into("<Q", shorter, 40, 0)
+    struct.pack_into("<HH", shorter, 60, 0, 0)
+    return bytes(shorter)
+
+
+@dataclass(frozen=True)
+class _Download:
+    """A package as apt would fetch it."""
+
+    name: str
+    file: str
+    digest: str
+
+
+def _kernel_package() -> str:
+    """The package that has the newest kernel itself."""
+    listing = _run("apt-cache", "depends", "--important", KERNEL_PACKAGE)
+    found = re.search(r"Depends: (linux-image-\S+)", listing)
+    if found is None:
+        raise _unknown_package(KERNEL_PACKAGE)
+    return found[1]
+
+
+def _downloads(names: tuple[str, ...]) -> list[_Download]:
+    """The newest version of each package that apt knows."""
+    try:
+        listing = _run("apt-get", "download", "--print-uris", *names)
+    except _ProgramError as failure:
+        unknown = re.search(
+            r"Unable to locate package (\S+)|no installation candidate", str(failure)
+        )
+        if unknown is None:
+            raise
+        raise _unknown_package(unknown[1] or names[0]) from None
+    found = re.findall(r"^'.*' ([^_]+)(_\S+) \d+ (\S+)$", listing, re.MULTILINE)
+    return [_Download(name, name + rest, digest) for name, rest, digest in sorted(found)]
+
+
+def _unknown_package(name: str) -> LabError:
+    return LabError(
+        f"apt knows no package {name}",
+        "as root, `apt-get update`; the lab's packages are those of Debian 12 on x86-64",
+    )
+
+
+def _digest(downloads: list[_Download]) -> str:
+    """Names an image: a change of a package, or of how it is made, gives another."""
+    digest = hashlib.sha256()
+    for part in (__file__, cpio.__file__):
+        digest.update(Path(part).read_bytes())
+    digest.update(repr(downloads).encode())
+    return digest.hexdigest()[:16]
+
+
+def _fetch(downloads: list[_Download], into: Path) -> list[Path]:
+    """The packages' files, fetched unless they are there. Apt checks what it fetches."""
+    into.mkdir(exist_ok=True)
+    missing = [each.name for each in downloads if not (into / each.file).is_file()]
+    if missing:
+        try:
+            _run("apt-get", "download", "--quiet", *missing, directory=into)
+        except _ProgramError as failure:
+            raise LabError(
+                f"cannot fetch {', '.join(missing)}: {failure}",
+                "see that the package registry can be reached, then `apt-get update`",
+            ) from None
+    return [into / each.file for each in downloads]
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Holds a lock that the system takes back when the process ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class _ProgramError(LabError):
+    """A program that we ran failed."""
+
+
+def _run(program: str | Path, *arguments: str | Path, directory: Path | None = None) -> str:
+    """What a program prints, in English. Raises _ProgramError with what it complained of."""
+    done = subprocess.run(  # noqa: S603 - what is run is named above
+        [program, *arguments],
+        cwd=directory,
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        what = Path(program).name
+        raise _ProgramError(
+            f"{what} {arguments[0]} failed: {done.stderr.strip() or done.returncode}"
+        )
+    return done.stdout

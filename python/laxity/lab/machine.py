@@ -1,0 +1,330 @@
+"""The emulated machine that boots Xen: QEMU, without disk or network.
+
+It gets the hypervisor, dom0's kernel and root with the plan on top, and gives back a console log
+and, through memory that it shares with us, an archive of results. In repeatable mode time passes
+with instructions, and nothing else enters: the same files give the same bytes.
+
+Whatever happens the process has ended when `run` returns or raises, and it ends with ours.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import re
+import shutil
+import struct
+import subprocess
+import tarfile
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+from laxity.lab import cpio, image
+from laxity.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from laxity.lab.image import Image
+
+    Say = Callable[[str], None]
+
+QEMU = "qemu-system-x86_64"
+
+SHELF_MAGIC = b"LAXITYRS"
+SHELF_HEADER = struct.Struct("<8sQ")
+"""Magic, and the length of what follows, as xen/programs/laxity-shelf.c writes them."""
+SHELF_BYTES = 64 << 20
+"""A power of two, as PCI wants it."""
+
+POLL_S = 0.05
+SETTLE_S = 2.0
+"""For the rest of what a crash says."""
+
+PROGRESS = "laxity: "
+"""Begins the lines of the console that are for us, see xen/lab/init."""
+ENDED = "laxity: the plan ended with status "
+QUIET = re.compile(r"laxity: .*: quiet for (\d+) s")
+"""Says for how long, in the machine's time, nothing will be on the console."""
+QUIET_WALL_S_PER_S = 20
+"""Wall time that a second in the machine may take, on a busy computer."""
+
+CRASHES = (
+    (re.compile(r"Panic on CPU \d+"), "Xen has crashed"),
+    (re.compile(r"Hardware Dom0 (crashed|halted|shutdown)"), "dom0 has ended too early"),
+    (re.compile(r"Kernel panic - not syncing"), "dom0's kernel has crashed"),
+    (
+        re.compile(r"Could not (construct|set up) (domain 0|DOM0)", re.IGNORECASE),
+        "dom0 cannot start",
+    ),
+)
+
+XEN_ARGUMENTS = (
+    "console=com1 com1=115200 dom0=pv noreboot timer_slop=0"
+    # What only takes time at a boot under emulation.
+    " bootscrub=0"
+)
+DOM0_ARGUMENTS = (
+    "console=hvc0 quiet loglevel=4 panic=1"
+    # The self-tests of cryptography are most of the boot, the protection of memory some of it.
+    " cryptomgr.notests audit=0 mitigations=off rodata=off"
+)
+SHELL_ARGUMENT = "laxity_shell=1"
+
+LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An emulated machine, before it is turned on."""
+
+    hypervisor: Path
+    """A 32-bit ELF file, as a boot loader takes it: `xen/xen` of a build."""
+    image: Image
+    plan: Path
+    """The directory of plan.sh and what belongs to it."""
+    mode: Literal["repeatable", "live"] = "repeatable"
+    """Time by instructions, on one CPU; or time as on the wall."""
+    cpus: int = 1
+    memory_mib: int = 2048
+    dom0_memory_mib: int = 320
+    xen_arguments: str = ""
+    """On Xen's command line, behind those that the lab needs."""
+    limit_s: float = 600.0
+    """Wall time for all."""
+    silence_s: float = 120.0
+    """Wall time in which something must come on the console."""
+
+    def __post_init__(self) -> None:
+        """Raises LabError for a machine that cannot be."""
+        if self.mode == "repeatable" and self.cpus != 1:
+            raise LabError(
+                f"a repeatable machine has one CPU, not {self.cpus}",
+                "instructions are counted on one; take live mode for several",
+            )
+
+    def run(self, output: Path, say: Say | None = None) -> Path:
+        """Boots, carries the plan out, and returns the directory of its results in `output`.
+
+        Leaves `console.log` there, whatever happens. `say` is told what dom0 says of its progress.
+        Raises LabError if the machine does not boot, hangs, crashes or says that the plan failed.
+        """
+        output.mkdir(parents=True, exist_ok=True)
+        log = output / "console.log"
+        log.write_bytes(b"")
+        with self._files() as files:
+            serial = ("-serial", f"file:{_option(log.resolve())}")
+            with _running([*self._command(files), *serial]) as process:
+                console = _Console(log, say or _say_nothing)
+                self._watch(process, console)
+            results = output / "results"
+            _unpack(_take_from_shelf(files.shelf, console), results, console)
+        _refuse_failure(results, console)
+        return results
+
+    def interact(self) -> None:
+        """Boots to a shell in dom0 on this terminal; returns when the machine is turned off."""
+        with self._files() as files:
+            command = [*self._command(files, SHELL_ARGUMENT), "-serial", "mon:stdio"]
+            with _running(command, own_terminal=False) as process:
+                process.wait()
+
+    @contextmanager
+    def _files(self) -> Iterator[_Files]:
+        with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+            directory = Path(temporary)
+            files = _Files(directory / "root.cpio", directory / "shelf")
+            with files.root.open("wb") as root:
+                with self.image.root.open("rb") as base:
+                    shutil.copyfileobj(base, root)
+                root.write(image.ours())
+                root.write(
+                    cpio.archive(
+                        cpio.file(f"plan/{path.name}", path) for path in sorted(self.plan.iterdir())
+                    )
+                )
+            with files.shelf.open("wb") as shelf:
+                shelf.truncate(SHELF_BYTES)
+            yield files
+
+    def _command(self, files: _Files, *dom0_arguments: str) -> list[str]:
+        xen = (
+            f"{XEN_ARGUMENTS} dom0_mem={self.dom0_memory_mib}M,max:{self.dom0_memory_mib}M"
+            f" {self.xen_arguments}"
+        )
+        dom0 = " ".join([DOM0_ARGUMENTS, *dom0_arguments])
+        modules = f"{_option(self.image.kernel)} {_option(dom0)},{_option(files.root)}"
+        if self.mode == "repeatable":
+            clock = ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]
+            clock += ["-rtc", "base=2026-01-01,clock=vm"]
+        else:
+            clock = ["-accel", "tcg,thread=multi"]
+        shelf = f"memory-backend-file,id=shelf,share=on,size={SHELF_BYTES}"
+        return [
+            *(QEMU, *clock, "-cpu", "qemu64,+svm", "-smp", str(self.cpus)),
+            *("-m", str(self.memory_mib), "-display", "none", "-nodefaults", "-no-reboot"),
+            *("-kernel", str(self.hypervisor), "-append", xen.strip(), "-initrd", modules),
+            *("-object", f"{shelf},mem-path={_option(files.shelf)}"),
+            *("-device", "ivshmem-plain,memdev=shelf"),
+        ]
+
+    def _watch(self, process: subprocess.Popen[bytes], console: _Console) -> None:
+        """Returns when dom0 has done all, or the machine is off."""
+        end_s = time.monotonic() + self.limit_s
+        silent_s = time.monotonic() + self.silence_s
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            now_s = time.monotonic()
+            if lines := console.read():
+                silent_s = now_s + self.silence_s
+            for line in lines:
+                _refuse_crash(line, console)
+                if quiet := QUIET.match(line):
+                    silent_s += QUIET_WALL_S_PER_S * int(quiet[1])
+                if line.startswith(ENDED):
+                    return
+            if now_s > end_s:
+                raise console.error(
+                    f"the machine was not done in {self.limit_s:.0f} s", "give it more time"
+                )
+            if now_s > silent_s:
+                raise console.error(
+                    f"the machine hangs: nothing has come on its console for {self.silence_s:.0f} s"
+                )
+        for line in console.read():
+            _refuse_crash(line, console)
+        if process.returncode != 0:
+            complaint = process.stderr.read().decode(errors="replace") if process.stderr else ""
+            raise console.error(f"{QEMU} ended with code {process.returncode}: {complaint.strip()}")
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What one machine has for itself."""
+
+    root: Path
+    shelf: Path
+
+
+class _Console:
+    """The log of the machine's console, as it grows."""
+
+    def __init__(self, path: Path, say: Say) -> None:
+        self._path = path
+        self._say = say
+        self._read_bytes = 0
+        self._rest = ""
+
+    def read(self) -> list[str]:
+        """The lines that have come since the last time."""
+        with self._path.open("rb") as log:
+            log.seek(self._read_bytes)
+            data = log.read()
+        self._read_bytes += len(data)
+        text = self._rest + data.decode(errors="replace").replace("\r", "")
+        *lines, self._rest = text.split("\n")
+        for line in lines:
+            if line.startswith(PROGRESS):
+                self._say(line.removeprefix(PROGRESS))
+        return lines
+
+    def error(self, message: str, help: str | None = None) -> LabError:
+        """An error that shows the end of the log and says where all of it is."""
+        lines = self._path.read_bytes().decode(errors="replace").replace("\r", "").splitlines()
+        shown = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
+        where = f"the console is in {self._path}"
+        return LabError(
+            f"{message}\n  the console's last lines:{shown or ' (none)'}",
+            f"{help}; {where}" if help else where,
+        )
+
+
+def _refuse_crash(line: str, console: _Console) -> None:
+    for pattern, what in CRASHES:
+        if pattern.search(line):
+            time.sleep(SETTLE_S)
+            console.read()
+            raise console.error(what)
+
+
+def _take_from_shelf(path: Path, console: _Console) -> bytes:
+    """The archive that dom0 put there. Raises LabError if there is none."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as shelf:
+        magic, length = SHELF_HEADER.unpack_from(shelf)
+        if magic != SHELF_MAGIC:
+            raise console.error("the machine ended without results")
+        if length > len(shelf) - SHELF_HEADER.size:
+            raise console.error(f"the results are damaged: {length} bytes, more than there can be")
+        return shelf[SHELF_HEADER.size : SHELF_HEADER.size + length]
+
+
+def _unpack(archive: bytes, into: Path, console: _Console) -> None:
+    """Files and directories only, and only inside `into`, which is made anew."""
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                name = PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts:
+                    raise console.error(f"the results hold a file outside of them: {name}")
+                path = into / name
+                if member.isdir():
+                    path.mkdir(exist_ok=True)
+                elif content := tar.extractfile(member):
+                    path.write_bytes(content.read())
+    except tarfile.TarError as error:
+        raise console.error(f"the results are damaged: {error}") from None
+
+
+def _refuse_failure(results: Path, console: _Console) -> None:
+    """Raises LabError with what lib.sh says, if the plan failed."""
+    status, error = results / "status", results / "error"
+    code = status.read_text().strip() if status.is_file() else "unknown"
+    if code != "0":
+        reason = (
+            error.read_text("utf-8", "replace").strip() if error.is_file() else f"status {code}"
+        )
+        raise console.error(f"the plan failed: {reason}")
+
+
+@contextmanager
+def _running(command: list[str], *, own_terminal: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has ended when this has, by whatever way, and that ends when we are killed.
+
+    With `own_terminal` it does not hear the Ctrl-C that is for us: it ends because we do.
+    """
+    for program, package in ((QEMU, "qemu-system-x86"), ("setpriv", "util-linux")):
+        if shutil.which(program) is None:
+            raise LabError(
+                f"the emulated machine needs {program}",
+                f"as root, `apt-get install {package}`",
+            )
+    process = subprocess.Popen(  # noqa: S603 - the command is ours
+        ["setpriv", "--pdeathsig", "KILL", "--", *command],  # noqa: S607
+        start_new_session=own_terminal,
+        stdin=subprocess.DEVNULL if own_terminal else None,
+        stdout=subprocess.DEVNULL if own_terminal else None,
+        stderr=subprocess.PIPE if own_terminal else None,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+def _option(value: object) -> str:
+    """As a part of one of QEMU's options, where commas stand between parts."""
+    return str(value).replace(",", ",,")
+
+
+def _say_nothing(line: str) -> None:
+    del line

@@ -1,0 +1,396 @@
+"""From host files to a plan: what dom0 does, as a shell script, and the domains that it creates.
+
+Pure: a plan is text, and what Xen cannot do with a host file is refused here, before it boots.
+
+A plan is for one boot, or one visit to a real host. It is a list of windows; each runs a host for
+the host's duration, and all of them have the same domains. `plan.sh` is plain POSIX shell, which
+calls the functions of `xen/lab/lib.sh`:
+
+    policy deferrable                    Laxity only
+    settings quantum=0 time-slice=...    in ns; Laxity, and the time slice of stock credit
+    parameters Domain-0 budget=...       Laxity only: dom0 takes what no guest wants
+    create laxity-dom1                   from laxity-dom1.cfg, paused
+    start_all                            guests boot with the parameters that Xen gives them
+    parameters laxity-dom1 budget=... period=... priority=... extratime=... weight=... cap=...
+    tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1
+    window RUN DURATION_NS EVENTS
+
+Parameters come after the guests are up, so that a small budget does not slow their boot; a later
+window sets them again. Keys that the host gives no value for (a budget under credit) are left out.
+Kernel and root of the guests are `kernel` and `guest.cpio` in the directory of the lab's programs.
+
+Domains are named `laxity-NAME`, so that they do not meet those of a real host. A domain's VCPUs are
+pinned to the CPUs that the policy may use: under credit, which moves VCPUs, those of `affinity`;
+else the one CPU that the simulator would keep them on.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+Mode = Literal["repeatable", "live"]
+"""Instruction-counted time on one CPU, the same bytes every time; or time as on the wall."""
+
+MODES: tuple[Mode, ...] = ("repeatable", "live")
+
+STOCK = ("credit", "credit2", "rtds", "null")
+"""Xen's own schedulers, which experiments may run in place of a host's policy."""
+
+PREFIX = "laxity-"
+"""Of the names of our domains."""
+
+DOM0 = "Domain-0"
+
+KERNEL = "kernel"
+ROOT = "guest.cpio"
+
+SCRIPT = "plan.sh"
+
+EVENTS = 0x0002F000
+"""Xen's TRC_SCHED: run states, switches, wakes, blocks and what a scheduler itself says."""
+
+SWITCHABLE = frozenset({"deferrable", "periodic", "polling"})
+"""Policies that a running hypervisor can change into one another."""
+
+MEMORY_MIB = 96
+"""Of a guest with one VCPU."""
+MEMORY_PER_VCPU_MIB = 4
+
+MACHINE_MEMORY_MIB = 1400
+"""For guests, on the emulated machine."""
+
+NAME_LENGTH_MAX = 64
+TASKS_MAX = 97
+"""In one domain: a thread each, and `TASKS_MAX` of xen/programs/request.h."""
+JOBS_MAX = 200_000
+"""Of one domain in one window: the guest keeps them all until the end."""
+DURATION_NS_MAX = 3_600_000_000_000
+"""An hour."""
+
+MICROSECOND_NS = 1_000
+MILLISECOND_NS = 1_000_000
+TIME_SLICE_MS_MAX = 1_000
+"""Of stock credit."""
+RTDS_NS_MIN = 10 * MICROSECOND_NS
+"""The shortest budget and period of stock rtds."""
+
+DOM0_PARAMETERS = {
+    "budget": 10 * MICROSECOND_NS,
+    "period": 1000 * MILLISECOND_NS,
+    "priority": 1,
+    "extratime": 1,
+    "weight": 256,
+    "cap": 0,
+}
+"""dom0 lives on extra time, and idles during a window. The budget is a trifle and comes first, so
+that it is soon used up: a VCPU that waits with budget gets no extra time, and under the periodic
+server with budgets of 100 % dom0 would wait for ever."""
+
+BOOT_S = 25.0
+"""Wall time from power-on until dom0 is up, and back, on the emulated machine."""
+GUEST_BOOT_S = 6.0
+SPEED = 1.2
+"""Emulated seconds a second."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A run of a host within a boot."""
+
+    run: str
+    """Unique in the plan: letters, digits, `-` and `_`. Results are kept under it."""
+    host: Mapping[str, Any]
+    """Resolved: what `Host.resolved` returns."""
+    events: int = EVENTS
+    """Which events Xen traces, as in its trace.h."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one boot does. Make it with `Plan.of`, which refuses what Xen cannot do."""
+
+    windows: tuple[Window, ...]
+    mode: Mode
+    scheduler: str | None
+    """One of STOCK; None for Laxity's, with the policy of the hosts."""
+
+    @classmethod
+    def of(
+        cls, windows: Sequence[Window], *, mode: Mode = "repeatable", scheduler: str | None = None
+    ) -> Plan:
+        """Raises InputError, naming the key and what would be right, for what Xen cannot run."""
+        plan = cls(tuple(windows), mode, scheduler)
+        if scheduler is not None and scheduler not in STOCK:
+            raise InputError(
+                f"Xen has no scheduler {scheduler!r}", f"its own are {', '.join(STOCK)}"
+            )
+        for window in windows:
+            _refuse_host(window.host, mode, scheduler)
+        _refuse_windows(plan)
+        return plan
+
+    @property
+    def cpus(self) -> int:
+        """Physical CPUs that the hosts need."""
+        return max(int(window.host["cpus"]) for window in self.windows)
+
+    @property
+    def domains(self) -> list[str]:
+        """The names that our domains have on Xen, in the order of the host file."""
+        return [PREFIX + domain["name"] for domain in self.windows[0].host["domains"]]
+
+    @property
+    def hypervisor_arguments(self) -> tuple[str, ...]:
+        """For Xen's command line: who schedules."""
+        if self.scheduler is not None:
+            return (f"sched={self.scheduler}",)
+        return ("sched=laxity", f"laxity={self.policy}")
+
+    @property
+    def policy(self) -> str:
+        """The policy of the first window."""
+        policy: str = self.windows[0].host["policy"]
+        return policy
+
+    @property
+    def estimate_s(self) -> float:
+        """A guess at the wall time that the emulated machine takes."""
+        running_s: float = sum(window.host["duration_ns"] for window in self.windows) / 1e9
+        return BOOT_S + GUEST_BOOT_S * len(self.domains) + running_s / SPEED
+
+    def files(self, home: str) -> dict[str, str]:
+        """The plan's files by name; `home` is where the programs are on the machine."""
+        files = {SCRIPT: self._script()}
+        for domain in self.windows[0].host["domains"]:
+            name = PREFIX + domain["name"]
+            files[f"{name}.cfg"] = _configuration(name, domain, self.windows[0].host, home, self)
+        return files
+
+    def write(self, directory: Path, home: str) -> None:
+        """Writes them into a directory, which is made if it is not there."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in self.files(home).items():
+            (directory / name).write_text(text, "utf-8")
+
+    def _script(self) -> str:
+        lines = ["# Made from a host file by laxity; xen/lab/lib.sh has the functions."]
+        if self.scheduler is None:
+            lines.append(f"policy {self.policy}")
+            lines.append(_settings(self.windows[0].host))
+            lines.append(_parameters(DOM0, DOM0_PARAMETERS))
+        elif self.scheduler == "credit":
+            lines.append(f"settings time-slice={self.windows[0].host['settings']['time_slice_ns']}")
+        lines += [f"create {name}" for name in self.domains]
+        lines.append("start_all")
+        for index, window in enumerate(self.windows):
+            lines += ["", *self._window(window, is_first=index == 0)]
+        return "\n".join(lines) + "\n"
+
+    def _window(self, window: Window, *, is_first: bool) -> list[str]:
+        host, lines = window.host, []
+        if self.scheduler is None and not is_first:
+            lines += [f"policy {host['policy']}", _settings(host)]
+        if self.scheduler != "null":
+            lines += [
+                _parameters(PREFIX + domain["name"], _of_domain(domain))
+                for domain in host["domains"]
+            ]
+        for domain in host["domains"]:
+            words = [PREFIX + domain["name"], window.run, _tasks(domain)]
+            lines.append(f"tasks {shlex.join(words)} {int(domain['cpu_bound'])}")
+        lines.append(f"window {window.run} {host['duration_ns']} {window.events:#x}")
+        return lines
+
+
+def _settings(host: Mapping[str, Any]) -> str:
+    settings = host["settings"]
+    keys = ("quantum", "time-slice", "tick", "accounting")
+    return "settings " + " ".join(
+        f"{key}={settings[key.replace('-', '_') + '_ns']}" for key in keys
+    )
+
+
+def _of_domain(domain: Mapping[str, Any]) -> dict[str, int]:
+    given = domain["parameters"]
+    parameters = {
+        "budget": given["budget_ns"],
+        "period": given["period_ns"],
+        "priority": given["priority"],
+        "extratime": int(given["extratime"]),
+        "weight": given["weight"],
+        "cap": given["cap_percent"],
+    }
+    has_budget = given["budget_ns"] > 0
+    return {
+        key: value for key, value in parameters.items() if has_budget or key not in _WITH_BUDGET
+    }
+
+
+_WITH_BUDGET = ("budget", "period", "priority", "extratime")
+
+
+def _parameters(name: str, parameters: Mapping[str, int]) -> str:
+    pairs = (f"{key}={value}" for key, value in parameters.items())
+    return f"parameters {name} {' '.join(pairs)}"
+
+
+def _tasks(domain: Mapping[str, Any]) -> str:
+    keys = ("cost_ns", "period_ns", "deadline_ns", "offset_ns", "vcpu")
+    return ";".join(",".join(str(task[key]) for key in keys) for task in domain["tasks"])
+
+
+def _configuration(
+    name: str, domain: Mapping[str, Any], host: Mapping[str, Any], home: str, plan: Plan
+) -> str:
+    moves = plan.scheduler is not None or host["policy"] == "credit"
+    cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
+    masks = ", ".join(f'"{",".join(map(str, of_vcpu))}"' for of_vcpu in cpus)
+    lines = [
+        'type = "pv"',
+        f'name = "{name}"',
+        f'kernel = "{home}/{KERNEL}"',
+        f'ramdisk = "{home}/{ROOT}"',
+        'extra = "console=hvc0 quiet"',
+        f"memory = {_memory_mib(domain)}",
+        f"vcpus = {len(domain['vcpus'])}",
+        f"cpus = [{masks}]",
+        # The cycle counter as it is: guests set their clocks by it.
+        'tsc_mode = "native"',
+        'on_poweroff = "destroy"',
+        'on_reboot = "destroy"',
+        'on_crash = "destroy"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _memory_mib(domain: Mapping[str, Any]) -> int:
+    return MEMORY_MIB + MEMORY_PER_VCPU_MIB * (len(domain["vcpus"]) - 1)
+
+
+def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> None:
+    """Raises InputError for what Xen, or our guests, cannot do."""
+    if mode == "repeatable" and host["cpus"] > 1:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and a repeatable run on Xen has one CPU",
+            "add --mode live, or --set host.cpus=1",
+        )
+    if host["duration_ns"] > DURATION_NS_MAX:
+        raise InputError(
+            "`duration` is longer than the hour that a run on Xen may take",
+            'add --duration "60 s", say',
+        )
+    for domain in host["domains"]:
+        _refuse_domain(domain, host["duration_ns"])
+    memory_mib = sum(map(_memory_mib, host["domains"]))
+    if memory_mib > MACHINE_MEMORY_MIB:
+        raise InputError(
+            f"the domains need {memory_mib} MiB of memory, and the machine has "
+            f"{MACHINE_MEMORY_MIB} MiB for them: {MEMORY_MIB} MiB each, and "
+            f"{MEMORY_PER_VCPU_MIB} MiB for each further VCPU",
+            "have fewer domains, or one with more VCPUs in place of several",
+        )
+    if scheduler is not None:
+        _refuse_stock(host, scheduler)
+
+
+def _refuse_domain(domain: Mapping[str, Any], duration_ns: int) -> None:
+    key = f"domain.{domain['name']}"
+    if len(PREFIX + domain["name"]) > NAME_LENGTH_MAX:
+        raise InputError(
+            f"the name of `{key}` is too long for Xen",
+            f"write at most {NAME_LENGTH_MAX - len(PREFIX)} characters",
+        )
+    if domain["guest"] != "rate-monotonic":
+        raise InputError(
+            f"`{key}.scheduler` is {domain['guest']!r}, and the guests on Xen are rate-monotonic "
+            "(Linux's SCHED_FIFO)",
+            f"add --set {key}.scheduler=rate-monotonic, or run it in the simulator",
+        )
+    for task in domain["tasks"]:
+        if task["jitter_ns"]:
+            raise InputError(
+                f"`{key}.tasks.{task['name']}.jitter` is not 0, and tasks on Xen are released "
+                "when they arrive",
+                f"add --set '{key}.tasks.{task['name']}.jitter=0 ns', or run it in the simulator",
+            )
+    if len(domain["tasks"]) > TASKS_MAX:
+        raise InputError(
+            f"`{key}.tasks` are {len(domain['tasks'])}, and a guest on Xen runs at most "
+            f"{TASKS_MAX}, a thread each",
+            "give some to another domain",
+        )
+    jobs = sum(
+        -(-max(0, duration_ns - task["offset_ns"]) // task["period_ns"]) for task in domain["tasks"]
+    )
+    if jobs > JOBS_MAX:
+        raise InputError(
+            f"`{key}` has {jobs:,} jobs in a run, and a guest on Xen remembers {JOBS_MAX:,}",
+            "make `duration` shorter, or the periods of its tasks longer",
+        )
+
+
+def _refuse_stock(host: Mapping[str, Any], scheduler: str) -> None:
+    """The stock schedulers' parameters are coarser than ours."""
+    settings, domains = host["settings"], host["domains"]
+    slice_ns = settings["time_slice_ns"]
+    in_range = MILLISECOND_NS <= slice_ns <= TIME_SLICE_MS_MAX * MILLISECOND_NS
+    if scheduler == "credit" and (slice_ns % MILLISECOND_NS or not in_range):
+        raise InputError(
+            f"`host.time-slice` is {slice_ns} ns, and stock credit's is whole milliseconds, "
+            f"1 to {TIME_SLICE_MS_MAX}",
+            "add --set 'host.time-slice=30 ms', say",
+        )
+    if scheduler == "rtds":
+        for domain in domains:
+            _refuse_rtds(domain)
+    if scheduler == "null":
+        vcpus = 1 + sum(len(domain["vcpus"]) for domain in domains)
+        if vcpus > host["cpus"]:
+            raise InputError(
+                f"the null scheduler needs a CPU for every VCPU: {vcpus} with dom0's, and "
+                f"`host.cpus` is {host['cpus']}",
+                f"add --mode live --set host.cpus={vcpus}, or choose another scheduler",
+            )
+
+
+def _refuse_rtds(domain: Mapping[str, Any]) -> None:
+    parameters = domain["parameters"]
+    for name in ("budget", "period"):
+        ns = parameters[f"{name}_ns"]
+        if ns == 0:
+            raise InputError(
+                f"`domain.{domain['name']}` has no `{name}`, and stock rtds needs one",
+                f"add --set 'domain.{domain['name']}.{name}=10 ms', say",
+            )
+        if ns % MICROSECOND_NS or ns < RTDS_NS_MIN:
+            raise InputError(
+                f"`domain.{domain['name']}.{name}` is {ns} ns, and stock rtds takes whole "
+                "microseconds, 10 at least",
+                f"add --set 'domain.{domain['name']}.{name}=10 ms', say",
+            )
+
+
+def _refuse_windows(plan: Plan) -> None:
+    """Mistakes of who makes plans: windows that one boot cannot have."""
+    first = plan.windows[0].host
+    runs = [window.run for window in plan.windows]
+    if len(set(runs)) < len(runs):
+        raise ValueError(f"two windows of a plan have one name: {runs}")
+    for window in plan.windows[1:]:
+        if _shape(window.host) != _shape(first):
+            raise ValueError(f"window {window.run!r} has other domains than the first")
+        policies = {first["policy"], window.host["policy"]}
+        if plan.scheduler is None and len(policies) > 1 and not policies <= SWITCHABLE:
+            raise ValueError(f"a running Xen cannot change policies: {sorted(policies)}")
+
+
+def _shape(host: Mapping[str, Any]) -> list[Any]:
+    return [(domain["name"], domain["vcpus"]) for domain in host["domains"]]

@@ -1,0 +1,341 @@
+"""Who carries out a plan: an emulated machine, this machine's dom0, or a real host through ssh.
+
+The last two do the same steps, by shell commands that run here or there: look whether the host is
+a dom0 that can do it, copy programs and plan into a temporary directory, run `visit.sh`, fetch the
+results. Domains that the plan created are destroyed and the directory is removed whatever happens,
+Ctrl-C included.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import tarfile
+import tempfile
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from laxity.errors import InputError
+from laxity.lab import image, machine
+from laxity.lab.errors import LabError
+from laxity.lab.plan import DOM0, KERNEL, ROOT, SWITCHABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from laxity.lab.plan import Mode, Plan
+
+    Say = Callable[[str], None]
+    """Is told what is going on, a line at a time."""
+
+RESULTS = "results"
+CONSOLE = "console.log"
+
+EMULATOR = "emulator"
+LOCAL = "local"
+SSH = "ssh://"
+
+SSH_COMMAND = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
+"""Never asks for a password; gives up on a host that does not answer."""
+SSH_ITSELF_FAILED = 255
+
+HOME = "/laxity"
+"""Where the emulated machine has our programs."""
+EMULATION_S_MIN = 120.0
+EMULATION_S_PER_S = 5.0
+"""How much longer than the estimate a busy computer may take."""
+
+STEP_S_MAX = 60.0
+"""For a command that only looks, copies or tidies up."""
+BOOTING_S_MAX = 60.0
+"""For each guest, as in lib.sh."""
+VISIT_S_MAX = 120.0
+"""For all that is neither."""
+
+SCHED = "laxity-sched"
+PROGRAMS = (SCHED, "laxity-trace")
+SCRIPTS = ("lib.sh", "visit.sh")
+"""What a real host needs of ours; the rest of the lab's programs are for the emulated machine."""
+
+POOL_KEYS = {
+    "policy": "policy",
+    "quantum_ns": "quantum",
+    "time_slice_ns": "time-slice",
+    "tick_ns": "tick",
+    "accounting_ns": "accounting",
+}
+VCPU_KEYS = {
+    "budget_ns": "budget",
+    "period_ns": "period",
+    "priority": "priority",
+    "weight": "weight",
+    "cap_percent": "cap",
+    "extratime": "extratime",
+}
+"""What laxity-sched tells, and how it is set."""
+
+MESSAGE_LINES_MAX = 3
+
+
+class Place(Protocol):
+    """Where Xen runs."""
+
+    @property
+    def mode(self) -> Mode:
+        """Of the plans that it takes."""
+        ...
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """Carries out a plan.
+
+        Leaves what dom0 wrote in RESULTS of `directory`, which is there and empty, and beside it
+        Xen's log, CONSOLE. Raises InputError if the place cannot do this plan, LabError if it fails
+        on the way; what there is by then stays there.
+        """
+        ...
+
+
+def place(at: str, mode: Mode) -> Place:
+    """The place of that name: `emulator`, `local`, or `ssh://USER@HOST`. InputError if none is."""
+    if at == EMULATOR:
+        return Emulated(mode)
+    if mode != "live":
+        raise InputError(
+            f"a run at {at} is in the time on the wall, which does not repeat",
+            "add --mode live, or leave --at out for the emulated machine",
+        )
+    return real_host(at)
+
+
+def real_host(at: str) -> RealHost:
+    """The real host of that name: `local`, or `ssh://USER@HOST`. InputError if none is."""
+    if at == LOCAL:
+        return RealHost("this machine", ("sh", "-c"))
+    host = at.removeprefix(SSH)
+    if host == at or not re.fullmatch(r"[^\s/-][^\s/]*", host):
+        raise InputError(
+            f"there is no place {at!r}", f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST"
+        )
+    return RealHost(host, (*SSH_COMMAND, "--", host))
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A machine that this one emulates."""
+
+    mode: Mode = "repeatable"
+    build: image.Variant = "release"
+    """Of the hypervisor, see xen/build.sh; a measured one traces what its scheduler costs."""
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """See Place. In repeatable mode the same plan leaves the same bytes."""
+        hypervisor = image.hypervisor(self.build, say)
+        built = image.build(say=say)
+        with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+            plan.write(Path(temporary), HOME)
+            machine.Machine(
+                hypervisor,
+                built,
+                Path(temporary),
+                mode=self.mode,
+                cpus=plan.cpus,
+                xen_arguments=" ".join(plan.hypervisor_arguments),
+                limit_s=EMULATION_S_MIN + EMULATION_S_PER_S * plan.estimate_s,
+            ).run(directory, say)
+
+
+@dataclass(frozen=True)
+class RealHost:
+    """A dom0 that runs shell commands."""
+
+    name: str
+    """How messages call it."""
+    shell: tuple[str, ...]
+    """The program and its arguments that run the command that comes behind them."""
+    mode: Mode = "live"
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """See Place."""
+        self._refuse_unless_able(plan)
+        files = _files(say)
+        with self._directory() as home:
+            say(f"copying programs to {self.name}")
+            self._send(home, files)
+            script = {name: text.encode() for name, text in plan.files(home).items()}
+            self._send(f"{home}/plan", script)
+            with self._scheduling_kept(home, plan) if plan.scheduler is None else nullcontext():
+                say(f"running on {self.name}")
+                try:
+                    self._visit(home, plan)
+                finally:
+                    self._fetch(f"{home}/results", directory / RESULTS)
+
+    def sched(self, words: Sequence[str]) -> tuple[int, str, str]:
+        """Runs laxity-sched there with these words: its exit code, output and complaints."""
+        program = {SCHED: (image.programs(_silent) / SCHED).read_bytes()}
+        with self._directory() as home:
+            self._send(home, program)
+            done = self._run(shlex.join([f"{home}/{SCHED}", *words]))
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def _refuse_unless_able(self, plan: Plan) -> None:
+        """Before anything is copied."""
+        done = self._run("xl info")
+        if done.returncode != 0:
+            raise InputError(
+                f"{self.name} is not a Xen host where we may do this: {_end(done.stderr)}",
+                "it must be dom0 of a running Xen, with xl, and the user be root",
+            )
+        # Of a scheduler that libxl does not know, as Laxity's, it says "(null)" or the like.
+        info = dict(re.findall(r"^(\w+)\s*: (.*)$", done.stdout.decode(), re.MULTILINE))
+        cpus, scheduler = int(info.get("nr_cpus", 0)), info.get("xen_scheduler")
+        if cpus < plan.cpus:
+            raise InputError(
+                f"`host.cpus` is {plan.cpus}, and {self.name} has {cpus}",
+                f"add --set host.cpus={cpus}",
+            )
+        if plan.scheduler not in (None, scheduler):
+            raise InputError(
+                f"{self.name} runs the scheduler {scheduler}, and not {plan.scheduler}",
+                f"boot it with sched={plan.scheduler} on Xen's command line",
+            )
+        listed = self._checked("xl list").decode().splitlines()[1:]
+        there = {line.split()[0] for line in listed if line.strip()}
+        if taken := [name for name in plan.domains if name in there]:
+            raise InputError(
+                f"{self.name} already has {', '.join(taken)}",
+                f"if they are left over, xl destroy {taken[0]} and so on",
+            )
+
+    @contextmanager
+    def _scheduling_kept(self, home: str, plan: Plan) -> Iterator[None]:
+        """The pool's policy and settings and dom0's parameters are afterwards what they were."""
+        sched = f"{home}/{SCHED}"
+        done = self._run(f"{sched} get --json {DOM0}")
+        pool = json.loads(done.stdout)["pools"][0] if done.returncode == 0 else {}
+        if pool.get("scheduler") != "laxity":
+            raise InputError(
+                f"the hypervisor of {self.name} does not run Laxity's scheduler",
+                "boot what xen/build.sh builds with sched=laxity, or choose one of Xen's own "
+                "with --scheduler",
+            )
+        policies = {pool["policy"], plan.policy}
+        if len(policies) > 1 and not policies <= SWITCHABLE:
+            raise InputError(
+                f"{self.name} runs the policy {pool['policy']}, which cannot be changed into "
+                f"{plan.policy} while domains run",
+                f"boot it with laxity={plan.policy} on Xen's command line",
+            )
+        (dom0,) = json.loads(done.stdout)["domains"]
+        restore = [f"{sched} set --pool {pool['id']} {_assignments(pool, POOL_KEYS)}"]
+        restore += [
+            f"{sched} set {DOM0}/{vcpu['id']} {_assignments(vcpu, VCPU_KEYS)}"
+            for vcpu in dom0["vcpu"]
+        ]
+        try:
+            yield
+        finally:
+            self._run("; ".join(restore))
+
+    def _visit(self, home: str, plan: Plan) -> None:
+        running_s: float = sum(window.host["duration_ns"] for window in plan.windows) / 1e9
+        limit_s = VISIT_S_MAX + BOOTING_S_MAX * len(plan.domains) + 2 * running_s
+        done = self._run(f"sh {home}/visit.sh {home}", limit_s=limit_s)
+        if done.returncode != 0:
+            raise LabError(f"the run on {self.name} failed: {_end(done.stderr)}")
+
+    @contextmanager
+    def _directory(self) -> Iterator[str]:
+        """A directory there. Nothing that was created from it is left, nor the directory."""
+        home = self._checked("mktemp -d /tmp/laxity.XXXXXXXX").decode().strip()
+        if re.fullmatch(r"/tmp/laxity\.\w{8}", home) is None:  # noqa: S108 - made by mktemp
+            raise LabError(f"{self.name} made no temporary directory, but said {home!r}")
+        try:
+            yield home
+        finally:
+            # When we are interrupted, the script may still be at work there.
+            self._run(f"[ ! -f {home}/visit.sh ] || sh {home}/visit.sh --leave {home}")
+            self._run(f"rm -rf {home}")
+
+    def _send(self, directory: str, files: Mapping[str, bytes]) -> None:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for name, content in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o755
+                tar.addfile(entry, io.BytesIO(content))
+        self._checked(f"mkdir -p {directory} && tar -xf - -C {directory}", archive.getvalue())
+
+    def _fetch(self, directory: str, into: Path) -> None:
+        """What there is; nothing, if there is nothing."""
+        done = self._run(f"tar -cf - -C {directory} .")
+        if done.returncode == 0:
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+                tar.extractall(into, filter="data")
+
+    def _checked(self, command: str, given: bytes = b"") -> bytes:
+        done = self._run(command, given)
+        if done.returncode != 0:
+            raise LabError(f"on {self.name}, `{command}` failed: {_end(done.stderr)}")
+        return done.stdout
+
+    def _run(
+        self, command: str, given: bytes = b"", *, limit_s: float = STEP_S_MAX
+    ) -> subprocess.CompletedProcess[bytes]:
+        """A command for the host's shell; what is not ours in it has been quoted."""
+        try:
+            done = subprocess.run(  # noqa: S603 - ssh or sh, with commands of this file
+                [*self.shell, command],
+                input=given,
+                capture_output=True,
+                check=False,
+                timeout=limit_s,
+            )
+        except FileNotFoundError:
+            raise InputError(
+                f"there is no program {self.shell[0]}", f"install {self.shell[0]}"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{self.name} took more than {limit_s:.0f} s for `{command}`") from None
+        if self.shell[0] == SSH_COMMAND[0] and done.returncode == SSH_ITSELF_FAILED:
+            raise LabError(
+                f"ssh does not reach {self.name}: {_end(done.stderr)}",
+                f"see that `{shlex.join([*self.shell, 'true'])}` works without a password",
+            )
+        return done
+
+
+def _silent(line: str) -> None:
+    del line
+
+
+def _assignments(told: Mapping[str, Any], keys: Mapping[str, str]) -> str:
+    """For laxity-sched, which writes a flag as true and takes it as 1."""
+    values = {
+        name: int(told[key]) if isinstance(told[key], bool) else told[key]
+        for key, name in keys.items()
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _files(say: Say) -> dict[str, bytes]:
+    """What a real host needs beside the plan."""
+    made = image.programs(say)
+    scripts = image.CHECKOUT / "xen" / "lab"
+    return {
+        **{name: (made / name).read_bytes() for name in PROGRAMS},
+        **{name: (scripts / name).read_bytes() for name in SCRIPTS},
+        KERNEL: image.build(say=say).kernel.read_bytes(),
+        ROOT: image.guest_root(made / image.GUEST_PROGRAM),
+    }
+
+
+def _end(text: bytes) -> str:
+    """The last lines of what a program complained of, in one."""
+    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+    return "; ".join(lines[-MESSAGE_LINES_MAX:]) or "it did not say why"

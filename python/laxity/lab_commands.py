@@ -1,0 +1,133 @@
+"""`laxity lab`: the emulated machine that boots the real hypervisor."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from laxity.errors import InputError
+from laxity.host import Host
+from laxity.lab import image
+from laxity.lab.machine import Machine
+from laxity.lab.plan import SCRIPT, Mode, Plan, Window
+from laxity.lab.where import HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+lab = typer.Typer(
+    name="lab",
+    no_args_is_help=True,
+    help="Boot the real Xen hypervisor in an emulated machine.",
+)
+
+RUN = "boot"
+
+VariantOption = Annotated[
+    image.Variant,
+    typer.Option(
+        "--variant",
+        metavar="release|debug|measured",
+        help="Of the hypervisor: as on a host, with assertions, or with costs in its trace.",
+    ),
+]
+
+
+@lab.command()
+def build(variant: VariantOption = "release") -> None:
+    """Build the hypervisor and all that it boots.
+
+    What is there already and has not changed is kept. Prints the hypervisor's path.
+    """
+    hypervisor = image.hypervisor(variant, _say)
+    image.programs(_say)
+    image.build(say=_say)
+    print(hypervisor)
+
+
+@lab.command()
+def boot(
+    host: Annotated[
+        Path | None,
+        typer.Argument(metavar="HOST", help="Boot its policy, and its domains."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of the host file; may be repeated."
+        ),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="repeatable|live",
+            help="The same bytes every time, on one CPU; or time as on the wall.",
+        ),
+    ] = "repeatable",
+    variant: VariantOption = "release",
+    interactive: Annotated[
+        bool,
+        typer.Option(
+            "--interactive", help="A shell in dom0 on this terminal; Ctrl-A X turns it off."
+        ),
+    ] = False,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+    ] = Path("out/boot"),
+) -> None:
+    """Boot Xen with Laxity's scheduler, dom0, and a host's domains.
+
+    Without a host file: dom0 alone, under the deferrable server.
+    """
+    if interactive and not sys.stdin.isatty():
+        raise InputError("a shell in dom0 needs a terminal", "leave --interactive out")
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    plan = None
+    if host is not None:
+        resolved = Host.load(host).resolved(settings or ())
+        plan = Plan.of([Window(RUN, resolved)], mode=mode)
+    elif settings:
+        raise InputError("--set changes a host file, and there is none", "name a host file")
+    hypervisor = image.hypervisor(variant, _say)
+    with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+        directory = Path(temporary)
+        arguments: Sequence[str] = ("sched=laxity", "laxity=deferrable")
+        cpus = 1
+        if plan is not None:
+            plan.write(directory, HOME)
+            arguments, cpus = plan.hypervisor_arguments, plan.cpus
+        # Interactively the whole plan is there for the shell.
+        if not interactive:
+            (directory / SCRIPT).write_text(_script(plan), "utf-8")
+        machine = Machine(
+            hypervisor,
+            image.build(say=_say),
+            directory,
+            mode=mode,
+            cpus=cpus,
+            xen_arguments=" ".join(arguments),
+        )
+        if interactive:
+            machine.interact()
+            return
+        results = machine.run(output, _say)
+    print((results / "shown").read_text("utf-8"), end="")
+    print(f"console: {output / 'console.log'}")
+
+
+def _script(plan: Plan | None) -> str:
+    """Creates the domains of a plan and shows what is there."""
+    create = [f"create {name}" for name in plan.domains] if plan else []
+    lines = [*create, "start_all", "xl list >$RESULTS/shown", "laxity-sched get >>$RESULTS/shown"]
+    return "\n".join(["set -eu", ": >>$RESULTS/domids", *lines]) + "\n"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

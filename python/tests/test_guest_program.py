@@ -1,0 +1,248 @@
+"""The program that runs a guest's tasks, here as a plain process; and the shelf."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laxity.lab import jobs
+
+SOURCES = Path(__file__).parents[2] / "xen" / "programs"
+
+MS = 1_000_000
+AHEAD_NS = 800 * MS
+"""From the order to the start of a run: plenty, for machines with other work."""
+
+TRIES = 4
+"""Of what other work on the machine can spoil."""
+
+PROGRAMS = ("laxity-guest", "laxity-shelf")
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for program in ("make", "gcc"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the guest's program is not tested without {program}")
+    out = tmp_path_factory.mktemp("programs")
+    targets = [str(out / name) for name in PROGRAMS]
+    make = ["make", "--no-print-directory", "-C", str(SOURCES), f"OUT={out}", *targets]
+    built = subprocess.run(make, capture_output=True, text=True, check=False)
+    if "apt-get install libxen-dev" in built.stderr:
+        pytest.skip(f"the guest's program is not tested: {built.stderr.strip()}")
+    assert built.returncode == 0, built.stderr
+    return out
+
+
+class Guest:
+    """A guest's program that waits for orders."""
+
+    def __init__(self, program: Path) -> None:
+        self._process = subprocess.Popen(
+            [program, "--stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.until("state ready ").startswith("state ready ")
+
+    def run(self, name: str, tasks: str, duration_ns: int, cpu_bound: str = "0") -> None:
+        start_ns = time.time_ns() + AHEAD_NS
+        self.order(
+            f"cpu_bound {cpu_bound}", f"tasks {tasks}", f"run {name} {start_ns} {duration_ns}"
+        )
+
+    def order(self, *lines: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(f"{line}\n" for line in lines))
+        self._process.stdin.flush()
+
+    def until(self, start: str) -> str:
+        """Its further output up to the line that starts so."""
+        assert self._process.stdout is not None
+        output = ""
+        for line in self._process.stdout:
+            output += line
+            if line.startswith(start):
+                return output
+        raise AssertionError(output)
+
+    def end(self) -> tuple[str, int]:
+        """All of its further output, and its exit code."""
+        output, _ = self._process.communicate(timeout=60)
+        return output, self._process.returncode
+
+
+@pytest.fixture
+def guest(programs: Path) -> Guest:
+    return Guest(programs / "laxity-guest")
+
+
+def refusal(guest: Guest, *lines: str) -> str:
+    guest.order(*lines)
+    output, code = guest.end()
+    assert code == 2
+    assert "laxity-report" not in output
+    assert output.startswith("state error ")
+    return output.removeprefix("state error ").rstrip("\n")
+
+
+def test_every_job_is_released_and_counted(guest: Guest) -> None:
+    # Releases at 0, 20, ..., 480; at 7, 107, ..., 407; at 499; none before the end.
+    tasks = (
+        f"{MS},{20 * MS},{20 * MS},0,0;{2 * MS},{100 * MS},{100 * MS},{7 * MS},0;"
+        f"{20 * MS},{500 * MS},1,{499 * MS},0;{MS},{MS},{MS},{500 * MS},0"
+    )
+    for attempt in range(TRIES):
+        run = f"run_{attempt}.a-b"
+        guest.run(run, tasks, 500 * MS)
+        report = jobs.parse(guest.until(f"state done {run}\n"), run)
+        assert report.duration_ns == 500 * MS
+        assert [task.jobs for task in report.tasks] == [25, 5, 1, 0]
+        assert len(report.vcpus) == os.cpu_count()
+        fast, slow, last, none = (task.completions_ns for task in report.tasks)
+        assert len(last) == len(none) == 0
+        assert (fast >= np.arange(len(fast)) * 20 * MS + 0.9 * MS).all()
+        assert (slow >= np.arange(len(slow)) * 100 * MS + 7 * MS + 1.8 * MS).all()
+        # Beside the 35 ms of complete jobs, the one that was cut off has at most 20.
+        if (len(fast), len(slow)) == (25, 5) and 35 < report.vcpus[0].tasks_ns / MS < 100:
+            assert guest.end() == ("", 0)
+            return
+    pytest.fail(f"not all jobs were complete in any of {TRIES} runs")
+
+
+def test_late_jobs_queue_and_cost_what_they_shall(guest: Guest) -> None:
+    guest.run("late", f"{10 * MS},{4 * MS},{4 * MS},0,0", 400 * MS)
+    (task,) = jobs.parse(guest.end()[0], "late").tasks
+    assert task.jobs == 100
+    assert 10 <= len(task.completions_ns) <= 41
+    # Nearly all of them begin late, at once after the one before: undisturbed, 10 ms apart.
+    assert np.diff(task.completions_ns).min() == pytest.approx(10 * MS, rel=0.1)
+
+
+def test_shorter_periods_go_first(guest: Guest) -> None:
+    # With the CPU shared in any other way the first of the list would be complete first.
+    guest.run("rate", f"{2 * MS},{100 * MS},1,0,0;{15 * MS},{20 * MS},1,0,0", 500 * MS)
+    report = jobs.parse(guest.end()[0], "rate")
+    if report.notes:
+        assert report.notes == ("SCHED_FIFO was refused: the tasks had no priorities",)
+        pytest.skip("SCHED_FIFO is refused here")
+    slow, fast = (task.completions_ns for task in report.tasks)
+    assert fast[0] < slow[0]
+
+
+def test_runs_follow_one_another(guest: Guest) -> None:
+    guest.run("one", f"{MS},{10 * MS},1,0,0", 200 * MS, cpu_bound="1")
+    one = jobs.parse(guest.until("state done one\n"), "one")
+    guest.run("two", "", 60 * MS)
+    output, code = guest.end()
+    assert code == 0
+    two = jobs.parse(output, "two")
+    assert [task.jobs for task in one.tasks] == [20]
+    assert all(vcpu.cpu_bound_ns > 0 for vcpu in one.vcpus)
+    assert two.tasks == ()
+    assert all(vcpu.tasks_ns == vcpu.cpu_bound_ns == 0 for vcpu in two.vcpus)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["tasks 1,2"], 'tasks: task 0 is "1,2", which must be cost_ns,period_ns,deadline_ns,'),
+        (["tasks 1,2,3,4,0,6"], 'task 0 is "1,2,3,4,0,6", which must be cost_ns'),
+        (["tasks 9,9,9,9,0;"], 'task 1 is "", which must be cost_ns'),
+        (["tasks 9,9,9,9,0;x,9,9,9,0"], 'cost_ns of task 1 is "x", which must be a whole number'),
+        (["tasks 0,9,9,9,0"], 'cost_ns of task 0 is "0", which must be a whole number from 1 to'),
+        (["tasks 9,0,9,9,0"], 'period_ns of task 0 is "0"'),
+        (["tasks 9,9,-1,9,0"], 'deadline_ns of task 0 is "-1"'),
+        (["tasks 9,9,9,,0"], 'offset_ns of task 0 is "", which must be a whole number from 0 to'),
+        (["tasks 9,9,9, 9,0"], 'offset_ns of task 0 is " 9"'),
+        (["tasks 9,1000000000000001,9,9,0"], "to 1000000000000000"),
+        (["tasks 9,99999999999999999999,9,9,0"], "to 1000000000000000"),
+        (["tasks 9,9,9,9,100000"], 'vcpu of task 0 is "100000", which must be a whole number'),
+        (["tasks " + ";".join(["9,9,9,9,0"] * 98)], "more than 97 tasks"),
+        (["tasks 1,9,9,9,0"], "cost_ns of task 0 is 1, which must be at least "),
+        (["tasks 5000000,1,1,0,0"], "more than 1048576 jobs in 5000000 ns: make it shorter"),
+        (["cpu_bound yes"], 'cpu_bound: "yes" must be 0 or 1'),
+        (["cpu_bound"], "must begin with tasks, cpu_bound or run"),
+        (["runs r 1 2"], "must begin with tasks, cpu_bound or run"),
+        (["run r 1"], 'run: "r 1" must be NAME START_REALTIME_NS DURATION_NS'),
+        (["run r 1 2 3"], 'run: "r 1 2 3" must be NAME START_REALTIME_NS DURATION_NS'),
+        (["run r  2"], "the start in"),
+        (["run r/s 1 2"], 'the name in "r/s 1 2" must have 1 to 64 letters'),
+        (["run " + "r" * 65 + " 1 2"], "must have 1 to 64 letters"),
+        (["run  1 2"], 'the name in " 1 2" must have'),
+        (["run r x 2"], 'the start in "r x 2" must be a whole number'),
+        (["run r 9223372036854775807 2"], "the start in"),
+        (["run r 1 0"], 'the duration in "r 1 0" must be a whole number from 1 to'),
+        (["run r 1 2ms"], 'the duration in "r 1 2ms"'),
+        (["run r 1 2"], "run: r was to start "),
+    ],
+)
+def test_bad_orders_are_refused(guest: Guest, lines: list[str], message: str) -> None:
+    start_ns = time.time_ns() + AHEAD_NS
+    assert message in refusal(guest, *lines, f"run r {start_ns} {5 * MS}")
+
+
+def test_only_a_guest_runs_it_as_its_first_process(programs: Path) -> None:
+    done = subprocess.run([programs / "laxity-guest"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--stdin" in done.stderr
+
+
+# ---- the shelf, in place of a PCI device plain files
+
+
+def put_on_shelf(
+    programs: Path, directory: Path, file: Path, shelf_bytes: int, devices: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Runs laxity-shelf where /sys/bus/pci/devices is a directory of ours."""
+    root = directory / "devices"
+    for number in range(3):
+        device = root / f"0000:00:0{number}.0"
+        device.mkdir(parents=True)
+        is_shelf = number >= 3 - devices
+        (device / "vendor").write_text("0x1af4\n")
+        (device / "device").write_text("0x1110\n" if is_shelf else "0x1000\n")
+        (device / "enable").write_text("0\n")
+        (device / "resource2").write_bytes(b"x" * shelf_bytes)
+    script = 'mount -t tmpfs laxity /sys; mkdir -p "${1%/*}"; ln -s "$2" "$1"; exec "$3" "$4"'
+    place, program = "/sys/bus/pci/devices", programs / "laxity-shelf"
+    words = ["sh", "-ec", script, "sh", place, root, program, file]
+    private = ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*private, "mount", "-t", "tmpfs", "laxity", "/sys"], check=False).returncode:
+        pytest.skip("the shelf is not tested where processes may not mount")
+    return subprocess.run([*private, *words], capture_output=True, text=True, check=False)
+
+
+def test_the_shelf_has_the_file(programs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "results.tar"
+    file.write_bytes(os.urandom(5000))
+    done = put_on_shelf(programs, tmp_path, file, 5016)
+    assert (done.returncode, done.stderr) == (0, "")
+    shelves = sorted((tmp_path / "devices").iterdir())
+    content = (shelves[2] / "resource2").read_bytes()
+    assert content == b"LAXITYRS" + (5000).to_bytes(8, "little") + file.read_bytes()
+    assert (shelves[1] / "resource2").read_bytes() == b"x" * 5016
+    assert (shelves[2] / "enable").read_text().startswith("1")
+
+
+@pytest.mark.parametrize(
+    ("shelf_bytes", "devices", "code", "message"),
+    [
+        (5015, 1, 2, "has 5000 bytes, more than the shelf of 5015 bytes can hold"),
+        (5016, 0, 1, "there is no PCI device 1af4:1110"),
+        (5016, 2, 1, "only one can be the shelf"),
+    ],
+)
+def test_what_does_not_fit_stays_off_the_shelf(
+    programs: Path, tmp_path: Path, shelf_bytes: int, devices: int, code: int, message: str
+) -> None:
+    file = tmp_path / "results.tar"
+    file.write_bytes(bytes(5000))
+    done = put_on_shelf(programs, tmp_path, file, shelf_bytes, devices)
+    assert done.returncode == code
+    assert message in done.stderr
+    for device in (tmp_path / "devices").iterdir():
+        assert (device / "resource2").read_bytes() == b"x" * shelf_bytes

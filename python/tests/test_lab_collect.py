@@ -1,0 +1,121 @@
+"""From what dom0 left to a run: a directory as dom0 leaves it, made here."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from laxity import Host, Run, _core, tracefile
+from laxity.lab import collect
+from laxity.lab.errors import LabError
+from laxity.lab.plan import Window
+from test_xen_trace import BATCH, CONTROL, HOST, IDLE, MS, START_REALTIME_NS, dump
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COMPLETIONS_MS = (2, 12)
+
+
+def report(tasks: list[list[int]], duration_ns: int = 20 * MS, note: str = "") -> str:
+    """A guest's, as xen/programs/run.h has it; each task has two jobs."""
+    lines = [f"laxity-report run {duration_ns} {len(tasks)} 1", "laxity-speed 7812 1500"]
+    lines += [f"laxity-note {note}"] if note else []
+    for number, completions_ns in enumerate(tasks):
+        lines.append(f"laxity-task {number} 2 {len(completions_ns)}")
+        lines += [" ".join(map(str, np.diff([0, *completions_ns])))] if completions_ns else []
+    body = "".join(f"{line}\n" for line in [*lines, "laxity-vcpu 0 0 0"])
+    return f"{body}laxity-crc {zlib.crc32(body.encode()):08x}\nlaxity-report-end run\n"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    directory = tmp_path / "results"
+    directory.mkdir()
+    (directory / "start").write_text(f"{START_REALTIME_NS}\n")
+    (directory / "domids").write_text("laxity-control 3\nlaxity-batch 7\n")
+    (directory / "laxity-control.jobs").write_text(report([[ms * MS for ms in COMPLETIONS_MS]]))
+    (directory / "laxity-batch.jobs").write_text(report([]))
+    dump(
+        directory / "trace.bin",
+        [
+            (0, IDLE, CONTROL),
+            (2 * MS, CONTROL, BATCH),
+            (7 * MS, BATCH, IDLE),
+            (10 * MS, IDLE, CONTROL),
+            (12 * MS, CONTROL, BATCH),
+            (17 * MS, BATCH, IDLE),
+        ],
+    )
+    return directory
+
+
+def collected(results: Path, scheduler: str | None = None) -> Run:
+    host = Host(HOST, "host.toml")
+    window = Window("run", host.resolved())
+    trace = results.parent / "run.laxtrace"
+    return collect.run(host, [], window, results, trace, scheduler=scheduler, wall_ns=5)
+
+
+def test_a_run_is_as_simulated(results: Path, tmp_path: Path) -> None:
+    real = collected(results)
+    sim = Host(HOST, "host.toml").run(trace=tmp_path / "sim.laxtrace")
+    assert real.substrate == "xen"
+    assert real.domains == sim.domains
+    assert real.responses.keys() == sim.responses.keys()
+    assert real.responses["control", "loop"].tolist() == [2 * MS, 2 * MS]
+    assert (real.overhead.schedule_calls, real.overhead.context_switches) == (6, 6)
+    assert real.engine.wall_ns == 5
+    assert real.trace is not None
+    assert real.engine.events == len(tracefile.records(real.trace))
+    agreement = json.loads(_core.agreement(str(sim.trace), str(real.trace)))
+    assert agreement["same_ratio"] == 1
+    summary = json.loads((tmp_path / "run.summary.json").read_text())
+    assert summary["cpu_ns"] == [[4 * MS], [10 * MS]]
+
+
+def test_it_is_saved_and_reported_as_a_simulated_one(results: Path, tmp_path: Path) -> None:
+    real = collected(results)
+    assert real.report(tmp_path / "out").is_file()
+    loaded = Run.load(tmp_path / "out")
+    assert loaded == real.__class__(**{**vars(real), "origin": loaded.origin})
+
+
+def test_a_stock_scheduler_has_its_name(results: Path) -> None:
+    real = collected(results, "credit2")
+    assert real.policy == "xen:credit2"
+    assert real.trace is not None
+    assert tracefile.metadata(real.trace)["policy"] == "xen:credit2"
+
+
+def rewrite(name: str, text: str) -> Callable[[Path], object]:
+    return lambda results: (results / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda results: (results / "laxity-batch.jobs").unlink(), r"no laxity-batch\.jobs"),
+        (lambda results: (results / "trace.bin").unlink(), r"trace\.bin"),
+        (rewrite("trace.bin", "LAXITY"), "dump"),
+        (rewrite("laxity-batch.jobs", ""), "no report of run 'run'"),
+        (rewrite("laxity-batch.jobs", report([], duration_ns=1)), "another run: it has 1 ns"),
+        (rewrite("laxity-control.jobs", report([])), "and 0 tasks"),
+        (rewrite("laxity-batch.jobs", report([], note="no priorities")), "batch: no priorities"),
+        (rewrite("laxity-control.jobs", report([[MS, 2 * MS]])), "job 1 cannot have completed"),
+        (rewrite("start", "soon"), "'soon' and not a number"),
+        (rewrite("start", str(START_REALTIME_NS + 5 * MS)), "not within what was traced"),
+        (rewrite("domids", "laxity-control 3\n"), "does not name all domains"),
+        (rewrite("domids", "laxity-control 3 4\n"), "does not name all domains"),
+    ],
+)
+def test_what_is_missing_or_damaged_is_told(
+    results: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(results)
+    with pytest.raises(LabError, match=message):
+        collected(results)

@@ -1,0 +1,211 @@
+"""The machine's edges, with a shell script in QEMU's place: what goes wrong, and what is left."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from laxity.lab import image, machine
+from laxity.lab.errors import LabError
+from laxity.lab.image import Image
+from laxity.lab.machine import Machine
+
+QEMU = """\
+#!/bin/sh
+# Finds its console and its shelf as QEMU does.
+echo $$ >{place}/pid
+for word; do
+    case $word in
+    file:*) console=${{word#file:}} ;;
+    *mem-path=*) shelf=${{word##*mem-path=}} ;;
+    esac
+done
+say() {{ printf '%s\\r\\r\\n' "$*" >>"$console"; }}
+shelve() {{ dd if="{place}/$1" of="$shelf" conv=notrunc 2>/dev/null; }}
+{script}
+"""
+
+WELL = """\
+say '(XEN) Xen version 4.17'
+say 'laxity: dom0 is up'
+shelve results
+say 'laxity: the plan ended with status 0'
+exec sleep 60
+"""
+
+
+def archive(**files: str) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        directory = tarfile.TarInfo("./run")
+        directory.type = tarfile.DIRTYPE
+        tar.addfile(directory)
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"./{name}")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return data.getvalue()
+
+
+def on_shelf(data: bytes) -> bytes:
+    return machine.SHELF_HEADER.pack(machine.SHELF_MAGIC, len(data)) + data
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(image, "ours", lambda: b"ours")
+    monkeypatch.setattr(machine, "SETTLE_S", 0.1)
+    for name in ("xen", "kernel", "root.cpio"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "plan.sh").write_text("true\n")
+    (tmp_path / "results").write_bytes(on_shelf(archive(status="0\n", shown="well")))
+    return tmp_path
+
+
+def new_machine(place: Path, script: str, **settings: object) -> Machine:
+    qemu = place / machine.QEMU
+    qemu.write_text(QEMU.format(place=place, script=script))
+    qemu.chmod(0o755)
+    boots = Image(place / "kernel", place / "root.cpio")
+    return Machine(place / "xen", boots, place / "plan", **settings)  # type: ignore[arg-type]
+
+
+def assert_gone(place: Path) -> None:
+    pid = int((place / "pid").read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} is still there")
+
+
+def test_results_and_progress(place: Path) -> None:
+    said: list[str] = []
+    results = new_machine(place, WELL).run(place / "out", said.append)
+    assert (results / "shown").read_text() == "well"
+    assert (results / "run").is_dir()
+    assert said == ["dom0 is up", "the plan ended with status 0"]
+    assert "Xen version" in (place / "out" / "console.log").read_text()
+    assert_gone(place)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo 'no such kernel' >&2; exit 1", "ended with code 1: no such kernel"),
+        ("say 'laxity: dom0 is up'", "ended without results"),
+        ("say '(XEN) Panic on CPU 0:'; exec sleep 60", "Xen has crashed"),
+        ("say '(XEN) Hardware Dom0 crashed: rebooting'; exec sleep 60", "dom0 has ended"),
+        ("say '[ 1.0] Kernel panic - not syncing: no init'; exec sleep 60", "kernel has crashed"),
+        ("exec sleep 60", "nothing has come on its console for 1 s"),
+        ("while sleep 0.1; do say tick; done", "was not done in 2 s"),
+    ],
+)
+def test_a_machine_that_fails(place: Path, script: str, expected: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(LabError, match=expected) as caught:
+        new_machine(place, script, limit_s=2, silence_s=1).run(place / "out")
+    assert time.monotonic() - began < 10
+    assert "console.log" in str(caught.value)
+    assert_gone(place)
+
+
+def test_the_last_lines_are_shown(place: Path) -> None:
+    script = "say first; say second; say '(XEN) Panic on CPU 0:'; say 'out of luck'; exec sleep 60"
+    with pytest.raises(LabError, match=r"second\n.*Panic on CPU 0:\n.*out of luck"):
+        new_machine(place, script).run(place / "out")
+
+
+def test_a_quiet_window_is_no_hang(place: Path) -> None:
+    script = "say 'laxity: run one: quiet for 1 s'; sleep 2\n" + WELL
+    new_machine(place, script, silence_s=1).run(place / "out")
+
+
+def test_a_plan_that_fails(place: Path) -> None:
+    data = archive(status="1\n", error="the guest dom1 has ended\n")
+    (place / "results").write_bytes(on_shelf(data))
+    with pytest.raises(LabError, match="the plan failed: the guest dom1 has ended"):
+        new_machine(place, WELL).run(place / "out")
+    assert (place / "out" / "results" / "error").is_file(), "what there is is kept"
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside"])
+def test_results_stay_inside(place: Path, name: str) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    (place / "results").write_bytes(on_shelf(data.getvalue()))
+    with pytest.raises(LabError, match="outside of them"):
+        new_machine(place, WELL).run(place / "out")
+    assert not (place / "out" / "outside").exists()
+
+
+def test_damaged_results(place: Path) -> None:
+    (place / "results").write_bytes(machine.SHELF_HEADER.pack(machine.SHELF_MAGIC, 1 << 60))
+    with pytest.raises(LabError, match="the results are damaged"):
+        new_machine(place, WELL).run(place / "out")
+    (place / "results").write_bytes(on_shelf(b"no archive" * 100))
+    with pytest.raises(LabError, match="the results are damaged"):
+        new_machine(place, WELL).run(place / "out")
+
+
+def test_without_qemu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator = new_machine(place, WELL)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(LabError, match="needs qemu-system-x86_64"):
+        emulator.run(place / "out")
+
+
+def test_a_repeatable_machine_has_one_cpu(place: Path) -> None:
+    with pytest.raises(LabError, match="one CPU, not 2"):
+        new_machine(place, WELL, cpus=2)
+    new_machine(place, WELL, mode="live", cpus=2)
+
+
+def test_ctrl_c_ends_the_machine(place: Path) -> None:
+    def interrupt(line: str) -> None:
+        del line
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        new_machine(place, "say 'laxity: x'; exec sleep 60").run(place / "out", interrupt)
+    assert_gone(place)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_machine_ends_with_us(place: Path, how: signal.Signals) -> None:
+    new_machine(place, "say 'laxity: dom0 is up'; exec sleep 60")
+    script = f"""
+from pathlib import Path
+from laxity.lab import image, machine
+image.ours = lambda: b""
+place = Path({str(place)!r})
+boots = image.Image(place / "kernel", place / "root.cpio")
+emulator = machine.Machine(place / "xen", boots, place / "plan")
+emulator.run(place / "out", lambda _: print(flush=True))
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(how)
+        process.wait()
+    assert_gone(place)
+
+
+def test_commas_in_paths_are_no_options(place: Path) -> None:
+    (place / "a,b").mkdir()
+    kernel = place / "a,b" / "kernel"
+    kernel.write_bytes(b"")
+    files = machine._Files(place / "root.cpio", place / "shelf")
+    boots = Image(kernel, place / "root.cpio")
+    command = Machine(place / "xen", boots, place / "plan")._command(files)
+    assert "a,,b/kernel console=hvc0" in command[command.index("-initrd") + 1]

@@ -1,0 +1,186 @@
+"""Plans for Xen: what dom0 is told to do, and what is refused before anything boots."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import EXAMPLES, HOST
+from laxity import Host, InputError
+from laxity.lab.plan import MODES, Plan, Window
+
+GOLDEN = Path(__file__).parent / "golden"
+
+TWO_VCPUS = """\
+duration = "2 s"
+seed = 3
+
+[host]
+cpus = 2
+policy = "credit"
+time-slice = "5 ms"
+
+[[domain]]
+name = "wide"
+vcpus = 2
+weight = 512
+cap = 150
+tasks = [
+    { name = "first", cost = "4 ms", period = "40 ms", deadline = "30 ms", offset = "1 ms" },
+    { name = "second", cost = "1 ms", period = "10 ms", vcpu = 1 },
+]
+
+[[domain]]
+name = "bound"
+affinity = [1]
+workload = { kind = "cpu-bound" }
+"""
+
+
+def resolved(text: str, *overrides: str) -> dict[str, Any]:
+    return Host.parse(text).resolved(overrides)
+
+
+def plan(text: str, *overrides: str, **options: Any) -> Plan:
+    return Plan.of([Window("run", resolved(text, *overrides))], **options)
+
+
+def test_a_plan_is_these_files() -> None:
+    """If this is what you meant to change, write the files anew."""
+    assert_golden("deferrable", plan(HOST))
+
+
+def test_a_plan_for_several_cpus_and_stock_credit_is_these_files() -> None:
+    assert_golden("credit", plan(TWO_VCPUS, mode="live", scheduler="credit"))
+
+
+def assert_golden(name: str, made: Plan) -> None:
+    files = made.files("/laxity")
+    text = "".join(f"==> {file}\n{content}" for file, content in files.items())
+    assert text == (GOLDEN / f"plan-{name}.txt").read_text(), text
+
+
+def test_written_files_are_those(tmp_path: Path) -> None:
+    made = plan(HOST)
+    made.write(tmp_path / "plan", "/laxity")
+    written = {path.name: path.read_text() for path in (tmp_path / "plan").iterdir()}
+    assert written == made.files("/laxity")
+
+
+def test_the_script_is_shell_that_says_what_the_host_file_says(tmp_path: Path) -> None:
+    """Runs it, with functions that only tell how they were called."""
+    host = resolved(HOST)
+    plan(HOST).write(tmp_path, "/laxity")
+    functions = ("policy", "settings", "parameters", "create", "start_all", "tasks", "window")
+    tell = "".join(f'{name}() {{ printf "%s|" {name} "$@"; echo; }}\n' for name in functions)
+    done = subprocess.run(
+        ["sh"],  # noqa: S607
+        input=tell + (tmp_path / "plan.sh").read_text(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    calls = [line.split("|")[:-1] for line in done.stdout.splitlines()]
+    by_name: dict[str, list[list[str]]] = {}
+    for call in calls:
+        by_name.setdefault(call[0], []).append(call[1:])
+    assert by_name["policy"] == [["deferrable"]]
+    assert [words[0] for words in by_name["create"]] == [
+        f"laxity-{domain['name']}" for domain in host["domains"]
+    ]
+    told = {words[0]: words[1:] for words in by_name["tasks"]}
+    for domain in host["domains"]:
+        run, tasks, cpu_bound = told[f"laxity-{domain['name']}"]
+        rows = [tuple(map(int, row.split(","))) for row in tasks.split(";") if row]
+        assert run == "run"
+        assert cpu_bound == str(int(domain["cpu_bound"]))
+        assert rows == [
+            (
+                task["cost_ns"],
+                task["period_ns"],
+                task["deadline_ns"],
+                task["offset_ns"],
+                task["vcpu"],
+            )
+            for task in domain["tasks"]
+        ]
+    assert by_name["window"] == [["run", str(host["duration_ns"]), "0x2f000"]]
+
+
+def test_a_boot_has_several_windows() -> None:
+    hosts = [resolved(HOST, f"host.policy={policy}") for policy in ("periodic", "polling")]
+    made = Plan.of([Window(f"w{number}", host) for number, host in enumerate(hosts)])
+    script = made.files("/laxity")["plan.sh"]
+    assert made.hypervisor_arguments == ("sched=laxity", "laxity=periodic")
+    assert script.count("start_all\n") == 1
+    assert (
+        script.index("\nwindow w0 ")
+        < script.index("\npolicy polling")
+        < script.index("\nwindow w1 ")
+    )
+
+
+def test_windows_that_one_boot_cannot_have_are_our_mistake() -> None:
+    first, other = resolved(HOST), resolved(HOST, "host.policy=sedf")
+    with pytest.raises(ValueError, match="cannot change policies"):
+        Plan.of([Window("a", first), Window("b", other)])
+    with pytest.raises(ValueError, match="other domains"):
+        Plan.of([Window("a", first), Window("b", resolved(HOST, "domain.late.name=other"))])
+    with pytest.raises(ValueError, match="one name"):
+        Plan.of([Window("a", first), Window("a", first)])
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_can_be_planned(example: Path) -> None:
+    text = example.read_text()
+    overrides = ["domain.logging.tasks.flush.jitter=0 ns"] if example.stem == "integrator" else []
+    assert plan(text, *overrides).files("/laxity")
+
+
+REFUSED = [
+    (["host.cpus=2"], {}, "`host.cpus` is 2", "--mode live"),
+    (["duration=2 h"], {}, "`duration` is longer", "--duration"),
+    (["domain.late.scheduler=edf"], {}, "`domain.late.scheduler` is 'edf'", "rate-monotonic"),
+    (
+        ["domain.late.tasks.hungry.jitter=1 ms"],
+        {},
+        "`domain.late.tasks.hungry.jitter` is not 0",
+        "--set 'domain.late.tasks.hungry.jitter=0 ns'",
+    ),
+    (["draw.tasks=98", "draw.load=1.5"], {}, "`domain.random.tasks` are 98", "another domain"),
+    (
+        ["duration=1 h", "domain.control.tasks.loop.period=4.1 ms"],
+        {},
+        "`domain.control` has 878,049 jobs",
+        "`duration` shorter",
+    ),
+    ([f"domain.0.name={'x' * 58}"], {}, "too long for Xen", "at most 57"),
+    (["domain.late.vcpus=400"], {}, "MiB of memory", "fewer domains"),
+    ([], {"scheduler": "arinc653"}, "no scheduler 'arinc653'", "credit, credit2, rtds, null"),
+    (["host.time-slice=1500 us"], {"scheduler": "credit"}, "whole milliseconds", "30 ms"),
+    (["domain.late.budget=9999 ns"], {"scheduler": "rtds"}, "`domain.late.budget`", "10 ms"),
+    ([], {"scheduler": "null", "mode": "live"}, "a CPU for every VCPU: 5", "host.cpus=5"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "options", "message", "help"), REFUSED)
+def test_what_xen_cannot_do_is_refused(
+    overrides: list[str], options: dict[str, Any], message: str, help: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        plan(HOST, *overrides, **options)
+    assert message in refused.value.message
+    assert refused.value.help is not None
+    assert help in refused.value.help
+
+
+def test_the_modes_are_known() -> None:
+    assert MODES == ("repeatable", "live")
+    assert plan(TWO_VCPUS, mode="live").cpus == 2
+
+
+def test_a_longer_run_takes_longer() -> None:
+    short, long = plan(HOST), plan(HOST, "duration=20 s")
+    assert long.estimate_s > short.estimate_s + 10

@@ -1,0 +1,52 @@
+"""The real hypervisor in the emulated machine, as people call it. Minutes, not seconds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import EXAMPLES, Laxity
+from laxity.lab import image, machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.xen,
+    pytest.mark.skipif(shutil.which(machine.QEMU) is None, reason=f"there is no {machine.QEMU}"),
+    pytest.mark.skipif(
+        not (image.CACHE / "hypervisor/release/xen").is_file(),
+        reason="the hypervisor has not been built: xen/build.sh release",
+    ),
+]
+
+
+def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
+    """And is what the simulator says it is: control and logging keep what they own."""
+    out = tmp_path / "out"
+    words = ("run", EXAMPLES / "overload.toml", "--on", "xen", "--duration", "1 s")
+    done = laxity(*words, "--check-determinism", "-o", out, "--json")
+    assert "Deterministic: two runs, the same result" in done.stderr
+    assert "laxity-control is ready" in done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (result["substrate"], result["policy"]) == ("xen", "deferrable")
+    domains = {domain["name"]: domain for domain in result["domains"]}
+    assert domains["control"]["missed"] == 0
+    assert domains["control"]["jobs"] == 250
+    assert domains["vision"]["missed"] > 0
+    assert 0.095 < domains["logging"]["cpu_ns"] / 1e9 < 0.105
+    assert 0.39 < domains["vision"]["cpu_ns"] / 1e9 < 0.41
+    assert (out / "xen/console.log").stat().st_size > 0
+    laxity("report", out)
+    laxity("trace", out, "--perfetto")
+
+
+def test_a_hypervisor_that_does_not_boot_is_told(
+    laxity: Laxity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "DOM0_ARGUMENTS", "rdinit=/nowhere panic=1")
+    done = laxity(*("run", EXAMPLES / "overload.toml", "--on", "xen", "--duration", "1 s"), code=3)
+    assert "crashed" in done.stderr
+    assert "console.log" in done.stderr

@@ -1,0 +1,192 @@
+"""What a plan says in dom0 (xen/lab/lib.sh), with programs that stand in for Xen's and ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[2] / "xen" / "lab" / "lib.sh"
+
+SHELLS = [["sh"], *([["busybox", "sh"]] if shutil.which("busybox") else [])]
+
+STORE = 'file="$STORE/$(echo "$1" | tr / _)"'
+
+PROGRAMS = {
+    # Numbers domains from 1, and says what it was asked.
+    "xl": """
+echo "xl $*" >>$LOG
+case $1 in
+domid) grep -n "^xl create" $LOG | wc -l ;;
+info) echo "xen_scheduler          : $SCHEDULER" ;;
+list) printf 'Name ID Mem VCPUs State Time\\n%s 1 96 1 %s 0.0\\n' "$2" "${STATE:--b----}" ;;
+esac
+""",
+    "xenstore-read": f'{STORE}; [ -f "$file" ] && cat "$file"',
+    "xenstore-rm": 'rm "$STORE/$(echo "$1" | tr / _)"*',
+    "xenstore-write": f'while [ $# -gt 0 ]; do {STORE}; echo "$2" >"$file"; shift 2; done',
+    "laxity-sched": """
+[ "$SCHEDULER" = "(null)" ] || exit 1
+echo "sched $*" >>$LOG
+if [ "$1" = align ]; then echo $((($(date +%s) + 3) * 1000000000)); else echo "{}"; fi
+""",
+    "laxity-trace": 'shift 5; echo recording 123 456; sleep 0.2; echo traced >"$1"',
+}
+
+
+@dataclass
+class Dom0:
+    shell: list[str]
+    home: Path
+    scheduler: str = "(null)"
+    state: str = "-b----"
+
+    def run(self, plan: str, code: int = 0) -> str:
+        """What the plan and the programs said."""
+        environment = {
+            "PATH": f"{self.home}:{os.environ['PATH']}",
+            "LAXITY": str(self.home),
+            "PLAN": str(self.home / "plan"),
+            "RESULTS": str(self.results),
+            "STORE": str(self.home / "store"),
+            "LOG": str(self.home / "log"),
+            "SCHEDULER": self.scheduler,
+            "STATE": self.state,
+        }
+        # Short limits: the guests here answer at once or never.
+        limits = "READY_S=1 READY_EACH_S=0 REPORT_S=1 LOOK_S=1 AHEAD_S=3"
+        done = subprocess.run(
+            [*self.shell, "-euc", f'. "{LIBRARY}"; {limits}; {plan}'],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    @property
+    def log(self) -> str:
+        return (self.home / "log").read_text()
+
+    def node(self, domid: int, key: str) -> Path:
+        return self.home / "store" / f"_local_domain_{domid}_data_laxity_{key}"
+
+
+@pytest.fixture(params=SHELLS, ids=" ".join)
+def dom0(request: pytest.FixtureRequest, tmp_path: Path) -> Dom0:
+    for name, script in PROGRAMS.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    for name in ("plan", "results", "store"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "log").touch()
+    console = tmp_path / "console"
+    console.touch()
+    for domid in (1, 2):
+        tty = tmp_path / "store" / f"_local_domain_{domid}_console_tty"
+        tty.write_text(f"{console}\n")
+    return Dom0(request.param, tmp_path)
+
+
+def test_domains_are_created_and_started(dom0: Dom0) -> None:
+    for domid in (1, 2):
+        dom0.node(domid, "state").write_text("ready 7809\n")
+    said = dom0.run("create a; create b; start_all; destroy a")
+    assert "laxity: a is ready\nlaxity: b is ready\nlaxity: destroyed a\n" in said
+    assert (dom0.results / "domids").read_text() == "b 2\n"
+    assert f"xl create -e -p -q {dom0.home}/plan/a.cfg" in dom0.log
+    assert "xl unpause 1\nxl unpause 2\nxl destroy 1\n" in dom0.log
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        ("(null)", "sched set a budget=2000000 period=10000000 extratime=1 weight=3 cap=0"),
+        ("credit", "xl sched-credit -d a -w 3 -c 0"),
+        ("credit2", "xl sched-credit2 -d a -w 3 -c 0"),
+        ("rtds", "xl sched-rtds -d a -v all -p 10000 -b 2000 -e 1"),
+    ],
+)
+def test_each_scheduler_takes_the_parameters_it_knows(
+    dom0: Dom0, scheduler: str, expected: str
+) -> None:
+    dom0.scheduler = scheduler
+    dom0.run("parameters a budget=2000000 period=10000000 extratime=1 weight=3 cap=0")
+    assert expected in dom0.log.splitlines()
+
+
+def test_settings(dom0: Dom0) -> None:
+    dom0.run("policy polling; settings quantum=0 tick=5")
+    assert "sched set --pool Pool-0 policy=polling" in dom0.log
+    assert "sched set --pool Pool-0 quantum=0 tick=5" in dom0.log
+    dom0.scheduler = "credit"
+    dom0.run("settings time-slice=30000000")
+    assert "xl sched-credit -s -t 30" in dom0.log
+    assert "credit has no setting quantum" in dom0.run("settings quantum=0", code=1)
+
+
+def test_a_window(dom0: Dom0) -> None:
+    console = dom0.home / "console"
+    dom0.node(1, "state").write_text("done one\n")
+    report = "laxity-report one 5 0 1\nlaxity-crc 1\nlaxity-report-end one\n"
+    console.write_text(f"noise\n{report}laxity-report two 5 0 1\n")
+    said = dom0.run("create a; create b; tasks a one '1,2,2,0,0' 1; window one 4000000000 0x2f000")
+    assert "laxity: run one: quiet for 7 s" in said
+    into = dom0.results / "one"
+    run, start, duration = dom0.node(1, "run").read_text().split()
+    assert (run, duration) == ("one", "4000000000")
+    assert dom0.node(1, "clock").read_text() == "123 456\n"
+    assert (into / "start").read_text().strip() == start
+    assert (into / "domids").read_text() == "a 1\n", "b has no tasks in this run"
+    assert not dom0.node(2, "run").exists()
+    assert (into / "a.jobs").read_text() == report
+    assert (into / "trace.bin").read_text() == "traced\n"
+    assert dom0.node(1, "cpu_bound").read_text() == "1\n"
+
+
+def test_long_lists_of_tasks_are_cut_into_pieces(dom0: Dom0) -> None:
+    tasks = ";".join(f"{cost},200000000,200000000,0,0" for cost in range(1000, 1200))
+    dom0.run(f"create a; tasks a one '{tasks}' 0")
+    pieces = sorted(dom0.home.glob("store/*_tasks_*"), key=lambda path: int(path.name[-1]))
+    assert len(pieces) > 1
+    assert "".join(piece.read_text().rstrip("\n") for piece in pieces) == tasks
+    dom0.run("create a; tasks a two '1,2,2,0,0' 0")
+    assert not list(dom0.home.glob("store/*_tasks_*")), "pieces of an earlier run are gone"
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "expected"),
+    [
+        (None, "-b----", 'a has not said "ready" in 1 s'),
+        (None, "---sc-", "the guest a has ended"),
+        ("error tasks: too many", "-b----", "a says: tasks: too many"),
+    ],
+)
+def test_a_guest_that_fails(dom0: Dom0, state: str | None, flags: str, expected: str) -> None:
+    (dom0.home / "console").write_text("last words\n")
+    dom0.state = flags
+    if state:
+        dom0.node(1, "state").write_text(f"{state}\n")
+    # When both are due, the look comes with the first second and the limit with the next.
+    limit = "READY_S=3;" if "s" in flags else ""
+    said = dom0.run(f"{limit} create a; start_all", code=1)
+    assert f"laxity: error: {expected}" in said or f"laxity: error: the guest {expected}" in said
+    assert expected in (dom0.results / "error").read_text()
+    if state is None:
+        assert "last words" in said
+
+
+def test_a_domain_that_the_plan_did_not_create(dom0: Dom0) -> None:
+    dom0.run("create a")
+    assert "has created no domain b" in dom0.run("tasks b one '' 0", code=1)

@@ -1,0 +1,255 @@
+"""Real Xen hosts, by programs that stand in for ssh, xl and the hypervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import HOST
+from laxity import Host, InputError
+from laxity.lab import where
+from laxity.lab.errors import LabError
+from laxity.lab.plan import Plan, Window
+
+SCRIPTS = Path(__file__).parents[2] / "xen" / "lab"
+
+XL = """\
+#!/bin/sh
+echo "xl $*" >>"$DIARY"
+case $1 in
+info) cat "$STATE/info" ;;
+list) echo 'Name ID Mem VCPUs State Time'; cat "$STATE/domains" ;;
+domid) sed -n "s/^$2 \\([0-9]*\\) .*/\\1/p" "$STATE/domains" ;;
+destroy) sed -i "/ $2 /d" "$STATE/domains" ;;
+esac
+"""
+
+SSH = """\
+#!/bin/sh
+echo "ssh $*" >>"$DIARY"
+for command; do :; done
+[ ! -f "$STATE/unreachable" ] || { echo 'Permission denied (publickey).' >&2; exit 255; }
+exec sh -c "$command"
+"""
+
+SCHED = """\
+#!/bin/sh
+echo "laxity-sched $*" >>"$DIARY"
+case $1 in get) cat "$STATE/sched" ;; esac
+"""
+
+LIB = """\
+policy() { :; }
+settings() { :; }
+parameters() { :; }
+create() { number=$((7 + $(wc -l <"$STATE/domains"))); echo "$1 $number -" >>"$STATE/domains"
+    echo "$1 $number" >>"$RESULTS/domids"; }
+start_all() { [ ! -f "$STATE/broken" ] || { echo 'laxity: error: the guest died' >&2; exit 1; }; }
+tasks() { mkdir -p "$RESULTS/$2"; echo "$3" >"$RESULTS/$2/$1.tasks"; }
+window() { echo 5 >"$RESULTS/$1/start"; }
+"""
+
+POOL = {
+    "pools": [
+        {
+            "id": 0,
+            "scheduler": "laxity",
+            "policy": "polling",
+            "quantum_ns": 5,
+            "time_slice_ns": 6,
+            "tick_ns": 7,
+            "accounting_ns": 8,
+        }
+    ],
+    "domains": [
+        {
+            "vcpu": [
+                {
+                    "id": 0,
+                    "budget_ns": 1,
+                    "period_ns": 2,
+                    "priority": 3,
+                    "weight": 4,
+                    "cap_percent": 0,
+                    "extratime": True,
+                }
+            ]
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class FakeHost:
+    """What the stand-ins say, and what they were asked."""
+
+    state: Path
+
+    def diary(self) -> list[str]:
+        return (self.state / "diary").read_text().splitlines()
+
+    def domains(self) -> list[str]:
+        return (self.state / "domains").read_text().splitlines()
+
+    def write(self, name: str, text: str) -> None:
+        (self.state / name).write_text(text)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    programs, state = tmp_path / "bin", tmp_path / "state"
+    programs.mkdir()
+    state.mkdir()
+    for name, text in (("xl", XL), ("ssh", SSH)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STATE", str(state))
+    monkeypatch.setenv("DIARY", str(state / "diary"))
+    files = {"laxity-sched": SCHED.encode(), "lib.sh": LIB.encode()}
+    files["visit.sh"] = (SCRIPTS / "visit.sh").read_bytes()
+    monkeypatch.setattr(where, "_files", lambda _: files)
+    host = FakeHost(state)
+    host.write("info", "nr_cpus                : 4\nxen_scheduler          : (null)\n")
+    host.write("domains", "Domain-0 0 -\nshop 3 -\n")
+    host.write("sched", json.dumps(POOL))
+    return host
+
+
+def plan(*overrides: str, scheduler: str | None = None) -> Plan:
+    host = Host.parse(HOST).resolved(overrides)
+    return Plan.of([Window("run", host)], mode="live", scheduler=scheduler)
+
+
+def results(tmp_path: Path) -> Path:
+    directory = tmp_path / "out"
+    (directory / "results").mkdir(parents=True)
+    return directory
+
+
+def homes() -> set[Path]:
+    return set(Path("/tmp").glob("laxity.????????"))  # noqa: S108 - where visits stay
+
+
+@pytest.mark.parametrize("at", ["local", "ssh://root@server"])
+def test_a_visit_leaves_results_here_and_nothing_there(
+    fake: FakeHost, tmp_path: Path, at: str
+) -> None:
+    before, directory, said = homes(), results(tmp_path), list[str]()
+    where.place(at, "live").execute(plan(), directory, said.append)
+    assert (directory / "results/run/start").read_text() == "5\n"
+    assert (directory / "results/run/laxity-batch.tasks").read_text() == "\n"
+    assert homes() == before
+    assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
+    diary = fake.diary()
+    assert (
+        "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 accounting=8"
+        in (diary)
+    )
+    assert (
+        "laxity-sched set Domain-0/0 budget=1 period=2 priority=3 weight=4 cap=0 extratime=1"
+        in (diary)
+    )
+    through_ssh = [line for line in diary if line.startswith("ssh")]
+    assert bool(through_ssh) == at.startswith("ssh")
+    assert all(
+        line.startswith("ssh -o BatchMode=yes -o ConnectTimeout=15 -- root@server ")
+        for line in through_ssh
+    )
+    assert any("root@server" in line for line in said) == at.startswith("ssh")
+
+
+def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Path) -> None:
+    fake.write("broken", "")
+    before = homes()
+    with pytest.raises(LabError, match=r"root@server failed: .*the guest died"):
+        where.place("ssh://root@server", "live").execute(plan(), results(tmp_path), print)
+    assert homes() == before
+    assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
+
+
+def test_an_interrupted_visit_tidies_up(
+    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when Ctrl-C falls while domains run there."""
+    visit = where.RealHost._visit
+
+    def interrupted(self: where.RealHost, home: str, plan: Plan) -> None:
+        (Path(home) / "visit.sh").write_text(
+            (SCRIPTS / "visit.sh").read_text().replace("EXIT\n", "USR1\n")
+        )
+        visit(self, home, plan)
+        assert len(fake.domains()) == 6
+        (Path(home) / "visit.sh").write_text((SCRIPTS / "visit.sh").read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where.RealHost, "_visit", interrupted)
+    before = homes()
+    with pytest.raises(KeyboardInterrupt):
+        where.place("local", "live").execute(plan(), results(tmp_path), print)
+    assert homes() == before
+    assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
+    assert any(line.startswith("laxity-sched set Domain-0/0") for line in fake.diary())
+
+
+def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> None:
+    def refused(made: Plan, message: str) -> None:
+        directory = tmp_path / "out"
+        with pytest.raises(InputError, match=message):
+            where.place("local", "live").execute(made, directory, print)
+        assert not any("create" in line for line in fake.diary())
+
+    refused(plan("host.cpus=8"), "this machine has 4")
+    refused(plan(scheduler="credit2"), "and not credit2")
+    refused(plan("host.policy=sedf"), "cannot be changed into sedf")
+    fake.write("domains", "Domain-0 0 -\nlaxity-late 3 -\n")
+    refused(plan(), "already has laxity-late")
+    fake.write("domains", "Domain-0 0 -\n")
+    fake.write("sched", json.dumps({"pools": [{"scheduler": "credit2"}], "domains": []}))
+    refused(plan(), "does not run Laxity's scheduler")
+    fake.write("unreachable", "")
+    with pytest.raises(LabError, match=r"ssh does not reach root@server: Permission denied"):
+        where.place("ssh://root@server", "live").execute(plan(), tmp_path, print)
+
+
+def test_a_machine_without_xen_is_refused(
+    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin/xl").unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(InputError, match=r"this machine is not a Xen host.*xl.*not found"):
+        where.place("local", "live").execute(plan(), tmp_path, print)
+    assert not (fake.state / "diary").exists()
+
+
+@pytest.mark.parametrize(
+    "at", ["nowhere", "ssh://", "ssh://-oProxyCommand=x", "ssh://a b", "ssh://a/b", "root@server"]
+)
+def test_places_that_there_are_not(at: str) -> None:
+    with pytest.raises(InputError, match="there is no place"):
+        where.place(at, "live")
+
+
+@pytest.mark.parametrize("at", ["local", "ssh://root@server"])
+def test_a_real_host_does_not_repeat(at: str) -> None:
+    with pytest.raises(InputError, match="does not repeat"):
+        where.place(at, "repeatable")
+
+
+def test_words_for_laxity_sched_arrive_as_they_are(
+    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "laxity-sched"
+    program.write_text(
+        '#!/bin/sh\nfor word; do echo "<$word>"; done\necho "complaint" >&2; exit 2\n'
+    )
+    monkeypatch.setattr(where.image, "programs", lambda _: tmp_path)
+    words = ["set", "a b", "budget=2 ms", "; rm -rf $HOME", "it's", ""]
+    code, output, complaint = where.real_host("ssh://root@server").sched(words)
+    assert (code, complaint) == (2, "complaint\n")
+    assert output.splitlines() == [f"<{word}>" for word in words]
+    assert any(shlex.quote("; rm -rf $HOME") in line for line in fake.diary())

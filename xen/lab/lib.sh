@@ -1,0 +1,264 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# What a plan says, in dom0: of the emulated machine, or of a real Xen host. POSIX shell; besides xl, xenstore's
+# tools and our own programs it needs what any Unix has.
+#
+#   LAXITY   the directory of our programs
+#   PLAN     the directory of the plan: plan.sh, and NAME.cfg for each domain
+#   RESULTS  the directory for all that comes of it
+#
+# Whoever starts a plan sets these, sources this file and then plan.sh. What goes wrong ends the shell, with one
+# sentence in $RESULTS/error; lines that begin with "laxity: " tell how far it is. In $RESULTS:
+#
+#   domids               a line "NAME DOMID" for each domain that the plan created
+#   RUN/guests, domids   who took part in a run, and their numbers
+#   RUN/start            CLOCK_REALTIME at its start, ns
+#   RUN/trace.bin        Xen's trace buffers, as laxity-trace writes them
+#   RUN/NAME.jobs        what a guest reports, see xen/programs/run.h
+#   RUN/counters-before.json, counters-after.json    what Laxity's scheduler counts
+PATH=$LAXITY:$PATH
+
+# A guest that takes longer to boot, or to report, has died in a way that Xen does not notice.
+READY_S=60
+# On one CPU they boot all at once, each for all others' time.
+READY_EACH_S=3
+REPORT_S=60
+# How often we look whether a guest that we wait for is still there: that takes dom0 some time.
+LOOK_S=5
+# From now to the start of a run, in whole seconds: who takes part is told meanwhile.
+AHEAD_S=2
+# A node of xenstore holds 4 KB.
+NODE_BYTES=3000
+SECOND_NS=1000000000
+CONSOLES=/var/log/xen/console
+
+say() {
+    echo "laxity: $*"
+}
+
+fail() {
+    echo "$*" >"$RESULTS/error"
+    say "error: $*" >&2
+    exit 1
+}
+
+# Runs a command; its complaints become ours if it fails.
+do_or_fail() {
+    "$@" >"$RESULTS/said" 2>&1 || fail "$* failed: $(tail -n 3 "$RESULTS/said" | tr '\n' ' ')"
+    rm -f "$RESULTS/said"
+}
+
+# Sets $number, of a domain that the plan created, and $store, its directory in xenstore.
+find_domain() {
+    while read -r its_name number; do
+        if [ "$its_name" = "$1" ]; then
+            store=/local/domain/$number/data/laxity
+            return
+        fi
+    done <"$RESULTS/domids"
+    fail "the plan has created no domain $1"
+}
+
+# The file that has all that a guest wrote to its console.
+console() {
+    if [ -f "$CONSOLES/guest-$1.log" ]; then
+        echo "$CONSOLES/guest-$1.log"
+    else
+        echo "$RESULTS/$1.console"
+    fi
+}
+
+# "laxity", or the name of Xen's own scheduler that runs.
+scheduler() {
+    if [ -z "${running_scheduler:-}" ]; then
+        if laxity-sched get >/dev/null 2>&1; then
+            running_scheduler=laxity
+        else
+            running_scheduler=$(xl info | sed -n 's/^xen_scheduler *: //p')
+        fi
+    fi
+}
+
+# create NAME: from NAME.cfg, paused
+create() {
+    do_or_fail xl create -e -p -q "$PLAN/$1.cfg"
+    number=$(xl domid "$1") || fail "$1 was created and is not there"
+    echo "$1 $number" >>"$RESULTS/domids"
+    # Where xenconsoled keeps no logs we read the console ourselves.
+    if [ ! -f "$CONSOLES/guest-$1.log" ]; then
+        cat <"$(xenstore-read "/local/domain/$number/console/tty")" >"$RESULTS/$1.console" 2>/dev/null &
+    fi
+    say "created $1"
+}
+
+# destroy NAME
+destroy() {
+    find_domain "$1"
+    do_or_fail xl destroy "$number"
+    sed "/^$1 /d" "$RESULTS/domids" >"$RESULTS/domids.left"
+    mv "$RESULTS/domids.left" "$RESULTS/domids"
+    say "destroyed $1"
+}
+
+# start_all: unpauses all domains, and returns when each is ready for a run
+start_all() {
+    while read -r name number; do
+        do_or_fail xl unpause "$number"
+    done <"$RESULTS/domids"
+    while read -r name number; do
+        wait_for "$name" ready $((READY_S + READY_EACH_S * $(grep -c . "$RESULTS/domids")))
+        say "$name is ready"
+    done <"$RESULTS/domids"
+}
+
+# wait_for NAME STATE SECONDS: until a guest says so. "ready 123" is the state "ready".
+wait_for() {
+    find_domain "$1"
+    read -r now _ </proc/uptime
+    until=$((${now%%.*} + $3)) look=$((${now%%.*} + LOOK_S))
+    while :; do
+        state=$(xenstore-read "$store/state" 2>/dev/null) || state=
+        case $state in
+        "$2" | "$2 "*) return ;;
+        "error "*) fail "$1 says: ${state#error }" ;;
+        esac
+        read -r now _ </proc/uptime
+        if [ "${now%%.*}" -ge "$until" ]; then
+            die_of "$1" "has not said \"$2\" in $3 s; it last said \"$state\""
+        fi
+        if [ "${now%%.*}" -ge "$look" ]; then
+            is_alive "$1" || die_of "$1" "has ended"
+            look=$((look + LOOK_S))
+            say "waiting for $1"
+        fi
+        sleep 0.2
+    done
+}
+
+is_alive() {
+    # Running, blocked or paused; none of shut down, crashed and dying.
+    xl list "$1" 2>/dev/null | awk 'NR == 2 && $5 !~ /[scd]/ { alive = 1 } END { exit !alive }'
+}
+
+die_of() {
+    echo "the end of the console of $1:" >&2
+    tail -n 20 "$(console "$1")" >&2
+    fail "the guest $1 $2"
+}
+
+# parameters NAME KEY=VALUE...: budget, period in ns; priority; extratime 0 or 1; weight; cap in percent.
+# Of Xen's own schedulers each takes what it knows.
+parameters() {
+    name=$1
+    shift
+    scheduler
+    budget='' period='' extratime='' weight='' cap=''
+    case $running_scheduler in
+    laxity)
+        do_or_fail laxity-sched set "$name" "$@"
+        return
+        ;;
+    esac
+    for pair; do
+        case $pair in
+        budget=* | period=* | extratime=* | weight=* | cap=*) eval "${pair%%=*}=\${pair#*=}" ;;
+        esac
+    done
+    case $running_scheduler in
+    credit | credit2)
+        do_or_fail xl "sched-$running_scheduler" -d "$name" ${weight:+-w "$weight"} ${cap:+-c "$cap"}
+        ;;
+    rtds)
+        do_or_fail xl sched-rtds -d "$name" -v all ${period:+-p $((period / 1000))} \
+            ${budget:+-b $((budget / 1000))} ${extratime:+-e "$extratime"}
+        ;;
+    null) ;;
+    *) fail "no parameters are known of Xen's scheduler $running_scheduler" ;;
+    esac
+}
+
+# policy NAME: of Laxity's scheduler
+policy() {
+    do_or_fail laxity-sched set --pool Pool-0 "policy=$1"
+}
+
+# settings KEY=NS...: quantum, time-slice, tick, accounting; of stock credit time-slice alone
+settings() {
+    scheduler
+    if [ "$running_scheduler" = laxity ]; then
+        do_or_fail laxity-sched set --pool Pool-0 "$@"
+        return
+    fi
+    for pair; do
+        case $running_scheduler.$pair in
+        credit.time-slice=*) do_or_fail xl sched-credit -s -t $((${pair#*=} / 1000000)) ;;
+        *) fail "Xen's scheduler $running_scheduler has no setting ${pair%%=*}" ;;
+        esac
+    done
+}
+
+# tasks NAME RUN "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;..." CPU_BOUND: what a guest does in that run
+tasks() {
+    find_domain "$1"
+    mkdir -p "$RESULTS/$2"
+    echo "$1" >>"$RESULTS/$2/guests"
+    list=$store/tasks
+    xenstore-rm "$list" 2>/dev/null || :
+    rest=$3
+    if [ ${#rest} -le $NODE_BYTES ]; then
+        do_or_fail xenstore-write "$list" "$rest"
+        rest=
+    fi
+    piece=0
+    while [ -n "$rest" ]; do
+        do_or_fail xenstore-write "$list/$piece" "$(echo "$rest" | cut -c "1-$NODE_BYTES")"
+        rest=$(echo "$rest" | cut -c "$((NODE_BYTES + 1))-")
+        piece=$((piece + 1))
+    done
+    do_or_fail xenstore-write "$store/cpu_bound" "$4"
+}
+
+# window RUN DURATION_NS EVENTS: one run, in all guests that have tasks for it, from one instant on. Until it is
+# over dom0 does nothing.
+window() {
+    run=$1 duration=$2 into=$RESULTS/$1
+    scheduler
+    counters "$into/counters-before.json"
+    # Laxity's budgets begin with the run, on a whole second of Xen's time, as do its ticks.
+    if [ "$running_scheduler" = laxity ]; then
+        start=$(laxity-sched align Pool-0 "${AHEAD_S}s") || fail "laxity-sched align failed"
+    else
+        start=$((($(date +%s) + AHEAD_S) * SECOND_NS))
+    fi
+    laxity-trace record --events "$3" --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
+    tracer=$!
+    until grep -q recording "$into/trace.log"; do
+        kill -0 $tracer 2>/dev/null || fail "laxity-trace: $(cat "$into/trace.log")"
+        sleep 0.05
+    done
+    # A guest's clock is set by dom0's, at the instant when tracing began: the TSC and CLOCK_REALTIME.
+    clock=$(sed -n 's/^recording //p' "$into/trace.log")
+    : >"$into/domids"
+    set --
+    while read -r name; do
+        find_domain "$name"
+        echo "$name $number" >>"$into/domids"
+        set -- "$@" "$store/clock" "$clock" "$store/run" "$run $start $duration"
+    done <"$into/guests"
+    do_or_fail xenstore-write "$@"
+    [ $(($(date +%s) * SECOND_NS)) -lt $start ] || fail "dom0 was too slow: run $run began without some guests"
+    say "run $run: quiet for $((duration / SECOND_NS + AHEAD_S)) s"
+    wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
+    echo "$start" >"$into/start"
+    while read -r name; do
+        wait_for "$name" "done $run" "$REPORT_S"
+        sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
+    done <"$into/guests"
+    counters "$into/counters-after.json"
+    say "run $run is done"
+}
+
+counters() {
+    [ "$running_scheduler" != laxity ] || laxity-sched get --json >"$1"
+}

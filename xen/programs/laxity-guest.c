@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The one program of a guest: runs the tasks that dom0 asks for and reports every job.
+ *
+ * As process 1 of a PV domain it talks with dom0 through xenstore, in its own directory:
+ *
+ *   data/laxity/tasks      dom0: the tasks, see request.h; where they are long, this is empty or
+ *                          absent and tasks/0, tasks/1, ... are the pieces of the text
+ *   data/laxity/cpu_bound  dom0: 1 if every VCPU has an endless loop beside the tasks; absent: 0
+ *   data/laxity/clock      dom0: "TSC CLOCK_REALTIME_NS" at one instant there; absent: the clock of
+ *                          this domain is right. A guest's is not: until its kernel has its clock
+ *                          source, it counts ticks, and those that fall while others run are lost
+ *   data/laxity/run        dom0, last: the run, see request.h; the guest watches this
+ *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once, then for each run "done NAME"
+ *                          after the whole report, or "error TEXT"
+ *
+ * and writes reports (run.h) to its console. With --stdin it is a plain process instead: lines
+ * "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports and lines
+ * "state TEXT" go to standard output.
+ *
+ * Idle means idle: between runs every thread is blocked.
+ */
+#include "clock.h"
+#include "run.h"
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define STORE "data/laxity/"
+#define CONSOLE "/dev/hvc0"
+
+static bool mount_at(const char *type, const char *directory, struct failure *failure)
+{
+    mkdir(directory, 0755);
+    if (mount(type, directory, type, 0, NULL) && errno != EBUSY)
+        return fail(failure, "%s cannot be mounted: %s", directory, strerror(errno));
+    return true;
+}
+
+static bool write_setting(const char *path, const char *value, bool optional,
+                          struct failure *failure)
+{
+    int file = open(path, O_WRONLY);
+    if (file < 0 && errno == ENOENT && optional)
+        return true;
+    bool good = file >= 0 && write(file, value, strlen(value)) == (ssize_t)strlen(value);
+    if (!good)
+        fail(failure, "%s cannot be set to %s: %s", path, value, strerror(errno));
+    if (file >= 0)
+        close(file);
+    return good;
+}
+
+static bool take_console(struct failure *failure)
+{
+    int console = open(CONSOLE, O_RDWR | O_NOCTTY);
+    if (console < 0)
+        return fail(failure, "%s cannot be opened: %s", CONSOLE, strerror(errno));
+    for (int standard = 0; standard <= 2; standard++)
+        dup2(console, standard);
+    if (console > 2)
+        close(console);
+    return true;
+}
+
+/*
+ * What process 1 finds is an empty machine. The kernel shall let the tasks have all of the CPU,
+ * not look after those that starve meanwhile, and not write into the reports.
+ */
+static bool set_up_machine(struct failure *failure)
+{
+    return mount_at("devtmpfs", "/dev", failure) && take_console(failure) &&
+           mount_at("proc", "/proc", failure) && mount_at("sysfs", "/sys", failure) &&
+           write_setting("/proc/sys/kernel/printk", "1", false, failure) &&
+           write_setting("/proc/sys/kernel/sched_rt_runtime_us", "-1", false, failure) &&
+           write_setting("/proc/sys/kernel/watchdog", "0", true, failure) &&
+           write_setting("/sys/module/rcupdate/parameters/rcu_cpu_stall_suppress", "1", true,
+                         failure);
+}
+
+/* One try at what dom0 asks for. */
+static bool run_texts(const struct runner *runner, const char *tasks, const char *cpu_bound,
+                      const char *run_text, struct run_request *request, struct failure *failure)
+{
+    struct task_list list;
+    bool is_bound;
+    return parse_tasks(tasks, runner->vcpus, &list, failure) &&
+           parse_flag("cpu_bound", cpu_bound, &is_bound, failure) &&
+           parse_run(run_text, request, failure) &&
+           run(runner, request, &list, is_bound, stdout, failure);
+}
+
+static struct runner new_runner(bool real_time)
+{
+    return (struct runner){
+        .speed = measure_speed(),
+        .vcpus = (unsigned)sysconf(_SC_NPROCESSORS_ONLN),
+        .real_time = real_time,
+    };
+}
+
+/* The tasks' text, in one piece, which the caller frees. */
+static bool read_tasks(struct store *store, char **text, struct failure *failure)
+{
+    if (!store_read(store, STORE "tasks", text, failure))
+        return false;
+    bool whole = *text && **text;
+    for (unsigned number = 0;; number++) {
+        char path[64], *piece, *longer;
+        snprintf(path, sizeof path, STORE "tasks/%u", number);
+        if (!store_read(store, path, &piece, failure))
+            return false;
+        if (!piece)
+            return *text || fail(failure, "tasks: there is no " STORE "tasks");
+        if (whole) {
+            free(piece);
+            return fail(failure, "tasks: both " STORE "tasks and %s are given: remove one", path);
+        }
+        int length = asprintf(&longer, "%s%s", *text ? *text : "", piece);
+        free(piece);
+        if (length < 0)
+            return fail(failure, "tasks: there is no memory for them");
+        free(*text);
+        *text = longer;
+    }
+}
+
+static bool set_clock(const char *text, struct instant since, struct failure *failure)
+{
+    struct instant theirs;
+    int length = 0;
+    if (sscanf(text, "%" SCNu64 " %" SCNu64 "%n", &theirs.tsc, &theirs.time_ns, &length) != 2 ||
+        text[length])
+        return fail(failure, "clock: \"%s\" must be the TSC and nanoseconds", text);
+    return set_realtime(theirs, since) ||
+           fail(failure, "the clock cannot be set: %s", strerror(errno));
+}
+
+/* What the nodes say; false with the reason in `failure`. */
+static bool run_nodes(struct store *store, const struct runner *runner, struct instant since,
+                      const char *run_text, struct run_request *request, struct failure *failure)
+{
+    char *tasks = NULL, *cpu_bound = NULL, *clock = NULL;
+    bool good = store_read(store, STORE "clock", &clock, failure) &&
+                (!clock || set_clock(clock, since, failure)) &&
+                read_tasks(store, &tasks, failure) &&
+                store_read(store, STORE "cpu_bound", &cpu_bound, failure) &&
+                run_texts(runner, tasks, cpu_bound ? cpu_bound : "0", run_text, request, failure);
+    free(tasks);
+    free(cpu_bound);
+    free(clock);
+    return good;
+}
+
+/* Serves dom0 for good; returns only if that fails. */
+static bool serve_store(struct failure *failure)
+{
+    struct store store;
+    if (!store_open(&store, failure) || !store_watch(&store, STORE "run", failure))
+        return false;
+    if (!become_real_time())
+        return fail(failure, "SCHED_FIFO is refused: %s", strerror(errno));
+    struct instant since = instant_now(CLOCK_MONOTONIC);
+    struct runner runner = new_runner(true);
+
+    char state[sizeof(struct failure) + 64];
+    snprintf(state, sizeof state, "ready %llu",
+             (unsigned long long)iterations_per_ms(&runner.speed));
+    char *last = NULL;
+    while (store_write(&store, STORE "state", state, failure)) {
+        /* The first event is of the watch itself; a later one may find what was run already. */
+        char *text = NULL;
+        do {
+            free(text);
+            if (!store_wait(&store, failure) || !store_read(&store, STORE "run", &text, failure))
+                return false;
+        } while (!text || (last && !strcmp(text, last)));
+        free(last);
+        last = text;
+
+        struct run_request request;
+        struct failure refusal;
+        bool good = run_nodes(&store, &runner, since, text, &request, &refusal);
+        tcdrain(STDOUT_FILENO); /* the whole report is with dom0 before it is said to be done */
+        snprintf(state, sizeof state, "%s %s", good ? "done" : "error",
+                 good ? request.name : refusal.text);
+    }
+    return false;
+}
+
+/* Replaces `*value` by what follows `key` and a space, if the line is that. */
+static bool take_value(const char *line, const char *key, char **value)
+{
+    size_t length = strlen(key);
+    if (strncmp(line, key, length) || line[length] != ' ')
+        return false;
+    free(*value);
+    *value = strdup(line + length + 1);
+    return *value;
+}
+
+/* Serves standard input until its end; returns the exit code. */
+static int serve_stdin(void)
+{
+    struct runner runner = new_runner(become_real_time());
+    char *tasks = strdup(""), *cpu_bound = strdup("0"), *run_text = NULL, *line = NULL;
+    size_t size = 0;
+    int code = 0;
+    printf("state ready %llu\n", (unsigned long long)iterations_per_ms(&runner.speed));
+    fflush(stdout);
+    for (ssize_t length; !code && (length = getline(&line, &size, stdin)) > 0;) {
+        struct run_request request;
+        struct failure failure;
+        if (line[length - 1] == '\n')
+            line[length - 1] = '\0';
+        if (take_value(line, "tasks", &tasks) || take_value(line, "cpu_bound", &cpu_bound))
+            continue;
+        bool good =
+            take_value(line, "run", &run_text)
+                ? run_texts(&runner, tasks, cpu_bound, run_text, &request, &failure)
+                : fail(&failure, "standard input: \"%s\" must begin with tasks, cpu_bound or run",
+                       line);
+        printf("state %s %s\n", good ? "done" : "error", good ? request.name : failure.text);
+        fflush(stdout);
+        code = good ? 0 : 2;
+    }
+    free(tasks);
+    free(cpu_bound);
+    free(run_text);
+    free(line);
+    return code;
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 2 && !strcmp(arguments[1], "--stdin"))
+        return serve_stdin();
+    if (getpid() != 1) {
+        fprintf(stderr, "laxity-guest: error: this is process 1 of a guest; `laxity-guest --stdin` "
+                        "is a plain process\n");
+        return 2;
+    }
+
+    struct failure failure;
+    if (set_up_machine(&failure)) {
+        if (mlockall(MCL_CURRENT | MCL_FUTURE))
+            fail(&failure, "memory cannot be locked: %s", strerror(errno));
+        else
+            serve_store(&failure);
+    }
+    /* The domain ends, which dom0 notices, and the console has the reason. */
+    fprintf(stderr, "laxity-guest: error: %s\n", failure.text);
+    tcdrain(STDERR_FILENO);
+    reboot(RB_POWER_OFF);
+    return 1;
+}
