@@ -165,12 +165,6 @@ def test_without_qemu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         emulator.run(place / "out")
 
 
-def test_a_repeatable_machine_has_one_cpu(place: Path) -> None:
-    with pytest.raises(LabError, match="one CPU, not 2"):
-        new_machine(place, WELL, cpus=2)
-    new_machine(place, WELL, mode="live", cpus=2)
-
-
 def test_ctrl_c_ends_the_machine(place: Path) -> None:
     def interrupt(line: str) -> None:
         del line

@@ -225,7 +225,7 @@ window() {
     run=$1 duration=$2 into=$RESULTS/$1
     scheduler
     counters "$into/counters-before.json"
-    # Laxity's budgets begin with the run, on a whole second of Xen's time, as do its ticks.
+    # Laxity's budgets begin with the run, as do its ticks.
     if [ "$running_scheduler" = laxity ]; then
         start=$(laxity-sched align Pool-0 "${AHEAD_S}s") || fail "laxity-sched align failed"
     else

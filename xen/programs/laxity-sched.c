@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <time.h>
 
 /* The types are here already. */
 #define LAXITY_TYPES_HEADER <stddef.h>
@@ -52,9 +51,9 @@ static const char usage[] =
     "parameters. Values that do not fit together change nothing. A domain that moves\n"
     "to another pool begins there with default parameters.\n"
     "\n"
-    "align sets the rhythm of the pool's budgets: every one is set to full at the first\n"
-    "whole second of Xen's time that is DURATION or more ahead, and whole periods from\n"
-    "it. Prints that time as CLOCK_REALTIME, in ns.\n"
+    "align sets the rhythm of the pool's budgets: every one is set to full at a time that\n"
+    "is at least DURATION ahead, and whole periods from it. That time is also one of the\n"
+    "quantum's and of credit's accounting. Prints it as CLOCK_REALTIME, in ns.\n"
     "\n"
     "Exit codes: 0 done; 1 failed; 2 wrong input, or refused by the hypervisor.\n";
 
@@ -838,16 +837,35 @@ static int64_t realtime_ahead_ns(uint32_t pool)
     return ahead_ns;
 }
 
+/* The least one; refused where it is longer than an hour. */
+static int64_t common_multiple(int64_t a_ns, int64_t b_ns)
+{
+    int64_t divisor_ns = a_ns, rest_ns = b_ns % a_ns, multiple_ns;
+
+    while (rest_ns) {
+        int64_t next_ns = divisor_ns % rest_ns;
+        divisor_ns = rest_ns;
+        rest_ns = next_ns;
+    }
+    if (__builtin_mul_overflow(a_ns / divisor_ns, b_ns, &multiple_ns) ||
+        multiple_ns > 3600 * NS_PER_S)
+        fail(EXIT_REFUSED,
+             "the pool's quantum and accounting have no common multiple below an hour");
+    return multiple_ns;
+}
+
 static void align(const char *word, int64_t duration_ns)
 {
     struct pool pool = find_pool(word);
-    struct laxity_op op = {0};
-    int64_t ahead_ns;
+    struct laxity_op op;
+    int64_t ahead_ns, step_ns;
 
     require_laxity(&pool);
+    op = get(pool.id, LAXITY_OP_GET_POOL, 0, 0);
+    step_ns = op.quantum_ns ? common_multiple(op.accounting_ns, op.quantum_ns) : op.accounting_ns;
     ahead_ns = realtime_ahead_ns(pool.id);
-    op.phase_ns = realtime_ns() - ahead_ns + duration_ns + NS_PER_S - 1;
-    op.phase_ns -= op.phase_ns % NS_PER_S;
+    op.phase_ns = realtime_ns() - ahead_ns + duration_ns + step_ns - 1;
+    op.phase_ns -= op.phase_ns % step_ns;
     set(pool.id, LAXITY_OP_SET_PHASE, &op, text("pool %s", word));
     printf("%" PRId64 "\n", op.phase_ns + ahead_ns);
 }

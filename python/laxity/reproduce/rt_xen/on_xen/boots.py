@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STOCK = "xen:"
 """Before the name of one of Xen's own schedulers."""
 
-WINDOWS_MAX = 24
+WINDOWS_MAX = 20
 """In one boot. dom0 keeps what comes of them in memory until the end."""
 
 FREE = ["host.costs={}"]

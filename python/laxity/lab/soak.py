@@ -1,0 +1,108 @@
+"""A soak: ten minutes of whatever an administrator may do to domains, at random, on real Xen.
+
+It runs on the hypervisor with assertions, with more VCPUs than CPUs. xen/programs/laxity-soak.c
+does what is to be done, and checks guests and budgets; here the machine is made, and its console
+is searched for complaints of the hypervisor or of dom0's kernel.
+
+In repeatable mode a seed gives the same soak every time, to the byte.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laxity.lab import image
+from laxity.lab.errors import LabError
+from laxity.lab.machine import Machine
+from laxity.lab.plan import KERNEL, MEMORY_MIB, MEMORY_PER_VCPU_MIB, ROOT, SCRIPT
+from laxity.lab.where import CONSOLE, HOME
+
+if TYPE_CHECKING:
+    from laxity.lab.plan import Mode
+    from laxity.lab.where import Say
+
+MINUTES = 10.0
+
+CPUS = 3
+VCPUS = (2, 1, 3, 2, 4)
+"""Of each guest. dom0 has as many as there are CPUs."""
+
+SLACK_NS = {"repeatable": 20_000_000, "live": 500_000_000}
+"""How much longer than its budget a VCPU may run, once in an interval, before an interrupt of the
+emulated machine ends that: its CPUs take turns, or wait for those of the computer it runs on."""
+
+SECONDS_A_MINUTE = 60
+PREPARE_S = 600.0
+"""Wall time for the boot, the guests, and the end."""
+WALL_S_PER_S = 6.0
+"""Wall time that a second in the machine may take."""
+
+COMPLAINTS = re.compile(
+    r"\(XEN\).*("
+    r"Assertion .* failed|Xen (BUG|WARN)|Panic on CPU|FATAL|WARNING|[Ww]atchdog|stuck|"
+    r"double fault|page fault|GENERAL PROTECTION"
+    r")|soft lockup|hung_task|blocked for more than|self-detected stall|detected stalls|"
+    r"Kernel panic|BUG:|Call Trace:"
+)
+"""Of the hypervisor or of dom0's kernel."""
+
+
+def soak(seed: int, minutes: float, mode: Mode, directory: Path, say: Say) -> None:
+    """Soaks for that many minutes of the machine's time. Leaves `console.log` in the directory.
+
+    Raises LabError if anything was not as it must be; the same seed and minutes repeat it.
+    """
+    hypervisor = image.hypervisor("debug", say)
+    built = image.build(say=say)
+    seconds = round(minutes * SECONDS_A_MINUTE)
+    with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+        for name, text in plan(seed, seconds, SLACK_NS[mode]).items():
+            (Path(temporary) / name).write_text(text, "utf-8")
+        Machine(
+            hypervisor,
+            built,
+            Path(temporary),
+            mode=mode,
+            cpus=CPUS,
+            xen_arguments="sched=laxity laxity=deferrable conring_size=1m",
+            limit_s=PREPARE_S + WALL_S_PER_S * seconds,
+        ).run(directory, say)
+    refuse_complaints(directory / CONSOLE)
+
+
+def plan(seed: int, seconds: int, slack_ns: int) -> dict[str, str]:
+    """The files of a plan that soaks: its script, and the guests' configurations."""
+    guests = {f"soak-{number}": vcpus for number, vcpus in enumerate(VCPUS, 1)}
+    words = f"laxity-soak {seed} {seconds} {slack_ns} {' '.join(guests)}"
+    script = f'{words} 2>"$RESULTS/said" || fail "$(cat "$RESULTS/said")"\n'
+    return {SCRIPT: script} | {
+        f"{name}.cfg": _configuration(name, vcpus) for name, vcpus in guests.items()
+    }
+
+
+def refuse_complaints(console: Path) -> None:
+    """Raises LabError if there is one on the console."""
+    for line in console.read_text("utf-8", "replace").splitlines():
+        if COMPLAINTS.search(line):
+            raise LabError(f"on the console: {line.strip()}", f"the console is in {console}")
+
+
+def _configuration(name: str, vcpus: int) -> str:
+    lines = [
+        'type = "pv"',
+        f'name = "{name}"',
+        f'kernel = "{HOME}/{KERNEL}"',
+        f'ramdisk = "{HOME}/{ROOT}"',
+        'extra = "console=hvc0 quiet"',
+        f"memory = {MEMORY_MIB + MEMORY_PER_VCPU_MIB * (vcpus - 1)}",
+        f"vcpus = {vcpus}",
+        # The cycle counter as it is: guests set their clocks by it.
+        'tsc_mode = "native"',
+        'on_poweroff = "destroy"',
+        'on_reboot = "destroy"',
+        'on_crash = "destroy"',
+    ]
+    return "\n".join(lines) + "\n"
