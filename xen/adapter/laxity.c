@@ -150,7 +150,7 @@ static inline int64_t laxity_at(struct laxity_pool *pool, s_time_t now)
     if (unlikely(now < pool->last_now))
         now = pool->last_now;
     pool->last_now = now;
-    pool->instance->tracing = tb_init_done;
+    pool->instance->tracing = tb_init_done && trace_will_trace_event(TRC_LAXITY_EVENT);
     return now;
 }
 

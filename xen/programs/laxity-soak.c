@@ -224,12 +224,18 @@ static struct laxity_op get_pool(uint32_t pool)
     return get(pool, LAXITY_OP_GET_POOL, 0, 0);
 }
 
+/* What it complains of goes to the console: standard error is for the one reason of our failure. */
 static int run_program(const char *const words[])
 {
     extern char **environ;
-    int status;
+    posix_spawn_file_actions_t actions;
+    int status, error;
     pid_t pid;
-    int error = posix_spawnp(&pid, words[0], NULL, NULL, (char *const *)words, environ);
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    error = posix_spawnp(&pid, words[0], &actions, NULL, (char *const *)words, environ);
+    posix_spawn_file_actions_destroy(&actions);
 
     if (error)
         wrong("%s: %s", words[0], strerror(error));
@@ -875,6 +881,7 @@ static void move_guest(struct guest *guest, uint32_t pool)
     note("move %s to pool %u", guest->name, pool);
     check_books(guest);
     program_or_wrong("laxity-sched", "pool", "move", text("%u", guest->id), text("%u", pool));
+    open_books(guest); /* it has begun there with what is nobody's choice */
     set_domain(guest);
 }
 

@@ -79,7 +79,7 @@ static const char usage[] =
     "                     sched    switches, wakes, blocks; of every scheduler\n"
     "                     laxity   budgets and decisions; a stock scheduler's own\n"
     "                              events when one of these runs\n"
-    "                     measure  costs, from a measured build; comes with laxity\n"
+    "                     measure  costs, from a measured build\n"
     "  --until TIME     CLOCK_REALTIME in ns at which tracing ends\n"
     "  --pages N        memory for each CPU's buffer, in pages of 4 KiB, when Xen has\n"
     "                   no buffers yet; they stay until the next boot (default: a\n"
@@ -111,7 +111,7 @@ static uint32_t parse_events(const char *text)
     } names[] = {
         {"sched", TRC_SCHED_VERBOSE},
         {"laxity", TRC_SCHED_CLASS},
-        {"measure", TRC_SCHED_CLASS},
+        {"measure", TRC_SCHED_MIN},
     };
     const char *right = "sched, laxity, measure, with commas between them, or a mask such as "
                         "0x2a000 that has a class (bits 16 to 27) and a subclass (bits 12 to 15)";

@@ -77,7 +77,8 @@ mod trc {
     pub const BUDGET: u32 = LAXITY + 4;
     pub const MIGRATE: u32 = LAXITY + 5;
     pub const CLASS: u32 = LAXITY + 6;
-    pub const MEASURE: u32 = LAXITY + 16;
+    /// Only the measured build writes it, under every scheduler.
+    pub const MEASURE: u32 = 0x0002_1040;
 }
 
 /// `RUNSTATE_running`, `_runnable`; `_blocked` and `_offline` are above.

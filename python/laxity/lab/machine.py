@@ -91,6 +91,8 @@ class Machine:
     """Time by instructions, or as on the wall."""
     cpus: int = 1
     """By instructions, several take turns: what they do repeats, how fast they are says nothing."""
+    shift: int = 1
+    """By instructions, one takes 2 to the power of this many ns; above 3 clocks are not clean."""
     memory_mib: int = 2048
     dom0_memory_mib: int = 320
     xen_arguments: str = ""
@@ -152,7 +154,7 @@ class Machine:
         dom0 = " ".join([DOM0_ARGUMENTS, *dom0_arguments])
         modules = f"{_option(self.image.kernel)} {_option(dom0)},{_option(files.root)}"
         if self.mode == "repeatable":
-            clock = ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]
+            clock = ["-accel", "tcg,thread=single", "-icount", f"shift={self.shift},sleep=off"]
             clock += ["-rtc", "base=2026-01-01,clock=vm"]
         else:
             clock = ["-accel", "tcg,thread=multi"]
