@@ -319,7 +319,7 @@ def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str
     epilog=_examples(
         "compare examples/overload.toml",
         "compare examples/overload.toml --policy credit,deferrable -o out",
-        "compare examples/rt-xen.toml --on xen --policy deferrable,periodic --duration '10 s'",
+        "compare examples/overload.toml --on xen --duration '2 s'",
     )
 )
 def compare(
@@ -592,7 +592,7 @@ def _calibrate(calibration: Calibration | None) -> None:
 @app.command(
     epilog=_examples(
         "fidelity examples/rt-xen.toml --duration '10 s'",
-        "fidelity examples/overload.toml --policy periodic --duration '5 s' -o out",
+        "fidelity examples/overload.toml --policy periodic -o out",
     )
 )
 def fidelity(

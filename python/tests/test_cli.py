@@ -23,7 +23,10 @@ from typer.testing import CliRunner
 
 COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]
 
-COMMANDS = ("check", "run", "compare", "sweep", "trace", "diff", "report", "reproduce", "schema")
+COMMANDS = (
+    *("check", "run", "compare", "sweep", "trace", "diff", "report", "fidelity", "reproduce"),
+    *("sched", "schema"),
+)
 
 
 def process(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -354,8 +357,26 @@ def test_wrong_sweeps_are_refused(laxity: Laxity, host: Path, words: tuple[str, 
     assert done.stdout == ""
 
 
-def test_another_substrate_is_refused(laxity: Laxity, host: Path) -> None:
-    assert "--on sim" in laxity("run", host, "--on", "xen", code=2).stderr
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--on", "linux"), "'sim', 'xen'"),
+        (("--mode", "live"), "add --on xen"),
+        (("--scheduler", "credit2"), "add --on xen"),
+        (("--on", "xen", "--at", "nowhere", "--mode", "live"), "ssh://root@HOST"),
+        (("--on", "xen", "--at", "local"), "add --mode live"),
+        (("--on", "xen", "--mode", "live", "--check-determinism"), "does not repeat"),
+        (("--on", "xen", "--set", "host.cpus=2"), "add --mode live, or --set host.cpus=1"),
+        (("--on", "xen", "--set", "domain.late.scheduler=edf"), "domain.late.scheduler"),
+        (("--on", "xen", "--scheduler", "sedf"), "credit, credit2, rtds, null"),
+    ],
+)
+def test_what_xen_cannot_do_is_refused_before_it_boots(
+    laxity: Laxity, host: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = laxity("run", host, *words, code=2)
+    assert message in done.stderr
+    assert done.stdout == ""
 
 
 # compare, sweep

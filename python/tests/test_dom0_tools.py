@@ -19,7 +19,7 @@ import pytest
 PROGRAMS = Path(__file__).parents[2] / "xen" / "programs"
 SOURCES = {
     "laxity-sched": ("laxity-sched.c", "text.c", "pools.c", "privcmd.c"),
-    "laxity-trace": ("laxity-trace.c", "privcmd.c"),
+    "laxity-trace": ("laxity-trace.c", "clock.c", "privcmd.c"),
 }
 HEADERS = ("-I", PROGRAMS.parent / "include", "-I", PROGRAMS.parents[1] / "policy" / "include")
 

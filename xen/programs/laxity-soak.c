@@ -448,7 +448,7 @@ static void draw_parameters(const struct guest *guest, struct laxity_op *op)
     op->priority = draw_within(2, 5);
     op->weight = draw_within(1, 1024);
     op->cap_percent = one_in(4) ? draw_within(10, 100) : 0;
-    op->extratime = one_in(2);
+    op->extratime = !guest->run || one_in(2); /* who boots may do so sooner */
 }
 
 #define PARAMETERS offsetof(struct laxity_op, budget_ns)

@@ -38,7 +38,7 @@ QEMU = "qemu-system-x86_64"
 SHELF_MAGIC = b"LAXITYRS"
 SHELF_HEADER = struct.Struct("<8sQ")
 """Magic, and the length of what follows, as xen/programs/laxity-shelf.c writes them."""
-SHELF_BYTES = 64 << 20
+SHELF_BYTES = 256 << 20
 """A power of two, as PCI wants it."""
 
 POLL_S = 0.05
@@ -93,8 +93,9 @@ class Machine:
     """By instructions, several take turns: what they do repeats, how fast they are says nothing."""
     shift: int = 1
     """By instructions, one takes 2 to the power of this many ns; above 3 clocks are not clean."""
-    memory_mib: int = 2048
     dom0_memory_mib: int = 320
+    """dom0 keeps the results in memory until the end."""
+    guests_memory_mib: int = 1728
     xen_arguments: str = ""
     """On Xen's command line, behind those that the lab needs."""
     limit_s: float = 600.0
@@ -161,7 +162,14 @@ class Machine:
         shelf = f"memory-backend-file,id=shelf,share=on,size={SHELF_BYTES}"
         return [
             *(QEMU, *clock, "-cpu", "qemu64,+svm", "-smp", str(self.cpus)),
-            *("-m", str(self.memory_mib), "-display", "none", "-nodefaults", "-no-reboot"),
+            *(
+                "-m",
+                str(self.dom0_memory_mib + self.guests_memory_mib),
+                "-display",
+                "none",
+                "-nodefaults",
+                "-no-reboot",
+            ),
             *("-kernel", str(self.hypervisor), "-append", xen.strip(), "-initrd", modules),
             *("-object", f"{shelf},mem-path={_option(files.shelf)}"),
             *("-device", "ivshmem-plain,memdev=shelf"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -46,6 +47,9 @@ SSH_ITSELF_FAILED = 255
 
 HOME = "/laxity"
 """Where the emulated machine has our programs."""
+DOM0_MIB = 320
+TRACED_MIB_PER_S = 4.0
+"""Twice what a busy second of trace takes, and again while it is packed."""
 EMULATION_S_MIN = 120.0
 EMULATION_S_PER_S = 5.0
 """How much longer than the estimate a busy computer may take."""
@@ -144,6 +148,7 @@ class Emulated:
                 Path(temporary),
                 mode=self.mode,
                 cpus=plan.cpus,
+                dom0_memory_mib=DOM0_MIB + math.ceil(TRACED_MIB_PER_S * plan.traced_s),
                 xen_arguments=" ".join(plan.hypervisor_arguments),
                 limit_s=EMULATION_S_MIN + EMULATION_S_PER_S * plan.estimate_s,
             ).run(directory, say)

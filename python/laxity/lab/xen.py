@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError
 from laxity.lab import collect
 from laxity.lab.errors import LabError
-from laxity.lab.plan import Plan, Window
+from laxity.lab.plan import EVENTS, Plan, Window
 from laxity.lab.where import CONSOLE, RESULTS, Emulated
 
 if TYPE_CHECKING:
@@ -38,18 +38,23 @@ def boot(
     say: Say,
     *,
     scheduler: str | None = None,
+    events: int = EVENTS,
 ) -> dict[str, Run]:
     """Runs a host file on one boot of Xen: for each name, with these overrides.
 
     All have the same domains, and policies that a running Xen can change into one another.
     `directory`, a new one, gets the console's log, all that dom0 wrote, in `results`, and the trace
-    of each run, NAME.laxtrace. `scheduler` is one of Xen's own, in place of the policy.
+    of each run, NAME.laxtrace. `scheduler` is one of Xen's own, in place of the policy; `events` is
+    what Xen traces.
 
     Raises InputError before anything boots if Xen cannot run it, LabError if the machine fails; it
     says where the console's log is then.
     """
     plan = Plan.of(
-        [Window(name, host.resolved(overrides)) for name, overrides in windows.items()],
+        [
+            Window(name, host.resolved(overrides), events=events)
+            for name, overrides in windows.items()
+        ],
         mode=place.mode,
         scheduler=scheduler,
     )
