@@ -19,7 +19,9 @@ VERDICT := test $$? = 1
 CARGO_TEST := cargo test --profile checked
 
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
-C_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
+POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
+XEN_SOURCES := $(wildcard xen/adapter/*.[ch] xen/include/*.h xen/programs/*.[ch] xen/programs/test/*.[ch])
+C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES)
 
 .PHONY: help
 help: ## What there is to make
@@ -33,7 +35,7 @@ $(VENV)/.packages: pyproject.toml tools/packages.sh
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
 	touch $@
 
-$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(C_SOURCES)
+$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES)
 	$(BIN)/maturin develop --release --quiet
 	touch $@
 
@@ -52,7 +54,7 @@ demo: setup ## The main job on examples/, with its report
 	$(LAXITY) report out/reproduce
 
 .PHONY: test
-test: lint test-policy test-rust test-python fuzz mutations-quick ## Every test, as CI runs it
+test: lint test-policy test-rust test-python test-xen fuzz mutations-quick ## Every test, as CI runs it
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages
@@ -83,7 +85,15 @@ test-rust: ## All crates, with 10,000 random hosts against the reference
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 -m 'not xen'
+
+.PHONY: lab
+lab: setup ## The hypervisor, dom0 and guests of --on xen
+	$(LAXITY) lab build
+
+.PHONY: test-xen
+test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
+	$(BIN)/python -m pytest -q -m xen
 
 .PHONY: fuzz
 fuzz: ## Fuzzes all that parses, SECONDS each
@@ -108,6 +118,14 @@ bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.
 .PHONY: results
 results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
 	$(LAXITY) reproduce rt-xen -o out/rt-xen-results --docs docs/results/rt-xen.md || $(VERDICT)
+
+.PHONY: results-xen
+results-xen: lab ## Re-runs RT-Xen's experiments on Xen; writes docs/results/xen.md
+	$(LAXITY) reproduce rt-xen --on xen -o out/rt-xen-on-xen --docs docs/results/xen.md || $(VERDICT)
+
+.PHONY: soak
+soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions
+	$(LAXITY) lab soak
 
 .PHONY: clean
 clean: ## Removes what make made

@@ -26,6 +26,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from conftest import Laxity
     from laxity.host import Host
     from laxity.reproduce.reproduction import Reproduction, Row
     from laxity.results import Run
@@ -150,6 +151,24 @@ def test_who_asks_for_what_is_not_there_is_told_what_is() -> None:
         on(Machine(), "table-9")
     with pytest.raises(InputError, match="no paper"):
         reproduce.run_on_xen("xen-rt")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--calibrate", "add --on xen"),
+        ("--on xen --seeds 5", "leave --seeds out"),
+        ("--on xen --quick --calibrate", "not long enough"),
+        ("table-1 --on xen --calibrate", "not measured in this experiment"),
+        ("table-9 --on xen", "it has table-1"),
+    ],
+)
+def test_the_command_refuses_before_anything_boots(
+    laxity: Laxity, words: str, message: str
+) -> None:
+    done = laxity("reproduce", "rt-xen", *words.split())
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 def test_a_boot_that_fails_costs_its_own_rows_only() -> None:

@@ -1102,12 +1102,12 @@ int main(int count, char **words)
     setvbuf(stdout, NULL, _IOLBF, 0);
     privcmd_open();
     start_ns = last_tick_ns = last_look_ns = last_said_ns = now_ns();
-    end_ns += start_ns;
 
     while (operate_create()) {
         tick();
         say();
     }
+    end_ns += now_ns();
     while (now_ns() < end_ns) {
         operate();
         rest(draw_within(1, 400) * MILLISECOND_NS);

@@ -377,7 +377,8 @@ static int record(uint32_t events, uint64_t until_ns, uint32_t pages, const char
 
     privcmd_open();
     if (until_ns && until_ns <= time_ns(CLOCK_REALTIME))
-        fail(EXIT_REFUSED, "--until is in the past: it is %" PRIu64 " now", time_ns(CLOCK_REALTIME));
+        fail(EXIT_REFUSED, "--until is in the past: it is %" PRIu64 " now",
+             time_ns(CLOCK_REALTIME));
     buffers = map_buffers(pages);
     if (!buffers.count)
         fail(EXIT_FAILED, "Xen has no trace buffer for any CPU");

@@ -20,7 +20,10 @@ METHOD = (
     " same VCPU in both, or nobody in both, times taken as they are. Completions: the differences"
     " between the times at which a job was complete in both. A row is reproduced if in each window"
     f" the miss ratio of each domain on Xen is within {CLOSE_POINTS:g} points of the simulator's,"
-    " with the calibrated costs, if there are any."
+    " with the calibrated costs, if there are any. What remains comes from what the simulator does"
+    " not have: a guest's kernel wakes once more, for some 20 us at its next 4 ms tick, each time"
+    " that it goes idle; between a cause (an interrupt) and the decision that follows from it some"
+    " 6 to 10 us pass; and what a job takes on top of its cost varies from job to job."
 )
 
 NS_A_US = 1000
