@@ -166,9 +166,8 @@ def test_who_asks_for_what_is_not_there_is_told_what_is() -> None:
 def test_the_command_refuses_before_anything_boots(
     laxity: Laxity, words: str, message: str
 ) -> None:
-    done = laxity("reproduce", "rt-xen", *words.split())
-    assert done.exit_code == 2
-    assert message in done.stderr
+    done = laxity("reproduce", "rt-xen", *words.split(), code=2)
+    assert message in " ".join(done.stderr.split())
 
 
 def test_a_boot_that_fails_costs_its_own_rows_only() -> None:
