@@ -1,4 +1,4 @@
-"""dom0 boots under every policy: on several CPUs, with more VCPUs than CPUs. Minutes, not seconds."""
+"""dom0 boots under every policy: on several CPUs, with more VCPUs than CPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ CPUS = 3
 PLAN = f"""
 laxity-sched get >"$RESULTS/sched"
 for number in $(seq {VCPUS}); do
-    ( count=0; while [ $count -lt 2000 ]; do count=$((count + 1)); done; echo $number >>"$RESULTS/done" ) &
+    (
+        count=0
+        while [ $count -lt 2000 ]; do count=$((count + 1)); done
+        echo $number >>"$RESULTS/done"
+    ) &
 done
 wait
 nproc >"$RESULTS/vcpus"
