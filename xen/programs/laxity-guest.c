@@ -90,14 +90,15 @@ static bool set_up_machine(struct failure *failure)
 
 /* One try at what dom0 asks for. */
 static bool run_texts(const struct runner *runner, const char *tasks, const char *cpu_bound,
-                      const char *run_text, struct run_request *request, struct failure *failure)
+                      const char *run_text, struct run_request *request, FILE *console,
+                      struct failure *failure)
 {
     struct task_list list;
     bool is_bound;
     return parse_tasks(tasks, runner->vcpus, &list, failure) &&
            parse_flag("cpu_bound", cpu_bound, &is_bound, failure) &&
            parse_run(run_text, request, failure) &&
-           run(runner, request, &list, is_bound, stdout, failure);
+           run(runner, request, &list, is_bound, console, failure);
 }
 
 static struct runner new_runner(bool real_time)
@@ -148,17 +149,55 @@ static bool set_clock(const char *text, struct instant since, struct failure *fa
 
 /* What the nodes say; false with the reason in `failure`. */
 static bool run_nodes(struct store *store, const struct runner *runner, struct instant since,
-                      const char *run_text, struct run_request *request, struct failure *failure)
+                      const char *run_text, struct run_request *request, FILE *console,
+                      struct failure *failure)
 {
     char *tasks = NULL, *cpu_bound = NULL, *clock = NULL;
-    bool good = store_read(store, STORE "clock", &clock, failure) &&
-                (!clock || set_clock(clock, since, failure)) &&
-                read_tasks(store, &tasks, failure) &&
-                store_read(store, STORE "cpu_bound", &cpu_bound, failure) &&
-                run_texts(runner, tasks, cpu_bound ? cpu_bound : "0", run_text, request, failure);
+    bool good =
+        store_read(store, STORE "clock", &clock, failure) &&
+        (!clock || set_clock(clock, since, failure)) && read_tasks(store, &tasks, failure) &&
+        store_read(store, STORE "cpu_bound", &cpu_bound, failure) &&
+        run_texts(runner, tasks, cpu_bound ? cpu_bound : "0", run_text, request, console, failure);
     free(tasks);
     free(cpu_bound);
     free(clock);
+    return good;
+}
+
+/*
+ * Waits until dom0 asks for the report. Linux writes to its console without ever sleeping, so
+ * guests that all do so at once would leave no time to dom0, which reads what they write.
+ */
+static bool wait_for_dom0(struct store *store, const char *run, struct failure *failure)
+{
+    for (;;) {
+        char *asked;
+        if (!store_read(store, STORE "report", &asked, failure))
+            return false;
+        bool is_asked = asked && !strcmp(asked, run);
+        free(asked);
+        if (is_asked)
+            return true;
+        if (!store_wait(store, failure))
+            return false;
+    }
+}
+
+/* One run, and its report. */
+static bool run_and_report(struct store *store, const struct runner *runner, struct instant since,
+                           const char *run_text, struct run_request *request,
+                           struct failure *failure)
+{
+    char *report = NULL;
+    size_t bytes;
+    FILE *console = open_memstream(&report, &bytes);
+    if (!console)
+        return fail(failure, "there is no memory for a report");
+    bool good = run_nodes(store, runner, since, run_text, request, console, failure);
+    good = !fclose(console) && good && wait_for_dom0(store, request->name, failure) &&
+           fwrite(report, 1, bytes, stdout) == bytes && !fflush(stdout);
+    tcdrain(STDOUT_FILENO); /* the whole report is with dom0 before it is said to be done */
+    free(report);
     return good;
 }
 
@@ -166,7 +205,8 @@ static bool run_nodes(struct store *store, const struct runner *runner, struct i
 static bool serve_store(struct failure *failure)
 {
     struct store store;
-    if (!store_open(&store, failure) || !store_watch(&store, STORE "run", failure))
+    if (!store_open(&store, failure) || !store_watch(&store, STORE "run", failure) ||
+        !store_watch(&store, STORE "report", failure))
         return false;
     if (!become_real_time())
         return fail(failure, "SCHED_FIFO is refused: %s", strerror(errno));
@@ -190,8 +230,7 @@ static bool serve_store(struct failure *failure)
 
         struct run_request request;
         struct failure refusal;
-        bool good = run_nodes(&store, &runner, since, text, &request, &refusal);
-        tcdrain(STDOUT_FILENO); /* the whole report is with dom0 before it is said to be done */
+        bool good = run_and_report(&store, &runner, since, text, &request, &refusal);
         snprintf(state, sizeof state, "%s %s", good ? "done" : "error",
                  good ? request.name : refusal.text);
     }
@@ -227,7 +266,7 @@ static int serve_stdin(void)
             continue;
         bool good =
             take_value(line, "run", &run_text)
-                ? run_texts(&runner, tasks, cpu_bound, run_text, &request, &failure)
+                ? run_texts(&runner, tasks, cpu_bound, run_text, &request, stdout, &failure)
                 : fail(&failure, "standard input: \"%s\" must begin with tasks, cpu_bound or run",
                        line);
         printf("state %s %s\n", good ? "done" : "error", good ? request.name : failure.text);

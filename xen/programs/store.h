@@ -25,10 +25,10 @@ bool store_read(struct store *store, const char *path, char **text, struct failu
 
 bool store_write(struct store *store, const char *path, const char *text, struct failure *failure);
 
-/* Watches one node; it counts as changed from the start. */
+/* Watches a node; it counts as changed from the start. */
 bool store_watch(struct store *store, const char *path, struct failure *failure);
 
-/* Blocks until the watched node has changed since the last wait. */
+/* Blocks until a watched node has changed since the last wait. */
 bool store_wait(struct store *store, struct failure *failure);
 
 #endif
