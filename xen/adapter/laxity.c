@@ -471,7 +471,7 @@ static void cf_check laxity_do_schedule(const struct scheduler *scheduler, struc
         decision.vcpu->runnable = false;
     }
     pool->decisions++;
-    if (unlikely(tb_init_done)) {
+    if (unlikely(pool->instance->tracing)) {
         int64_t until_ns =
             decision.until_ns == LAXITY_NEVER ? LAXITY_NEVER : decision.until_ns - now;
         TRACE_3D(TRC_LAXITY_DECISION, laxity_trace_name(decision.vcpu), until_ns, until_ns >> 32);
