@@ -12,6 +12,7 @@ import typer
 from laxity.errors import InputError
 from laxity.host import Host
 from laxity.lab import image
+from laxity.lab import soak as soaking
 from laxity.lab.machine import Machine
 from laxity.lab.plan import SCRIPT, Mode, Plan, Window
 from laxity.lab.where import HOME
@@ -119,6 +120,38 @@ def boot(
             return
         results = machine.run(output, _say)
     print((results / "shown").read_text("utf-8"), end="")
+    print(f"console: {output / 'console.log'}")
+
+
+@lab.command()
+def soak(
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="The same one repeats it.")
+    ] = 1,
+    minutes: Annotated[
+        float, typer.Option("--minutes", metavar="M", min=0, help="In the machine's time.")
+    ] = soaking.MINUTES,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="repeatable|live",
+            help="The same bytes every time; or time as on the wall.",
+        ),
+    ] = "repeatable",
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+    ] = Path("out/soak"),
+) -> None:
+    """Do to domains and CPU pools, at random, whatever an administrator may do.
+
+    On the hypervisor with assertions, three CPUs and five guests. Fails if the hypervisor
+    complains, a guest or VCPU stops, or a budget is not kept.
+    """
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    soaking.soak(seed, minutes, mode, output, _say)
     print(f"console: {output / 'console.log'}")
 
 

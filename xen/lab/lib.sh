@@ -26,8 +26,10 @@ READY_EACH_S=3
 REPORT_S=60
 # How often we look whether a guest that we wait for is still there: that takes dom0 some time.
 LOOK_S=5
-# From now to the start of a run, in whole seconds: who takes part is told meanwhile.
+# From now to the start of a run, in whole seconds: who takes part is told meanwhile, and starts its threads, of which
+# so many take a second on one CPU.
 AHEAD_S=2
+THREADS_A_SECOND=20
 # A node of xenstore holds 4 KB.
 NODE_BYTES=3000
 SECOND_NS=1000000000
@@ -204,6 +206,9 @@ tasks() {
     find_domain "$1"
     mkdir -p "$RESULTS/$2"
     echo "$1" >>"$RESULTS/$2/guests"
+    [ "${asked_of:-}" = "$2" ] || threads=0
+    asked_of=$2
+    threads=$((threads + 1 + $(echo "$3" | tr -dc ';' | wc -c)))
     list=$store/tasks
     xenstore-rm "$list" 2>/dev/null || :
     rest=$3
@@ -224,14 +229,15 @@ tasks() {
 # over dom0 does nothing.
 window() {
     run=$1 duration=$2 into=$RESULTS/$1
+    ahead=$((AHEAD_S + threads / THREADS_A_SECOND))
     scheduler
     dom0_rests
     counters "$into/counters-before.json"
     # Laxity's budgets begin with the run, as do its ticks.
     if [ "$running_scheduler" = laxity ]; then
-        start=$(laxity-sched align Pool-0 "${AHEAD_S}s") || fail "laxity-sched align failed"
+        start=$(laxity-sched align Pool-0 "${ahead}s") || fail "laxity-sched align failed"
     else
-        start=$((($(date +%s) + AHEAD_S) * SECOND_NS))
+        start=$((($(date +%s) + ahead) * SECOND_NS))
     fi
     laxity-trace record --events "$3" --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
     tracer=$!
@@ -250,7 +256,7 @@ window() {
     done <"$into/guests"
     do_or_fail xenstore-write "$@"
     [ $(($(date +%s) * SECOND_NS)) -lt $start ] || fail "dom0 was too slow: run $run began without some guests"
-    say "run $run: quiet for $((duration / SECOND_NS + AHEAD_S)) s"
+    say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     echo "$start" >"$into/start"
     dom0_works

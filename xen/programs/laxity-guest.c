@@ -147,12 +147,25 @@ static bool set_clock(const char *text, struct instant since, struct failure *fa
            fail(failure, "the clock cannot be set: %s", strerror(errno));
 }
 
+/* Linux leaves it to others to use a VCPU that was plugged in again. Nothing is to be done where
+ * there is none, or none that can be unplugged. */
+static void use_all_vcpus(unsigned vcpus)
+{
+    for (unsigned vcpu = 0; vcpu < vcpus; vcpu++) {
+        char path[64];
+        struct failure ignored;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/online", vcpu);
+        write_setting(path, "1", true, &ignored);
+    }
+}
+
 /* What the nodes say; false with the reason in `failure`. */
 static bool run_nodes(struct store *store, const struct runner *runner, struct instant since,
                       const char *run_text, struct run_request *request, FILE *console,
                       struct failure *failure)
 {
     char *tasks = NULL, *cpu_bound = NULL, *clock = NULL;
+    use_all_vcpus(runner->vcpus);
     bool good =
         store_read(store, STORE "clock", &clock, failure) &&
         (!clock || set_clock(clock, since, failure)) && read_tasks(store, &tasks, failure) &&

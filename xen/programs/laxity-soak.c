@@ -25,15 +25,12 @@
  * Guests are given so little that even one CPU has time for all of them and dom0; so whoever waits
  * for long waits for ever.
  */
-#include "clock.h"
-#include "pools.h"
-#include "privcmd.h"
+#include "guests.h"
 #include "text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,186 +43,30 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-#define SECOND_NS INT64_C(1000000000)
-#define MILLISECOND_NS INT64_C(1000000)
-
-#define GUESTS_MAX 8
-#define VCPUS_MAX 8
-
 /* Parts in a million of one CPU that all guests may have for sure; dom0 needs the rest. */
 #define MILLION 1000000
 #define GUESTS_SHARE 600000
 #define SHARE_LEAST 20000
 #define SHARE_MOST 300000
 
-/* How long guests may take, while they are not paused. */
-#define BOOT_NS (180 * SECOND_NS)
-#define RUN_NS (90 * SECOND_NS)
-/* How long dom0 may take for one operation: creation is the longest. */
-#define OPERATION_NS (60 * SECOND_NS)
+#define SAY_NS (10 * SECOND_NS) /* between two lines that say how far we are */
 
-#define LOOK_NS SECOND_NS        /* between two looks at what guests say */
-#define SAY_NS (10 * SECOND_NS)  /* between two lines that say how far we are */
-#define BOOK_NS (2 * SECOND_NS)  /* a new interval for budgets begins */
-#define AHEAD_NS (2 * SECOND_NS) /* from the giving of a run to its start */
+#define TRIES 3
 
 #define SECOND_POOL "soak"
-
-/* What is asked of one VCPU's budget since the last change. */
-struct book {
-    bool is_bound; /* it has a budget and no extratime */
-    int64_t budget_ns, period_ns, quantum_ns;
-    int64_t since_ns;
-    uint64_t used_ns; /* its CPU time then */
-};
-
-struct guest {
-    const char *name;
-    bool exists, is_paused, is_unplugged;
-    uint32_t id, vcpus;
-    struct book book[VCPUS_MAX];
-    unsigned run;
-    const char *awaited; /* what it is to say next; NULL: nothing */
-    int64_t patience_ns; /* how long that may still take */
-};
-
-static struct guest guests[GUESTS_MAX];
-static unsigned guest_count;
-static int64_t start_ns, last_tick_ns, last_look_ns, last_said_ns, slack_ns;
-static unsigned runs_done, runs_refused, intervals;
-static int64_t largest_overrun_ns;
-static const char *doing = "beginning";
-
-static int64_t now_ns(void)
-{
-    return time_ns(CLOCK_MONOTONIC);
-}
-
-/* ---- Chance ---- */
-
-static uint64_t chance;
-
-/* splitmix64 */
-static uint64_t draw(void)
-{
-    uint64_t value = chance += UINT64_C(0x9e3779b97f4a7c15);
-
-    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
-    return value ^ value >> 31;
-}
-
-static uint64_t draw_below(uint64_t end)
-{
-    return draw() % end;
-}
-
-static int64_t draw_within(int64_t least, int64_t most)
-{
-    return least + (int64_t)draw_below(most - least + 1);
-}
-
-static bool one_in(unsigned count)
-{
-    return !draw_below(count);
-}
-
-/* ---- What is said ---- */
-
-static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* A line on the console, from which a failure can be understood. */
-static void note(const char *format, ...)
-{
-    int64_t at_ns = now_ns() - start_ns;
-    va_list arguments;
-
-    printf("soak %4" PRId64 ".%03" PRId64 " ", at_ns / SECOND_NS,
-           at_ns % SECOND_NS / MILLISECOND_NS);
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    putchar('\n');
-}
-
-static void debug_key(char key)
-{
-    static char *shared;
-    struct xen_sysctl sysctl = {.cmd = XEN_SYSCTL_debug_keys, .u.debug_keys.nr_keys = 1};
-
-    if (!shared)
-        shared = privcmd_memory(1);
-    *shared = key;
-    set_xen_guest_handle(sysctl.u.debug_keys.keys, shared);
-    privcmd_sysctl(&sysctl);
-}
-
-/* The end: with the state of the schedulers on the console. */
-#define wrong(...)                                                                               \
-    do {                                                                                         \
-        debug_key('r');                                                                          \
-        fail(EXIT_FAILED, "at %.3f s, %s: %s", (double)(now_ns() - start_ns) / SECOND_NS, doing, \
-             text(__VA_ARGS__));                                                                 \
-    } while (0)
-
-/* ---- Hypercalls and programs ---- */
-
-static void pause_or_unpause(struct guest *guest, bool pause)
-{
-    struct xen_domctl domctl = {.cmd = pause ? XEN_DOMCTL_pausedomain : XEN_DOMCTL_unpausedomain,
-                                .domain = guest->id};
-    int error = privcmd_domctl(&domctl);
-
-    if (error)
-        wrong("%s cannot be %s: %s", guest->name, pause ? "paused" : "unpaused", strerror(-error));
-    guest->is_paused = pause;
-}
-
-static struct xen_domctl_getvcpuinfo vcpu_state(const struct guest *guest, uint32_t vcpu)
-{
-    struct xen_domctl domctl = {
-        .cmd = XEN_DOMCTL_getvcpuinfo, .domain = guest->id, .u.getvcpuinfo.vcpu = vcpu};
-    int error = privcmd_domctl(&domctl);
-
-    if (error)
-        wrong("%s has no VCPU %u: %s", guest->name, vcpu, strerror(-error));
-    return domctl.u.getvcpuinfo;
-}
-
-static uint32_t pool_of(uint32_t domid)
-{
-    struct domain domain;
-
-    if (!next_domain(domid, &domain) || domain.id != domid)
-        wrong("domain %u is gone", domid);
-    return domain.pool;
-}
-
-static bool find_second_pool(struct pool *pool)
-{
-    for (uint32_t from = 1; next_pool(from, pool); from = pool->id + 1)
-        return true;
-    return false;
-}
-
-static struct laxity_op get(uint32_t pool, uint32_t command, uint32_t domid, uint32_t vcpu)
-{
-    struct laxity_op op = {.domid = domid, .vcpu = vcpu};
-    int error = laxity(pool, command, &op);
-
-    if (error)
-        wrong("pool %u, domain %u, VCPU %u: parameters cannot be read: %s", pool, domid, vcpu,
-              strerror(-error));
-    return op;
-}
 
 static struct laxity_op get_pool(uint32_t pool)
 {
     return get(pool, LAXITY_OP_GET_POOL, 0, 0);
 }
 
+static bool find_second_pool(struct pool *pool)
+{
+    return next_pool(1, pool);
+}
+
 /* What it complains of goes to the console: standard error is for the one reason of our failure. */
-static int run_program(const char *const words[])
+static void run_program(const char *const words[])
 {
     extern char **environ;
     posix_spawn_file_actions_t actions;
@@ -236,191 +77,14 @@ static int run_program(const char *const words[])
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     error = posix_spawnp(&pid, words[0], &actions, NULL, (char *const *)words, environ);
     posix_spawn_file_actions_destroy(&actions);
-
     if (error)
-        wrong("%s: %s", words[0], strerror(error));
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            wrong("%s: %s", words[0], strerror(errno));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        wrong("%s cannot be started: %s", words[0], strerror(error));
+    waitpid(pid, &status, 0);
+    if (status)
+        wrong("%s %s failed, with status 0x%x", words[0], words[1], status);
 }
 
 #define program(...) run_program((const char *const[]){__VA_ARGS__, NULL})
-#define program_or_wrong(...)                             \
-    do {                                                  \
-        int code = program(__VA_ARGS__);                  \
-        if (code)                                         \
-            wrong("a program failed with code %d", code); \
-    } while (0)
-
-/* ---- Budgets ---- */
-
-static bool has_budgets(const struct laxity_op *pool)
-{
-    return strcmp(pool->policy, "credit");
-}
-
-static void open_book(struct guest *guest, uint32_t vcpu)
-{
-    struct book *book = &guest->book[vcpu];
-    uint32_t pool_id = pool_of(guest->id);
-    struct laxity_op pool = get_pool(pool_id),
-                     op = get(pool_id, LAXITY_OP_GET_VCPU, guest->id, vcpu);
-
-    *book = (struct book){
-        .is_bound = has_budgets(&pool) && !op.extratime,
-        .budget_ns = op.budget_ns,
-        .period_ns = op.period_ns,
-        .quantum_ns = pool.quantum_ns,
-        .since_ns = now_ns(),
-    };
-    book->used_ns = vcpu_state(guest, vcpu).cpu_time;
-}
-
-static void open_books(struct guest *guest)
-{
-    for (uint32_t vcpu = 0; vcpu < guest->vcpus; vcpu++)
-        open_book(guest, vcpu);
-}
-
-/* Up to now; an interval that is long enough is the last with its beginning. */
-static void check_book(struct guest *guest, uint32_t vcpu)
-{
-    struct book *book = &guest->book[vcpu];
-    uint64_t used_ns = vcpu_state(guest, vcpu).cpu_time;
-    int64_t at_ns = now_ns(), length_ns = at_ns - book->since_ns,
-            periods = (length_ns + book->quantum_ns + book->period_ns - 1) / book->period_ns,
-            overrun_ns = (int64_t)(used_ns - book->used_ns) - (periods + 1) * book->budget_ns;
-
-    if (!book->is_bound)
-        return;
-    if (overrun_ns > largest_overrun_ns)
-        largest_overrun_ns = overrun_ns;
-    if (overrun_ns > slack_ns)
-        wrong("VCPU %u of %s ran for %" PRIu64 " ns in %" PRId64 " ns with a budget of %" PRId64
-              " ns each %" PRId64 " ns, quantum %" PRId64 ": %" PRId64 " ns too long",
-              vcpu, guest->name, used_ns - book->used_ns, length_ns, book->budget_ns,
-              book->period_ns, book->quantum_ns, overrun_ns);
-    if (length_ns >= BOOK_NS) {
-        intervals++;
-        book->since_ns = at_ns;
-        book->used_ns = used_ns;
-    }
-}
-
-static void check_books(struct guest *guest)
-{
-    for (uint32_t vcpu = 0; vcpu < guest->vcpus; vcpu++)
-        check_book(guest, vcpu);
-}
-
-/* ---- Guests at work ---- */
-
-static char *node(const struct guest *guest, const char *name)
-{
-    return text("/local/domain/%u/data/laxity/%s", guest->id, name);
-}
-
-static void write_node(const struct guest *guest, const char *name, const char *value)
-{
-    if (!xs_write(store(), XBT_NULL, node(guest, name), value, strlen(value)))
-        wrong("xenstore: %s: %s", node(guest, name), strerror(errno));
-}
-
-static void give_run(struct guest *guest, int64_t duration_ns, unsigned tasks, bool cpu_bound)
-{
-    struct instant clock = instant_now(CLOCK_REALTIME);
-    const char *list = "";
-
-    for (unsigned i = 0; i < tasks; i++) {
-        int64_t period_ns = draw_within(10, 100) * MILLISECOND_NS;
-
-        list = text("%s%s%" PRId64 ",%" PRId64 ",%" PRId64 ",0,%" PRIu64, list, i ? ";" : "",
-                    draw_within(500, 3000) * 1000, period_ns, period_ns,
-                    guest->is_unplugged ? 0 : draw_below(guest->vcpus));
-    }
-    guest->run++;
-    guest->awaited = text("done run-%u", guest->run);
-    guest->patience_ns = AHEAD_NS + duration_ns + RUN_NS;
-    write_node(guest, "clock", text("%" PRIu64 " %" PRIu64, clock.tsc, clock.time_ns));
-    write_node(guest, "tasks", list);
-    write_node(guest, "cpu_bound", cpu_bound ? "1" : "0");
-    write_node(
-        guest, "run",
-        text("run-%u %" PRIu64 " %" PRId64, guest->run, clock.time_ns + AHEAD_NS, duration_ns));
-}
-
-static bool says(const char *state, const char *awaited)
-{
-    return state && !strncmp(state, awaited, strlen(awaited));
-}
-
-/*
- * Whether a guest has said what it was to say. It may also say that it could not do a run: when it
- * was paused until after the start, or had a task for a VCPU that was unplugged.
- */
-static bool has_answered(struct guest *guest)
-{
-    char *state = xs_read(store(), XBT_NULL, node(guest, "state"), NULL);
-    bool is_done = says(state, guest->awaited), is_refused = says(state, "error run: ");
-
-    if (says(state, "error ") && !is_refused)
-        wrong("%s says: %s", guest->name, state);
-    runs_done += is_done;
-    runs_refused += is_refused;
-    if (is_refused) {
-        note("%s says: %s", guest->name, state);
-        write_node(guest, "state", "");
-    }
-    if (is_done || is_refused)
-        guest->awaited = NULL;
-    free(state);
-    return !guest->awaited;
-}
-
-static void look_at(struct guest *guest)
-{
-    if (has_answered(guest))
-        give_run(guest, draw_within(1000, 5000) * MILLISECOND_NS, draw_within(1, 4),
-                 !guest->is_unplugged && one_in(2));
-}
-
-/* All that must be at any time. */
-static void tick(void)
-{
-    int64_t at_ns = now_ns(), passed_ns = at_ns - last_tick_ns;
-
-    if (passed_ns > OPERATION_NS)
-        wrong("this took dom0 %" PRId64 " ms", passed_ns / MILLISECOND_NS);
-    last_tick_ns = at_ns;
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++) {
-        if (!guest->exists)
-            continue;
-        check_books(guest);
-        if (!guest->is_paused)
-            guest->patience_ns -= passed_ns;
-        if (guest->awaited && guest->patience_ns < 0)
-            wrong("%s is silent: it has not said \"%s\"", guest->name, guest->awaited);
-    }
-}
-
-static void look(void)
-{
-    int64_t at_ns = now_ns();
-
-    if (at_ns - last_look_ns < LOOK_NS)
-        return;
-    last_look_ns = at_ns;
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-        if (guest->exists)
-            look_at(guest);
-}
-
-static void rest(int64_t duration_ns)
-{
-    nanosleep(&(struct timespec){duration_ns / SECOND_NS, duration_ns % SECOND_NS}, NULL);
-    tick();
-}
 
 /* ---- Parameters ---- */
 
@@ -428,8 +92,8 @@ static int64_t share_of(const struct guest *except)
 {
     int64_t share = 0;
 
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-        for (uint32_t vcpu = 0; guest->exists && guest != except && vcpu < guest->vcpus; vcpu++)
+    for_each_guest (guest)
+        for (uint32_t vcpu = 0; guest != except && vcpu < guest->vcpus; vcpu++)
             share += MILLION * guest->book[vcpu].budget_ns / guest->book[vcpu].period_ns;
     return share;
 }
@@ -763,8 +427,8 @@ static bool operate_settings(void)
          " accounting=%" PRId64,
          pool, op.quantum_ns, op.time_slice_ns, op.tick_ns, op.accounting_ns);
     set(pool, LAXITY_OP_SET_SETTINGS, &op);
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-        if (guest->exists && pool_of(guest->id) == pool)
+    for_each_guest (guest)
+        if (pool_of(guest->id) == pool)
             open_books(guest);
     return true;
 }
@@ -776,8 +440,7 @@ static bool operate_create(void)
     if (!guest)
         return false;
     note("create %s", guest->name);
-    program_or_wrong("xl", "create", "-e", "-p", "-q",
-                     text("%s/%s.cfg", getenv("PLAN"), guest->name));
+    program("xl", "create", "-e", "-p", "-q", text("%s/%s.cfg", getenv("PLAN"), guest->name));
     guest->id = find_domain(guest->name).id;
     guest->vcpus = get(pool_of(guest->id), LAXITY_OP_GET_DOMAIN, guest->id, 0).vcpus;
     guest->is_unplugged = false;
@@ -799,7 +462,7 @@ static bool operate_destroy(void)
         return false;
     note("destroy %s%s", guest->name, guest->is_paused ? ", paused" : "");
     check_books(guest);
-    program_or_wrong("xl", "destroy", text("%u", guest->id));
+    program("xl", "destroy", text("%u", guest->id));
     guest->exists = false;
     return true;
 }
@@ -821,7 +484,7 @@ static bool operate_pin(void)
         list = "all";
     vcpu = draw_below(guest->vcpus);
     note("pin %s/%u to %s", guest->name, vcpu, list);
-    program_or_wrong("xl", "vcpu-pin", text("%u", guest->id), text("%u", vcpu), list);
+    program("xl", "vcpu-pin", text("%u", guest->id), text("%u", vcpu), list);
     return true;
 }
 
@@ -834,7 +497,7 @@ static bool operate_plug(void)
         return false;
     vcpus = guest->is_unplugged ? guest->vcpus : draw_within(1, guest->vcpus - 1);
     note("plug %u VCPUs of %s", vcpus, guest->name);
-    program_or_wrong("xl", "vcpu-set", text("%u", guest->id), text("%u", vcpus));
+    program("xl", "vcpu-set", "--ignore-host", text("%u", guest->id), text("%u", vcpus));
     guest->is_unplugged = vcpus < guest->vcpus;
     return true;
 }
@@ -848,19 +511,22 @@ static bool operate_dump(void)
 
 /* ---- CPU pools: Xen's first, and another that comes and goes ---- */
 
-static unsigned cpu_count(const struct pool *pool)
+/* Xen keeps CPU 0 where it is. */
+#define FIRST_CPU_THAT_MOVES 1
+
+static unsigned cpus_that_move(const struct pool *pool)
 {
     unsigned count = 0;
 
-    for (uint32_t cpu = 0; cpu < CPUS_MAX; cpu++)
+    for (uint32_t cpu = FIRST_CPU_THAT_MOVES; cpu < CPUS_MAX; cpu++)
         count += has_cpu(pool->cpus, cpu);
     return count;
 }
 
 static uint32_t draw_cpu(const struct pool *pool)
 {
-    unsigned left = draw_below(cpu_count(pool));
-    uint32_t cpu = 0;
+    unsigned left = draw_below(cpus_that_move(pool));
+    uint32_t cpu = FIRST_CPU_THAT_MOVES;
 
     while (!has_cpu(pool->cpus, cpu) || left--)
         cpu++;
@@ -871,16 +537,16 @@ static uint32_t draw_cpu(const struct pool *pool)
 static void move_cpu(uint32_t cpu, uint32_t from, uint32_t to)
 {
     note("CPU %u from pool %u to pool %u", cpu, from, to);
-    program_or_wrong("laxity-sched", "pool", "remove-cpu", text("%u", from), text("%u", cpu));
+    program("laxity-sched", "pool", "remove-cpu", text("%u", from), text("%u", cpu));
     rest(draw_within(0, 50) * MILLISECOND_NS);
-    program_or_wrong("laxity-sched", "pool", "add-cpu", text("%u", to), text("%u", cpu));
+    program("laxity-sched", "pool", "add-cpu", text("%u", to), text("%u", cpu));
 }
 
 static void move_guest(struct guest *guest, uint32_t pool)
 {
     note("move %s to pool %u", guest->name, pool);
     check_books(guest);
-    program_or_wrong("laxity-sched", "pool", "move", text("%u", guest->id), text("%u", pool));
+    program("laxity-sched", "pool", "move", text("%u", guest->id), text("%u", pool));
     open_books(guest); /* it has begun there with what is nobody's choice */
     set_domain(guest);
 }
@@ -890,7 +556,7 @@ static void create_pool(const struct pool *first)
     struct pool second;
 
     note("create a pool");
-    program_or_wrong("laxity-sched", "pool", "create", SECOND_POOL);
+    program("laxity-sched", "pool", "create", SECOND_POOL);
     if (!find_second_pool(&second))
         wrong("the new pool is not there");
     if (one_in(2))
@@ -902,14 +568,14 @@ static void create_pool(const struct pool *first)
 
 static void destroy_pool(const struct pool *second)
 {
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-        if (guest->exists && pool_of(guest->id) == second->id)
+    for_each_guest (guest)
+        if (pool_of(guest->id) == second->id)
             move_guest(guest, 0);
     note("destroy pool %u", second->id);
-    program_or_wrong("laxity-sched", "pool", "destroy", text("%u", second->id));
+    program("laxity-sched", "pool", "destroy", text("%u", second->id));
     for (uint32_t cpu = 0; cpu < CPUS_MAX; cpu++)
         if (has_cpu(second->cpus, cpu))
-            program_or_wrong("laxity-sched", "pool", "add-cpu", "0", text("%u", cpu));
+            program("laxity-sched", "pool", "add-cpu", "0", text("%u", cpu));
 }
 
 static bool operate_pools(void)
@@ -927,12 +593,12 @@ static bool operate_pools(void)
         destroy_pool(&second);
         return true;
     case 1:
-        if (cpu_count(&first) == 1)
+        if (!cpus_that_move(&first))
             return false;
         move_cpu(draw_cpu(&first), 0, second.id);
         return true;
     case 2:
-        if (cpu_count(&second) == 1)
+        if (cpus_that_move(&second) == 1)
             return false;
         move_cpu(draw_cpu(&second), second.id, 0);
         return true;
@@ -978,7 +644,7 @@ static void operate(void)
     drawn = draw_below(total);
     while (drawn >= operation->weight)
         drawn -= operation++->weight;
-    doing = operation->name;
+    soak.doing = operation->name;
     operation->count += operation->operate();
     tick();
 }
@@ -996,22 +662,23 @@ static unsigned operation_count(void)
 
 static void say(void)
 {
+    static int64_t last_said_ns;
     int64_t at_ns = now_ns();
 
     if (at_ns - last_said_ns < SAY_NS)
         return;
     last_said_ns = at_ns;
     printf("laxity: soak: %" PRId64 " s, %u operations, %u runs of guests\n",
-           (at_ns - start_ns) / SECOND_NS, operation_count(), runs_done);
+           (at_ns - soak.start_ns) / SECOND_NS, operation_count(), soak.runs_done);
 }
 
 static void wait_for_answers(void)
 {
-    for (bool all = false; !all; rest(LOOK_NS)) {
+    for (bool all = false; !all; rest(SECOND_NS)) {
         all = true;
-        for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-            if (guest->exists && guest->awaited && !has_answered(guest))
-                all = false;
+        say();
+        for_each_guest (guest)
+            all &= !guest->awaited || has_answered(guest);
     }
 }
 
@@ -1030,26 +697,28 @@ static void clear_up(void)
 
     if (find_second_pool(&second))
         destroy_pool(&second);
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++)
-        if (guest->exists && guest->is_paused)
+    for_each_guest (guest)
+        if (guest->is_paused)
             pause_or_unpause(guest, false);
     wait_for_answers();
-    for (struct guest *guest = guests; guest < guests + guest_count; guest++) {
-        if (!guest->exists)
-            continue;
-        guest->awaited = "all VCPUs are there";
-        guest->patience_ns = RUN_NS;
-        program_or_wrong("xl", "vcpu-set", text("%u", guest->id), text("%u", guest->vcpus));
-        while (!is_plugged(guest))
-            rest(LOOK_NS);
-        guest->awaited = NULL;
+    for_each_guest (guest) {
+        program("xl", "vcpu-set", "--ignore-host", text("%u", guest->id), text("%u", guest->vcpus));
+        /* A guest takes them up when it is given a run. */
+        guest->is_unplugged = true;
+        for (unsigned tries = 0; !is_plugged(guest); tries++) {
+            if (tries == TRIES)
+                wrong("%s does not use the VCPUs that it was given", guest->name);
+            give_run(guest, SECOND_NS, 1, false);
+            wait_for_answers();
+        }
+        guest->is_unplugged = false;
     }
 }
 
 /* Each VCPU of each guest has something to do, and does it. */
 static void require_all_vcpus(void)
 {
-    unsigned refused = runs_refused;
+    unsigned refused = soak.runs_refused;
     uint64_t used_ns[GUESTS_MAX][VCPUS_MAX];
 
     for (unsigned i = 0; i < guest_count; i++) {
@@ -1059,7 +728,7 @@ static void require_all_vcpus(void)
             give_run(&guests[i], 5 * SECOND_NS, 1, true);
     }
     wait_for_answers();
-    if (runs_refused > refused)
+    if (soak.runs_refused > refused)
         wrong("a guest could not do its last run");
     for (unsigned i = 0; i < guest_count; i++)
         for (uint32_t vcpu = 0; guests[i].exists && vcpu < guests[i].vcpus; vcpu++)
@@ -1072,10 +741,10 @@ static void summarize(void)
     for (size_t i = 0; i < LENGTH(operations); i++)
         printf("laxity: soak: %6u %s\n", operations[i].count, operations[i].name);
     printf("laxity: soak: %6u runs of guests done, %u not possible when they were to start\n",
-           runs_done, runs_refused);
+           soak.runs_done, soak.runs_refused);
     printf("laxity: soak: %6u intervals of 2 s in which a budget was kept; the most that one was "
            "overrun: %" PRId64 " us, of %" PRId64 " us\n",
-           intervals, largest_overrun_ns / 1000, slack_ns / 1000);
+           soak.intervals, soak.largest_overrun_ns / 1000, soak.slack_ns / 1000);
 }
 
 static int64_t number_or_fail(const char *word, int64_t most)
@@ -1094,19 +763,20 @@ int main(int count, char **words)
     if (count < 5 || count - 4 > GUESTS_MAX || !getenv("PLAN"))
         fail(EXIT_REFUSED, "usage: PLAN=DIR laxity-soak SEED SECONDS SLACK_NS NAME... (up to %d)",
              GUESTS_MAX);
-    chance = number_or_fail(words[1], INT64_MAX);
+    soak.chance = number_or_fail(words[1], INT64_MAX);
     end_ns = number_or_fail(words[2], 1000000) * SECOND_NS;
-    slack_ns = number_or_fail(words[3], SECOND_NS);
+    soak.slack_ns = number_or_fail(words[3], SECOND_NS);
     for (int i = 4; i < count; i++)
         guests[guest_count++].name = words[i];
     setvbuf(stdout, NULL, _IOLBF, 0);
     privcmd_open();
-    start_ns = last_tick_ns = last_look_ns = last_said_ns = now_ns();
+    soak.start_ns = now_ns();
 
     while (operate_create()) {
         tick();
         say();
     }
+    wait_for_answers();
     end_ns += now_ns();
     while (now_ns() < end_ns) {
         operate();
@@ -1114,7 +784,7 @@ int main(int count, char **words)
         look();
         say();
     }
-    doing = "the end";
+    soak.doing = "the end";
     note("the end");
     clear_up();
     require_all_vcpus();

@@ -13,15 +13,19 @@ use crate::tree::{Field, Node, Reader, Value};
 use crate::units::format_duration;
 
 /// The names that `costs` may have.
-pub(crate) const PROFILES: [&str; 1] = ["emsoft-2011"];
+pub(crate) const PROFILES: [&str; 2] = ["emsoft-2011", "xen-lab"];
 
 static EMSOFT_2011: LazyLock<HashMap<Policy, Costs>> =
     LazyLock::new(|| read_profile(include_str!("../profiles/emsoft-2011.toml")));
+
+static XEN_LAB: LazyLock<HashMap<Policy, Costs>> =
+    LazyLock::new(|| read_profile(include_str!("../profiles/xen-lab.toml")));
 
 /// What a policy costs in a profile; nothing in a profile that does not know the policy.
 pub(crate) fn profile(name: &str, policy: Policy) -> Costs {
     match name {
         "emsoft-2011" => EMSOFT_2011.get(&policy).cloned().unwrap_or_default(),
+        "xen-lab" => XEN_LAB.get(&policy).cloned().unwrap_or_default(),
         _ => Costs::default(),
     }
 }
@@ -103,6 +107,20 @@ fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_profile_knows_every_policy() {
+        for name in PROFILES {
+            for policy in Policy::ALL {
+                let costs = profile(name, policy);
+                assert!(
+                    costs.schedule.at(1 << 31) > 100,
+                    "{name}: {policy:?} is missing"
+                );
+                assert!(costs.context_switch.max_ns() > 1_000, "{name}: {policy:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_profile_is_table_1_of_the_paper() {

@@ -23,6 +23,10 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
         figure_5.draw,
         "Deadline miss ratio against the utilization of the task, a line for each quantum.",
     ),
+    ("rt-xen on Xen", "figure-6"): (
+        figure_6.draw,
+        "Deadline miss ratio on Xen against load for three patterns of shares; one task set.",
+    ),
     ("rt-xen", "figure-6"): (
         figure_6.draw,
         (

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from laxity.reproduce.rt_xen.on_xen.model import Calibration
     from laxity.results import Run
 
-    Boot = Callable[[Host, Mapping[str, Sequence[str]], str | None, Path, Say], Mapping[str, Run]]
-    """Boots Xen and runs a host on it, once with each list of overrides, by name: under the policy
-    that they say, or one of Xen's own schedulers. `laxity.lab.xen.boot` with its place."""
+    Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
+    """Boots Xen for windows of one scheduler and host; their runs by name. What the machine leaves
+    goes into a new directory. Raises LabError if the machine fails."""
 
 STOCK = "xen:"
 """Before the name of one of Xen's own schedulers."""
 
-WINDOWS_MAX = 20
+WINDOWS_MAX = 24
 """In one boot. dom0 keeps what comes of them in memory until the end."""
 
 FREE = ["host.costs={}"]
@@ -46,6 +46,9 @@ class Window:
     host: Host
     overrides: tuple[str, ...]
     """Of the host, with the policy that stands for the scheduler."""
+    policy_events: bool = True
+    """Whether what a policy says of itself is traced: budgets used up, replenishments. To say it
+    takes time of the policy's."""
 
     @property
     def stock(self) -> str | None:
@@ -125,13 +128,7 @@ class XenLab:
             self._say(f"boot {number} of {len(boots)}: {who}, windows: {len(members)}")
             directory = self._directory / f"boot-{number}"
             try:
-                runs = self._boot(
-                    members[0].host,
-                    {window.name: window.overrides for window in members},
-                    members[0].stock,
-                    directory,
-                    self._say,
-                )
+                runs = self._boot(members, directory, self._say)
                 for window in members:
                     self._found[window.name] = _found(runs[window.name])
             except LabError as error:

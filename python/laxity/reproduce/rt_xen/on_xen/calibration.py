@@ -4,6 +4,7 @@ measured.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 METHOD = (
     "Costs of decisions and switches are those of Table 1's windows under"
-    f" {', '.join(MEASURED)} (even share, load 70 %); what a job takes on top of its cost is what"
-    " the domains of these windows ran longer on Xen than in the simulator with those costs, by"
-    " jobs. Checked on windows that were not used: those of Table 2 and Figure 6, of all policies."
-    " A row is reproduced if the calibrated simulator is on average at least as close to Xen as one"
-    " without costs."
+    f" {', '.join(MEASURED)} (even share, load 70 %). What a job takes on top of its cost"
+    " (interrupts, the kernel's own work, wakes) is what the domains of such a window ran longer on"
+    " Xen than in the simulator with those costs, by jobs. Checked on windows that were not used:"
+    " those of Table 2 and Figure 6, of all policies. A row is reproduced if the calibrated"
+    " simulator is on average at least as close to Xen as one without costs."
 )
 
 
@@ -32,24 +33,19 @@ def windows(quick: bool) -> list[Window]:
 
 def derive(lab: XenLab) -> Calibration:
     """From the windows above. Raises NoRunError if one of them did not come to be."""
-    of = {window.scheduler: window for window in windows(lab.quick)}
-    found = {policy: lab.found(window) for policy, window in of.items()}
-    measured = tuple(
-        Costs(
-            Quantiles.of(found[policy].summary["decision_ns"]),
-            Quantiles.of(found[policy].summary["switch_ns"]),
-        )
-        for policy in MEASURED
-    )
-    without_guests = Calibration(measured, job_ns=0)
-    extra_ns = jobs = 0
-    for window in of.values():
-        compared = lab.simulated(window, without_guests)
-        extra_ns += sum(
-            domain["cpu_ns_b"] - domain["cpu_ns_a"] for domain in compared.agreement["domains"]
-        )
-        jobs += compared.agreement["completion_difference_ns"]["count"]
-    return Calibration(measured, job_ns=max(0, round(extra_ns / max(jobs, 1))))
+    found = {window.scheduler: lab.found(window) for window in windows(lab.quick)}
+    measured = {}
+    for policy in MEASURED:
+        decision_ns, switch_ns = costs.measured(found[policy])
+        measured[policy] = Costs(Quantiles.of(decision_ns), Quantiles.of(switch_ns), job_ns=0)
+    without_jobs = Calibration(tuple(measured.values()))
+    for window in windows(lab.quick):
+        agreement = lab.simulated(window, without_jobs).agreement
+        extra_ns = sum(domain["cpu_ns_b"] - domain["cpu_ns_a"] for domain in agreement["domains"])
+        jobs = agreement["completion_difference_ns"]["count"]
+        job_ns = max(0, round(extra_ns / max(jobs, 1)))
+        measured[window.scheduler] = replace(measured[window.scheduler], job_ns=job_ns)
+    return Calibration(tuple(measured.values()))
 
 
 def judge(lab: XenLab, calibration: Calibration | str | None, checked: list[Window]) -> Experiment:
@@ -120,15 +116,14 @@ def _further(by: float, unit: str) -> str:
 
 
 def _costs(calibration: Calibration) -> list[Measurement]:
-    found = [
+    return [
         Measurement(
-            f"{policy}: ns a decision; a switch",
+            f"{policy}: ns a decision; a switch; a job, on top of its cost",
             "; ".join(
                 f"median {cost.median:,}, 99 % {cost.p99:,}, most {cost.max:,}"
                 for cost in (of_policy.schedule, of_policy.context_switch)
-            ),
+            )
+            + f"; {of_policy.job_ns:,}",
         )
         for policy, of_policy in zip(MEASURED, calibration.costs, strict=True)
     ]
-    found.append(Measurement("a job, on top of its cost: ns", float(calibration.job_ns)))
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity.host import Host
+    from laxity.lab.plan import Mode, Plan
     from laxity.lab.where import Say
     from laxity.reproduce.reproduction import Experiment
     from laxity.reproduce.rt_xen.on_xen.boots import Boot, Window
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
 FIDELITY = "fidelity"
 CALIBRATION = "calibration"
 
-EVENTS = 0x00029000
-"""What Xen traces: what its core does under every scheduler, and the measured costs; not what
-schedulers say of themselves, which takes time of theirs.
-"""
+CORE_EVENTS = 0x00029000
+"""Of Xen's TRC_SCHED: what its core does under every scheduler, and the measured costs."""
 
 
 def _compared(quick: bool) -> list[Window]:
@@ -93,13 +92,30 @@ def _judge(lab: XenLab, name: str, derived: Calibration | str | None) -> Experim
     return calibration.judge(lab, derived, compared)
 
 
-def emulated(
-    host: Host,
-    windows: Mapping[str, Sequence[str]],
-    scheduler: str | None,
-    directory: Path,
-    say: Say,
-) -> Mapping[str, Run]:
+def emulated(windows: Sequence[Window], directory: Path, say: Say) -> Mapping[str, Run]:
     """Boots the lab's machine, with the hypervisor that traces what scheduling costs."""
-    place = where.Emulated("repeatable", "measured")
-    return xen.boot(host, windows, place, directory, say, scheduler=scheduler, events=EVENTS)
+    return xen.boot(
+        windows[0].host,
+        {window.name: window.overrides for window in windows},
+        _Quiet(frozenset(window.name for window in windows if not window.policy_events)),
+        directory,
+        say,
+        scheduler=windows[0].stock,
+    )
+
+
+@dataclass(frozen=True)
+class _Quiet:
+    """The lab's machine, which in some runs does not trace what policies say of themselves."""
+
+    runs: frozenset[str]
+    mode: Mode = "repeatable"
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """See laxity.lab.where.Place."""
+        windows = (
+            replace(window, events=CORE_EVENTS) if window.run in self.runs else window
+            for window in plan.windows
+        )
+        quiet = replace(plan, windows=tuple(windows))
+        where.Emulated(self.mode, "measured").execute(quiet, directory, say)

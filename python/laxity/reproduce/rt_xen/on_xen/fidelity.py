@@ -28,6 +28,11 @@ METHOD = (
 
 NS_A_US = 1000
 
+COLUMNS = [
+    *("window", "scheduler", "domain", "jobs", "missed_xen", "missed_sim"),
+    *("miss_percent_xen", "miss_percent_sim"),
+]
+
 
 def why_apart(compared: Compared) -> str:
     """What there is to see where the two differ most."""
@@ -67,7 +72,7 @@ def frame(lab: XenLab, windows: list[Window]) -> pd.DataFrame:
             }
             for simulated, real in zip(compared.sim.domains, compared.xen.domains, strict=True)
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def distances(lab: XenLab, windows: list[Window]) -> pd.DataFrame:

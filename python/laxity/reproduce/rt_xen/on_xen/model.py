@@ -36,7 +36,7 @@ HEADER = """\
 # deferrable's.
 """
 
-GUEST_HEADER = """
+JOB_HEADER = """
 # What a job takes on top of its cost: the guest's timer interrupts, its switches between tasks, the
 # hypervisor's interrupts and wakes. Fitted: CPU time of the domains on Xen less that in the
 # simulator with the costs above, by jobs.
@@ -77,6 +77,8 @@ class Costs:
     """Of a decision."""
     context_switch: Quantiles
     """Of a switch, on top."""
+    job_ns: int
+    """Of a job, on top of its cost, outside of both."""
 
     def __str__(self) -> str:
         """The value of `host.costs`."""
@@ -89,8 +91,6 @@ class Calibration:
 
     costs: tuple[Costs, ...]
     """In the order of MEASURED."""
-    job_ns: int
-    """What a job takes on top of its cost."""
 
     def of(self, policy: str) -> Costs:
         """What a policy costs; of one that was not measured, what it shares its code with."""
@@ -108,23 +108,8 @@ class Calibration:
         ]
         lines.append(f"costs = {self.of(resolved['policy'])}")
         for domain in resolved["domains"]:
-            lines += ["", *self._domain(domain)]
+            lines += ["", *_domain(domain, self.of(resolved["policy"]).job_ns)]
         return Host.parse("\n".join(lines) + "\n", f"{window.name}.toml")
-
-    def _domain(self, domain: dict[str, Any]) -> list[str]:
-        given = domain["parameters"]
-        lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
-        lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
-        lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
-        lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
-        tasks = ", ".join(self._task(task) for task in domain["tasks"])
-        return [*lines, f"tasks = [{tasks}]"]
-
-    def _task(self, task: dict[str, Any]) -> str:
-        cost_ns = min(task["cost_ns"] + self.job_ns, task["deadline_ns"])
-        keys = ("period", "deadline", "offset")
-        times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]
-        return f'{{ name = "{task["name"]}", {", ".join(times)}, vcpu = {task["vcpu"]} }}'
 
     @classmethod
     def shipped(cls) -> Calibration | None:
@@ -140,10 +125,11 @@ class Calibration:
             Costs(
                 Quantiles.parse(content[policy]["schedule"]),
                 Quantiles.parse(content[policy]["context-switch"]),
+                int(content["job"][policy].removesuffix(" ns")),
             )
             for policy in MEASURED
         )
-        return cls(tuple(costs), int(content["guest"]["job"].removesuffix(" ns")))
+        return cls(tuple(costs))
 
     def profile(self) -> str:
         """The same costs as a profile of crates/laxity-host/profiles, without the guest's."""
@@ -156,7 +142,8 @@ class Calibration:
 
     def text(self) -> str:
         """All of it, for FILE."""
-        return f'{self.profile()}{GUEST_HEADER}[guest]\njob = "{self.job_ns} ns"\n'
+        jobs = (f'{policy} = "{self.of(policy).job_ns} ns"\n' for policy in POLICIES)
+        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}"
 
     def save(self, checkout: Path) -> list[Path]:
         """Writes both files into a checkout of the project."""
@@ -167,3 +154,20 @@ class Calibration:
         for path, content in contents.items():
             path.write_text(content, "utf-8")
         return list(contents)
+
+
+def _domain(domain: dict[str, Any], job_ns: int) -> list[str]:
+    given = domain["parameters"]
+    lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
+    lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
+    lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
+    lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
+    tasks = ", ".join(_task(task, job_ns) for task in domain["tasks"])
+    return [*lines, f"tasks = [{tasks}]"]
+
+
+def _task(task: dict[str, Any], job_ns: int) -> str:
+    cost_ns = min(task["cost_ns"] + job_ns, task["deadline_ns"])
+    keys = ("period", "deadline", "offset")
+    times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]
+    return f'{{ name = "{task["name"]}", {", ".join(times)}, vcpu = {task["vcpu"]} }}'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from laxity.host import Host
 from laxity.reproduce import published
 from laxity.reproduce.rt_xen.on_xen.boots import STOCK, Window
-from laxity.reproduce.rt_xen.setup import FACTS, POLICIES
+from laxity.reproduce.rt_xen.setup import EVENT_DRIVEN, FACTS, POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,13 @@ def policies(quick: bool) -> list[str]:
 
 
 def window(
-    name: str, scheduler: str, overrides: Sequence[str], *, quick: bool, host: Host | None = None
+    name: str,
+    scheduler: str,
+    overrides: Sequence[str],
+    *,
+    quick: bool,
+    host: Host | None = None,
+    policy_events: bool = True,
 ) -> Window:
     """A window of a host, by default even.toml, with the policy that stands for the scheduler."""
     policy = STANDS_FOR[scheduler.removeprefix(STOCK)] if scheduler.startswith(STOCK) else scheduler
@@ -56,7 +62,13 @@ def window(
         scheduler,
         host or paper_host(),
         (f"host.policy={policy}", duration(quick), *overrides),
+        policy_events,
     )
+
+
+def event_driven(policy: str) -> list[str]:
+    """Overrides for a policy that acts only when something changes."""
+    return [f"host.policy={policy}", EVENT_DRIVEN]
 
 
 def pattern_overrides(pattern: str) -> list[str]:
