@@ -159,7 +159,6 @@ parameters() {
     case $running_scheduler in
     laxity)
         do_or_fail laxity-sched set "$name" "$@"
-        [ "$name" != Domain-0 ] || resting="$*"
         return
         ;;
     esac
@@ -231,7 +230,6 @@ window() {
     run=$1 duration=$2 into=$RESULTS/$1
     ahead=$((AHEAD_S + threads / THREADS_A_SECOND))
     scheduler
-    dom0_rests
     counters "$into/counters-before.json"
     # Laxity's budgets begin with the run, as do its ticks.
     if [ "$running_scheduler" = laxity ]; then
@@ -259,7 +257,6 @@ window() {
     say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     echo "$start" >"$into/start"
-    dom0_works
     while read -r name; do
         find_domain "$name"
         do_or_fail xenstore-write "$store/report" "$run"
@@ -268,16 +265,6 @@ window() {
     done <"$into/guests"
     counters "$into/counters-after.json"
     say "run $run is done"
-}
-
-# What the plan gives dom0 is for the runs, in which it does nothing. Between them it needs more than a guest that
-# never sleeps leaves.
-dom0_rests() {
-    # shellcheck disable=SC2086 # these are words
-    [ -z "${resting:-}" ] || do_or_fail laxity-sched set Domain-0 $resting
-}
-dom0_works() {
-    [ -z "${resting:-}" ] || do_or_fail laxity-sched set Domain-0 budget=50ms period=100ms
 }
 
 counters() {

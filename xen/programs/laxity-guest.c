@@ -61,6 +61,9 @@ static bool write_setting(const char *path, const char *value, bool optional,
     return good;
 }
 
+/* Half of what fits between a guest and dom0. */
+#define CONSOLE_BYTES 1024
+
 static bool take_console(struct failure *failure)
 {
     int console = open(CONSOLE, O_RDWR | O_NOCTTY);
@@ -177,10 +180,7 @@ static bool run_nodes(struct store *store, const struct runner *runner, struct i
     return good;
 }
 
-/*
- * Waits until dom0 asks for the report. Linux writes to its console without ever sleeping, so
- * guests that all do so at once would leave no time to dom0, which reads what they write.
- */
+/* Waits until dom0 asks for the report: guests that all wrote at once would leave it no time. */
 static bool wait_for_dom0(struct store *store, const char *run, struct failure *failure)
 {
     for (;;) {
@@ -196,6 +196,22 @@ static bool wait_for_dom0(struct store *store, const char *run, struct failure *
     }
 }
 
+/* Bit by bit, so that dom0 keeps up. Otherwise Linux, which never sleeps while it writes to its
+ * console, takes the time that dom0 needs to read it. */
+static bool write_slowly(const char *report, size_t bytes)
+{
+    static const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    bool good = true;
+    while (good && bytes) {
+        size_t some = bytes < CONSOLE_BYTES ? bytes : CONSOLE_BYTES;
+        good = fwrite(report, 1, some, stdout) == some && !fflush(stdout);
+        report += some;
+        bytes -= some;
+        nanosleep(&pause, NULL);
+    }
+    return good;
+}
+
 /* One run, and its report. */
 static bool run_and_report(struct store *store, const struct runner *runner, struct instant since,
                            const char *run_text, struct run_request *request,
@@ -208,7 +224,7 @@ static bool run_and_report(struct store *store, const struct runner *runner, str
         return fail(failure, "there is no memory for a report");
     bool good = run_nodes(store, runner, since, run_text, request, console, failure);
     good = !fclose(console) && good && wait_for_dom0(store, request->name, failure) &&
-           fwrite(report, 1, bytes, stdout) == bytes && !fflush(stdout);
+           write_slowly(report, bytes);
     tcdrain(STDOUT_FILENO); /* the whole report is with dom0 before it is said to be done */
     free(report);
     return good;
