@@ -175,17 +175,10 @@ MUTATIONS = [
     Mutation(
         "sporadic-early",
         "sporadic.c",
-        "int64_t at_ns = vcpu->run_start_ns + period_ns;",
-        "int64_t at_ns = vcpu->run_start_ns - vcpu->run_used_ns + period_ns;",
+        ".at_ns = vcpu->run_start_ns + vcpu->vcpu.parameters.period_ns,",
+        ".at_ns = vcpu->run_start_ns - vcpu->run_used_ns + vcpu->vcpu.parameters.period_ns,",
         "nothing comes back before a period has passed since its use began",
         quick=True,
-    ),
-    Mutation(
-        "sporadic-late-at-once",
-        "sporadic.c",
-        "        at_ns += period_ns;\n        sporadic_return(",
-        "        sporadic_return(",
-        "what was used late comes back later than the rest",
     ),
     Mutation(
         "sporadic-cut-too-little",

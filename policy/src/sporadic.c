@@ -10,10 +10,8 @@
  *
  *     budget left + used in the run that goes on + all pending replenishments = budget,
  *
- * so the budget is never amplified. What was used beyond the budget, because an embedder was late,
- * comes back a period later than the rest, and no faster than a budget a period. Nothing comes back
- * earlier than a period after its use, so in no window of one period is more used than one budget:
- * nothing is replenished prematurely.
+ * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in
+ * no window of one period is more used than one budget: nothing is replenished prematurely.
  *
  * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time.
  * One more is added to the latest and delays it, which errs on the side of the other VCPUs.
@@ -47,13 +45,18 @@ static void sporadic_update_due(struct server_cpu *cpu, struct server_vcpu *vcpu
                    vcpu->pending_count ? sporadic_pending(vcpu, 0)->at_ns : LAXITY_NEVER);
 }
 
-/* So much will come back then: one more replenishment pending. */
-static void sporadic_return(struct server_vcpu *vcpu, int64_t at_ns, int64_t amount_ns)
+static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
+                           struct server_vcpu *vcpu)
 {
-    struct server_replenishment used = {.at_ns = at_ns, .amount_ns = amount_ns};
+    struct server_replenishment used = {
+        .at_ns = vcpu->run_start_ns + vcpu->vcpu.parameters.period_ns,
+        .amount_ns = vcpu->run_used_ns,
+    };
     struct server_replenishment *latest =
         vcpu->pending_count ? sporadic_pending(vcpu, vcpu->pending_count - 1) : NULL;
 
+    (void)instance;
+    vcpu->run_used_ns = 0;
     /* A period that was shortened meanwhile must not overtake. */
     if (latest && used.at_ns < latest->at_ns)
         used.at_ns = latest->at_ns;
@@ -63,35 +66,6 @@ static void sporadic_return(struct server_vcpu *vcpu, int64_t at_ns, int64_t amo
     } else {
         *sporadic_pending(vcpu, vcpu->pending_count++) = used;
     }
-}
-
-static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
-static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
-                           struct server_vcpu *vcpu)
-{
-    int64_t period_ns = vcpu->vcpu.parameters.period_ns;
-    int64_t at_ns = vcpu->run_start_ns + period_ns;
-    /* What an embedder let it use beyond its budget. */
-    int64_t beyond_ns = sporadic_least(vcpu->left_ns < 0 ? -vcpu->left_ns : 0, vcpu->run_used_ns);
-
-    (void)instance;
-    if (vcpu->run_used_ns > beyond_ns)
-        sporadic_return(vcpu, at_ns, vcpu->run_used_ns - beyond_ns);
-    /* It comes back at one budget a period, later: otherwise who is always stopped late would
-     * always use more than its budget. */
-    for (int parts = 1; beyond_ns > 0; parts++) {
-        int64_t part_ns = parts < SERVER_REPLENISHMENTS_MAX
-                              ? sporadic_least(beyond_ns, vcpu->vcpu.parameters.budget_ns)
-                              : beyond_ns;
-        at_ns += period_ns;
-        sporadic_return(vcpu, at_ns, part_ns);
-        beyond_ns -= part_ns;
-    }
-    vcpu->run_used_ns = 0;
     sporadic_update_due(cpu, vcpu);
 }
 
@@ -124,6 +98,11 @@ static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
     vcpu->left_ns = parameters->budget_ns;
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
     return LAXITY_OK;
+}
+
+static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
 }
 
 /* Takes from what is left, then from what comes back, the latest first, then from what this run

@@ -213,29 +213,12 @@ impl Budgets {
         if self.policy != Policy::Sporadic || amount_ns == 0 {
             return;
         }
-        // What was used late, beyond the budget, comes back by budgets, one a period.
-        let mut late_ns = (-vcpu.left_ns).clamp(0, amount_ns);
-        let mut parts = vec![amount_ns - late_ns];
-        while late_ns > 0 {
-            let part_ns = if parts.len() < REPLENISHMENTS_MAX {
-                late_ns.min(vcpu.parameters.budget_ns)
-            } else {
-                late_ns
-            };
-            parts.push(part_ns);
-            late_ns -= part_ns;
-        }
-        for (periods, part_ns) in (1..).zip(parts) {
-            if part_ns == 0 {
-                continue;
-            }
-            let latest_ns = vcpu.pending.back().map_or(0, |&(at_ns, _)| at_ns);
-            let at_ns = latest_ns.max(vcpu.run_start_ns + periods * vcpu.parameters.period_ns);
-            if vcpu.pending.len() < REPLENISHMENTS_MAX {
-                vcpu.pending.push_back((at_ns, part_ns));
-            } else if let Some(latest) = vcpu.pending.back_mut() {
-                *latest = (at_ns, latest.1 + part_ns);
-            }
+        let latest_ns = vcpu.pending.back().map_or(0, |&(at_ns, _)| at_ns);
+        let at_ns = latest_ns.max(vcpu.run_start_ns + vcpu.parameters.period_ns);
+        if vcpu.pending.len() < REPLENISHMENTS_MAX {
+            vcpu.pending.push_back((at_ns, amount_ns));
+        } else if let Some(latest) = vcpu.pending.back_mut() {
+            *latest = (at_ns, latest.1 + amount_ns);
         }
     }
 
