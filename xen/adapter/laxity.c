@@ -368,6 +368,10 @@ static void cf_check laxity_remove_unit(const struct scheduler *scheduler, struc
     unsigned long flags;
     int64_t now;
 
+    /* Its domain is paused, but a CPU that it was switched out of may not have come to
+     * context_saved yet, and what is removed is soon freed. */
+    while (ACCESS_ONCE(vcpu->on_cpu))
+        cpu_relax();
     spin_lock_irqsave(&pool->lock, flags);
     now = laxity_now(pool);
     laxity_put_to_sleep(pool, vcpu, now);
@@ -423,11 +427,15 @@ static void cf_check laxity_context_saved(const struct scheduler *scheduler,
 
     if (is_idle_unit(unit))
         return;
-    vcpu->on_cpu = false;
-    if (!pool->instance->policy->steals || pool->cpus == 1)
+    if (!pool->instance->policy->steals || pool->cpus == 1) {
+        smp_wmb();
+        ACCESS_ONCE(vcpu->on_cpu) =
+            false; /* the last that is done with it: see laxity_remove_unit */
         return;
-    /* A CPU that looked for work meanwhile had to leave it. */
+    }
     lock = unit_schedule_lock_irq(unit);
+    vcpu->on_cpu = false;
+    /* A CPU that looked for work meanwhile had to leave it. */
     if (vcpu->runnable && laxity_decided(pool->cpu[vcpu->cpu]) != vcpu)
         laxity_call_idle(pool, vcpu);
     unit_schedule_unlock_irq(lock, unit);

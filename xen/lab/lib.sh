@@ -182,7 +182,17 @@ parameters() {
 
 # policy NAME: of Laxity's scheduler
 policy() {
-    do_or_fail laxity-sched set --pool Pool-0 "policy=$1"
+    policy_of_runs=$1
+    policy_between_runs
+}
+
+# Guests of periodic servers use their budgets up while they do nothing. If those are all of a CPU, or more while they
+# are changed, dom0 has no time to change them. So between runs they are deferrable.
+policy_between_runs() {
+    case $policy_of_runs in
+    periodic) do_or_fail laxity-sched set --pool Pool-0 policy=deferrable ;;
+    *) do_or_fail laxity-sched set --pool Pool-0 "policy=$policy_of_runs" ;;
+    esac
 }
 
 # settings KEY=NS...: quantum, time-slice, tick, accounting; of stock credit time-slice alone
@@ -230,6 +240,7 @@ window() {
     run=$1 duration=$2 into=$RESULTS/$1
     ahead=$((AHEAD_S + threads / THREADS_A_SECOND))
     scheduler
+    [ -z "${policy_of_runs:-}" ] || do_or_fail laxity-sched set --pool Pool-0 "policy=$policy_of_runs"
     counters "$into/counters-before.json"
     # Laxity's budgets begin with the run, as do its ticks.
     if [ "$running_scheduler" = laxity ]; then
@@ -257,6 +268,7 @@ window() {
     say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     echo "$start" >"$into/start"
+    [ -z "${policy_of_runs:-}" ] || policy_between_runs
     while read -r name; do
         find_domain "$name"
         do_or_fail xenstore-write "$store/report" "$run"
