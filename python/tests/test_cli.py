@@ -611,7 +611,7 @@ def test_an_interrupt_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
     )
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
-    output, error = process.communicate(timeout=20)
+    output, error = process.communicate(timeout=120)
     assert (process.returncode, output, error) == (130, b"", b"")
     assert list(directory.iterdir()) == []
 
@@ -631,7 +631,7 @@ def test_what_takes_long_shows_a_bar_on_a_terminal() -> None:
         if select.select([terminal], [], [], 0.5)[0]:
             seen += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(120) == 130
     os.close(terminal)
     assert b"running" in seen
     assert b"%" in seen

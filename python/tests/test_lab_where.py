@@ -83,6 +83,11 @@ POOL = {
 }
 
 
+MKTEMP = """#!/bin/sh
+home=$(/usr/bin/mktemp "$@") && echo "$home" >>"$STATE/homes" && echo "$home"
+"""
+
+
 @dataclass(frozen=True)
 class FakeHost:
     """What the stand-ins say, and what they were asked."""
@@ -95,6 +100,12 @@ class FakeHost:
     def domains(self) -> list[str]:
         return (self.state / "domains").read_text().splitlines()
 
+    def homes(self) -> set[Path]:
+        """The temporary directories of visits that are still there."""
+        made = self.state / "homes"
+        lines = made.read_text().splitlines() if made.exists() else []
+        return {home for home in map(Path, lines) if home.exists()}
+
     def write(self, name: str, text: str) -> None:
         (self.state / name).write_text(text)
 
@@ -104,7 +115,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     programs, state = tmp_path / "bin", tmp_path / "state"
     programs.mkdir()
     state.mkdir()
-    for name, text in (("xl", XL), ("ssh", SSH)):
+    for name, text in (("xl", XL), ("ssh", SSH), ("mktemp", MKTEMP)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
@@ -131,19 +142,15 @@ def results(tmp_path: Path) -> Path:
     return directory
 
 
-def homes() -> set[Path]:
-    return set(Path("/tmp").glob("laxity.????????"))  # noqa: S108 - where visits stay
-
-
 @pytest.mark.parametrize("at", ["local", "ssh://root@server"])
 def test_a_visit_leaves_results_here_and_nothing_there(
     fake: FakeHost, tmp_path: Path, at: str
 ) -> None:
-    before, directory, said = homes(), results(tmp_path), list[str]()
+    before, directory, said = fake.homes(), results(tmp_path), list[str]()
     where.place(at, "live").execute(plan(), directory, said.append)
     assert (directory / "results/run/start").read_text() == "5\n"
     assert (directory / "results/run/laxity-batch.tasks").read_text() == "\n"
-    assert homes() == before
+    assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
     diary = fake.diary()
     assert (
@@ -165,10 +172,10 @@ def test_a_visit_leaves_results_here_and_nothing_there(
 
 def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Path) -> None:
     fake.write("broken", "")
-    before = homes()
+    before = fake.homes()
     with pytest.raises(LabError, match=r"root@server failed: .*the guest died"):
         where.place("ssh://root@server", "live").execute(plan(), results(tmp_path), print)
-    assert homes() == before
+    assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
 
 
@@ -188,10 +195,10 @@ def test_an_interrupted_visit_tidies_up(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(where.RealHost, "_visit", interrupted)
-    before = homes()
+    before = fake.homes()
     with pytest.raises(KeyboardInterrupt):
         where.place("local", "live").execute(plan(), results(tmp_path), print)
-    assert homes() == before
+    assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
     assert any(line.startswith("laxity-sched set Domain-0/0") for line in fake.diary())
 

@@ -15,7 +15,7 @@
 #define OPERATION_NS (60 * SECOND_NS)
 
 #define LOOK_NS SECOND_NS        /* between two looks at what guests say */
-#define BOOK_NS (2 * SECOND_NS)  /* a new interval for budgets begins */
+#define BOOK_NS (10 * SECOND_NS) /* a new interval for budgets begins at the latest */
 #define AHEAD_NS (2 * SECOND_NS) /* from the giving of a run to its start */
 
 struct guest guests[GUESTS_MAX];
@@ -139,6 +139,7 @@ void open_book(struct guest *guest, uint32_t vcpu)
     struct laxity_op pool = get(pool_id, LAXITY_OP_GET_POOL, 0, 0),
                      op = get(pool_id, LAXITY_OP_GET_VCPU, guest->id, vcpu);
 
+    soak.intervals += book->is_bound;
     *book = (struct book){
         .is_bound = has_budgets(&pool) && !op.extratime,
         .budget_ns = op.budget_ns,

@@ -5,7 +5,8 @@
  *
  *   laxity-soak SEED SECONDS SLACK_NS NAME...
  *
- * The guests run laxity-guest; NAME.cfg in $PLAN is how xl makes each. What must be:
+ * The guests run laxity-guest;
+ * NAME.cfg in $PLAN is how xl makes each. What must be:
  *
  *   A guest goes on. It is given one run of tasks after the other, and says that each is done in
  *   time; while it is paused its time stands still. A run is done when the threads of every VCPU
@@ -742,7 +743,7 @@ static void summarize(void)
         printf("laxity: soak: %6u %s\n", operations[i].count, operations[i].name);
     printf("laxity: soak: %6u runs of guests done, %u not possible when they were to start\n",
            soak.runs_done, soak.runs_refused);
-    printf("laxity: soak: %6u intervals of 2 s in which a budget was kept; the most that one was "
+    printf("laxity: soak: %6u intervals in which a budget was kept; the most that one was "
            "overrun: %" PRId64 " us, of %" PRId64 " us\n",
            soak.intervals, soak.largest_overrun_ns / 1000, soak.slack_ns / 1000);
 }
