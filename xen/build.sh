@@ -77,7 +77,7 @@ if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs)" ]]; then
     rm -rf "$build/tree" "$build/inputs"
     mkdir -p "$build/tree"
     cp -a "$source"/tree/{xen,config,Config.mk} "$build/tree/"
-    patches=(laxity)
+    patches=(laxity freed-unit)
     [[ $variant != measured ]] || patches+=(measure)
     for name in "${patches[@]}"; do
         patch --silent --directory "$build/tree" -p1 <"$here/patches/$name.patch" >"$log" 2>&1 ||
