@@ -128,15 +128,20 @@ def test_late_jobs_queue_and_cost_what_they_shall(programs: Path) -> None:
     pytest.fail(f"late jobs of 10 ms were complete at least {apart_ms} ms apart")
 
 
-def test_shorter_periods_go_first(guest: Guest) -> None:
+def test_shorter_periods_go_first(programs: Path) -> None:
     # With the CPU shared in any other way the first of the list would be complete first.
-    guest.run("rate", f"{2 * MS},{100 * MS},1,0,0;{15 * MS},{20 * MS},1,0,0", 500 * MS)
-    report = jobs.parse(guest.end()[0], "rate")
-    if report.notes:
-        assert report.notes == ("SCHED_FIFO was refused: the tasks had no priorities",)
-        pytest.skip("SCHED_FIFO is refused here")
-    slow, fast = (task.completions_ns for task in report.tasks)
-    assert fast[0] < slow[0]
+    for _ in range(TRIES):
+        guest = Guest(programs / "laxity-guest")
+        guest.run("rate", f"{2 * MS},{100 * MS},1,0,0;{15 * MS},{20 * MS},1,0,0", 500 * MS)
+        report = jobs.parse(guest.end()[0], "rate")
+        if report.notes:
+            assert report.notes == ("SCHED_FIFO was refused: the tasks had no priorities",)
+            pytest.skip("SCHED_FIFO is refused here")
+        slow, fast = (task.completions_ns for task in report.tasks)
+        if len(slow) and len(fast):
+            assert fast[0] < slow[0]
+            return
+    pytest.fail(f"no job was complete in one of {TRIES} runs")
 
 
 def test_runs_follow_one_another(guest: Guest) -> None:
