@@ -173,6 +173,27 @@ MUTATIONS = [
         "a merged replenishment does not come back early",
     ),
     Mutation(
+        "sporadic-trifles",
+        "sporadic.c",
+        "latest->amount_ns < sporadic_worth_ns(vcpu) ||",
+        "latest->amount_ns < sporadic_worth_ns(vcpu) / 2 ||",
+        "a trifle waits for the next replenishment",
+    ),
+    Mutation(
+        "sporadic-trifle-of-small-budget",
+        "sporadic.c",
+        "sporadic_least(SPORADIC_WORTH_NS, parameters->budget_ns / SPORADIC_WORTH_PARTS)",
+        "SPORADIC_WORTH_NS",
+        "a trifle of a small budget is smaller",
+    ),
+    Mutation(
+        "sporadic-trifle-of-whole-period",
+        "sporadic.c",
+        "sporadic_least(part_ns, parameters->period_ns - parameters->budget_ns)",
+        "part_ns",
+        "where the budget is the whole period nothing is late",
+    ),
+    Mutation(
         "sporadic-early",
         "sporadic.c",
         ".at_ns = vcpu->run_start_ns + vcpu->vcpu.parameters.period_ns,",
@@ -190,8 +211,8 @@ MUTATIONS = [
     Mutation(
         "sporadic-overtakes",
         "sporadic.c",
-        "        used.at_ns = latest->at_ns;\n    if (vcpu->pending_count ==",
-        "        ;\n    if (vcpu->pending_count ==",
+        "        used.at_ns = latest->at_ns;\n    if (latest &&",
+        "        ;\n    if (latest &&",
         "replenishments stay in order when the period is shortened",
     ),
     Mutation(

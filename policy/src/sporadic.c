@@ -13,12 +13,21 @@
  * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in
  * no window of one period is more used than one budget: nothing is replenished prematurely.
  *
+ * A replenishment that is too small to be worth the decisions that it causes waits for the next one
+ * (sporadic_worth_ns): without that, the trifles for which a guest wakes, its ticks, would split
+ * its budget, and each piece that comes back splits the runs of the VCPUs that it preempts.
+ *
  * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time.
- * One more is added to the latest and delays it, which errs on the side of the other VCPUs.
+ * One more is added to the latest. In both cases the later time counts, which errs on the side of
+ * the other VCPUs.
  *
  * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
  */
 #include "server.h"
+
+/* Several ticks of a guest's kernel, and few enough of a small budget. */
+#define SPORADIC_WORTH_NS (100 * 1000)
+#define SPORADIC_WORTH_PARTS 16
 
 static int64_t server_key(const struct server_vcpu *vcpu)
 {
@@ -45,6 +54,21 @@ static void sporadic_update_due(struct server_cpu *cpu, struct server_vcpu *vcpu
                    vcpu->pending_count ? sporadic_pending(vcpu, 0)->at_ns : LAXITY_NEVER);
 }
 
+static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* What a replenishment must be to come back by itself. At any time less than this is late; and
+ * nothing is where the budget is the whole period, which leaves no room for it. */
+static int64_t sporadic_worth_ns(const struct server_vcpu *vcpu)
+{
+    const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
+    int64_t part_ns =
+        sporadic_least(SPORADIC_WORTH_NS, parameters->budget_ns / SPORADIC_WORTH_PARTS);
+    return sporadic_least(part_ns, parameters->period_ns - parameters->budget_ns);
+}
+
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu)
 {
@@ -60,7 +84,8 @@ static void server_stopped(struct laxity_instance *instance, struct server_cpu *
     /* A period that was shortened meanwhile must not overtake. */
     if (latest && used.at_ns < latest->at_ns)
         used.at_ns = latest->at_ns;
-    if (vcpu->pending_count == SERVER_REPLENISHMENTS_MAX) {
+    if (latest && (latest->amount_ns < sporadic_worth_ns(vcpu) ||
+                   vcpu->pending_count == SERVER_REPLENISHMENTS_MAX)) {
         used.amount_ns += latest->amount_ns;
         *latest = used;
     } else {
@@ -98,11 +123,6 @@ static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
     vcpu->left_ns = parameters->budget_ns;
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
     return LAXITY_OK;
-}
-
-static int64_t sporadic_least(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
 }
 
 /* Takes from what is left, then from what comes back, the latest first, then from what this run

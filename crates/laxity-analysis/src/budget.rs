@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::Ns;
 use crate::guest::{self, GuestTask};
+use crate::runs::on_time_ns;
 use crate::supply::{Delay, Supply};
 
 /// The smallest budget of a domain.
@@ -85,9 +86,9 @@ fn supply_of(policy: Policy, period_ns: Ns, budget_ns: Ns) -> Supply {
         Policy::Polling => Supply::periodic_resource(period_ns, period_ns, budget_ns),
         // Budget may be merged, and so be away for two periods; the whole period is back at once.
         Policy::Sporadic if rest_ns > 0 => Supply {
-            gap_ns: period_ns + rest_ns,
+            gap_ns: 2 * period_ns - on_time_ns(budget_ns, period_ns),
             period_ns: 2 * period_ns,
-            budget_ns,
+            budget_ns: on_time_ns(budget_ns, period_ns),
             delay: Delay::EachBudget {
                 each_ns: rest_ns,
                 contention: Default::default(),

@@ -10,6 +10,11 @@
 //! bounded by arrivals; the last only by the runs a period before, and so not at all, unless the
 //! budget cannot be used up, or is the whole period (it is used up only by a run of a whole period,
 //! and is back at once).
+//!
+//! A replenishment that is small is merged with the next one, which may be small again, and so on: a
+//! trifle may come back late by any time. But no two pending replenishments have late parts at once
+//! (runs of the second began when the first was due, or later), and the late part of one is smaller
+//! than what comes back by itself. So all of the budget but that much is back in time.
 
 use crate::Ns;
 use crate::guest::{self, GuestTask};
@@ -19,7 +24,20 @@ use crate::supply::{Contention, Delay, Supply, WINDOW_NS_MAX};
 /// Pending replenishments of one VCPU (`SERVER_REPLENISHMENTS_MAX` in `policy/src/server.h`).
 pub(crate) const REPLENISHMENTS_MAX: Ns = 32;
 
-/// Whether no replenishment of `server` is ever merged. `rivals` come first or as equals;
+/// Smaller replenishments wait for the next one (`SPORADIC_WORTH_NS` and `SPORADIC_WORTH_PARTS` in
+/// `policy/src/sporadic.c`).
+const WORTH_NS: Ns = 100_000;
+const WORTH_PARTS: Ns = 16;
+
+/// What of a budget is not late for being small.
+pub(crate) fn on_time_ns(budget_ns: Ns, period_ns: Ns) -> Ns {
+    budget_ns
+        - WORTH_NS
+            .min(budget_ns / WORTH_PARTS)
+            .min(period_ns - budget_ns)
+}
+
+/// Whether no replenishment of `server` is ever merged for being one too many. `rivals` come first or as equals;
 /// `contention` is what they can run. Scheduling is free, and there is no quantum.
 pub(crate) fn are_never_merged(
     server: &Server,

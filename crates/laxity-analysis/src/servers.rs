@@ -299,7 +299,8 @@ impl<'h> Servers<'h> {
         } else {
             2 * server.period_ns
         } + 2 * server.late_ns;
-        let budget_ns = server.budget_ns - self.charged_ns(number, return_ns + whole_ns);
+        let budget_ns = runs::on_time_ns(server.budget_ns, server.period_ns)
+            - self.charged_ns(number, return_ns + whole_ns);
         if budget_ns < 1 {
             return Err(Nothing::Costs);
         }

@@ -6,6 +6,10 @@ use laxity_host::{Host, Parameters, Policy};
 /// Sporadic: the most replenishments of one VCPU that may be pending.
 const PENDING_MAX: usize = 32;
 
+/// Sporadic: less than this, than a sixteenth of the budget, and than what the period has beside the
+/// budget, does not come back by itself.
+const WORTH_NS: i64 = 100_000;
+
 /// Sporadic: an amount that comes back.
 struct Replenishment {
     at_ns: i64,
@@ -180,19 +184,22 @@ impl Budgets {
             return;
         }
         let at_ns = run.chosen_ns + vcpu.parameters.period_ns;
-        if vcpu.pending.len() < PENDING_MAX {
+        let slack_ns = vcpu.parameters.period_ns - vcpu.parameters.budget_ns;
+        let worth_ns = WORTH_NS.min(vcpu.parameters.budget_ns / 16).min(slack_ns);
+        let is_full = vcpu.pending.len() == PENDING_MAX;
+        let latest = vcpu
+            .pending
+            .iter_mut()
+            .max_by_key(|replenishment| replenishment.at_ns)
+            .filter(|latest| is_full || latest.amount_ns < worth_ns);
+        if let Some(latest) = latest {
+            latest.amount_ns += run.used_ns;
+            latest.at_ns = latest.at_ns.max(at_ns);
+        } else {
             vcpu.pending.push(Replenishment {
                 at_ns,
                 amount_ns: run.used_ns,
             });
-        } else {
-            let latest = vcpu
-                .pending
-                .iter_mut()
-                .max_by_key(|replenishment| replenishment.at_ns)
-                .expect("as many are pending as can be");
-            latest.amount_ns += run.used_ns;
-            latest.at_ns = latest.at_ns.max(at_ns);
         }
     }
 

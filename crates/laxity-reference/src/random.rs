@@ -41,7 +41,14 @@ pub fn random_host(seed: u64) -> Host {
         unit_ns,
         cpus,
         priorities: draw.between(1, 4),
-        period_units: draw.one_of(&[&[6, 12], &[5, 10, 20], &[4, 6, 8, 12, 24], &[3, 7, 10, 16]]),
+        // Of the long ones a unit is a trifle.
+        period_units: draw.one_of(&[
+            &[6, 12],
+            &[5, 10, 20],
+            &[4, 6, 8, 12, 24],
+            &[3, 7, 10, 16],
+            &[48, 64, 100],
+        ]),
         load_percent: draw.one_of(&[20, 50, 90, 150]),
         domains,
         extratime_percent: draw.one_of(&[0, 30, 100]),

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 const EXTRA_TURN_NS: i64 = 1_000_000;
 const REPLENISHMENTS_MAX: usize = 32;
+const WORTH_NS: i64 = 100_000;
+const WORTH_PARTS: i64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
@@ -215,10 +217,15 @@ impl Budgets {
         }
         let latest_ns = vcpu.pending.back().map_or(0, |&(at_ns, _)| at_ns);
         let at_ns = latest_ns.max(vcpu.run_start_ns + vcpu.parameters.period_ns);
-        if vcpu.pending.len() < REPLENISHMENTS_MAX {
-            vcpu.pending.push_back((at_ns, amount_ns));
-        } else if let Some(latest) = vcpu.pending.back_mut() {
-            *latest = (at_ns, latest.1 + amount_ns);
+        let worth_ns = WORTH_NS
+            .min(vcpu.parameters.budget_ns / WORTH_PARTS)
+            .min(vcpu.parameters.period_ns - vcpu.parameters.budget_ns);
+        let is_full = vcpu.pending.len() == REPLENISHMENTS_MAX;
+        match vcpu.pending.back_mut() {
+            Some(latest) if is_full || latest.1 < worth_ns => {
+                *latest = (at_ns, latest.1 + amount_ns);
+            }
+            _ => vcpu.pending.push_back((at_ns, amount_ns)),
         }
     }
 
