@@ -151,6 +151,13 @@ MUTATIONS = [
         "extra time can be taken away live",
     ),
     Mutation(
+        "wake-before-what-is-due",
+        "server.h",
+        "    if (is_late)\n        server_replenish_due(instance, cpu, now);\n",
+        "    (void)is_late;\n",
+        "a wake does not overtake a replenishment whose timer is late",
+    ),
+    Mutation(
         "sporadic-split-lost",
         "sporadic.c",
         "        *sporadic_pending(vcpu, vcpu->pending_count++) = used;",

@@ -454,12 +454,38 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     server_review(instance, to, now);
 }
 
+/* Serves the first of RepQ. */
+static inline void server_replenish_first(struct laxity_instance *instance, struct server_cpu *cpu,
+                                          int64_t now)
+{
+    struct server_vcpu *vcpu =
+        laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due);
+
+    server_replenish(instance, cpu, vcpu, now);
+    if (vcpu->left_ns > 0 && server_is_active(cpu, vcpu) && !vcpu->queue) {
+        server_leave_extra(vcpu);
+        server_enqueue(cpu, &cpu->run_queue, vcpu);
+    }
+}
+
+/* Serves all that is due. */
+static inline void server_replenish_due(struct laxity_instance *instance, struct server_cpu *cpu,
+                                        int64_t now)
+{
+    while (cpu->replenishment_queue.first && server_replenishment_at(instance, cpu) <= now)
+        server_replenish_first(instance, cpu, now);
+}
+
 static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
 {
     struct server_vcpu *vcpu = server_vcpu_of(base);
     struct server_cpu *cpu = server_cpu_under(instance, base);
+    bool is_late = server_replenishment_at(instance, cpu) < now;
 
     server_use(instance, cpu, now);
+    /* The timer would overtake a decision that this wake calls for without it. */
+    if (is_late)
+        server_replenish_due(instance, cpu, now);
     if (vcpu->queue == &cpu->ready_queue) {
         server_dequeue(vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
@@ -492,20 +518,6 @@ static void server_yield(struct laxity_instance *instance, struct laxity_vcpu *b
     server_use(instance, cpu, now);
     server_requeue(cpu, server_vcpu_of(base));
     server_review(instance, cpu, now);
-}
-
-/* Serves the first of RepQ. */
-static inline void server_replenish_first(struct laxity_instance *instance, struct server_cpu *cpu,
-                                          int64_t now)
-{
-    struct server_vcpu *vcpu =
-        laxity_container(cpu->replenishment_queue.first, struct server_vcpu, due);
-
-    server_replenish(instance, cpu, vcpu, now);
-    if (vcpu->left_ns > 0 && server_is_active(cpu, vcpu) && !vcpu->queue) {
-        server_leave_extra(vcpu);
-        server_enqueue(cpu, &cpu->run_queue, vcpu);
-    }
 }
 
 static struct laxity_decision server_schedule(struct laxity_instance *instance,
@@ -553,8 +565,7 @@ static void server_timer(struct laxity_instance *instance, struct laxity_cpu *ba
 
     cpu->armed_ns = LAXITY_NEVER;
     server_use(instance, cpu, now);
-    while (cpu->replenishment_queue.first && server_replenishment_at(instance, cpu) <= now)
-        server_replenish_first(instance, cpu, now);
+    server_replenish_due(instance, cpu, now);
     server_review(instance, cpu, now);
 }
 

@@ -347,8 +347,13 @@ impl Budgets {
 
     pub fn wake(&mut self, vcpu: usize, now: i64) {
         let cpu = self.vcpus[vcpu].cpu;
+        let timer_is_late = self.first_due(cpu, now - 1).is_some();
         self.vcpus[vcpu].runnable = true;
-        self.use_up(cpu, now);
+        if timer_is_late {
+            self.timer(cpu, now);
+        } else {
+            self.use_up(cpu, now);
+        }
         match self.vcpus[vcpu].queue {
             Queue::Run => {}
             Queue::Ready => self.vcpus[vcpu].queue = Queue::Run,
