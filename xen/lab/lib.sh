@@ -250,7 +250,7 @@ window() {
     fi
     laxity-trace record --events "$3" --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
     tracer=$!
-    until grep -q recording "$into/trace.log"; do
+    until grep -qs recording "$into/trace.log"; do
         kill -0 $tracer 2>/dev/null || fail "laxity-trace: $(cat "$into/trace.log")"
         sleep 0.05
     done
