@@ -106,7 +106,7 @@ def test_domains_are_created_and_started(dom0: Dom0) -> None:
     assert "laxity: a is ready\nlaxity: b is ready\nlaxity: destroyed a\n" in said
     assert (dom0.results / "domids").read_text() == "b 2\n"
     assert f"xl create -e -p -q {dom0.home}/plan/a.cfg" in dom0.log
-    assert "xl unpause 1\nxl unpause 2\nxl destroy 1\n" in dom0.log
+    assert "xl unpause 1\nxl unpause 2\nxl list\nxl destroy 1\n" in dom0.log
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ PATH=$LAXITY:$PATH
 
 # A guest that takes longer to boot, or to report, has died in a way that Xen does not notice.
 READY_S=60
-# On one CPU they boot all at once, each for all others' time.
+# On one CPU they boot all at once, each VCPU for all others' time.
 READY_EACH_S=3
 REPORT_S=60
 # How often we look whether a guest that we wait for is still there: that takes dom0 some time.
@@ -108,8 +108,9 @@ start_all() {
     while read -r name number; do
         do_or_fail xl unpause "$number"
     done <"$RESULTS/domids"
+    vcpus=$(xl list | awk 'NR > 1 { vcpus += $4 } END { print vcpus + 0 }')
     while read -r name number; do
-        wait_for "$name" ready $((READY_S + READY_EACH_S * $(grep -c . "$RESULTS/domids")))
+        wait_for "$name" ready $((READY_S + READY_EACH_S * vcpus))
         say "$name is ready"
     done <"$RESULTS/domids"
 }

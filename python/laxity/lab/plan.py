@@ -103,6 +103,8 @@ server with budgets of 100 % dom0 would wait for ever."""
 BOOT_S = 25.0
 """Wall time from power-on until dom0 is up, and back, on the emulated machine."""
 GUEST_BOOT_S = 6.0
+VCPU_BOOT_S = 0.25
+"""For each further VCPU of a guest."""
 SPEED = 1.2
 """Emulated seconds a second."""
 
@@ -169,7 +171,9 @@ class Plan:
     @property
     def estimate_s(self) -> float:
         """A guess at the wall time that the emulated machine takes."""
-        return BOOT_S + GUEST_BOOT_S * len(self.domains) + self.traced_s / SPEED
+        vcpus = sum(len(domain["vcpus"]) - 1 for domain in self.windows[0].host["domains"])
+        guests_s = GUEST_BOOT_S * len(self.domains) + VCPU_BOOT_S * vcpus
+        return BOOT_S + guests_s + self.traced_s / SPEED
 
     @property
     def traced_s(self) -> float:
