@@ -109,6 +109,18 @@ def test_domains_are_created_and_started(dom0: Dom0) -> None:
     assert "xl unpause 1\nxl unpause 2\nxl list\nxl destroy 1\n" in dom0.log
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_domain_that_is_being_created_is_on_record(dom0: Dom0, code: int) -> None:
+    """And only while it is: it may be destroyed by its name."""
+    (dom0.home / "xl").write_text(
+        '#!/bin/sh\ncase $1 in create) echo; cat "$RESULTS/creating" >>"$LOG"; '
+        f"exit {code} ;; domid) echo 7 ;; esac\n"
+    )
+    dom0.run("create a", code=code)
+    assert dom0.log == "a\n"
+    assert not (dom0.results / "creating").exists()
+
+
 @pytest.mark.parametrize(
     ("scheduler", "expected"),
     [

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import subprocess
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +50,27 @@ LIB = """\
 policy() { :; }
 settings() { :; }
 parameters() { :; }
-create() { number=$((7 + $(wc -l <"$STATE/domains"))); echo "$1 $number -" >>"$STATE/domains"
-    echo "$1 $number" >>"$RESULTS/domids"; }
-start_all() { [ ! -f "$STATE/broken" ] || { echo 'laxity: error: the guest died' >&2; exit 1; }; }
+hang_in() {
+    [ ! -f "$STATE/hangs-in-$1" ] || echo "$1" >"$STATE/hangs"
+    while [ -f "$STATE/hangs" ]; do sleep 0.05; echo 'laxity: waiting'; done
+}
+create() { number=$((7 + $(wc -l <"$STATE/domains"))); echo "$1" >"$RESULTS/creating"
+    echo "$1 $number -" >>"$STATE/domains"; hang_in create
+    echo "$1 $number" >>"$RESULTS/domids"; rm "$RESULTS/creating"; }
+start_all() { [ ! -f "$STATE/broken" ] || { echo 'laxity: error: the guest died' >&2; exit 1; }
+    hang_in start_all; }
 tasks() { mkdir -p "$RESULTS/$2"; echo "$3" >"$RESULTS/$2/$1.tasks"; }
 window() { echo 5 >"$RESULTS/$1/start"; }
 """
+
+PARAMETERS = {
+    "budget_ns": 1,
+    "period_ns": 2,
+    "priority": 3,
+    "weight": 4,
+    "cap_percent": 0,
+    "extratime": True,
+}
 
 POOL = {
     "pools": [
@@ -65,23 +84,15 @@ POOL = {
             "accounting_ns": 8,
         }
     ],
-    "domains": [
-        {
-            "vcpu": [
-                {
-                    "id": 0,
-                    "budget_ns": 1,
-                    "period_ns": 2,
-                    "priority": 3,
-                    "weight": 4,
-                    "cap_percent": 0,
-                    "extratime": True,
-                }
-            ]
-        }
-    ],
+    "domains": [{**PARAMETERS, "priority": 9, "vcpu": [{"id": 0, **PARAMETERS}]}],
 }
 
+
+RESTORED = [
+    "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 accounting=8",
+    "laxity-sched set Domain-0 budget=1 period=2 priority=9 weight=4 cap=0 extratime=1",
+    "laxity-sched set Domain-0/0 budget=1 period=2 priority=3 weight=4 cap=0 extratime=1",
+]
 
 MKTEMP = """#!/bin/sh
 home=$(/usr/bin/mktemp "$@") && echo "$home" >>"$STATE/homes" && echo "$home"
@@ -153,18 +164,11 @@ def test_a_visit_leaves_results_here_and_nothing_there(
     assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
     diary = fake.diary()
-    assert (
-        "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 accounting=8"
-        in (diary)
-    )
-    assert (
-        "laxity-sched set Domain-0/0 budget=1 period=2 priority=3 weight=4 cap=0 extratime=1"
-        in (diary)
-    )
+    assert [line for line in diary if line.startswith("laxity-sched set")] == RESTORED
     through_ssh = [line for line in diary if line.startswith("ssh")]
     assert bool(through_ssh) == at.startswith("ssh")
     assert all(
-        line.startswith("ssh -o BatchMode=yes -o ConnectTimeout=15 -- root@server ")
+        line.startswith("ssh -o BatchMode=yes -o ConnectTimeout=15 -- ssh://root@server ")
         for line in through_ssh
     )
     assert any("root@server" in line for line in said) == at.startswith("ssh")
@@ -179,28 +183,74 @@ def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Pat
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
 
 
+@pytest.mark.parametrize("at", ["local", "ssh://root@server"])
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+@pytest.mark.parametrize("step", ["create", "start_all"])
 def test_an_interrupted_visit_tidies_up(
-    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake: FakeHost, tmp_path: Path, at: str, number: int, raised: type[BaseException], step: str
 ) -> None:
-    """As when Ctrl-C falls while domains run there."""
-    visit = where.RealHost._visit
+    """As when Ctrl-C falls while domains run there, or while one is being created."""
 
-    def interrupted(self: where.RealHost, home: str, plan: Plan) -> None:
-        (Path(home) / "visit.sh").write_text(
-            (SCRIPTS / "visit.sh").read_text().replace("EXIT\n", "USR1\n")
-        )
-        visit(self, home, plan)
-        assert len(fake.domains()) == 6
-        (Path(home) / "visit.sh").write_text((SCRIPTS / "visit.sh").read_text())
-        raise KeyboardInterrupt
+    def interrupt() -> None:
+        while not (fake.state / "hangs").exists():
+            time.sleep(0.05)
+        assert len(fake.domains()) == (3 if step == "create" else 6)
+        os.kill(os.getpid(), number)
+        time.sleep(0.2)
+        # As xl does: it is not interrupted, what it began it ends.
+        (fake.state / "hangs").unlink()
 
-    monkeypatch.setattr(where.RealHost, "_visit", interrupted)
+    fake.write(f"hangs-in-{step}", "")
     before = fake.homes()
-    with pytest.raises(KeyboardInterrupt):
-        where.place("local", "live").execute(plan(), results(tmp_path), print)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(raised):
+        where.place(at, "live").execute(plan(), results(tmp_path), print)
+    thread.join()
     assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
-    assert any(line.startswith("laxity-sched set Domain-0/0") for line in fake.diary())
+    assert [line for line in fake.diary() if line.startswith("laxity-sched set")] == RESTORED
+
+
+def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path: Path) -> None:
+    """As when the connection is lost, or who came is killed."""
+    for name, content in where._files(print).items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / where.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n")
+    plan().write(tmp_path / "plan", str(tmp_path))
+    fake.write("hangs-in-start_all", "")
+    with subprocess.Popen(
+        ["/bin/sh", tmp_path / "visit.sh", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as visit:
+        assert visit.stdout is not None
+        visit.stdout.readline()
+        assert len(fake.domains()) == 6
+        visit.stdout.close()
+        visit.wait(30)
+    assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
+    assert fake.diary()[-1] == RESTORED[0]
+    assert not (tmp_path / where.RESTORE).exists()
+
+
+def test_a_host_that_does_not_take_what_it_is_sent(
+    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why, also where a pipe without a reader would end us, as in the command."""
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    monkeypatch.setattr(where, "_files", lambda _: {"kernel": os.urandom(1 << 20)})
+    (tmp_path / "bin/tar").write_text("#!/bin/sh\necho 'No space left on device' >&2; exit 2\n")
+    (tmp_path / "bin/tar").chmod(0o755)
+    try:
+        with pytest.raises(LabError, match=r"tar.*failed: No space left on device"):
+            where.place("local", "live").execute(plan(), results(tmp_path), print)
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert fake.homes() == set()
 
 
 def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> None:

@@ -84,9 +84,16 @@ scheduler() {
 
 # create NAME: from NAME.cfg, paused
 create() {
-    do_or_fail xl create -e -p -q "$PLAN/$1.cfg"
+    # For who tidies up after us, if we end before it is among the others.
+    echo "$1" >"$RESULTS/creating"
+    if ! (do_or_fail xl create -e -p -q "$PLAN/$1.cfg"); then
+        # xl has destroyed it; of that name there may be somebody else's.
+        rm "$RESULTS/creating"
+        exit 1
+    fi
     number=$(xl domid "$1") || fail "$1 was created and is not there"
     echo "$1 $number" >>"$RESULTS/domids"
+    rm "$RESULTS/creating"
     # Where xenconsoled keeps no logs we read the console ourselves.
     if [ ! -f "$CONSOLES/guest-$1.log" ]; then
         cat <"$(xenstore-read "/local/domain/$number/console/tty")" >"$RESULTS/$1.console" 2>/dev/null &
@@ -268,6 +275,7 @@ window() {
     [ $(($(date +%s) * SECOND_NS)) -lt $start ] || fail "dom0 was too slow: run $run began without some guests"
     say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
+    tracer=
     echo "$start" >"$into/start"
     [ -z "${policy_of_runs:-}" ] || policy_between_runs
     while read -r name; do

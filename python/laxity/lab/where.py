@@ -2,8 +2,9 @@
 
 The last two do the same steps, by shell commands that run here or there: look whether the host is
 a dom0 that can do it, copy programs and plan into a temporary directory, run `visit.sh`, fetch the
-results. Domains that the plan created are destroyed and the directory is removed whatever happens,
-Ctrl-C included.
+results. Domains that the plan created are destroyed, the scheduler's parameters restored and the
+directory removed whatever happens, Ctrl-C included. If the host cannot be reached any more, or we
+are killed, the visit does all but the last by itself.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import json
 import math
 import re
 import shlex
+import signal
 import subprocess
 import tarfile
 import tempfile
-from contextlib import contextmanager, nullcontext
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from laxity.errors import InputError
 from laxity.lab import image, machine
@@ -45,6 +48,9 @@ SSH_COMMAND = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """Never asks for a password; gives up on a host that does not answer."""
 SSH_ITSELF_FAILED = 255
 
+KILLED = 128
+"""The exit code of who was ended by a signal is this and its number."""
+
 HOME = "/laxity"
 """Where the emulated machine has our programs."""
 DOM0_MIB = 320
@@ -55,7 +61,9 @@ EMULATION_S_PER_S = 5.0
 """How much longer than the estimate a busy computer may take."""
 
 STEP_S_MAX = 60.0
-"""For a command that only looks, copies or tidies up."""
+"""For a command that only looks or tidies up, and for one that copies beside its bytes."""
+LINK_MIB_PER_S = 0.5
+"""The slowest link that we copy through."""
 BOOTING_S_MAX = 60.0
 """For each guest, as in lib.sh."""
 VISIT_S_MAX = 120.0
@@ -65,6 +73,8 @@ SCHED = "laxity-sched"
 PROGRAMS = (SCHED, "laxity-trace")
 SCRIPTS = ("lib.sh", "visit.sh")
 """What a real host needs of ours; the rest of the lab's programs are for the emulated machine."""
+RESTORE = "restore.sh"
+"""Beside them: what visit.sh does in the end."""
 
 POOL_KEYS = {
     "policy": "policy",
@@ -123,9 +133,10 @@ def real_host(at: str) -> RealHost:
     host = at.removeprefix(SSH)
     if host == at or not re.fullmatch(r"[^\s/-][^\s/]*", host):
         raise InputError(
-            f"there is no place {at!r}", f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST"
+            f"there is no place {at!r}",
+            f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST[:PORT]",
         )
-    return RealHost(host, (*SSH_COMMAND, "--", host))
+    return RealHost(host, (*SSH_COMMAND, "--", at))
 
 
 @dataclass(frozen=True)
@@ -168,17 +179,20 @@ class RealHost:
         """See Place."""
         self._refuse_unless_able(plan)
         files = _files(say)
-        with self._directory() as home:
+        with _tidy_when_ended(), self._directory() as home:
             say(f"copying programs to {self.name}")
             self._send(home, files)
             script = {name: text.encode() for name, text in plan.files(home).items()}
             self._send(f"{home}/plan", script)
-            with self._scheduling_kept(home, plan) if plan.scheduler is None else nullcontext():
-                say(f"running on {self.name}")
-                try:
-                    self._visit(home, plan)
-                finally:
-                    self._fetch(f"{home}/results", directory / RESULTS)
+            if restoring := self._restoring(home, plan):
+                self._send(home, {RESTORE: restoring.encode()})
+            say(f"running on {self.name}")
+            try:
+                self._visit(home, plan)
+            except LabError:
+                self._fetch(home, plan, directory)
+                raise
+            self._fetch(home, plan, directory)
 
     def sched(self, words: Sequence[str]) -> tuple[int, str, str]:
         """Runs laxity-sched there with these words: its exit code, output and complaints."""
@@ -217,9 +231,18 @@ class RealHost:
                 f"if they are left over, xl destroy {taken[0]} and so on",
             )
 
-    @contextmanager
-    def _scheduling_kept(self, home: str, plan: Plan) -> Iterator[None]:
-        """The pool's policy and settings and dom0's parameters are afterwards what they were."""
+    def _restoring(self, home: str, plan: Plan) -> str:
+        """A script that gives the pool its policy and settings back, and dom0 its parameters.
+
+        InputError if the plan is for our scheduler, and another runs, or one that cannot change to
+        the plan's policy.
+        """
+        if plan.scheduler == "credit":
+            told = self._checked("xl sched-credit -s -p Pool-0").decode()
+            slice_ms = re.search(r"tslice=(\d+)ms", told)
+            return f"xl sched-credit -s -p Pool-0 -t {slice_ms[1]}\n" if slice_ms else ""
+        if plan.scheduler is not None:
+            return ""
         sched = f"{home}/{SCHED}"
         done = self._run(f"{sched} get --json {DOM0}")
         pool = json.loads(done.stdout)["pools"][0] if done.returncode == 0 else {}
@@ -237,54 +260,62 @@ class RealHost:
                 f"boot it with laxity={plan.policy} on Xen's command line",
             )
         (dom0,) = json.loads(done.stdout)["domains"]
-        restore = [f"{sched} set --pool {pool['id']} {_assignments(pool, POOL_KEYS)}"]
+        restore = [
+            f"{sched} set --pool {pool['id']} {_assignments(pool, POOL_KEYS)}",
+            # Of all VCPUs that dom0 may get, and then of those that it has.
+            f"{sched} set {DOM0} {_assignments(dom0, VCPU_KEYS)}",
+        ]
         restore += [
             f"{sched} set {DOM0}/{vcpu['id']} {_assignments(vcpu, VCPU_KEYS)}"
             for vcpu in dom0["vcpu"]
         ]
-        try:
-            yield
-        finally:
-            self._run("; ".join(restore))
+        return " &&\n".join(restore) + "\n"
 
     def _visit(self, home: str, plan: Plan) -> None:
         running_s: float = sum(window.host["duration_ns"] for window in plan.windows) / 1e9
         limit_s = VISIT_S_MAX + BOOTING_S_MAX * len(plan.domains) + 2 * running_s
-        done = self._run(f"sh {home}/visit.sh {home}", limit_s=limit_s)
+        try:
+            # Not the last command, which a shell may turn into: interrupted, we kill that shell,
+            # and the visit has to be there to tidy up.
+            done = self._run(f"sh {home}/visit.sh {home}; exit $?", limit_s=limit_s)
+        finally:
+            self._checked(f"sh {home}/visit.sh --leave {home}")
         if done.returncode != 0:
             raise LabError(f"the run on {self.name} failed: {_end(done.stderr)}")
 
     @contextmanager
     def _directory(self) -> Iterator[str]:
-        """A directory there. Nothing that was created from it is left, nor the directory."""
+        """A directory there, which is removed in the end."""
         home = self._checked("mktemp -d /tmp/laxity.XXXXXXXX").decode().strip()
         if re.fullmatch(r"/tmp/laxity\.\w{8}", home) is None:  # noqa: S108 - made by mktemp
             raise LabError(f"{self.name} made no temporary directory, but said {home!r}")
         try:
             yield home
         finally:
-            # When we are interrupted, the script may still be at work there.
-            self._run(f"[ ! -f {home}/visit.sh ] || sh {home}/visit.sh --leave {home}")
-            self._run(f"rm -rf {home}")
+            self._checked(f"rm -rf {home}")
 
     def _send(self, directory: str, files: Mapping[str, bytes]) -> None:
         archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
             for name, content in files.items():
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(content), 0o755
                 tar.addfile(entry, io.BytesIO(content))
-        self._checked(f"mkdir -p {directory} && tar -xf - -C {directory}", archive.getvalue())
+        self._checked(f"mkdir -p {directory} && tar -xzf - -C {directory}", archive.getvalue())
 
-    def _fetch(self, directory: str, into: Path) -> None:
-        """What there is; nothing, if there is nothing."""
-        done = self._run(f"tar -cf - -C {directory} .")
+    def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
+        """What the plan left, if it left anything, and Xen's log."""
+        traced_mib = TRACED_MIB_PER_S * plan.traced_s
+        limit_s = STEP_S_MAX + traced_mib / LINK_MIB_PER_S
+        done = self._run(f"tar -czf - -C {home}/{RESULTS} .", limit_s=limit_s)
         if done.returncode == 0:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-                tar.extractall(into, filter="data")
+                tar.extractall(directory / RESULTS, filter="data")
+        (directory / CONSOLE).write_bytes(self._checked("xl dmesg"))
 
     def _checked(self, command: str, given: bytes = b"") -> bytes:
-        done = self._run(command, given)
+        limit_s = STEP_S_MAX + len(given) / 2**20 / LINK_MIB_PER_S
+        done = self._run(command, given, limit_s=limit_s)
         if done.returncode != 0:
             raise LabError(f"on {self.name}, `{command}` failed: {_end(done.stderr)}")
         return done.stdout
@@ -294,13 +325,19 @@ class RealHost:
     ) -> subprocess.CompletedProcess[bytes]:
         """A command for the host's shell; what is not ours in it has been quoted."""
         try:
-            done = subprocess.run(  # noqa: S603 - ssh or sh, with commands of this file
-                [*self.shell, command],
-                input=given,
-                capture_output=True,
-                check=False,
-                timeout=limit_s,
-            )
+            # A file: to write into a pipe that a failed command does not read would end us. And in
+            # a session of its own the command does not hear the Ctrl-C that is for us.
+            with tempfile.TemporaryFile() as file:
+                file.write(given)
+                file.seek(0)
+                done = subprocess.run(  # noqa: S603 - ssh or sh, with commands of this file
+                    [*self.shell, command],
+                    stdin=file,
+                    capture_output=True,
+                    check=False,
+                    timeout=limit_s,
+                    start_new_session=True,
+                )
         except FileNotFoundError:
             raise InputError(
                 f"there is no program {self.shell[0]}", f"install {self.shell[0]}"
@@ -313,6 +350,29 @@ class RealHost:
                 f"see that `{shlex.join([*self.shell, 'true'])}` works without a password",
             )
         return done
+
+
+@contextmanager
+def _tidy_when_ended() -> Iterator[None]:
+    """To be terminated, or to lose the terminal, is as Ctrl-C: what is to be tidied up, is."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        del frame
+        raise SystemExit(KILLED + number)
+
+    before = {}
+    # Elsewhere signals are not ours to handle; and who ignores one, as nohup does, means it.
+    if threading.current_thread() is threading.main_thread():
+        before = {
+            number: signal.signal(number, end)
+            for number in (signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _silent(line: str) -> None:

@@ -1,0 +1,305 @@
+"""A real dom0 through the real ssh: the emulated machine, with a network card and an ssh server.
+
+Its network is QEMU's own, and nothing leads into it but a port of this computer's loopback, and
+nothing out. Keys are made for the test and go with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from laxity.lab import cpio, image, machine
+from laxity.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from conftest import Laxity
+
+pytestmark = [
+    pytest.mark.xen,
+    *(
+        pytest.mark.skipif(shutil.which(program) is None, reason=f"there is no {program}")
+        for program in (machine.QEMU, "ssh", "ssh-keygen")
+    ),
+    pytest.mark.skipif(
+        not (image.CACHE / "hypervisor/release/xen").is_file(),
+        reason="the hypervisor has not been built: xen/build.sh release",
+    ),
+]
+
+SERVER_PACKAGES = (
+    *("dropbear-bin", "libcrypt1", "libgmp10", "libtomcrypt1", "libtommath1", "zlib1g"),
+    *("libc6", "libgcc-s1"),
+)
+LIMIT_S = 300
+CARD = "e1000"
+"""Of the cards that QEMU has, one whose driver is a single module."""
+
+LISTENING = "listening"
+
+PLAN = f"""
+ip link set lo up
+ip address add 10.0.2.15/24 dev eth0
+ip link set eth0 up
+# As on a host that keeps no logs of its guests' consoles.
+killall xenconsoled
+rm -r /var/log/xen/console
+xenconsoled
+dropbear -E -s -r /etc/host-key -P /run/dropbear.pid
+while :; do
+    echo "laxity: {LISTENING}"
+    sleep 1
+done
+"""
+
+HOST = """
+duration = "1 s"
+seed = 3
+
+[host]
+cpus = 1
+policy = "polling"
+
+[[domain]]
+name = "control"
+budget = "2 ms"
+period = "10 ms"
+tasks = [{ name = "loop", cost = "1 ms", period = "40 ms" }]
+
+[[domain]]
+name = "batch"
+budget = "10 ms"
+period = "50 ms"
+workload = { kind = "cpu-bound" }
+"""
+
+
+class OverError(Exception):
+    """Nobody needs the machine any more."""
+
+
+@dataclass(frozen=True)
+class NetworkedMachine(machine.Machine):
+    """With a card, whose network is this computer's loopback."""
+
+    port: int = 0
+
+    def _command(self, files: machine._Files, *dom0_arguments: str) -> list[str]:
+        forward = f"hostfwd=tcp:127.0.0.1:{self.port}-10.0.2.15:22"
+        return [
+            *super()._command(files, *dom0_arguments),
+            *("-netdev", f"user,id=net,restrict=on,{forward}"),
+            *("-device", f"{CARD},netdev=net,romfile="),
+        ]
+
+
+@dataclass(frozen=True)
+class Dom0:
+    """One that listens to ssh."""
+
+    port: int
+
+    @property
+    def place(self) -> str:
+        return f"ssh://root@127.0.0.1:{self.port}"
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            [shutil.which("ssh") or "", "--", self.place, command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def state(self) -> tuple[str, str, Any]:
+        """What a visit must leave as it was: domains, files and processes, parameters."""
+        domains = self.run("xl list | awk '{ print $1, $2 }'")
+        left = self.run(
+            "ls /tmp; ps -o args | grep -e laxity- -e visit.sh -e ^cat | grep -v grep || :"
+        )
+        told = json.loads(self.run("/laxity/laxity-sched get --json"))
+        for pool in told["pools"]:
+            for counter in ("decisions", "switches", "timers", "wakes"):
+                del pool[counter]
+        return domains, left, told
+
+
+@pytest.fixture(scope="module")
+def dom0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dom0]:
+    """On the PATH there is an `ssh` whose user has the key, and knows the host."""
+    directory = tmp_path_factory.mktemp("dom0")
+    try:
+        built = image.build(say=lambda _: None)
+        kernel, packages = packages_of_server()
+    except LabError as error:
+        pytest.skip(f"packages are missing: {error}")
+    with (
+        booted(directory, built, kernel, packages) as machine_,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PATH", f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        yield machine_
+
+
+@contextmanager
+def booted(
+    directory: Path, built: image.Image, kernel: Path, packages: list[Path]
+) -> Iterator[Dom0]:
+    """It is off afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    plan, root = directory / "plan", directory / "root.cpio"
+    plan.mkdir()
+    (plan / "plan.sh").write_text(PLAN)
+    server = cpio.archive([*server_of(directory, packages, port), driver(kernel)])
+    root.write_bytes(built.root.read_bytes() + server)
+    emulated = NetworkedMachine(
+        image.hypervisor("release", lambda _: None),
+        image.Image(built.kernel, root),
+        plan,
+        mode="live",
+        # Files are in memory, and the kernel of the guests is sent here once more.
+        dom0_memory_mib=512,
+        xen_arguments="sched=laxity laxity=deferrable",
+        limit_s=LIMIT_S,
+        port=port,
+    )
+    listens, over, failures = threading.Event(), threading.Event(), list[Exception]()
+
+    def say(line: str) -> None:
+        if line == LISTENING:
+            listens.set()
+        if over.is_set():
+            raise OverError
+
+    def boot() -> None:
+        try:
+            emulated.run(directory / "machine", say)
+        except OverError:
+            pass
+        except LabError as error:
+            failures.append(error)
+        finally:
+            listens.set()
+
+    # QEMU ends with the thread that started it, at the latest.
+    thread = threading.Thread(target=boot, daemon=True)
+    thread.start()
+    try:
+        listens.wait()
+        if failures:
+            raise failures[0]
+        yield Dom0(port)
+    finally:
+        over.set()
+        thread.join()
+    assert failures == []
+
+
+def packages_of_server() -> tuple[Path, list[Path]]:
+    """The kernel's, and those of the ssh server."""
+    kernel, *others = (
+        image._fetch(image._downloads((name,)), image.CACHE / "packages")[0]
+        for name in (image._kernel_package(), *SERVER_PACKAGES)
+    )
+    return kernel, others
+
+
+def server_of(directory: Path, packages: list[Path], port: int) -> list[cpio.Entry]:
+    """An ssh server; and in `bin` of the directory, ssh for who may use it."""
+    unpacked, key, host_key = (directory / name for name in ("unpacked", "key", "host-key"))
+    for package in packages:
+        image._run("dpkg-deb", "--extract", package, unpacked)
+    libraries = ":".join(str(unpacked / name) for name in image.LIBRARY_DIRECTORIES)
+    dropbear, dropbearkey = unpacked / "usr/sbin/dropbear", unpacked / "usr/bin/dropbearkey"
+    loader = (unpacked / image.LOADER, "--library-path", libraries)
+    image._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+    told = image._run(*loader, dropbearkey, "-t", "ed25519", "-f", host_key)
+    (public,) = (line for line in told.splitlines() if line.startswith("ssh-ed25519 "))
+    (directory / "known-hosts").write_text(f"[127.0.0.1]:{port} {public}\n")
+    (directory / "config").write_text(
+        f"IdentityFile {key}\nIdentitiesOnly yes\nUserKnownHostsFile {directory}/known-hosts\n"
+    )
+    ssh = directory / "bin/ssh"
+    ssh.parent.mkdir()
+    # ssh looks for the configuration of its user where the user database says, not in $HOME.
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {directory}/config "$@"\n')
+    ssh.chmod(0o755)
+    return [
+        cpio.file("bin/dropbear", dropbear, executable=True),
+        *(
+            cpio.file(f"{image.LIBRARY_DIRECTORIES[0]}/{path.name}", path)
+            for path in image._libraries(unpacked, [dropbear])
+        ),
+        cpio.file("etc/host-key", host_key),
+        cpio.file("etc/passwd", b"root::0:0::/root:/bin/sh\n"),
+        cpio.file("etc/shells", b"/bin/sh\n"),
+        cpio.file("root/.ssh/authorized_keys", key.with_suffix(".pub")),
+    ]
+
+
+def driver(kernel: Path) -> cpio.Entry:
+    """Of the card; init loads it."""
+    unpack = f'dpkg-deb --fsys-tarfile "$0" | tar -xO --occurrence=1 --wildcards "*/{CARD}.ko"'
+    done = subprocess.run(["/bin/sh", "-c", unpack, kernel], capture_output=True, check=True)
+    return cpio.file(f"modules/9-{CARD}.ko", done.stdout)
+
+
+def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None:
+    """Runs, leaves results here, and nothing there: not when it is interrupted either."""
+    path, out = tmp_path / "host.toml", tmp_path / "out"
+    path.write_text(HOST)
+    words = ("run", path, "--on", "xen", "--mode", "live", "--at", dom0.place)
+    laxity("sched", "--at", dom0.place, "set", "Domain-0", "budget=3ms", "priority=5")
+    before = dom0.state()
+
+    done = laxity(*words, "-o", out, "--json")
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (result["substrate"], result["policy"]) == ("xen", "polling")
+    control, batch = result["domains"]
+    assert control["jobs"] == 25
+    assert control["cpu_ns"] > 0
+    # A fifth of a second, whatever the machine's speed: the budget.
+    assert 0.15e9 < batch["cpu_ns"] < 0.21e9
+    assert "laxity-report-end run" in (out / "xen/results/laxity-control.console").read_text()
+    assert "Laxity" in (out / "xen/console.log").read_text()
+    laxity("trace", out, "--text")
+    assert dom0.state() == before
+
+    def interrupt() -> None:
+        dom0.run("until pidof laxity-trace >/dev/null; do sleep 0.2; done")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    began_s = time.monotonic()
+    laxity(*words, "--duration", "60 s", code=130)
+    thread.join()
+    assert time.monotonic() - began_s < 60, "it waited for the end of the run"
+    assert dom0.state() == before
+
+    def refused(*others: str, message: str) -> None:
+        assert message in laxity(*words, *others, code=2).stderr
+
+    refused("--set", "host.policy=sedf", message="cannot be changed into sedf")
+    refused("--set", "host.cpus=2", message="has 1")
+    refused("--scheduler", "credit", message="and not credit")
+    assert dom0.state() == before
