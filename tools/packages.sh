@@ -14,6 +14,7 @@ programs=(
     'patch patch the hypervisor'
     'dpkg-source dpkg-dev the hypervisor'
     'qemu-system-x86_64 qemu-system-x86 the emulated machine'
+    'ssh openssh-client runs on other hosts'
 )
 
 missing=()

@@ -242,6 +242,7 @@ class Host:
         names = self._compared(policies, overrides)
         for policy in names:
             self.resolved([*overrides, f"host.policy={policy}"])
+        _refuse_unless_changeable(names, place)
         runs = [
             self.run_on_xen(
                 place,
@@ -322,6 +323,20 @@ def _overrides(
     settings = [set] if isinstance(set, str) else list(set)
     named = {"host.policy": policy, "seed": seed, "duration": duration}
     return [*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _refuse_unless_changeable(policies: list[str], place: Place | None) -> None:
+    """Raises InputError for policies that a real host's running Xen cannot have in turn."""
+    from laxity.lab.plan import SWITCHABLE  # noqa: PLC0415 - only this needs it
+    from laxity.lab.where import RealHost  # noqa: PLC0415 - as above
+
+    others = [policy for policy in policies if policy not in SWITCHABLE]
+    if isinstance(place, RealHost) and others and len(policies) > 1:
+        raise InputError(
+            f"a running Xen cannot change its policy to or from {', '.join(others)}",
+            f"add --policy {','.join(sorted(SWITCHABLE))}, or leave --at out: the emulated "
+            "machine boots for each policy",
+        )
 
 
 def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:

@@ -273,6 +273,13 @@ def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> 
         where.place("ssh://root@server", "live").execute(plan(), tmp_path, print)
 
 
+def test_a_comparison_that_a_running_xen_cannot_make_does_not_begin(fake: FakeHost) -> None:
+    there = where.place("ssh://root@server", "live")
+    with pytest.raises(InputError, match="cannot change its policy to or from sedf"):
+        Host.parse(HOST).compare_on_xen(["deferrable", "sedf"], there)
+    assert not (fake.state / "diary").exists()
+
+
 def test_a_machine_without_xen_is_refused(
     fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,9 +181,8 @@ class RealHost:
         files = _files(say)
         with _tidy_when_ended(), self._directory() as home:
             say(f"copying programs to {self.name}")
-            self._send(home, files)
-            script = {name: text.encode() for name, text in plan.files(home).items()}
-            self._send(f"{home}/plan", script)
+            script = {f"plan/{name}": text.encode() for name, text in plan.files(home).items()}
+            self._send(home, {**files, **script})
             if restoring := self._restoring(home, plan):
                 self._send(home, {RESTORE: restoring.encode()})
             say(f"running on {self.name}")
@@ -301,7 +300,7 @@ class RealHost:
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(content), 0o755
                 tar.addfile(entry, io.BytesIO(content))
-        self._checked(f"mkdir -p {directory} && tar -xzf - -C {directory}", archive.getvalue())
+        self._checked(f"tar -xzf - -C {directory}", archive.getvalue())
 
     def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
         """What the plan left, if it left anything, and Xen's log."""
