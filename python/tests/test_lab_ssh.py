@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -50,6 +51,11 @@ CARD = "e1000"
 """Of the cards that QEMU has, one whose driver is a single module."""
 
 LISTENING = "listening"
+
+INTERRUPTED, MACHINE_FAILED = 130, 3
+"""Exit codes."""
+TRIES = 3
+"""Of a run that a busy computer can spoil."""
 
 PLAN = f"""
 ip link set lo up
@@ -263,6 +269,38 @@ def driver(kernel: Path) -> cpio.Entry:
     return cpio.file(f"modules/9-{CARD}.ko", done.stdout)
 
 
+class TooSlowError(Exception):
+    """A busy computer has made the machine so slow that a run could not begin in time."""
+
+
+def visit(words: tuple[object, ...], dom0: Dom0, interrupt_at: str | None = None) -> int:
+    """Runs the command; its exit code. With `interrupt_at`, which is a test in dom0's shell, it is
+    interrupted when that holds. Raises TooSlowError.
+    """
+    command = [sys.executable, "-c", "from laxity.cli import main; main()", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while interrupt_at and process.poll() is None:
+            if "now" in dom0.run(f"{interrupt_at} && echo now || sleep 0.5"):
+                process.send_signal(signal.SIGINT)
+                break
+        _, said = process.communicate(timeout=400)
+    if process.returncode == MACHINE_FAILED:
+        raise TooSlowError(said.decode())
+    assert b"Traceback" not in said
+    return process.returncode
+
+
+def visit_in_time(words: tuple[object, ...], dom0: Dom0, interrupt_at: str | None = None) -> int:
+    """The same, in one of some tries."""
+    reasons = []
+    for _ in range(TRIES):
+        try:
+            return visit(words, dom0, interrupt_at)
+        except TooSlowError as reason:
+            reasons.append(str(reason))
+    pytest.fail("\n".join(reasons))
+
+
 def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None:
     """Runs, leaves results here, and nothing there: not when it is interrupted either."""
     path, out = tmp_path / "host.toml", tmp_path / "out"
@@ -271,29 +309,23 @@ def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None
     laxity("sched", "--at", dom0.place, "set", "Domain-0", "budget=3ms", "priority=5")
     before = dom0.state()
 
-    done = laxity(*words, "-o", out, "--json")
-    result: dict[str, Any] = json.loads(done.stdout)
+    assert visit_in_time((*words, "-o", out), dom0) == 0
+    result = json.loads((out / "result.json").read_text())
     assert (result["substrate"], result["policy"]) == ("xen", "polling")
     control, batch = result["domains"]
     assert control["jobs"] == 25
     assert control["cpu_ns"] > 0
     # Its budget is 0.4 s; a busy computer, which stops the whole machine, makes that inexact.
-    assert 0.2e9 < batch["cpu_ns"] < 0.7e9
+    assert 0.1e9 < batch["cpu_ns"] < 0.8e9
     assert "laxity-report-end run" in (out / "xen/results/laxity-control.console").read_text()
     assert "Laxity" in (out / "xen/console.log").read_text()
     laxity("trace", out, "--text")
     assert dom0.state() == before
 
-    def interrupt() -> None:
-        dom0.run("until pidof laxity-trace >/dev/null; do sleep 0.2; done")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
     began_s = time.monotonic()
-    laxity(*words, "--duration", "600 s", code=130)
-    thread.join()
-    assert time.monotonic() - began_s < 400, "it waited for the end of the run"
+    tracing = "pidof laxity-trace >/dev/null"
+    assert visit_in_time((*words, "--duration", "3000 s"), dom0, tracing) == INTERRUPTED
+    assert time.monotonic() - began_s < 2000, "it waited for the end of the run"
     assert dom0.state() == before
 
     def refused(*others: str, message: str) -> None:
