@@ -15,6 +15,7 @@ programs=(
     'dpkg-source dpkg-dev the hypervisor'
     'qemu-system-x86_64 qemu-system-x86 the emulated machine'
     'ssh openssh-client runs on other hosts'
+    'tshark tshark the tests of captures'
 )
 
 missing=()

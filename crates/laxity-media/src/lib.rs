@@ -1,0 +1,30 @@
+//! Real RTP streams, the media server that they go through, and what becomes of them.
+//!
+//! [`load`] sends G.711 streams from absolute times, [`relay`] is the model media server of *Performance
+//! Implications of Hosting Enterprise Telephony Applications on Virtualized Multi-Core Platforms*
+//! (IPTComm 2009, section 4), [`sink`] measures what arrives. As in the paper the packets carry the time
+//! at which they were sent, and load and sink stand on the same machine, so that there is one clock.
+//!
+//! The pure part: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (what is sent when),
+//! [`statistics`] (what became of one stream) and [`session`] (of all), [`capture`] (pcap), [`report`]. The edge:
+//! [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`] and [`sink`].
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod clock;
+pub mod distribution;
+mod error;
+pub mod g711;
+pub mod load;
+pub mod machine;
+pub mod relay;
+pub mod report;
+pub mod rtp;
+pub mod schedule;
+pub mod session;
+pub mod sink;
+pub mod socket;
+pub mod stamp;
+pub mod statistics;
+
+pub use error::MediaError;

@@ -1,0 +1,203 @@
+//! The load: streams of G.711 from absolute times.
+
+use crate::{
+    MediaError, clock,
+    distribution::{Distribution, Quantiles},
+    g711::Law,
+    rtp::{self, HEADER_BYTES, PACKET_BYTES},
+    schedule::{PERIOD_SAMPLES, Schedule, Turn},
+    socket::Sender,
+    stamp::Stamp,
+};
+use nix::sys::prctl;
+use serde::Serialize;
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
+
+/// Packets of one system call: few, so that the time written into a packet is close to when the packet goes.
+const BATCH: usize = 32;
+/// From the start of the threads to the first packet: enough for the last of them to be there.
+const START_AFTER_NS: i64 = 50_000_000;
+
+/// What the load did, and how late it was itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Streams.
+    pub streams: u32,
+    /// Packets of each.
+    pub packets_per_stream: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Between two wake-ups.
+    pub tick_ns: i64,
+    /// Whether the threads ran before all that is not real-time (SCHED_FIFO), for which they need to be allowed; if
+    /// not, what else runs on the machine makes them late.
+    pub real_time: bool,
+    /// Packets that the system took.
+    pub sent: u64,
+    /// Packets that it did not take.
+    pub failed: u64,
+    /// What it said of the last of them.
+    pub error: Option<String>,
+    /// From when a thread was to wake up to when it did.
+    pub wake_up_late: Option<Quantiles>,
+    /// From when a packet was due to the end of the system call that sent it.
+    pub packet_late: Option<Quantiles>,
+}
+
+/// Sends all of `schedule` to `to`, unless `stop` says so before; returns when it has.
+///
+/// # Errors
+///
+/// If the system took not one packet.
+pub fn load(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    law: Law,
+    schedule: &Schedule,
+    stop: &AtomicBool,
+) -> Result<LoadReport, MediaError> {
+    let start_ns = clock::monotonic_ns() + START_AFTER_NS;
+    let threads = 0..schedule.threads();
+    let parts: Vec<Part> = thread::scope(|scope| {
+        let handles: Vec<_> = threads
+            .map(|thread| {
+                let send = move || send(socket, to, law, schedule, thread, start_ns, stop);
+                scope.spawn(send)
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined
+            .map(|part| part.expect("a thread of the load does not panic"))
+            .collect()
+    });
+    let mut whole = Part {
+        real_time: true,
+        ..Part::default()
+    };
+    for part in parts {
+        whole.sent += part.sent;
+        whole.failed += part.failed;
+        whole.error = part.error.or(whole.error);
+        whole.real_time &= part.real_time;
+        whole.wake_up_late.merge(&part.wake_up_late);
+        whole.packet_late.merge(&part.packet_late);
+    }
+    if let (0, Some(error)) = (whole.sent, whole.error) {
+        return Err(MediaError::system("send")(error));
+    }
+    Ok(LoadReport {
+        streams: schedule.streams(),
+        packets_per_stream: schedule.packets(),
+        threads: schedule.threads(),
+        tick_ns: schedule.tick_ns(),
+        real_time: whole.real_time,
+        sent: whole.sent,
+        failed: whole.failed,
+        error: whole.error.map(|error| error.desc().to_string()),
+        wake_up_late: whole.wake_up_late.quantiles(),
+        packet_late: whole.packet_late.quantiles(),
+    })
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Part {
+    real_time: bool,
+    sent: u64,
+    failed: u64,
+    error: Option<nix::errno::Errno>,
+    wake_up_late: Distribution,
+    packet_late: Distribution,
+}
+
+fn send(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    law: Law,
+    schedule: &Schedule,
+    thread: u32,
+    start_ns: i64,
+    stop: &AtomicBool,
+) -> Part {
+    // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
+    prctl::set_timerslack(1).expect("a thread may set its timer slack");
+    let mut part = Part {
+        real_time: become_real_time(),
+        ..Part::default()
+    };
+    let mut sender = Sender::new(socket, to);
+    let silence = law.encode(0);
+    let mut packets = [[silence; PACKET_BYTES]; BATCH];
+    for turn in schedule.turns(thread) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let due_ns = start_ns + turn.due_ns;
+        clock::sleep_until(due_ns);
+        part.wake_up_late.record(clock::monotonic_ns() - due_ns, 1);
+        for first in turn.streams.clone().step_by(BATCH) {
+            let streams = first..turn.streams.end.min(first + BATCH as u32);
+            let batch = &mut packets[..streams.len()];
+            let sent_ns = clock::monotonic_ns();
+            for (stream, packet) in streams.zip(&mut *batch) {
+                write(schedule, law, start_ns, &turn, stream, sent_ns, packet);
+            }
+            let sent = sender.send(batch.iter().map(|packet| &packet[..]));
+            part.sent += sent;
+            part.packet_late
+                .record(clock::monotonic_ns() - due_ns, sent);
+        }
+    }
+    part.failed = sender.failed;
+    part.error = sender.error;
+    part
+}
+
+/// Puts the calling thread before all that is not real-time, if that is allowed; whether it is.
+fn become_real_time() -> bool {
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
+}
+
+/// The packet of `stream` that is due in `turn`.
+fn write(
+    schedule: &Schedule,
+    law: Law,
+    start_ns: i64,
+    turn: &Turn,
+    stream: u32,
+    sent_ns: i64,
+    packet: &mut [u8; PACKET_BYTES],
+) {
+    let run = start_ns as u32;
+    let header = rtp::Header {
+        marker: turn.packet == 0,
+        law,
+        // RFC 3550, section 5.1, wants random beginnings. These differ from stream to stream and from run to run.
+        sequence: (run.wrapping_add(stream.wrapping_mul(40_503)) as u16)
+            .wrapping_add(turn.packet as u16),
+        timestamp: run
+            .wrapping_add(stream.wrapping_mul(2_654_435_761))
+            .wrapping_add(turn.packet.wrapping_mul(PERIOD_SAMPLES)),
+        ssrc: run.wrapping_add(stream),
+        payload: HEADER_BYTES..PACKET_BYTES,
+    };
+    rtp::write_header(&header, packet);
+    let stamp = Stamp {
+        run,
+        stream: stream as u16,
+        streams: schedule.streams() as u16,
+        packet: turn.packet,
+        packets: schedule.packets(),
+        sent_ns,
+    };
+    stamp.write(law, &mut packet[HEADER_BYTES..]);
+}

@@ -1,0 +1,303 @@
+//! `laxity-media`: loads a media server with real RTP streams, is one, and measures what arrives.
+#![forbid(unsafe_code)]
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use laxity_host::parse_duration;
+use laxity_media::{
+    MediaError,
+    g711::Law,
+    load,
+    machine::Usage,
+    relay::{self, RelayOptions},
+    report::Report,
+    schedule::Schedule,
+    session::Plan,
+    sink::{self, SinkOptions},
+    socket,
+};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// RTP streams to, through and from a media server.
+///
+/// Load and sink stand on one machine, so that there is one clock; the media server may be anything that sends on what
+/// it gets, in one law of G.711 or the other.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// One JSON object instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Sends streams of G.711, and says how late it was itself
+    Load {
+        /// Where the media server listens
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        to: SocketAddr,
+        /// Where the streams come from
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
+        from: SocketAddr,
+        #[command(flatten)]
+        load: LoadArguments,
+    },
+    /// Is the model media server: a pool of threads that take a packet, work on it and send it on
+    Relay {
+        /// Where to listen
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: SocketAddr,
+        /// Where to send on
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        to: SocketAddr,
+        #[command(flatten)]
+        relay: RelayArguments,
+    },
+    /// Measures one load: delay, jitter, loss, order
+    Sink {
+        /// Where to listen
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        listen: SocketAddr,
+        /// How long to wait for the first packet
+        #[arg(long, default_value = "10 s", value_parser = duration)]
+        wait: Duration,
+        #[command(flatten)]
+        sink: SinkArguments,
+    },
+    /// All three in one process, for a quick answer
+    Loop {
+        /// Where the media server listens
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+        relay_address: SocketAddr,
+        /// Where the sink listens; the streams come from there too
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+        sink_address: SocketAddr,
+        #[command(flatten)]
+        load: LoadArguments,
+        #[command(flatten)]
+        relay: RelayArguments,
+        #[command(flatten)]
+        sink: SinkArguments,
+    },
+}
+
+#[derive(Args)]
+struct LoadArguments {
+    /// Streams, each a packet of 172 octets every 20 ms
+    #[arg(long, default_value_t = 100)]
+    streams: u32,
+    /// How long to send
+    #[arg(long, default_value = "10 s", value_parser = duration)]
+    duration: Duration,
+    /// Between two wake-ups; what is due in between is sent together
+    #[arg(long, default_value = "250 us", value_parser = duration)]
+    tick: Duration,
+    /// Threads that send
+    #[arg(long, default_value_t = 1)]
+    senders: u32,
+    /// Which of G.711's laws
+    #[arg(long, value_enum, default_value_t = LawArgument::Mu)]
+    law: LawArgument,
+}
+
+#[derive(Args)]
+struct RelayArguments {
+    /// Threads of the pool
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
+    /// CPU time that a packet takes besides receiving and sending it
+    #[arg(long, default_value = "0 us", value_parser = duration)]
+    work: Duration,
+    /// Send on in the other law of G.711
+    #[arg(long)]
+    transcode: bool,
+    /// Packets that a thread takes at once, if they are there
+    #[arg(long, default_value_t = 1)]
+    batch: u32,
+    /// Octets of the socket's receive buffer, as the kernel counts them; the system's default otherwise
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<usize>,
+}
+
+#[derive(Args)]
+struct SinkArguments {
+    /// A packet that takes longer is counted as late
+    #[arg(long, default_value = "60 ms", value_parser = duration)]
+    playout: Duration,
+    /// Write all that comes to a pcap file
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LawArgument {
+    /// mu-law, PCMU
+    Mu,
+    /// A-law, PCMA
+    A,
+}
+
+impl From<LawArgument> for Law {
+    fn from(law: LawArgument) -> Law {
+        match law {
+            LawArgument::Mu => Law::Mu,
+            LawArgument::A => Law::A,
+        }
+    }
+}
+
+/// A time in nanoseconds, as an argument.
+#[derive(Clone, Copy)]
+struct Duration(i64);
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map(Duration)
+}
+
+impl LoadArguments {
+    fn schedule(&self) -> Result<Schedule, MediaError> {
+        Schedule::new(self.streams, self.duration.0, self.tick.0, self.senders)
+    }
+}
+
+impl RelayArguments {
+    fn options(&self) -> RelayOptions {
+        RelayOptions {
+            threads: self.threads,
+            work_ns: self.work.0,
+            transcode: self.transcode,
+            batch: self.batch,
+        }
+    }
+
+    fn bind(&self, address: SocketAddr) -> Result<std::net::UdpSocket, MediaError> {
+        let socket = socket::bind(address)?;
+        if let Some(bytes) = self.receive_buffer {
+            socket::set_receive_buffer(&socket, bytes)?;
+        }
+        Ok(socket)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments.command) {
+        Ok(report) if arguments.json => {
+            println!(
+                "{}",
+                serde_json::to_string(&report).expect("a report is JSON")
+            );
+            ExitCode::SUCCESS
+        }
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Set by an interrupt: what runs ends, and reports as far as it came.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+fn run(command: &Command) -> Result<Report, MediaError> {
+    ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed))
+        .expect("nothing else handles interrupts");
+    let before = Usage::read()?;
+    let report = match command {
+        Command::Load { to, from, load } => {
+            let schedule = load.schedule()?;
+            let socket = socket::bind(*from)?;
+            Report {
+                load: Some(load::load(&socket, *to, load.law.into(), &schedule, &STOP)?),
+                ..Report::default()
+            }
+        }
+        Command::Relay { listen, to, relay } => {
+            let socket = relay.bind(*listen)?;
+            Report {
+                relay: Some(relay::relay(&socket, *to, &relay.options(), &STOP)?),
+                ..Report::default()
+            }
+        }
+        Command::Sink { listen, wait, sink } => {
+            let options = SinkOptions {
+                playout_ns: sink.playout.0,
+                wait_ns: wait.0,
+                plan: None,
+                capture: sink.capture.clone(),
+            };
+            let socket = socket::bind(*listen)?;
+            Report {
+                sink: Some(sink::measure(&socket, &options, &STOP)?),
+                ..Report::default()
+            }
+        }
+        Command::Loop {
+            relay_address,
+            sink_address,
+            load,
+            relay,
+            sink,
+        } => run_loop(*relay_address, *sink_address, load, relay, sink)?,
+    };
+    Ok(Report {
+        machine: Usage::read()?.since(&before),
+        ..report
+    })
+}
+
+fn run_loop(
+    relay_address: SocketAddr,
+    sink_address: SocketAddr,
+    load: &LoadArguments,
+    relay: &RelayArguments,
+    sink: &SinkArguments,
+) -> Result<Report, MediaError> {
+    let schedule = load.schedule()?;
+    let relay_options = relay.options();
+    relay_options.validate()?;
+    let sink_options = SinkOptions {
+        playout_ns: sink.playout.0,
+        wait_ns: schedule.duration_ns() + 5_000_000_000,
+        plan: Some(Plan {
+            streams: schedule.streams(),
+            packets: schedule.packets(),
+        }),
+        capture: sink.capture.clone(),
+    };
+    let relay_socket = relay.bind(relay_address)?;
+    let sink_socket = socket::bind(sink_address)?;
+    let load_socket = socket::bind(SocketAddr::new(sink_address.ip(), 0))?;
+    let (relay_to, load_to) = (
+        socket::address(&sink_socket)?,
+        socket::address(&relay_socket)?,
+    );
+    let relay_stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let relaying =
+            scope.spawn(|| relay::relay(&relay_socket, relay_to, &relay_options, &relay_stop));
+        let measuring = scope.spawn(|| sink::measure(&sink_socket, &sink_options, &STOP));
+        let loaded = load::load(&load_socket, load_to, load.law.into(), &schedule, &STOP);
+        let measured = measuring.join().expect("the sink does not panic");
+        relay_stop.store(true, Ordering::Relaxed);
+        let relayed = relaying.join().expect("the relay does not panic");
+        Ok(Report {
+            load: Some(loaded?),
+            relay: Some(relayed?),
+            sink: Some(measured?),
+            ..Report::default()
+        })
+    })
+}

@@ -1,0 +1,199 @@
+//! The paper's model media server (section 4): a pool of threads, each of which takes a packet of an incoming stream,
+//! works on it, and sends it on.
+
+use crate::{
+    MediaError, clock, g711,
+    rtp::{self, Malformed},
+    socket::{self, BATCH_MAX, Receiver, Sender},
+};
+use serde::Serialize;
+use std::{
+    hint,
+    net::{SocketAddr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+/// What the media server does with a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayOptions {
+    /// Threads of the pool.
+    pub threads: u32,
+    /// CPU time of each packet, besides receiving, transcoding and sending.
+    pub work_ns: i64,
+    /// Whether the payload goes out in G.711's other law.
+    pub transcode: bool,
+    /// Packets that a thread takes at once, if so many are there; the paper's server takes 1.
+    pub batch: u32,
+}
+
+/// What it did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RelayReport {
+    /// Packets that the server took from its socket.
+    pub received: u64,
+    /// That it sent on.
+    pub forwarded: u64,
+    /// That the kernel dropped before the server came to them: its receive buffer was full.
+    pub dropped: u64,
+    /// That the system did not send on.
+    pub failed: u64,
+    /// That are no G.711.
+    pub invalid: Invalid,
+    /// CPU time of the pool.
+    pub cpu_ns: i64,
+}
+
+/// Datagrams that are no G.711 packets, by what is wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Invalid {
+    /// Shorter than the header says.
+    pub truncated: u64,
+    /// Not RTP's version 2.
+    pub version: u64,
+    /// Padding of no octets.
+    pub padding: u64,
+    /// Another payload type than 0 and 8.
+    pub payload_type: u64,
+    /// Longer than any packet of voice.
+    pub too_long: u64,
+}
+
+impl Invalid {
+    /// Counts one that is [`Malformed`].
+    pub fn count(&mut self, malformed: Malformed) {
+        let counter = match malformed {
+            Malformed::Truncated { .. } => &mut self.truncated,
+            Malformed::Version(_) => &mut self.version,
+            Malformed::Padding => &mut self.padding,
+            Malformed::PayloadType(_) => &mut self.payload_type,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.truncated + self.version + self.padding + self.payload_type + self.too_long
+    }
+
+    fn add(&mut self, other: &Invalid) {
+        self.truncated += other.truncated;
+        self.version += other.version;
+        self.padding += other.padding;
+        self.payload_type += other.payload_type;
+        self.too_long += other.too_long;
+    }
+}
+
+impl RelayOptions {
+    /// # Errors
+    ///
+    /// What makes no sense.
+    pub fn validate(&self) -> Result<(), MediaError> {
+        const THREADS_MAX: u32 = 1024;
+        if !(1..=THREADS_MAX).contains(&self.threads) {
+            return Err(MediaError::Refused(format!(
+                "a pool of {} threads is none; give 1 to {THREADS_MAX}",
+                self.threads
+            )));
+        }
+        if !(1..=BATCH_MAX as u32).contains(&self.batch) {
+            return Err(MediaError::Refused(format!(
+                "{} packets cannot be taken at once; give 1 to {BATCH_MAX}",
+                self.batch
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Relays what comes to `socket` to `to`, until `stop`.
+///
+/// # Errors
+///
+/// If the options make no sense or the system fails.
+pub fn relay(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    options: &RelayOptions,
+    stop: &AtomicBool,
+) -> Result<RelayReport, MediaError> {
+    options.validate()?;
+    let parts: Vec<Result<RelayReport, MediaError>> = thread::scope(|scope| {
+        let handles: Vec<_> = (0..options.threads)
+            .map(|_| scope.spawn(|| serve(socket, to, options, stop)))
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join());
+        joined
+            .map(|part| part.expect("a thread of the pool does not panic"))
+            .collect()
+    });
+    let mut whole = RelayReport {
+        dropped: socket::dropped(socket)?,
+        ..RelayReport::default()
+    };
+    for part in parts {
+        let part = part?;
+        whole.received += part.received;
+        whole.forwarded += part.forwarded;
+        whole.failed += part.failed;
+        whole.invalid.add(&part.invalid);
+        whole.cpu_ns += part.cpu_ns;
+    }
+    Ok(whole)
+}
+
+/// One thread of the pool.
+fn serve(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    options: &RelayOptions,
+    stop: &AtomicBool,
+) -> Result<RelayReport, MediaError> {
+    let mut report = RelayReport::default();
+    let mut receiver = Receiver::new(socket, options.batch as usize);
+    let mut sender = Sender::new(socket, to);
+    while !stop.load(Ordering::Relaxed) {
+        report.received += receiver.receive()? as u64;
+        let invalid = &mut report.invalid;
+        let outgoing = receiver.datagrams().filter_map(|(datagram, octets)| {
+            if datagram.cut {
+                invalid.too_long += 1;
+                return None;
+            }
+            match process(octets, options) {
+                Ok(()) => Some(&*octets),
+                Err(malformed) => {
+                    invalid.count(malformed);
+                    None
+                }
+            }
+        });
+        report.forwarded += sender.send(outgoing);
+    }
+    report.failed = sender.failed;
+    report.cpu_ns = clock::thread_cpu_ns();
+    Ok(report)
+}
+
+/// What the server does with one packet.
+fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), Malformed> {
+    let header = rtp::parse(packet)?;
+    if options.transcode {
+        g711::transcode(header.law, &mut packet[header.payload]);
+        rtp::set_law(packet, header.law.other());
+    }
+    work(options.work_ns);
+    Ok(())
+}
+
+/// Takes `work_ns` of CPU time, however long that is: who is preempted still has it to do.
+fn work(work_ns: i64) {
+    if work_ns == 0 {
+        return;
+    }
+    let end_ns = clock::thread_cpu_ns() + work_ns;
+    while clock::thread_cpu_ns() < end_ns {
+        hint::spin_loop();
+    }
+}

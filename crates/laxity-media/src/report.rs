@@ -1,0 +1,188 @@
+//! Reports as tables.
+
+use crate::{
+    distribution::Quantiles, load::LoadReport, relay::RelayReport, session::SessionReport,
+    sink::SinkReport,
+};
+use serde::Serialize;
+use std::fmt::{self, Display, Formatter};
+
+/// What one command measured; the parts that did not run in it are missing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The load, and its own lateness.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadReport>,
+    /// The media server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelayReport>,
+    /// What arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sink: Option<SinkReport>,
+    /// The machine while it was measured.
+    pub machine: Machine,
+}
+
+/// What the machine did meanwhile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// CPUs.
+    pub cpus: usize,
+    /// How many of them were busy, on average.
+    pub cpus_busy: f64,
+    /// How many of them this process kept busy.
+    pub cpus_own: f64,
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(load) = &self.load {
+            write_load(f, load)?;
+        }
+        if let Some(relay) = &self.relay {
+            write_relay(f, relay)?;
+        }
+        if let Some(sink) = &self.sink {
+            write_sink(f, sink)?;
+        }
+        let Machine {
+            cpus,
+            cpus_busy,
+            cpus_own,
+        } = self.machine;
+        writeln!(f, "machine")?;
+        row(
+            f,
+            "CPUs busy",
+            format_args!("{cpus_busy:.2} of {cpus}; {cpus_own:.2} with this process"),
+        )
+    }
+}
+
+fn write_load(f: &mut Formatter<'_>, load: &LoadReport) -> fmt::Result {
+    writeln!(f, "load")?;
+    row(f, "streams", load.streams)?;
+    let expected = u64::from(load.streams) * u64::from(load.packets_per_stream);
+    row(
+        f,
+        "packets sent",
+        format_args!("{} of {expected}", load.sent),
+    )?;
+    if let Some(error) = &load.error {
+        row(f, "not sent", format_args!("{}: {error}", load.failed))?;
+    }
+    row(
+        f,
+        "priority",
+        if load.real_time {
+            "real-time (SCHED_FIFO)"
+        } else {
+            "as any other's: real-time is not allowed"
+        },
+    )?;
+    times(f, "wake-ups late by", load.wake_up_late)?;
+    times(f, "packets late by", load.packet_late)
+}
+
+fn write_relay(f: &mut Formatter<'_>, relay: &RelayReport) -> fmt::Result {
+    writeln!(f, "relay")?;
+    row(f, "packets received", relay.received)?;
+    row(f, "sent on", relay.forwarded)?;
+    row(f, "dropped before it", relay.dropped)?;
+    row(f, "not sent on", relay.failed)?;
+    row(f, "not G.711", relay.invalid.total())?;
+    let per_packet_ns = relay.cpu_ns.checked_div(relay.received as i64).unwrap_or(0);
+    row(f, "CPU a packet", Time(per_packet_ns as f64))
+}
+
+fn write_sink(f: &mut Formatter<'_>, sink: &SinkReport) -> fmt::Result {
+    let session: &SessionReport = &sink.session;
+    let counts = &session.counts;
+    writeln!(f, "sink")?;
+    row(f, "streams", session.streams)?;
+    if session.dead_streams > 0 {
+        row(f, "dead streams", session.dead_streams)?;
+    }
+    row(
+        f,
+        "packets received",
+        format_args!("{} of {}", counts.received, counts.expected),
+    )?;
+    row(
+        f,
+        "lost",
+        format_args!("{} ({:.3} %)", counts.lost, session.loss_percent),
+    )?;
+    if counts.lost > 0 {
+        let (bursts, longest) = (counts.loss_bursts, counts.loss_burst_max);
+        let mean = session.loss_burst_mean;
+        row(
+            f,
+            "in bursts",
+            format_args!("{bursts}, of {mean:.1} packets on average, {longest} at most"),
+        )?;
+    }
+    row(f, "dropped by the sink", sink.dropped)?;
+    row(f, "duplicates", counts.duplicates)?;
+    row(f, "reordered", counts.reordered)?;
+    let late_after = Time(session.playout_ns as f64);
+    row(
+        f,
+        "late",
+        format_args!("{} (by more than {late_after})", counts.late),
+    )?;
+    let others = session.invalid.total() + session.foreign + counts.stray;
+    if others > 0 {
+        let (invalid, foreign, stray) = (session.invalid.total(), session.foreign, counts.stray);
+        row(
+            f,
+            "others",
+            format_args!("{invalid} not G.711, {foreign} not of the load, {stray} misnumbered"),
+        )?;
+    }
+    times(f, "delay", session.delay)?;
+    times(f, "jitter of streams", session.jitter)?;
+    if let Some(worst) = &session.worst_stream {
+        let (stream, lost) = (worst.stream, worst.counts.lost);
+        match worst.delay {
+            None => row(f, "worst stream", format_args!("{stream}: dead"))?,
+            Some(delay) => {
+                let p99 = Time(delay.p99_ns as f64);
+                let text = format_args!("{stream}: {lost} lost, delay p99 {p99}");
+                row(f, "worst stream", text)?;
+            }
+        }
+    }
+    times(f, "fetched late by", sink.fetched_late)
+}
+
+fn row(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
+    writeln!(f, "  {name:<20}{value}")
+}
+
+fn times(f: &mut Formatter<'_>, name: &str, quantiles: Option<Quantiles>) -> fmt::Result {
+    let Some(quantiles) = quantiles else {
+        return row(f, name, "(nothing)");
+    };
+    let time = |ns: u64| Time(ns as f64).to_string();
+    let (p50, p99) = (time(quantiles.p50_ns), time(quantiles.p99_ns));
+    let (p999, max) = (time(quantiles.p999_ns), time(quantiles.max_ns));
+    row(
+        f,
+        name,
+        format_args!("p50 {p50:>9}   p99 {p99:>9}   p99.9 {p999:>9}   max {max:>9}"),
+    )
+}
+
+/// A measured time, to what it is worth reading of it.
+struct Time(f64);
+
+impl Display for Time {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns < 1e6 => write!(f, "{:.1} us", ns / 1e3),
+            ns if ns < 1e9 => write!(f, "{:.2} ms", ns / 1e6),
+            ns => write!(f, "{:.2} s", ns / 1e9),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The sink: receives the streams, and measures what became of them.
+
+use crate::{
+    MediaError,
+    capture::Capture,
+    clock,
+    distribution::{Distribution, Quantiles},
+    session::{Plan, Session, SessionReport},
+    socket::{self, BATCH_MAX, Receiver},
+};
+use laxity_host::format_duration;
+use serde::Serialize;
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    net::{SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// What is waited for after the load's end, since the last packet that came.
+const LINGER_NS: i64 = 2_000_000_000;
+/// A receive buffer that outlasts a second without the CPU at 2,000 streams, as far as the system allows it.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+
+/// What the sink does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkOptions {
+    /// A packet that takes longer is late.
+    pub playout_ns: i64,
+    /// How long the first packet is waited for.
+    pub wait_ns: i64,
+    /// What the load is made of, if that is known beforehand. Then a load of which nothing comes has died, and is
+    /// reported so; otherwise it is an error.
+    pub plan: Option<Plan>,
+    /// Where to write a capture of all that comes.
+    pub capture: Option<PathBuf>,
+}
+
+/// What came, and how well it was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SinkReport {
+    /// What became of the load.
+    #[serde(flatten)]
+    pub session: SessionReport,
+    /// Packets that the kernel dropped because the sink did not fetch them in time. They are counted as lost, but it
+    /// was not the server that lost them.
+    pub dropped: u64,
+    /// From when the kernel had a packet to when the sink fetched it; not part of the delay.
+    pub fetched_late: Option<Quantiles>,
+}
+
+/// Measures one load that comes to `socket`, until it is over or `stop`.
+///
+/// # Errors
+///
+/// If nothing comes, the clocks differ, the capture cannot be written, or the system fails.
+pub fn measure(
+    socket: &UdpSocket,
+    options: &SinkOptions,
+    stop: &AtomicBool,
+) -> Result<SinkReport, MediaError> {
+    socket::set_receive_buffer(socket, RECEIVE_BUFFER_BYTES)?;
+    let address = socket::address(socket)?;
+    let mut capture = options
+        .capture
+        .as_deref()
+        .map(|path| CaptureFile::create(path, address))
+        .transpose()?;
+    let mut session = Session::new(options.playout_ns, options.plan);
+    let mut fetched_late = Distribution::new();
+    let mut receiver = Receiver::with_times(socket, BATCH_MAX)?;
+    let start_ns = clock::monotonic_ns();
+    let mut last_ns = start_ns;
+    while !stop.load(Ordering::Relaxed) && !session.is_complete() {
+        let received = receiver.receive()?;
+        let now_ns = clock::monotonic_ns();
+        if received == 0 {
+            let over_ns = if session.has_begun() {
+                last_ns.max(session.end_ns()) + LINGER_NS
+            } else {
+                start_ns + options.wait_ns
+            };
+            if now_ns >= over_ns {
+                break;
+            }
+            continue;
+        }
+        last_ns = now_ns;
+        for (datagram, octets) in receiver.datagrams() {
+            // The first packets after a socket asked for times may have none.
+            let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
+            fetched_late.record(now_ns - arrived_ns, 1);
+            if let (Some(capture), Some(source)) = (&mut capture, datagram.source) {
+                capture.write(arrived_ns, source, octets)?;
+            }
+            if datagram.cut {
+                session.count_too_long();
+            } else {
+                session.record(octets, arrived_ns)?;
+            }
+        }
+    }
+    if let Some(capture) = capture {
+        capture.finish()?;
+    }
+    if !session.has_begun() && options.plan.is_none() {
+        return Err(MediaError::NothingCame {
+            address,
+            waited: format_duration(clock::monotonic_ns() - start_ns),
+        });
+    }
+    Ok(SinkReport {
+        session: session.report(),
+        dropped: socket::dropped(socket)?,
+        fetched_late: fetched_late.quantiles(),
+    })
+}
+
+/// A capture in a file, of what comes to one address.
+struct CaptureFile {
+    path: PathBuf,
+    destination: SocketAddr,
+    /// Read once, so that a clock that is set leaves the capture in order.
+    realtime_offset_ns: i64,
+    capture: Capture<BufWriter<File>>,
+}
+
+impl CaptureFile {
+    fn create(path: &Path, destination: SocketAddr) -> Result<CaptureFile, MediaError> {
+        let capture = File::create(path)
+            .and_then(|file| Capture::new(BufWriter::new(file)))
+            .map_err(|source| refused(path, source))?;
+        Ok(CaptureFile {
+            path: path.to_path_buf(),
+            destination,
+            realtime_offset_ns: clock::realtime_offset_ns(),
+            capture,
+        })
+    }
+
+    fn write(
+        &mut self,
+        arrived_ns: i64,
+        source: SocketAddr,
+        octets: &[u8],
+    ) -> Result<(), MediaError> {
+        let realtime_ns = arrived_ns + self.realtime_offset_ns;
+        self.capture
+            .write(realtime_ns, source, self.destination, octets)
+            .map_err(|source| refused(&self.path, source))
+    }
+
+    fn finish(self) -> Result<(), MediaError> {
+        let flushed = self.capture.into_inner().flush();
+        flushed.map_err(|source| refused(&self.path, source))
+    }
+}
+
+fn refused(path: &Path, source: io::Error) -> MediaError {
+    MediaError::Capture {
+        path: path.to_path_buf(),
+        source,
+    }
+}

@@ -1,0 +1,328 @@
+//! UDP sockets, several packets a system call.
+
+use crate::{MediaError, clock};
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg,
+        sendmmsg, setsockopt, sockopt,
+    },
+};
+use std::{
+    fs,
+    io::{self, IoSlice, IoSliceMut},
+    net::{SocketAddr, UdpSocket},
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    time::Duration,
+};
+
+/// The longest datagram that is taken whole: Ethernet's, and some.
+pub const DATAGRAM_BYTES_MAX: usize = 2048;
+/// Packets a system call at most.
+pub const BATCH_MAX: usize = 64;
+/// After this long without a packet, who receives looks whether it should stop.
+const RECEIVE_WAIT: Duration = Duration::from_millis(50);
+
+/// A socket on `address` (port 0: any that is free).
+///
+/// # Errors
+///
+/// If the address cannot be used.
+pub fn bind(address: SocketAddr) -> Result<UdpSocket, MediaError> {
+    let bound = UdpSocket::bind(address).and_then(|socket| {
+        socket.set_read_timeout(Some(RECEIVE_WAIT))?;
+        Ok(socket)
+    });
+    bound.map_err(|source| MediaError::Bind { address, source })
+}
+
+/// The address a socket has.
+///
+/// # Errors
+///
+/// If the system does not say.
+pub fn address(socket: &UdpSocket) -> Result<SocketAddr, MediaError> {
+    socket
+        .local_addr()
+        .map_err(MediaError::system("ask for a socket's address"))
+}
+
+/// Asks for a receive buffer of `bytes`, beyond the system's limit if that is allowed; says what it is now. Linux
+/// counts what a packet takes in memory, about 770 octets for one of 172, and doubles what is asked for.
+///
+/// # Errors
+///
+/// If the system gives none.
+pub fn set_receive_buffer(socket: &UdpSocket, bytes: usize) -> Result<usize, MediaError> {
+    if setsockopt(socket, sockopt::RcvBufForce, &bytes).is_err() {
+        setsockopt(socket, sockopt::RcvBuf, &bytes)
+            .map_err(MediaError::system("set a receive buffer"))?;
+    }
+    getsockopt(socket, sockopt::RcvBuf).map_err(MediaError::system("ask for a receive buffer"))
+}
+
+/// Packets that the kernel dropped since the socket was made, because its receive buffer was full.
+///
+/// # Errors
+///
+/// If the system does not say.
+pub fn dropped(socket: &UdpSocket) -> Result<u64, MediaError> {
+    let failed = MediaError::system::<io::Error>("ask what a socket dropped");
+    let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))
+        .map_err(&failed)?
+        .ino();
+    let table = match address(socket)? {
+        SocketAddr::V4(_) => "/proc/thread-self/net/udp",
+        SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
+    };
+    let table = fs::read_to_string(table).map_err(&failed)?;
+    drops_of(&table, inode)
+        .ok_or_else(|| failed(io::Error::other("it is not in the kernel's table")))
+}
+
+/// The column `drops` of the socket with `inode` in the kernel's table of UDP sockets.
+fn drops_of(table: &str, inode: u64) -> Option<u64> {
+    let mut lines = table.lines();
+    // Some names of the header stand over two columns; these two are counted from the end and from the beginning.
+    let drops_last = lines.next()?.split_whitespace().last()? == "drops";
+    lines
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|columns| columns.get(9).is_some_and(|text| text.parse() == Ok(inode)))
+        .and_then(|columns| columns.last()?.parse().ok())
+        .filter(|_| drops_last)
+}
+
+/// One datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram {
+    /// Its length in octets, or as much as was kept.
+    pub bytes: usize,
+    /// It was longer than [`DATAGRAM_BYTES_MAX`].
+    pub cut: bool,
+    /// Who sent it, by Internet address.
+    pub source: Option<SocketAddr>,
+    /// CLOCK_MONOTONIC when the kernel had it, if the receiver asks for that.
+    pub arrived_ns: Option<i64>,
+}
+
+/// Receives several datagrams a system call.
+pub struct Receiver<'s> {
+    socket: &'s UdpSocket,
+    headers: MultiHeaders<SockaddrStorage>,
+    buffers: Vec<[u8; DATAGRAM_BYTES_MAX]>,
+    datagrams: Vec<Datagram>,
+}
+
+impl<'s> Receiver<'s> {
+    /// Receives up to `batch` datagrams at once.
+    pub fn new(socket: &'s UdpSocket, batch: usize) -> Receiver<'s> {
+        Receiver {
+            socket,
+            headers: MultiHeaders::preallocate(batch, None),
+            buffers: vec![[0; DATAGRAM_BYTES_MAX]; batch],
+            datagrams: Vec::with_capacity(batch),
+        }
+    }
+
+    /// The same, and the kernel says when it had each.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not.
+    pub fn with_times(socket: &'s UdpSocket, batch: usize) -> Result<Receiver<'s>, MediaError> {
+        setsockopt(socket, sockopt::ReceiveTimestampns, &true).map_err(MediaError::system(
+            "have packets stamped with their time of arrival",
+        ))?;
+        let space = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        Ok(Receiver {
+            headers: MultiHeaders::preallocate(batch, Some(space)),
+            ..Receiver::new(socket, batch)
+        })
+    }
+
+    /// Waits for a datagram, a short while, and takes what is there; how many.
+    ///
+    /// # Errors
+    ///
+    /// If the system fails.
+    pub fn receive(&mut self) -> Result<usize, MediaError> {
+        self.datagrams.clear();
+        let mut slices: Vec<_> = self
+            .buffers
+            .iter_mut()
+            .map(|buffer| [IoSliceMut::new(buffer)])
+            .collect();
+        let received = recvmmsg(
+            self.socket.as_raw_fd(),
+            &mut self.headers,
+            slices.iter_mut(),
+            MsgFlags::MSG_WAITFORONE,
+            None,
+        );
+        let messages = match received {
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(0),
+            received => received.map_err(MediaError::system("receive"))?,
+        };
+        let mut offset_ns = None;
+        for message in messages {
+            let stamp = message.cmsgs().ok().and_then(|mut messages| {
+                messages.find_map(|message| match message {
+                    ControlMessageOwned::ScmTimestampns(time) => Some(clock::to_ns(time)),
+                    _ => None,
+                })
+            });
+            let arrived_ns = stamp.map(|realtime_ns| {
+                realtime_ns - *offset_ns.get_or_insert_with(clock::realtime_offset_ns)
+            });
+            self.datagrams.push(Datagram {
+                bytes: message.bytes.min(DATAGRAM_BYTES_MAX),
+                cut: message.flags.contains(MsgFlags::MSG_TRUNC),
+                source: message.address.and_then(internet_address),
+                arrived_ns,
+            });
+        }
+        Ok(self.datagrams.len())
+    }
+
+    /// What the last [`receive`](Receiver::receive) took, to be changed at will.
+    pub fn datagrams(&mut self) -> impl Iterator<Item = (&Datagram, &mut [u8])> {
+        self.datagrams
+            .iter()
+            .zip(&mut self.buffers)
+            .map(|(datagram, buffer)| (datagram, &mut buffer[..datagram.bytes]))
+    }
+}
+
+fn internet_address(address: SockaddrStorage) -> Option<SocketAddr> {
+    address
+        .as_sockaddr_in()
+        .map(|&address| address.into())
+        .or_else(|| address.as_sockaddr_in6().map(|&address| address.into()))
+}
+
+/// Sends several datagrams a system call, all to one address.
+pub struct Sender<'s> {
+    socket: &'s UdpSocket,
+    headers: MultiHeaders<SockaddrStorage>,
+    to: Vec<Option<SockaddrStorage>>,
+    /// Datagrams that the system did not take, and what it said of the last.
+    pub failed: u64,
+    /// What the system said of the last that it did not take.
+    pub error: Option<Errno>,
+}
+
+impl<'s> Sender<'s> {
+    /// Sends to `to`.
+    pub fn new(socket: &'s UdpSocket, to: SocketAddr) -> Sender<'s> {
+        Sender {
+            socket,
+            headers: MultiHeaders::preallocate(BATCH_MAX, None),
+            to: vec![Some(to.into()); BATCH_MAX],
+            failed: 0,
+            error: None,
+        }
+    }
+
+    /// Sends `packets`, at most [`BATCH_MAX`]; how many the system took. The others are counted as failed.
+    pub fn send<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>) -> u64 {
+        let slices: Vec<_> = packets.map(|packet| [IoSlice::new(packet)]).collect();
+        assert!(slices.len() <= BATCH_MAX);
+        let (mut next, mut sent) = (0, 0);
+        while next < slices.len() {
+            let result = sendmmsg(
+                self.socket.as_raw_fd(),
+                &mut self.headers,
+                &slices[next..],
+                &self.to,
+                [],
+                MsgFlags::empty(),
+            )
+            .map(|results| results.count());
+            match result {
+                Ok(count) => {
+                    next += count;
+                    sent += count as u64;
+                }
+                Err(Errno::EINTR) => {}
+                // The first of the rest is refused; those after it may not be.
+                Err(error) => {
+                    self.failed += 1;
+                    self.error = Some(error);
+                    next += 1;
+                }
+            }
+        }
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_dropped_is_read_from_its_table() {
+        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  361: 0100007F:A1B2 00000000:0000 07 00000000:00000300 00:00000000 00000000  1000        0 98765 2 0000000000000000 42
+  400: 0100007F:A1B3 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 98766 2 0000000000000000 0
+";
+        assert_eq!(drops_of(table, 98_765), Some(42));
+        assert_eq!(drops_of(table, 98_766), Some(0));
+        assert_eq!(drops_of(table, 1_000), None);
+        assert_eq!(drops_of("", 98_765), None);
+    }
+
+    #[test]
+    fn a_full_receive_buffer_is_seen_to_drop() {
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        // The kernel's least is about 2 KiB: a few packets.
+        set_receive_buffer(&socket, 1).unwrap();
+        assert_eq!(dropped(&socket).unwrap(), 0);
+        let mut sender = Sender::new(&socket, address(&socket).unwrap());
+        let packets = [[0u8; 172]; BATCH_MAX];
+        assert_eq!(sender.send(packets.iter().map(|packet| &packet[..])), 64);
+
+        let mut receiver = Receiver::with_times(&socket, BATCH_MAX).unwrap();
+        let kept = receiver.receive().unwrap() as u64;
+        assert!(kept > 0);
+        assert_eq!(dropped(&socket).unwrap(), 64 - kept);
+        assert!(receiver.datagrams().all(|(datagram, octets)| {
+            octets.len() == 172 && !datagram.cut && datagram.source == socket.local_addr().ok()
+        }));
+        assert_eq!(receiver.receive().unwrap(), 0);
+    }
+
+    #[test]
+    fn times_of_arrival_are_of_the_monotonic_clock() {
+        let socket = bind("[::1]:0".parse().unwrap())
+            .or_else(|_| bind("127.0.0.1:0".parse().unwrap()))
+            .unwrap();
+        let mut receiver = Receiver::with_times(&socket, 4).unwrap();
+        for _ in 0..3 {
+            let before_ns = clock::monotonic_ns();
+            let mut sender = Sender::new(&socket, address(&socket).unwrap());
+            sender.send([&[0u8; 3000][..], &[], &[1]].into_iter());
+            assert_eq!(receiver.receive().unwrap(), 3);
+            let after_ns = clock::monotonic_ns();
+            let seen: Vec<_> = receiver
+                .datagrams()
+                .map(|(datagram, _)| *datagram)
+                .collect();
+            let lengths: Vec<_> = seen
+                .iter()
+                .map(|datagram| (datagram.bytes, datagram.cut))
+                .collect();
+            assert_eq!(
+                lengths,
+                [(DATAGRAM_BYTES_MAX, true), (0, false), (1, false)]
+            );
+            for datagram in seen {
+                // The first packets after a socket asks for times may be stamped when they are fetched.
+                let arrived_ns = datagram.arrived_ns.expect("it was asked for");
+                // Reading two clocks is as exact as the machine leaves one alone between them.
+                const SLACK_NS: i64 = 100_000_000;
+                assert!((before_ns - SLACK_NS..after_ns + SLACK_NS).contains(&arrived_ns));
+            }
+        }
+    }
+}
