@@ -3,14 +3,14 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Times, kept to three digits.
+/// Times, kept to some digits.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     histogram: Histogram<u64>,
 }
 
 /// A distribution in a few numbers, in nanoseconds. A quantile is the smallest recorded time that this share of the
-/// times does not exceed, to three digits.
+/// times does not exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quantiles {
     /// How many times there are.
@@ -31,15 +31,20 @@ pub struct Quantiles {
 
 impl Default for Distribution {
     fn default() -> Self {
-        Self::new()
+        Self::with_digits(3)
     }
 }
 
 impl Distribution {
-    /// Of no times yet.
-    pub fn new() -> Distribution {
+    /// Of no times yet, kept to two digits: where there is one for each of thousands of streams. It takes 20 KiB or so,
+    /// and one of three digits ten times that.
+    pub fn coarse() -> Distribution {
+        Self::with_digits(2)
+    }
+
+    fn with_digits(digits: u8) -> Distribution {
         Distribution {
-            histogram: Histogram::new(3).expect("three digits are possible"),
+            histogram: Histogram::new(digits).expect("so few digits are possible"),
         }
     }
 

@@ -56,7 +56,7 @@ pub struct LoadReport {
 ///
 /// # Errors
 ///
-/// If the system took not one packet.
+/// If nothing can be sent to `to`, or the system took not one packet.
 pub fn load(
     socket: &UdpSocket,
     to: SocketAddr,
@@ -66,7 +66,7 @@ pub fn load(
 ) -> Result<LoadReport, MediaError> {
     let start_ns = clock::monotonic_ns() + START_AFTER_NS;
     let threads = 0..schedule.threads();
-    let parts: Vec<Part> = thread::scope(|scope| {
+    let parts: Vec<Result<Part, MediaError>> = thread::scope(|scope| {
         let handles: Vec<_> = threads
             .map(|thread| {
                 let send = move || send(socket, to, law, schedule, thread, start_ns, stop);
@@ -83,6 +83,7 @@ pub fn load(
         ..Part::default()
     };
     for part in parts {
+        let part = part?;
         whole.sent += part.sent;
         whole.failed += part.failed;
         whole.error = part.error.or(whole.error);
@@ -126,14 +127,14 @@ fn send(
     thread: u32,
     start_ns: i64,
     stop: &AtomicBool,
-) -> Part {
+) -> Result<Part, MediaError> {
     // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
     prctl::set_timerslack(1).expect("a thread may set its timer slack");
     let mut part = Part {
         real_time: become_real_time(),
         ..Part::default()
     };
-    let mut sender = Sender::new(socket, to);
+    let mut sender = Sender::new(socket, to)?;
     let silence = law.encode(0);
     let mut packets = [[silence; PACKET_BYTES]; BATCH];
     for turn in schedule.turns(thread) {
@@ -158,7 +159,7 @@ fn send(
     }
     part.failed = sender.failed;
     part.error = sender.error;
-    part
+    Ok(part)
 }
 
 /// Puts the calling thread before all that is not real-time, if that is allowed; whether it is.

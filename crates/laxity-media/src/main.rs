@@ -44,9 +44,9 @@ enum Command {
         /// Where the media server listens
         #[arg(long, value_name = "ADDRESS:PORT")]
         to: SocketAddr,
-        /// Where the streams come from
-        #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:0")]
-        from: SocketAddr,
+        /// Where the streams come from; wherever the system sends to the server from, otherwise
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        from: Option<SocketAddr>,
         #[command(flatten)]
         load: LoadArguments,
     },
@@ -218,7 +218,7 @@ fn run(command: &Command) -> Result<Report, MediaError> {
     let report = match command {
         Command::Load { to, from, load } => {
             let schedule = load.schedule()?;
-            let socket = socket::bind(*from)?;
+            let socket = socket::bind(from.unwrap_or(socket::any_address_to(*to)))?;
             Report {
                 load: Some(load::load(&socket, *to, load.law.into(), &schedule, &STOP)?),
                 ..Report::default()
@@ -286,10 +286,18 @@ fn run_loop(
     );
     let relay_stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let relaying =
-            scope.spawn(|| relay::relay(&relay_socket, relay_to, &relay_options, &relay_stop));
-        let measuring = scope.spawn(|| sink::measure(&sink_socket, &sink_options, &STOP));
-        let loaded = load::load(&load_socket, load_to, load.law.into(), &schedule, &STOP);
+        let relaying = scope.spawn(|| {
+            stop_if_failed(relay::relay(
+                &relay_socket,
+                relay_to,
+                &relay_options,
+                &relay_stop,
+            ))
+        });
+        let measuring =
+            scope.spawn(|| stop_if_failed(sink::measure(&sink_socket, &sink_options, &STOP)));
+        let law = load.law.into();
+        let loaded = stop_if_failed(load::load(&load_socket, load_to, law, &schedule, &STOP));
         let measured = measuring.join().expect("the sink does not panic");
         relay_stop.store(true, Ordering::Relaxed);
         let relayed = relaying.join().expect("the relay does not panic");
@@ -300,4 +308,12 @@ fn run_loop(
             ..Report::default()
         })
     })
+}
+
+/// One of three that has failed leaves nothing for the others to do.
+fn stop_if_failed<T>(result: Result<T, MediaError>) -> Result<T, MediaError> {
+    if result.is_err() {
+        STOP.store(true, Ordering::Relaxed);
+    }
+    result
 }

@@ -152,7 +152,7 @@ fn serve(
 ) -> Result<RelayReport, MediaError> {
     let mut report = RelayReport::default();
     let mut receiver = Receiver::new(socket, options.batch as usize);
-    let mut sender = Sender::new(socket, to);
+    let mut sender = Sender::new(socket, to)?;
     while !stop.load(Ordering::Relaxed) {
         report.received += receiver.receive()? as u64;
         let invalid = &mut report.invalid;

@@ -30,6 +30,7 @@ pub struct Session {
     end_ns: i64,
     streams: Vec<Option<Stream>>,
     received: u64,
+    delay: Distribution,
     invalid: Invalid,
     foreign: u64,
 }
@@ -81,6 +82,7 @@ impl Session {
             end_ns: i64::MAX,
             streams: Vec::new(),
             received: 0,
+            delay: Distribution::default(),
             invalid: Invalid::default(),
             foreign: 0,
         };
@@ -142,7 +144,10 @@ impl Session {
             sent_ns: stamp.sent_ns,
             arrived_ns,
         };
-        self.received += u64::from(stream.statistics.record(&arrival));
+        if stream.statistics.record(&arrival) {
+            self.received += 1;
+            self.delay.record(arrived_ns - stamp.sent_ns, 1);
+        }
         Ok(())
     }
 
@@ -171,13 +176,12 @@ impl Session {
     pub fn report(&self) -> SessionReport {
         let packets = self.plan.map_or(0, |plan| plan.packets);
         let silent = StreamStatistics::new(packets, self.playout_ns);
-        let (mut delay, mut jitter) = (Distribution::new(), Distribution::new());
+        let mut jitter = Distribution::default();
         let mut counts = Counts::default();
         let mut per_stream = Vec::with_capacity(self.streams.len());
         for (number, stream) in self.streams.iter().enumerate() {
             let statistics = stream.as_ref().map_or(&silent, |stream| &stream.statistics);
             let report = statistics.report(number as u32);
-            delay.merge(statistics.delay());
             if let Some(jitter_ns) = report.jitter_ns {
                 jitter.record(jitter_ns.round() as i64, 1);
             }
@@ -198,7 +202,7 @@ impl Session {
             loss_burst_mean: counts.loss_burst_mean(),
             counts,
             playout_ns: self.playout_ns,
-            delay: delay.quantiles(),
+            delay: self.delay.quantiles(),
             jitter: jitter.quantiles(),
             worst_stream: per_stream.iter().max_by_key(badness).cloned(),
             invalid: self.invalid,

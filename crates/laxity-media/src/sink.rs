@@ -20,6 +20,8 @@ use std::{
 
 /// What is waited for after the load's end, since the last packet that came.
 const LINGER_NS: i64 = 2_000_000_000;
+/// What a wait is told to.
+const MS_NS: i64 = 1_000_000;
 /// A receive buffer that outlasts a second without the CPU at 2,000 streams, as far as the system allows it.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
@@ -68,7 +70,7 @@ pub fn measure(
         .map(|path| CaptureFile::create(path, address))
         .transpose()?;
     let mut session = Session::new(options.playout_ns, options.plan);
-    let mut fetched_late = Distribution::new();
+    let mut fetched_late = Distribution::default();
     let mut receiver = Receiver::with_times(socket, BATCH_MAX)?;
     let start_ns = clock::monotonic_ns();
     let mut last_ns = start_ns;
@@ -107,7 +109,7 @@ pub fn measure(
     if !session.has_begun() && options.plan.is_none() {
         return Err(MediaError::NothingCame {
             address,
-            waited: format_duration(clock::monotonic_ns() - start_ns),
+            waited: format_duration((clock::monotonic_ns() - start_ns) / MS_NS * MS_NS),
         });
     }
     Ok(SinkReport {

@@ -11,7 +11,7 @@ use nix::{
 use std::{
     fs,
     io::{self, IoSlice, IoSliceMut},
-    net::{SocketAddr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     time::Duration,
 };
@@ -45,6 +45,14 @@ pub fn address(socket: &UdpSocket) -> Result<SocketAddr, MediaError> {
     socket
         .local_addr()
         .map_err(MediaError::system("ask for a socket's address"))
+}
+
+/// The address from which everything can be sent that can be sent to `to`, with any free port.
+pub fn any_address_to(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
 }
 
 /// Asks for a receive buffer of `bytes`, beyond the system's limit if that is allowed; says what it is now. Linux
@@ -205,7 +213,7 @@ pub struct Sender<'s> {
     socket: &'s UdpSocket,
     headers: MultiHeaders<SockaddrStorage>,
     to: Vec<Option<SockaddrStorage>>,
-    /// Datagrams that the system did not take, and what it said of the last.
+    /// Datagrams that the system did not take.
     pub failed: u64,
     /// What the system said of the last that it did not take.
     pub error: Option<Errno>,
@@ -213,14 +221,29 @@ pub struct Sender<'s> {
 
 impl<'s> Sender<'s> {
     /// Sends to `to`.
-    pub fn new(socket: &'s UdpSocket, to: SocketAddr) -> Sender<'s> {
-        Sender {
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be sent there from `socket`, whatever the network.
+    pub fn new(socket: &'s UdpSocket, to: SocketAddr) -> Result<Sender<'s>, MediaError> {
+        let from = address(socket)?;
+        if to.port() == 0 {
+            return Err(MediaError::Refused(format!(
+                "cannot send to {to}: port 0 is none; give the port that is listened on"
+            )));
+        }
+        if from.is_ipv4() != to.is_ipv4() {
+            return Err(MediaError::Refused(format!(
+                "cannot send from {from} to {to}: give two addresses of IPv4, or two of IPv6"
+            )));
+        }
+        Ok(Sender {
             socket,
             headers: MultiHeaders::preallocate(BATCH_MAX, None),
             to: vec![Some(to.into()); BATCH_MAX],
             failed: 0,
             error: None,
-        }
+        })
     }
 
     /// Sends `packets`, at most [`BATCH_MAX`]; how many the system took. The others are counted as failed.
@@ -278,7 +301,7 @@ mod tests {
         // The kernel's least is about 2 KiB: a few packets.
         set_receive_buffer(&socket, 1).unwrap();
         assert_eq!(dropped(&socket).unwrap(), 0);
-        let mut sender = Sender::new(&socket, address(&socket).unwrap());
+        let mut sender = Sender::new(&socket, address(&socket).unwrap()).unwrap();
         let packets = [[0u8; 172]; BATCH_MAX];
         assert_eq!(sender.send(packets.iter().map(|packet| &packet[..])), 64);
 
@@ -300,7 +323,7 @@ mod tests {
         let mut receiver = Receiver::with_times(&socket, 4).unwrap();
         for _ in 0..3 {
             let before_ns = clock::monotonic_ns();
-            let mut sender = Sender::new(&socket, address(&socket).unwrap());
+            let mut sender = Sender::new(&socket, address(&socket).unwrap()).unwrap();
             sender.send([&[0u8; 3000][..], &[], &[1]].into_iter());
             assert_eq!(receiver.receive().unwrap(), 3);
             let after_ns = clock::monotonic_ns();

@@ -110,7 +110,7 @@ pub struct StreamReport {
     /// Its packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// One way, from the sender's system call to the sink's socket.
+    /// One way, from the sender's system call to the sink's socket; to two digits.
     pub delay: Option<Quantiles>,
     /// Interarrival jitter after the last packet (RFC 3550, section 6.4.1 and A.8).
     pub jitter_ns: Option<f64>,
@@ -127,7 +127,7 @@ impl StreamStatistics {
             arrived: Vec::new(),
             highest: -1,
             counts: Counts::default(),
-            delay: Distribution::new(),
+            delay: Distribution::coarse(),
             last: None,
             jitter_ns: 0.0,
             jitter_ns_max: 0.0,
@@ -187,11 +187,6 @@ impl StreamStatistics {
         self.arrived
             .get(place / 64)
             .is_some_and(|word| word >> (place % 64) & 1 == 1)
-    }
-
-    /// The delays so far.
-    pub fn delay(&self) -> &Distribution {
-        &self.delay
     }
 
     /// What became of the stream, if nothing more comes.

@@ -167,5 +167,14 @@ fn nonsense_is_refused() {
         "cannot receive on 192.0.2.1:5004",
     );
     told(&["load", "--to", "here"], "invalid socket address");
+    told(&["load", "--to", "127.0.0.1:0"], "port 0 is none");
+    told(
+        &["load", "--to", "[::1]:9", "--from", "127.0.0.1:0"],
+        "two addresses of IPv4, or two of IPv6",
+    );
+    told(
+        &["loop", "--sink-address", "[::1]:0"],
+        "two addresses of IPv4, or two of IPv6",
+    );
     told(&["load"], "--to <ADDRESS:PORT>");
 }

@@ -141,8 +141,8 @@ fn random_orders_of_arrival() {
             assert!(delays_ns.is_empty() && ours.jitter_ns.is_none());
             continue;
         };
-        // The histogram keeps three digits.
-        let close = |ours: f64, theirs: i64| (ours - theirs as f64).abs() <= theirs as f64 / 500.0;
+        // The histogram keeps two digits.
+        let close = |ours: f64, theirs: i64| (ours - theirs as f64).abs() <= theirs as f64 / 64.0;
         let rank = |quantile: f64| (quantile * delays_ns.len() as f64).ceil().max(1.0) as usize - 1;
         assert_eq!(delay.count, delays_ns.len() as u64);
         assert!(close(delay.max_ns as f64, *delays_ns.last().unwrap()));
