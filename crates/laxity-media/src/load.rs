@@ -4,6 +4,7 @@ use crate::{
     MediaError, clock,
     distribution::{Distribution, Quantiles},
     g711::Law,
+    machine,
     rtp::{self, HEADER_BYTES, PACKET_BYTES},
     schedule::{PERIOD_SAMPLES, Schedule, Turn},
     socket::Sender,
@@ -15,10 +16,6 @@ use std::{
     net::{SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-};
-use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
 };
 
 /// Packets of one system call: few, so that the time written into a packet is close to when the packet goes.
@@ -131,7 +128,7 @@ fn send(
     // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
     prctl::set_timerslack(1).expect("a thread may set its timer slack");
     let mut part = Part {
-        real_time: become_real_time(),
+        real_time: machine::become_real_time(),
         ..Part::default()
     };
     let mut sender = Sender::new(socket, to)?;
@@ -160,12 +157,6 @@ fn send(
     part.failed = sender.failed;
     part.error = sender.error;
     Ok(part)
-}
-
-/// Puts the calling thread before all that is not real-time, if that is allowed; whether it is.
-fn become_real_time() -> bool {
-    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }
 
 /// The packet of `stream` that is due in `turn`.

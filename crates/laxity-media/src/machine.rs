@@ -1,8 +1,12 @@
-//! How busy the machine is, so that a measurement says beside what it was made.
+//! The machine: how busy it is, so that a measurement says beside what it was made; and real-time priority on it.
 
 use crate::{MediaError, clock, report::Machine};
 use nix::time::{ClockId, clock_gettime};
 use std::{fs, io};
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
 
 /// A reading of what has been used so far.
 pub struct Usage {
@@ -62,6 +66,12 @@ fn busy_and_idle(text: &str) -> Option<(u64, u64)> {
     let [user, nice, system, idle, iowait, irq, softirq, steal] =
         ticks.get(..8)?.try_into().ok()?;
     Some((user + nice + system + irq + softirq + steal, idle + iowait))
+}
+
+/// Puts the calling thread before all that is not real-time, if that is allowed; whether it is.
+pub fn become_real_time() -> bool {
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }
 
 #[cfg(test)]

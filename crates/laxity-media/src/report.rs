@@ -71,15 +71,7 @@ fn write_load(f: &mut Formatter<'_>, load: &LoadReport) -> fmt::Result {
     if let Some(error) = &load.error {
         row(f, "not sent", format_args!("{}: {error}", load.failed))?;
     }
-    row(
-        f,
-        "priority",
-        if load.real_time {
-            "real-time (SCHED_FIFO)"
-        } else {
-            "as any other's: real-time is not allowed"
-        },
-    )?;
+    priority(f, load.real_time)?;
     times(f, "wake-ups late by", load.wake_up_late)?;
     times(f, "packets late by", load.packet_late)
 }
@@ -153,7 +145,17 @@ fn write_sink(f: &mut Formatter<'_>, sink: &SinkReport) -> fmt::Result {
             }
         }
     }
+    priority(f, sink.real_time)?;
     times(f, "fetched late by", sink.fetched_late)
+}
+
+fn priority(f: &mut Formatter<'_>, real_time: bool) -> fmt::Result {
+    let priority = if real_time {
+        "real-time (SCHED_FIFO)"
+    } else {
+        "as any other's: real-time is not allowed"
+    };
+    row(f, "priority", priority)
 }
 
 fn row(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {

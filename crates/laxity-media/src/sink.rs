@@ -5,6 +5,7 @@ use crate::{
     capture::Capture,
     clock,
     distribution::{Distribution, Quantiles},
+    machine,
     session::{Plan, Session, SessionReport},
     socket::{self, BATCH_MAX, Receiver},
 };
@@ -45,6 +46,8 @@ pub struct SinkReport {
     /// What became of the load.
     #[serde(flatten)]
     pub session: SessionReport,
+    /// Whether the sink ran before all that is not real-time, as [`LoadReport::real_time`](crate::load::LoadReport).
+    pub real_time: bool,
     /// Packets that the kernel dropped because the sink did not fetch them in time. They are counted as lost, but it
     /// was not the server that lost them.
     pub dropped: u64,
@@ -69,6 +72,7 @@ pub fn measure(
         .as_deref()
         .map(|path| CaptureFile::create(path, address))
         .transpose()?;
+    let real_time = machine::become_real_time();
     let mut session = Session::new(options.playout_ns, options.plan);
     let mut fetched_late = Distribution::default();
     let mut receiver = Receiver::with_times(socket, BATCH_MAX)?;
@@ -114,6 +118,7 @@ pub fn measure(
     }
     Ok(SinkReport {
         session: session.report(),
+        real_time,
         dropped: socket::dropped(socket)?,
         fetched_late: fetched_late.quantiles(),
     })
