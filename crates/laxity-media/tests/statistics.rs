@@ -174,6 +174,20 @@ fn jitter_by_hand() {
 }
 
 #[test]
+fn late_is_later_than_the_playout_delay() {
+    let mut statistics = StreamStatistics::new(2, 60 * MS);
+    for (position, delay_ns) in [(0, 60 * MS), (1, 60 * MS + 1)] {
+        statistics.record(&Arrival {
+            position,
+            timestamp: 0,
+            sent_ns: 0,
+            arrived_ns: delay_ns,
+        });
+        assert_eq!(statistics.report(0).counts.late, position as u64);
+    }
+}
+
+#[test]
 fn sequence_numbers_wrap() {
     assert_eq!(position(65_530, 65_530, 0), 0);
     assert_eq!(position(65_530, 4, 5), 10);
