@@ -44,8 +44,9 @@ ms"`, `--set domain.control.tasks.loop.cost="6 ms"`, `--set draw.load=0.8`. An e
 goes by its `name`, or by its number from 0.
 
 What each policy needs: deferrable, periodic, polling and sporadic a `budget` and a `period` in
-every domain; sedf a `slice` or `budget` and a `period`; credit nothing. VCPUs are placed in the
-order of the file, each on the CPU of its `affinity` that has the least share so far; per-CPU
+every domain; sedf a `slice` or `budget` and a `period`; credit nothing; scheduler S (`s-base`,
+`s-a`, `s-ab`, `s-al`, `s-all`, `s-aill`) a `laxity` in its real-time domains. VCPUs are placed in
+the order of the file, each on the CPU of its `affinity` that has the least share so far; per-CPU
 policies keep them there.
 """
 

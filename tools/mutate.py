@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {"LAXITY_HOSTS": "2000", "LAXITY_STORMS": "3000", "RUST_BACKTRACE": "0"}
-STORMS_IN_C = "1000"
+ENVIRONMENT = {"LAXITY_HOSTS": "4000", "LAXITY_STORMS": "4000", "RUST_BACKTRACE": "0"}
+STORMS_IN_C = "2000"
 # Of one test with its build; some mutations make a loop endless.
 TIMEOUT_S = 90
 
@@ -248,9 +248,9 @@ MUTATIONS = [
     Mutation(
         "refused-settings-applied",
         "credit.c",
-        "    enum laxity_error error = credit_check_settings(settings);\n    if (error)\n"
+        "    enum laxity_error error = share_check_settings(settings);\n    if (error)\n"
         "        return error;\n    instance->settings = *settings;\n    for",
-        "    enum laxity_error error = credit_check_settings(settings);\n"
+        "    enum laxity_error error = share_check_settings(settings);\n"
         "    instance->settings = *settings;\n    if (error)\n        return error;\n    for",
         "refused settings change nothing",
     ),
@@ -438,7 +438,7 @@ MUTATIONS = [
     ),
     Mutation(
         "credit-cap-ignored",
-        "credit.c",
+        "share.h",
         "    return cap_percent && cap_ns < most_ns ? cap_ns : most_ns;",
         "    (void)cap_percent;\n    (void)cap_ns;\n    return most_ns;",
         "no domain gets more than its cap",
@@ -461,7 +461,7 @@ MUTATIONS = [
     ),
     Mutation(
         "credit-weight-ignored",
-        "credit.c",
+        "share.h",
         "rest->share_ns = rest->credits_ns * weight / rest->weight;",
         "rest->share_ns = rest->credits_ns / rest->weight;",
         "domains share by weight",
@@ -501,6 +501,188 @@ MUTATIONS = [
         "    credit_set_active(instance, vcpu, false);\n    list_remove(&vcpu->member);",
         "    list_remove(&vcpu->member);",
         "a VCPU that is removed takes no share",
+    ),
+    Mutation(
+        "s-use-forgiven",
+        "scheduler_s.c",
+        "    s_charge(instance, cpu, now);\n    if (before && now",
+        "    cpu->charged_ns = now;\n    if (before && now",
+        "what was used is paid, however short it was",
+        quick=True,
+    ),
+    Mutation(
+        "s-not-spread",
+        "scheduler_s.c",
+        "        vcpu->credits_ns = each_ns;\n",
+        "        vcpu->credits_ns += share_ns / count;\n",
+        "the VCPUs of a domain have the same credits",
+    ),
+    Mutation(
+        "s-debt-endless",
+        "scheduler_s.c",
+        "    if (each_ns < -accounting_ns)\n        each_ns = -accounting_ns;\n",
+        "",
+        "a debt is at most one accounting time",
+    ),
+    Mutation(
+        "s-inactive-shares",
+        "scheduler_s.c",
+        "        if (full)\n            s_set_active(instance, vcpu, false);\n",
+        "",
+        "who has more than one accounting time shares no more",
+    ),
+    Mutation(
+        "s-laxity-ignored",
+        "scheduler_s.c",
+        "            if (wait_ns > laxity_ns || seen++ == S_SCAN) {",
+        "            if (seen++ == S_SCAN) {",
+        "a real-time VCPU is put where its wait is within its laxity",
+        quick=True,
+    ),
+    Mutation(
+        "s-laxity-too-early",
+        "scheduler_s.c",
+        "            if (wait_ns > laxity_ns || seen++ == S_SCAN) {",
+        "            if (wait_ns >= laxity_ns || seen++ == S_SCAN) {",
+        "a wait that is just the laxity is within it",
+    ),
+    Mutation(
+        "s-laxity-behind-class",
+        "scheduler_s.c",
+        "    for (int part = S_BOOST; part <= (int)vcpu->class; part++)\n"
+        "        for (struct list *node = cpu->queue[part].next;",
+        "    for (int part = S_BOOST; part <= S_OVER; part++)\n"
+        "        for (struct list *node = cpu->queue[part].next;",
+        "laxity makes nobody wait behind where its class puts it",
+    ),
+    Mutation(
+        "s-over-claims",
+        "scheduler_s.c",
+        "    return s_has(instance, S_LAXITY) && s_is_real_time(vcpu) && vcpu->class != S_OVER;",
+        "    return s_has(instance, S_LAXITY) && s_is_real_time(vcpu);",
+        "who has no credits has no claim to a place",
+    ),
+    Mutation(
+        "s-run-unmeasured",
+        "scheduler_s.c",
+        "        before->expected_ns = now - cpu->chosen_ns;",
+        "        before->expected_ns += now - cpu->chosen_ns;",
+        "a VCPU is expected to run as long as the last time",
+    ),
+    Mutation(
+        "s-event-for-all",
+        "scheduler_s.c",
+        "    if (!s_has(instance, S_EVENT) || !s_is_real_time(vcpu) || vcpu->class != S_UNDER ||",
+        "    if (!s_has(instance, S_EVENT) || vcpu->class != S_UNDER ||",
+        "an event boosts real-time VCPUs only",
+    ),
+    Mutation(
+        "s-event-unheard",
+        "scheduler_s.c",
+        "    s_dequeue(vcpu);\n    s_boost(instance, vcpu);\n    s_ready(instance, vcpu, now);",
+        "    s_dequeue(vcpu);\n    s_boost(instance, vcpu);\n    s_enqueue(instance, "
+        "s_cpu_of(instance->cpu[base->cpu]), vcpu);\n    (void)now;",
+        "who is boosted comes first at once",
+    ),
+    Mutation(
+        "s-threshold",
+        "scheduler_s.c",
+        "vcpu->queued_ns + S_THRESHOLD_NS <= own->queued_ns",
+        "vcpu->queued_ns + S_THRESHOLD_NS < own->queued_ns",
+        "who has waited 2 ms longer is stolen",
+    ),
+    Mutation(
+        "s-steals-for-real-time",
+        "scheduler_s.c",
+        "    if (!own || !s_has(instance, S_BALANCE) || s_is_real_time(own))",
+        "    if (!own || !s_has(instance, S_BALANCE))",
+        "a real-time VCPU runs before an equal of another CPU",
+    ),
+    Mutation(
+        "s-bound-stolen",
+        "scheduler_s.c",
+        "        if (!(saved && vcpu->vcpu.on_cpu) && !s_is_bound(instance, vcpu) &&",
+        "        if (!(saved && vcpu->vcpu.on_cpu) &&",
+        "with LL nobody steals a real-time VCPU",
+        quick=True,
+    ),
+    Mutation(
+        "s-steals-unsaved",
+        "scheduler_s.c",
+        "        if (!(saved && vcpu->vcpu.on_cpu) && !s_is_bound(instance, vcpu) &&",
+        "        if ((saved || !saved) && !s_is_bound(instance, vcpu) &&",
+        "no VCPU is stolen before its state is saved",
+    ),
+    Mutation(
+        "s-fetches-unsaved",
+        "scheduler_s.c",
+        "list_holds(&vcpu->queue) && !vcpu->vcpu.on_cpu &&",
+        "list_holds(&vcpu->queue) &&",
+        "no VCPU moves before its state is saved",
+    ),
+    Mutation(
+        "s-fetches-anywhere",
+        "scheduler_s.c",
+        "                instance->embedder->may_run_on(instance, &vcpu->vcpu, self) &&\n",
+        "",
+        "a VCPU moves only to where it may run",
+    ),
+    Mutation(
+        "s-never-balances",
+        "scheduler_s.c",
+        "            best = vcpu;\n",
+        "",
+        "real-time VCPUs are balanced",
+    ),
+    Mutation(
+        "s-balances-worse",
+        "scheduler_s.c",
+        "            if (rest_ns >= difference_ns || ",
+        "            if (rest_ns > difference_ns || ",
+        "a move makes the CPUs more alike, and the first of equals moves",
+    ),
+    Mutation(
+        "s-left-to-nobody",
+        "scheduler_s.c",
+        "    if (!comes) {\n        s_call(instance, vcpu, number);\n        return NULL;",
+        "    if (!comes) {\n        return NULL;",
+        "who cannot move is its own CPU's again",
+    ),
+    Mutation(
+        "s-forgotten",
+        "scheduler_s.c",
+        "    if (before && before != vcpu && list_holds(&before->queue))\n"
+        "        s_call(instance, before, before->vcpu.cpu);\n",
+        "    (void)before;\n",
+        "who is to move no more is its own CPU's again",
+    ),
+    Mutation(
+        "s-removed-moves",
+        "scheduler_s.c",
+        "    if (s->moving == vcpu)\n        s->moving = NULL;\n    s_set_active",
+        "    s_set_active",
+        "nothing is left of a VCPU that is removed",
+    ),
+    Mutation(
+        "s-credit-finite",
+        "scheduler_s.c",
+        "(parked || !s_has(instance, S_INFINITE) || !s_is_real_time(vcpu));",
+        "(parked || !s_is_real_time(vcpu) || s_has(instance, S_BIND));",
+        "with I a real-time VCPU is never over",
+    ),
+    Mutation(
+        "s-cap-ignored",
+        "scheduler_s.c",
+        "    bool parked = negative && vcpu->vcpu.domain->parameters.cap_percent;",
+        "    bool parked = negative && vcpu->vcpu.domain->parameters.cap_percent > 1000;",
+        "a domain that used up its cap waits, infinite credit or not",
+    ),
+    Mutation(
+        "s-offer-missing",
+        "scheduler_s.c",
+        "    s_offer(instance, cpu);\n    if (from",
+        "    if (from",
+        "a CPU that idles takes who waits elsewhere",
     ),
 ]
 

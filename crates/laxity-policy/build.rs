@@ -1,6 +1,6 @@
 //! Builds the policies as they are built everywhere: freestanding, without any library's headers.
 
-const SOURCES: [&str; 4] = ["credit", "fixed_period", "sedf", "sporadic"];
+const SOURCES: [&str; 5] = ["credit", "fixed_period", "scheduler_s", "sedf", "sporadic"];
 
 fn main() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy");

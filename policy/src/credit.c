@@ -19,7 +19,7 @@
  */
 #include <laxity/policy.h>
 
-#include "list.h"
+#include "share.h"
 
 enum credit_class {
     CREDIT_BOOST,
@@ -38,14 +38,6 @@ struct credit_instance {
     uint32_t cpu_count;
     uint32_t active_count;
     bool account_armed;
-};
-
-struct credit_domain {
-    struct laxity_domain domain;
-    struct list member; /* of the instance's `domains` */
-    struct list vcpus;
-    uint32_t active_count;
-    bool saturated; /* scratch of accounting: gets all that it can take */
 };
 
 struct credit_vcpu {
@@ -76,11 +68,6 @@ static inline struct credit_cpu *credit_cpu_of(struct laxity_cpu *cpu)
     return laxity_container(cpu, struct credit_cpu, cpu);
 }
 
-static inline struct credit_domain *credit_domain_of(struct laxity_domain *domain)
-{
-    return laxity_container(domain, struct credit_domain, domain);
-}
-
 static inline struct credit_vcpu *credit_vcpu_of(struct laxity_vcpu *vcpu)
 {
     return laxity_container(vcpu, struct credit_vcpu, vcpu);
@@ -93,11 +80,6 @@ static inline void credit_trace(struct laxity_instance *instance, const struct c
         instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
 }
 
-static inline int64_t credit_next_multiple(int64_t step_ns, int64_t now)
-{
-    return (now / step_ns + 1) * step_ns;
-}
-
 /* The best class with a VCPU waiting on this CPU; CREDIT_CLASSES: nobody waits. */
 static inline enum credit_class credit_best_waiting(const struct credit_cpu *cpu)
 {
@@ -105,16 +87,6 @@ static inline enum credit_class credit_best_waiting(const struct credit_cpu *cpu
         if (!list_is_empty(&cpu->queue[class]))
             return class;
     return CREDIT_CLASSES;
-}
-
-/* When the running VCPU's turn ends: at a whole number of slices since it was chosen, the first
- * that is not before now, and at least one. */
-static inline int64_t credit_turn_end(const struct laxity_instance *instance,
-                                      const struct credit_cpu *cpu, int64_t now)
-{
-    int64_t slice_ns = instance->settings.time_slice_ns;
-    int64_t slices = (now - cpu->chosen_ns + slice_ns - 1) / slice_ns;
-    return cpu->chosen_ns + (slices > 1 ? slices : 1) * slice_ns;
 }
 
 static int64_t credit_until(struct laxity_instance *instance, struct credit_cpu *cpu, int64_t now)
@@ -128,7 +100,7 @@ static int64_t credit_until(struct laxity_instance *instance, struct credit_cpu 
     could_steal = class == CREDIT_OVER && credit_instance_of(instance)->cpu_count > 1;
     if (credit_best_waiting(cpu) > class && !could_steal)
         return LAXITY_NEVER;
-    return credit_turn_end(instance, cpu, now);
+    return share_turn_end(instance, cpu->chosen_ns, now);
 }
 
 /* After the queues or the running VCPU's class have changed. */
@@ -152,20 +124,14 @@ static inline void credit_dequeue(struct credit_vcpu *vcpu)
         list_remove(&vcpu->queue);
 }
 
-/* The number that follows a CPU's own, going round. */
-static inline uint32_t credit_next_cpu(const struct laxity_instance *instance, uint32_t number)
-{
-    return number + 1 == instance->cpus ? 0 : number + 1;
-}
-
 /* A VCPU waits here: asks the first idle CPU on which it may run to come for it. */
 static void credit_call_idle(struct laxity_instance *instance, const struct credit_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
     if (credit_instance_of(instance)->cpu_count == 1)
         return;
-    for (uint32_t number = credit_next_cpu(instance, own); number != own;
-         number = credit_next_cpu(instance, number)) {
+    for (uint32_t number = share_next_cpu(instance, own); number != own;
+         number = share_next_cpu(instance, number)) {
         if (instance->cpu[number] && !instance->cpu[number]->current &&
             instance->embedder->may_run_on(instance, &vcpu->vcpu, number)) {
             instance->embedder->kick(instance, number);
@@ -203,27 +169,14 @@ static void credit_set_active(struct laxity_instance *instance, struct credit_vc
     if (vcpu->active == active)
         return;
     vcpu->active = active;
-    credit_domain_of(vcpu->vcpu.domain)->active_count += active ? 1 : -1;
+    share_domain_of(vcpu->vcpu.domain)->active_count += active ? 1 : -1;
     credit_instance_of(instance)->active_count += active ? 1 : -1;
-}
-
-static enum laxity_error credit_check_settings(const struct laxity_settings *settings)
-{
-    if (settings->time_slice_ns < 1 || settings->time_slice_ns > LAXITY_DURATION_MAX)
-        return LAXITY_ERROR_TIME_SLICE;
-    if (settings->accounting_ns < 1 || settings->accounting_ns > LAXITY_ACCOUNTING_MAX)
-        return LAXITY_ERROR_ACCOUNTING;
-    if (settings->tick_ns < 1 || settings->tick_ns > settings->accounting_ns)
-        return LAXITY_ERROR_TICK;
-    if (settings->accounting_ns % settings->tick_ns)
-        return LAXITY_ERROR_ACCOUNTING;
-    return LAXITY_OK;
 }
 
 static enum laxity_error credit_init(struct laxity_instance *instance,
                                      const struct laxity_settings *settings)
 {
-    enum laxity_error error = credit_check_settings(settings);
+    enum laxity_error error = share_check_settings(settings);
     if (error)
         return error;
     instance->settings = *settings;
@@ -250,20 +203,11 @@ static void credit_remove_cpu(struct laxity_instance *instance, struct laxity_cp
     credit_instance_of(instance)->cpu_count--;
 }
 
-static enum laxity_error credit_check(const struct laxity_parameters *parameters)
-{
-    if (parameters->weight < 1 || parameters->weight > LAXITY_WEIGHT_MAX)
-        return LAXITY_ERROR_WEIGHT;
-    if (parameters->cap_percent > 100u * LAXITY_VCPUS_MAX)
-        return LAXITY_ERROR_CAP;
-    return LAXITY_OK;
-}
-
 static enum laxity_error credit_set_domain(struct laxity_instance *instance,
                                            struct laxity_domain *domain,
                                            const struct laxity_parameters *parameters, int64_t now)
 {
-    enum laxity_error error = credit_check(parameters);
+    enum laxity_error error = share_check(parameters);
     (void)instance;
     (void)now; /* weight and cap count from the next accounting */
     if (!error)
@@ -275,7 +219,7 @@ static enum laxity_error credit_add_domain(struct laxity_instance *instance,
                                            struct laxity_domain *base,
                                            const struct laxity_parameters *parameters)
 {
-    struct credit_domain *domain = credit_domain_of(base);
+    struct share_domain *domain = share_domain_of(base);
     enum laxity_error error = credit_set_domain(instance, base, parameters, 0);
     if (error)
         return error;
@@ -287,7 +231,7 @@ static enum laxity_error credit_add_domain(struct laxity_instance *instance,
 static void credit_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
 {
     (void)instance;
-    list_remove(&credit_domain_of(domain)->member);
+    list_remove(&share_domain_of(domain)->member);
 }
 
 static enum laxity_error credit_add_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
@@ -298,7 +242,7 @@ static enum laxity_error credit_add_vcpu(struct laxity_instance *instance, struc
     (void)now;
     base->parameters = *parameters;
     vcpu->class = CREDIT_UNDER;
-    list_append(&credit_domain_of(base->domain)->vcpus, &vcpu->member);
+    list_append(&share_domain_of(base->domain)->vcpus, &vcpu->member);
     return LAXITY_OK;
 }
 
@@ -385,8 +329,8 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
 {
     uint32_t self = cpu->cpu.number;
 
-    for (uint32_t number = credit_next_cpu(instance, self); number != self;
-         number = credit_next_cpu(instance, number)) {
+    for (uint32_t number = share_next_cpu(instance, self); number != self;
+         number = share_next_cpu(instance, number)) {
         struct credit_vcpu *vcpu = NULL;
         struct credit_cpu *peer;
         if (!instance->cpu[number] || !instance->embedder->try_lock(instance, number))
@@ -433,7 +377,7 @@ static void credit_set_ticking(struct laxity_instance *instance, struct credit_c
         return;
     cpu->ticking = ticking;
     instance->embedder->arm_timer(instance, cpu->cpu.number,
-                                  ticking ? credit_next_multiple(instance->settings.tick_ns, now)
+                                  ticking ? share_next_multiple(instance->settings.tick_ns, now)
                                           : LAXITY_NEVER);
 }
 
@@ -480,79 +424,11 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
     if (!credit->account_armed) {
         int64_t accounting_ns = instance->settings.accounting_ns;
         credit->account_armed = true;
-        instance->embedder->arm_account(instance, credit_next_multiple(accounting_ns, now - 1));
+        instance->embedder->arm_account(instance, share_next_multiple(accounting_ns, now - 1));
     }
     instance->embedder->arm_timer(instance, base->number,
-                                  credit_next_multiple(instance->settings.tick_ns, now));
+                                  share_next_multiple(instance->settings.tick_ns, now));
     credit_review(instance, cpu, now);
-}
-
-/* The most that a domain can take at one accounting. */
-static int64_t credit_most(const struct laxity_instance *instance,
-                           const struct credit_domain *domain)
-{
-    int64_t accounting_ns = instance->settings.accounting_ns;
-    uint32_t cap_percent = domain->domain.parameters.cap_percent;
-    int64_t most_ns = accounting_ns * domain->active_count;
-    int64_t cap_ns = accounting_ns * cap_percent / 100;
-
-    return cap_percent && cap_ns < most_ns ? cap_ns : most_ns;
-}
-
-/* What is still to be given to the domains that are not saturated, and the sum of their weights. */
-struct credit_rest {
-    int64_t credits_ns;
-    int64_t weight;
-    /* The last answer of credit_by_weight: most domains have the weight of the one before them, and
-     * a division is most of what an account of many domains costs. */
-    int64_t share_ns;
-    uint32_t share_of_weight;
-};
-
-static inline int64_t credit_by_weight(struct credit_rest *rest, const struct credit_domain *domain)
-{
-    uint32_t weight = domain->domain.parameters.weight;
-    if (weight != rest->share_of_weight) {
-        rest->share_of_weight = weight;
-        rest->share_ns = rest->credits_ns * weight / rest->weight;
-    }
-    return rest->share_ns;
-}
-
-/* Marks the domains that get all they can take; what is left then is shared by weight. Every round
- * but the last saturates a domain. */
-static struct credit_rest credit_saturate(struct credit_instance *credit)
-{
-    struct laxity_instance *instance = &credit->instance;
-    struct credit_rest rest;
-    bool again = true;
-
-    /* Field by field: for a structure that is mostly zero, clang -O0 calls memset. */
-    rest.credits_ns = instance->settings.accounting_ns * credit->cpu_count;
-    rest.weight = rest.share_ns = 0;
-    rest.share_of_weight = 0;
-    for (struct list *node = credit->domains.next; node != &credit->domains; node = node->next) {
-        struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
-        domain->saturated = domain->active_count == 0;
-        if (!domain->saturated)
-            rest.weight += domain->domain.parameters.weight;
-    }
-    while (again) {
-        struct credit_rest round = {.credits_ns = rest.credits_ns, .weight = rest.weight};
-        again = false;
-        for (struct list *node = credit->domains.next; node != &credit->domains;
-             node = node->next) {
-            struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
-            int64_t most_ns = credit_most(instance, domain);
-            if (domain->saturated || credit_by_weight(&round, domain) <= most_ns)
-                continue;
-            domain->saturated = true;
-            rest.credits_ns -= most_ns;
-            rest.weight -= domain->domain.parameters.weight;
-            again = true;
-        }
-    }
-    return rest;
 }
 
 /* Puts a VCPU into the class that its credits give it, and into that class's queue if it waits. */
@@ -586,7 +462,7 @@ static void credit_classify(struct laxity_instance *instance, struct credit_vcpu
     }
 }
 
-static void credit_pay(struct laxity_instance *instance, struct credit_domain *domain,
+static void credit_pay(struct laxity_instance *instance, struct share_domain *domain,
                        int64_t share_ns, int64_t now)
 {
     int64_t accounting_ns = instance->settings.accounting_ns;
@@ -610,15 +486,14 @@ static void credit_pay(struct laxity_instance *instance, struct credit_domain *d
 static void credit_account(struct laxity_instance *instance, int64_t now)
 {
     struct credit_instance *credit = credit_instance_of(instance);
-    struct credit_rest rest = credit_saturate(credit);
+    struct share_rest rest = share_saturate(instance, &credit->domains, credit->cpu_count);
 
     for (struct list *node = credit->domains.next; node != &credit->domains; node = node->next) {
-        struct credit_domain *domain = laxity_container(node, struct credit_domain, member);
+        struct share_domain *domain = laxity_container(node, struct share_domain, member);
         int64_t share_ns;
         if (!domain->active_count)
             continue;
-        share_ns =
-            domain->saturated ? credit_most(instance, domain) : credit_by_weight(&rest, domain);
+        share_ns = share_of(instance, &rest, domain);
         if (domain->active_count > 1)
             share_ns /= domain->active_count;
         credit_pay(instance, domain, share_ns, now);
@@ -629,14 +504,14 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
 
     credit->account_armed = credit->active_count > 0;
     if (credit->account_armed)
-        instance->embedder->arm_account(
-            instance, credit_next_multiple(instance->settings.accounting_ns, now));
+        instance->embedder->arm_account(instance,
+                                        share_next_multiple(instance->settings.accounting_ns, now));
 }
 
 static enum laxity_error credit_set_settings(struct laxity_instance *instance,
                                              const struct laxity_settings *settings, int64_t now)
 {
-    enum laxity_error error = credit_check_settings(settings);
+    enum laxity_error error = share_check_settings(settings);
     if (error)
         return error;
     instance->settings = *settings;
@@ -647,12 +522,12 @@ static enum laxity_error credit_set_settings(struct laxity_instance *instance,
         cpu = credit_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
             instance->embedder->arm_timer(instance, number,
-                                          credit_next_multiple(settings->tick_ns, now));
+                                          share_next_multiple(settings->tick_ns, now));
         credit_review(instance, cpu, now);
     }
     if (credit_instance_of(instance)->account_armed)
         instance->embedder->arm_account(instance,
-                                        credit_next_multiple(settings->accounting_ns, now));
+                                        share_next_multiple(settings->accounting_ns, now));
     return LAXITY_OK;
 }
 
@@ -686,7 +561,7 @@ const struct laxity_policy laxity_credit = {
     .name = "credit",
     .instance_bytes = sizeof(struct credit_instance),
     .cpu_bytes = sizeof(struct credit_cpu),
-    .domain_bytes = sizeof(struct credit_domain),
+    .domain_bytes = sizeof(struct share_domain),
     .vcpu_bytes = sizeof(struct credit_vcpu),
     .steals = true,
     .init = credit_init,

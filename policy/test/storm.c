@@ -40,9 +40,11 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
 }
 
 static const struct laxity_policy *const policies[] = {
-    &laxity_deferrable, &laxity_periodic, &laxity_polling,
-    &laxity_sporadic,   &laxity_sedf,     &laxity_credit,
+    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic,
+    &laxity_sedf,       &laxity_credit,   &laxity_s_base,  &laxity_s_a,
+    &laxity_s_ab,       &laxity_s_al,     &laxity_s_all,   &laxity_s_aill,
 };
+#define POLICIES (sizeof policies / sizeof *policies)
 
 struct input {
     const uint8_t *bytes;
@@ -62,6 +64,8 @@ struct storm {
     bool locked[CPUS];
     bool kicked[CPUS];
     int64_t timer_ns[CPUS], until_ns[CPUS], account_ns;
+    int64_t unit_ns;    /* by which time passes */
+    bool parked[VCPUS]; /* as the policy told */
 };
 
 /* The first CPU there is, from one on, going round. */
@@ -155,6 +159,8 @@ static void on_trace(struct laxity_instance *instance, const struct laxity_vcpu 
     check(storm_of(instance)->vcpu[place_of(vcpu)] == vcpu, "an event of no VCPU");
     check(event <= LAXITY_EVENT_CLASS, "an event without a name");
     check(event != LAXITY_EVENT_MIGRATE || argument == vcpu->cpu, "a VCPU goes elsewhere");
+    if (event == LAXITY_EVENT_CLASS)
+        storm_of(instance)->parked[place_of(vcpu)] = argument == 3;
 }
 
 static const struct laxity_embedder embedder = {
@@ -182,6 +188,7 @@ static struct laxity_parameters some_parameters(struct storm *storm)
     struct laxity_parameters parameters = {
         .budget_ns = 1 + take(storm) % period_ns,
         .period_ns = period_ns,
+        .laxity_ns = take_below(storm, 2) ? take(storm) : 0,
         .priority = 1 + take_below(storm, 3),
         .weight = 1 + take(storm),
         .cap_percent = take_below(storm, 4) * 30,
@@ -206,8 +213,12 @@ static struct laxity_parameters some_parameters(struct storm *storm)
     case 6:
         parameters.cap_percent = UINT32_MAX;
         break;
-    case 7: /* right, and as large as can be */
+    case 7:
+        parameters.laxity_ns = take_below(storm, 2) ? -1 : LAXITY_DURATION_MAX + 1;
+        break;
+    case 8: /* right, and as large as can be */
         parameters.budget_ns = parameters.period_ns = LAXITY_DURATION_MAX;
+        parameters.laxity_ns = LAXITY_DURATION_MAX;
         parameters.cap_percent = 100u * LAXITY_VCPUS_MAX;
         break;
     }
@@ -246,6 +257,11 @@ static const struct laxity_policy *policy_of(const struct storm *storm)
     return storm->instance->policy;
 }
 
+static bool has_budgets(const struct storm *storm)
+{
+    return !policy_of(storm)->account;
+}
+
 static void add_vcpu(struct storm *storm, uint32_t place)
 {
     struct laxity_parameters parameters = some_parameters(storm);
@@ -257,6 +273,7 @@ static void add_vcpu(struct storm *storm, uint32_t place)
     vcpu->cpu = some_cpu(storm);
     storm->affinity[place] = (uint8_t)(take(storm) | 1u << vcpu->cpu);
     storm->vcpu[place] = vcpu;
+    storm->parked[place] = false;
     if (policy_of(storm)->add_vcpu(storm->instance, vcpu, &parameters, storm->now)) {
         storm->vcpu[place] = NULL;
         free(vcpu);
@@ -338,7 +355,7 @@ static struct luggage luggage_of(const struct storm *storm, const struct server_
 /* As Xen does it: a VCPU that has work is put to sleep first, and wakes where it comes to. */
 static void move_vcpu(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t to)
 {
-    bool budgets = policy_of(storm) != &laxity_credit, has_work = vcpu->runnable;
+    bool budgets = has_budgets(storm), has_work = vcpu->runnable;
     struct luggage before, after;
 
     put_to_sleep(storm, vcpu);
@@ -427,6 +444,8 @@ static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
         if (!vcpu->runnable) {
             vcpu->runnable = true;
             policy->wake(instance, vcpu, storm->now);
+        } else if (policy->event) {
+            policy->event(instance, vcpu, storm->now);
         }
         break;
     case 2:
@@ -466,7 +485,8 @@ static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
 static void change_all(struct storm *storm)
 {
     struct laxity_settings settings = some_settings(storm), before = storm->instance->settings;
-    const struct laxity_policy *other = policies[take_below(storm, 6)], *own = policy_of(storm);
+    const struct laxity_policy *other = policies[take_below(storm, POLICIES)],
+                               *own = policy_of(storm);
 
     if (take_below(storm, 2)) {
         if (own->set_settings(storm->instance, &settings, storm->now))
@@ -562,7 +582,7 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
 
 static void check_all(const struct storm *storm)
 {
-    bool budgets = policy_of(storm) != &laxity_credit;
+    bool budgets = has_budgets(storm);
 
     for (uint32_t cpu = 0; budgets && cpu < storm->cpus; cpu++)
         if (storm->cpu[cpu])
@@ -576,6 +596,8 @@ struct counter {
     struct laxity_dump dump;
     const struct storm *storm;
     uint32_t lines[VCPUS];
+    uint32_t cpu;     /* whose queues are told */
+    bool waits[CPUS]; /* somebody there */
 };
 
 static void count_line(struct laxity_dump *dump, const struct laxity_vcpu *vcpu, const char *state,
@@ -584,8 +606,30 @@ static void count_line(struct laxity_dump *dump, const struct laxity_vcpu *vcpu,
     struct counter *counter = laxity_container(dump, struct counter, dump);
     check(counter->storm->vcpu[place_of(vcpu)] == vcpu, "a VCPU that is not there is dumped");
     check(state[0] != 0, "a state without a name");
+    check(vcpu->cpu == counter->cpu, "a VCPU in another CPU's queue");
     counter->lines[place_of(vcpu)]++;
+    counter->waits[counter->cpu] |= counter->storm->cpu[counter->cpu]->current != vcpu;
     (void)left_ns, (void)next_ns;
+}
+
+/* By weight: who can run runs or waits, and where somebody waits a CPU will decide. */
+static void check_shares(const struct storm *storm, const struct counter *counter)
+{
+    bool will_decide = false;
+
+    for (uint32_t place = 0; place < VCPUS; place++) {
+        const struct laxity_vcpu *vcpu = storm->vcpu[place];
+        bool is_current = vcpu && storm->cpu[vcpu->cpu]->current == vcpu;
+        bool waits = vcpu && vcpu->runnable && !storm->parked[place];
+        check(counter->lines[place] == (is_current || waits), "a VCPU is lost, or not gone");
+    }
+    /* One that is to move may be left to the CPU to which it goes. */
+    if (policy_of(storm) == &laxity_s_all || policy_of(storm) == &laxity_s_aill)
+        for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+            will_decide |= storm->kicked[cpu];
+    for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
+        check(will_decide || !counter->waits[cpu] || storm->cpu[cpu]->current || storm->kicked[cpu],
+              "a lost wake-up");
 }
 
 /* Nobody stands in two queues. */
@@ -593,18 +637,24 @@ static void check_dump(struct storm *storm)
 {
     struct counter counter = {.dump = {count_line}, .storm = storm};
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
-        if (storm->cpu[cpu])
+        if (storm->cpu[cpu]) {
+            counter.cpu = cpu;
             policy_of(storm)->dump(storm->instance, storm->cpu[cpu], &counter.dump);
+        }
     for (uint32_t place = 0; place < VCPUS; place++)
         check(counter.lines[place] <= 1, "a VCPU in two places");
+    if (!has_budgets(storm))
+        check_shares(storm, &counter);
 }
 
 static void start(struct storm *storm)
 {
-    const struct laxity_policy *policy = policies[take_below(storm, 6)];
+    const struct laxity_policy *policy = policies[take_below(storm, POLICIES)];
     struct laxity_settings settings = {0, 30, 10, 30};
 
     storm->cpus = 1 + take_below(storm, CPUS);
+    /* With the other, waits of 2 ms and whole seconds come and go. */
+    storm->unit_ns = take_below(storm, 2) ? 1 : 10 * LAXITY_MILLISECOND;
     storm->leaving = CPUS;
     storm->account_ns = LAXITY_NEVER;
     storm->instance = block(policy->instance_bytes);
@@ -668,7 +718,7 @@ static void storm_of_bytes(const uint8_t *bytes, size_t count)
         else if (what == 13 && storm.vcpu[place])
             move_vcpu(&storm, storm.vcpu[place], some_cpu(&storm));
         else if (what > 8)
-            storm.now += take_below(&storm, 16);
+            storm.now += storm.unit_ns * take_below(&storm, 16);
         else if (!storm.vcpu[place])
             add_vcpu(&storm, place);
         else if (what < 7 || take_below(&storm, 4) == 3)

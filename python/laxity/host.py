@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     """Is called a few times a second with how much is done, of how much."""
 
-POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf")
+SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill")
+"""Scheduler S, with more and more of its parts."""
+BY_WEIGHT = ("credit", *SCHEDULER_S)
+"""Domains have weights and caps, and VCPUs have no budget and go to other CPUs."""
+POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf", *SCHEDULER_S)
 """All policies, in the order of tables."""
 
 
@@ -302,10 +306,13 @@ class Host:
 
     def _has_parameters_for(self, policy: str, overrides: list[str]) -> bool:
         try:
-            self.resolved([*overrides, f"host.policy={policy}"])
+            host = self.resolved([*overrides, f"host.policy={policy}"])
         except HostError:
             return False
-        return True
+        # Without a laxity scheduler S would run; it would have nothing to go by.
+        return policy not in SCHEDULER_S or any(
+            domain["parameters"]["laxity_ns"] for domain in host["domains"]
+        )
 
     def origin(self, overrides: Iterable[str]) -> Origin:
         """What a result of this file with these overrides was made from."""

@@ -88,8 +88,14 @@ POLICY_LOOKS = {
     "sporadic": Look("#cc79a7", "D", SOLID),
     "credit": Look("#222222", "X", DASHED),
     "sedf": Look("#e69f00", "v", DASHED),
+    "s-base": Look("#777777", "P", DOTTED),
+    "s-a": Look("#56b4e9", "*", DOTTED),
+    "s-ab": Look("#8c510a", "<", DOTTED),
+    "s-al": Look("#7a5195", ">", DOTTED),
+    "s-all": Look("#5f7f00", "p", DOTTED),
+    "s-aill": Look("#b2182b", "h", DOTTED),
 }
-"""The servers solid, the others dashed, as in RT-Xen's figure 6."""
+"""The servers solid, the others dashed, as in RT-Xen's figure 6; scheduler S dotted."""
 
 _OTHER_LOOKS = (
     Look("#56b4e9", "P", DOTTED),

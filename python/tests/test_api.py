@@ -10,6 +10,7 @@ import pytest
 from conftest import EXAMPLES, HOST
 from laxity import _core
 from laxity.errors import InputError
+from laxity.host import SCHEDULER_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,7 +136,9 @@ def test_no_run_misses_what_check_guarantees() -> None:
 
 def test_policies_are_those_that_have_their_parameters() -> None:
     host = laxity.Host.parse(HOST)
-    assert host.policies() == list(laxity.POLICIES)
+    without = [policy for policy in laxity.POLICIES if policy not in SCHEDULER_S]
+    assert host.policies() == without
+    assert host.policies("domain.control.laxity=10 us") == list(laxity.POLICIES)
     bare = HOST.replace('budget = "2 ms"\nperiod = "10 ms"\n', "").replace("deferrable", "credit")
     assert laxity.Host.parse(bare).policies() == ["credit"]
 

@@ -157,7 +157,7 @@ TIMES = {
 
 @pytest.mark.parametrize(("value", "ns"), TIMES.items())
 def test_times(sched: Path, value: str, ns: int) -> None:
-    assert budget_set(sched, value) == f"domain 3/0: {ns} 3600000000000 4 256 0 0\n"
+    assert budget_set(sched, value) == f"domain 3/0: {ns} 3600000000000 0 4 256 0 0\n"
 
 
 NO_TIMES = ("", " ", "ms", "-1 ms", "+1ms", "1,5 ms", "1.ms", ".5 ms", "1.2.3 ms", "2 m", "2 ms ")
@@ -189,9 +189,11 @@ def test_random_times(sched: Path) -> None:
 
 def test_set_reads_changes_and_writes_once(sched: Path) -> None:
     said = run(sched, "set", "control/1", "priority=9", "extratime=1", "cap=50").stderr
-    assert said == "VCPU 3/1: 1234567 10000000 9 256 50 1\n"
+    assert said == "VCPU 3/1: 1234567 10000000 0 9 256 50 1\n"
     said = run(sched, "set", "3", "budget=500 us", "weight=1").stderr
-    assert said == "domain 3/0: 500000 10000000 4 1 0 0\n"
+    assert said == "domain 3/0: 500000 10000000 0 4 1 0 0\n"
+    said = run(sched, "set", "3", "laxity=10 us").stderr
+    assert said == "domain 3/0: 2000000 10000000 10000 4 256 0 0\n"
     said = run(sched, "set", "--pool", "Pool-0", "quantum=1ms", "tick=5 ms").stderr
     assert said == "settings 1000000 30000000 5000000 30000000\n"
 
@@ -253,6 +255,7 @@ def test_get_as_json(sched: Path) -> None:
         "priority": 4,
         "weight": 256,
         "cap_percent": 0,
+        "laxity_ns": 0,
         "extratime": False,
     }
     assert control == {"id": 3, "name": "control", "pool": 0, "vcpus": 2, **parameters}

@@ -69,6 +69,7 @@ PARAMETERS = {
     "priority": 3,
     "weight": 4,
     "cap_percent": 0,
+    "laxity_ns": 0,
     "extratime": True,
 }
 
@@ -90,8 +91,8 @@ POOL = {
 
 RESTORED = [
     "laxity-sched set --pool 0 policy=polling quantum=5 time-slice=6 tick=7 accounting=8",
-    "laxity-sched set Domain-0 budget=1 period=2 priority=9 weight=4 cap=0 extratime=1",
-    "laxity-sched set Domain-0/0 budget=1 period=2 priority=3 weight=4 cap=0 extratime=1",
+    "laxity-sched set Domain-0 budget=1 period=2 priority=9 weight=4 cap=0 laxity=0 extratime=1",
+    "laxity-sched set Domain-0/0 budget=1 period=2 priority=3 weight=4 cap=0 laxity=0 extratime=1",
 ]
 
 MKTEMP = """#!/bin/sh

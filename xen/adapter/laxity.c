@@ -64,15 +64,16 @@ static inline struct laxity_vcpu *laxity_decided(const struct laxity_cpu *cpu)
                                 .priority = LAXITY_PRIORITY_MAX,      \
                                 .weight = 256,                        \
                                 .extratime = true})
-/* Event-driven; Xen's times for credit. */
+/* Event-driven; Xen's times for credit and S. */
 #define LAXITY_FIRST_SETTINGS                                           \
     ((struct laxity_settings){.time_slice_ns = 30 * LAXITY_MILLISECOND, \
                               .tick_ns = 10 * LAXITY_MILLISECOND,       \
                               .accounting_ns = 30 * LAXITY_MILLISECOND})
 
 static const struct laxity_policy *const laxity_policies[] = {
-    &laxity_deferrable, &laxity_periodic, &laxity_polling,
-    &laxity_sporadic,   &laxity_sedf,     &laxity_credit,
+    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic,
+    &laxity_sedf,       &laxity_credit,   &laxity_s_base,  &laxity_s_a,
+    &laxity_s_ab,       &laxity_s_al,     &laxity_s_all,   &laxity_s_aill,
 };
 
 /* Blocks have the size of the largest policy's, so that an empty pool can go over to any. */
@@ -690,6 +691,7 @@ static void laxity_op_put_parameters(struct laxity_op *op,
 {
     op->budget_ns = parameters->budget_ns;
     op->period_ns = parameters->period_ns;
+    op->laxity_ns = parameters->laxity_ns;
     op->priority = parameters->priority;
     op->weight = parameters->weight;
     op->cap_percent = parameters->cap_percent;
@@ -701,6 +703,7 @@ static struct laxity_parameters laxity_op_parameters(const struct laxity_op *op)
     return (struct laxity_parameters){
         .budget_ns = op->budget_ns,
         .period_ns = op->period_ns,
+        .laxity_ns = op->laxity_ns,
         .priority = op->priority,
         .weight = op->weight,
         .cap_percent = op->cap_percent,

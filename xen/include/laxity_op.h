@@ -14,7 +14,7 @@
 #define XEN_SCHEDULER_LAXITY 76
 #endif
 
-#define LAXITY_OP_VERSION 1
+#define LAXITY_OP_VERSION 2
 
 /* op.command. The get commands are XEN_SYSCTL_SCHEDOP_getinfo, the set commands putinfo. */
 #define LAXITY_OP_GET_POOL 1     /* out: policy, settings, counts */
@@ -40,6 +40,7 @@ struct laxity_op {
     /* struct laxity_parameters */
     int64_t budget_ns;
     int64_t period_ns;
+    int64_t laxity_ns;
     uint32_t priority;
     uint32_t weight;
     uint32_t cap_percent;

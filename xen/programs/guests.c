@@ -129,7 +129,7 @@ struct laxity_op get(uint32_t pool, uint32_t command, uint32_t domid, uint32_t v
 
 bool has_budgets(const struct laxity_op *pool)
 {
-    return strcmp(pool->policy, "credit");
+    return strcmp(pool->policy, "credit") && strncmp(pool->policy, "s-", 2);
 }
 
 void open_book(struct guest *guest, uint32_t vcpu)

@@ -42,7 +42,8 @@ static const char usage[] =
     "DOMAIN and POOL are a number or a name.\n"
     "\n"
     "Keys of a domain or VCPU:  budget, period, priority (1 is the highest), weight,\n"
-    "                           cap (percent of a CPU, 0: none), extratime (0 or 1)\n"
+    "                           cap (percent of a CPU, 0: none), laxity (0: none),\n"
+    "                           extratime (0 or 1)\n"
     "Keys of a pool:            policy, quantum (0: event-driven), time-slice, tick,\n"
     "                           accounting\n"
     "\n"
@@ -83,9 +84,12 @@ static const struct key keys[] = {
     {"weight", "weight", NUMBER, false, KEY(weight), LAXITY_ERROR_WEIGHT, 1, LAXITY_WEIGHT_MAX, ""},
     {"cap", "cap_percent", NUMBER, false, KEY(cap_percent), LAXITY_ERROR_CAP, 0,
      100 * (int64_t)LAXITY_VCPUS_MAX, " percent of a CPU (0: none)"},
+    {"laxity", "laxity_ns", DURATION, false, KEY(laxity_ns), LAXITY_ERROR_LAXITY, 0,
+     LAXITY_DURATION_MAX, " (0: none)"},
     {"extratime", "extratime", FLAG, false, KEY(extratime), LAXITY_OK, 0, 1, ""},
     {"policy", "policy", POLICY, true, KEY(policy), LAXITY_ERROR_POLICY, 0, 0,
-     "a change among deferrable, periodic and polling, or any change of a pool without domains"},
+     "a change among deferrable, periodic and polling, or among those of scheduler S, or any "
+     "change of a pool without domains"},
     {"quantum", "quantum_ns", DURATION, true, KEY(quantum_ns), LAXITY_ERROR_QUANTUM, 0,
      LAXITY_DURATION_MAX, " (0: event-driven)"},
     {"time-slice", "time_slice_ns", DURATION, true, KEY(time_slice_ns), LAXITY_ERROR_TIME_SLICE, 1,
@@ -96,8 +100,9 @@ static const struct key keys[] = {
      LAXITY_ACCOUNTING_MAX, ", and a whole number of ticks"},
 };
 
-static const char *const policies[] = {"deferrable", "periodic", "polling",
-                                       "sporadic",   "sedf",     "credit"};
+static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic",
+                                       "sedf",       "credit",   "s-base",  "s-a",
+                                       "s-ab",       "s-al",     "s-all",   "s-aill"};
 
 static int64_t key_value(const struct key *key, const struct laxity_op *op)
 {
@@ -201,7 +206,7 @@ static struct assignment parse_assignment(const char *word, bool of_pool)
         if (!assignment.policy)
             fail(EXIT_REFUSED,
                  "there is no policy '%s'%s; the policies are deferrable, periodic, polling, "
-                 "sporadic, sedf and credit",
+                 "sporadic, sedf, credit, s-base, s-a, s-ab, s-al, s-all and s-aill",
                  value, did_you_mean(&nearest));
         right = true;
     }
@@ -376,14 +381,15 @@ static void print_json_domain(const struct domain *domain, int64_t vcpu)
     printf("]}");
 }
 
-#define PARAMETER_HEADS "BUDGET", "PERIOD", "PRIORITY", "WEIGHT", "CAP", "EXTRA"
-#define PARAMETER_CELLS(op)                                                                  \
-    duration_text((op).budget_ns), duration_text((op).period_ns), text("%u", (op).priority), \
-        text("%u", (op).weight), text("%u%%", (op).cap_percent), (op).extratime ? "yes" : "no"
+#define PARAMETER_HEADS "BUDGET", "PERIOD", "PRIORITY", "WEIGHT", "CAP", "LAXITY", "EXTRA"
+#define PARAMETER_CELLS(op)                                                                     \
+    duration_text((op).budget_ns), duration_text((op).period_ns), text("%u", (op).priority),    \
+        text("%u", (op).weight), text("%u%%", (op).cap_percent), duration_text((op).laxity_ns), \
+        (op).extratime ? "yes" : "no"
 
 static void print_domains(const struct pool *pool)
 {
-    struct table table = {.columns = 9};
+    struct table table = {.columns = 10};
     struct domain domain;
 
     table_row(&table, "ID", "VCPUS", PARAMETER_HEADS, "NAME");
@@ -401,7 +407,7 @@ static void print_domains(const struct pool *pool)
 
 static void print_domain(const struct domain *domain, int64_t vcpu)
 {
-    struct table parameters = {.columns = 7}, state = {.columns = 3};
+    struct table parameters = {.columns = 8}, state = {.columns = 3};
     struct laxity_op op = get(domain->pool, LAXITY_OP_GET_DOMAIN, domain->id, 0);
     uint32_t first = vcpu < 0 ? 0 : vcpu, end = vcpu < 0 ? op.vcpus : vcpu + 1;
 

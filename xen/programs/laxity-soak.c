@@ -113,6 +113,7 @@ static void draw_parameters(const struct guest *guest, struct laxity_op *op)
     op->priority = draw_within(2, 5);
     op->weight = draw_within(1, 1024);
     op->cap_percent = one_in(4) ? draw_within(10, 100) : 0;
+    op->laxity_ns = one_in(2) ? draw_within(10, 10000) * 1000 : 0;
     op->extratime = !guest->run || one_in(2); /* who boots may do so sooner */
 }
 
@@ -373,16 +374,19 @@ static bool operate_set_wrong(void)
     return true;
 }
 
-static const char *const policies[] = {"deferrable", "periodic", "polling",
-                                       "sporadic",   "sedf",     "credit"};
-#define SWITCHABLE 3 /* into one another, at any time */
+static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic",
+                                       "sedf",       "credit",   "s-base",  "s-a",
+                                       "s-ab",       "s-al",     "s-all",   "s-aill"};
+/* Those of one kind go over into one another at any time: the first three, and scheduler S's. */
+#define SWITCHABLE 3
 
-static bool is_switchable(const char *policy)
+/* 0: of no kind. */
+static unsigned kind_of(const char *policy)
 {
     for (unsigned i = 0; i < SWITCHABLE; i++)
         if (!strcmp(policies[i], policy))
-            return true;
-    return false;
+            return 1;
+    return strncmp(policy, "s-", 2) ? 0 : 2;
 }
 
 static void set_policy(uint32_t pool, const char *policy)
@@ -393,7 +397,7 @@ static void set_policy(uint32_t pool, const char *policy)
 
     next_pool(pool, &description);
     may = !description.domains || !strcmp(before.policy, policy) ||
-          (is_switchable(before.policy) && is_switchable(policy));
+          (kind_of(policy) && kind_of(policy) == kind_of(before.policy));
     strcpy(op.policy, policy);
     note("policy of pool %u from %s to %s%s", pool, before.policy, policy,
          may ? "" : ", which must be refused");

@@ -36,7 +36,7 @@ pub fn minimum_budget(
     if tasks.is_empty() {
         return Some(0);
     }
-    if period_ns < 1 || policy == Policy::Credit {
+    if period_ns < 1 || policy.shares_by_weight() {
         return None;
     }
     let mut guest_tasks: Vec<GuestTask> = tasks

@@ -70,7 +70,7 @@ pub fn check(host: &Host) -> Check {
     for cpu in 0..host.cpus {
         let vcpus = vcpus_of(host, cpu);
         let servers = match host.policy {
-            Policy::Credit => Vec::new(),
+            policy if policy.shares_by_weight() => Vec::new(),
             _ => vcpus.iter().map(|vcpu| server_of(host, vcpu)).collect(),
         };
         let servers = Servers::new(host, servers);
@@ -296,7 +296,7 @@ fn short_duration(time_ns: Ns) -> String {
 
 fn nothing_because(nothing: Nothing, vcpu: &str) -> String {
     match nothing {
-        Nothing::Credit => {
+        Nothing::Shares => {
             "credit gives shares of CPU over time, and no bound on how long a VCPU waits for its share".into()
         }
         Nothing::SedfQuantum => {

@@ -106,7 +106,7 @@ pub(crate) struct Assured {
 /// Why a policy assures nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nothing {
-    Credit,
+    Shares,
     SedfQuantum,
     Crowded,
     SporadicCrowded,
@@ -217,10 +217,10 @@ impl<'h> Servers<'h> {
     /// What the policy assures to `number`.
     pub fn assured(&self, number: usize) -> Result<Assured, Nothing> {
         match self.host.policy {
-            Policy::Credit => Err(Nothing::Credit),
             Policy::Sporadic => self.sporadic(number),
             Policy::Sedf => self.sedf(number),
             Policy::Deferrable | Policy::Periodic | Policy::Polling => self.fixed_period(number),
+            _ => Err(Nothing::Shares),
         }
     }
 

@@ -26,6 +26,7 @@ fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Do
         parameters: Parameters {
             budget_ns,
             period_ns,
+            laxity_ns: 0,
             priority,
             extratime: false,
             weight: 256,

@@ -24,6 +24,7 @@ fn host(tasks: Vec<Task>) -> Host {
             parameters: Parameters {
                 budget_ns: 1 << 40,
                 period_ns: 1 << 40,
+                laxity_ns: 0,
                 priority: 1,
                 extratime: false,
                 weight: 256,

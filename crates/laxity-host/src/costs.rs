@@ -22,7 +22,13 @@ static XEN_LAB: LazyLock<HashMap<Policy, Costs>> =
     LazyLock::new(|| read_profile(include_str!("../profiles/xen-lab.toml")));
 
 /// What a policy costs in a profile; nothing in a profile that does not know the policy.
+/// Scheduler S is credit's code with little more, and costs what credit does.
 pub(crate) fn profile(name: &str, policy: Policy) -> Costs {
+    let policy = if policy.is_scheduler_s() {
+        Policy::Credit
+    } else {
+        policy
+    };
     match name {
         "emsoft-2011" => EMSOFT_2011.get(&policy).cloned().unwrap_or_default(),
         "xen-lab" => XEN_LAB.get(&policy).cloned().unwrap_or_default(),

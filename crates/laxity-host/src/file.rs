@@ -72,13 +72,13 @@ pub(crate) struct HostTable {
     /// of it. 0 (the default) is event-driven: nothing happens unless something changes.
     #[schemars(extend("default" = "0 ns"))]
     pub quantum: Field<NotNegative>,
-    /// Credit: how long a VCPU runs before the next one of its class.
+    /// Credit, S: how long a VCPU runs before the next one of its class.
     #[schemars(extend("default" = "30 ms"))]
     pub time_slice: Field<Positive>,
-    /// Credit: how often the running VCPU is charged.
+    /// Credit, S: how often the running VCPU is charged.
     #[schemars(extend("default" = "10 ms"))]
     pub tick: Field<Positive>,
-    /// Credit: how often credits are handed out; a multiple of `tick`, at most 10 s.
+    /// Credit, S: how often credits are handed out; a multiple of `tick`, at most 10 s.
     #[schemars(extend("default" = "30 ms"))]
     pub accounting: Field<Duration<1, ACCOUNTING_NS_MAX>>,
     /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
@@ -137,13 +137,16 @@ pub(crate) struct DomainTable {
     /// Servers, sedf: run without budget when the CPU would be idle.
     #[schemars(extend("default" = false))]
     pub extratime: Field<Flag>,
-    /// Credit: the domain's share, relative to the others'; 1 to 65535.
+    /// Credit, S: the domain's share, relative to the others'; 1 to 65535.
     #[schemars(extend("default" = 256))]
     pub weight: Field<Whole<1, WEIGHT_MAX>>,
-    /// Credit: the most CPU time that the domain gets, in percent of one CPU; 0 is no cap. At most
+    /// Credit, S: the most CPU time that the domain gets, in percent of one CPU; 0 is no cap. At most
     /// 100 for each VCPU.
     #[schemars(extend("default" = 0))]
     pub cap: Field<Cap<{ 100 * DOMAIN_VCPUS_MAX }>>,
+    /// S: how long a VCPU of the domain may wait for a CPU once it has work: the scheduling latency
+    /// that it asks for, as a hint. By default any. A domain that has one is real-time. At most 1 h.
+    pub laxity: Field<Positive>,
     /// How the guest orders its ready tasks.
     #[schemars(extend("default" = "rate-monotonic"))]
     pub scheduler: Field<GuestScheduler>,

@@ -41,17 +41,41 @@ pub enum Policy {
     Sedf,
     /// Xen's credit scheduler.
     Credit,
+    /// Scheduler S (VEE 2010) without its parts: credit with exact accounting.
+    #[serde(rename = "s-base")]
+    SBase,
+    /// Scheduler S with a place in the queue by laxity (A).
+    #[serde(rename = "s-a")]
+    SA,
+    /// Scheduler S with laxity and boost with event (A, B).
+    #[serde(rename = "s-ab")]
+    SAb,
+    /// Scheduler S with laxity and load balancing (A, L).
+    #[serde(rename = "s-al")]
+    SAl,
+    /// Scheduler S with laxity and cache-aware load balancing (A, LL).
+    #[serde(rename = "s-all")]
+    SAll,
+    /// Scheduler S with laxity, infinite credit and cache-aware load balancing (A, I, LL).
+    #[serde(rename = "s-aill")]
+    SAill,
 }
 
 impl Policy {
     /// Every policy, in the order in which tables show them.
-    pub const ALL: [Policy; 6] = [
+    pub const ALL: [Policy; 12] = [
         Policy::Deferrable,
         Policy::Periodic,
         Policy::Polling,
         Policy::Sporadic,
         Policy::Credit,
         Policy::Sedf,
+        Policy::SBase,
+        Policy::SA,
+        Policy::SAb,
+        Policy::SAl,
+        Policy::SAll,
+        Policy::SAill,
     ];
 
     /// The name in host files and on the command line.
@@ -63,6 +87,12 @@ impl Policy {
             Policy::Sporadic => "sporadic",
             Policy::Sedf => "sedf",
             Policy::Credit => "credit",
+            Policy::SBase => "s-base",
+            Policy::SA => "s-a",
+            Policy::SAb => "s-ab",
+            Policy::SAl => "s-al",
+            Policy::SAll => "s-all",
+            Policy::SAill => "s-aill",
         }
     }
 
@@ -73,7 +103,21 @@ impl Policy {
 
     /// Whether its VCPUs have a budget and a fixed priority.
     pub fn is_fixed_priority_server(self) -> bool {
-        !matches!(self, Policy::Sedf | Policy::Credit)
+        self != Policy::Sedf && !self.shares_by_weight()
+    }
+
+    /// Whether domains share the CPUs by weight, without budgets, and VCPUs go to other CPUs: credit
+    /// and scheduler S.
+    pub fn shares_by_weight(self) -> bool {
+        self == Policy::Credit || self.is_scheduler_s()
+    }
+
+    /// Whether it is scheduler S, with whichever parts.
+    pub fn is_scheduler_s(self) -> bool {
+        matches!(
+            self,
+            Policy::SBase | Policy::SA | Policy::SAb | Policy::SAl | Policy::SAll | Policy::SAill
+        )
     }
 }
 
@@ -82,11 +126,11 @@ impl Policy {
 pub struct Settings {
     /// 0: event-driven.
     pub quantum_ns: i64,
-    /// Credit only.
+    /// Credit and S only.
     pub time_slice_ns: i64,
-    /// Credit only.
+    /// Credit and S only.
     pub tick_ns: i64,
-    /// Credit only; a multiple of the tick.
+    /// Credit and S only; a multiple of the tick.
     pub accounting_ns: i64,
 }
 
@@ -204,13 +248,15 @@ pub struct Parameters {
     pub budget_ns: i64,
     /// Servers, SEDF; 0 as the budget.
     pub period_ns: i64,
+    /// S: the scheduling latency that the domain asks for; 0 is none.
+    pub laxity_ns: i64,
     /// Servers; 1 is the highest.
     pub priority: u32,
     /// Servers, SEDF: run on otherwise idle time.
     pub extratime: bool,
-    /// Credit.
+    /// Credit, S.
     pub weight: u32,
-    /// Credit: percent of one CPU; 0 is no cap.
+    /// Credit, S: percent of one CPU; 0 is no cap.
     pub cap_percent: u32,
 }
 

@@ -295,7 +295,7 @@ fn parameters(
     let has_slice = policy == Policy::Sedf && !table.slice.is_absent();
     let lacks_budget = !has_slice && lacks(span, "budget", &table.budget, problems);
     let lacks_period = lacks(span, "period", &table.period, problems);
-    if policy != Policy::Credit && (lacks_budget || lacks_period) {
+    if !policy.shares_by_weight() && (lacks_budget || lacks_period) {
         let (missing, example) = match (lacks_budget, lacks_period) {
             (true, true) => (
                 "`budget` and no `period`",
@@ -335,6 +335,7 @@ fn parameters(
     Parameters {
         budget_ns: ns_or(budget, 0),
         period_ns: ns_or(&table.period, 0),
+        laxity_ns: ns_or(&table.laxity, 0),
         priority: table.priority.value.map_or(0, |priority| priority.0 as u32),
         extratime: table.extratime.value.is_some_and(|flag| flag.0),
         weight: table.weight.value.map_or(256, |weight| weight.0 as u32),
@@ -690,7 +691,7 @@ fn place(host: &mut Host) {
             ..
         } = domain.parameters;
         let load = match host.policy {
-            Policy::Credit => WHOLE,
+            policy if policy.shares_by_weight() => WHOLE,
             _ => ratio(budget_ns, period_ns),
         };
         for vcpu in &mut domain.vcpus {

@@ -48,6 +48,7 @@ fn every_key_arrives() {
         Parameters {
             budget_ns: 1_500_000,
             period_ns: 10 * MILLISECOND_NS,
+            laxity_ns: 10_000,
             priority: 2,
             extratime: true,
             weight: 512,
@@ -114,6 +115,7 @@ fn defaults() {
         Parameters {
             budget_ns: 0,
             period_ns: 0,
+            laxity_ns: 0,
             priority: 1,
             extratime: false,
             weight: 256,

@@ -93,6 +93,7 @@ impl Host {
             let of_vcpu = Parameters {
                 budget_ns: period_ns * 95 / 100 / vcpus as i64,
                 period_ns,
+                laxity_ns: if vcpu % 2 == 0 { 10_000 } else { 0 },
                 priority: 1 + random.next_u32() % vcpus as u32,
                 extratime: false,
                 weight: 256,

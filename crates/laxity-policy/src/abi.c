@@ -7,6 +7,7 @@ extern const size_t laxity_abi[];
 const size_t laxity_abi[] = {
     sizeof(struct laxity_settings),
     sizeof(struct laxity_parameters),
+    offsetof(struct laxity_parameters, laxity_ns),
     offsetof(struct laxity_parameters, priority),
     offsetof(struct laxity_parameters, extratime),
     sizeof(struct laxity_embedder),

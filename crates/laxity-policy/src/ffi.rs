@@ -16,6 +16,7 @@ pub struct Settings {
 pub struct Parameters {
     pub budget_ns: i64,
     pub period_ns: i64,
+    pub laxity_ns: i64,
     pub priority: u32,
     pub weight: u32,
     pub cap_percent: u32,
@@ -98,6 +99,7 @@ pub struct Policy {
     pub remove_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub move_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, u32, Now),
     pub wake: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
+    pub event: Option<unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now)>,
     pub sleep: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub yield_: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub schedule: unsafe extern "C" fn(*mut Instance, *mut Cpu, Now) -> Decision,
@@ -119,6 +121,12 @@ unsafe extern "C" {
     pub static laxity_sporadic: Policy;
     pub static laxity_sedf: Policy;
     pub static laxity_credit: Policy;
+    pub static laxity_s_base: Policy;
+    pub static laxity_s_a: Policy;
+    pub static laxity_s_ab: Policy;
+    pub static laxity_s_al: Policy;
+    pub static laxity_s_all: Policy;
+    pub static laxity_s_aill: Policy;
 }
 
 #[cfg(test)]
@@ -127,7 +135,7 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     unsafe extern "C" {
-        static laxity_abi: [usize; 22];
+        static laxity_abi: [usize; 23];
     }
 
     #[test]
@@ -135,6 +143,7 @@ mod tests {
         let rust = [
             size_of::<Settings>(),
             size_of::<Parameters>(),
+            offset_of!(Parameters, laxity_ns),
             offset_of!(Parameters, priority),
             offset_of!(Parameters, extratime),
             size_of::<Embedder>(),

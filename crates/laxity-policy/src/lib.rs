@@ -43,15 +43,15 @@ pub struct Report {
 /// Events inside a policy (`enum laxity_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Budget (credit: credits) after a replenishment, ns.
+    /// Budget (credit, S: credits) after a replenishment, ns.
     Replenish,
     /// No budget left; 0.
     Exhaust,
-    /// Budget (credit: credits) left, ns.
+    /// Budget (credit, S: credits) left, ns.
     Budget,
     /// The CPU that it goes to.
     Migrate,
-    /// Credit: 0 boost, 1 under, 2 over, 3 parked.
+    /// Credit, S: 0 boost, 1 under, 2 over, 3 parked.
     Class,
 }
 
@@ -88,6 +88,9 @@ pub enum Refused {
     /// Live switch.
     #[error("these two policies cannot be switched while VCPUs run")]
     Policy,
+    /// Laxity.
+    #[error("the laxity must be between 0 (none) and one hour")]
+    Laxity,
 }
 
 impl Refused {
@@ -103,7 +106,8 @@ impl Refused {
             7 => Refused::TimeSlice,
             8 => Refused::Tick,
             9 => Refused::Accounting,
-            _ => Refused::Policy,
+            10 => Refused::Policy,
+            _ => Refused::Laxity,
         })
     }
 }
@@ -198,6 +202,12 @@ fn table(policy: Policy) -> *const ffi::Policy {
         Policy::Sporadic => &raw const ffi::laxity_sporadic,
         Policy::Sedf => &raw const ffi::laxity_sedf,
         Policy::Credit => &raw const ffi::laxity_credit,
+        Policy::SBase => &raw const ffi::laxity_s_base,
+        Policy::SA => &raw const ffi::laxity_s_a,
+        Policy::SAb => &raw const ffi::laxity_s_ab,
+        Policy::SAl => &raw const ffi::laxity_s_al,
+        Policy::SAll => &raw const ffi::laxity_s_all,
+        Policy::SAill => &raw const ffi::laxity_s_aill,
     }
 }
 
@@ -214,6 +224,7 @@ fn parameters_to_c(parameters: &Parameters) -> ffi::Parameters {
     ffi::Parameters {
         budget_ns: parameters.budget_ns,
         period_ns: parameters.period_ns,
+        laxity_ns: parameters.laxity_ns,
         priority: parameters.priority,
         weight: parameters.weight,
         cap_percent: parameters.cap_percent,
@@ -378,6 +389,20 @@ impl Instance {
         unsafe { (*self.vcpus[vcpu]).runnable = false }
     }
 
+    /// An event came for a VCPU that is runnable already. Does nothing if it is blocked.
+    #[inline]
+    pub fn event(&mut self, vcpu: usize, now: i64) {
+        // SAFETY: as in `wake`.
+        unsafe {
+            let vcpu = self.vcpus[vcpu];
+            if let Some(event) = (*self.table).event
+                && (*vcpu).runnable
+            {
+                event(self.instance, vcpu, now);
+            }
+        }
+    }
+
     /// A VCPU is paused, whether it runs or not. Does nothing if it is blocked.
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
         let vcpu = self.vcpus[vcpu];
@@ -469,7 +494,7 @@ impl Instance {
         Refused::check(unsafe { ((*self.table).set_settings)(self.instance, &settings, now) })
     }
 
-    /// New parameters of a domain (credit), live.
+    /// New parameters of a domain (credit, S), live.
     ///
     /// # Errors
     /// When the policy refuses them; the old ones stay.

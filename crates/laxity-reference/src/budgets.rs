@@ -229,7 +229,9 @@ impl Budgets {
 }
 
 impl Rules for Budgets {
-    fn wake(&mut self, number: usize) {
+    fn event(&mut self, _vcpu: usize) {}
+
+    fn wake(&mut self, number: usize, _now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
         // Under periodic, one with budget has kept its place.

@@ -268,7 +268,7 @@ impl Credit {
 }
 
 impl Rules for Credit {
-    fn wake(&mut self, number: usize) {
+    fn wake(&mut self, number: usize, _now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
         if vcpu.parked {
@@ -279,6 +279,8 @@ impl Rules for Credit {
         }
         self.ready(number);
     }
+
+    fn event(&mut self, _vcpu: usize) {}
 
     /// "CPUs in the order of their numbers, accounting last."
     fn timers(&mut self, now_ns: i64) {

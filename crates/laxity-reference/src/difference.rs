@@ -1,7 +1,7 @@
 //! Where two opinions part, for people to read.
 
 use crate::Job;
-use laxity_host::{Host, Policy};
+use laxity_host::Host;
 use std::fmt::Write;
 
 /// How many differing jobs are told one by one.
@@ -78,7 +78,7 @@ fn brief(host: &Host) -> String {
         time(host.duration_ns)
     );
     let settings = &host.settings;
-    if host.policy == Policy::Credit {
+    if host.policy.shares_by_weight() {
         let _ = write!(
             text,
             ", time slice {}, tick {}, accounting {}",
@@ -93,12 +93,15 @@ fn brief(host: &Host) -> String {
     for (number, domain) in host.domains.iter().enumerate() {
         let parameters = &domain.parameters;
         let _ = write!(text, "  domain {number}:");
-        if host.policy == Policy::Credit {
+        if host.policy.shares_by_weight() {
             let _ = write!(
                 text,
                 " weight {}, cap {} %",
                 parameters.weight, parameters.cap_percent
             );
+            if parameters.laxity_ns > 0 && host.policy.is_scheduler_s() {
+                let _ = write!(text, ", laxity {}", time(parameters.laxity_ns));
+            }
         } else {
             let _ = write!(
                 text,

@@ -16,6 +16,7 @@ mod difference;
 mod guests;
 mod random;
 mod run;
+mod scheduler_s;
 
 pub use difference::difference;
 pub use random::random_host;

@@ -8,6 +8,11 @@ use rand_pcg::Pcg64;
 /// so that the reference's steps stay this long.
 const UNITS_NS: [i64; 7] = [1, 8, 1_000, 100_000, 250_000, 500_000, 1_000_000];
 
+/// Scheduler S compares waits with 2 ms and balances by the second.
+const UNITS_OF_SCHEDULER_S_NS: [i64; 7] = [
+    1_000, 250_000, 500_000, 1_000_000, 4_000_000, 16_000_000, 16_000_000,
+];
+
 /// Draws that read like the sentences that describe them.
 struct Draw(Pcg64);
 
@@ -28,12 +33,16 @@ impl Draw {
 
 /// A valid host without costs and jitter, the same for the same seed on every machine.
 ///
-/// 1 to 3 CPUs, 1 to 6 domains of 1 to 3 VCPUs, any policy, 50 to 400 units of time. All times are
+/// 1 to 3 CPUs, 1 to 6 domains of 1 to 3 VCPUs, any policy, a laxity or none, 50 to 400 units of time. All times are
 /// small multiples of one unit, so that many things fall on one instant.
 pub fn random_host(seed: u64) -> Host {
     let draw = &mut Draw(Pcg64::seed_from_u64(seed));
-    let unit_ns = draw.one_of(&UNITS_NS);
-    let policy = draw.one_of(&Policy::ALL);
+    let policy = policy(draw);
+    let unit_ns = draw.one_of(if policy.is_scheduler_s() {
+        &UNITS_OF_SCHEDULER_S_NS
+    } else {
+        &UNITS_NS
+    });
     let cpus = draw.one_of(&[1, 1, 2, 3]);
     let domains = draw.one_of(&[1, 2, 2, 3, 3, 4, 5, 6]);
     // Host-wide habits: with few different periods and priorities, equals are frequent.
@@ -65,6 +74,15 @@ pub fn random_host(seed: u64) -> Host {
             .map(|number| domain(draw, &habits, number))
             .collect(),
     }
+}
+
+/// A policy: those of scheduler S, which are many and much alike, a quarter of the time.
+fn policy(draw: &mut Draw) -> Policy {
+    let is_scheduler_s = draw.percent(25);
+    let policies: Vec<Policy> = (Policy::ALL.into_iter())
+        .filter(|policy| policy.is_scheduler_s() == is_scheduler_s)
+        .collect();
+    draw.one_of(&policies)
 }
 
 struct Habits {
@@ -141,6 +159,7 @@ fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {
     Parameters {
         budget_ns: habits.unit_ns * budget_units,
         period_ns: habits.unit_ns * period_units,
+        laxity_ns: habits.unit_ns * draw.one_of(&[0, 0, 1, 2, 5, 30]),
         priority: draw.between(1, habits.priorities) as u32,
         extratime: draw.percent(habits.extratime_percent),
         weight: draw.one_of(&[1, 64, 128, 256, 256, 256, 512, 1000, 65_535]),

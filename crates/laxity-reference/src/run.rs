@@ -3,6 +3,7 @@
 use crate::budgets::Budgets;
 use crate::credit::Credit;
 use crate::guests::Guests;
+use crate::scheduler_s::SchedulerS;
 use crate::{Interval, Outcome, Refusal};
 use laxity_host::{Host, Policy};
 
@@ -15,7 +16,9 @@ pub(crate) const EXTRA_TURN_NS: i64 = 1_000_000;
 /// A policy, as the instants drive it. VCPUs are numbered through the host in the order of the file.
 pub(crate) trait Rules {
     /// Rule 1: a VCPU that was blocked gets work.
-    fn wake(&mut self, vcpu: usize);
+    fn wake(&mut self, vcpu: usize, now_ns: i64);
+    /// Rule 1: a VCPU that is not blocked gets work.
+    fn event(&mut self, vcpu: usize);
     /// Rule 2: everything that the policy does by the clock.
     fn timers(&mut self, now_ns: i64);
     /// Rule 3: a running VCPU has nothing left to do.
@@ -60,6 +63,7 @@ pub fn simulate(host: &Host) -> Result<Outcome, Refusal> {
     }
     let mut rules: Box<dyn Rules> = match host.policy {
         Policy::Credit => Box::new(Credit::new(host)),
+        policy if policy.is_scheduler_s() => Box::new(SchedulerS::new(host)),
         _ => Box::new(Budgets::new(host)),
     };
     Ok(run(host, rules.as_mut(), unit_ns))
@@ -81,7 +85,9 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
                 .position(|one| (one.domain, one.vcpu) == (domain, vcpu))
                 .expect("a task's VCPU is one of its domain's");
             if !rules.is_awake(number) {
-                rules.wake(number);
+                rules.wake(number, now_ns);
+            } else {
+                rules.event(number);
             }
         }
 
@@ -160,7 +166,7 @@ fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
 /// happen between its multiples.
 fn unit_ns(host: &Host) -> i64 {
     let mut times_ns = vec![host.duration_ns];
-    if host.policy == Policy::Credit {
+    if host.policy.shares_by_weight() {
         times_ns.extend([
             host.settings.time_slice_ns,
             host.settings.tick_ns,
@@ -170,7 +176,7 @@ fn unit_ns(host: &Host) -> i64 {
         times_ns.push(host.settings.quantum_ns);
     }
     for domain in &host.domains {
-        if host.policy != Policy::Credit {
+        if !host.policy.shares_by_weight() {
             times_ns.extend([domain.parameters.budget_ns, domain.parameters.period_ns]);
             if domain.parameters.extratime {
                 times_ns.push(EXTRA_TURN_NS);

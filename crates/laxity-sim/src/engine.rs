@@ -512,11 +512,11 @@ impl<'host, S: Sink> Simulation<'host, S> {
             };
             self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
         }
-        if !first_of_task {
-            return;
-        }
         let vcpu = &self.vcpus[vcpu_index];
         if cpu != NOBODY {
+            if !first_of_task {
+                return;
+            }
             let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
             if first != Some(vcpu.task) {
                 self.account(cpu, now);
@@ -524,6 +524,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
             }
         } else if vcpu.blocked {
             self.wake(vcpu_index, now);
+        } else {
+            self.policy.event(vcpu_index, now);
+            self.serve_requests();
+            self.report(now);
         }
     }
 

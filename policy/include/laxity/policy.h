@@ -14,7 +14,7 @@
  *
  * Locks. There is one lock a CPU; it guards the CPU's queues and every VCPU whose `cpu` it is.
  *   - schedule, timer: the lock of that CPU is held.
- *   - wake, sleep, yield: the lock of vcpu->cpu is held.
+ *   - wake, event, sleep, yield: the lock of vcpu->cpu is held.
  *   - move_vcpu: the locks of vcpu->cpu and of the CPU that it goes to are held.
  *   - everything else (init, add, remove, set, become, account): every CPU's lock is held.
  * A policy that looks at another CPU's queue from `schedule` takes that lock by try_lock and goes
@@ -75,6 +75,7 @@ enum laxity_error {
     LAXITY_ERROR_TICK,       /* not within 1 ns .. accounting */
     LAXITY_ERROR_ACCOUNTING, /* not within 1 ns .. LAXITY_ACCOUNTING_MAX, or not whole ticks */
     LAXITY_ERROR_POLICY,     /* these two policies cannot be switched live */
+    LAXITY_ERROR_LAXITY,     /* not within 0 .. LAXITY_DURATION_MAX */
 };
 
 /*
@@ -85,21 +86,23 @@ struct laxity_settings {
      * at multiples of it, as in RT-Xen (section 4.2). Shorter costs more switches and is more
      * precise. Servers and SEDF. */
     int64_t quantum_ns;
-    /* Credit: how long a VCPU runs before the next of its class gets its turn. */
+    /* Credit, S: how long a VCPU runs before the next of its class gets its turn. */
     int64_t time_slice_ns;
-    /* Credit: how often the running VCPU is charged and loses its boost. */
+    /* Credit, S: how often the running VCPU is charged and loses its boost. */
     int64_t tick_ns;
-    /* Credit: how often credits are handed out; a multiple of tick_ns. */
+    /* Credit, S: how often credits are handed out; a multiple of tick_ns. */
     int64_t accounting_ns;
 };
 
 /*
- * Parameters of one VCPU (servers, SEDF) or of a domain (credit). Every policy checks those that it
- * uses and ignores the rest, so that one host can be run under each of them.
+ * Parameters of one VCPU (servers, SEDF) or of a domain (credit, S). Every policy checks those that
+ * it uses and ignores the rest, so that one host can be run under each of them.
  */
 struct laxity_parameters {
     int64_t budget_ns; /* SEDF: the slice */
     int64_t period_ns;
+    int64_t
+        laxity_ns; /* S: the scheduling latency that the domain asks for; 0: none, any will do */
     uint32_t priority; /* 1 is the highest */
     uint32_t weight;
     uint32_t cap_percent; /* of one CPU; 0: none */
@@ -113,11 +116,11 @@ struct laxity_vcpu;
 
 /* What happened inside a policy; the argument's meaning stands beside each. */
 enum laxity_event {
-    LAXITY_EVENT_REPLENISH, /* budget after it, ns (credit: credits after it) */
+    LAXITY_EVENT_REPLENISH, /* budget after it, ns (credit, S: credits after it) */
     LAXITY_EVENT_EXHAUST,   /* 0 */
     LAXITY_EVENT_BUDGET,    /* budget left, ns, where it changed otherwise (use, discard, set) */
     LAXITY_EVENT_MIGRATE,   /* the CPU it goes to */
-    LAXITY_EVENT_CLASS,     /* credit: 0 boost, 1 under, 2 over, 3 parked */
+    LAXITY_EVENT_CLASS,     /* credit, S: 0 boost, 1 under, 2 over, 3 parked */
 };
 
 /*
@@ -208,6 +211,9 @@ struct laxity_policy {
                       int64_t now);
 
     void (*wake)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    /* An event came for a VCPU that is runnable already, which wake does not tell: B of scheduler S
+     * boosts one that waits. NULL where it makes no difference. */
+    void (*event)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     void (*sleep)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     void (*yield)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     struct laxity_decision (*schedule)(struct laxity_instance *instance, struct laxity_cpu *cpu,
@@ -234,6 +240,7 @@ struct laxity_policy {
 };
 
 extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling,
-    laxity_sporadic, laxity_sedf, laxity_credit;
+    laxity_sporadic, laxity_sedf, laxity_credit, laxity_s_base, laxity_s_a, laxity_s_ab,
+    laxity_s_al, laxity_s_all, laxity_s_aill;
 
 #endif

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from laxity.errors import InputError
+from laxity.host import BY_WEIGHT, SCHEDULER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,7 +215,7 @@ class Plan:
             lines += [f"policy {host['policy']}", _settings(host)]
         if self.scheduler != "null":
             lines += [
-                _parameters(PREFIX + domain["name"], _of_domain(domain))
+                _parameters(PREFIX + domain["name"], _of_domain(domain, host["policy"]))
                 for domain in host["domains"]
             ]
         for domain in host["domains"]:
@@ -232,7 +233,7 @@ def _settings(host: Mapping[str, Any]) -> str:
     )
 
 
-def _of_domain(domain: Mapping[str, Any]) -> dict[str, int]:
+def _of_domain(domain: Mapping[str, Any], policy: str) -> dict[str, int]:
     given = domain["parameters"]
     parameters = {
         "budget": given["budget_ns"],
@@ -242,6 +243,8 @@ def _of_domain(domain: Mapping[str, Any]) -> dict[str, int]:
         "weight": given["weight"],
         "cap": given["cap_percent"],
     }
+    if policy in SCHEDULER_S:
+        parameters["laxity"] = given["laxity_ns"]
     has_budget = given["budget_ns"] > 0
     return {
         key: value for key, value in parameters.items() if has_budget or key not in _WITH_BUDGET
@@ -264,7 +267,7 @@ def _tasks(domain: Mapping[str, Any]) -> str:
 def _configuration(
     name: str, domain: Mapping[str, Any], host: Mapping[str, Any], home: str, plan: Plan
 ) -> str:
-    moves = plan.scheduler is not None or host["policy"] == "credit"
+    moves = plan.scheduler is not None or host["policy"] in BY_WEIGHT
     cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
     masks = ", ".join(f'"{",".join(map(str, of_vcpu))}"' for of_vcpu in cpus)
     lines = [

@@ -89,6 +89,7 @@ VCPU_KEYS = {
     "priority": "priority",
     "weight": "weight",
     "cap_percent": "cap",
+    "laxity_ns": "laxity",
     "extratime": "extratime",
 }
 """What laxity-sched tells, and how it is set."""

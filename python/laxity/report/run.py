@@ -10,7 +10,7 @@ import numpy as np
 from laxity import _core, plots, tables, tracefile
 from laxity.directory import Manifest
 from laxity.errors import InputError, core_errors
-from laxity.host import Host
+from laxity.host import BY_WEIGHT, Host
 from laxity.plots import TASK_ROWS_MAX, VCPU_LANES_MAX, TaskTimes
 from laxity.report.page import (
     Page,
@@ -118,7 +118,7 @@ def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _domains(run: Run, host: dict[str, Any]) -> Table:
-    has_weights = run.policy == "credit"
+    has_weights = run.policy in BY_WEIGHT
     rows = []
     for domain, of_host in zip(run.domains, host["domains"], strict=True):
         parameters = of_host["parameters"]
@@ -262,7 +262,7 @@ def _timeline(run: Run, trace: Path, window: tuple[int, int] | None) -> Section:
             "with jobs, then those "
             "that ran longest; the others are grey where they run."
         )
-    what = "credits" if run.policy == "credit" else "budget left"
+    what = "credits" if run.policy in BY_WEIGHT else "budget left"
     picture = Picture(
         "timeline",
         "Who ran when",

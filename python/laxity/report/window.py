@@ -9,6 +9,7 @@ import numpy as np
 
 from laxity import _core, plots, tracefile
 from laxity.errors import core_errors
+from laxity.host import BY_WEIGHT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def chosen_window(run: Run, trace: Path) -> tuple[int, int]:
     As wide as shows some 50 to 100 intervals.
     """
     metadata = tracefile.metadata(trace)
-    has_servers = metadata["policy"] != "credit"
+    has_servers = metadata["policy"] not in BY_WEIGHT
     periods = [
         domain["period_ns"] for domain in metadata["domains"] if domain["period_ns"] and has_servers
     ]

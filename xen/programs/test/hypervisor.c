@@ -134,10 +134,10 @@ static int scheduler_operation(struct xen_sysctl_scheduler_op *operation)
         break;
     case LAXITY_OP_SET_DOMAIN:
     case LAXITY_OP_SET_VCPU:
-        fprintf(stderr, "%s %u/%u: %ld %ld %u %u %u %u\n",
+        fprintf(stderr, "%s %u/%u: %ld %ld %ld %u %u %u %u\n",
                 op->command == LAXITY_OP_SET_VCPU ? "VCPU" : "domain", op->domid, op->vcpu,
-                op->budget_ns, op->period_ns, op->priority, op->weight, op->cap_percent,
-                op->extratime);
+                op->budget_ns, op->period_ns, op->laxity_ns, op->priority, op->weight,
+                op->cap_percent, op->extratime);
         if (op->budget_ns > op->period_ns)
             op->error = LAXITY_ERROR_BUDGET;
         break;

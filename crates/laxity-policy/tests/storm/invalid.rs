@@ -25,6 +25,15 @@ const OF_CREDIT: [(Spoil<Parameters>, Refused); 3] = [
     (|of| of.cap_percent = 100 * 65_535 + 1, Refused::Cap),
 ];
 
+/// What spoils a domain's under scheduler S.
+const OF_SCHEDULER_S: [(Spoil<Parameters>, Refused); 5] = [
+    OF_CREDIT[0],
+    OF_CREDIT[1],
+    OF_CREDIT[2],
+    (|of| of.laxity_ns = -1, Refused::Laxity),
+    (|of| of.laxity_ns = HOUR_NS + 1, Refused::Laxity),
+];
+
 const SETTINGS_OF_BUDGETS: [(Spoil<Settings>, Refused); 2] = [
     (|of| of.quantum_ns = -1, Refused::Quantum),
     (|of| of.quantum_ns = HOUR_NS + 1, Refused::Quantum),
@@ -44,7 +53,9 @@ const SETTINGS_OF_CREDIT: [(Spoil<Settings>, Refused); 7] = [
 ];
 
 pub fn parameters(policy: Policy) -> &'static [(Spoil<Parameters>, Refused)] {
-    if policy == Policy::Credit {
+    if policy.is_scheduler_s() {
+        &OF_SCHEDULER_S
+    } else if policy.shares_by_weight() {
         &OF_CREDIT
     } else {
         &OF_BUDGETS
@@ -52,7 +63,7 @@ pub fn parameters(policy: Policy) -> &'static [(Spoil<Parameters>, Refused)] {
 }
 
 pub fn settings(policy: Policy) -> &'static [(Spoil<Settings>, Refused)] {
-    if policy == Policy::Credit {
+    if policy.shares_by_weight() {
         &SETTINGS_OF_CREDIT
     } else {
         &SETTINGS_OF_BUDGETS

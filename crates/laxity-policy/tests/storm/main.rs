@@ -7,6 +7,7 @@
 mod budgets;
 mod credits;
 mod invalid;
+mod scheduler_s;
 mod storm;
 
 use laxity_host::{Parameters, Policy, Settings};

@@ -1,7 +1,7 @@
 //! A storm: an embedder that does at random whatever it may do, and checks what comes of it.
 
 use crate::budgets::{Budgets, Choice, Queue};
-use crate::{credits, invalid};
+use crate::{credits, invalid, scheduler_s};
 use laxity_host::{Parameters, Policy, Settings};
 use laxity_policy::{DumpLine, Event, NEVER, Refused, Report, Request};
 use rand_core::{RngCore, SeedableRng};
@@ -10,11 +10,15 @@ use rand_pcg::Pcg64;
 pub const PARAMETERS: Parameters = Parameters {
     budget_ns: 1,
     period_ns: 1,
+    laxity_ns: 0,
     priority: 1,
     extratime: false,
     weight: 256,
     cap_percent: 0,
 };
+
+/// What a dump of classes says.
+const STATES: [&str; 4] = ["runs", "boost", "under", "over"];
 
 const POLICIES_OF_ONE_FILE: [Policy; 3] = [Policy::Deferrable, Policy::Periodic, Policy::Polling];
 
@@ -61,6 +65,10 @@ struct Cpu {
     end: Due,
     kick: Due,
     running: Option<usize>,
+    /// When that was chosen.
+    chosen_ns: i64,
+    /// Scheduler S: up to when that has paid.
+    charged_ns: i64,
 }
 
 #[derive(Debug)]
@@ -70,6 +78,7 @@ struct Vcpu {
     runnable: bool,
     added_ns: i64,
     credits: credits::Vcpu,
+    known: scheduler_s::Vcpu,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,15 +107,22 @@ pub struct Storm {
     vcpus: Vec<Vcpu>,
     budgets: Budgets,
     reports: Vec<Report>,
+    /// LL: how often a real-time VCPU was moved.
+    moves: i64,
 }
 
 impl Storm {
     pub fn new(seed: u64) -> Storm {
         let mut draw = Draw(Pcg64::seed_from_u64(seed));
-        let policy = draw.one_of(&Policy::ALL);
+        // Those of scheduler S are many and much alike.
+        let is_scheduler_s = draw.percent(30);
+        let policies: Vec<Policy> = (Policy::ALL.into_iter())
+            .filter(|policy| policy.is_scheduler_s() == is_scheduler_s)
+            .collect();
+        let policy = draw.one_of(&policies);
         let unit_ns = draw.one_of(&[1, 10, 1_000, 100_000, 1_000_000]);
         let settings = random_settings(&mut draw, unit_ns);
-        let cpus = if policy == Policy::Credit {
+        let cpus = if policy.shares_by_weight() {
             draw.between(1, 4)
         } else {
             draw.between(1, 3)
@@ -119,6 +135,8 @@ impl Storm {
             end: NOT_DUE,
             kick: NOT_DUE,
             running: None,
+            chosen_ns: 0,
+            charged_ns: 0,
         };
         let late = draw.percent(30);
         let mut storm = Storm {
@@ -142,6 +160,7 @@ impl Storm {
             vcpus: Vec::new(),
             budgets: Budgets::new(policy, settings.quantum_ns, cpus as usize),
             reports: Vec::new(),
+            moves: 0,
         };
         for _ in 0..storm.draw.between(1, 3) {
             storm.add_domain();
@@ -220,11 +239,23 @@ impl Storm {
                 let cpu = self.cpu_of(vcpu);
                 if !self.vcpus[vcpu].runnable {
                     self.vcpus[vcpu].runnable = true;
+                    let waits = self.policy.is_scheduler_s()
+                        && self.cpus[cpu].running != Some(vcpu)
+                        && self.vcpus[vcpu].credits.class != credits::PARKED;
+                    if waits {
+                        self.vcpus[vcpu].known.waits_since_ns = now;
+                    }
+                    let queue = waits.then(|| self.queue(cpu));
                     self.instance.wake(vcpu, now);
                     if self.has_budgets() {
                         self.budgets.wake(vcpu, now);
                     }
                     self.after(&[cpu]);
+                    if let Some(queue) = queue {
+                        self.check_place(cpu, queue, vcpu);
+                    }
+                } else {
+                    self.event(vcpu);
                 }
             }
             37..=40 => self.move_vcpu(vcpu),
@@ -274,6 +305,62 @@ impl Storm {
         }
     }
 
+    /// A VCPU that is runnable already gets work.
+    fn event(&mut self, vcpu: usize) {
+        let cpu = self.cpu_of(vcpu);
+        let boosted = self.policy == Policy::SAb
+            && self.domains[self.vcpus[vcpu].domain].laxity_ns > 0
+            && self.cpus[cpu].running != Some(vcpu)
+            && self.vcpus[vcpu].credits.class == credits::UNDER;
+        let mut queue = self.queue(cpu);
+        self.instance.event(vcpu, self.now);
+        self.after(&[cpu]);
+        let told = !self.reports.is_empty();
+        assert_eq!(told, boosted, "VCPU {vcpu}: {:?}", self.reports);
+        if boosted {
+            assert_eq!(self.vcpus[vcpu].credits.class, credits::BOOST);
+            queue.retain(|other| other.vcpu != vcpu);
+            self.check_place(cpu, queue, vcpu);
+        }
+    }
+
+    /// The queue of a CPU under scheduler S.
+    fn queue(&mut self, cpu: usize) -> Vec<scheduler_s::Waiting> {
+        let lines = scheduler_s::waiting(&self.instance.dump(cpu as u32));
+        (lines.into_iter())
+            .map(|(part, vcpu)| scheduler_s::Waiting {
+                part,
+                ..self.waiting(vcpu)
+            })
+            .collect()
+    }
+
+    fn waiting(&self, vcpu: usize) -> scheduler_s::Waiting {
+        scheduler_s::Waiting {
+            vcpu,
+            part: self.vcpus[vcpu].credits.class,
+            laxity_ns: self.domains[self.vcpus[vcpu].domain].laxity_ns,
+            known: self.vcpus[vcpu].known,
+        }
+    }
+
+    /// A VCPU came to its class's end of that queue, or to where its laxity puts it.
+    fn check_place(&mut self, cpu: usize, mut queue: Vec<scheduler_s::Waiting>, vcpu: usize) {
+        scheduler_s::enqueue(self.policy, &mut queue, self.waiting(vcpu));
+        let expected: Vec<_> = queue.iter().map(|other| (other.part, other.vcpu)).collect();
+        let found = scheduler_s::waiting(&self.instance.dump(cpu as u32));
+        assert_eq!(found, expected, "where VCPU {vcpu} waits: {queue:?}");
+    }
+
+    /// Scheduler S: what the VCPU that runs on a CPU must have when it has paid up to now.
+    fn charge(&mut self, cpu: usize) {
+        let used_ns = self.now - self.cpus[cpu].charged_ns;
+        self.cpus[cpu].charged_ns = self.now;
+        if let Some(running) = self.cpus[cpu].running {
+            self.vcpus[running].credits.credits_ns -= used_ns;
+        }
+    }
+
     /// If it is asleep and off its CPU.
     fn move_vcpu(&mut self, vcpu: usize) {
         let from = self.cpu_of(vcpu);
@@ -301,7 +388,7 @@ impl Storm {
     }
 
     fn has_budgets(&self) -> bool {
-        self.policy != Policy::Credit
+        !self.policy.shares_by_weight()
     }
 
     fn cpu_of(&self, vcpu: usize) -> usize {
@@ -319,6 +406,7 @@ impl Storm {
         Parameters {
             budget_ns: budget_units * self.unit_ns,
             period_ns: period_units * self.unit_ns,
+            laxity_ns: draw.one_of(&[0, 0, 1, 3, 10]) * self.unit_ns,
             priority: draw.between(1, 4) as u32,
             extratime: draw.percent(self.extratime_percent),
             weight: draw.one_of(&[1, 128, 256, 256, 512, 65_535]),
@@ -354,6 +442,7 @@ impl Storm {
             runnable: false,
             added_ns,
             credits,
+            known: scheduler_s::Vcpu::default(),
         });
         if self.has_budgets() {
             self.budgets.add(cpu, parameters, self.now);
@@ -389,7 +478,13 @@ impl Storm {
     }
 
     fn change_policy(&mut self) {
-        if POLICIES_OF_ONE_FILE.contains(&self.policy) {
+        if self.policy.is_scheduler_s() {
+            let policies = Policy::ALL.map(|policy| policy.is_scheduler_s().then_some(policy));
+            let policies: Vec<_> = policies.into_iter().flatten().collect();
+            self.policy = self.draw.one_of(&policies);
+            assert_eq!(self.instance.become_policy(self.policy, self.now), Ok(()));
+            self.after_all();
+        } else if POLICIES_OF_ONE_FILE.contains(&self.policy) {
             let policy = self.draw.one_of(&POLICIES_OF_ONE_FILE);
             assert_eq!(self.instance.become_policy(policy, self.now), Ok(()));
             if policy != self.policy {
@@ -441,6 +536,7 @@ impl Storm {
                     Policy::Sporadic => Policy::Polling,
                     Policy::Credit => Policy::Sedf,
                     Policy::Sedf => Policy::Deferrable,
+                    policy if policy.is_scheduler_s() => Policy::Credit,
                     _ => Policy::Sporadic,
                 };
                 (self.instance.become_policy(other, now), Refused::Policy)
@@ -457,6 +553,7 @@ impl Storm {
     fn timer(&mut self, cpu: usize) {
         let before = self.cpus[cpu].running.map(|vcpu| self.vcpus[vcpu].credits);
         self.cpus[cpu].timer = NOT_DUE;
+        let charged_ns = self.cpus[cpu].charged_ns;
         self.instance.timer(cpu as u32, self.now);
         if self.has_budgets() {
             self.budgets.timer(cpu, self.now);
@@ -465,23 +562,29 @@ impl Storm {
         if !self.has_budgets()
             && let Some(before) = before
         {
-            self.check_tick(cpu, before);
+            self.check_tick(cpu, before, self.now - charged_ns);
         }
     }
 
-    /// A tick takes a whole tick, ends a boost, and sees to it that accounting follows.
-    fn check_tick(&self, cpu: usize, before: credits::Vcpu) {
+    /// A tick takes a whole tick (scheduler S: what was used), ends a boost, and sees to it that accounting follows.
+    fn check_tick(&mut self, cpu: usize, before: credits::Vcpu, used_ns: i64) {
         let vcpu = self.cpus[cpu].running.expect("it runs");
+        let charge_ns = if self.policy.is_scheduler_s() {
+            self.cpus[cpu].charged_ns = self.now;
+            used_ns
+        } else {
+            self.settings.tick_ns
+        };
         let after = self.vcpus[vcpu].credits;
         assert_eq!(
             after.credits_ns,
-            before.credits_ns - self.settings.tick_ns,
+            before.credits_ns - charge_ns,
             "VCPU {vcpu}"
         );
         assert_ne!(after.class, credits::BOOST, "VCPU {vcpu}");
         let by_ns = self.now + self.settings.accounting_ns;
         assert!(
-            self.account.at_ns <= by_ns,
+            charge_ns == 0 || self.account.at_ns <= by_ns,
             "no accounting follows: {:?}",
             self.account
         );
@@ -489,10 +592,72 @@ impl Storm {
 
     fn account(&mut self) {
         self.account = NOT_DUE;
+        if self.policy.is_scheduler_s() {
+            for cpu in 0..self.cpus.len() {
+                self.charge(cpu);
+            }
+        }
         let before: Vec<_> = self.vcpus.iter().map(|vcpu| vcpu.credits).collect();
         self.instance.account(self.now);
         self.after_all();
-        self.check_accounting(&before);
+        if self.policy.is_scheduler_s() {
+            self.check_accounting_of_scheduler_s(&before);
+        } else {
+            self.check_accounting(&before);
+        }
+    }
+
+    /// The VCPUs of a domain have the same, no more is given than there is, nor to a domain more than
+    /// its cap, and nothing is lost but what is above the bound.
+    fn check_accounting_of_scheduler_s(&mut self, before: &[credits::Vcpu]) {
+        let accounting_ns = self.settings.accounting_ns;
+        let mut all_given_ns = 0;
+        for (number, domain) in self.domains.clone().iter().enumerate() {
+            let vcpus: Vec<usize> = (0..self.vcpus.len())
+                .filter(|&vcpu| self.vcpus[vcpu].domain == number)
+                .collect();
+            let replenished = |vcpu: usize| {
+                let told = |report: &&Report| report.vcpu == vcpu;
+                (self.reports.iter().filter(told)).any(|report| report.event == Event::Replenish)
+            };
+            let Some(&first) = vcpus.iter().find(|&&vcpu| replenished(vcpu)) else {
+                continue;
+            };
+            let each = self.vcpus[first].credits;
+            assert!((-accounting_ns..=accounting_ns).contains(&each.credits_ns));
+            for &vcpu in &vcpus {
+                let after = self.vcpus[vcpu].credits;
+                assert_eq!(after.credits_ns, each.credits_ns, "VCPU {vcpu}");
+                let runs = self.cpus.iter().any(|cpu| cpu.running == Some(vcpu));
+                let unparked = before[vcpu].class == credits::PARKED && !runs;
+                if unparked && after.class != credits::PARKED {
+                    self.vcpus[vcpu].known.waits_since_ns = self.now;
+                }
+                let infinite = self.policy == Policy::SAill && domain.laxity_ns > 0;
+                let expected = match (after.credits_ns < 0, domain.cap_percent > 0) {
+                    (true, true) => credits::PARKED,
+                    (true, false) if !infinite => credits::OVER,
+                    _ => credits::UNDER,
+                };
+                assert_eq!(after.class, expected, "VCPU {vcpu}: {after:?}");
+            }
+            let count = vcpus.len() as i64;
+            let had_ns: i64 = vcpus.iter().map(|&vcpu| before[vcpu].credits_ns).sum();
+            let given_ns = each.credits_ns * count - had_ns;
+            let is_full = each.credits_ns == 0 && had_ns + accounting_ns * count >= 0;
+            if each.credits_ns > -accounting_ns && !is_full {
+                let rounded_ns = count - 1;
+                assert!(given_ns >= -rounded_ns, "credits are lost: {given_ns}");
+                let cap_ns = accounting_ns * i64::from(domain.cap_percent) / 100;
+                assert!(
+                    domain.cap_percent == 0 || given_ns <= cap_ns + rounded_ns,
+                    "{given_ns} above {cap_ns}"
+                );
+                all_given_ns += given_ns - rounded_ns;
+            }
+        }
+        let all_ns = accounting_ns * self.cpus.len() as i64;
+        assert!(all_given_ns <= all_ns, "{all_given_ns} above {all_ns}");
     }
 
     /// No more is given than there is, nor to a domain more than its cap, and credits stay in bounds.
@@ -538,7 +703,9 @@ impl Storm {
     fn schedule(&mut self, cpu: usize) {
         let now = self.now;
         self.cpus[cpu].kick = NOT_DUE;
-        let expected = if self.has_budgets() {
+        let expected = if self.policy.is_scheduler_s() {
+            (self.choice_of_scheduler_s(cpu), None)
+        } else if self.has_budgets() {
             let (run, until_ns) = self.budgets.schedule(cpu, now);
             (run, Some(until_ns))
         } else {
@@ -546,6 +713,8 @@ impl Storm {
         };
         let decision = self.instance.schedule(cpu as u32, now);
         self.cpus[cpu].running = decision.vcpu;
+        self.cpus[cpu].chosen_ns = now;
+        self.cpus[cpu].charged_ns = now;
         self.cpus[cpu].end = self.from(decision.until_ns);
         if let Some(vcpu) = decision.vcpu {
             assert!(
@@ -568,11 +737,52 @@ impl Storm {
             decision.until_ns > now,
             "a decision for no time: {decision:?}"
         );
-        assert_eq!(decision.vcpu, expected.0, "CPU {cpu} at {now}, who runs");
+        let moved = scheduler_s::binds(self.policy) && self.takes_move(cpu);
+        if !moved {
+            assert_eq!(decision.vcpu, expected.0, "CPU {cpu} at {now}, who runs");
+        }
         if let Some(until_ns) = expected.1 {
             assert_eq!(decision.until_ns, until_ns, "CPU {cpu}, until when");
         }
         self.after_schedule(cpu);
+    }
+
+    /// LL: whether a real-time VCPU was moved to the CPU at this decision. That happens at most once a
+    /// second, since the accounting of each tells one.
+    fn takes_move(&mut self, cpu: usize) -> bool {
+        self.take();
+        let moved = self.reports.iter().find(|report| {
+            let domain = self.vcpus[report.vcpu].domain;
+            report.event == Event::Migrate && self.domains[domain].laxity_ns > 0
+        });
+        if let Some(report) = moved {
+            assert_eq!(report.argument, cpu as i64);
+            self.moves += 1;
+            assert!(self.moves <= self.now / 1_000_000_000, "moved too often");
+        }
+        moved.is_some()
+    }
+
+    /// Whom scheduler S must choose. What it did before is over then.
+    fn choice_of_scheduler_s(&mut self, cpu: usize) -> Option<usize> {
+        self.charge(cpu);
+        let mut queues: Vec<_> = (0..self.cpus.len()).map(|cpu| self.queue(cpu)).collect();
+        if let Some(before) = self.cpus[cpu].running {
+            let ran_ns = self.now - self.cpus[cpu].chosen_ns;
+            if ran_ns > 0 {
+                self.vcpus[before].known.last_run_ns = ran_ns;
+            }
+            let class = self.vcpus[before].credits.class;
+            if self.vcpus[before].runnable && class != credits::PARKED {
+                self.vcpus[before].known.waits_since_ns = self.now;
+                let waiting = self.waiting(before);
+                scheduler_s::enqueue(self.policy, &mut queues[cpu], waiting);
+            }
+        }
+        let vcpus = &self.vcpus;
+        scheduler_s::choice(self.policy, cpu, &queues, |vcpu, cpu| {
+            vcpus[vcpu].affinity.contains(&(cpu as u32))
+        })
     }
 
     /// Whom credit must choose.
@@ -712,6 +922,7 @@ impl Storm {
                 end,
                 kick,
                 running,
+                ..
             } = self.cpus[cpu].clone();
             if timer.at_ns <= self.now || end.at_ns <= self.now || kick.at_ns <= self.now {
                 continue;
@@ -780,13 +991,23 @@ impl Storm {
             let cpu = self.instance.cpu_of(index) as usize;
             let class = vcpu.credits.class;
             let expected = if self.cpus[cpu].running == Some(index) {
-                vec![(cpu, "runs")]
+                vec![(cpu, STATES[0])]
             } else if vcpu.runnable && class != credits::PARKED {
-                vec![(cpu, ["boost", "under", "over"][class as usize])]
+                vec![(cpu, STATES[1 + class as usize])]
             } else {
                 vec![]
             };
-            assert_eq!(found, expected, "VCPU {index}: {vcpu:?}");
+            if self.policy.is_scheduler_s() && expected.len() == 1 && found.len() == 1 {
+                // Laxity may have put it into a better part.
+                let part = |state: &str| STATES.iter().position(|&one| one == state);
+                let in_place = found[0].0 == cpu && part(found[0].1) <= part(expected[0].1);
+                assert!(in_place, "VCPU {index}: {found:?} for {expected:?}");
+            } else {
+                assert_eq!(found, expected, "VCPU {index}: {vcpu:?}");
+            }
+            for line in dumps.iter().flatten().filter(|line| line.vcpu == index) {
+                assert_eq!(line.left_ns, vcpu.credits.credits_ns, "VCPU {index}");
+            }
         }
     }
 
@@ -799,8 +1020,11 @@ impl Storm {
             ..
         } = self.cpus[cpu].clone();
         let Some(running) = running else {
+            // LL: who is to move may be left to the CPU to which it goes, which is then called.
+            let calls = |cpu: &Cpu| cpu.kick.at_ns != NEVER;
+            let is_left = scheduler_s::binds(self.policy) && self.cpus.iter().any(calls);
             assert!(
-                waiting.iter().all(Vec::is_empty),
+                is_left || waiting.iter().all(Vec::is_empty),
                 "CPU {cpu} idles, and {waiting:?} wait"
             );
             return;

@@ -47,7 +47,7 @@ fn every_vcpu_runs_on_one_cpu_of_its_affinity() {
                 assert!(pair[0].end_ns <= pair[1].start_ns, "seed {seed}: {pair:?}");
             }
             for one in ran {
-                let at_home = host.policy == Policy::Credit || one.cpu == vcpu.cpu as usize;
+                let at_home = host.policy.shares_by_weight() || one.cpu == vcpu.cpu as usize;
                 let may_run = vcpu.affinity.contains(&(one.cpu as u32));
                 assert!(at_home && may_run, "seed {seed}: {one:?}");
             }
@@ -145,7 +145,7 @@ fn sporadic_never_uses_more_than_a_budget_in_a_period() {
 #[test]
 fn no_server_uses_more_than_a_budget_between_replenishments() {
     each_random_host(|seed, host, outcome| {
-        let with_budget = !matches!(host.policy, Policy::Sporadic | Policy::Credit);
+        let with_budget = host.policy != Policy::Sporadic && !host.policy.shares_by_weight();
         if !with_budget || host.settings.quantum_ns != 0 {
             return;
         }
@@ -189,7 +189,7 @@ fn no_cpu_idles_in_vain() {
         for domain in &mut host.domains {
             domain.parameters.extratime = true;
             domain.parameters.cap_percent = 0;
-            if host.policy == Policy::Credit {
+            if host.policy.shares_by_weight() {
                 for vcpu in &mut domain.vcpus {
                     vcpu.cpu = 0;
                     vcpu.affinity = vec![0];
@@ -234,7 +234,12 @@ fn random_hosts_are_valid_repeatable_and_various() {
     for seed in 0..HOSTS {
         let host = random_host(seed);
         assert_eq!(host, random_host(seed), "seed {seed}");
-        *seen.entry(host.policy.name().to_string()).or_default() += 1;
+        let policy = if host.policy.is_scheduler_s() {
+            "scheduler S"
+        } else {
+            host.policy.name()
+        };
+        *seen.entry(policy.to_string()).or_default() += 1;
         *seen.entry(format!("{} CPUs", host.cpus)).or_default() += 1;
         *seen
             .entry(format!("{} domains", host.domains.len()))
@@ -269,6 +274,7 @@ fn random_hosts_are_valid_repeatable_and_various() {
             for (what, is_so) in [
                 ("extratime", parameters.extratime),
                 ("cpu-bound", domain.cpu_bound),
+                ("laxity", parameters.laxity_ns > 0),
                 ("full budget", parameters.budget_ns == parameters.period_ns),
             ] {
                 *seen.entry(what.to_string()).or_default() += u64::from(is_so);

@@ -25,6 +25,7 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
         parameters: Parameters {
             budget_ns: budget * MS,
             period_ns: period * MS,
+            laxity_ns: 0,
             priority,
             extratime: false,
             weight: 256,

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Proportional shares: what credit and scheduler S have in common. Times of ticks and turns, what
+ * is refused, and how accounting divides the time of all CPUs among the domains by weight.
+ */
+#ifndef LAXITY_SHARE_H
+#define LAXITY_SHARE_H
+
+#include <laxity/policy.h>
+
+#include "list.h"
+
+struct share_domain {
+    struct laxity_domain domain;
+    struct list member; /* of the instance's domains */
+    struct list vcpus;
+    uint32_t active_count;
+    bool saturated; /* scratch of accounting: gets all that it can take */
+};
+
+static inline struct share_domain *share_domain_of(struct laxity_domain *domain)
+{
+    return laxity_container(domain, struct share_domain, domain);
+}
+
+static inline int64_t share_next_multiple(int64_t step_ns, int64_t now)
+{
+    return (now / step_ns + 1) * step_ns;
+}
+
+/* When a turn ends: at a whole number of slices since the VCPU was chosen, the first that is not
+ * before now, and at least one. */
+static inline int64_t share_turn_end(const struct laxity_instance *instance, int64_t chosen_ns,
+                                     int64_t now)
+{
+    int64_t slice_ns = instance->settings.time_slice_ns;
+    int64_t slices = (now - chosen_ns + slice_ns - 1) / slice_ns;
+    return chosen_ns + (slices > 1 ? slices : 1) * slice_ns;
+}
+
+/* The number that follows a CPU's own, going round. */
+static inline uint32_t share_next_cpu(const struct laxity_instance *instance, uint32_t number)
+{
+    return number + 1 == instance->cpus ? 0 : number + 1;
+}
+
+static inline enum laxity_error share_check_settings(const struct laxity_settings *settings)
+{
+    if (settings->time_slice_ns < 1 || settings->time_slice_ns > LAXITY_DURATION_MAX)
+        return LAXITY_ERROR_TIME_SLICE;
+    if (settings->accounting_ns < 1 || settings->accounting_ns > LAXITY_ACCOUNTING_MAX)
+        return LAXITY_ERROR_ACCOUNTING;
+    if (settings->tick_ns < 1 || settings->tick_ns > settings->accounting_ns)
+        return LAXITY_ERROR_TICK;
+    if (settings->accounting_ns % settings->tick_ns)
+        return LAXITY_ERROR_ACCOUNTING;
+    return LAXITY_OK;
+}
+
+static inline enum laxity_error share_check(const struct laxity_parameters *parameters)
+{
+    if (parameters->weight < 1 || parameters->weight > LAXITY_WEIGHT_MAX)
+        return LAXITY_ERROR_WEIGHT;
+    if (parameters->cap_percent > 100u * LAXITY_VCPUS_MAX)
+        return LAXITY_ERROR_CAP;
+    return LAXITY_OK;
+}
+
+/* The most that a domain can take at one accounting. */
+static inline int64_t share_most(const struct laxity_instance *instance,
+                                 const struct share_domain *domain)
+{
+    int64_t accounting_ns = instance->settings.accounting_ns;
+    uint32_t cap_percent = domain->domain.parameters.cap_percent;
+    int64_t most_ns = accounting_ns * domain->active_count;
+    int64_t cap_ns = accounting_ns * cap_percent / 100;
+
+    return cap_percent && cap_ns < most_ns ? cap_ns : most_ns;
+}
+
+/* What is still to be given to the domains that are not saturated, and the sum of their weights. */
+struct share_rest {
+    int64_t credits_ns;
+    int64_t weight;
+    /* The last answer of share_by_weight: most domains have the weight of the one before them, and
+     * a division is most of what an account of many domains costs. */
+    int64_t share_ns;
+    uint32_t share_of_weight;
+};
+
+static inline int64_t share_by_weight(struct share_rest *rest, const struct share_domain *domain)
+{
+    uint32_t weight = domain->domain.parameters.weight;
+    if (weight != rest->share_of_weight) {
+        rest->share_of_weight = weight;
+        rest->share_ns = rest->credits_ns * weight / rest->weight;
+    }
+    return rest->share_ns;
+}
+
+/* Marks the domains that get all they can take; what is left then is shared by weight. Every round
+ * but the last saturates a domain. */
+static inline struct share_rest share_saturate(const struct laxity_instance *instance,
+                                               const struct list *domains, uint32_t cpu_count)
+{
+    struct share_rest rest;
+    bool again = true;
+
+    /* Field by field: for a structure that is mostly zero, clang -O0 calls memset. */
+    rest.credits_ns = instance->settings.accounting_ns * cpu_count;
+    rest.weight = rest.share_ns = 0;
+    rest.share_of_weight = 0;
+    for (struct list *node = domains->next; node != domains; node = node->next) {
+        struct share_domain *domain = laxity_container(node, struct share_domain, member);
+        domain->saturated = domain->active_count == 0;
+        if (!domain->saturated)
+            rest.weight += domain->domain.parameters.weight;
+    }
+    while (again) {
+        struct share_rest round = {.credits_ns = rest.credits_ns, .weight = rest.weight};
+        again = false;
+        for (struct list *node = domains->next; node != domains; node = node->next) {
+            struct share_domain *domain = laxity_container(node, struct share_domain, member);
+            int64_t most_ns = share_most(instance, domain);
+            if (domain->saturated || share_by_weight(&round, domain) <= most_ns)
+                continue;
+            domain->saturated = true;
+            rest.credits_ns -= most_ns;
+            rest.weight -= domain->domain.parameters.weight;
+            again = true;
+        }
+    }
+    return rest;
+}
+
+/* What a domain gets at this accounting, of what share_saturate left. */
+static inline int64_t share_of(const struct laxity_instance *instance, struct share_rest *rest,
+                               const struct share_domain *domain)
+{
+    return domain->saturated ? share_most(instance, domain) : share_by_weight(rest, domain);
+}
+
+#endif
