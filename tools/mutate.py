@@ -535,7 +535,7 @@ MUTATIONS = [
         "s-laxity-ignored",
         "scheduler_s.c",
         "            if (wait_ns > laxity_ns || seen++ == S_SCAN) {",
-        "            if (seen++ == S_SCAN) {",
+        "            if ((wait_ns > laxity_ns && wait_ns < 0) || seen++ == S_SCAN) {",
         "a real-time VCPU is put where its wait is within its laxity",
         quick=True,
     ),

@@ -465,6 +465,7 @@ static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
             policy->yield(instance, vcpu, storm->now);
         break;
     case 5:
+        storm->affinity[place_of(vcpu)] = (uint8_t)(take(storm) | 1u << vcpu->cpu);
         parameters = some_parameters(storm);
         before = vcpu->parameters;
         if (policy->set_vcpu(instance, vcpu, &parameters, storm->now))

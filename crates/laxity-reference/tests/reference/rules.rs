@@ -402,6 +402,134 @@ fn credit_kicks_an_idle_cpu() {
     assert_eq!(timelines, ["AAAA", "....", ".BB."]);
 }
 
+/// The tick at 4 finds A at work for 1 ms. Credit charges it 4, of which it gets 2 back, and parks it
+/// until 8; scheduler S charges 1.
+#[test]
+fn scheduler_s_charges_what_was_used() {
+    let mut a = domain(1, 1, 1).task(3, 1, 4);
+    a.parameters.cap_percent = 50;
+    for (policy, wanted) in [
+        (Policy::Credit, "...A....A..A"),
+        (Policy::SBase, "...A...A...A"),
+    ] {
+        let host = credit(100, 4, 4, host(policy, 12, vec![a.clone()]));
+        assert_eq!(timeline(&host, 0), wanted, "{}", policy.name());
+    }
+}
+
+/// At 8 A takes all credits, and B, charged 4, is over. At 13 B's other VCPU wakes: it has credits of its
+/// own under credit, and is boosted, and half of B's debt under scheduler S.
+#[test]
+fn scheduler_s_spreads_the_credits_of_a_domain() {
+    let mut a = domain(1, 1, 1).task(0, 4, 100).task(9, 6, 100);
+    a.parameters.weight = 65_535;
+    let mut b = domain(1, 1, 1).task(0, 5, 100).task(13, 1, 100);
+    b.parameters.weight = 1;
+    b.vcpus.push(b.vcpus[0].clone());
+    b.tasks[1].vcpu = 1;
+    for (policy, wanted) in [
+        (Policy::Credit, "AAAABBBBBAAAABAA"),
+        (Policy::SBase, "AAAABBBBBAAAAAAB"),
+    ] {
+        let host = credit(100, 4, 4, host(policy, 16, vec![a.clone(), b.clone()]));
+        assert_eq!(timeline(&host, 0), wanted, "{}", policy.name());
+    }
+}
+
+/// At 9 B waits, which ran for 2 the last time. C has the time to wait behind it, or has not.
+#[test]
+fn scheduler_s_puts_a_real_time_vcpu_where_it_can_wait() {
+    for (laxity, wanted) in [
+        (0, "AABBAABBAABBCAA"),
+        (1, "AABBAABBAACBBAA"),
+        (2, "AABBAABBAABBCAA"),
+    ] {
+        let a = domain(1, 1, 1).busy();
+        let b = domain(1, 1, 1).busy();
+        let c = domain(1, 1, 1).task(9, 1, 100).laxity(laxity);
+        let host = credit(2, 100, 100, host(Policy::SA, 15, vec![a, b, c]));
+        assert_eq!(timeline(&host, 0), wanted, "laxity {laxity}");
+    }
+}
+
+/// A's turn is over at 4; it is under since the tick at 2. At 7 it gets another job: with B it runs at
+/// once.
+#[test]
+fn scheduler_s_boosts_with_an_event() {
+    for (policy, wanted) in [(Policy::SA, "AAAABBBBAAAA"), (Policy::SAb, "AAAABBBAAAAB")] {
+        let a = domain(1, 1, 1).task(0, 10, 100).task(7, 1, 100).laxity(50);
+        let b = domain(1, 1, 1).task(0, 100, 100);
+        let host = credit(4, 2, 100, host(policy, 12, vec![a, b]));
+        assert_eq!(timeline(&host, 0), wanted, "{}", policy.name());
+    }
+}
+
+/// At 6 D's turn ends. A waits on CPU 0 since 4, 2 ms longer than D.
+#[test]
+fn scheduler_s_steals_who_has_waited_longer() {
+    for (policy, wanted) in [
+        (Policy::SA, ["AAAABBBBAAAA", "CCDDDDDDDDDD"]),
+        (Policy::SAl, ["AAAABBBBBBBB", "CCDDDDAAAADD"]),
+    ] {
+        let a = domain(1, 1, 1).busy().on(0, &[0, 1]);
+        let b = domain(1, 1, 1).busy().on(0, &[0]);
+        let c = domain(1, 1, 1).task(0, 2, 100).on(1, &[1]);
+        let d = domain(1, 1, 1).task(0, 100, 100).on(1, &[1]);
+        let mut host = credit(4, 100, 100, host(policy, 12, vec![a, b, c, d]));
+        host.cpus = 2;
+        let timelines = [timeline(&host, 0), timeline(&host, 1)];
+        assert_eq!(timelines, wanted, "{}", policy.name());
+    }
+}
+
+/// At 4 D's turn ends. A, which is real-time, waits on CPU 0 since then, too: L takes it, LL does not.
+#[test]
+fn scheduler_s_steals_real_time_vcpus_or_binds_them() {
+    for (policy, wanted) in [
+        (Policy::SAl, ["AAAABBBB", "CCCCAAAA"]),
+        (Policy::SAll, ["AAAABBBB", "CCCCCCCC"]),
+    ] {
+        let a = domain(1, 1, 1).busy().laxity(50).on(0, &[0, 1]);
+        let b = domain(1, 1, 1).busy().on(0, &[0]);
+        let c = domain(1, 1, 1).busy().on(1, &[1]);
+        let mut host = credit(4, 100, 100, host(policy, 8, vec![a, b, c]));
+        host.cpus = 2;
+        let timelines = [timeline(&host, 0), timeline(&host, 1)];
+        assert_eq!(timelines, wanted, "{}", policy.name());
+    }
+}
+
+/// A and B use 40 % of CPU 0 each, in turn. At 1 s A is to move; it runs where it woke, as CPU 0 decides
+/// first, and wakes for CPU 1 from 1010 on.
+#[test]
+fn scheduler_s_balances_real_time_vcpus() {
+    let a = domain(1, 1, 1).task(0, 4, 10).laxity(1).on(0, &[0, 1]);
+    let b = domain(1, 1, 1).task(5, 4, 10).laxity(1).on(0, &[0, 1]);
+    let mut host = credit(30, 10, 10, host(Policy::SAll, 3_000, vec![a, b]));
+    host.cpus = 2;
+    let outcome = simulate(&host).expect("a host that is modelled");
+    for interval in outcome.intervals {
+        let on_cpu = usize::from(interval.domain == 0 && interval.start_ns >= 1_010 * MS);
+        assert_eq!(interval.cpu, on_cpu, "{interval:?}");
+    }
+}
+
+/// B takes all credits, and A is over from 12 on, but with I.
+#[test]
+fn scheduler_s_gives_infinite_credit() {
+    for (policy, wanted) in [
+        (Policy::SAll, "AAAABBBBAAAABBBBBBBB"),
+        (Policy::SAill, "AAAABBBBAAAABBBBAAAA"),
+    ] {
+        let mut a = domain(1, 1, 1).busy().laxity(50);
+        a.parameters.weight = 1;
+        let mut b = domain(1, 1, 1).busy();
+        b.parameters.weight = 1000;
+        let host = credit(4, 2, 4, host(policy, 20, vec![a, b]));
+        assert_eq!(timeline(&host, 0), wanted, "{}", policy.name());
+    }
+}
+
 #[test]
 fn what_is_not_modelled_is_refused() {
     let mut costly = host(Policy::Deferrable, 10, vec![domain(1, 1, 1)]);

@@ -48,6 +48,7 @@ pub trait Also {
     fn deadline(self, deadline: i64) -> Self;
     fn busy(self) -> Self;
     fn extratime(self) -> Self;
+    fn laxity(self, laxity: i64) -> Self;
     fn edf(self) -> Self;
     fn on(self, cpu: u32, affinity: &[u32]) -> Self;
 }
@@ -78,6 +79,11 @@ impl Also for Domain {
 
     fn extratime(mut self) -> Self {
         self.parameters.extratime = true;
+        self
+    }
+
+    fn laxity(mut self, laxity: i64) -> Self {
+        self.parameters.laxity_ns = laxity * MS;
         self
     }
 
