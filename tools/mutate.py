@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {"LAXITY_HOSTS": "4000", "LAXITY_STORMS": "4000", "RUST_BACKTRACE": "0"}
-STORMS_IN_C = "2000"
+STORMS_IN_C = "4000"
 # Of one test with its build; some mutations make a loop endless.
 TIMEOUT_S = 90
 
