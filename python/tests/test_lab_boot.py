@@ -36,7 +36,7 @@ nproc >"$RESULTS/vcpus"
 
 
 @pytest.mark.parametrize(
-    "policy", ["deferrable", "periodic", "polling", "sporadic", "sedf", "credit"]
+    "policy", ["deferrable", "periodic", "polling", "sporadic", "sedf", "credit", "s-all"]
 )
 def test_dom0_boots_on_several_cpus(policy: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan"
