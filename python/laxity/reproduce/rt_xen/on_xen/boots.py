@@ -133,7 +133,8 @@ class XenLab:
                     self._found[window.name] = _found(runs[window.name])
             except LabError as error:
                 self._say(f"boot {number} failed: {error}")
-                told = f"{error.message.splitlines()[0]}; {error.help or 'see the console'}"
+                # The help is for who is there now: it names a directory that goes.
+                told = error.message.splitlines()[0]
                 self._found |= {window.name: told for window in members}
 
     def found(self, window: Window) -> Found:
