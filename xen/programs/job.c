@@ -27,6 +27,9 @@
 #define MEASURED_NS 50000
 #define LONGER 8
 
+/* What is not work must seem to be less than this part of the shorter one. */
+#define NO_WORK_PARTS 4
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
@@ -110,13 +113,13 @@ struct speed measure_speed(void)
     while ((few_ns = shortest_job_ns(few)) < MEASURED_NS)
         few *= 2;
     struct speed speed = {.span_iterations = (LONGER - 1) * few};
-    /* Again where the CPU's speed changed meanwhile. If it always does, as where several emulated
-     * CPUs take turns, what is not work is taken to cost nothing. */
+    /* Again where the CPU's speed changed meanwhile, or what is not work seems to be much of it. If
+     * it always does, as where several emulated CPUs take turns, that is taken to cost nothing. */
     for (int i = 0; i < TRIES || speed.span_ns <= 0; i++) {
         few_ns = shortest_job_ns(few);
         speed.span_ns = shortest_job_ns(LONGER * few) - few_ns;
         speed.job_ns = few_ns - speed.span_ns / (LONGER - 1);
-        if (speed.span_ns > 0 && speed.job_ns >= 0)
+        if (speed.span_ns > 0 && speed.job_ns >= 0 && speed.job_ns < few_ns / NO_WORK_PARTS)
             return speed;
     }
     speed.job_ns = 0;
