@@ -56,7 +56,8 @@ def derive(lab: XenLab) -> Calibration:
 def _on_top(domains: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
     """What a job takes on top of its cost, in ns, and by the ns of its cost.
 
-    Least squares over the domains of an agreement between the simulator and Xen.
+    Least squares over the domains of an agreement between the simulator and Xen; neither can be
+    less than nothing, though a fit to few domains may say so.
     """
     known = [
         (sum(task["jobs"] for task in domain["tasks"]), domain["cpu_ns_a"]) for domain in domains
