@@ -1,8 +1,15 @@
 """The extension module: see crates/laxity-py."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 __version__: str
+
+LOST: int
+"""In place of a packet's time of arrival."""
+
+Kept: TypeAlias = tuple[int, int | None, int, bytes]
+"""A stream, its call, when its first packet was sent, when each arrived."""
 
 class HostError(ValueError): ...
 
@@ -17,7 +24,7 @@ class HostFile:
         overrides: list[str],
         trace: str | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> tuple[str, list[list[bytes]]]: ...
+    ) -> tuple[str, list[list[bytes]], list[Kept]]: ...
     def trace_metadata(self, overrides: list[str], substrate: str) -> str: ...
     def result_of_jobs(
         self,
@@ -25,7 +32,7 @@ class HostFile:
         substrate: str,
         completions: list[list[bytes]],
         measured: str,
-    ) -> tuple[str, list[list[bytes]]]: ...
+    ) -> tuple[str, list[list[bytes]], list[Kept]]: ...
     def run_many(
         self,
         overrides: list[list[str]],

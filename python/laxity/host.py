@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core
+from laxity import _core, telephony
 from laxity.errors import HostError, InputError, core_errors
 from laxity.results import Budget, Check, Comparison, Origin, Run
 from laxity.sweep import Plan, Sweep
@@ -109,7 +109,7 @@ class Host:
         overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
         resolved = self.resolved(overrides)
         with core_errors():
-            result, times = self._file.run(
+            result, times, streams = self._file.run(
                 overrides,
                 None if trace is None else str(trace),
                 _of(progress, resolved["duration_ns"]),
@@ -119,6 +119,7 @@ class Host:
             self.origin(overrides),
             _responses(resolved, times),
             None if trace is None else Path(trace),
+            telephony.kept(streams),
         )
 
     def run_on_xen(
@@ -196,7 +197,7 @@ class Host:
         """
         listed = list(overrides)
         with core_errors():
-            result, times = self._file.result_of_jobs(
+            result, times, _ = self._file.result_of_jobs(
                 listed, substrate, completions, json.dumps(measured)
             )
         return Run.from_json(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
+from laxity.telephony import KeptStream, Telephony, streams_of_table, table_of_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 RESULTS = "results.json"
 RESPONSES = "responses.parquet"
+STREAMS = "streams.parquet"
 
 Responses = dict[tuple[str, str], "np.ndarray[tuple[int], np.dtype[np.int64]]"]
 """Response times, ns, of the completed jobs whose deadline fell within the run, in the order of
@@ -60,6 +62,20 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """Times from when a VCPU could run to when it did: its scheduling latency."""
+
+    count: int
+    total_ns: int
+    max_ns: int
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean."""
+        return self.total_ns / self.count
+
+
+@dataclass(frozen=True)
 class DomainResult:
     """A domain's jobs and CPU time."""
 
@@ -69,6 +85,12 @@ class DomainResult:
     miss_ratio: float
     cpu_ns: int
     """CPU time of its VCPUs, the scheduler's own costs not counted."""
+    stalled_ns: int
+    """What of it went into fetching what was not in a cache."""
+    cache_misses: int
+    """Lines that were fetched."""
+    waits: Waits | None
+    """How long its VCPUs waited for a CPU; None where that was not measured."""
     tasks: tuple[TaskResult, ...]
 
 
@@ -113,10 +135,14 @@ class Run:
     substrate: str
     duration_ns: int
     domains: tuple[DomainResult, ...]
+    telephony: Telephony | None
+    """Calls and voice; None without calls."""
     overhead: Overhead
     engine: Engine
     origin: Origin = field(repr=False)
     responses: Responses = field(repr=False, compare=False, default_factory=dict)
+    streams: tuple[KeptStream, ...] = field(repr=False, compare=False, default=())
+    """The packets of the sampled streams."""
     trace: Path | None = field(repr=False, compare=False, default=None)
     """Where the trace of the run is, if it was traced."""
 
@@ -127,17 +153,20 @@ class Run:
         origin: Origin,
         responses: Responses | None = None,
         trace: Path | None = None,
+        streams: tuple[KeptStream, ...] = (),
     ) -> Run:
         """Makes a run of the result object of the extension module."""
         return cls(
             **{
                 **content,
                 "domains": tuple(_domain(domain) for domain in content["domains"]),
+                "telephony": content["telephony"] and Telephony.from_json(content["telephony"]),
                 "overhead": Overhead(**content["overhead"]),
                 "engine": Engine(**content["engine"]),
             },
             origin=origin,
             responses=responses or {},
+            streams=streams,
             trace=trace,
         )
 
@@ -149,6 +178,7 @@ class Run:
             "substrate": self.substrate,
             "duration_ns": self.duration_ns,
             "domains": [_domain_json(domain) for domain in self.domains],
+            "telephony": self.telephony and self.telephony.to_json(),
             "overhead": asdict(self.overhead),
             "engine": asdict(self.engine),
         }
@@ -215,18 +245,21 @@ class Run:
         save_origin(directory, "run", self.origin)
         directories.write_json(directory / RESULT, self.to_json())
         pq.write_table(_responses_table(self.responses), directory / RESPONSES)
+        if self.telephony is not None:
+            pq.write_table(table_of_streams(self.streams), directory / STREAMS)
 
     @classmethod
     def load(cls, directory: str | Path) -> Run:
         """Reads what `save` or `laxity run -o` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "run")
-        trace = path / directories.TRACE
+        trace, streams = path / directories.TRACE, path / STREAMS
         return cls.from_json(
             read_json(path / RESULT),
             origin,
             _responses(pq.read_table(path / RESPONSES)),
             trace if trace.is_file() else None,
+            streams_of_table(pq.read_table(streams)) if streams.is_file() else (),
         )
 
     def report(self, directory: str | Path) -> Path:
@@ -449,7 +482,8 @@ def _domain(content: Mapping[str, Any]) -> DomainResult:
         )
         for task in content["tasks"]
     )
-    return DomainResult(**{**content, "tasks": tasks})
+    waits = content["waits"] and Waits(**content["waits"])
+    return DomainResult(**{**content, "waits": waits, "tasks": tasks})
 
 
 def _domain_json(domain: DomainResult | DomainCheck) -> dict[str, Any]:

@@ -156,6 +156,23 @@ fn server_of(host: &Host, place: &Place) -> Server {
     }
 }
 
+/// What of a host analysis has no bound for.
+fn beyond_analysis(host: &Host) -> Option<String> {
+    let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
+    if let Some(domain) = wakes {
+        return Some(format!(
+            "analysis has no bound on how often {} wakes, which packets or pauses decide",
+            domain.name
+        ));
+    }
+    let fetches = host
+        .domains
+        .iter()
+        .any(|domain| domain.working_set_bytes > 0);
+    (fetches && !host.caches.is_empty())
+        .then(|| "analysis does not know what a cold cache costs".to_string())
+}
+
 fn check_vcpu(
     host: &Host,
     servers: &Servers<'_>,
@@ -165,10 +182,17 @@ fn check_vcpu(
 ) {
     let domain = &host.domains[place.domain];
     let vcpu = format!("VCPU {} of {}", place.vcpu, domain.name);
-    let assured = match servers.assured(number) {
+    let assured = beyond_analysis(host).map_or_else(
+        || {
+            servers
+                .assured(number)
+                .map_err(|nothing| nothing_because(nothing, &vcpu))
+        },
+        Err,
+    );
+    let assured = match assured {
         Ok(assured) => assured,
-        Err(nothing) => {
-            let why = nothing_because(nothing, &vcpu);
+        Err(why) => {
             answers.extend(place.tasks.iter().map(|&task| {
                 (
                     place.domain,

@@ -4,7 +4,9 @@ use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, response_ns, server_is_schedulable,
 };
 use laxity_analysis::{Check, Verdict, check, minimum_budget, minimum_budgets};
-use laxity_host::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
+use laxity_host::{
+    Cache, Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu, Workload,
+};
 use laxity_reference::simulate;
 use proptest::prelude::*;
 
@@ -39,6 +41,8 @@ fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Do
         guest: GuestScheduler::RateMonotonic,
         tasks,
         cpu_bound: false,
+        workload: None,
+        working_set_bytes: 0,
     }
 }
 
@@ -51,6 +55,9 @@ fn host(policy: Policy, domains: Vec<Domain>) -> Host {
         settings: Settings::default(),
         costs: Costs::default(),
         domains,
+        caches: Vec::new(),
+        network: None,
+        calls: None,
     }
 }
 
@@ -368,5 +375,35 @@ proptest! {
             let ours = task.bound_ns.filter(|_| task.guaranteed);
             prop_assert_eq!(ours, response_ns(kind, &servers, rank), "{:?}", task);
         }
+    }
+}
+
+#[test]
+fn nothing_is_guaranteed_beside_packets_pauses_and_cold_caches() {
+    let alone = host(
+        Policy::Deferrable,
+        vec![domain(5, 10, 1, vec![task("loop", 1, 20, 20)])],
+    );
+    assert_eq!(check(&alone).verdict, Verdict::Schedulable);
+    let mut beside = alone.clone();
+    let mut pausing = domain(5, 10, 2, Vec::new());
+    pausing.workload = Some(Workload::Bursts {
+        run_ns: 1,
+        idle_ns: 1,
+    });
+    beside.domains.push(pausing);
+    let mut cold = alone.clone();
+    cold.caches = vec![Cache {
+        cpus: vec![0],
+        bytes: 1 << 20,
+        refill_kib_ns: 1_600,
+    }];
+    assert_eq!(check(&cold).verdict, Verdict::Schedulable);
+    cold.domains[0].working_set_bytes = 64;
+    for (host, why) in [(beside, "domain-2 wakes"), (cold, "cold cache")] {
+        let found = check(&host);
+        assert_eq!(found.verdict, Verdict::NotGuaranteed);
+        let said = found.domains[0].tasks[0].why.as_ref().expect("a reason");
+        assert!(said.contains(why), "{said}");
     }
 }

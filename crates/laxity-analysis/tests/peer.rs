@@ -37,7 +37,12 @@ fn host(tasks: Vec<Task>) -> Host {
             guest: GuestScheduler::RateMonotonic,
             tasks,
             cpu_bound: false,
+            workload: None,
+            working_set_bytes: 0,
         }],
+        caches: Vec::new(),
+        network: None,
+        calls: None,
     }
 }
 

@@ -64,7 +64,8 @@ pub(crate) fn costs(table: &CostsTable, problems: &Problems) -> Costs {
     }
 }
 
-fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
+/// 0 if it is not given.
+pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
     let Some((choice, span)) = choice.given() else {
         return Cost::default();
     };

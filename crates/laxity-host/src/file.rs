@@ -11,7 +11,10 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::costs::PROFILES;
 use crate::model::{GuestScheduler, Policy};
+use crate::quantities::{Bytes, Quantity};
 use crate::suggest;
+use crate::telephony::costs::PROFILES as PROFILES_OF_NETWORKS;
+use crate::telephony::file::{CacheTable, CallsTable, NetworkChoice, NicTable, WorkloadTable};
 use crate::tree::Field;
 use crate::units::{Cap, Duration, HOUR_NS, Load, RUN_DURATION_NS_MAX, Whole};
 
@@ -52,6 +55,10 @@ pub(crate) struct File {
     /// The virtual machines, each a `[[domain]]`.
     #[schemars(extend("minItems" = 1))]
     pub domain: Field<List<DomainTable>>,
+    /// The network interface cards, each a `[[nic]]`. By default the driver domain has one.
+    pub nic: Field<List<NicTable>>,
+    /// The telephone calls.
+    pub calls: Field<CallsTable>,
 }
 
 /// The physical host.
@@ -83,6 +90,12 @@ pub(crate) struct HostTable {
     pub accounting: Field<Duration<1, ACCOUNTING_NS_MAX>>,
     /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
     pub costs: Field<CostsChoice>,
+    /// The caches, each with the CPUs that share it. By default none: nothing is lost when a VCPU
+    /// goes to another CPU, or others were there.
+    pub caches: Field<List<CacheTable>>,
+    /// What packets cost: the name of a profile, or a table.
+    #[schemars(extend("default" = PROFILES_OF_NETWORKS[0]))]
+    pub network: Field<NetworkChoice>,
 }
 
 /// Task sets drawn at random (RT-Xen, EMSOFT 2011, section 5.5).
@@ -154,6 +167,8 @@ pub(crate) struct DomainTable {
     pub tasks: Field<Tasks>,
     /// What else the guest does, below its tasks.
     pub workload: Field<WorkloadTable>,
+    /// How much of a cache each of its VCPUs uses. By default nothing.
+    pub working_set: Field<Quantity<Bytes>>,
 }
 
 /// A periodic task.
@@ -182,28 +197,6 @@ pub(crate) struct TaskTable {
     pub jitter: Field<NotNegative>,
     /// The number of the VCPU that it runs on. By default the one with the least utilization so far.
     pub vcpu: Field<Whole<0, { DOMAIN_VCPUS_MAX - 1 }>>,
-}
-
-/// What else a guest does.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table, such as { kind = \"cpu-bound\" }"
-)]
-#[schemars(extend("required" = ["kind"]))]
-pub(crate) struct WorkloadTable {
-    /// The kind of workload.
-    pub kind: Field<WorkloadKind>,
-}
-
-/// The kinds of workload.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum WorkloadKind {
-    /// A loop that never ends, on every VCPU, when no task is ready.
-    CpuBound,
 }
 
 /// A list that takes note of what is wrong with each element.

@@ -6,7 +6,7 @@
 //!
 //! The way through the crate: `tree` parses TOML and remembers where everything stands, `overrides`
 //! changes the tree, `file` has the types of what may be written, `resolve` makes the host of it
-//! with the help of `costs`, `draw` and `placement`, and `problem` shows what went wrong.
+//! with the help of `costs`, `draw`, `placement` and `telephony`, and `problem` shows what went wrong.
 //!
 //! ```
 //! let text = r#"
@@ -36,8 +36,10 @@ mod model;
 mod overrides;
 mod placement;
 mod problem;
+mod quantities;
 mod resolve;
 mod suggest;
+mod telephony;
 mod tree;
 mod units;
 
@@ -46,6 +48,9 @@ use toml::de::DeTable;
 
 pub use model::*;
 pub use problem::{HostError, HostProblem};
+pub use telephony::{
+    Acceptance, Cache, Calls, Codec, Network, NetworkCosts, Nic, Server, Workload,
+};
 pub use units::{HOUR_NS, RUN_DURATION_NS_MAX, format_duration, parse_duration};
 
 use problem::{Problem, Problems, Sources, Span};

@@ -6,6 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::telephony::{Cache, Calls, Network, Workload};
+
 /// A described host: CPUs, a policy, domains with their guests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Host {
@@ -23,6 +25,12 @@ pub struct Host {
     pub costs: Costs,
     /// In the order of the file; at least one.
     pub domains: Vec<Domain>,
+    /// May be empty: nothing is lost when a VCPU goes elsewhere.
+    pub caches: Vec<Cache>,
+    /// There if there are calls.
+    pub network: Option<Network>,
+    /// The telephone calls.
+    pub calls: Option<Calls>,
 }
 
 /// The scheduling policies of `policy/`.
@@ -189,6 +197,27 @@ impl Default for Cost {
 }
 
 impl Cost {
+    /// Both, drawn together.
+    pub fn plus(self, other: Cost) -> Cost {
+        let quantiles = |cost| match cost {
+            Cost::Constant { ns } => (ns, ns, ns),
+            Cost::Quantiles {
+                median_ns,
+                p99_ns,
+                max_ns,
+            } => (median_ns, p99_ns, max_ns),
+        };
+        if let (Cost::Constant { ns }, Cost::Constant { ns: more_ns }) = (self, other) {
+            return Cost::Constant { ns: ns + more_ns };
+        }
+        let (one, two) = (quantiles(self), quantiles(other));
+        Cost::Quantiles {
+            median_ns: one.0 + two.0,
+            p99_ns: one.1 + two.1,
+            max_ns: one.2 + two.2,
+        }
+    }
+
     /// The most that one draw can be.
     pub fn max_ns(&self) -> i64 {
         match *self {
@@ -239,6 +268,10 @@ pub struct Domain {
     pub tasks: Vec<Task>,
     /// Whether each VCPU also has an endless loop that runs when no task is ready.
     pub cpu_bound: bool,
+    /// What else it does.
+    pub workload: Option<Workload>,
+    /// How much of a cache each of its VCPUs uses; may be 0.
+    pub working_set_bytes: u64,
 }
 
 /// Scheduling parameters (`struct laxity_parameters`). What the host's policy uses is valid.

@@ -8,12 +8,11 @@ use std::collections::HashMap;
 
 use crate::costs;
 use crate::draw::{Drawing, draw_tasks};
-use crate::file::{
-    CostsChoice, DomainTable, DrawTable, File, Name, TaskTable, Tasks, WorkloadKind,
-};
+use crate::file::{CostsChoice, DomainTable, DrawTable, File, Name, TaskTable, Tasks};
 use crate::model::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
 use crate::placement::{Assignment, Placement, WHOLE, ratio};
 use crate::problem::{Problem, Problems, Span};
+use crate::telephony::resolve::{self as telephony, is_endless};
 use crate::tree::Field;
 use crate::units::{Duration, format_duration};
 
@@ -59,6 +58,7 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
         .map(|(table, span)| domain(table, *span, &host, problems))
         .collect();
     set_priorities(&tables, &mut host.domains, problems);
+    telephony::resolve(file, &tables, &mut host, problems);
     let drawing = drawing(file, &tables, problems);
     if problems.is_empty() {
         if let Some((drawing, load)) = drawing {
@@ -70,7 +70,12 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
 }
 
 /// Whether the table at `table` lacks `key`: not if it is only misspelt, which has been said.
-fn lacks<T>(table: Span, key: &'static str, field: &Field<T>, problems: &Problems) -> bool {
+pub(crate) fn lacks<T>(
+    table: Span,
+    key: &'static str,
+    field: &Field<T>,
+    problems: &Problems,
+) -> bool {
     field.is_absent() && !problems.is_misspelt(table, key)
 }
 
@@ -90,6 +95,9 @@ fn host_table(file: &File, root: Span, problems: &Problems) -> Host {
         settings: Settings::default(),
         costs: Costs::default(),
         domains: Vec::new(),
+        caches: Vec::new(),
+        network: None,
+        calls: None,
     };
     let Some((table, span)) = file.host.given() else {
         return host;
@@ -154,7 +162,7 @@ fn host_table(file: &File, root: Span, problems: &Problems) -> Host {
     host
 }
 
-fn ns_or<const MIN_NS: i64, const MAX_NS: i64>(
+pub(crate) fn ns_or<const MIN_NS: i64, const MAX_NS: i64>(
     field: &Field<Duration<MIN_NS, MAX_NS>>,
     default_ns: i64,
 ) -> i64 {
@@ -174,7 +182,7 @@ fn missing_domains(file: &File, root: Span) -> Option<Span> {
 }
 
 /// Names must be there, and different.
-fn unique<'f>(
+pub(crate) fn unique<'f>(
     what: &str,
     names: impl Iterator<Item = (&'f Field<Name>, Span)>,
     problems: &Problems,
@@ -202,7 +210,7 @@ fn unique<'f>(
 }
 
 /// "domain `control`", in messages.
-fn title(table: &DomainTable) -> String {
+pub(crate) fn title(table: &DomainTable) -> String {
     match &table.name.value {
         Some(Name(name)) => format!("domain `{name}`"),
         None => "this domain".into(),
@@ -212,15 +220,6 @@ fn title(table: &DomainTable) -> String {
 fn domain(table: &DomainTable, span: Span, host: &Host, problems: &Problems) -> Domain {
     let vcpus = table.vcpus.value.map_or(1, |vcpus| vcpus.0 as u32);
     let affinity = affinity(table, host.cpus, problems);
-    if let Some((workload, span)) = table.workload.given()
-        && lacks(span, "kind", &workload.kind, problems)
-    {
-        problems.report(
-            span,
-            "`workload` has no `kind`",
-            "write workload = { kind = \"cpu-bound\" }",
-        );
-    }
     let tasks = match &table.tasks.value {
         Some(Tasks::Given(tasks)) => given_tasks(tasks, vcpus, host.duration_ns, problems),
         Some(Tasks::Drawn) | None => Vec::new(),
@@ -238,11 +237,9 @@ fn domain(table: &DomainTable, span: Span, host: &Host, problems: &Problems) -> 
             .value
             .unwrap_or(GuestScheduler::RateMonotonic),
         tasks,
-        cpu_bound: table
-            .workload
-            .value
-            .as_ref()
-            .is_some_and(|workload| matches!(workload.kind.value, Some(WorkloadKind::CpuBound))),
+        cpu_bound: is_endless(table),
+        workload: None,
+        working_set_bytes: table.working_set.value.map_or(0, |size| size.0 as u64),
     }
 }
 
@@ -592,7 +589,7 @@ fn drawing(
     ))
 }
 
-fn is_drawn(table: &DomainTable) -> bool {
+pub(crate) fn is_drawn(table: &DomainTable) -> bool {
     matches!(table.tasks.value, Some(Tasks::Drawn))
 }
 

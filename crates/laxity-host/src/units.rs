@@ -96,13 +96,13 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     })
 }
 
-enum ScaleError {
+pub(crate) enum ScaleError {
     TooFine,
     TooLarge,
 }
 
 /// `whole`.`fraction` × `unit`, exactly. Both are ASCII digits.
-fn scale(whole: &str, fraction: &str, unit: i128) -> Result<i64, ScaleError> {
+pub(crate) fn scale(whole: &str, fraction: &str, unit: i128) -> Result<i64, ScaleError> {
     // 10^20 × an hour is far below i128's end, and beyond these a number is wrong anyway.
     const DIGITS_MAX: usize = 20;
     let whole = whole.trim_start_matches('0');
@@ -317,13 +317,13 @@ impl<const MIN: i64, const MAX: i64> JsonSchema for Whole<MIN, MAX> {
 }
 
 /// "70 %" is 70.
-fn parse_percent(text: &str) -> Option<f64> {
+pub(crate) fn parse_percent(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     number.parse().ok().filter(|_| plain)
 }
 
-const PERCENT_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
+pub(crate) const PERCENT_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
 
 /// A load: a number above 0 and up to 1.5, or a percentage.
 #[derive(Debug, Clone, Copy, PartialEq)]

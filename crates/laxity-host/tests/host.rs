@@ -1,7 +1,8 @@
 //! What comes out of host files that are right.
 
 use laxity_host::{
-    Cost, GuestScheduler, Host, Parameters, Policy, RUN_DURATION_NS_MAX, Settings, load,
+    Acceptance, Cache, Codec, Cost, GuestScheduler, Host, Nic, Parameters, Policy,
+    RUN_DURATION_NS_MAX, Server, Settings, Workload, load,
 };
 
 const MILLISECOND_NS: i64 = 1_000_000;
@@ -84,6 +85,123 @@ fn every_key_arrives() {
     assert!(idle.tasks.is_empty() && !idle.cpu_bound);
     assert_eq!(idle.vcpus[0].affinity, [0, 1, 2, 3]);
     assert_eq!(idle.vcpus[0].cpu, 0);
+}
+
+#[test]
+fn every_key_of_telephony_arrives() {
+    let host = host(FULL);
+    let cache = |cpus: &[u32], mib: u64, refill_kib_ns| Cache {
+        cpus: cpus.to_vec(),
+        bytes: mib << 20,
+        refill_kib_ns,
+    };
+    let caches = [cache(&[0, 1], 4, 2_000), cache(&[2, 3], 2, 1_600)];
+    assert_eq!(host.caches, caches);
+    assert_eq!(host.domains[0].working_set_bytes, 512 << 10);
+    let server = |threads, work| Server { threads, work };
+    let constant = |us: i64| Cost::Constant { ns: us * 1_000 };
+    let relay = Cost::Quantiles {
+        median_ns: 21_000,
+        p99_ns: 31_000,
+        max_ns: 41_000,
+    };
+    let workloads = [
+        None,
+        None,
+        None,
+        Some(Workload::Driver),
+        Some(Workload::MediaServer(server(3, relay))),
+        Some(Workload::SignallingServer(server(4, constant(100)))),
+        Some(Workload::CallControl(server(4, constant(12)))),
+        Some(Workload::Bursts {
+            run_ns: 50 * MILLISECOND_NS,
+            idle_ns: MILLISECOND_NS,
+        }),
+    ];
+    let found: Vec<Option<Workload>> = (host.domains.iter())
+        .map(|domain| domain.workload.clone())
+        .collect();
+    assert_eq!(found, workloads);
+
+    let network = host.network.expect("a network");
+    assert_eq!(network.driver, Some(3));
+    let nic = |name: &str, rate_bit_s, domain, ring, coalesce_ns, coalesce_packets| Nic {
+        name: name.into(),
+        rate_bit_s,
+        domain,
+        ring,
+        coalesce_ns,
+        coalesce_packets,
+    };
+    let nics = [
+        nic("eth0", 100_000_000, 3, 128, 40_000, 3),
+        nic("eth1", 1_000_000_000, 4, 256, 0, 1),
+    ];
+    assert_eq!(network.nics, nics);
+    let costs = network.costs;
+    let told = [
+        costs.interrupt,
+        costs.receive,
+        costs.transmit,
+        costs.netback_receive,
+        costs.netback_transmit,
+        costs.netfront_receive,
+        costs.netfront_transmit,
+        costs.socket_receive,
+        costs.socket_send,
+    ];
+    assert_eq!(told, [1, 2, 3, 4, 5, 6, 7, 8, 9].map(constant));
+    let told = [
+        costs.transcode,
+        costs.signalling,
+        costs.disk,
+        costs.disk_latency,
+    ];
+    assert_eq!(told, [11, 12, 13, 14_000].map(constant));
+
+    let calls = host.calls.expect("calls");
+    let arrivals = (calls.streams, calls.rate, calls.hold_ns);
+    assert_eq!(arrivals, (40, 9_000_000_000, 30_000 * MILLISECOND_NS));
+    assert_eq!(calls.codec, Codec::G711);
+    let servers = (
+        calls.media_server,
+        calls.signalling_server,
+        calls.call_control,
+    );
+    assert_eq!(servers, (4, Some(5), Some(6)));
+    assert_eq!((calls.through_media_server, calls.sample), (0.5, 2));
+    let acceptance = Acceptance {
+        loss: 0.005,
+        delay_ns: 100 * MILLISECOND_NS,
+        mos: 3.9,
+    };
+    assert_eq!(calls.acceptance, acceptance);
+}
+
+#[test]
+fn defaults_of_telephony() {
+    let text = r#"
+        duration = "1 s"
+        host = { cpus = 2, policy = "credit" }
+        calls = { streams = 100, media-server = "media" }
+        domain = [
+            { name = "dom0", workload = { kind = "driver" } },
+            { name = "media", workload = { kind = "media-server" } },
+        ]
+    "#;
+    let host = host(text);
+    let network = host.network.expect("a network");
+    assert_eq!(network.nics.len(), 1);
+    let nic = &network.nics[0];
+    assert_eq!((nic.name.as_str(), nic.domain, nic.ring), ("eth0", 0, 256));
+    assert_eq!((nic.coalesce_ns, nic.coalesce_packets), (0, 1));
+    assert_eq!(nic.rate_bit_s, 1_000_000_000);
+    assert!(network.costs.receive.max_ns() > 0);
+    let calls = host.calls.expect("calls");
+    assert_eq!((calls.streams, calls.rate), (100, 0));
+    assert_eq!(calls.acceptance, Acceptance::default());
+    assert_eq!((calls.through_media_server, calls.sample), (1.0, 4));
+    assert!(host.caches.is_empty());
 }
 
 #[test]

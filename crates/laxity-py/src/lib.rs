@@ -50,17 +50,30 @@ fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// A result as JSON, and for each domain and task the response times as little-endian int64 bytes.
-type ResultAndResponses = (String, Vec<Vec<Vec<u8>>>);
+/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64 bytes.
+type Kept = (u64, Option<u64>, i64, Vec<u8>);
 
-fn result_and_responses(outcome: &Outcome) -> PyResult<ResultAndResponses> {
+/// A result as JSON, for each domain and task the response times as little-endian int64 bytes, and the kept streams.
+type ResultAndTimes = (String, Vec<Vec<Vec<u8>>>, Vec<Kept>);
+
+fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
     let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
+    let kept = (outcome.kept.iter())
+        .map(|kept| {
+            (
+                kept.stream,
+                kept.call,
+                kept.start_ns,
+                bytes(&kept.arrived_ns),
+            )
+        })
+        .collect();
     let responses = outcome
         .responses
         .iter()
         .map(|tasks| tasks.iter().map(bytes).collect())
         .collect();
-    Ok((json(&outcome.result)?, responses))
+    Ok((json(&outcome.result)?, responses, kept))
 }
 
 /// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
@@ -115,8 +128,8 @@ impl HostFile {
     }
 
     /// Runs the host; returns the result as JSON and, for each domain and task, the response times of its
-    /// completed jobs as little-endian int64 bytes. Writes a trace to a path, if one is given. Calls
-    /// `progress(done_ns)` a few times a second.
+    /// completed jobs as little-endian int64 bytes, and the streams whose packets were kept. Writes a trace to a path,
+    /// if one is given. Calls `progress(done_ns)` a few times a second.
     #[pyo3(signature = (overrides, trace=None, progress=None))]
     fn run(
         &self,
@@ -124,9 +137,9 @@ impl HostFile {
         overrides: Vec<String>,
         trace: Option<&str>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<ResultAndResponses> {
+    ) -> PyResult<ResultAndTimes> {
         let outcome = runs::one(py, &self.resolve(&overrides)?, trace, progress.as_ref())?;
-        result_and_responses(&outcome)
+        result_and_times(&outcome)
     }
 
     /// What a trace of the host says about the run before its first record, as JSON.
@@ -144,14 +157,14 @@ impl HostFile {
         substrate: &str,
         completions: xen::Times,
         measured: &str,
-    ) -> PyResult<ResultAndResponses> {
+    ) -> PyResult<ResultAndTimes> {
         let host = self.resolve(&overrides)?;
         let measured: Measured = serde_json::from_str(measured)
             .map_err(|error| PyValueError::new_err(format!("what was measured: {error}")))?;
         let completions_ns = xen::times(&completions)?;
         let outcome = laxity_sim::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        result_and_responses(&outcome)
+        result_and_times(&outcome)
     }
 
     /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. All lists
@@ -308,6 +321,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
+    module.add("LOST", laxity_sim::LOST)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

@@ -73,6 +73,9 @@ pub fn random_host(seed: u64) -> Host {
         domains: (0..domains)
             .map(|number| domain(draw, &habits, number))
             .collect(),
+        caches: Vec::new(),
+        network: None,
+        calls: None,
     }
 }
 
@@ -123,6 +126,8 @@ fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
             .map(|number| task(draw, habits, vcpus, tasks, number))
             .collect(),
         cpu_bound,
+        workload: None,
+        working_set_bytes: 0,
     };
     if draw.percent(4) {
         fragment(draw, habits.unit_ns, &mut domain);

@@ -1,8 +1,10 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
+use crate::caches::Caches;
 use crate::guest::Ready;
-use crate::result::{DomainResult, Engine, Overhead, RunResult, jobs_due};
+use crate::result::{Cpu as CpuResult, DomainResult, Engine, Overhead, RunResult, Waits, jobs_due};
 use crate::timers::{NEVER, Timers};
+use crate::workloads::{KeptStream, Workloads};
 use laxity_host::{Cost, Host};
 use laxity_policy::{Event, Instance, Refused, Report, Request};
 use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job};
@@ -22,6 +24,8 @@ pub struct Outcome {
     /// Response times, ns, of the jobs that completed and whose deadline fell within the run: for each
     /// domain, for each task, by job number.
     pub responses: Vec<Vec<Vec<i64>>>,
+    /// The packets of the streams that were sampled, in the order in which they began.
+    pub kept: Vec<KeptStream>,
 }
 
 /// How another thread follows a run, and ends it.
@@ -152,14 +156,14 @@ struct Vcpu {
     cpu: u32,
     blocked: bool,
     cpu_bound: bool,
+    /// What it does is told by [`Workloads`].
+    has_workload: bool,
     cpu_ns: i64,
-}
-
-impl Vcpu {
-    #[inline]
-    fn is_out_of_work(&self) -> bool {
-        !self.cpu_bound && self.ready.first().is_none()
-    }
+    /// What of `cpu_ns` went into fetching what was not in a cache.
+    stalled_ns: i64,
+    /// Since when it could run and does not.
+    waiting_since_ns: i64,
+    waits: Waits,
 }
 
 struct Cpu {
@@ -236,6 +240,8 @@ struct Simulation<'host, S> {
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
     pending: Pending,
+    workloads: Workloads,
+    caches: Option<Caches>,
     sink: S,
     events: u64,
     schedule_calls: u64,
@@ -254,9 +260,10 @@ fn stream(seed: u64, purpose: u64, index: usize) -> Pcg32 {
 
 const JITTER: u64 = 1;
 const COST: u64 = 2;
+const WORKLOAD: u64 = 3;
 
 #[inline]
-fn draw(cost: &Cost, random: &mut Pcg32) -> i64 {
+pub(crate) fn draw(cost: &Cost, random: &mut Pcg32) -> i64 {
     match *cost {
         Cost::Constant { ns } => ns,
         Cost::Quantiles { .. } => cost.at(random.next_u32()),
@@ -269,6 +276,13 @@ impl<'host, S: Sink> Simulation<'host, S> {
         policy.set_tracing(S::ENABLED);
         let cpus = host.cpus as usize;
         let tasks = host.domains.iter().map(|domain| domain.tasks.len()).sum();
+        let mut first_vcpu = 0;
+        let first_vcpus: Vec<usize> = (host.domains.iter())
+            .map(|domain| {
+                first_vcpu += domain.vcpus.len();
+                first_vcpu - domain.vcpus.len()
+            })
+            .collect();
         let mut simulation = Simulation {
             host,
             policy,
@@ -288,6 +302,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 words: vec![0; cpus.div_ceil(64)],
                 any: false,
             },
+            workloads: Workloads::new(host, &first_vcpus, |domain| {
+                stream(host.seed, WORKLOAD, domain)
+            }),
+            caches: Caches::new(host),
             sink,
             events: 0,
             schedule_calls: 0,
@@ -352,7 +370,11 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 cpu: NOBODY,
                 blocked: true,
                 cpu_bound: domain.cpu_bound,
+                has_workload: self.workloads.has(self.vcpus.len()),
                 cpu_ns: 0,
+                stalled_ns: 0,
+                waiting_since_ns: 0,
+                waits: Waits::default(),
             });
         }
         Ok(())
@@ -373,7 +395,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             while self.pending.any {
                 self.decide(now);
             }
-            now = self.agenda.next_ns();
+            now = self.agenda.next_ns().min(self.workloads.next_ns());
             instants += 1;
             if instants == WATCH_INTERVAL {
                 instants = 0;
@@ -397,6 +419,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
             self.complete(cpu as u32, now);
         } else if let Some(task) = self.agenda.arrivals.due(now) {
             self.arrive(task, now);
+        } else if self.workloads.next_ns() <= now {
+            self.workloads.serve(now);
+            self.signal(now);
         } else if let Some(slot) = self.agenda.policy.due(now) {
             self.agenda.policy.set(slot, NEVER);
             if slot < self.cpus.len() {
@@ -419,17 +444,80 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     /// Gives the running VCPU the work that it has done up to now.
     #[inline]
-    fn account(&mut self, cpu: u32, now: i64) {
-        let cpu = &mut self.cpus[cpu as usize];
-        let done_ns = now - cpu.accounted_ns;
+    fn account(&mut self, number: u32, now: i64) {
+        let cpu = &mut self.cpus[number as usize];
+        let mut done_ns = now - cpu.accounted_ns;
         if cpu.vcpu == NOBODY || done_ns <= 0 {
             return;
         }
         cpu.accounted_ns = now;
-        let vcpu = &mut self.vcpus[cpu.vcpu as usize];
+        let index = cpu.vcpu as usize;
+        let vcpu = &mut self.vcpus[index];
         vcpu.cpu_ns += done_ns;
-        if vcpu.task != NOBODY {
+        if let Some(caches) = &mut self.caches {
+            let stalled_ns = caches.spend(index, number, done_ns);
+            vcpu.stalled_ns += stalled_ns;
+            done_ns -= stalled_ns;
+        }
+        if vcpu.has_workload {
+            self.workloads.advance(index, done_ns);
+        } else if vcpu.task != NOBODY {
             self.tasks[vcpu.task as usize].remaining_ns -= done_ns;
+        }
+    }
+
+    /// When the running VCPU, which was accounted for, is done with `work_ns` of work.
+    #[inline]
+    fn end_ns(&self, cpu: u32, vcpu: usize, work_ns: i64, now: i64) -> i64 {
+        let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
+        let stall_ns = match &self.caches {
+            Some(caches) => caches.stall_ns(vcpu, work_ns),
+            None => 0,
+        };
+        start_ns + work_ns + stall_ns
+    }
+
+    #[inline]
+    fn is_out_of_work(&self, index: usize) -> bool {
+        let vcpu = &self.vcpus[index];
+        if vcpu.has_workload {
+            return !self.workloads.has_work(index);
+        }
+        !vcpu.cpu_bound && vcpu.ready.first().is_none()
+    }
+
+    /// Lets the running VCPU go on with what its workload has it do.
+    fn execute_workload(&mut self, cpu: u32, vcpu: usize, now: i64) {
+        let end_ns = match self.workloads.current(vcpu) {
+            Some(work_ns) => self.end_ns(cpu, vcpu, work_ns, now),
+            None => {
+                self.pending.insert(cpu);
+                NEVER
+            }
+        };
+        self.agenda.completions.set(cpu as usize, end_ns);
+    }
+
+    /// VCPUs got events, or other work.
+    fn signal(&mut self, now: i64) {
+        while let Some(index) = self.workloads.take_signal() {
+            let vcpu = &self.vcpus[index];
+            let cpu = vcpu.cpu;
+            if cpu != NOBODY {
+                // It was idle and about to block, or in something that has to wait.
+                if self.agenda.completions.at(cpu as usize) == NEVER
+                    || self.workloads.is_to_switch(index)
+                {
+                    self.account(cpu, now);
+                    self.execute_workload(cpu, index, now);
+                }
+            } else if vcpu.blocked {
+                self.wake(index, now);
+            } else {
+                self.policy.event(index, now);
+                self.serve_requests();
+                self.report(now);
+            }
         }
     }
 
@@ -438,13 +526,15 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn execute(&mut self, cpu: u32, now: i64) {
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
+        if vcpu.has_workload {
+            return self.execute_workload(cpu, index, now);
+        }
         match vcpu.ready.first() {
             Some(rank) => {
                 let task = vcpu.tasks[rank as usize];
                 vcpu.task = task;
                 let task = &self.tasks[task as usize];
-                let start_ns = now.max(self.cpus[cpu as usize].accounted_ns);
-                let end_ns = start_ns + task.remaining_ns;
+                let end_ns = self.end_ns(cpu, index, task.remaining_ns, now);
                 self.agenda.completions.set(cpu as usize, end_ns);
                 self.trace(
                     now,
@@ -468,6 +558,11 @@ impl<'host, S: Sink> Simulation<'host, S> {
         self.account(cpu, now);
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
+        if vcpu.has_workload {
+            self.workloads.complete(index, now);
+            self.execute_workload(cpu, index, now);
+            return self.signal(now);
+        }
         let task = &mut self.tasks[vcpu.task as usize];
         debug_assert_eq!(task.remaining_ns, 0);
         let number = task.current;
@@ -533,6 +628,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     fn wake(&mut self, vcpu: usize, now: i64) {
         self.vcpus[vcpu].blocked = false;
+        self.vcpus[vcpu].waiting_since_ns = now;
         if S::ENABLED {
             self.trace(now, Kind::Wake, self.policy.cpu_of(vcpu), vcpu, 0);
         }
@@ -562,16 +658,17 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     fn schedule(&mut self, number: u32, now: i64) {
         let cpu = &mut self.cpus[number as usize];
-        let before = cpu.vcpu;
+        let (before, asked) = (cpu.vcpu, cpu.asked);
         if cpu.accounted_ns > now {
             cpu.postponed = true;
             self.agenda.decisions.set(number as usize, cpu.accounted_ns);
             return;
         }
-        let out_of_work = before != NOBODY && self.vcpus[before as usize].is_out_of_work();
-        if !cpu.asked && !out_of_work {
+        let out_of_work = before != NOBODY && self.is_out_of_work(before as usize);
+        if !asked && !out_of_work {
             return; // its VCPU's last job ended, and another arrived at the same instant
         }
+        let cpu = &mut self.cpus[number as usize];
         cpu.asked = false;
         cpu.postponed = false;
         self.account(number, now);
@@ -604,15 +701,30 @@ impl<'host, S: Sink> Simulation<'host, S> {
             self.trace_decision(now, number, before, chosen, cost_ns, decision.until_ns);
         }
         if before != NOBODY && chosen != before {
-            self.vcpus[before as usize].cpu = NOBODY;
+            let vcpu = &mut self.vcpus[before as usize];
+            vcpu.cpu = NOBODY;
+            vcpu.waiting_since_ns = now;
         }
         if chosen == NOBODY {
             self.agenda.completions.set(number as usize, NEVER);
         } else {
-            self.vcpus[chosen as usize].cpu = number;
+            if chosen != before {
+                self.enter(number, chosen as usize, now);
+            }
             self.execute(number, now);
         }
         self.serve_requests();
+    }
+
+    /// A VCPU comes to a CPU.
+    #[inline]
+    fn enter(&mut self, cpu: u32, index: usize, now: i64) {
+        let vcpu = &mut self.vcpus[index];
+        vcpu.cpu = cpu;
+        vcpu.waits.record(now - vcpu.waiting_since_ns);
+        if let Some(caches) = &mut self.caches {
+            caches.enter(index, cpu);
+        }
     }
 
     /// The order in which a reader of the trace expects it: budgets, who stops, the decision, who runs.
@@ -731,25 +843,34 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 .take(domain.tasks.len())
                 .map(|task| task.responses_ns)
                 .collect();
-            let vcpus = self.vcpus.iter();
-            let cpu_ns = vcpus
-                .filter(|vcpu| usize::from(vcpu.domain) == index)
-                .map(|vcpu| vcpu.cpu_ns)
-                .sum();
+            let mut cpu = CpuResult::default();
+            for (number, vcpu) in self.vcpus.iter().enumerate() {
+                if usize::from(vcpu.domain) == index {
+                    cpu.used_ns += vcpu.cpu_ns;
+                    cpu.stalled_ns += vcpu.stalled_ns;
+                    cpu.cache_misses += self
+                        .caches
+                        .as_ref()
+                        .map_or(0, |caches| caches.misses(number));
+                    cpu.waits.add(&vcpu.waits);
+                }
+            }
             domains.push(DomainResult::of(
                 domain,
                 &of_domain,
-                cpu_ns,
+                cpu,
                 self.host.duration_ns,
             ));
             responses.push(of_domain);
         }
+        let (telephony, kept) = self.workloads.finish(self.host.duration_ns);
         let result = RunResult {
             policy: self.host.policy.name().to_string(),
             seed: self.host.seed,
             substrate: "sim".to_string(),
             duration_ns: self.host.duration_ns,
             domains,
+            telephony,
             overhead: Overhead::of(
                 self.host,
                 (self.schedule_calls, self.schedule_ns),
@@ -760,6 +881,13 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 wall_ns: started.elapsed().as_nanos() as u64,
             },
         };
-        (Outcome { result, responses }, self.sink)
+        (
+            Outcome {
+                result,
+                responses,
+                kept,
+            },
+            self.sink,
+        )
     }
 }

@@ -4,14 +4,21 @@
 //! policies are those of `policy/`, called as Xen calls them. What happens at one instant, and in which
 //! order, is stated in `docs/policies.md`.
 
+mod caches;
+mod distribution;
 mod engine;
 mod guest;
 mod measured;
 mod result;
 mod timers;
+mod workloads;
 
+pub use distribution::Quantiles;
 pub use engine::{Outcome, Watch, metadata, run, run_watched};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
 pub use result::{
-    Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, ratio, schema,
+    Cpu, Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, Waits, ratio, schema,
+};
+pub use workloads::{
+    CallsResult, Drops, KeptStream, LOST, NicResult, Telephony, Voice, WorstStream,
 };

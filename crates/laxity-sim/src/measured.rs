@@ -1,7 +1,7 @@
 //! The result of a run that was not simulated.
 
 use crate::engine::{Outcome, metadata};
-use crate::result::{DomainResult, Engine, Overhead, RunResult, jobs_due};
+use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult, jobs_due};
 use laxity_host::Host;
 use laxity_trace::xen::{XenError, released_jobs};
 use serde::Deserialize;
@@ -89,7 +89,10 @@ pub fn outcome_of_jobs(
         domains.push(DomainResult::of(
             domain,
             &of_domain,
-            cpu_ns,
+            Cpu {
+                used_ns: cpu_ns,
+                ..Cpu::default()
+            },
             host.duration_ns,
         ));
         responses.push(of_domain);
@@ -100,6 +103,7 @@ pub fn outcome_of_jobs(
         substrate: substrate.to_string(),
         duration_ns: host.duration_ns,
         domains,
+        telephony: None,
         overhead: Overhead::of(
             host,
             (measured.schedule_calls, measured.schedule_ns),
@@ -110,7 +114,11 @@ pub fn outcome_of_jobs(
             wall_ns: measured.wall_ns,
         },
     };
-    Ok(Outcome { result, responses })
+    Ok(Outcome {
+        result,
+        responses,
+        kept: Vec::new(),
+    })
 }
 
 #[cfg(test)]
@@ -155,7 +163,10 @@ mod tests {
     #[test]
     fn a_simulated_run_told_by_its_jobs_has_the_same_outcome() {
         let host = laxity_host::load(HOST, "host.toml", &[] as &[&str]).expect("it is right");
-        let (simulated, trace) = crate::run(&host, Vec::new()).expect("the policy takes it");
+        let (mut simulated, trace) = crate::run(&host, Vec::new()).expect("the policy takes it");
+        for domain in &mut simulated.result.domains {
+            domain.waits = None; // jobs do not tell them
+        }
         let mut completions_ns: Vec<Vec<Vec<i64>>> = host
             .domains
             .iter()

@@ -1,5 +1,6 @@
 //! The result of a run: one JSON object, the same from every substrate.
 
+use crate::workloads::Telephony;
 use laxity_host::{Domain, Host, Task};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -17,6 +18,8 @@ pub struct RunResult {
     pub duration_ns: i64,
     /// In the order of the host file.
     pub domains: Vec<DomainResult>,
+    /// Calls and voice; null without calls.
+    pub telephony: Option<Telephony>,
     /// What the scheduler itself cost.
     pub overhead: Overhead,
     /// What the run cost whoever ran it.
@@ -36,8 +39,53 @@ pub struct DomainResult {
     pub miss_ratio: f64,
     /// CPU time of its VCPUs, the scheduler's own costs not counted.
     pub cpu_ns: i64,
+    /// What of it went into fetching what was not in a cache.
+    pub stalled_ns: i64,
+    /// Lines of a cache that were fetched.
+    pub cache_misses: u64,
+    /// How long its VCPUs waited for a CPU, each time that they could run and did not; null where that was not measured.
+    pub waits: Option<Waits>,
     /// In the order of the host file.
     pub tasks: Vec<TaskResult>,
+}
+
+/// What a domain's VCPUs got of the CPUs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cpu {
+    /// CPU time.
+    pub used_ns: i64,
+    /// What of it went into fetching.
+    pub stalled_ns: i64,
+    /// Lines fetched.
+    pub cache_misses: u64,
+    /// Their waiting.
+    pub waits: Waits,
+}
+
+/// Times from when a VCPU could run to when it did: its scheduling latency.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Waits {
+    /// How often.
+    pub count: u64,
+    /// How long in all.
+    pub total_ns: i64,
+    /// The longest.
+    pub max_ns: i64,
+}
+
+impl Waits {
+    #[inline]
+    pub(crate) fn record(&mut self, ns: i64) {
+        self.count += 1;
+        self.total_ns += ns;
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    pub(crate) fn add(&mut self, other: &Waits) {
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
 }
 
 /// A task's jobs.
@@ -123,7 +171,7 @@ impl DomainResult {
     pub(crate) fn of(
         domain: &Domain,
         responses_ns: &[Vec<i64>],
-        cpu_ns: i64,
+        cpu: Cpu,
         duration_ns: i64,
     ) -> DomainResult {
         let tasks: Vec<TaskResult> = domain
@@ -139,7 +187,10 @@ impl DomainResult {
             jobs,
             missed,
             miss_ratio: ratio(missed, jobs),
-            cpu_ns,
+            cpu_ns: cpu.used_ns,
+            stalled_ns: cpu.stalled_ns,
+            cache_misses: cpu.cache_misses,
+            waits: (cpu.waits.count > 0).then_some(cpu.waits),
             tasks,
         }
     }

@@ -67,6 +67,12 @@ impl Timers {
         }
     }
 
+    /// When the slot is due.
+    #[inline]
+    pub fn at(&self, slot: usize) -> i64 {
+        self.entries[self.leaves + slot].time_ns
+    }
+
     /// The earliest slot, and when it is due; of those due at the same time, the lowest.
     #[inline]
     pub fn first(&self) -> (i64, usize) {

@@ -15,6 +15,9 @@ pub fn host(policy: Policy, duration: i64, domains: Vec<Domain>) -> Host {
         settings: Settings::default(),
         costs: Costs::default(),
         domains,
+        caches: Vec::new(),
+        network: None,
+        calls: None,
     }
 }
 
@@ -38,6 +41,8 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
         guest: GuestScheduler::RateMonotonic,
         tasks: Vec::new(),
         cpu_bound: false,
+        workload: None,
+        working_set_bytes: 0,
     }
 }
 

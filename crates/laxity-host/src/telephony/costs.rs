@@ -1,0 +1,85 @@
+//! Named profiles of what packets cost.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+
+use super::NetworkCosts;
+use super::file::NetworkTable;
+use crate::costs::cost;
+use crate::problem::{Problems, Span};
+use crate::tree::{Node, Reader, Value};
+
+/// The names that `network` may have; the first is the default.
+pub(crate) const PROFILES: [&str; 2] = ["iptcomm-2009", "vee-2010"];
+
+static IPTCOMM_2009: LazyLock<NetworkCosts> =
+    LazyLock::new(|| read_profile(include_str!("../../profiles/iptcomm-2009.toml")));
+
+static VEE_2010: LazyLock<NetworkCosts> =
+    LazyLock::new(|| read_profile(include_str!("../../profiles/vee-2010.toml")));
+
+/// What packets cost in a profile.
+pub(crate) fn profile(name: &str) -> NetworkCosts {
+    match name {
+        "iptcomm-2009" => *IPTCOMM_2009,
+        "vee-2010" => *VEE_2010,
+        _ => NetworkCosts::default(),
+    }
+}
+
+/// Profiles are part of this crate; a test sees to it that nothing is wrong with them.
+fn read_profile(text: &str) -> NetworkCosts {
+    let problems = Problems::default();
+    let (root, _) = DeTable::parse_recoverable(text);
+    let node = Node {
+        span: Span::new(0..0, 0),
+        value: Value::from_table(root.get_ref(), 0),
+    };
+    let reader = Reader {
+        key: "profile",
+        node: &node,
+        problems: &problems,
+    };
+    let table = NetworkTable::deserialize(reader).unwrap_or_default();
+    costs(&table, &problems)
+}
+
+/// What is not given is 0.
+pub(crate) fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
+    let of = |field| cost(field, problems);
+    NetworkCosts {
+        interrupt: of(&table.interrupt),
+        receive: of(&table.receive),
+        transmit: of(&table.transmit),
+        netback_receive: of(&table.netback_receive),
+        netback_transmit: of(&table.netback_transmit),
+        netfront_receive: of(&table.netfront_receive),
+        netfront_transmit: of(&table.netfront_transmit),
+        socket_receive: of(&table.socket_receive),
+        socket_send: of(&table.socket_send),
+        relay: of(&table.relay),
+        transcode: of(&table.transcode),
+        signalling: of(&table.signalling),
+        disk: of(&table.disk),
+        disk_latency: of(&table.disk_latency),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_has_every_cost() {
+        for name in PROFILES {
+            let costs = serde_json::to_value(profile(name)).expect("a tree");
+            for (key, cost) in costs.as_object().expect("a table") {
+                let ns = cost.get("ns").or(cost.get("median_ns"));
+                let ns = ns.and_then(serde_json::Value::as_i64);
+                assert!(ns.is_some_and(|ns| ns > 0), "{name}: {key}: {cost}");
+            }
+        }
+    }
+}

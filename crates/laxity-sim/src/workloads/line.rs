@@ -1,0 +1,251 @@
+//! What one VCPU of a guest with packets or pauses does: interrupts first, then packets, then threads.
+
+use super::packet::Packet;
+
+/// Packets in a row that a kernel handles before threads that are ready get as much of the VCPU as packets do (Linux's
+/// softirq hands over to a thread of its own, which is scheduled among the others).
+const PACKETS_IN_A_ROW: u32 = 64;
+
+/// Something that takes CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    pub what: What,
+    pub remaining_ns: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// Taking an interrupt.
+    Interrupt,
+    /// Moving a packet of this source.
+    Source { source: u32, packet: Packet },
+    /// Throwing a packet of this source away: where it should go there is no room.
+    Waste { source: u32, packet: Packet },
+    /// A thread's work on a packet.
+    Thread(Packet),
+    /// Computing.
+    Burst,
+}
+
+/// What a VCPU is to do next that it has not begun.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    Interrupt,
+    Source(u32),
+    Thread,
+    Burst,
+    Nothing,
+}
+
+/// A VCPU's work.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// Interrupts and events that it has not taken.
+    interrupts: u32,
+    /// Where packets come from that it handles.
+    pub sources: Vec<u32>,
+    /// A bit for each of these that has interrupted and may have packets.
+    active: u64,
+    /// Which source had its turn last.
+    turn: u32,
+    in_a_row: u32,
+    kernel: Option<Step>,
+    thread: Option<Step>,
+    /// Threads that were woken and have no packet yet.
+    pub ready: u32,
+    /// It has a computation to begin.
+    pub burst: bool,
+}
+
+impl Line {
+    pub fn add_source(&mut self, source: u32) -> u32 {
+        self.sources.push(source);
+        self.sources.len() as u32 - 1
+    }
+
+    /// A source interrupts.
+    pub fn raise(&mut self, place: u32) {
+        self.interrupts += 1;
+        self.active |= 1 << place;
+    }
+
+    /// A source has no more packets, and will interrupt again.
+    pub fn quiet(&mut self, place: u32) {
+        self.active &= !(1 << place);
+        if self.active == 0 {
+            self.in_a_row = 0;
+        }
+    }
+
+    /// Whether packets and interrupts are taken without a further interrupt of this source.
+    pub fn looks_at(&self, place: u32) -> bool {
+        self.active >> place & 1 == 1
+    }
+
+    pub fn has_work(&self) -> bool {
+        self.kernel.is_some()
+            || self.thread.is_some()
+            || self.interrupts > 0
+            || self.active != 0
+            || self.ready > 0
+            || self.burst
+    }
+
+    fn kernel_has_turn(&self) -> bool {
+        let threads = self.thread.is_some() || self.ready > 0;
+        self.interrupts > 0 || self.active != 0 && !(threads && self.in_a_row >= PACKETS_IN_A_ROW)
+    }
+
+    /// What it does now, if it has begun with it.
+    pub fn current(&self) -> Option<&Step> {
+        match (&self.kernel, &self.thread) {
+            (Some(step), _) => Some(step),
+            (None, thread) if !self.kernel_has_turn() => thread.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether it should leave what it does for something that came up.
+    pub fn is_to_switch(&self) -> bool {
+        self.kernel.is_none() && self.kernel_has_turn()
+    }
+
+    /// What to begin with, when there is no [`Line::current`].
+    pub fn next(&mut self) -> Next {
+        if self.interrupts > 0 {
+            Next::Interrupt
+        } else if self.active != 0 && self.kernel_has_turn() {
+            // Round robin.
+            let places = self.sources.len() as u32;
+            loop {
+                self.turn = (self.turn + 1) % places;
+                if self.active >> self.turn & 1 == 1 {
+                    return Next::Source(self.turn);
+                }
+            }
+        } else if self.ready > 0 {
+            Next::Thread
+        } else if self.burst {
+            Next::Burst
+        } else {
+            Next::Nothing
+        }
+    }
+
+    pub fn begin(&mut self, step: Step) {
+        match step.what {
+            What::Thread(_) | What::Burst => self.thread = Some(step),
+            _ => self.kernel = Some(step),
+        }
+    }
+
+    /// It has worked for so long on what it does.
+    pub fn advance(&mut self, ns: i64) {
+        if let Some(step) = self.kernel.as_mut().or(self.thread.as_mut()) {
+            step.remaining_ns -= ns;
+        }
+    }
+
+    /// It has done what it did.
+    pub fn end(&mut self) -> Option<What> {
+        if let Some(step) = self.kernel.take() {
+            debug_assert_eq!(step.remaining_ns, 0);
+            match step.what {
+                What::Interrupt => self.interrupts -= 1,
+                _ => self.in_a_row += 1,
+            }
+            return Some(step.what);
+        }
+        let step = self.thread.take()?;
+        debug_assert_eq!(step.remaining_ns, 0);
+        self.in_a_row = self.in_a_row.saturating_sub(1);
+        Some(step.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::Kind;
+    use super::*;
+
+    const PACKET: Packet = Packet {
+        kind: Kind::Voice,
+        of: 0,
+        number: 0,
+        sent_ns: 0,
+    };
+
+    fn step(what: What) -> Step {
+        Step {
+            what,
+            remaining_ns: 10,
+        }
+    }
+
+    #[test]
+    fn an_interrupt_comes_before_a_thread_and_the_thread_goes_on_after_it() {
+        let mut line = Line::default();
+        let place = line.add_source(7);
+        line.ready = 1;
+        assert_eq!(line.next(), Next::Thread);
+        line.ready = 0;
+        line.begin(step(What::Thread(PACKET)));
+        line.advance(4);
+        line.raise(place);
+        assert!(line.is_to_switch() && line.current().is_none());
+        assert_eq!(line.next(), Next::Interrupt);
+        line.begin(step(What::Interrupt));
+        line.advance(10);
+        assert_eq!(line.end(), Some(What::Interrupt));
+        assert_eq!(line.next(), Next::Source(0));
+        line.quiet(place);
+        assert_eq!(line.current().map(|step| step.remaining_ns), Some(6));
+        line.advance(6);
+        assert_eq!(line.end(), Some(What::Thread(PACKET)));
+        assert!(!line.has_work());
+    }
+
+    #[test]
+    fn packets_without_end_leave_threads_half_of_the_time() {
+        let mut line = Line::default();
+        let place = line.add_source(0);
+        line.raise(place);
+        let (mut packets, mut threads) = (0, 0);
+        for _ in 0..1000 {
+            line.ready = 1;
+            let what = match line.next() {
+                Next::Interrupt => What::Interrupt,
+                Next::Source(_) => What::Source {
+                    source: 0,
+                    packet: PACKET,
+                },
+                _ => What::Thread(PACKET),
+            };
+            match what {
+                What::Thread(_) => threads += 1,
+                _ => packets += 1,
+            }
+            line.begin(step(what));
+            line.advance(10);
+            assert!(line.end().is_some());
+        }
+        assert!(packets > 500 && threads > 450, "{packets} {threads}");
+    }
+
+    #[test]
+    fn sources_take_turns() {
+        let mut line = Line::default();
+        for place in 0..3 {
+            line.add_source(place);
+            line.raise(place);
+        }
+        for _ in 0..3 {
+            line.begin(step(What::Interrupt));
+            line.advance(10);
+            line.end();
+        }
+        let turns: Vec<Next> = (0..4).map(|_| line.next()).collect();
+        let expected = [1, 2, 0, 1].map(Next::Source);
+        assert_eq!(turns, expected);
+    }
+}

@@ -1,0 +1,633 @@
+//! The phones: who calls when, what they send, what they hear.
+
+use super::kept::{Keeper, KeptStream, PIECE_PACKETS};
+use super::packet::{Kind, Packet};
+use crate::distribution::{Quantiles, Times};
+use laxity_host::Calls;
+use rand_core::RngCore;
+use rand_pcg::Pcg32;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// After so long without an answer a phone sends its message again, and then after twice as long each time
+/// (RFC 3261, section 17.1.1.2) …
+const RETRANSMIT_NS: i64 = 500_000_000;
+/// … until it has sent it so often; 32 s after the first time it gives up.
+const TRANSMISSIONS_MAX: u8 = 7;
+
+/// The messages of a call, from a phone to the signalling server and on to the other phone. Ten packets a call.
+mod step {
+    pub const INVITE: u8 = super::INVITE as u8;
+    pub const OK: u8 = 1;
+    pub const ACK: u8 = 2;
+    pub const BYE: u8 = super::BYE as u8;
+    pub const BYE_OK: u8 = 4;
+}
+
+/// The number of a call's first message, which the signalling server writes down …
+pub const INVITE: u32 = 0;
+/// … and of that which ends it.
+pub const BYE: u32 = 3;
+
+const NEVER: i64 = i64::MAX;
+
+/// Numbered things, of which the first ones go; memory is what lies between the oldest and the youngest.
+struct Window<T> {
+    first: u64,
+    things: VecDeque<Option<T>>,
+}
+
+impl<T> Window<T> {
+    fn new() -> Window<T> {
+        Window {
+            first: 0,
+            things: VecDeque::new(),
+        }
+    }
+
+    fn push(&mut self, thing: T) -> u64 {
+        self.things.push_back(Some(thing));
+        self.first + self.things.len() as u64 - 1
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut T> {
+        let place = number.checked_sub(self.first)?;
+        self.things.get_mut(place as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(place) = number.checked_sub(self.first) {
+            self.things[place as usize] = None;
+        }
+        while let Some(None) = self.things.front() {
+            self.things.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+/// Voice, one way.
+struct Stream {
+    /// None: it is one of those that are always there.
+    call: Option<u64>,
+    /// The next packet.
+    number: u32,
+    /// It sends none from then on.
+    end_ns: i64,
+    on_its_way: u32,
+    received: u32,
+    lost: u32,
+    /// Packets in the media server's socket.
+    queued: u16,
+    /// Under what number the present piece and the one before are kept.
+    kept: [Option<u64>; 2],
+    /// How long the last packet took.
+    transit_ns: i64,
+    /// RFC 3550, section 6.4.1: 16 times the jitter.
+    jitter_16_ns: i64,
+}
+
+struct Call {
+    started_ns: i64,
+    /// The message whose arrival is waited for.
+    step: u8,
+    transmissions: u8,
+    voice: bool,
+    voice_until_ns: i64,
+}
+
+/// What happens to a call by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The phone has waited for long enough for what this step brings.
+    NoAnswer {
+        call: u64,
+        step: u8,
+        transmissions: u8,
+    },
+    /// The message of this step reaches the other phone.
+    Reach {
+        call: u64,
+        step: u8,
+    },
+    HangUp {
+        call: u64,
+    },
+    /// A stream of the call begins, and ends at this time.
+    Speak {
+        call: u64,
+        end_ns: i64,
+    },
+}
+
+/// All phones.
+pub struct Phones {
+    interval_ns: i64,
+    rate: i64,
+    hold_ns: i64,
+    has_signalling: bool,
+    through_media_server: f64,
+    random: Pcg32,
+    calls: Window<Call>,
+    streams: Window<Stream>,
+    next_call: u64,
+    next_call_ns: i64,
+    /// When which stream sends next: all have the same interval, so that who sent last comes last.
+    sending: VecDeque<(i64, u64)>,
+    events: BinaryHeap<Reverse<(i64, u64, Event)>>,
+    events_made: u64,
+    keeper: Keeper,
+    delays: Times,
+    setups: Times,
+    tally: Tally,
+    jitter_ns_max: i64,
+    jitter_sum_ns: f64,
+    jitter_streams: u64,
+    worst: Option<WorstStream>,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    sent: u64,
+    received: u64,
+    lost: u64,
+    streams: u64,
+    streams_now: u64,
+    streams_most: u64,
+    offered: u64,
+    answered: u64,
+    failed: u64,
+    retransmissions: u64,
+}
+
+/// Voice, end to end.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Voice {
+    /// Streams that there were.
+    pub streams: u64,
+    /// At most so many at a time.
+    pub streams_most: u64,
+    /// Packets that phones sent.
+    pub sent: u64,
+    /// Packets that phones got.
+    pub received: u64,
+    /// Packets that were dropped on the way.
+    pub lost: u64,
+    /// Packets that were neither when the run ended.
+    pub on_their_way: u64,
+    /// `lost` / (`lost` + `received`); 0 where there are none.
+    pub loss_ratio: f64,
+    /// One way, from phone to phone.
+    pub delay_ns: Quantiles,
+    /// RFC 3550's interarrival jitter, of each stream at its end: the mean.
+    pub jitter_ns_mean: Option<f64>,
+    /// The greatest.
+    pub jitter_ns_max: Option<i64>,
+    /// The stream that lost the greatest part of its packets.
+    pub worst: Option<WorstStream>,
+}
+
+/// A stream that did badly.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct WorstStream {
+    /// Its number, from 0, in the order of their beginning.
+    pub stream: u64,
+    /// Its call; null for one of the streams that are always there.
+    pub call: Option<u64>,
+    /// Packets that it lost …
+    pub lost: u32,
+    /// … and that arrived.
+    pub received: u32,
+}
+
+impl WorstStream {
+    fn loss(&self) -> f64 {
+        crate::ratio(u64::from(self.lost), u64::from(self.lost + self.received))
+    }
+}
+
+/// Calls that were to be set up.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct CallsResult {
+    /// Calls that began.
+    pub offered: u64,
+    /// Calls that were set up.
+    pub answered: u64,
+    /// Calls that were given up.
+    pub failed: u64,
+    /// Messages that phones sent again.
+    pub retransmissions: u64,
+    /// From the first message to the answer.
+    pub setup_ns: Quantiles,
+}
+
+/// What phones do next.
+pub enum Send {
+    /// They send this packet to the host.
+    Packet(Packet),
+    /// Nothing that the host sees.
+    Nothing,
+}
+
+impl Phones {
+    pub fn new(calls: &Calls, random: Pcg32) -> Phones {
+        let mut phones = Phones {
+            interval_ns: calls.codec.interval_ns(),
+            rate: calls.rate,
+            hold_ns: calls.hold_ns,
+            has_signalling: calls.signalling_server.is_some(),
+            through_media_server: calls.through_media_server,
+            random,
+            calls: Window::new(),
+            streams: Window::new(),
+            next_call: 0,
+            next_call_ns: NEVER,
+            sending: VecDeque::new(),
+            events: BinaryHeap::new(),
+            events_made: 0,
+            keeper: Keeper::new(calls.sample),
+            delays: Times::new(),
+            setups: Times::new(),
+            tally: Tally::default(),
+            jitter_ns_max: 0,
+            jitter_sum_ns: 0.0,
+            jitter_streams: 0,
+            worst: None,
+        };
+        let mut starts_ns: Vec<i64> = (0..calls.streams).map(|_| phones.phase_ns()).collect();
+        starts_ns.sort_unstable();
+        for start_ns in starts_ns {
+            let stream = phones.stream(None, NEVER);
+            phones.sending.push_back((start_ns, stream));
+        }
+        phones.next_call_ns = phones.call_ns(0);
+        phones
+    }
+
+    /// Uniform within one interval.
+    fn phase_ns(&mut self) -> i64 {
+        ((u64::from(self.random.next_u32()) * self.interval_ns as u64) >> 32) as i64
+    }
+
+    /// When the `number`th call comes.
+    fn call_ns(&self, number: u64) -> i64 {
+        if self.rate == 0 {
+            return NEVER;
+        }
+        const HOUR_MILLIONTHS_NS: u128 = 3_600_000_000 * 1_000_000_000;
+        (u128::from(number) * HOUR_MILLIONTHS_NS / self.rate as u128) as i64
+    }
+
+    fn stream(&mut self, call: Option<u64>, end_ns: i64) -> u64 {
+        self.tally.streams += 1;
+        self.tally.streams_now += 1;
+        self.tally.streams_most = self.tally.streams_most.max(self.tally.streams_now);
+        self.streams.push(Stream {
+            call,
+            number: 0,
+            end_ns,
+            on_its_way: 0,
+            received: 0,
+            lost: 0,
+            queued: 0,
+            kept: [None, None],
+            transit_ns: NEVER,
+            jitter_16_ns: 0,
+        })
+    }
+
+    fn event(&mut self, at_ns: i64, event: Event) {
+        self.events_made += 1;
+        self.events.push(Reverse((at_ns, self.events_made, event)));
+    }
+
+    /// When phones do something next.
+    #[inline]
+    pub fn next_ns(&self) -> i64 {
+        let sending_ns = self.sending.front().map_or(NEVER, |(at_ns, _)| *at_ns);
+        let event_ns = self
+            .events
+            .peek()
+            .map_or(NEVER, |Reverse((at_ns, ..))| *at_ns);
+        sending_ns.min(event_ns).min(self.next_call_ns)
+    }
+
+    /// They do it.
+    pub fn serve(&mut self, now: i64) -> Send {
+        if let Some(&(at_ns, stream)) = self.sending.front()
+            && at_ns == now
+        {
+            self.sending.pop_front();
+            return self.speak(stream, now);
+        }
+        if let Some(&Reverse((at_ns, _, event))) = self.events.peek()
+            && at_ns == now
+        {
+            self.events.pop();
+            return self.happen(event, now);
+        }
+        let number = self.next_call;
+        self.next_call += 1;
+        self.next_call_ns = self.call_ns(self.next_call);
+        self.begin(number, now)
+    }
+
+    fn speak(&mut self, number: u64, now: i64) -> Send {
+        let Some(stream) = self.streams.get(number) else {
+            return Send::Nothing;
+        };
+        if now >= stream.end_ns {
+            stream.end_ns = i64::MIN;
+            self.tally.streams_now -= 1;
+            self.close_if_done(number);
+            return Send::Nothing;
+        }
+        let packet = Packet {
+            kind: Kind::Voice,
+            of: number,
+            number: stream.number,
+            sent_ns: now,
+        };
+        let piece = (stream.number / PIECE_PACKETS % 2) as usize;
+        if stream.number % PIECE_PACKETS == 0 {
+            stream.kept[piece] = self.keeper.begin(number, stream.call, now);
+        }
+        if let Some(kept) = stream.kept[piece] {
+            self.keeper.sent(kept);
+        }
+        stream.number += 1;
+        stream.on_its_way += 1;
+        self.tally.sent += 1;
+        self.sending.push_back((now + self.interval_ns, number));
+        Send::Packet(packet)
+    }
+
+    /// A call begins.
+    fn begin(&mut self, number: u64, now: i64) -> Send {
+        self.tally.offered += 1;
+        let until = |number: u64| (number as f64 * self.through_media_server).floor();
+        let voice = until(number + 1) > until(number);
+        let call = self.calls.push(Call {
+            started_ns: now,
+            step: step::INVITE,
+            transmissions: 0,
+            voice,
+            voice_until_ns: now,
+        });
+        if self.has_signalling {
+            return self.say(call, step::INVITE, now);
+        }
+        self.talk(call, now);
+        self.calls.remove(call);
+        Send::Nothing
+    }
+
+    /// A phone sends the message of a step, for the first time or again.
+    fn say(&mut self, number: u64, step: u8, now: i64) -> Send {
+        let Some(call) = self.calls.get(number) else {
+            return Send::Nothing;
+        };
+        call.transmissions += 1;
+        let wait_ns = match call.transmissions {
+            TRANSMISSIONS_MAX => RETRANSMIT_NS,
+            before => RETRANSMIT_NS << (before - 1),
+        };
+        let transmissions = call.transmissions;
+        self.event(
+            now + wait_ns,
+            Event::NoAnswer {
+                call: number,
+                step,
+                transmissions,
+            },
+        );
+        Send::Packet(Packet {
+            kind: Kind::Signalling,
+            of: number,
+            number: u32::from(step),
+            sent_ns: now,
+        })
+    }
+
+    fn happen(&mut self, event: Event, now: i64) -> Send {
+        match event {
+            Event::Speak { call, end_ns } => {
+                let stream = self.stream(Some(call), end_ns);
+                self.speak(stream, now)
+            }
+            Event::HangUp { call } => self.go_on(call, step::BYE, now),
+            Event::Reach { call, step } => self.reach(call, step, now),
+            Event::NoAnswer {
+                call: number,
+                step,
+                transmissions,
+            } => {
+                let Some(call) = self.calls.get(number) else {
+                    return Send::Nothing;
+                };
+                if (call.step, call.transmissions) != (step, transmissions) {
+                    return Send::Nothing;
+                }
+                if transmissions == TRANSMISSIONS_MAX {
+                    self.tally.failed += u64::from(step < step::ACK);
+                    self.calls.remove(number);
+                    return Send::Nothing;
+                }
+                self.tally.retransmissions += 1;
+                self.say(number, step, now)
+            }
+        }
+    }
+
+    /// A phone sends the first message of a further step.
+    fn go_on(&mut self, number: u64, step: u8, now: i64) -> Send {
+        let Some(call) = self.calls.get(number) else {
+            return Send::Nothing;
+        };
+        call.step = step;
+        call.transmissions = 0;
+        self.say(number, step, now)
+    }
+
+    /// The message of a step has reached the other phone.
+    fn reach(&mut self, number: u64, step: u8, now: i64) -> Send {
+        let Some(call) = self.calls.get(number) else {
+            return Send::Nothing;
+        };
+        if call.step != step {
+            return Send::Nothing; // it has come before
+        }
+        let started_ns = call.started_ns;
+        match step {
+            step::INVITE => self.go_on(number, step::OK, now),
+            step::OK => {
+                self.tally.answered += 1;
+                self.setups.record(now - started_ns);
+                self.talk(number, now);
+                self.go_on(number, step::ACK, now)
+            }
+            step::ACK => {
+                let until_ns = call.voice_until_ns.max(now);
+                // What is waited for is the end of the talk; nothing that was sent before answers it.
+                call.step = step::BYE;
+                call.transmissions = 0;
+                self.event(until_ns, Event::HangUp { call: number });
+                Send::Nothing
+            }
+            step::BYE => self.go_on(number, step::BYE_OK, now),
+            _ => {
+                self.calls.remove(number);
+                Send::Nothing
+            }
+        }
+    }
+
+    /// Both begin to talk.
+    fn talk(&mut self, number: u64, now: i64) {
+        let hold_ns = self.hold_ns;
+        let Some(call) = self.calls.get(number) else {
+            return;
+        };
+        call.voice_until_ns = now + hold_ns;
+        if call.voice {
+            for _ in 0..2 {
+                let start_ns = now + self.phase_ns();
+                let end_ns = start_ns + hold_ns;
+                self.event(
+                    start_ns,
+                    Event::Speak {
+                        call: number,
+                        end_ns,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Whether the media server's socket for the packet's stream has room for it, and if so takes it in.
+    pub fn queue(&mut self, packet: &Packet, room: u16) -> bool {
+        self.streams.get(packet.of).is_some_and(|stream| {
+            let fits = stream.queued < room;
+            stream.queued += u16::from(fits);
+            fits
+        })
+    }
+
+    /// The packet is taken out of the socket.
+    pub fn dequeue(&mut self, packet: &Packet) {
+        if let Some(stream) = self.streams.get(packet.of) {
+            stream.queued -= 1;
+        }
+    }
+
+    /// The packet is dropped.
+    pub fn lose(&mut self, packet: &Packet) {
+        if packet.kind == Kind::Voice
+            && let Some(stream) = self.streams.get(packet.of)
+        {
+            stream.on_its_way -= 1;
+            stream.lost += 1;
+            self.tally.lost += 1;
+            self.close_if_done(packet.of);
+        }
+    }
+
+    /// The packet reaches a phone at a time that is not before now.
+    pub fn deliver(&mut self, packet: &Packet, at_ns: i64) {
+        if packet.kind != Kind::Voice {
+            let event = Event::Reach {
+                call: packet.of,
+                step: packet.number as u8,
+            };
+            return self.event(at_ns, event);
+        }
+        let transit_ns = at_ns - packet.sent_ns;
+        self.tally.received += 1;
+        self.delays.record(transit_ns);
+        let Some(stream) = self.streams.get(packet.of) else {
+            return;
+        };
+        stream.on_its_way -= 1;
+        stream.received += 1;
+        if stream.transit_ns != NEVER {
+            let difference_ns = (transit_ns - stream.transit_ns).abs();
+            stream.jitter_16_ns += difference_ns - ((stream.jitter_16_ns + 8) >> 4);
+        }
+        stream.transit_ns = transit_ns;
+        let piece = (packet.number / PIECE_PACKETS % 2) as usize;
+        if let Some(kept) = stream.kept[piece] {
+            self.keeper
+                .arrived(kept, packet.number % PIECE_PACKETS, at_ns);
+        }
+        self.close_if_done(packet.of);
+    }
+
+    /// Forgets a stream of which nothing more comes.
+    fn close_if_done(&mut self, number: u64) {
+        let done = |stream: &Stream| stream.end_ns == i64::MIN && stream.on_its_way == 0;
+        if self.streams.get(number).is_some_and(|stream| done(stream)) {
+            self.count(number);
+            self.streams.remove(number);
+        }
+    }
+
+    fn count(&mut self, number: u64) {
+        let Some(stream) = self.streams.get(number) else {
+            return;
+        };
+        let this = WorstStream {
+            stream: number,
+            call: stream.call,
+            lost: stream.lost,
+            received: stream.received,
+        };
+        if stream.received > 0 {
+            let jitter_ns = stream.jitter_16_ns >> 4;
+            self.jitter_ns_max = self.jitter_ns_max.max(jitter_ns);
+            self.jitter_sum_ns += jitter_ns as f64;
+            self.jitter_streams += 1;
+        }
+        if this.lost + this.received > 0
+            && self.worst.is_none_or(|worst| this.loss() > worst.loss())
+        {
+            self.worst = Some(this);
+        }
+    }
+
+    /// What came of it all; `now` is the end of the run.
+    pub fn finish(mut self, now: i64) -> (Voice, CallsResult, Vec<KeptStream>) {
+        let open = self.streams.first..self.streams.first + self.streams.things.len() as u64;
+        for number in open {
+            self.count(number);
+        }
+        let tally = self.tally;
+        let heard = self.jitter_streams > 0;
+        let voice = Voice {
+            streams: tally.streams,
+            streams_most: tally.streams_most,
+            sent: tally.sent,
+            received: tally.received,
+            lost: tally.lost,
+            on_their_way: tally.sent - tally.received - tally.lost,
+            loss_ratio: crate::ratio(tally.lost, tally.lost + tally.received),
+            delay_ns: self.delays.quantiles(),
+            jitter_ns_mean: heard.then(|| self.jitter_sum_ns / self.jitter_streams as f64),
+            jitter_ns_max: heard.then_some(self.jitter_ns_max),
+            worst: self.worst,
+        };
+        let calls = CallsResult {
+            offered: tally.offered,
+            answered: tally.answered,
+            failed: tally.failed,
+            retransmissions: tally.retransmissions,
+            setup_ns: self.setups.quantiles(),
+        };
+        // What was sent in the last second may still have been on its way.
+        const GRACE_NS: i64 = 1_000_000_000;
+        let kept = self.keeper.finish(self.interval_ns, now - GRACE_NS);
+        (voice, calls, kept)
+    }
+}

@@ -1,0 +1,184 @@
+"""Calls and voice in a result: objects around its JSON, and the packets of the sampled streams."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from laxity import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Times = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+LOST = _core.LOST
+"""In place of a packet's time of arrival."""
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Many times, ns; None where there are none. Quantiles to three digits, the others exact."""
+
+    count: int
+    mean: float | None
+    min: int | None
+    p25: int | None
+    p50: int | None
+    p75: int | None
+    p99: int | None
+    p999: int | None
+    max: int | None
+
+
+@dataclass(frozen=True)
+class WorstStream:
+    """The stream that lost the greatest part of its packets."""
+
+    stream: int
+    call: int | None
+    lost: int
+    received: int
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Voice from phone to phone."""
+
+    streams: int
+    streams_most: int
+    """At a time."""
+    sent: int
+    received: int
+    lost: int
+    on_their_way: int
+    """Neither received nor lost when the run ended."""
+    loss_ratio: float
+    """`lost` / (`lost` + `received`)."""
+    delay_ns: Quantiles
+    """One way."""
+    jitter_ns_mean: float | None
+    """RFC 3550's, of each stream at its end."""
+    jitter_ns_max: int | None
+    worst: WorstStream | None
+
+
+@dataclass(frozen=True)
+class Drops:
+    """Where packets were dropped."""
+
+    wire: int
+    """The wire towards a card was full, and so was the switch before it."""
+    nic_receive: int
+    """A card's ring was full: its driver did not come."""
+    netback: int
+    """A guest's ring was full: the guest did not come."""
+    socket: int
+    """A socket's buffer was full: no thread came."""
+    netfront: int
+    """A guest's ring towards netback was full: netback did not come."""
+    nic_transmit: int
+    """A card's queue towards the wire was full."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls that were to be set up."""
+
+    offered: int
+    answered: int
+    failed: int
+    retransmissions: int
+    setup_ns: Quantiles
+    """From the first message to the answer."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network card."""
+
+    name: str
+    received: int
+    sent: int
+    interrupts: int
+
+
+@dataclass(frozen=True)
+class Telephony:
+    """Calls and voice, and what was lost where."""
+
+    voice: Voice
+    drops: Drops
+    calls: Calls | None
+    nics: tuple[Nic, ...]
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Telephony:
+        """Makes one of the object in a result."""
+        voice, calls = content["voice"], content["calls"]
+        return cls(
+            voice=Voice(
+                **{
+                    **voice,
+                    "delay_ns": Quantiles(**voice["delay_ns"]),
+                    "worst": voice["worst"] and WorstStream(**voice["worst"]),
+                }
+            ),
+            drops=Drops(**content["drops"]),
+            calls=calls and Calls(**{**calls, "setup_ns": Quantiles(**calls["setup_ns"])}),
+            nics=tuple(Nic(**nic) for nic in content["nics"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object."""
+        return {**asdict(self), "nics": [asdict(nic) for nic in self.nics]}
+
+
+@dataclass(frozen=True)
+class KeptStream:
+    """The packets of a sampled stream, or of 30 s of one."""
+
+    stream: int
+    call: int | None
+    start_ns: int
+    """When the first packet was sent; the others follow evenly."""
+    arrived_ns: Times
+    """When each arrived; LOST for those that did not."""
+
+
+def kept(streams: Iterable[_core.Kept]) -> tuple[KeptStream, ...]:
+    """Makes objects of what the extension module gives."""
+    return tuple(
+        KeptStream(stream, call, start_ns, np.frombuffer(arrived, np.int64))
+        for stream, call, start_ns, arrived in streams
+    )
+
+
+_SCHEMA = pa.schema(
+    [
+        ("stream", pa.int64()),
+        ("call", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("arrived_ns", pa.list_(pa.int64())),
+    ]
+)
+
+
+def table_of_streams(streams: Iterable[KeptStream]) -> pa.Table:
+    """One row for each stream."""
+    rows = [(stream.stream, stream.call, stream.start_ns, stream.arrived_ns) for stream in streams]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in _SCHEMA]
+    return pa.table([pa.array(list(column)) for column in columns], schema=_SCHEMA)
+
+
+def streams_of_table(streams: pa.Table) -> tuple[KeptStream, ...]:
+    """Reads `table_of_streams` back."""
+    return tuple(
+        KeptStream(
+            row["stream"], row["call"], row["start_ns"], np.array(row["arrived_ns"], np.int64)
+        )
+        for row in streams.to_pylist()
+    )
