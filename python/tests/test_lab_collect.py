@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +66,8 @@ def test_a_run_is_as_simulated(results: Path, tmp_path: Path) -> None:
     real = collected(results)
     sim = Host(HOST, "host.toml").run(trace=tmp_path / "sim.laxtrace")
     assert real.substrate == "xen"
-    assert real.domains == sim.domains
+    # Real guests do not tell how long they waited.
+    assert real.domains == tuple(replace(domain, waits=None) for domain in sim.domains)
     assert real.responses.keys() == sim.responses.keys()
     assert real.responses["control", "loop"].tolist() == [2 * MS, 2 * MS]
     assert (real.overhead.schedule_calls, real.overhead.context_switches) == (6, 6)
