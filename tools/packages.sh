@@ -16,6 +16,7 @@ programs=(
     'qemu-system-x86_64 qemu-system-x86 the emulated machine'
     'ssh openssh-client runs on other hosts'
     'tshark tshark the tests of captures'
+    'espeak-ng espeak-ng the reference speech, made anew'
 )
 
 missing=()
@@ -24,6 +25,10 @@ for entry in "${programs[@]}"; do
     command -v "$program" >/dev/null || missing+=("$package")
 done
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+# PESQ is built from its sources. Where Python did not come from Debian it has its headers.
+python3 -c 'import pathlib, sys, sysconfig
+sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || missing+=(python3-dev)
+python3 -c 'import ctypes; ctypes.CDLL("libspandsp.so.2")' 2>/dev/null || missing+=(libspandsp2)
 # clang brings its sanitizers' runtime in a package of its own.
 if ! compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer*' >/dev/null; then
     missing+=(libclang-rt-14-dev)

@@ -1,0 +1,245 @@
+"""The quality of calls: PESQ of what was heard, and the E-model beside it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pesq
+
+from laxity.errors import InputError
+from laxity.voice import e_model, spandsp
+from laxity.voice.playout import BUFFER_NS, Playout, fixed
+from laxity.voice.reference import SAMPLES_PER_SECOND, reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from laxity.voice.call import Call
+    from laxity.voice.spandsp import Law, Samples
+
+TOLL_QUALITY = 4.0
+"""PESQ of toll quality, and the line in its plots (soft-real-time-xen, section 4)."""
+
+PESQ_DEAD = 0.0
+"""The paper's scale ends here: from 0 (bad) to 4.5 (best)."""
+
+SHORTEST_S = 3.2
+"""PESQ wants so much speech at least (ITU-T P.862.3)."""
+
+PART_SHORTEST_S = 8.0
+"""And is meant for tests from here on: what is left over of a long call joins the part before."""
+
+Dead = Literal["no packets", "silent", "too short"]
+"""Why a call is dead: nothing arrived; less than `SHORTEST_S` of it arrived in time to be heard;
+there was less of it from the beginning. Of the last crumbs of a call PESQ would make up to 1.6."""
+
+
+@dataclass(frozen=True)
+class CallQuality:
+    """What became of a call, and how good it was."""
+
+    name: str
+    packets: int
+    """Sent."""
+    lost: int
+    """Of these, those that never arrived."""
+    late: int
+    """Those that arrived when their turn to be heard was over: lost to the listener too."""
+    duplicates: int
+    reordered: int
+    pesq: float
+    """Of P.862, -0.5 to 4.5, as the papers give it; `PESQ_DEAD` of a call that is dead."""
+    mos_lqo: float
+    """The same as a mean opinion score (P.862.1), 1.02 to 4.55; 1 of a call that is dead."""
+    r: float
+    """The E-model's rating, 0 to 100, from delay and loss; 0 of a call that is dead."""
+    e_model_mos: float
+    """The E-model's mean opinion score, 1 to 4.5."""
+    delay_ns: int | None
+    """From the mouth to the ear, on average; None if nothing arrived."""
+    is_delay_known: bool
+    """False: the delay is at least this much. What the network always takes is not known."""
+    dead: Dead | None
+    """None of a call that can be judged."""
+
+    @property
+    def loss(self) -> float:
+        """Of the packets, the part that never arrived."""
+        return self.lost / self.packets if self.packets else 1.0
+
+    @property
+    def late_ratio(self) -> float:
+        """Of the packets, the part that was late."""
+        return self.late / self.packets if self.packets else 0.0
+
+    @property
+    def is_toll_quality(self) -> bool:
+        """PESQ of 4 or better."""
+        return self.dead is None and self.pesq >= TOLL_QUALITY
+
+
+def score(call: Call, playout_ns: int = BUFFER_NS) -> CallQuality:
+    """How good a call was, through a playout buffer of that depth; the same on every run.
+
+    A call of more than 30 s is judged in parts of that length, and `pesq` and `mos_lqo` are their
+    means.
+    """
+    playout = fixed(call, playout_ns)
+    dead = _why_dead(call, playout)
+    pesq_score, mos_lqo = PESQ_DEAD, 1.0
+    if dead is None:
+        judged = _judge(audio(call, playout))
+        if judged is None:
+            dead = "silent"
+        else:
+            pesq_score, mos_lqo = judged
+    r = 0.0
+    if dead is None and playout.delay_ns is not None:
+        loss = float((~playout.heard).mean())
+        r = e_model.r_factor(playout.delay_ns / 1e6, loss, burst_ratio(playout.heard))
+        r = min(100.0, max(0.0, r))
+    return CallQuality(
+        name=call.name,
+        packets=call.packets,
+        lost=playout.lost,
+        late=playout.late,
+        duplicates=call.duplicates,
+        reordered=call.reordered,
+        pesq=pesq_score,
+        mos_lqo=mos_lqo,
+        r=r,
+        e_model_mos=e_model.mos(r),
+        delay_ns=playout.delay_ns,
+        is_delay_known=call.is_delay_known,
+        dead=dead,
+    )
+
+
+def score_calls(
+    calls: Sequence[Call],
+    *,
+    one_in: int = 1,
+    playout_ns: int = BUFFER_NS,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[CallQuality]:
+    """How good every call was, or the first of every `one_in` as in the papers, in their order.
+
+    Works on all CPUs, and calls `progress(done, all)` after each call.
+    """
+    if one_in < 1:
+        raise InputError(f"one call in {one_in}", "give 1 for all of them, 4 for every fourth")
+    chosen = calls[::one_in]
+    _prepare(chosen)
+    done: list[CallQuality] = []
+    processes = min(len(os.sched_getaffinity(0)), len(chosen))
+    if processes < 2:  # noqa: PLR2004 - one needs no help
+        for call in chosen:
+            done.append(score(call, playout_ns))
+            _tell(progress, len(done), len(chosen))
+        return done
+    # Forked, they have the reference already; and a script needs no guard around its main part.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for quality in pool.map(partial(score, playout_ns=playout_ns), chosen):
+            done.append(quality)
+            _tell(progress, len(done), len(chosen))
+    return done
+
+
+def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
+
+
+def _prepare(calls: Sequence[Call]) -> None:
+    """Makes once, before there are processes, what all of them read; or fails once."""
+    for laws in {call.laws for call in calls}:
+        _coded(laws)
+
+
+def audio(call: Call, playout: Playout) -> Samples:
+    """What is heard: the reference speech, coded, in packets, of which some are made up.
+
+    As long as the call, sample for sample beside `np.resize(reference(), ...)`.
+    """
+    samples = call.packet_ns * SAMPLES_PER_SECOND // 1_000_000_000
+    spoken = np.resize(_coded(call.laws), call.packets * samples)
+    return spandsp.conceal(spoken.reshape(call.packets, samples), playout.heard).ravel()
+
+
+@cache
+def _coded(laws: tuple[Law, ...]) -> Samples:
+    """The reference speech after coding and decoding in each law, one after the other."""
+    samples = reference()
+    for law in laws:
+        samples = spandsp.decode(spandsp.encode(samples, law), law)
+    samples.setflags(write=False)
+    return samples
+
+
+def _why_dead(call: Call, playout: Playout) -> Dead | None:
+    """Before anything is heard."""
+    if not playout.arrived.any():
+        return "no packets"
+    if call.packets * call.packet_ns < SHORTEST_S * 1e9:
+        return "too short"
+    return "silent" if int(playout.heard.sum()) * call.packet_ns < SHORTEST_S * 1e9 else None
+
+
+def _judge(heard: Samples) -> tuple[float, float] | None:
+    """PESQ and MOS-LQO of speech whose reference begins with it; None if it is silent."""
+    part, shortest = reference().size, round(PART_SHORTEST_S * SAMPLES_PER_SECOND)
+    parts = max(1, heard.size // part + (heard.size % part >= shortest))
+    ends = [*(part * index for index in range(parts)), heard.size]
+    said = np.resize(reference(), heard.size)
+    pairs = [(said[at:end], heard[at:end]) for at, end in pairwise(ends)]
+    found = [_mos_lqo(*pair) for pair in pairs]
+    if all(score is None for score in found):
+        return None
+    # A part that is silent counts, with the lowest that PESQ gives.
+    scores = [MOS_LQO_LEAST if score is None else score for score in found]
+    lengths = [pair[0].size for pair in pairs]
+    raw = [raw_pesq(score) for score in scores]
+    return float(np.average(raw, weights=lengths)), float(np.average(scores, weights=lengths))
+
+
+MOS_LQO_LEAST = 1.0167
+"""What P.862.1 makes of P.862's least score, -0.5."""
+
+
+def _mos_lqo(said: Samples, heard: Samples) -> float | None:
+    """MOS-LQO (P.862.1) as the package gives it; None if there is nothing to hear."""
+    if not heard.any():
+        return None
+    try:
+        return float(pesq.pesq(SAMPLES_PER_SECOND, said, heard, "nb"))
+    except pesq.NoUtterancesError:
+        return None
+
+
+def raw_pesq(mos_lqo: float) -> float:
+    """P.862's score of a MOS-LQO: P.862.1's mapping the other way round (its equation 2)."""
+    return float((4.6607 - np.log((4.999 - mos_lqo) / (mos_lqo - 0.999))) / 1.4945)
+
+
+def burst_ratio(heard: npt.NDArray[np.bool_]) -> float:
+    """The mean run of packets that are not heard, against what chance would make of as many.
+
+    As G.107 has it (section 7.5); 1 if the runs are shorter than by chance, which its formula does
+    not cover, and if there are none.
+    """
+    missing = ~heard
+    runs = int(missing[0]) + int((missing[1:] & ~missing[:-1]).sum())
+    if runs == 0 or missing.all():
+        return 1.0
+    loss = float(missing.mean())
+    return max(1.0, float(missing.sum()) / runs * (1 - loss))

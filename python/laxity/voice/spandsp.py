@@ -1,0 +1,94 @@
+"""G.711 and packet loss concealment by spandsp, the telephone world's signal processing library.
+
+Debian has it as libspandsp2. Its concealment repeats the last pitch period, which fades out within
+50 ms, much as appendix I of ITU-T G.711 does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Law = Literal["mu", "a"]
+"""Of G.711: mu-law (PCMU) or A-law (PCMA)."""
+
+LAWS: tuple[Law, ...] = get_args(Law)
+
+Samples = npt.NDArray[np.int16]
+Octets = npt.NDArray[np.uint8]
+
+LIBRARY = "libspandsp.so.2"
+MODES = {"a": 0, "mu": 1}
+"""spandsp's `G711_ALAW` and `G711_ULAW`."""
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise InputError(
+            f"voice quality needs {LIBRARY}, which is not there",
+            "install spandsp; Debian's package is libspandsp2",
+        ) from None
+    pointer, length = ctypes.c_void_p, ctypes.c_int
+    for function, result, arguments in (
+        (library.g711_init, pointer, (pointer, length)),
+        (library.g711_free, length, (pointer,)),
+        (library.g711_encode, length, (pointer, pointer, pointer, length)),
+        (library.g711_decode, length, (pointer, pointer, pointer, length)),
+        (library.plc_init, pointer, (pointer,)),
+        (library.plc_free, length, (pointer,)),
+        (library.plc_rx, length, (pointer, pointer, length)),
+        (library.plc_fillin, length, (pointer, pointer, length)),
+    ):
+        function.restype = result
+        function.argtypes = list(arguments)
+    return library
+
+
+def encode(samples: Samples, law: Law) -> Octets:
+    """16-bit samples as octets of G.711, of the same shape."""
+    library = _library()
+    source = np.ascontiguousarray(samples, np.int16)
+    octets = np.empty(source.shape, np.uint8)
+    state = library.g711_init(None, MODES[law])
+    library.g711_encode(state, octets.ctypes.data, source.ctypes.data, source.size)
+    library.g711_free(state)
+    return octets
+
+
+def decode(octets: Octets, law: Law) -> Samples:
+    """Octets of G.711 as 16-bit samples, of the same shape."""
+    library = _library()
+    source = np.ascontiguousarray(octets, np.uint8)
+    samples = np.empty(source.shape, np.int16)
+    state = library.g711_init(None, MODES[law])
+    library.g711_decode(state, samples.ctypes.data, source.ctypes.data, source.size)
+    library.g711_free(state)
+    return samples
+
+
+def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
+    """What is heard of `frames`, shape `(frames, samples)`, where some are not there.
+
+    Those are made up from what came before them; the frame after a gap is blended into what was
+    made up. What stands in a frame that is not there plays no part.
+    """
+    library = _library()
+    heard = np.array(frames, np.int16, order="C")
+    state = library.plc_init(None)
+    samples = heard.shape[1]
+    for frame, was_there in zip(heard, is_there, strict=True):
+        (library.plc_rx if was_there else library.plc_fillin)(state, frame.ctypes.data, samples)
+    library.plc_free(state)
+    return heard
