@@ -6,7 +6,8 @@
 //! at which they were sent, and load and sink stand on the same machine, so that there is one clock.
 //!
 //! The pure part: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (what is sent when),
-//! [`statistics`] (what became of one stream) and [`session`] (of all), [`capture`] (pcap), [`report`]. The edge:
+//! [`statistics`] (what became of one stream) and [`session`] (of all), [`capture`] (pcap),
+//! [`streams`] (out of anybody's capture), [`report`]. The edge:
 //! [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`] and [`sink`].
 #![forbid(unsafe_code)]
 
@@ -26,5 +27,6 @@ pub mod sink;
 pub mod socket;
 pub mod stamp;
 pub mod statistics;
+pub mod streams;
 
 pub use error::MediaError;

@@ -59,11 +59,7 @@ pub enum Malformed {
 ///
 /// What makes it none. Nothing is guessed: contributing sources, extension and padding must fit.
 pub fn parse(octets: &[u8]) -> Result<Header, Malformed> {
-    let packet = RtpPacket::parse(octets).map_err(|error| match error {
-        RtpParseError::UnsupportedVersion(version) => Malformed::Version(version),
-        RtpParseError::Truncated { expected, actual } => Malformed::Truncated { expected, actual },
-        RtpParseError::PaddingInvalid(_) => Malformed::Padding,
-    })?;
+    let packet = packet(octets)?;
     let law = Law::of_payload_type(packet.payload_type())
         .ok_or(Malformed::PayloadType(packet.payload_type()))?;
     let begin = packet.payload_offset();
@@ -74,6 +70,15 @@ pub fn parse(octets: &[u8]) -> Result<Header, Malformed> {
         timestamp: packet.timestamp(),
         ssrc: packet.ssrc(),
         payload: begin..begin + packet.payload_len(),
+    })
+}
+
+/// The RTP packet of whatever payload in `octets`.
+pub(crate) fn packet(octets: &[u8]) -> Result<RtpPacket<'_>, Malformed> {
+    RtpPacket::parse(octets).map_err(|error| match error {
+        RtpParseError::UnsupportedVersion(version) => Malformed::Version(version),
+        RtpParseError::Truncated { expected, actual } => Malformed::Truncated { expected, actual },
+        RtpParseError::PaddingInvalid(_) => Malformed::Padding,
     })
 }
 

@@ -3,6 +3,7 @@
 //! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
 
 mod runs;
+mod voice;
 mod xen;
 
 use laxity_analysis::davis_burns::{
@@ -318,6 +319,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(xen::import_xen, module)?)?;
     module.add_function(wrap_pyfunction!(xen::agreement, module)?)?;
     module.add_function(wrap_pyfunction!(xen::needs, module)?)?;
+    module.add_function(wrap_pyfunction!(voice::rtp_streams, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;

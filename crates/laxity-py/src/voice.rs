@@ -1,0 +1,62 @@
+//! The streams in a capture, for voice quality.
+
+use laxity_media::streams::{self, Unreadable};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use std::fs::File;
+
+/// What was found, as JSON; for each stream sequence numbers and times of arrival, as little-endian int64 bytes.
+type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
+
+/// The RTP streams in a capture. As JSON `packets`, `not_udp`, `not_rtp`, and of each of `streams` a `name`, and either
+/// `law` and `packet_samples` or the `problem` with it; then its numbers, counted on, and its times of arrival, ns since
+/// 1970.
+#[pyfunction]
+pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
+    let file = File::open(path).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    let found = py
+        .detach(|| streams::read(file))
+        .map_err(|error| match error {
+            Unreadable::System(error) => PyOSError::new_err(error.to_string()),
+            error => PyValueError::new_err(error.to_string()),
+        })?;
+    let mut times = Vec::new();
+    let mut said = Vec::new();
+    for stream in &found.streams {
+        let name = stream.to_string();
+        let packets = stream.packets.len();
+        match stream.playable() {
+            Ok(playable) => {
+                said.push(serde_json::json!({
+                    "name": name,
+                    "packets": packets,
+                    "law": playable.law,
+                    "packet_samples": playable.packet_samples,
+                }));
+                times.push((bytes(&playable.sequence), bytes(&playable.arrived_ns)));
+            }
+            Err(problem) => {
+                said.push(serde_json::json!({
+                    "name": name,
+                    "packets": packets,
+                    "problem": problem.to_string(),
+                }));
+                times.push((Vec::new(), Vec::new()));
+            }
+        }
+    }
+    let said = serde_json::json!({
+        "packets": found.packets,
+        "not_udp": found.not_udp,
+        "not_rtp": found.not_rtp,
+        "streams": said,
+    });
+    Ok((said.to_string(), times))
+}
+
+fn bytes(values: &[i64]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}
