@@ -67,7 +67,8 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "laxity",  # Else identifiers are random.
 }
 
-_styled = matplotlib.style.context(STYLE, after_reset=True)
+styled = matplotlib.style.context(STYLE, after_reset=True)
+"""Around each function that makes a figure."""
 
 
 class Look(NamedTuple):
@@ -135,7 +136,7 @@ def png(figure: Figure) -> bytes:
     return _saved(figure, "png", {"Software": None})
 
 
-@_styled
+@styled
 def _saved(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=200, facecolor="white", metadata=metadata)
@@ -177,7 +178,7 @@ def miss_ratios(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return points.drop(columns="deviation")
 
 
-@_styled
+@styled
 def miss_ratio_curves(
     frame: pd.DataFrame,
     x: str,
@@ -212,7 +213,7 @@ def miss_ratio_curves(
         if value is not None:
             title = shorten(str((panel_names or {}).get(value, value)), 72 // min(3, len(panels)))
             axes.set_title(title, loc="left", fontweight="bold")
-    handles = [_line_handle(looks[name], (line_names or {}).get(name, str(name))) for name in lines]
+    handles = [line_handle(looks[name], (line_names or {}).get(name, str(name))) for name in lines]
     if limit is not None:
         look: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
         for axes in axes_of:
@@ -225,10 +226,10 @@ def miss_ratio_curves(
     if positions is not None:
         _name_places(axes_of, [shorten(str(value), 16) for value in positions])
     if points.empty:
-        _note(first, "no jobs")
+        note(first, "no jobs")
     figure.supxlabel(x_label, fontsize=STYLE["axes.labelsize"], color=INK)
     figure.supylabel("Deadline miss ratio (%)", fontsize=STYLE["axes.labelsize"], color=INK)
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -293,7 +294,7 @@ def worst_domains(frame: pd.DataFrame, rows_max: int = DOMAIN_ROWS_MAX) -> list[
     return [name for name in domains if name in set(chosen)]
 
 
-@_styled
+@styled
 def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     """Miss ratio of each domain, a dot for each policy, and of all domains together.
 
@@ -344,9 +345,7 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("Deadline miss ratio (%)")
-    _legend(
-        figure, [_line_handle(looks[policy]._replace(dashes=""), policy) for policy in policies]
-    )
+    legend(figure, [line_handle(looks[policy]._replace(dashes=""), policy) for policy in policies])
     return figure
 
 
@@ -379,7 +378,7 @@ def tasks_at_risk(tasks: Sequence[TaskTimes], rows_max: int = TASK_ROWS_MAX) -> 
     return [tasks[place] for place in sorted(worst)]
 
 
-@_styled
+@styled
 def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     """How response times of each task are distributed, and its deadline, on a logarithmic axis.
 
@@ -421,8 +420,8 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: time(round(x))))
     axes.set_xlabel("Response time, from arrival to completion")
     if not tasks:
-        _note(axes, "no tasks")
-    _legend(
+        note(axes, "no tasks")
+    legend(
         figure,
         [
             Patch(facecolor="#56b4e9", label="in time"),
@@ -515,7 +514,7 @@ def vcpus_that_matter(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> li
     return sorted(ranked[:VCPU_LANES_MAX])
 
 
-@_styled
+@styled
 def who_ran_when(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> Figure:
     """Which VCPU each CPU ran; of each VCPU when it ran, its jobs, and its budget below.
 
@@ -553,7 +552,7 @@ def who_ran_when(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
     axes.set_xlabel(f"Time since the start of the run ({unit})")
-    _legend(
+    legend(
         figure,
         [
             Patch(facecolor=MUTED, label="runs"),
@@ -753,7 +752,8 @@ def _looks(values: Sequence[Any]) -> dict[Any, Look]:
     }
 
 
-def _line_handle(look: Look, label: str) -> Line2D:
+def line_handle(look: Look, label: str) -> Line2D:
+    """For a legend: a line as it is drawn."""
     return Line2D(
         [],
         [],
@@ -771,7 +771,7 @@ def _symbol(label: str, **look: Any) -> Line2D:  # noqa: ANN401
     return Line2D([], [], linestyle="", label=label, **look)
 
 
-def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
+def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """Above all panels, in as many columns as the width has room for."""
     if not handles:
         return
@@ -788,5 +788,6 @@ def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
     )
 
 
-def _note(axes: Axes, text: str) -> None:
+def note(axes: Axes, text: str) -> None:
+    """In the middle of a panel that has nothing else."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)

@@ -1,0 +1,192 @@
+"""Figures of calls, as the telephony papers drew them, in the style of all figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from laxity.plots import (
+    DOTTED,
+    INK,
+    LINES_MAX,
+    MUTED,
+    POLICY_LOOKS,
+    RED,
+    WIDTH_INCHES,
+    Look,
+    legend,
+    line_handle,
+    note,
+    shorten,
+    styled,
+)
+from laxity.voice.quality import TOLL_QUALITY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+
+PESQ_BEST = 4.5
+MARKS = 6
+"""On each line, so that lines are told apart in grey."""
+NAMES_UPRIGHT_MAX = 9
+"""More, or longer, names beneath boxes are slanted."""
+
+
+@styled
+def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
+    """Voice quality as figure 1 of soft-real-time-xen: how many calls are how bad at most.
+
+    Of each series, by its name, the PESQ of every call, 0 to 4.5, dead ones too. Above the
+    cumulative distributions with toll quality as a line, beneath the same as boxes: the quartiles,
+    and whiskers from the worst call to the best. At most `LINES_MAX` series.
+    """
+    values = _rows(series)
+    looks = _looks(values)
+    figure = Figure(figsize=(WIDTH_INCHES, 3.3 + 0.24 * len(values)))
+    curves, boxes = figure.subplots(
+        2, 1, sharex=True, height_ratios=(2.6, max(0.25, 0.24 * len(values)))
+    )
+    for name, scores in values.items():
+        look = looks[name]
+        x, y = np.sort(scores), 100 * np.arange(1, scores.size + 1) / scores.size
+        apart = max(1, scores.size // MARKS)
+        curves.step(
+            [min(0.0, x[0]), *x, PESQ_BEST],
+            [0, *y, 100],
+            where="post",
+            color=look.colour,
+            linestyle=look.dashes,
+            marker=look.marker,
+            markevery=(apart // 2 + 1, apart),
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+        )
+    _boxes(boxes, values, looks, is_vertical=False)
+    boxes.invert_yaxis()
+    boxes.grid(visible=False, axis="y")
+    toll: dict[str, Any] = {"color": RED, "linewidth": 0.9, "linestyle": DOTTED}
+    for axes in (curves, boxes):
+        axes.axvline(TOLL_QUALITY, zorder=1, **toll)
+    # P.862 itself goes down to -0.5.
+    curves.set_xlim(min([0.0, *(scores.min() for scores in values.values())]), PESQ_BEST)
+    curves.xaxis.set_major_locator(MultipleLocator(0.5))
+    curves.set_ylim(0, 100.8)
+    curves.set_ylabel("Calls of at most that quality (%)")
+    boxes.set_xlabel("Voice quality (PESQ)")
+    if not values:
+        note(curves, "no calls")
+    handles = [line_handle(look, name) for name, look in looks.items()]
+    legend(figure, [*handles, Line2D([], [], label="toll quality", **toll)])
+    return figure
+
+
+@styled
+def delay_boxes(
+    delay_ns: Mapping[str, npt.ArrayLike], loss: Mapping[str, float], *, x_label: str = "Experiment"
+) -> Figure:
+    """Packet delay and loss as figures 5 to 13 of telephony-multicore.
+
+    Of each experiment, by its name, the delay of each packet that arrived, and the part that was
+    lost, 0 to 1, which stands beneath the box in percent. Boxes are the quartiles, whiskers go from
+    the shortest delay to the longest.
+
+    Raises:
+        KeyError: an experiment has no loss.
+    """
+    values = {name: delays / 1e6 for name, delays in _rows(delay_ns, count_max=None).items()}
+    names = list(dict.fromkeys([*delay_ns]))
+    figure = Figure(figsize=(WIDTH_INCHES, 3.4))
+    axes = figure.subplots()
+    axes.grid(visible=False, axis="x")
+    places = {name: place for place, name in enumerate(names)}
+    _boxes(axes, values, dict.fromkeys(values, Look("#56b4e9", "", "-")), places=places)
+    longest = max([float(delays.max()) for delays in values.values()], default=1.0)
+    # Room for the loss, beneath what is 0.
+    axes.set_ylim(-0.14 * longest, 1.05 * longest)
+    axes.axhline(0, color=MUTED, linewidth=0.7)
+    axes.spines["bottom"].set_visible(False)
+    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}" if y >= 0 else ""))
+    axes.text(
+        -0.008,
+        -0.07 * longest,
+        "lost (%)",
+        transform=axes.get_yaxis_transform(),
+        ha="right",
+        va="center",
+        fontsize=7.5,
+        color=MUTED,
+    )
+    for name, place in places.items():
+        percent = 100 * loss[name]
+        text = "0" if percent == 0 else "<0.01" if percent < 0.01 else f"{percent:.3g}"  # noqa: PLR2004
+        colour = RED if percent else INK
+        axes.text(place, -0.07 * longest, text, ha="center", va="center", fontsize=8, color=colour)
+        if name not in values:
+            axes.text(place, 0.02 * longest, "none\narrived", ha="center", fontsize=7, color=RED)
+    shown = [shorten(name, 16) for name in names]
+    is_crowded = len(names) > NAMES_UPRIGHT_MAX or sum(map(len, shown)) > 10 * NAMES_UPRIGHT_MAX
+    axes.set_xticks(range(len(names)), shown, rotation=35 if is_crowded else 0)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.6, max(len(names), 1) - 0.4)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("Packet delay (ms)")
+    if not names:
+        note(axes, "no experiments")
+    return figure
+
+
+def _rows(
+    series: Mapping[str, npt.ArrayLike], count_max: int | None = LINES_MAX
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Those that have values, the first of them."""
+    rows = {name: np.asarray(values, np.float64).ravel() for name, values in series.items()}
+    return dict([(name, row) for name, row in rows.items() if row.size][:count_max])
+
+
+def _looks(series: Mapping[str, Any]) -> dict[str, Look]:
+    """Of policies their own, of all else the same ones in order."""
+    looks = list(POLICY_LOOKS.values())
+    if all(name in POLICY_LOOKS for name in series):
+        return {name: POLICY_LOOKS[name] for name in series}
+    return dict(zip(series, looks, strict=False))
+
+
+def _boxes(
+    axes: Axes,
+    series: Mapping[str, npt.NDArray[np.float64]],
+    looks: Mapping[str, Look],
+    *,
+    is_vertical: bool = True,
+    places: Mapping[str, int] | None = None,
+) -> None:
+    """Quartiles, and whiskers to the ends; beside each other in their order, or at `places`."""
+    if not series:
+        return
+    statistics = []
+    for name, values in series.items():
+        low, q1, median, q3, high = np.percentile(values, [0, 25, 50, 75, 100])
+        box = {"label": shorten(name), "whislo": low, "q1": q1, "med": median, "q3": q3}
+        statistics.append({**box, "whishi": high})
+    where = range(len(series)) if places is None else [places[name] for name in series]
+    drawn = axes.bxp(
+        statistics,
+        positions=list(where),
+        orientation="vertical" if is_vertical else "horizontal",
+        widths=0.55,
+        showfliers=False,
+        patch_artist=True,
+        medianprops={"color": INK, "linewidth": 1.3},
+        whiskerprops={"color": MUTED, "linewidth": 0.9},
+        capprops={"color": MUTED, "linewidth": 0.9},
+        boxprops={"edgecolor": MUTED, "linewidth": 0.8},
+    )
+    for box, name in zip(drawn["boxes"], series, strict=True):
+        box.set_facecolor((looks[name].colour, 0.55))
