@@ -660,6 +660,60 @@ def sched(
         raise typer.Exit(code)
 
 
+@app.command(
+    epilog=_examples(
+        "voice calls.pcap",
+        "voice calls.pcapng --playout '40 ms' --one-in 4 --json",
+        "voice calls.pcap --wav heard",
+    )
+)
+def voice(
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="pcap or pcapng, taken near the receiver.")
+    ],
+    playout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the playout buffer holds a packet.")
+    ] = "60 ms",
+    one_in: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Score every Nth call; 4 as in the papers.")
+    ] = 1,
+    wav: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write what is heard of each call to a new directory."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What did the calls in a capture sound like?
+
+    Plays reference speech through the arrival times of each G.711 stream, and scores what comes out
+    with PESQ; the E-model beside it.
+    """
+    from laxity.voice import command  # noqa: PLC0415 - only this command needs it
+
+    playout_ns = _time(playout, "--playout")
+    if wav is not None:
+        command.refuse_unless_new(wav)
+    with _progress("scoring") as progress:
+        result = command.run(capture, playout_ns, one_in, progress)
+    if wav is not None:
+        result.write_wav(wav)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print(result)
+        if wav is not None:
+            print(f"Written to {wav}")
+
+
+def _time(text: str, option: str) -> int:
+    """Nanoseconds of a time as people write it."""
+    try:
+        return _core.parse_duration(text)
+    except ValueError as error:
+        why = str(error).split("\n")[0]
+        raise InputError(f"{option}: the time {why}", f"write {option} '60 ms'") from None
+
+
 @app.command(epilog=_examples("schema host > host.schema.json", "schema result"))
 def schema(
     of: Annotated[

@@ -79,7 +79,7 @@ def run(result: Run) -> RenderableType:
         else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
     )
     lines: list[RenderableType] = [
-        _heading(
+        heading(
             result.policy, f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
         ),
         "",
@@ -107,13 +107,13 @@ def _engine(result: Run) -> str:
 
 
 def _run_table(result: Run) -> Table:
-    table = _table(
+    table = plain_table(
         _name_column("task"),
-        *_right("jobs", "missed", "miss %", "CPU %", "p50", "p99", "max", "late by"),
+        *right("jobs", "missed", "miss %", "CPU %", "p50", "p99", "max", "late by"),
     )
     for domain in result.domains:
         share = domain.cpu_ns / result.duration_ns
-        table.add_row(Text(domain.name), *_jobs(domain), _bare(share), *([""] * 4), style="bold")
+        table.add_row(Text(domain.name), *_jobs(domain), bare(share), *([""] * 4), style="bold")
         for task in domain.tasks:
             response, late = task.response_ns, task.lateness_ns.max
             times = (time(ns) for ns in (response.p50, response.p99, response.max, late))
@@ -128,7 +128,7 @@ def _jobs(part: DomainResult | TaskResult) -> tuple[RenderableType, ...]:
     return (
         f"{part.jobs:,}",
         Text(f"{part.missed:,}", style),
-        Text(_bare(part.miss_ratio), style),
+        Text(bare(part.miss_ratio), style),
     )
 
 
@@ -146,9 +146,9 @@ def _misses(result: Run) -> Text:
 
 def check(result: Check, budgets: Sequence[Budget] | None = None) -> RenderableType:
     """A bound for each task, the reasons where there is none, the verdict."""
-    table = _table(
+    table = plain_table(
         _name_column("task"),
-        *_right("deadline", "bound"),
+        *right("deadline", "bound"),
         Column("guaranteed", no_wrap=True),
         Column("test", overflow="fold"),
     )
@@ -166,7 +166,7 @@ def check(result: Check, budgets: Sequence[Budget] | None = None) -> RenderableT
                 Text((task.test or NOTHING).replace(f" {result.policy}", "")),
             )
     lines: list[RenderableType] = [
-        _heading(result.policy, "by analysis"),
+        heading(result.policy, "by analysis"),
         "",
         table,
         "",
@@ -213,7 +213,7 @@ def _reasons(result: Check) -> list[RenderableType]:
 
 
 def _budget_table(budgets: Sequence[Budget]) -> Table:
-    table = _table(_name_column("domain"), *_right("period", "budget", "smallest", "CPU %"))
+    table = plain_table(_name_column("domain"), *right("period", "budget", "smallest", "CPU %"))
     for budget in budgets:
         smallest = (
             Text("none is enough", "red")
@@ -231,7 +231,7 @@ def _budget_table(budgets: Sequence[Budget]) -> Table:
             time(budget.period_ns) if budget.period_ns else NOTHING,
             time(budget.given_ns) if budget.given_ns else NOTHING,
             smallest,
-            NOTHING if share is None else _bare(share),
+            NOTHING if share is None else bare(share),
         )
     return table
 
@@ -239,7 +239,7 @@ def _budget_table(budgets: Sequence[Budget]) -> Table:
 def comparison(result: Comparison) -> RenderableType:
     """Miss ratios of each domain, and what scheduling cost: a column for each policy."""
     first = result.runs[0]
-    table = _table(_name_column("miss %"), *_right(*(run.policy for run in result.runs)))
+    table = plain_table(_name_column("miss %"), *right(*(run.policy for run in result.runs)))
     for index, domain in enumerate(first.domains):
         table.add_row(Text(domain.name), *(_miss_cell(run.domains[index]) for run in result.runs))
     table.add_section()
@@ -247,22 +247,22 @@ def comparison(result: Comparison) -> RenderableType:
     table.add_section()
     table.add_row("decisions", *(f"{run.overhead.schedule_calls:,}" for run in result.runs))
     table.add_row("switches", *(f"{run.overhead.context_switches:,}" for run in result.runs))
-    table.add_row("CPU lost %", *(_bare(run.overhead.loss_ratio) for run in result.runs))
+    table.add_row("CPU lost %", *(bare(run.overhead.loss_ratio) for run in result.runs))
     jobs = number(first.jobs, "job")
     title = f"on {first.substrate}, {time(first.duration_ns)}, seed {first.seed}, {jobs}"
-    return Group(_heading(number(len(result.runs), "policy", "policies"), title), "", table)
+    return Group(heading(number(len(result.runs), "policy", "policies"), title), "", table)
 
 
 def fidelity(result: Fidelity) -> RenderableType:
     """Miss ratios of each domain on both, and how much of the time both run the same."""
     agreement = result.agreement
-    table = _table(
-        _name_column("miss %"), *_right("jobs", "sim", "xen", "difference", "CPU % sim", "xen")
+    table = plain_table(
+        _name_column("miss %"), *right("jobs", "sim", "xen", "difference", "CPU % sim", "xen")
     )
     pairs = [*zip(result.sim.domains, result.xen.domains, strict=True)]
     for sim, real in pairs:
         points = 100 * (real.miss_ratio - sim.miss_ratio)
-        shares = (_bare(part.cpu_ns / result.sim.duration_ns) for part in (sim, real))
+        shares = (bare(part.cpu_ns / result.sim.duration_ns) for part in (sim, real))
         difference = f"{points:+.2f}" if points else "0"
         cells = _miss_cell(sim), _miss_cell(real), difference
         table.add_row(Text(sim.name), f"{sim.jobs:,}", *cells, *shares)
@@ -271,7 +271,7 @@ def fidelity(result: Fidelity) -> RenderableType:
     shift = f"{percent(agreement['best_ratio'])} if shifted by {time(agreement['best_shift_ns'])}"
     run = result.xen
     return Group(
-        _heading(run.policy, f"on sim and xen, {time(run.duration_ns)}, seed {run.seed}"),
+        heading(run.policy, f"on sim and xen, {time(run.duration_ns)}, seed {run.seed}"),
         "",
         table,
         "",
@@ -285,7 +285,7 @@ def fidelity(result: Fidelity) -> RenderableType:
 def _miss_cell(part: Run | DomainResult) -> Text:
     if part.jobs == 0:
         return Text(NOTHING)
-    return Text(_bare(part.miss_ratio), "red" if part.missed else "green")
+    return Text(bare(part.miss_ratio), "red" if part.missed else "green")
 
 
 def sweep(result: Sweep) -> RenderableType:
@@ -297,7 +297,7 @@ def sweep(result: Sweep) -> RenderableType:
     widths = [*map(len, keys), *(max(len(policy), MEAN_WIDTH) for policy in policies)]
     width = sum(widths) + GAP * (len(widths) - 1)
     if not is_policy_swept and len(policies) > 1 and width <= WIDTH:
-        table = _table(*_right(*keys, *policies))
+        table = plain_table(*right(*keys, *policies))
         for start in range(0, len(points), len(policies)):
             of_row = points[start : start + len(policies)]
             table.add_row(
@@ -305,16 +305,16 @@ def sweep(result: Sweep) -> RenderableType:
             )
     else:
         names = [] if is_policy_swept else ["policy"]
-        table = _table(
+        table = plain_table(
             *(Column(key, justify="right", overflow="fold") for key in keys),
-            *_right(*names, "miss %"),
+            *right(*names, "miss %"),
         )
         for point in points:
             policy = [] if is_policy_swept else [point.policy]
             table.add_row(*_values(result, point), *policy, _mean_cell(point.miss_ratio))
     seeds = points[0].seeds
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
-    return Group(_heading("miss ratio", f"of all jobs in %{sure}"), "", table)
+    return Group(heading("miss ratio", f"of all jobs in %{sure}"), "", table)
 
 
 def _values(result: Sweep, point: Point) -> list[str]:
@@ -326,7 +326,7 @@ def _values(result: Sweep, point: Point) -> list[str]:
 def _mean_cell(mean: Mean) -> Text:
     style = "red" if mean.mean else "green"
     if mean.half_width_95 is None:
-        return Text(_bare(mean.mean), style)
+        return Text(bare(mean.mean), style)
     if mean.mean == 0:
         return Text("0", style)
     return Text(f"{_decimals(100 * mean.mean)}±{_decimals(100 * mean.half_width_95)}", style)
@@ -337,16 +337,18 @@ def _decimals(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}"  # noqa: PLR2004, two digits before the point.
 
 
-def _bare(ratio: float) -> str:
+def bare(ratio: float) -> str:
     """In percent, without the sign."""
     return percent(ratio).removesuffix(" %")
 
 
-def _heading(subject: str, rest: str) -> Text:
+def heading(subject: str, rest: str) -> Text:
+    """The first line above a table."""
     return Text.assemble((subject, "bold"), f" {rest}")
 
 
-def _table(*columns: Column) -> Table:
+def plain_table(*columns: Column) -> Table:
+    """As all of them look."""
     return Table(
         *columns,
         box=box.SIMPLE_HEAD,
@@ -356,7 +358,8 @@ def _table(*columns: Column) -> Table:
     )
 
 
-def _right(*names: str) -> list[Column]:
+def right(*names: str) -> list[Column]:
+    """Columns of numbers."""
     return [Column(name, justify="right", no_wrap=True) for name in names]
 
 

@@ -7,6 +7,23 @@ with what went in: PESQ. Beside it stands the E-model's rating from delay and lo
 
 from laxity.voice.call import LOST, Call
 from laxity.voice.playout import BUFFER_NS
-from laxity.voice.quality import TOLL_QUALITY, CallQuality, score, score_calls
+from laxity.voice.quality import (
+    TOLL_QUALITY,
+    CallQuality,
+    Summary,
+    score,
+    score_calls,
+    summary,
+)
 
-__all__ = ["BUFFER_NS", "LOST", "TOLL_QUALITY", "Call", "CallQuality", "score", "score_calls"]
+__all__ = [
+    "BUFFER_NS",
+    "LOST",
+    "TOLL_QUALITY",
+    "Call",
+    "CallQuality",
+    "Summary",
+    "score",
+    "score_calls",
+    "summary",
+]

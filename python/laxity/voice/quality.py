@@ -87,6 +87,50 @@ class CallQuality:
         return self.dead is None and self.pesq >= TOLL_QUALITY
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Many calls together."""
+
+    calls: int
+    toll_quality: int
+    """With PESQ of 4 or better."""
+    dead: int
+    pesq: dict[str, float]
+    """`min`, `p5`, `p25`, `p50`, `p75` and `max`: each that of a call, dead ones too."""
+    delay_ns: dict[str, int]
+    """From the mouth to the ear: `p50` and `max` of the calls of which anything arrived."""
+    loss: float
+    """Of all packets, the part that never arrived."""
+    late_ratio: float
+    """Of all packets, the part that was late."""
+
+
+def summary(calls: Sequence[CallQuality]) -> Summary:
+    """Of at least one call."""
+    scores = np.array([call.pesq for call in calls])
+    delays = [call.delay_ns for call in calls if call.delay_ns is not None]
+    packets = max(1, sum(call.packets for call in calls))
+    return Summary(
+        calls=len(calls),
+        toll_quality=sum(call.is_toll_quality for call in calls),
+        dead=sum(call.dead is not None for call in calls),
+        pesq={name: float(_quantile(scores, percent)) for name, percent in PERCENTS.items()},
+        delay_ns={name: int(_quantile(delays, PERCENTS[name])) for name in ("p50", "max")}
+        if delays
+        else {},
+        loss=sum(call.lost for call in calls) / packets,
+        late_ratio=sum(call.late for call in calls) / packets,
+    )
+
+
+PERCENTS = {"min": 0, "p5": 5, "p25": 25, "p50": 50, "p75": 75, "max": 100}
+
+
+def _quantile(values: npt.ArrayLike, percent: float) -> float:
+    """One of the values, by nearest rank."""
+    return float(np.percentile(np.asarray(values), percent, method="inverted_cdf"))
+
+
 def score(call: Call, playout_ns: int = BUFFER_NS) -> CallQuality:
     """How good a call was, through a playout buffer of that depth; the same on every run.
 

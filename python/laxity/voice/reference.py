@@ -28,7 +28,7 @@ def reference() -> Samples:
 
 
 def write_wav(path: Path, samples: Samples) -> None:
-    """Writes 16-bit samples, 8 kHz, one channel."""
+    """Writes 16-bit samples, 8 kHz, one channel, to a new file."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)

@@ -1,0 +1,98 @@
+"""The calls in a capture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laxity import _core
+from laxity.errors import InputError
+from laxity.voice.call import SAMPLE_NS, Call
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from laxity.voice.call import Times
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """A stream of RTP that is not one call of G.711."""
+
+    name: str
+    packets: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What was found in a capture."""
+
+    calls: list[Call]
+    """In the order of their first packets. Only one clock is known, the capture's."""
+    unscored: list[Unscored]
+    packets: int
+    """Of all kinds."""
+    not_udp: int
+    not_rtp: int
+    """UDP that is not RTP, such as signalling."""
+
+
+def read(path: Path) -> Capture:
+    """The calls in a pcap or pcapng file.
+
+    Raises:
+        InputError: it is no capture, is not whole, or has no call of G.711; it says which.
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a directory", "give a pcap or pcapng file")
+    with path.open("rb"):
+        pass  # So that an error names the path as Python does.
+    try:
+        text, times = _core.rtp_streams(str(path))
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}", "give a pcap or pcapng file") from None
+    found = json.loads(text)
+    calls, unscored = [], []
+    for stream, (sequence, arrived) in zip(found["streams"], times, strict=True):
+        if "problem" in stream:
+            unscored.append(Unscored(stream["name"], stream["packets"], stream["problem"]))
+            continue
+        packet_ns = stream["packet_samples"] * SAMPLE_NS
+        numbers = (np.frombuffer(octets, "<i8") for octets in (sequence, arrived))
+        calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, law=stream["law"]))
+    if not found["streams"]:
+        raise InputError(
+            f"{path} has no RTP: of {found['packets']:,} packets {found['not_udp']:,} are not UDP "
+            f"and {found['not_rtp']:,} not RTP",
+            "capture on the way to the receiver, such as with tcpdump -s 0 udp",
+        )
+    if not calls:
+        first = unscored[0]
+        raise InputError(
+            f"{path} has no call that can be scored: stream {first.name} {first.why}"
+            + (f", and {len(unscored) - 1:,} more" if len(unscored) > 1 else ""),
+            "only whole streams of G.711 can be",
+        )
+    counts = (found[key] for key in ("packets", "not_udp", "not_rtp"))
+    return Capture(calls, unscored, *counts)
+
+
+def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, law: str) -> Call:
+    """Sent every `packet_ns`, so early that the fastest packet took no time."""
+    spoken_ns = (sequence - sequence.min()) * packet_ns
+    since_ns = arrived_ns - arrived_ns.min()
+    start_ns = int((since_ns - spoken_ns).min())
+    return Call(
+        name,
+        sequence,
+        spoken_ns,
+        since_ns - start_ns,
+        packet_ns=packet_ns,
+        laws=("mu" if law == "mu" else "a",),
+        is_delay_known=False,
+    )

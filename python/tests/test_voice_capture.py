@@ -1,0 +1,212 @@
+"""Calls out of captures: what is found, what is refused, and `laxity voice`."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import struct
+import subprocess
+import wave
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from laxity import voice
+from laxity.errors import InputError
+from laxity.voice import capture as captures
+from laxity.voice import spandsp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from conftest import Laxity
+
+MS = 1_000_000
+START_NS = 1_700_000_000 * 10**9
+
+Packet = tuple[int, bytes]
+"""When, ns after the start, and the octets of a UDP datagram."""
+
+
+def has_spandsp() -> bool:
+    try:
+        ctypes.CDLL(spandsp.LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+needs_spandsp = pytest.mark.skipif(not has_spandsp(), reason="there is no libspandsp2")
+
+
+def rtp(number: int, ssrc: int, payload_type: int = 0, size: int = 160) -> bytes:
+    timestamp = (number * size + 4_294_960_000) % 2**32
+    header = struct.pack("!BBHII", 0x80, payload_type, (65_500 + number) % 65_536, timestamp, ssrc)
+    return header + b"\xff" * size
+
+
+def stream(
+    ssrc: int, packets: int = 400, lost: Iterable[int] = (), payload_type: int = 0
+) -> list[Packet]:
+    gone = set(lost)
+    return [
+        (number * 20 * MS + 3 * MS, rtp(number, ssrc, payload_type))
+        for number in range(packets)
+        if number not in gone
+    ]
+
+
+def pcap(packets: Iterable[Packet]) -> bytes:
+    """Ethernet, IPv4 and UDP in little-endian pcap of microseconds, as tcpdump writes it."""
+    octets = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
+    for time_ns, data in sorted(packets, key=lambda packet: packet[0]):
+        udp = struct.pack("!HHHH", 40_000, 5_004, 8 + len(data), 0) + data
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+        frame = b"\x02" * 12 + b"\x08\x00" + ip + b"\xc0\x00\x02\x01\xc0\x00\x02\x02" + udp
+        seconds, rest_ns = divmod(START_NS + time_ns, 10**9)
+        octets += struct.pack("<IIII", seconds, rest_ns // 1000, len(frame), len(frame)) + frame
+    return octets
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "calls.pcap"
+
+
+def test_a_call_is_found_as_it_arrived(path: Path) -> None:
+    packets = stream(0xABC, lost=[7, 8, 300])
+    packets.append((packets[50][0] + MS, packets[50][1]))
+    late_ns = packets[100][0] + 47 * MS
+    packets[100] = (late_ns, packets[100][1])
+    path.write_bytes(pcap(packets))
+    found = captures.read(path)
+    (call,) = found.calls
+    assert call.name == "00000abc 192.0.2.1:40000>192.0.2.2:5004"
+    assert (call.packets, call.duplicates, call.reordered) == (400, 1, 1)
+    assert call.packet_ns == 20 * MS
+    assert call.laws == ("mu",)
+    assert not call.is_delay_known
+    delays = (call.arrived_ns - call.sent_ns) / MS
+    # All are as fast as the fastest but the duplicate and the one that was held up.
+    assert sorted(delays)[-3:] == [0, 1, 47]
+    assert set(range(400)) - set(call.sequence - call.sequence.min()) == {7, 8, 300}
+
+
+def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path) -> None:
+    talk = stream(2)
+    pause = [(at, rtp(n + 7 * (n > 9), 3)) for n, (at, _) in enumerate(stream(3))]
+    pause = [(at, octets[:2] + rtp(n, 3)[2:4] + octets[4:]) for n, (at, octets) in enumerate(pause)]
+    digits = stream(4)
+    digits[20] = (digits[20][0], rtp(20, 4, 101))
+    path.write_bytes(
+        pcap([*stream(1, payload_type=8), *talk, *pause, *digits, *stream(5, 50, (), 18)])
+    )
+    found = captures.read(path)
+    assert [call.laws for call in found.calls] == [("a",), ("mu",)]
+    whys = {one.name.split()[0]: one.why for one in found.unscored}
+    assert list(whys) == ["00000003", "00000004", "00000005"]
+    assert "pauses" in whys["00000003"]
+    assert whys["00000004"] == "changes from payload type 0 to 101"
+    assert whys["00000005"] == "has payload type 18; 0 (PCMU) or 8 (PCMA) was expected"
+
+
+@pytest.mark.parametrize(
+    ("octets", "what"),
+    [
+        (b"", "neither pcap nor pcapng"),
+        (b"[host]\ncpus = 1\n", "neither pcap nor pcapng"),
+        (pcap([]), "has no RTP: of 0 packets"),
+        (pcap([(0, b"INVITE sip:a@b SIP/2.0\r\n")] * 3), "3 not RTP"),
+        (pcap(stream(1))[:-5], "ends in the middle of packet 400"),
+        (pcap(stream(1, payload_type=18)), "no call that can be scored: .* payload type 18"),
+    ],
+)
+def test_what_has_no_calls_is_refused(path: Path, octets: bytes, what: str, laxity: Laxity) -> None:
+    path.write_bytes(octets)
+    with pytest.raises(InputError, match=what):
+        captures.read(path)
+    assert "help: " in laxity("voice", path, code=2).stderr
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, laxity: Laxity) -> None:
+    assert "No such file" in laxity("voice", tmp_path / "none.pcap", code=2).stderr
+    assert "is a directory" in laxity("voice", tmp_path, code=2).stderr
+
+
+@needs_spandsp
+def test_the_table_has_the_worst_first_and_says_what_it_left_out(
+    path: Path, laxity: Laxity
+) -> None:
+    lost = np.flatnonzero(np.random.default_rng(1).random(400) < 0.1)
+    late = [(at + 200 * MS * (n % 50 == 49), octets) for n, (at, octets) in enumerate(stream(3))]
+    packets = [*stream(1), *stream(2, lost=lost), *late, *stream(4, 100), *stream(5, 9, (), 3)]
+    path.write_bytes(pcap([*packets, (5, b"hello")]))
+    output = laxity("voice", path).stdout
+    rows = [line.split() for line in output.splitlines() if line.startswith("000000")]
+    assert [row[0] for row in rows] == ["00000004", "00000002", "00000003", "00000001"]
+    assert rows[0][1:3] == ["too", "short"]
+    assert rows[2][-2:] == ["0", "2.00"]
+    assert "25.0 % of 4 calls of toll quality (PESQ 4 or better), 1 dead" in output
+    assert "1 stream not scored:" in output
+    assert "payload type 3" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+    content = json.loads(laxity("voice", path, "--json", "--one-in", 2, "--playout", "1 s").stdout)
+    assert [call["name"].split()[0] for call in content["calls"]] == ["00000001", "00000003"]
+    assert content["calls"][1]["late"] == 0
+    assert content["summary"]["toll_quality"] == content["summary"]["calls"] == 2
+    assert content["not_rtp"] == 1
+
+
+@needs_spandsp
+def test_what_is_heard_can_be_listened_to(path: Path, tmp_path: Path, laxity: Laxity) -> None:
+    path.write_bytes(pcap(stream(1)))
+    heard = tmp_path / "heard"
+    laxity("voice", path, "--wav", heard)
+    (file,) = heard.iterdir()
+    with wave.open(str(file)) as sound:
+        assert (sound.getnframes(), sound.getframerate()) == (400 * 160, 8000)
+        samples = np.frombuffer(sound.readframes(64_000), "<i2")
+    assert samples.std() > 500
+    assert "exists already" in laxity("voice", path, "--wav", heard, code=2).stderr
+
+
+def test_options_that_make_no_sense_are_refused(path: Path, laxity: Laxity) -> None:
+    path.write_bytes(pcap(stream(1)))
+    assert "unknown unit" in laxity("voice", path, "--playout", "5 x", code=2).stderr
+    laxity("voice", path, "--one-in", 0, code=2)
+
+
+def program() -> str | None:
+    built = Path(__file__).parents[2] / "target" / "release" / "laxity-media"
+    return shutil.which("laxity-media") or (str(built) if built.exists() else None)
+
+
+@needs_spandsp
+@pytest.mark.skipif(program() is None, reason="laxity-media is not built")
+def test_a_capture_of_real_packets(path: Path) -> None:
+    """What laxity-media says of its own streams, and what is read of its capture."""
+    found = program()
+    assert found is not None
+    words = [found, "loop", "--streams", "5", "--duration", "4 s", "--json", "--transcode"]
+    done = subprocess.run([*words, "--capture", path], check=True, capture_output=True, text=True)
+    sink = json.loads(done.stdout)["sink"]
+    calls = captures.read(path).calls
+    assert len(calls) == 5
+    assert {call.laws for call in calls} == {("a",)}
+    assert sum(call.sequence.size - call.duplicates for call in calls) == sink["received"]
+    for quality in voice.score_calls(calls):
+        assert quality.dead is None
+        if quality.lost == quality.late == 0:
+            assert quality.mos_lqo > 4.2
+
+
+def test_a_reader_that_cannot_read_is_told_so(path: Path, laxity: Laxity) -> None:
+    path.write_bytes(pcap(stream(1)))
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("root reads everything")
+    assert "Permission denied" in laxity("voice", path, code=2).stderr
