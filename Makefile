@@ -124,6 +124,10 @@ results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xe
 results-xen: lab ## Re-runs RT-Xen's experiments on Xen; writes docs/results/xen.md
 	$(LAXITY) reproduce rt-xen --on xen -o out/rt-xen-on-xen --docs docs/results/xen.md || $(VERDICT)
 
+.PHONY: results-voice
+results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
+	$(BIN)/python tools/voice_page.py
+
 .PHONY: soak
 soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions
 	$(LAXITY) lab soak

@@ -14,7 +14,9 @@ fuzz_target!(|data: &[u8]| {
         .sum();
     assert_eq!(found.packets, found.not_udp + found.not_rtp + in_streams);
     for stream in &found.streams {
-        let Ok(playable) = stream.playable() else { continue };
+        let Ok(playable) = stream.playable() else {
+            continue;
+        };
         assert_eq!(playable.sequence.len(), stream.packets.len());
         assert_eq!(playable.arrived_ns.len(), stream.packets.len());
         assert!(playable.packet_samples > 0);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -10,9 +11,23 @@ from typing import Protocol
 
 import pytest
 from laxity import cli
+from laxity.voice import spandsp
 
 # What a shell starts in the background ignores interrupts, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _has_spandsp() -> bool:
+    try:
+        ctypes.CDLL(spandsp.LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+needs_spandsp = pytest.mark.skipif(
+    not _has_spandsp(), reason="there is no spandsp (Debian package libspandsp2)"
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import needs_spandsp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laxity import voice
@@ -24,15 +25,7 @@ MS = 1_000_000
 PACKET_NS = 20 * MS
 SCRIPT = Path(__file__).parents[2] / "tools" / "reference_speech.py"
 
-pytestmark = pytest.mark.skipif(
-    subprocess.run(
-        [sys.executable, "-c", f"import ctypes; ctypes.CDLL({spandsp.LIBRARY!r})"],
-        capture_output=True,
-        check=False,
-    ).returncode
-    != 0,
-    reason="there is no spandsp (Debian package libspandsp2)",
-)
+pytestmark = needs_spandsp
 
 
 def call(
@@ -149,6 +142,8 @@ def test_sequence_numbers_wrap() -> None:
 
 def test_numbers_that_are_counted_on_stay_so() -> None:
     assert call(70_000).packets == 70_000
+    with pytest.raises(InputError, match="70000 comes after 4464"):
+        call(2, sequence=np.array([4464, 70_000]))
 
 
 def test_duplicates_and_reordered_packets_change_nothing_but_their_count() -> None:
@@ -330,7 +325,7 @@ def test_concealment_is_better_than_silence() -> None:
             buffered = playout.fixed(lost)
             concealed = quality.audio(lost, buffered)
             zeroed = np.where(np.repeat(buffered.heard, 160), quality._coded(("mu",)), 0)
-            judged = [quality._judge(heard.astype(np.int16)) for heard in (concealed, zeroed)]
+            judged = [quality.judge(heard.astype(np.int16)) for heard in (concealed, zeroed)]
             scores.append([one[0] for one in judged if one is not None])
         better, worse = np.mean(scores, axis=0)
         assert better > worse + gain, loss
@@ -402,11 +397,11 @@ def test_a_dead_call_is_scored_as_dead(of: Call, why: str | None) -> None:
 
 
 def test_a_call_of_which_nothing_is_heard_is_silent() -> None:
-    assert quality._judge(np.zeros(240_000, np.int16)) is None
+    assert quality.judge(np.zeros(240_000, np.int16)) is None
     # Of a sound that is far too soft PESQ finds no utterance, or gives a score; it is no crash.
     faint = np.zeros(240_000, np.int16)
     faint[::2000] = 1
-    judged = quality._judge(faint)
+    judged = quality.judge(faint)
     assert judged is None or judged[0] < 2
 
 

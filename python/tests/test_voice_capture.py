@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from conftest import needs_spandsp
 from laxity import voice
 from laxity.errors import InputError
 from laxity.voice import capture as captures
-from laxity.voice import spandsp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,17 +28,6 @@ START_NS = 1_700_000_000 * 10**9
 
 Packet = tuple[int, bytes]
 """When, ns after the start, and the octets of a UDP datagram."""
-
-
-def has_spandsp() -> bool:
-    try:
-        ctypes.CDLL(spandsp.LIBRARY)
-    except OSError:
-        return False
-    return True
-
-
-needs_spandsp = pytest.mark.skipif(not has_spandsp(), reason="there is no libspandsp2")
 
 
 def rtp(number: int, ssrc: int, payload_type: int = 0, size: int = 160) -> bytes:
@@ -59,13 +47,18 @@ def stream(
     ]
 
 
-def pcap(packets: Iterable[Packet]) -> bytes:
-    """Ethernet, IPv4 and UDP in little-endian pcap of microseconds, as tcpdump writes it."""
+def pcap(packets: Iterable[Packet], *, is_ipv6: bool = False) -> bytes:
+    """Ethernet, IP and UDP in little-endian pcap of microseconds, as tcpdump writes it."""
     octets = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
     for time_ns, data in sorted(packets, key=lambda packet: packet[0]):
         udp = struct.pack("!HHHH", 40_000, 5_004, 8 + len(data), 0) + data
-        ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
-        frame = b"\x02" * 12 + b"\x08\x00" + ip + b"\xc0\x00\x02\x01\xc0\x00\x02\x02" + udp
+        if is_ipv6:
+            ip = b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(udp), 17, 64)
+            ip += b"".join(b"\xfe\x80" + bytes(13) + end for end in (b"\x01", b"\x02"))
+        else:
+            ip = b"\x08\x00" + struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+            ip += b"\xc0\x00\x02\x01\xc0\x00\x02\x02"
+        frame = b"\x02" * 12 + ip + udp
         seconds, rest_ns = divmod(START_NS + time_ns, 10**9)
         octets += struct.pack("<IIII", seconds, rest_ns // 1000, len(frame), len(frame)) + frame
     return octets
@@ -159,6 +152,12 @@ def test_the_table_has_the_worst_first_and_says_what_it_left_out(
     assert content["calls"][1]["late"] == 0
     assert content["summary"]["toll_quality"] == content["summary"]["calls"] == 2
     assert content["not_rtp"] == 1
+
+
+@needs_spandsp
+def test_addresses_of_ipv6_are_shown_as_they_are(path: Path, laxity: Laxity) -> None:
+    path.write_bytes(pcap(stream(1, 160), is_ipv6=True))
+    assert "[fe80::1]:40000>[fe80::2]:5004" in laxity("voice", path).stdout
 
 
 @needs_spandsp

@@ -26,7 +26,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The packets of one direction of a call: three arrays of one length, in any order.
+    """The packets of one direction of a call: three arrays of one length, as sent or as arrived.
 
     A number that stands twice is a duplicate; one that is missing between the lowest and the
     highest is a packet that was lost.
@@ -120,14 +120,16 @@ def _whole(call: str, name: str, values: Any) -> Times:  # noqa: ANN401 - what p
 def unwrapped(call: str, sequence: Times) -> Times:
     """Numbers modulo 2^16, in the order of packets, counted on from the first (RFC 3550, A.1).
 
-    Each is taken as the nearest to the one before that it can be. Numbers that are counted on
-    already stay as far apart as they are.
+    Each is taken as the nearest to the one before that it can be. Where there is one of 2^16 or
+    more they are counted on already, and stay as they are.
 
     Raises:
         InputError: two that follow each other are too far apart for one stream.
     """
     half, whole = 1 << SEQUENCE_BITS - 1, 1 << SEQUENCE_BITS
-    steps = (np.diff(sequence) + half) % whole - half
+    steps = np.diff(sequence)
+    if not (sequence >= whole).any():
+        steps = (steps + half) % whole - half
     far = np.flatnonzero(np.abs(steps) > DROPOUT_MAX)
     if far.size:
         before, after = sequence[far[0] : far[0] + 2]

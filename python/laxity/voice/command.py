@@ -113,7 +113,7 @@ def _table(result: ScoredCapture) -> Group:
             tables.bare(call.late_ratio),
         )
     total = quality.summary(result.qualities)
-    lines: list[Any] = [_heading(result), *([between] if between else []), ""]
+    lines: list[Any] = [_heading(result), *([Text(between)] if between else []), ""]
     lines += [table, _legend(result)]
     if len(worst) > ROWS_MAX:
         lines.append(f"{tables.number(len(worst) - ROWS_MAX, 'better call')} not shown")

@@ -141,7 +141,7 @@ def score(call: Call, playout_ns: int = BUFFER_NS) -> CallQuality:
     dead = _why_dead(call, playout)
     pesq_score, mos_lqo = PESQ_DEAD, 1.0
     if dead is None:
-        judged = _judge(audio(call, playout))
+        judged = judge(audio(call, playout))
         if judged is None:
             dead = "silent"
         else:
@@ -239,7 +239,7 @@ def _why_dead(call: Call, playout: Playout) -> Dead | None:
     return "silent" if int(playout.heard.sum()) * call.packet_ns < SHORTEST_S * 1e9 else None
 
 
-def _judge(heard: Samples) -> tuple[float, float] | None:
+def judge(heard: Samples) -> tuple[float, float] | None:
     """PESQ and MOS-LQO of speech whose reference begins with it; None if it is silent."""
     part, shortest = reference().size, round(PART_SHORTEST_S * SAMPLES_PER_SECOND)
     parts = max(1, heard.size // part + (heard.size % part >= shortest))
