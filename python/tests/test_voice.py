@@ -134,9 +134,9 @@ def test_without_spandsp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 def test_sequence_numbers_wrap() -> None:
-    plain = losing(0.05, 1)
-    wrapped = call(sequence=(plain.sequence + 65_000) % 65_536, arrived_ns=plain.arrived_ns)
-    assert wrapped.packets == 1500
+    plain = losing(0.05, 1, 750)
+    wrapped = call(750, sequence=(plain.sequence + 65_000) % 65_536, arrived_ns=plain.arrived_ns)
+    assert wrapped.packets == 750
     assert voice.score(wrapped) == voice.score(plain)
 
 
@@ -181,10 +181,10 @@ def test_a_duplicate_that_comes_in_time_saves_one_that_is_late() -> None:
 
 
 def test_a_packet_that_no_row_tells_of_is_lost() -> None:
-    whole = losing(0.1, 3)
+    whole = losing(0.1, 3, 750)
     kept = whole.has_arrived
     kept[[0, -1]] = True
-    told = call(arrived_ns=np.where(kept, call().arrived_ns, LOST))
+    told = call(750, arrived_ns=np.where(kept, call(750).arrived_ns, LOST))
     silent = Call("call", told.sequence[kept], told.sent_ns[kept], told.arrived_ns[kept])
     assert voice.score(silent) == voice.score(told)
 
@@ -301,7 +301,7 @@ def test_without_loss_it_is_as_good_as_g711(
 @pytest.fixture(scope="module")
 def by_loss() -> dict[float, list[voice.CallQuality]]:
     return {
-        loss: voice.score_calls([losing(loss, seed) for seed in range(6)])
+        loss: voice.score_calls([losing(loss, seed) for seed in range(4)])
         for loss in (0.0, 0.01, 0.05, 0.2)
     }
 
@@ -321,10 +321,11 @@ def test_concealment_is_better_than_silence() -> None:
     for loss, gain in ((0.02, 0.1), (0.05, 0.2)):
         scores = []
         for seed in range(3):
-            lost = losing(loss, seed)
+            lost = losing(loss, seed, 750)
             buffered = playout.fixed(lost)
             concealed = quality.audio(lost, buffered)
-            zeroed = np.where(np.repeat(buffered.heard, 160), quality._coded(("mu",)), 0)
+            spoken = np.resize(quality._coded(("mu",)), concealed.size)
+            zeroed = np.where(np.repeat(buffered.heard, 160), spoken, 0)
             judged = [quality.judge(heard.astype(np.int16)) for heard in (concealed, zeroed)]
             scores.append([one[0] for one in judged if one is not None])
         better, worse = np.mean(scores, axis=0)
@@ -332,9 +333,9 @@ def test_concealment_is_better_than_silence() -> None:
 
 
 def test_late_packets_are_heard_as_little_as_lost_ones() -> None:
-    lost = losing(0.03, 5)
+    lost = losing(0.03, 5, 750)
     arrived = np.where(lost.has_arrived, lost.arrived_ns, lost.sent_ns + 500 * MS)
-    late = voice.score(call(arrived_ns=arrived))
+    late = voice.score(call(750, arrived_ns=arrived))
     gone = voice.score(lost)
     assert (late.pesq, late.mos_lqo) == (gone.pesq, gone.mos_lqo)
     assert (late.lost, late.late, gone.lost, gone.late) == (0, gone.lost, gone.lost, 0)
@@ -452,8 +453,8 @@ def test_e_model_of_loss() -> None:
 @given(st.floats(0, 1000), st.floats(0, 1), st.floats(1, 10), st.floats(0, 1))
 def test_e_model_only_gets_worse(delay: float, loss: float, burst: float, more: float) -> None:
     r = e_model.r_factor(delay, loss, burst)
-    # An echo that comes at once is as good as sidetone, and in the first millisecond R gains 0.03.
-    assert e_model.r_factor(delay + 100 * more, loss, burst) <= r + 0.05
+    # An echo that comes at once is too much sidetone: R gains 0.058 in the first 0.85 ms.
+    assert e_model.r_factor(delay + 100 * more, loss, burst) <= r + 0.06
     assert e_model.r_factor(delay, min(1.0, loss + more), burst) <= r + 1e-6
     assert e_model.r_factor(delay, loss, burst + more) <= r + 1e-6
     assert 1 <= e_model.mos(r) <= 4.5
