@@ -16,7 +16,7 @@ import numpy.typing as npt
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Law = Literal["mu", "a"]
 """Of G.711: mu-law (PCMU) or A-law (PCMA)."""
@@ -58,24 +58,25 @@ def _library() -> ctypes.CDLL:
 
 def encode(samples: Samples, law: Law) -> Octets:
     """16-bit samples as octets of G.711, of the same shape."""
-    library = _library()
-    source = np.ascontiguousarray(samples, np.int16)
-    octets = np.empty(source.shape, np.uint8)
-    state = library.g711_init(None, MODES[law])
-    library.g711_encode(state, octets.ctypes.data, source.ctypes.data, source.size)
-    library.g711_free(state)
+    octets = np.empty(samples.shape, np.uint8)
+    _g711(_library().g711_encode, np.ascontiguousarray(samples, np.int16), octets, law)
     return octets
 
 
 def decode(octets: Octets, law: Law) -> Samples:
     """Octets of G.711 as 16-bit samples, of the same shape."""
-    library = _library()
-    source = np.ascontiguousarray(octets, np.uint8)
-    samples = np.empty(source.shape, np.int16)
-    state = library.g711_init(None, MODES[law])
-    library.g711_decode(state, samples.ctypes.data, source.ctypes.data, source.size)
-    library.g711_free(state)
+    samples = np.empty(octets.shape, np.int16)
+    _g711(_library().g711_decode, np.ascontiguousarray(octets, np.uint8), samples, law)
     return samples
+
+
+def _g711(
+    function: Callable[..., int], source: Samples | Octets, target: Samples | Octets, law: Law
+) -> None:
+    library = _library()
+    state = library.g711_init(None, MODES[law])
+    function(state, target.ctypes.data, source.ctypes.data, source.size)
+    library.g711_free(state)
 
 
 def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
