@@ -29,6 +29,7 @@ TABLES = {
     "`coalesce`": "CoalesceTable",
     "`[calls]`": "CallsTable",
     "`[calls.acceptance]`": "AcceptanceTable",
+    "`tick`": "TickTable",
 }
 
 BEFORE = """\

@@ -1,4 +1,5 @@
-"""Breaks the policies in many ways, one at a time, and sees that the tests notice each.
+"""Breaks the policies, and how guests drive them, in many ways, one at a time, and sees that the tests
+notice each.
 
     tools/mutate.py            every mutation
     tools/mutate.py --quick    the most telling ones
@@ -30,7 +31,7 @@ TIMEOUT_S = 90
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change of one place in policy/src/, and the property that it breaks."""
+    """A change of one place, and the property that it breaks."""
 
     name: str
     file: str
@@ -38,6 +39,12 @@ class Mutation:
     new: str
     breaks: str
     quick: bool = False
+    directory: str = "policy/src"
+
+    @property
+    def path(self) -> Path:
+        """Of the file, from the root on."""
+        return Path(self.directory) / self.file
 
 
 MUTATIONS = [
@@ -684,6 +691,39 @@ MUTATIONS = [
         "    if (from",
         "a CPU that idles takes who waits elsewhere",
     ),
+    Mutation(
+        "ticks-never-stop",
+        "ticks.rs",
+        "vcpu.tick.had_job = has_work;",
+        "vcpu.tick.had_job |= has_work;",
+        "an idle guest ticks once",
+        quick=True,
+        directory="crates/laxity-sim/src/engine",
+    ),
+    Mutation(
+        "ticks-never-idle",
+        "ticks.rs",
+        "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
+        "vcpu.tick.left_ns > 0 || !has_work",
+        "a guest that falls idle ticks once more",
+        directory="crates/laxity-sim/src/engine",
+    ),
+    Mutation(
+        "ticks-missed",
+        "ticks.rs",
+        "if vcpu.tick.left_ns > 0 ||",
+        "if vcpu.tick.left_ns > 0 || !vcpu.blocked && vcpu.cpu == NOBODY ||",
+        "a VCPU that waits serves its tick when it runs next",
+        directory="crates/laxity-sim/src/engine",
+    ),
+    Mutation(
+        "ticks-added",
+        "ticks.rs",
+        "vcpu.tick.left_ns = tick.cost_ns;",
+        "vcpu.tick.left_ns += tick.cost_ns;",
+        "ticks that are missed are served as one",
+        directory="crates/laxity-sim/src/engine",
+    ),
 ]
 
 
@@ -696,7 +736,7 @@ def check_fit(mutations: list[Mutation]) -> None:
     """Every mutation's place is there, once."""
     wrong = []
     for mutation in mutations:
-        path = ROOT / "policy" / "src" / mutation.file
+        path = ROOT / mutation.path
         found = path.read_text().count(mutation.old)
         if found != 1:
             wrong.append(f"{mutation.name}: its text is {found} times in {shown(path)}, not once")
@@ -792,7 +832,7 @@ def main() -> int:
         sys.exit(f"the tests fail without any mutation: {failed}")
     for mutation in chosen:
         started = time.monotonic()
-        path = tree / "policy" / "src" / mutation.file
+        path = tree / mutation.path
         original = path.read_text()
         path.write_text(original.replace(mutation.old, mutation.new))
         failed = first_failure(tree, target, TIMEOUT_S)

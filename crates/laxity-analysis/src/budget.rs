@@ -1,6 +1,6 @@
 //! The smallest budget that makes a guest schedulable: the analysis the other way round.
 
-use laxity_host::{GuestScheduler, Host, Policy, Task};
+use laxity_host::{GuestScheduler, Host, Policy, Task, Tick};
 use serde::Serialize;
 
 use crate::Ns;
@@ -21,7 +21,7 @@ pub struct DomainBudget {
 }
 
 /// The smallest budget that, delivered in every `period_ns`, meets all deadlines of `tasks` on one
-/// VCPU, whatever else the CPU does: the periodic resource model (Shin and Lee, RTSS 2003), with
+/// VCPU with its kernel's ticks, whatever else the CPU does: the periodic resource model (Shin and Lee, RTSS 2003), with
 /// `policy`'s own wait for the first replenishment. `None` if even the whole period is not enough,
 /// if `period_ns` is not positive, or under credit.
 ///
@@ -29,6 +29,7 @@ pub struct DomainBudget {
 /// free.
 pub fn minimum_budget(
     tasks: &[Task],
+    tick: Option<&Tick>,
     scheduler: GuestScheduler,
     period_ns: i64,
     policy: Policy,
@@ -44,6 +45,7 @@ pub fn minimum_budget(
         .map(|task| GuestTask::new(task, false))
         .collect();
     guest_tasks.sort_by_key(|task| task.period_ns);
+    guest_tasks.splice(..0, tick.map(GuestTask::of_tick));
     let is_enough = |budget_ns: i64| {
         is_schedulable(
             &guest_tasks,
@@ -66,7 +68,7 @@ pub fn minimum_budget(
     Some(enough_ns)
 }
 
-/// Whether all deadlines are met; `tasks` in order of rank.
+/// Whether all deadlines are met; `tasks` in order of rank, ticks before all.
 fn is_schedulable(tasks: &[GuestTask], scheduler: GuestScheduler, supply: &Supply) -> bool {
     match scheduler {
         GuestScheduler::Edf => guest::edf_is_schedulable(tasks, supply),
@@ -74,7 +76,8 @@ fn is_schedulable(tasks: &[GuestTask], scheduler: GuestScheduler, supply: &Suppl
             .iter()
             .zip(tasks)
             .all(|(response, task)| {
-                response.is_some_and(|response| response.bound_ns <= task.deadline_ns)
+                task.is_tick
+                    || response.is_some_and(|response| response.bound_ns <= task.deadline_ns)
             }),
     }
 }
@@ -111,7 +114,8 @@ pub fn minimum_budgets(host: &Host) -> Vec<DomainBudget> {
                     .filter(|task| task.vcpu as usize == vcpu)
                     .cloned()
                     .collect();
-                minimum_budget(&tasks, domain.guest, period_ns, host.policy)
+                let tick = domain.tick.as_ref();
+                minimum_budget(&tasks, tick, domain.guest, period_ns, host.policy)
             });
             DomainBudget {
                 name: domain.name.clone(),
@@ -184,7 +188,7 @@ mod tests {
                 })
                 .collect();
             let search = |is_enough: &dyn Fn(i64) -> bool| (1..=period_ns).find(|&budget_ns| is_enough(budget_ns));
-            let periodic = |scheduler| minimum_budget(&tasks, scheduler, period_ns, Policy::Periodic);
+            let periodic = |scheduler| minimum_budget(&tasks, None, scheduler, period_ns, Policy::Periodic);
             // Two common periods of all tasks and every server period below 14 would be longer; but
             // a failure shows in the longest busy period, which these tasks keep below a few
             // hundred.

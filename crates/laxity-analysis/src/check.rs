@@ -147,10 +147,12 @@ fn server_of(host: &Host, place: &Place) -> Server {
         priority: parameters.priority,
         late_ns: if is_late { quantum_ns.into() } else { 0 },
         guest: domain.guest,
-        tasks: place
-            .tasks
-            .iter()
-            .map(|&task| GuestTask::new(&domain.tasks[task], is_bound(&domain.tasks[task])))
+        tasks: (domain.tick.iter().map(GuestTask::of_tick))
+            .chain(
+                place.tasks.iter().map(|&task| {
+                    GuestTask::new(&domain.tasks[task], is_bound(&domain.tasks[task]))
+                }),
+            )
             .collect(),
         cpu_bound: domain.cpu_bound,
     }
@@ -206,8 +208,9 @@ fn check_vcpu(
     let tasks = &servers.servers[number].tasks;
     match domain.guest {
         GuestScheduler::RateMonotonic => {
+            let ticks = usize::from(domain.tick.is_some());
             let responses = guest::fixed_priority(tasks, &assured.supply);
-            for (&task, response) in place.tasks.iter().zip(responses) {
+            for (&task, response) in place.tasks.iter().zip(responses.into_iter().skip(ticks)) {
                 let task_check = match response {
                     Some(response) => bounded(host, &domain.tasks[task], response, &vcpu, &assured),
                     None => {

@@ -13,6 +13,10 @@
 //!
 //! EDF guests: processor demand (Baruah, Rosier and Howell, 1990) against supply, as Shin and Lee
 //! (RTSS 2003), at the points of Zhang and Burns' QPA (2009).
+//!
+//! The ticks of a guest's kernel are a task above all others without a deadline of its own: at most one
+//! arrives in a period, be it due to running, waiting or idle VCPUs, and those that are missed only
+//! become fewer. Under EDF all that can arrive within a window come before the deadline at its end.
 
 use crate::supply::{STEPS_MAX, Supply};
 use crate::{Ns, ceiling_divide};
@@ -29,6 +33,8 @@ pub(crate) struct GuestTask {
     pub jitter_ns: Ns,
     /// Arrives only at replenishments of its VCPU.
     pub bound: bool,
+    /// Comes before all tasks, whatever orders these; its own deadline is nobody's concern.
+    pub is_tick: bool,
 }
 
 impl GuestTask {
@@ -39,6 +45,18 @@ impl GuestTask {
             deadline_ns: task.deadline_ns.into(),
             jitter_ns: task.jitter_ns.into(),
             bound,
+            is_tick: false,
+        }
+    }
+
+    pub fn of_tick(tick: &laxity_host::Tick) -> GuestTask {
+        GuestTask {
+            cost_ns: tick.cost_ns.into(),
+            period_ns: tick.period_ns.into(),
+            deadline_ns: tick.period_ns.into(),
+            jitter_ns: 0,
+            bound: false,
+            is_tick: true,
         }
     }
 
@@ -50,6 +68,9 @@ impl GuestTask {
 
     /// The most that jobs with release and deadline within a window demand.
     fn demand_ns(&self, window_ns: Ns) -> Ns {
+        if self.is_tick {
+            return self.request_ns(window_ns, 0);
+        }
         let after_ns = window_ns - (self.deadline_ns - self.jitter_ns);
         if after_ns < 0 {
             0
@@ -160,7 +181,7 @@ fn busy_period(
 pub(crate) fn edf_is_schedulable(tasks: &[GuestTask], supply: &Supply) -> bool {
     if tasks
         .iter()
-        .any(|task| task.deadline_ns - task.jitter_ns < task.cost_ns)
+        .any(|task| !task.is_tick && task.deadline_ns - task.jitter_ns < task.cost_ns)
         || !is_sustained(tasks, supply)
     {
         return false;
@@ -216,6 +237,7 @@ fn longest_busy_period(tasks: &[GuestTask], supply: &Supply) -> Option<Ns> {
 fn last_deadline(tasks: &[GuestTask], before_ns: Ns) -> Option<Ns> {
     tasks
         .iter()
+        .filter(|task| !task.is_tick)
         .filter_map(|task| {
             let first_ns = task.deadline_ns - task.jitter_ns;
             let since_ns = before_ns - 1 - first_ns;

@@ -68,7 +68,7 @@ pub(crate) struct Server {
     /// How late a replenishment can be.
     pub late_ns: Ns,
     pub guest: GuestScheduler,
-    /// By rank, the highest first (EDF: any order).
+    /// By rank, the highest first (EDF: any order), ticks before all.
     pub tasks: Vec<GuestTask>,
     pub cpu_bound: bool,
 }

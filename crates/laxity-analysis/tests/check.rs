@@ -5,7 +5,8 @@ use laxity_analysis::davis_burns::{
 };
 use laxity_analysis::{Check, Verdict, check, minimum_budget, minimum_budgets};
 use laxity_host::{
-    Cache, Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu, Workload,
+    Cache, Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
+    Workload,
 };
 use laxity_reference::simulate;
 use proptest::prelude::*;
@@ -43,6 +44,7 @@ fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Do
         cpu_bound: false,
         workload: None,
         working_set_bytes: 0,
+        tick: None,
     }
 }
 
@@ -285,12 +287,50 @@ fn is_fast() {
     assert!(mean < std::time::Duration::from_millis(20), "{mean:?}");
 }
 
+/// With the whole CPU: the task's 3 ns and, before it and 4 ns later, a tick of 1 ns each. It meets a
+/// deadline that it would not with a second tick before it, rate-monotonic or not.
+#[test]
+fn ticks_come_before_every_task() {
+    let tick = Some(Tick {
+        period_ns: 4,
+        cost_ns: 1,
+        offset_ns: 0,
+    });
+    for guest in [GuestScheduler::RateMonotonic, GuestScheduler::Edf] {
+        for (cost_ns, deadline_ns, bound_ns) in [(3, 4, Some(4)), (4, 6, Some(6)), (4, 5, None)] {
+            let mut domain = domain(10, 10, 1, vec![task("t", cost_ns, 20, deadline_ns)]);
+            (domain.tick, domain.guest) = (tick, guest);
+            let host = host(Policy::Deferrable, vec![domain]);
+            let check = check(&host);
+            let found = check.domains[0].tasks[0].guaranteed;
+            assert_eq!(found, bound_ns.is_some(), "{guest:?}: {check:?}");
+            let slowest_ns = (simulate(&host).expect("it is small").jobs.iter())
+                .filter_map(|job| Some(job.completion_ns? - job.arrival_ns))
+                .max();
+            assert_eq!(slowest_ns <= Some(deadline_ns), found, "{guest:?}");
+            if found {
+                assert_eq!(bounds_ns(&check, 0), [bound_ns]);
+                assert_eq!(slowest_ns, bound_ns);
+            }
+        }
+    }
+}
+
 fn tasks() -> impl Strategy<Value = Vec<Task>> {
     let one = (1..4i64, 10..60i64, 0..8i64).prop_map(|(cost_ns, period_ns, less_ns)| Task {
         jitter_ns: less_ns / 3,
         ..task("t", cost_ns, period_ns, period_ns - less_ns)
     });
     prop::collection::vec(one, 1..4)
+}
+
+fn ticks() -> impl Strategy<Value = Option<Tick>> {
+    let tick = (1..3i64, 8..20i64).prop_map(|(cost_ns, period_ns)| Tick {
+        period_ns,
+        cost_ns,
+        offset_ns: 0,
+    });
+    prop::option::of(tick)
 }
 
 fn guests() -> impl Strategy<Value = GuestScheduler> {
@@ -304,13 +344,15 @@ proptest! {
     /// No budget from the smallest on is too small for a server that is alone on its CPU.
     #[test]
     fn minimum_budget_is_enough(
-        tasks in tasks(), guest in guests(), period_ns in 1..30i64, policy in 0..SERVERS.len(),
+        tasks in tasks(), tick in ticks(), guest in guests(), period_ns in 1..30i64,
+        policy in 0..SERVERS.len(),
     ) {
         let policy = SERVERS[policy];
-        let smallest_ns = minimum_budget(&tasks, guest, period_ns, policy);
+        let smallest_ns = minimum_budget(&tasks, tick.as_ref(), guest, period_ns, policy);
         for budget_ns in smallest_ns.unwrap_or(period_ns + 1)..=period_ns {
             let mut domain = domain(budget_ns, period_ns, 1, tasks.clone());
             domain.guest = guest;
+            domain.tick = tick;
             prop_assert_eq!(check(&host(policy, vec![domain])).verdict, Verdict::Schedulable, "{}", budget_ns);
         }
     }

@@ -39,6 +39,7 @@ fn host(tasks: Vec<Task>) -> Host {
             cpu_bound: false,
             workload: None,
             working_set_bytes: 0,
+            tick: None,
         }],
         caches: Vec::new(),
         network: None,

@@ -169,6 +169,9 @@ pub(crate) struct DomainTable {
     pub workload: Field<WorkloadTable>,
     /// How much of a cache each of its VCPUs uses. By default nothing.
     pub working_set: Field<Quantity<Bytes>>,
+    /// The timer interrupts of the guest's kernel, on each VCPU: while it has work, and once after
+    /// that. By default none. For the simulator; the guests on Xen have their own.
+    pub tick: Field<TickTable>,
 }
 
 /// A periodic task.
@@ -197,6 +200,25 @@ pub(crate) struct TaskTable {
     pub jitter: Field<NotNegative>,
     /// The number of the VCPU that it runs on. By default the one with the least utilization so far.
     pub vcpu: Field<Whole<0, { DOMAIN_VCPUS_MAX - 1 }>>,
+}
+
+/// The timer interrupts of a guest's kernel.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, such as { period = \"4 ms\", cost = \"40 us\" }"
+)]
+#[schemars(extend("required" = ["period", "cost"]))]
+pub(crate) struct TickTable {
+    /// The time between two ticks. At most 1 h.
+    pub period: Field<Positive>,
+    /// The CPU time of each; shorter than the period.
+    pub cost: Field<Positive>,
+    /// The first one; shorter than the period.
+    #[schemars(extend("default" = "0 ms"))]
+    pub offset: Field<NotNegative>,
 }
 
 /// A list that takes note of what is wrong with each element.

@@ -272,6 +272,8 @@ pub struct Domain {
     pub workload: Option<Workload>,
     /// How much of a cache each of its VCPUs uses; may be 0.
     pub working_set_bytes: u64,
+    /// The timer interrupts of the guest's kernel; `None`: it has none.
+    pub tick: Option<Tick>,
 }
 
 /// Scheduling parameters (`struct laxity_parameters`). What the host's policy uses is valid.
@@ -300,6 +302,17 @@ pub struct Vcpu {
     pub cpu: u32,
     /// The CPUs that it may run on, ascending; holds `cpu`.
     pub affinity: Vec<u32>,
+}
+
+/// The timer interrupt of a guest's kernel, on each VCPU: `docs/policies.md`, "Ticks of guests".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Tick {
+    /// Between two ticks; at least 2.
+    pub period_ns: i64,
+    /// CPU time of each; at least 1, below the period.
+    pub cost_ns: i64,
+    /// The first; below the period.
+    pub offset_ns: i64,
 }
 
 /// How a guest orders its ready tasks. Preemptive, per VCPU.

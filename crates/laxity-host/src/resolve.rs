@@ -8,8 +8,10 @@ use std::collections::HashMap;
 
 use crate::costs;
 use crate::draw::{Drawing, draw_tasks};
-use crate::file::{CostsChoice, DomainTable, DrawTable, File, Name, TaskTable, Tasks};
-use crate::model::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
+use crate::file::{CostsChoice, DomainTable, DrawTable, File, Name, TaskTable, Tasks, TickTable};
+use crate::model::{
+    Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
+};
 use crate::placement::{Assignment, Placement, WHOLE, ratio};
 use crate::problem::{Problem, Problems, Span};
 use crate::telephony::resolve::{self as telephony, is_endless};
@@ -240,6 +242,29 @@ fn domain(table: &DomainTable, span: Span, host: &Host, problems: &Problems) -> 
         cpu_bound: is_endless(table),
         workload: None,
         working_set_bytes: table.working_set.value.map_or(0, |size| size.0 as u64),
+        tick: table
+            .tick
+            .given()
+            .map(|(table, span)| tick(table, span, problems)),
+    }
+}
+
+fn tick(table: &TickTable, span: Span, problems: &Problems) -> Tick {
+    if lacks(span, "period", &table.period, problems) {
+        let help = "write the time between two ticks: period = \"4 ms\", say";
+        problems.report(span, "`tick` has no `period`", help);
+    }
+    if lacks(span, "cost", &table.cost, problems) {
+        let help = "write the CPU time of each tick: cost = \"40 us\", say";
+        problems.report(span, "`tick` has no `cost`", help);
+    }
+    let period = ("period", &table.period);
+    shorter(("cost", &table.cost), period, "the period", problems);
+    shorter(("offset", &table.offset), period, "the period", problems);
+    Tick {
+        period_ns: ns_or(&table.period, 2),
+        cost_ns: ns_or(&table.cost, 1),
+        offset_ns: ns_or(&table.offset, 0),
     }
 }
 
@@ -364,6 +389,28 @@ fn not_longer<const A: i64, const B: i64, const C: i64, const D: i64>(
     }
 }
 
+/// Reports a time that is not shorter than the one which bounds it.
+fn shorter<const A: i64, const B: i64, const C: i64, const D: i64>(
+    (name, field): (&str, &Field<Duration<A, B>>),
+    (bound_name, bound): (&str, &Field<Duration<C, D>>),
+    label: &'static str,
+    problems: &Problems,
+) {
+    if let (Some((time, span)), Some((bound, bound_span))) = (field.given(), bound.given())
+        && time.ns >= bound.ns
+    {
+        let (time, bound) = (format_duration(time.ns), format_duration(bound.ns));
+        problems.push(Problem {
+            help: Some(format!("write less than \"{bound}\"")),
+            related: Some((bound_span, label)),
+            ..Problem::new(
+                span,
+                format!("`{name}` ({time}) is not shorter than `{bound_name}` ({bound})"),
+            )
+        });
+    }
+}
+
 fn given_tasks(
     tasks: &[Field<TaskTable>],
     vcpus: u32,
@@ -433,20 +480,7 @@ fn task(table: &TaskTable, span: Span, duration_ns: i64, problems: &Problems) ->
     } else {
         not_longer(cost, deadline, "the deadline", problems);
     }
-    if let (Some((jitter, span)), Some((period, period_span))) =
-        (table.jitter.given(), table.period.given())
-        && jitter.ns >= period.ns
-    {
-        let (jitter, period) = (format_duration(jitter.ns), format_duration(period.ns));
-        problems.push(Problem {
-            help: Some(format!("write less than \"{period}\"")),
-            related: Some((period_span, "the period")),
-            ..Problem::new(
-                span,
-                format!("`jitter` ({jitter}) is not shorter than `period` ({period})"),
-            )
-        });
-    }
+    shorter(("jitter", &table.jitter), period, "the period", problems);
     if let Some((offset, span)) = table.offset.given()
         && offset.ns >= duration_ns
     {

@@ -2,7 +2,7 @@
 
 use laxity_host::{
     Acceptance, Cache, Codec, Cost, GuestScheduler, Host, Nic, Parameters, Policy,
-    RUN_DURATION_NS_MAX, Server, Settings, Workload, load,
+    RUN_DURATION_NS_MAX, Server, Settings, Tick, Workload, load,
 };
 
 const MILLISECOND_NS: i64 = 1_000_000;
@@ -59,6 +59,14 @@ fn every_key_arrives() {
     assert_eq!(control.guest, GuestScheduler::Edf);
     assert!(control.cpu_bound);
     assert_eq!(
+        control.tick,
+        Some(Tick {
+            period_ns: 4 * MILLISECOND_NS,
+            cost_ns: 44_000,
+            offset_ns: 1_500_000
+        })
+    );
+    assert_eq!(
         control
             .vcpus
             .iter()
@@ -82,7 +90,7 @@ fn every_key_arrives() {
     let task = &control.tasks[1];
     assert_eq!((task.vcpu, task.deadline_ns), (0, 200_000_000));
     let idle = &host.domains[1];
-    assert!(idle.tasks.is_empty() && !idle.cpu_bound);
+    assert!(idle.tasks.is_empty() && !idle.cpu_bound && idle.tick.is_none());
     assert_eq!(idle.vcpus[0].affinity, [0, 1, 2, 3]);
     assert_eq!(idle.vcpus[0].cpu, 0);
 }

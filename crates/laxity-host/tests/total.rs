@@ -27,6 +27,7 @@ period = "10 ms"
 affinity = [1]
 tasks = "drawn"
 workload = { kind = "cpu-bound" }
+tick = { period = "4 ms", cost = "44 us" }
 "#;
 
 /// What every [`Host`] promises.
@@ -51,6 +52,10 @@ fn assert_sound(host: &Host) {
             assert!(task.deadline_ns <= task.period_ns && task.period_ns <= HOUR_NS);
             assert!((0..task.period_ns).contains(&task.jitter_ns));
             assert!((0..host.duration_ns).contains(&task.offset_ns));
+        }
+        if let Some(tick) = &domain.tick {
+            assert!((1..tick.period_ns).contains(&tick.cost_ns) && tick.period_ns <= HOUR_NS);
+            assert!((0..tick.period_ns).contains(&tick.offset_ns));
         }
     }
 }

@@ -120,6 +120,15 @@ fn brief(host: &Host) -> String {
         if domain.cpu_bound {
             text.push_str(", cpu-bound");
         }
+        if let Some(tick) = &domain.tick {
+            let _ = write!(
+                text,
+                ", ticks of {} every {} from {}",
+                time(tick.cost_ns),
+                time(tick.period_ns),
+                time(tick.offset_ns)
+            );
+        }
         text.push('\n');
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
             let _ = writeln!(

@@ -17,14 +17,42 @@ pub(crate) struct Guests<'a> {
     host: &'a Host,
     waiting: Vec<Waiting>,
     completed: Vec<Job>,
+    kernels: Vec<Kernel>,
+}
+
+/// The kernel of a guest on one VCPU, if it ticks.
+struct Kernel {
+    domain: usize,
+    vcpu: usize,
+    /// What is left to do of a tick.
+    tick_left_ns: i64,
+    /// Whether a job has arrived since the last tick that found none.
+    had_job: bool,
+}
+
+impl Kernel {
+    fn is_of(&self, domain: usize, vcpu: usize) -> bool {
+        (self.domain, self.vcpu) == (domain, vcpu)
+    }
 }
 
 impl<'a> Guests<'a> {
     pub(crate) fn new(host: &'a Host) -> Self {
+        let kernels = Guests::vcpus(host)
+            .into_iter()
+            .filter(|vcpu| host.domains[vcpu.domain].tick.is_some())
+            .map(|VcpuTime { domain, vcpu, .. }| Kernel {
+                domain,
+                vcpu,
+                tick_left_ns: 0,
+                had_job: false,
+            })
+            .collect();
         Guests {
             host,
             waiting: Vec::new(),
             completed: Vec::new(),
+            kernels,
         }
     }
 
@@ -81,6 +109,38 @@ impl<'a> Guests<'a> {
                 }
             }
         }
+        for kernel in &mut self.kernels {
+            kernel.had_job |= given.contains(&(kernel.domain, kernel.vcpu));
+        }
+        given
+    }
+
+    /// Rule 1, the end: ticks that fall due, in the order of the VCPUs in the host file. Answers the
+    /// (domain, VCPU within it) that have one to do now.
+    pub(crate) fn tick(&mut self, now_ns: i64) -> Vec<(usize, usize)> {
+        let mut given = Vec::new();
+        for number in 0..self.kernels.len() {
+            let Kernel { domain, vcpu, .. } = self.kernels[number];
+            let tick = self.host.domains[domain].tick.expect("it ticks");
+            let since_first_ns = now_ns - tick.offset_ns;
+            if since_first_ns < 0 || since_first_ns % tick.period_ns != 0 {
+                continue;
+            }
+            let has_job = self.host.domains[domain].cpu_bound
+                || self.waiting.iter().any(|job| self.is_on(job, domain, vcpu));
+            let kernel = &mut self.kernels[number];
+            // One at a time: another one on top of it would find nothing new.
+            if kernel.tick_left_ns > 0 {
+                continue;
+            }
+            if has_job || kernel.had_job {
+                kernel.tick_left_ns = tick.cost_ns;
+                given.push((domain, vcpu));
+            }
+            if !has_job {
+                kernel.had_job = false;
+            }
+        }
         given
     }
 
@@ -88,11 +148,23 @@ impl<'a> Guests<'a> {
     pub(crate) fn has_work(&self, domain: usize, vcpu: usize) -> bool {
         self.host.domains[domain].cpu_bound
             || self.waiting.iter().any(|job| self.is_on(job, domain, vcpu))
+            || self
+                .kernels
+                .iter()
+                .any(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0)
     }
 
-    /// The VCPU does its guest's most urgent work for `unit_ns`: the job that ranks first by the
-    /// guest's scheduler, else the endless loop, which leaves no mark.
+    /// The VCPU does its guest's most urgent work for `unit_ns`: a tick, else the job that ranks
+    /// first by the guest's scheduler, else the endless loop, which leaves no mark.
     pub(crate) fn work(&mut self, domain: usize, vcpu: usize, unit_ns: i64) {
+        let ticking = self
+            .kernels
+            .iter_mut()
+            .find(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
+        if let Some(kernel) = ticking {
+            kernel.tick_left_ns -= unit_ns;
+            return;
+        }
         let first = (0..self.waiting.len())
             .filter(|&index| self.is_on(&self.waiting[index], domain, vcpu))
             .min_by_key(|&index| self.rank(&self.waiting[index]));

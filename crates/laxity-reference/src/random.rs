@@ -1,6 +1,8 @@
 //! Random hosts for comparing two opinions: small, and full of coincidences.
 
-use laxity_host::{Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Vcpu};
+use laxity_host::{
+    Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
+};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -63,7 +65,7 @@ pub fn random_host(seed: u64) -> Host {
         extratime_percent: draw.one_of(&[0, 30, 100]),
         cpu_bound_percent: draw.one_of(&[0, 25, 60]),
     };
-    Host {
+    let mut host = Host {
         duration_ns: unit_ns * draw.between(50, 400),
         seed,
         cpus: cpus as u32,
@@ -76,6 +78,28 @@ pub fn random_host(seed: u64) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+    };
+    let ticking_percent = draw.one_of(&[0, 0, 50, 100]);
+    for domain in &mut host.domains {
+        if draw.percent(ticking_percent) {
+            domain.tick = Some(tick(draw, unit_ns));
+        }
+    }
+    host
+}
+
+/// Often enough that ticks fall together with all else, and sometimes so costly that one is due again
+/// before it is done.
+fn tick(draw: &mut Draw, unit_ns: i64) -> Tick {
+    let period_units = draw.one_of(&[2, 3, 4, 5, 8, 12, 40]);
+    let cost_units = match draw.between(1, 4) {
+        1 => draw.between(1, period_units - 1),
+        _ => 1,
+    };
+    Tick {
+        period_ns: unit_ns * period_units,
+        cost_ns: unit_ns * cost_units,
+        offset_ns: unit_ns * draw.between(0, period_units - 1),
     }
 }
 
@@ -128,6 +152,7 @@ fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
         cpu_bound,
         workload: None,
         working_set_bytes: 0,
+        tick: None,
     };
     if draw.percent(4) {
         fragment(draw, habits.unit_ns, &mut domain);

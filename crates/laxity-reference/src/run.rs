@@ -77,17 +77,26 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
 
     let mut now_ns = 0;
     while now_ns < host.duration_ns {
-        // 1. Jobs that complete; jobs that arrive. A VCPU that was blocked and gets one wakes.
-        guests.complete(now_ns);
-        for (domain, vcpu) in guests.arrive(now_ns) {
-            let number = vcpus
+        // 1. Jobs that complete; jobs that arrive; ticks. A VCPU that was blocked and gets one wakes.
+        let number_of = |domain, vcpu| {
+            vcpus
                 .iter()
                 .position(|one| (one.domain, one.vcpu) == (domain, vcpu))
-                .expect("a task's VCPU is one of its domain's");
+                .expect("a VCPU is one of its domain's")
+        };
+        guests.complete(now_ns);
+        for (domain, vcpu) in guests.arrive(now_ns) {
+            let number = number_of(domain, vcpu);
             if !rules.is_awake(number) {
                 rules.wake(number, now_ns);
             } else {
                 rules.event(number);
+            }
+        }
+        for (domain, vcpu) in guests.tick(now_ns) {
+            let number = number_of(domain, vcpu);
+            if !rules.is_awake(number) {
+                rules.wake(number, now_ns);
             }
         }
 
@@ -184,6 +193,9 @@ fn unit_ns(host: &Host) -> i64 {
         }
         for task in &domain.tasks {
             times_ns.extend([task.cost_ns, task.period_ns, task.offset_ns]);
+        }
+        if let Some(tick) = &domain.tick {
+            times_ns.extend([tick.cost_ns, tick.period_ns, tick.offset_ns]);
         }
     }
     times_ns.into_iter().fold(0, greatest_common_divisor)

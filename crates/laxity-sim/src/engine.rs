@@ -1,5 +1,7 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
+mod ticks;
+
 use crate::caches::Caches;
 use crate::guest::Ready;
 use crate::result::{Cpu as CpuResult, DomainResult, Engine, Overhead, RunResult, Waits, jobs_due};
@@ -12,6 +14,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Lcg64Xsh32, Pcg32};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
+use ticks::TICK;
 
 /// No task runs, or no VCPU.
 const NOBODY: u32 = u32::MAX;
@@ -150,8 +153,9 @@ struct Vcpu {
     ready: Ready,
     /// Tasks by rank.
     tasks: Vec<u32>,
-    /// The task whose job runs, or ran when the VCPU was last on a CPU.
+    /// The task whose job runs, or ran when the VCPU was last on a CPU; or TICK.
     task: u32,
+    tick: ticks::Due,
     /// The CPU that it runs on, or NOBODY.
     cpu: u32,
     blocked: bool,
@@ -200,6 +204,8 @@ struct Agenda {
     completions: Timers,
     /// One a task: its next job is released.
     arrivals: Timers,
+    /// One a domain with ticks: they fall due.
+    ticks: Timers,
     /// One a CPU, and accounting behind them: what the policy armed.
     policy: Timers,
     /// One a CPU: its decision holds no longer.
@@ -207,10 +213,11 @@ struct Agenda {
 }
 
 impl Agenda {
-    fn new(cpus: usize, tasks: usize) -> Agenda {
+    fn new(cpus: usize, tasks: usize, ticking: usize) -> Agenda {
         Agenda {
             completions: Timers::new(cpus),
             arrivals: Timers::new(tasks),
+            ticks: Timers::new(ticking),
             policy: Timers::new(cpus + 1),
             decisions: Timers::new(cpus),
         }
@@ -222,11 +229,13 @@ impl Agenda {
         let Agenda {
             completions,
             arrivals,
+            ticks,
             policy,
             decisions,
         } = self;
         (completions.first().0)
             .min(arrivals.first().0)
+            .min(ticks.first().0)
             .min(policy.first().0)
             .min(decisions.first().0)
     }
@@ -237,6 +246,7 @@ struct Simulation<'host, S> {
     policy: Instance,
     agenda: Agenda,
     tasks: Vec<Task>,
+    ticks: Vec<ticks::Source>,
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
     pending: Pending,
@@ -283,11 +293,13 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 first_vcpu - domain.vcpus.len()
             })
             .collect();
+        let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());
         let mut simulation = Simulation {
             host,
             policy,
-            agenda: Agenda::new(cpus, tasks),
+            agenda: Agenda::new(cpus, tasks, ticking.count()),
             tasks: Vec::with_capacity(tasks),
+            ticks: Vec::new(),
             vcpus: Vec::new(),
             cpus: (0..cpus)
                 .map(|cpu| Cpu {
@@ -367,6 +379,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 ready: Ready::new(domain.guest, tasks.len()),
                 tasks,
                 task: NOBODY,
+                tick: ticks::Due::default(),
                 cpu: NOBODY,
                 blocked: true,
                 cpu_bound: domain.cpu_bound,
@@ -376,6 +389,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 waiting_since_ns: 0,
                 waits: Waits::default(),
             });
+        }
+        if let Some(tick) = domain.tick {
+            self.add_ticks(tick, first_vcpu..self.vcpus.len());
         }
         Ok(())
     }
@@ -422,6 +438,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
         } else if self.workloads.next_ns() <= now {
             self.workloads.serve(now);
             self.signal(now);
+        } else if let Some(source) = self.agenda.ticks.due(now) {
+            self.tick(source, now);
         } else if let Some(slot) = self.agenda.policy.due(now) {
             self.agenda.policy.set(slot, NEVER);
             if slot < self.cpus.len() {
@@ -461,8 +479,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
         }
         if vcpu.has_workload {
             self.workloads.advance(index, done_ns);
-        } else if vcpu.task != NOBODY {
+        } else if vcpu.task < TICK {
             self.tasks[vcpu.task as usize].remaining_ns -= done_ns;
+        } else if vcpu.task == TICK {
+            vcpu.tick.left_ns -= done_ns;
         }
     }
 
@@ -483,7 +503,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         if vcpu.has_workload {
             return !self.workloads.has_work(index);
         }
-        !vcpu.cpu_bound && vcpu.ready.first().is_none()
+        !vcpu.cpu_bound && vcpu.ready.first().is_none() && vcpu.tick.left_ns == 0
     }
 
     /// Lets the running VCPU go on with what its workload has it do.
@@ -529,6 +549,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
         if vcpu.has_workload {
             return self.execute_workload(cpu, index, now);
         }
+        if vcpu.tick.left_ns > 0 {
+            return self.execute_tick(cpu, now);
+        }
         match vcpu.ready.first() {
             Some(rank) => {
                 let task = vcpu.tasks[rank as usize];
@@ -563,6 +586,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
             self.execute_workload(cpu, index, now);
             return self.signal(now);
         }
+        if vcpu.task == TICK {
+            return self.execute(cpu, now);
+        }
         let task = &mut self.tasks[vcpu.task as usize];
         debug_assert_eq!(task.remaining_ns, 0);
         let number = task.current;
@@ -591,6 +617,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
         let vcpu_index = task.vcpu as usize;
         let vcpu = &mut self.vcpus[vcpu_index];
+        vcpu.tick.had_job = true;
         let first_of_task = task.current == number;
         if first_of_task {
             task.remaining_ns = task.cost_ns;

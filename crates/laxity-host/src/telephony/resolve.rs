@@ -151,6 +151,12 @@ fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> O
         let help = "tasks go with an endless loop only: give them a domain of their own";
         problems.report(span, message, help);
     }
+    if let Some(span) = table.tick.span {
+        let message = format!("{} has ticks beside its workload", title(table));
+        let help =
+            "what ticks cost is part of what its packets and computations cost: leave `tick` out";
+        problems.report(span, message, help);
+    }
     Some(resolved)
 }
 

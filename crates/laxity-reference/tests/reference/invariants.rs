@@ -55,7 +55,28 @@ fn every_vcpu_runs_on_one_cpu_of_its_affinity() {
     });
 }
 
-/// Time that a VCPU was given is time that its jobs got, and no job arrives too often or is lost.
+/// The most that ticks can take of a VCPU: those that fall due while it has a job, and after each job
+/// one more.
+fn ticks_ns(host: &Host, outcome: &Outcome, domain: usize, vcpu: usize) -> i64 {
+    let Some(tick) = host.domains[domain].tick else {
+        return 0;
+    };
+    let is_of = |task: usize| host.domains[domain].tasks[task].vcpu as usize == vcpu;
+    let jobs: Vec<_> = (outcome.jobs.iter())
+        .filter(|job| job.domain == domain && is_of(job.task))
+        .collect();
+    let has_job = |at_ns: i64| {
+        (jobs.iter()).any(|job| {
+            job.arrival_ns <= at_ns && job.completion_ns.is_none_or(|done_ns| at_ns < done_ns)
+        })
+    };
+    let due = (tick.offset_ns..host.duration_ns).step_by(tick.period_ns as usize);
+    let ticks = due.filter(|&at_ns| has_job(at_ns)).count() + jobs.len();
+    tick.cost_ns * ticks as i64
+}
+
+/// Time that a VCPU was given is time that its jobs and ticks got, and no job arrives too often or is
+/// lost.
 #[test]
 fn cpu_time_is_conserved() {
     each_random_host(|seed, host, outcome| {
@@ -83,7 +104,7 @@ fn cpu_time_is_conserved() {
             );
             if !host.domains[domain].cpu_bound {
                 assert!(
-                    ran_ns <= costs_ns(false),
+                    ran_ns <= costs_ns(false) + ticks_ns(host, outcome, domain, vcpu),
                     "seed {seed}: domain {domain} vcpu {vcpu}"
                 );
             }

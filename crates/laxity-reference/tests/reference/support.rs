@@ -43,6 +43,7 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
         cpu_bound: false,
         workload: None,
         working_set_bytes: 0,
+        tick: None,
     }
 }
 

@@ -1,0 +1,63 @@
+//! The timer interrupts of guests' kernels: `docs/policies.md`, "Ticks of guests".
+
+use super::{NOBODY, Simulation};
+use laxity_host::Tick;
+use laxity_trace::Sink;
+use std::ops::Range;
+
+/// In place of the number of a task: the VCPU's kernel serves its tick.
+pub(super) const TICK: u32 = NOBODY - 1;
+
+/// The ticks of one domain.
+pub(super) struct Source {
+    tick: Tick,
+    vcpus: Range<usize>,
+}
+
+/// What a VCPU has to do for its kernel.
+#[derive(Default)]
+pub(super) struct Due {
+    /// CPU time that the tick that is due still needs; 0 if none is.
+    pub left_ns: i64,
+    /// A job has arrived since the last tick that found none.
+    pub had_job: bool,
+}
+
+impl<S: Sink> Simulation<'_, S> {
+    pub(super) fn add_ticks(&mut self, tick: Tick, vcpus: Range<usize>) {
+        self.agenda.ticks.set(self.ticks.len(), tick.offset_ns);
+        self.ticks.push(Source { tick, vcpus });
+    }
+
+    /// A domain's ticks fall due.
+    pub(super) fn tick(&mut self, source: usize, now: i64) {
+        let Source { tick, ref vcpus } = self.ticks[source];
+        self.agenda.ticks.set(source, now + tick.period_ns);
+        for index in vcpus.clone() {
+            let vcpu = &mut self.vcpus[index];
+            let has_work = vcpu.cpu_bound || vcpu.ready.first().is_some();
+            if vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job {
+                continue;
+            }
+            vcpu.tick.had_job = has_work;
+            vcpu.tick.left_ns = tick.cost_ns;
+            if vcpu.blocked {
+                self.wake(index, now);
+            } else if vcpu.cpu != NOBODY {
+                let cpu = vcpu.cpu;
+                self.account(cpu, now);
+                self.execute(cpu, now);
+            }
+        }
+    }
+
+    /// Lets the running VCPU go on with its tick.
+    pub(super) fn execute_tick(&mut self, cpu: u32, now: i64) {
+        let index = self.cpus[cpu as usize].vcpu as usize;
+        let vcpu = &mut self.vcpus[index];
+        vcpu.task = TICK;
+        let left_ns = vcpu.tick.left_ns;
+        let end_ns = self.end_ns(cpu, index, left_ns, now);
+        self.agenda.completions.set(cpu as usize, end_ns);
+    }
+}
