@@ -1,5 +1,4 @@
-"""Breaks the policies, and how guests drive them, in many ways, one at a time, and sees that the tests
-notice each.
+"""Breaks the policies, and what drives them, in many ways, one at a time; tests must notice each.
 
     tools/mutate.py            every mutation
     tools/mutate.py --quick    the most telling ones

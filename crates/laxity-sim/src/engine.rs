@@ -202,10 +202,8 @@ impl Pending {
 struct Agenda {
     /// One a CPU: its running job is done.
     completions: Timers,
-    /// One a task: its next job is released.
+    /// One a task: its next job is released; behind them one a domain with ticks: they fall due.
     arrivals: Timers,
-    /// One a domain with ticks: they fall due.
-    ticks: Timers,
     /// One a CPU, and accounting behind them: what the policy armed.
     policy: Timers,
     /// One a CPU: its decision holds no longer.
@@ -216,8 +214,7 @@ impl Agenda {
     fn new(cpus: usize, tasks: usize, ticking: usize) -> Agenda {
         Agenda {
             completions: Timers::new(cpus),
-            arrivals: Timers::new(tasks),
-            ticks: Timers::new(ticking),
+            arrivals: Timers::new(tasks + ticking),
             policy: Timers::new(cpus + 1),
             decisions: Timers::new(cpus),
         }
@@ -229,13 +226,11 @@ impl Agenda {
         let Agenda {
             completions,
             arrivals,
-            ticks,
             policy,
             decisions,
         } = self;
         (completions.first().0)
             .min(arrivals.first().0)
-            .min(ticks.first().0)
             .min(policy.first().0)
             .min(decisions.first().0)
     }
@@ -328,6 +323,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         for index in 0..host.domains.len() {
             simulation.add_domain(index)?;
         }
+        simulation.add_ticks();
         simulation.serve_requests();
         simulation.report(0);
         Ok(simulation)
@@ -390,9 +386,6 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 waits: Waits::default(),
             });
         }
-        if let Some(tick) = domain.tick {
-            self.add_ticks(tick, first_vcpu..self.vcpus.len());
-        }
         Ok(())
     }
 
@@ -433,13 +426,15 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn serve(&mut self, now: i64) -> bool {
         if let Some(cpu) = self.agenda.completions.due(now) {
             self.complete(cpu as u32, now);
-        } else if let Some(task) = self.agenda.arrivals.due(now) {
-            self.arrive(task, now);
+        } else if let Some(slot) = self.agenda.arrivals.due(now) {
+            if slot < self.tasks.len() {
+                self.arrive(slot, now);
+            } else {
+                self.tick(slot - self.tasks.len(), now);
+            }
         } else if self.workloads.next_ns() <= now {
             self.workloads.serve(now);
             self.signal(now);
-        } else if let Some(source) = self.agenda.ticks.due(now) {
-            self.tick(source, now);
         } else if let Some(slot) = self.agenda.policy.due(now) {
             self.agenda.policy.set(slot, NEVER);
             if slot < self.cpus.len() {

@@ -24,15 +24,25 @@ pub(super) struct Due {
 }
 
 impl<S: Sink> Simulation<'_, S> {
-    pub(super) fn add_ticks(&mut self, tick: Tick, vcpus: Range<usize>) {
-        self.agenda.ticks.set(self.ticks.len(), tick.offset_ns);
-        self.ticks.push(Source { tick, vcpus });
+    /// When all domains are there.
+    pub(super) fn add_ticks(&mut self) {
+        let mut first_vcpu = 0;
+        for domain in &self.host.domains {
+            let vcpus = first_vcpu..first_vcpu + domain.vcpus.len();
+            first_vcpu = vcpus.end;
+            if let Some(tick) = domain.tick {
+                let slot = self.tasks.len() + self.ticks.len();
+                self.agenda.arrivals.set(slot, tick.offset_ns);
+                self.ticks.push(Source { tick, vcpus });
+            }
+        }
     }
 
     /// A domain's ticks fall due.
     pub(super) fn tick(&mut self, source: usize, now: i64) {
         let Source { tick, ref vcpus } = self.ticks[source];
-        self.agenda.ticks.set(source, now + tick.period_ns);
+        let slot = self.tasks.len() + source;
+        self.agenda.arrivals.set(slot, now + tick.period_ns);
         for index in vcpus.clone() {
             let vcpu = &mut self.vcpus[index];
             let has_work = vcpu.cpu_bound || vcpu.ready.first().is_some();
