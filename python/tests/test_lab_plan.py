@@ -132,7 +132,10 @@ def test_windows_that_one_boot_cannot_have_are_our_mistake() -> None:
         Plan.of([Window("a", first), Window("a", first)])
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+WITH_TASKS = [path for path in sorted(EXAMPLES.glob("*.toml")) if path.stem != "telephony"]
+
+
+@pytest.mark.parametrize("example", WITH_TASKS, ids=lambda path: path.stem)
 def test_examples_can_be_planned(example: Path) -> None:
     text = example.read_text()
     overrides = ["domain.logging.tasks.flush.jitter=0 ns"] if example.stem == "integrator" else []
@@ -184,3 +187,18 @@ def test_the_modes_are_known() -> None:
 def test_a_longer_run_takes_longer() -> None:
     short, long = plan(HOST), plan(HOST, "duration=20 s")
     assert long.estimate_s > short.estimate_s + 10
+
+
+def test_calls_are_refused() -> None:
+    text = (EXAMPLES / "telephony.toml").read_text()
+    with pytest.raises(InputError, match="and this is Xen") as refused:
+        plan(text, "host.cpus=1")
+    assert "--on linux" in str(refused.value.help)
+
+
+def test_pauses_are_refused() -> None:
+    text = TWO_VCPUS.replace(
+        '{ kind = "cpu-bound" }', '{ kind = "cpu-bound", run = "5 ms", idle = "1 ms" }'
+    )
+    with pytest.raises(InputError, match="`domain.bound.workload` is 'bursts'"):
+        plan(text, mode="live")

@@ -80,7 +80,7 @@ def as_simulated(tmp_path: Path) -> str:
 
 def test_a_run_as_simulated(host: _core.HostFile, as_simulated: str, tmp_path: Path) -> None:
     simulated, imported = str(tmp_path / "sim"), str(tmp_path / "xen")
-    result, responses = host.run([], simulated)
+    result, responses, _ = host.run([], simulated)
     completions = times(2 * MS, 12 * MS)
     metadata = host.trace_metadata([], "xen")
     summary = json.loads(

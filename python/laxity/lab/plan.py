@@ -304,6 +304,11 @@ def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> 
             "`duration` is longer than the hour that a run on Xen may take",
             'add --duration "60 s", say',
         )
+    if host["calls"] is not None:
+        raise InputError(
+            "`[calls]` are for the simulator and for Linux, and this is Xen",
+            "run it with --on sim or --on linux",
+        )
     for domain in host["domains"]:
         _refuse_domain(domain, host["duration_ns"])
     memory_mib = sum(map(_memory_mib, host["domains"]))
@@ -324,6 +329,12 @@ def _refuse_domain(domain: Mapping[str, Any], duration_ns: int) -> None:
         raise InputError(
             f"the name of `{key}` is too long for Xen",
             f"write at most {NAME_LENGTH_MAX - len(PREFIX)} characters",
+        )
+    if domain["workload"] is not None:
+        raise InputError(
+            f"`{key}.workload` is {domain['workload']['kind']!r}, and guests on Xen have tasks and "
+            "endless loops",
+            "run it in the simulator",
         )
     if domain["guest"] != "rate-monotonic":
         raise InputError(

@@ -14,7 +14,7 @@ pub struct KeptStream {
 }
 
 /// In place of a time of arrival.
-pub const LOST: i64 = i64::MIN;
+pub const LOST: i64 = -1;
 
 /// A stream is kept in pieces of this many packets at most: 30 s of G.711, as long as the calls of the papers.
 pub const PIECE_PACKETS: u32 = 1500;
