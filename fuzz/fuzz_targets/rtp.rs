@@ -33,9 +33,9 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(other.payload, header.payload);
         }
         // A clock that is another machine's ends a session; nothing of the datagram is counted then.
-        datagrams += u64::from(session.record(datagram, time_ns).is_ok());
+        datagrams += u64::from(session.record(datagram, time_ns, None).is_ok());
         if let Some(own) = own_packet(datagram, time_ns) {
-            datagrams += u64::from(session.record(&own, time_ns).is_ok());
+            datagrams += u64::from(session.record(&own, time_ns, None).is_ok());
         }
     }
 

@@ -30,6 +30,22 @@ pub enum MediaError {
         /// The system's word.
         source: io::Error,
     },
+    /// There is nothing to take orders from.
+    #[error("cannot read the orders {}: {source}", path.display())]
+    Orders {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// The file of packets cannot be written.
+    #[error("cannot write the packets {}: {source}", path.display())]
+    Packets {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
     /// No packet of a load came.
     #[error(
         "no packet of a load came to {address} within {waited}; is the load running, and does the media server send here?"

@@ -6,7 +6,7 @@ use crate::{
     g711::Law,
     machine,
     rtp::{self, HEADER_BYTES, PACKET_BYTES},
-    schedule::{PERIOD_SAMPLES, Schedule, Turn},
+    schedule::{PERIOD_SAMPLES, Schedule},
     socket::Sender,
     stamp::Stamp,
 };
@@ -28,8 +28,8 @@ const START_AFTER_NS: i64 = 50_000_000;
 pub struct LoadReport {
     /// Streams.
     pub streams: u32,
-    /// Packets of each.
-    pub packets_per_stream: u32,
+    /// Packets that were due.
+    pub due: u64,
     /// Threads.
     pub threads: u32,
     /// Between two wake-ups.
@@ -75,12 +75,33 @@ pub fn load(
             .map(|part| part.expect("a thread of the load does not panic"))
             .collect()
     });
+    let size = Size {
+        streams: schedule.streams(),
+        threads: schedule.threads(),
+        tick_ns: schedule.tick_ns(),
+    };
+    report(size, parts)
+}
+
+/// What a load is made of.
+pub(crate) struct Size {
+    pub streams: u32,
+    pub threads: u32,
+    pub tick_ns: i64,
+}
+
+/// What all threads did.
+pub(crate) fn report(
+    size: Size,
+    parts: impl IntoIterator<Item = Result<Part, MediaError>>,
+) -> Result<LoadReport, MediaError> {
     let mut whole = Part {
         real_time: true,
         ..Part::default()
     };
     for part in parts {
         let part = part?;
+        whole.due += part.due;
         whole.sent += part.sent;
         whole.failed += part.failed;
         whole.error = part.error.or(whole.error);
@@ -92,10 +113,10 @@ pub fn load(
         return Err(MediaError::system("send")(error));
     }
     Ok(LoadReport {
-        streams: schedule.streams(),
-        packets_per_stream: schedule.packets(),
-        threads: schedule.threads(),
-        tick_ns: schedule.tick_ns(),
+        streams: size.streams,
+        due: whole.due,
+        threads: size.threads,
+        tick_ns: size.tick_ns,
         real_time: whole.real_time,
         sent: whole.sent,
         failed: whole.failed,
@@ -107,13 +128,26 @@ pub fn load(
 
 /// What one thread did.
 #[derive(Default)]
-struct Part {
-    real_time: bool,
-    sent: u64,
-    failed: u64,
-    error: Option<nix::errno::Errno>,
-    wake_up_late: Distribution,
-    packet_late: Distribution,
+pub(crate) struct Part {
+    pub real_time: bool,
+    pub due: u64,
+    pub sent: u64,
+    pub failed: u64,
+    pub error: Option<nix::errno::Errno>,
+    pub wake_up_late: Distribution,
+    pub packet_late: Distribution,
+}
+
+impl Part {
+    /// Of the calling thread, which from now on wakes up when it is to, as far as it may.
+    pub fn begin() -> Part {
+        // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
+        prctl::set_timerslack(1).expect("a thread may set its timer slack");
+        Part {
+            real_time: machine::become_real_time(),
+            ..Part::default()
+        }
+    }
 }
 
 fn send(
@@ -125,12 +159,11 @@ fn send(
     start_ns: i64,
     stop: &AtomicBool,
 ) -> Result<Part, MediaError> {
-    // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
-    prctl::set_timerslack(1).expect("a thread may set its timer slack");
-    let mut part = Part {
-        real_time: machine::become_real_time(),
-        ..Part::default()
-    };
+    let mut part = Part::begin();
+    part.due = schedule
+        .turns(thread)
+        .map(|turn| turn.streams.len() as u64)
+        .sum();
     let mut sender = Sender::new(socket, to)?;
     let silence = law.encode(0);
     let mut packets = [[silence; PACKET_BYTES]; BATCH];
@@ -146,7 +179,15 @@ fn send(
             let batch = &mut packets[..streams.len()];
             let sent_ns = clock::monotonic_ns();
             for (stream, packet) in streams.zip(&mut *batch) {
-                write(schedule, law, start_ns, &turn, stream, sent_ns, packet);
+                let stamp = Stamp {
+                    run: run_of(start_ns),
+                    stream: stream as u16,
+                    streams: schedule.streams() as u16,
+                    packet: turn.packet,
+                    packets: schedule.packets(),
+                    sent_ns,
+                };
+                write(&stamp, law, packet);
             }
             let sent = sender.send(batch.iter().map(|packet| &packet[..]));
             part.sent += sent;
@@ -159,37 +200,26 @@ fn send(
     Ok(part)
 }
 
-/// The packet of `stream` that is due in `turn`.
-fn write(
-    schedule: &Schedule,
-    law: Law,
-    start_ns: i64,
-    turn: &Turn,
-    stream: u32,
-    sent_ns: i64,
-    packet: &mut [u8; PACKET_BYTES],
-) {
-    let run = start_ns as u32;
+/// The number of a run that starts then; another's is another.
+pub(crate) fn run_of(start_ns: i64) -> u32 {
+    start_ns as u32
+}
+
+/// The packet that a stamp tells of.
+pub(crate) fn write(stamp: &Stamp, law: Law, packet: &mut [u8; PACKET_BYTES]) {
+    let (run, stream) = (stamp.run, u32::from(stamp.stream));
     let header = rtp::Header {
-        marker: turn.packet == 0,
+        marker: stamp.packet == 0,
         law,
         // RFC 3550, section 5.1, wants random beginnings. These differ from stream to stream and from run to run.
         sequence: (run.wrapping_add(stream.wrapping_mul(40_503)) as u16)
-            .wrapping_add(turn.packet as u16),
+            .wrapping_add(stamp.packet as u16),
         timestamp: run
             .wrapping_add(stream.wrapping_mul(2_654_435_761))
-            .wrapping_add(turn.packet.wrapping_mul(PERIOD_SAMPLES)),
+            .wrapping_add(stamp.packet.wrapping_mul(PERIOD_SAMPLES)),
         ssrc: run.wrapping_add(stream),
         payload: HEADER_BYTES..PACKET_BYTES,
     };
     rtp::write_header(&header, packet);
-    let stamp = Stamp {
-        run,
-        stream: stream as u16,
-        streams: schedule.streams() as u16,
-        packet: turn.packet,
-        packets: schedule.packets(),
-        sent_ns,
-    };
     stamp.write(law, &mut packet[HEADER_BYTES..]);
 }

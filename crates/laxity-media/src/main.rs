@@ -5,6 +5,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use laxity_host::parse_duration;
 use laxity_media::{
     MediaError,
+    calls::{self, CallsOptions},
+    exchange::{self, Ports},
     g711::Law,
     load,
     machine::Usage,
@@ -16,7 +18,9 @@ use laxity_media::{
     socket,
 };
 use std::{
-    net::SocketAddr,
+    fs::File,
+    io::{self, BufReader},
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
@@ -53,11 +57,30 @@ enum Command {
     /// Is the model media server: a pool of threads that take a packet, work on it and send it on
     Relay {
         /// Where to listen
-        #[arg(long, value_name = "ADDRESS:PORT")]
-        listen: SocketAddr,
+        #[arg(
+            long,
+            value_name = "ADDRESS:PORT",
+            requires = "to",
+            required_unless_present = "control"
+        )]
+        listen: Option<SocketAddr>,
         /// Where to send on
-        #[arg(long, value_name = "ADDRESS:PORT")]
-        to: SocketAddr,
+        #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+        to: Option<SocketAddr>,
+        /// Instead: where to be told of calls, by the ng protocol; each has ports of its own
+        #[arg(
+            long,
+            value_name = "ADDRESS:PORT",
+            conflicts_with = "listen",
+            requires = "address"
+        )]
+        control: Option<SocketAddr>,
+        /// The address of the calls' ports
+        #[arg(long, requires = "control")]
+        address: Option<IpAddr>,
+        /// The calls' ports; the even ones are used
+        #[arg(long, value_name = "FIRST-LAST", default_value = "30000-49999", value_parser = port_range)]
+        ports: (u16, u16),
         #[command(flatten)]
         relay: RelayArguments,
     },
@@ -71,6 +94,25 @@ enum Command {
         wait: Duration,
         #[command(flatten)]
         sink: SinkArguments,
+    },
+    /// Sends and measures the streams of calls, each from and at a port of its own, as it is told of them
+    ///
+    /// Orders are read, a line each: `open CALL LOCAL` (a party listens), `send CALL LOCAL REMOTE TYPE` (it sends to the
+    /// media server, in RTP's payload type 0 or 8), `end CALL`. With the last order it ends. Addresses are ADDRESS:PORT.
+    Calls {
+        /// Where the orders come from; the standard input otherwise
+        #[arg(long, value_name = "FILE")]
+        orders: Option<PathBuf>,
+        #[command(flatten)]
+        pace: PaceArguments,
+        #[command(flatten)]
+        sink: SinkArguments,
+        /// Write when each packet was sent and arrived: numbers of 64 bits, little end first: stream, packet, both times in ns
+        #[arg(long, value_name = "FILE")]
+        packets: Option<PathBuf>,
+        /// Write them of one call in this many
+        #[arg(long, value_name = "CALLS", default_value_t = 1)]
+        sample: u32,
     },
     /// All three in one process, for a quick answer
     Loop {
@@ -97,15 +139,21 @@ struct LoadArguments {
     /// How long to send
     #[arg(long, default_value = "10 s", value_parser = duration)]
     duration: Duration,
+    #[command(flatten)]
+    pace: PaceArguments,
+    /// Which of G.711's laws
+    #[arg(long, value_enum, default_value_t = LawArgument::Mu)]
+    law: LawArgument,
+}
+
+#[derive(Args)]
+struct PaceArguments {
     /// Between two wake-ups; what is due in between is sent together
     #[arg(long, default_value = "250 us", value_parser = duration)]
     tick: Duration,
     /// Threads that send
     #[arg(long, default_value_t = 1)]
     senders: u32,
-    /// Which of G.711's laws
-    #[arg(long, value_enum, default_value_t = LawArgument::Mu)]
-    law: LawArgument,
 }
 
 #[derive(Args)]
@@ -162,9 +210,20 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map(Duration)
 }
 
+fn port_range(text: &str) -> Result<(u16, u16), String> {
+    let (first, last) = text.split_once('-').ok_or("give FIRST-LAST")?;
+    let port = |text: &str| text.parse().map_err(|_| format!("`{text}` is no port"));
+    Ok((port(first)?, port(last)?))
+}
+
 impl LoadArguments {
     fn schedule(&self) -> Result<Schedule, MediaError> {
-        Schedule::new(self.streams, self.duration.0, self.tick.0, self.senders)
+        Schedule::new(
+            self.streams,
+            self.duration.0,
+            self.pace.tick.0,
+            self.pace.senders,
+        )
     }
 }
 
@@ -224,10 +283,59 @@ fn run(command: &Command) -> Result<Report, MediaError> {
                 ..Report::default()
             }
         }
-        Command::Relay { listen, to, relay } => {
-            let socket = relay.bind(*listen)?;
+        Command::Relay {
+            listen,
+            to,
+            control,
+            address,
+            ports,
+            relay,
+        } => Report {
+            relay: Some(match (listen, to, control, address) {
+                (Some(listen), Some(to), ..) => {
+                    relay::relay(&relay.bind(*listen)?, *to, &relay.options(), &STOP)?
+                }
+                (_, _, Some(control), Some(address)) => {
+                    let ports = Ports {
+                        address: *address,
+                        range: *ports,
+                    };
+                    socket::allow_many()?;
+                    exchange::relay(&socket::bind(*control)?, ports, &relay.options(), &STOP)?
+                }
+                _ => unreachable!("the arguments ask for each other"),
+            }),
+            ..Report::default()
+        },
+        Command::Calls {
+            orders,
+            pace,
+            sink,
+            packets,
+            sample,
+        } => {
+            let options = CallsOptions {
+                tick_ns: pace.tick.0,
+                threads: pace.senders,
+                playout_ns: sink.playout.0,
+                capture: sink.capture.clone(),
+                packets: packets.clone(),
+                sample: *sample,
+            };
+            let (calls, load, sink) = match orders {
+                None => calls::run(BufReader::new(io::stdin()), &options, &STOP)?,
+                Some(path) => {
+                    let file = File::open(path).map_err(|source| MediaError::Orders {
+                        path: path.clone(),
+                        source,
+                    })?;
+                    calls::run(BufReader::new(file), &options, &STOP)?
+                }
+            };
             Report {
-                relay: Some(relay::relay(&socket, *to, &relay.options(), &STOP)?),
+                calls: Some(calls),
+                load: Some(load),
+                sink: Some(sink),
                 ..Report::default()
             }
         }

@@ -30,6 +30,8 @@ pub struct RelayOptions {
 /// What it did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RelayReport {
+    /// Calls that it was told of; none where all streams share a port.
+    pub calls: u64,
     /// Packets that the server took from its socket.
     pub received: u64,
     /// That it sent on.
@@ -133,14 +135,20 @@ pub fn relay(
         ..RelayReport::default()
     };
     for part in parts {
-        let part = part?;
-        whole.received += part.received;
-        whole.forwarded += part.forwarded;
-        whole.failed += part.failed;
-        whole.invalid.add(&part.invalid);
-        whole.cpu_ns += part.cpu_ns;
+        whole.add(&part?);
     }
     Ok(whole)
+}
+
+impl RelayReport {
+    /// These and another part's.
+    pub(crate) fn add(&mut self, part: &RelayReport) {
+        self.received += part.received;
+        self.forwarded += part.forwarded;
+        self.failed += part.failed;
+        self.invalid.add(&part.invalid);
+        self.cpu_ns += part.cpu_ns;
+    }
 }
 
 /// One thread of the pool.
@@ -151,10 +159,10 @@ fn serve(
     stop: &AtomicBool,
 ) -> Result<RelayReport, MediaError> {
     let mut report = RelayReport::default();
-    let mut receiver = Receiver::new(socket, options.batch as usize);
+    let mut receiver = Receiver::new(options.batch as usize);
     let mut sender = Sender::new(socket, to)?;
     while !stop.load(Ordering::Relaxed) {
-        report.received += receiver.receive()? as u64;
+        report.received += receiver.receive(socket)? as u64;
         let invalid = &mut report.invalid;
         let outgoing = receiver.datagrams().filter_map(|(datagram, octets)| {
             if datagram.cut {
@@ -177,7 +185,7 @@ fn serve(
 }
 
 /// What the server does with one packet.
-fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), Malformed> {
+pub(crate) fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), Malformed> {
     let header = rtp::parse(packet)?;
     if options.transcode {
         g711::transcode(header.law, &mut packet[header.payload]);

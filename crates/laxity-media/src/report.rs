@@ -1,8 +1,8 @@
 //! Reports as tables.
 
 use crate::{
-    distribution::Quantiles, load::LoadReport, relay::RelayReport, session::SessionReport,
-    sink::SinkReport,
+    calls::CallsReport, distribution::Quantiles, load::LoadReport, relay::RelayReport,
+    session::SessionReport, sink::SinkReport,
 };
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -10,6 +10,9 @@ use std::fmt::{self, Display, Formatter};
 /// What one command measured; the parts that did not run in it are missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
+    /// The calls that carried the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<CallsReport>,
     /// The load, and its own lateness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadReport>,
@@ -36,6 +39,9 @@ pub struct Machine {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(calls) = &self.calls {
+            write_calls(f, calls)?;
+        }
         if let Some(load) = &self.load {
             write_load(f, load)?;
         }
@@ -59,14 +65,27 @@ impl Display for Report {
     }
 }
 
+fn write_calls(f: &mut Formatter<'_>, calls: &CallsReport) -> fmt::Result {
+    writeln!(f, "calls")?;
+    row(f, "calls", calls.calls)?;
+    times(f, "set up within", calls.setup)?;
+    if let Some(error) = &calls.error {
+        row(
+            f,
+            "without a port",
+            format_args!("{}: {error}", calls.refused),
+        )?;
+    }
+    Ok(())
+}
+
 fn write_load(f: &mut Formatter<'_>, load: &LoadReport) -> fmt::Result {
     writeln!(f, "load")?;
     row(f, "streams", load.streams)?;
-    let expected = u64::from(load.streams) * u64::from(load.packets_per_stream);
     row(
         f,
         "packets sent",
-        format_args!("{} of {expected}", load.sent),
+        format_args!("{} of {}", load.sent, load.due),
     )?;
     if let Some(error) = &load.error {
         row(f, "not sent", format_args!("{}: {error}", load.failed))?;
@@ -78,6 +97,9 @@ fn write_load(f: &mut Formatter<'_>, load: &LoadReport) -> fmt::Result {
 
 fn write_relay(f: &mut Formatter<'_>, relay: &RelayReport) -> fmt::Result {
     writeln!(f, "relay")?;
+    if relay.calls > 0 {
+        row(f, "calls", relay.calls)?;
+    }
     row(f, "packets received", relay.received)?;
     row(f, "sent on", relay.forwarded)?;
     row(f, "dropped before it", relay.dropped)?;
@@ -123,6 +145,9 @@ fn write_sink(f: &mut Formatter<'_>, sink: &SinkReport) -> fmt::Result {
         "late",
         format_args!("{} (by more than {late_after})", counts.late),
     )?;
+    if session.misdirected > 0 {
+        row(f, "at another's port", session.misdirected)?;
+    }
     let others = session.invalid.total() + session.foreign + counts.stray;
     if others > 0 {
         let (invalid, foreign, stray) = (session.invalid.total(), session.foreign, counts.stray);

@@ -33,6 +33,18 @@ pub struct Session {
     delay: Distribution,
     invalid: Invalid,
     foreign: u64,
+    misdirected: u64,
+}
+
+/// A packet of the load that came for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its stream.
+    pub stream: u16,
+    /// Its number within the stream.
+    pub packet: u32,
+    /// When it was sent.
+    pub sent_ns: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -67,6 +79,8 @@ pub struct SessionReport {
     pub invalid: Invalid,
     /// G.711 packets that are not of this load.
     pub foreign: u64,
+    /// Packets of one call that came to another's port.
+    pub misdirected: u64,
     /// Each stream.
     pub per_stream: Vec<StreamReport>,
 }
@@ -85,11 +99,20 @@ impl Session {
             delay: Distribution::default(),
             invalid: Invalid::default(),
             foreign: 0,
+            misdirected: 0,
         };
         if let Some(plan) = plan {
             session.follow(plan);
         }
         session
+    }
+
+    /// Takes in the streams of calls of one run, which begin and end as they please; nobody knows beforehand how many.
+    pub fn of_calls(playout_ns: i64, run: u32) -> Session {
+        Session {
+            run: Some(run),
+            ..Session::new(playout_ns, None)
+        }
     }
 
     fn follow(&mut self, plan: Plan) {
@@ -102,24 +125,34 @@ impl Session {
         self.invalid.too_long += 1;
     }
 
-    /// Takes in a datagram.
+    /// Takes in a datagram that came to a port; to the port of one stream, if a stream has a port of its own. Answers
+    /// which packet it is, if it is one that counts.
     ///
     /// # Errors
     ///
     /// If its times show that it was sent by another clock.
-    pub fn record(&mut self, octets: &[u8], arrived_ns: i64) -> Result<(), MediaError> {
+    pub fn record(
+        &mut self,
+        octets: &[u8],
+        arrived_ns: i64,
+        port_of: Option<u16>,
+    ) -> Result<Option<Taken>, MediaError> {
         let header = match rtp::parse(octets) {
             Ok(header) => header,
             Err(malformed) => {
                 self.invalid.count(malformed);
-                return Ok(());
+                return Ok(None);
             }
         };
         let stamp = Stamp::read(header.law, &octets[header.payload]);
         let Some(stamp) = stamp.filter(|stamp| self.is_mine(stamp)) else {
             self.foreign += 1;
-            return Ok(());
+            return Ok(None);
         };
+        if port_of.is_some_and(|stream| stream != stamp.stream) {
+            self.misdirected += 1;
+            return Ok(None);
+        }
         check_clock(stamp.sent_ns, arrived_ns)?;
         if self.run.is_none() {
             self.run = Some(stamp.run);
@@ -129,7 +162,11 @@ impl Session {
         let to_come = i64::from(stamp.packets - stamp.packet);
         self.end_ns = stamp.sent_ns + to_come * PERIOD_NS;
 
-        let stream = self.streams[usize::from(stamp.stream)].get_or_insert_with(|| Stream {
+        let place = usize::from(stamp.stream);
+        if place >= self.streams.len() {
+            self.streams.resize(place + 1, None);
+        }
+        let stream = self.streams[place].get_or_insert_with(|| Stream {
             first_sequence: header.sequence.wrapping_sub(stamp.packet as u16),
             statistics: StreamStatistics::new(stamp.packets, self.playout_ns),
         });
@@ -144,11 +181,21 @@ impl Session {
             sent_ns: stamp.sent_ns,
             arrived_ns,
         };
-        if stream.statistics.record(&arrival) {
-            self.received += 1;
-            self.delay.record(arrived_ns - stamp.sent_ns, 1);
+        if !stream.statistics.record(&arrival) {
+            return Ok(None);
         }
-        Ok(())
+        self.received += 1;
+        self.delay.record(arrived_ns - stamp.sent_ns, 1);
+        Ok(Some(Taken {
+            stream: stamp.stream,
+            packet: arrival.position as u32,
+            sent_ns: stamp.sent_ns,
+        }))
+    }
+
+    /// Packets that have come, each once.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     fn is_mine(&self, stamp: &Stamp) -> bool {
@@ -172,16 +219,23 @@ impl Session {
         self.end_ns
     }
 
-    /// What became of the load, if nothing more comes.
+    /// What became of a load that has a plan, if nothing more comes.
     pub fn report(&self) -> SessionReport {
         let packets = self.plan.map_or(0, |plan| plan.packets);
-        let silent = StreamStatistics::new(packets, self.playout_ns);
+        self.report_of(&vec![packets; self.streams.len()])
+    }
+
+    /// What became of streams of which so many packets were sent, if nothing more comes. A stream of which none was sent
+    /// is none.
+    pub fn report_of(&self, sent: &[u32]) -> SessionReport {
         let mut jitter = Distribution::default();
         let mut counts = Counts::default();
-        let mut per_stream = Vec::with_capacity(self.streams.len());
-        for (number, stream) in self.streams.iter().enumerate() {
-            let statistics = stream.as_ref().map_or(&silent, |stream| &stream.statistics);
-            let report = statistics.report(number as u32);
+        let mut per_stream = Vec::with_capacity(sent.len());
+        for (number, &packets) in sent.iter().enumerate().filter(|(_, packets)| **packets > 0) {
+            let report = match self.streams.get(number) {
+                Some(Some(stream)) => stream.statistics.report_of(number as u32, packets),
+                _ => StreamStatistics::new(packets, self.playout_ns).report(number as u32),
+            };
             if let Some(jitter_ns) = report.jitter_ns {
                 jitter.record(jitter_ns.round() as i64, 1);
             }
@@ -193,7 +247,7 @@ impl Session {
             (report.counts.lost, p99_ns, Reverse(report.stream))
         };
         SessionReport {
-            streams: self.streams.len() as u32,
+            streams: per_stream.len() as u32,
             dead_streams: per_stream
                 .iter()
                 .filter(|stream| stream.counts.received == 0)
@@ -207,6 +261,7 @@ impl Session {
             worst_stream: per_stream.iter().max_by_key(badness).cloned(),
             invalid: self.invalid,
             foreign: self.foreign,
+            misdirected: self.misdirected,
             per_stream,
         }
     }

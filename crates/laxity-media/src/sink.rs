@@ -20,7 +20,7 @@ use std::{
 };
 
 /// What is waited for after the load's end, since the last packet that came.
-const LINGER_NS: i64 = 2_000_000_000;
+pub(crate) const LINGER_NS: i64 = 2_000_000_000;
 /// What a wait is told to.
 const MS_NS: i64 = 1_000_000;
 /// A receive buffer that outlasts a second without the CPU at 2,000 streams, as far as the system allows it.
@@ -70,16 +70,17 @@ pub fn measure(
     let mut capture = options
         .capture
         .as_deref()
-        .map(|path| CaptureFile::create(path, address))
+        .map(CaptureFile::create)
         .transpose()?;
     let real_time = machine::become_real_time();
     let mut session = Session::new(options.playout_ns, options.plan);
     let mut fetched_late = Distribution::default();
-    let mut receiver = Receiver::with_times(socket, BATCH_MAX)?;
+    socket::stamp_arrivals(socket)?;
+    let mut receiver = Receiver::with_times(BATCH_MAX);
     let start_ns = clock::monotonic_ns();
     let mut last_ns = start_ns;
     while !stop.load(Ordering::Relaxed) && !session.is_complete() {
-        let received = receiver.receive()?;
+        let received = receiver.receive(socket)?;
         let now_ns = clock::monotonic_ns();
         if received == 0 {
             let over_ns = if session.has_begun() {
@@ -98,12 +99,12 @@ pub fn measure(
             let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
             fetched_late.record(now_ns - arrived_ns, 1);
             if let (Some(capture), Some(source)) = (&mut capture, datagram.source) {
-                capture.write(arrived_ns, source, octets)?;
+                capture.write(arrived_ns, source, address, octets)?;
             }
             if datagram.cut {
                 session.count_too_long();
             } else {
-                session.record(octets, arrived_ns)?;
+                session.record(octets, arrived_ns, None)?;
             }
         }
     }
@@ -124,41 +125,40 @@ pub fn measure(
     })
 }
 
-/// A capture in a file, of what comes to one address.
-struct CaptureFile {
+/// A capture in a file.
+pub(crate) struct CaptureFile {
     path: PathBuf,
-    destination: SocketAddr,
     /// Read once, so that a clock that is set leaves the capture in order.
     realtime_offset_ns: i64,
     capture: Capture<BufWriter<File>>,
 }
 
 impl CaptureFile {
-    fn create(path: &Path, destination: SocketAddr) -> Result<CaptureFile, MediaError> {
+    pub fn create(path: &Path) -> Result<CaptureFile, MediaError> {
         let capture = File::create(path)
             .and_then(|file| Capture::new(BufWriter::new(file)))
             .map_err(|source| refused(path, source))?;
         Ok(CaptureFile {
             path: path.to_path_buf(),
-            destination,
             realtime_offset_ns: clock::realtime_offset_ns(),
             capture,
         })
     }
 
-    fn write(
+    pub fn write(
         &mut self,
         arrived_ns: i64,
         source: SocketAddr,
+        destination: SocketAddr,
         octets: &[u8],
     ) -> Result<(), MediaError> {
         let realtime_ns = arrived_ns + self.realtime_offset_ns;
         self.capture
-            .write(realtime_ns, source, self.destination, octets)
+            .write(realtime_ns, source, destination, octets)
             .map_err(|source| refused(&self.path, source))
     }
 
-    fn finish(self) -> Result<(), MediaError> {
+    pub fn finish(self) -> Result<(), MediaError> {
         let flushed = self.capture.into_inner().flush();
         flushed.map_err(|source| refused(&self.path, source))
     }

@@ -3,12 +3,14 @@
 use crate::{MediaError, clock};
 use nix::{
     errno::Errno,
+    sys::resource::{Resource, getrlimit, setrlimit},
     sys::socket::{
         ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, getsockopt, recvmmsg,
         sendmmsg, setsockopt, sockopt,
     },
 };
 use std::{
+    collections::HashSet,
     fs,
     io::{self, IoSlice, IoSliceMut},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -21,7 +23,9 @@ pub const DATAGRAM_BYTES_MAX: usize = 2048;
 /// Packets a system call at most.
 pub const BATCH_MAX: usize = 64;
 /// After this long without a packet, who receives looks whether it should stop.
-const RECEIVE_WAIT: Duration = Duration::from_millis(50);
+const RECEIVE_WAIT: Duration = Duration::from_millis(RECEIVE_WAIT_MS as u64);
+/// The same, as a wait for several sockets has it.
+pub const RECEIVE_WAIT_MS: u8 = 50;
 
 /// A socket on `address` (port 0: any that is free).
 ///
@@ -34,6 +38,30 @@ pub fn bind(address: SocketAddr) -> Result<UdpSocket, MediaError> {
         Ok(socket)
     });
     bound.map_err(|source| MediaError::Bind { address, source })
+}
+
+/// A socket on `address` that is one of many: who receives from it does not wait there.
+///
+/// # Errors
+///
+/// If the address cannot be used.
+pub fn bind_nonblocking(address: SocketAddr) -> Result<UdpSocket, MediaError> {
+    let bound = UdpSocket::bind(address).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    });
+    bound.map_err(|source| MediaError::Bind { address, source })
+}
+
+/// Allows this process as many sockets as the system lets it have.
+///
+/// # Errors
+///
+/// If the system fails.
+pub fn allow_many() -> Result<(), MediaError> {
+    let failed = MediaError::system("ask for more sockets");
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(&failed)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(&failed)
 }
 
 /// The address a socket has.
@@ -69,35 +97,70 @@ pub fn set_receive_buffer(socket: &UdpSocket, bytes: usize) -> Result<usize, Med
     getsockopt(socket, sockopt::RcvBuf).map_err(MediaError::system("ask for a receive buffer"))
 }
 
+/// Has the kernel say of each packet when it had it.
+///
+/// # Errors
+///
+/// If it does not.
+pub fn stamp_arrivals(socket: &UdpSocket) -> Result<(), MediaError> {
+    setsockopt(socket, sockopt::ReceiveTimestampns, &true).map_err(MediaError::system(
+        "have packets stamped with their time of arrival",
+    ))
+}
+
 /// Packets that the kernel dropped since the socket was made, because its receive buffer was full.
 ///
 /// # Errors
 ///
 /// If the system does not say.
 pub fn dropped(socket: &UdpSocket) -> Result<u64, MediaError> {
+    dropped_of([socket])
+}
+
+/// The same of several, all of IPv4 or all of IPv6, together.
+///
+/// # Errors
+///
+/// If the system does not say.
+pub fn dropped_of<'s>(sockets: impl IntoIterator<Item = &'s UdpSocket>) -> Result<u64, MediaError> {
     let failed = MediaError::system::<io::Error>("ask what a socket dropped");
-    let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()))
-        .map_err(&failed)?
-        .ino();
-    let table = match address(socket)? {
-        SocketAddr::V4(_) => "/proc/thread-self/net/udp",
-        SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
+    let mut table = None;
+    let mut inodes = HashSet::new();
+    for socket in sockets {
+        let file = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()));
+        inodes.insert(file.map_err(&failed)?.ino());
+        if table.is_none() {
+            table = Some(match address(socket)? {
+                SocketAddr::V4(_) => "/proc/thread-self/net/udp",
+                SocketAddr::V6(_) => "/proc/thread-self/net/udp6",
+            });
+        }
+    }
+    let Some(table) = table else {
+        return Ok(0);
     };
     let table = fs::read_to_string(table).map_err(&failed)?;
-    drops_of(&table, inode)
+    drops_of(&table, &inodes)
         .ok_or_else(|| failed(io::Error::other("it is not in the kernel's table")))
 }
 
-/// The column `drops` of the socket with `inode` in the kernel's table of UDP sockets.
-fn drops_of(table: &str, inode: u64) -> Option<u64> {
+/// The column `drops` of the sockets with these inodes in the kernel's table of UDP sockets; nothing, if one is missing.
+fn drops_of(table: &str, inodes: &HashSet<u64>) -> Option<u64> {
     let mut lines = table.lines();
     // Some names of the header stand over two columns; these two are counted from the end and from the beginning.
-    let drops_last = lines.next()?.split_whitespace().last()? == "drops";
-    lines
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .find(|columns| columns.get(9).is_some_and(|text| text.parse() == Ok(inode)))
-        .and_then(|columns| columns.last()?.parse().ok())
-        .filter(|_| drops_last)
+    if lines.next()?.split_whitespace().last()? != "drops" {
+        return None;
+    }
+    let (mut found, mut drops) = (0, 0);
+    for line in lines {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let inode = columns.get(9).and_then(|text| text.parse().ok());
+        if inode.is_some_and(|inode| inodes.contains(&inode)) {
+            found += 1;
+            drops += columns.last()?.parse::<u64>().ok()?;
+        }
+    }
+    (found == inodes.len()).then_some(drops)
 }
 
 /// One datagram.
@@ -114,46 +177,37 @@ pub struct Datagram {
 }
 
 /// Receives several datagrams a system call.
-pub struct Receiver<'s> {
-    socket: &'s UdpSocket,
+pub struct Receiver {
     headers: MultiHeaders<SockaddrStorage>,
     buffers: Vec<[u8; DATAGRAM_BYTES_MAX]>,
     datagrams: Vec<Datagram>,
 }
 
-impl<'s> Receiver<'s> {
+impl Receiver {
     /// Receives up to `batch` datagrams at once.
-    pub fn new(socket: &'s UdpSocket, batch: usize) -> Receiver<'s> {
+    pub fn new(batch: usize) -> Receiver {
         Receiver {
-            socket,
             headers: MultiHeaders::preallocate(batch, None),
             buffers: vec![[0; DATAGRAM_BYTES_MAX]; batch],
             datagrams: Vec::with_capacity(batch),
         }
     }
 
-    /// The same, and the kernel says when it had each.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel does not.
-    pub fn with_times(socket: &'s UdpSocket, batch: usize) -> Result<Receiver<'s>, MediaError> {
-        setsockopt(socket, sockopt::ReceiveTimestampns, &true).map_err(MediaError::system(
-            "have packets stamped with their time of arrival",
-        ))?;
+    /// The same, with the times at which the kernel had them, from sockets that [`stamp_arrivals`] was asked of.
+    pub fn with_times(batch: usize) -> Receiver {
         let space = nix::cmsg_space!(nix::sys::time::TimeSpec);
-        Ok(Receiver {
+        Receiver {
             headers: MultiHeaders::preallocate(batch, Some(space)),
-            ..Receiver::new(socket, batch)
-        })
+            ..Receiver::new(batch)
+        }
     }
 
-    /// Waits for a datagram, a short while, and takes what is there; how many.
+    /// Waits for a datagram, a short while if the socket blocks, and takes what is there; how many.
     ///
     /// # Errors
     ///
     /// If the system fails.
-    pub fn receive(&mut self) -> Result<usize, MediaError> {
+    pub fn receive(&mut self, socket: &UdpSocket) -> Result<usize, MediaError> {
         self.datagrams.clear();
         let mut slices: Vec<_> = self
             .buffers
@@ -161,7 +215,7 @@ impl<'s> Receiver<'s> {
             .map(|buffer| [IoSliceMut::new(buffer)])
             .collect();
         let received = recvmmsg(
-            self.socket.as_raw_fd(),
+            socket.as_raw_fd(),
             &mut self.headers,
             slices.iter_mut(),
             MsgFlags::MSG_WAITFORONE,
@@ -287,24 +341,27 @@ mod tests {
     fn what_the_kernel_dropped_is_read_from_its_table() {
         let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
   361: 0100007F:A1B2 00000000:0000 07 00000000:00000300 00:00000000 00000000  1000        0 98765 2 0000000000000000 42
-  400: 0100007F:A1B3 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 98766 2 0000000000000000 0
+  400: 0100007F:A1B3 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 98766 2 0000000000000000 1
 ";
-        assert_eq!(drops_of(table, 98_765), Some(42));
-        assert_eq!(drops_of(table, 98_766), Some(0));
-        assert_eq!(drops_of(table, 1_000), None);
-        assert_eq!(drops_of("", 98_765), None);
+        let drops = |table, inodes: &[u64]| drops_of(table, &inodes.iter().copied().collect());
+        assert_eq!(drops(table, &[98_765]), Some(42));
+        assert_eq!(drops(table, &[98_766]), Some(1));
+        assert_eq!(drops(table, &[98_765, 98_766]), Some(43));
+        assert_eq!(drops(table, &[98_765, 1_000]), None);
+        assert_eq!(drops("", &[98_765]), None);
     }
 
     /// Receives until `enough` has come, for 30 s at most: the kernel may deliver after it has sent.
     fn receive_until(
-        receiver: &mut Receiver<'_>,
+        socket: &UdpSocket,
+        receiver: &mut Receiver,
         mut enough: impl FnMut(&[Datagram]) -> bool,
     ) -> Vec<Datagram> {
         let mut seen = Vec::new();
         let deadline_ns = clock::monotonic_ns() + 30_000_000_000;
         while !enough(&seen) {
             assert!(clock::monotonic_ns() < deadline_ns, "{seen:?} is all");
-            receiver.receive().unwrap();
+            receiver.receive(socket).unwrap();
             seen.extend(receiver.datagrams().map(|(datagram, _)| *datagram));
         }
         seen
@@ -320,8 +377,8 @@ mod tests {
         let packets = [[0u8; 172]; BATCH_MAX];
         assert_eq!(sender.send(packets.iter().map(|packet| &packet[..])), 64);
 
-        let mut receiver = Receiver::new(&socket, BATCH_MAX);
-        let seen = receive_until(&mut receiver, |seen| {
+        let mut receiver = Receiver::new(BATCH_MAX);
+        let seen = receive_until(&socket, &mut receiver, |seen| {
             seen.len() as u64 + dropped(&socket).unwrap() == 64
         });
         assert!(dropped(&socket).unwrap() > 0 && !seen.is_empty());
@@ -329,7 +386,7 @@ mod tests {
             && !datagram.cut
             && datagram.source == socket.local_addr().ok()
             && datagram.arrived_ns.is_none()));
-        assert_eq!(receiver.receive().unwrap(), 0);
+        assert_eq!(receiver.receive(&socket).unwrap(), 0);
     }
 
     #[test]
@@ -337,12 +394,13 @@ mod tests {
         let socket = bind("[::1]:0".parse().unwrap())
             .or_else(|_| bind("127.0.0.1:0".parse().unwrap()))
             .unwrap();
-        let mut receiver = Receiver::with_times(&socket, 4).unwrap();
+        stamp_arrivals(&socket).unwrap();
+        let mut receiver = Receiver::with_times(4);
         for _ in 0..3 {
             let before_ns = clock::monotonic_ns();
             let mut sender = Sender::new(&socket, address(&socket).unwrap()).unwrap();
             sender.send([&[0u8; 3000][..], &[], &[1]].into_iter());
-            let seen = receive_until(&mut receiver, |seen| seen.len() == 3);
+            let seen = receive_until(&socket, &mut receiver, |seen| seen.len() == 3);
             let after_ns = clock::monotonic_ns();
             let lengths: Vec<_> = seen
                 .iter()

@@ -189,13 +189,18 @@ impl StreamStatistics {
             .is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    /// What became of the stream, if nothing more comes.
+    /// What became of the stream, if nothing more comes, and it had as many packets as it may have.
     pub fn report(&self, stream: u32) -> StreamReport {
+        self.report_of(stream, self.packets)
+    }
+
+    /// The same, if it had `packets` packets, as many as have come or more.
+    pub fn report_of(&self, stream: u32, packets: u32) -> StreamReport {
         let mut counts = self.counts;
-        counts.expected = u64::from(self.packets);
-        counts.lost = counts.expected - counts.received;
+        counts.expected = u64::from(packets);
+        counts.lost = counts.expected.saturating_sub(counts.received);
         let mut burst = 0;
-        for place in 0..self.packets as usize {
+        for place in 0..packets as usize {
             if self.has(place) {
                 burst = 0;
                 continue;

@@ -1,8 +1,13 @@
 //! Load, media server and sink over loopback, bounded in packets and in time. What must come out does not depend on how
 //! fast the machine is: everything sent is received, or counted where it was dropped.
 
-use serde_json::Value;
-use std::process::{Command, Output};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, UdpSocket},
+    process::{Child, ChildStdin, Command, Output, Stdio},
+    time::Duration,
+};
 
 fn laxity_media(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_laxity-media"))
@@ -11,7 +16,7 @@ fn laxity_media(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn json(output: &Output) -> Value {
+fn report_of(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -68,7 +73,7 @@ fn every_packet_is_accounted_for() {
     ] {
         let mut arguments = vec!["loop", "--json", "--streams", "30", "--duration", "400 ms"];
         arguments.extend(options);
-        let report = json(&laxity_media(&arguments));
+        let report = report_of(&laxity_media(&arguments));
         assert_accounted(&report, 30, 20);
     }
 }
@@ -76,7 +81,7 @@ fn every_packet_is_accounted_for() {
 #[test]
 fn what_a_full_receive_buffer_drops_is_counted_as_the_servers() {
     // Room for a packet or two, and a millisecond of work for each: most are dropped.
-    let report = json(&laxity_media(&[
+    let report = report_of(&laxity_media(&[
         "loop",
         "--json",
         "--streams",
@@ -100,7 +105,7 @@ fn what_a_full_receive_buffer_drops_is_counted_as_the_servers() {
 #[test]
 fn a_capture_holds_what_came() {
     let path = std::env::temp_dir().join(format!("laxity-media-loop-{}.pcap", std::process::id()));
-    let report = json(&laxity_media(&[
+    let report = report_of(&laxity_media(&[
         "loop",
         "--json",
         "--streams",
@@ -177,4 +182,211 @@ fn nonsense_is_refused() {
         "two addresses of IPv4, or two of IPv6",
     );
     told(&["load"], "--to <ADDRESS:PORT>");
+}
+
+/// The model media server with ports for each call, on loopback; ended with the test.
+struct Server {
+    process: Child,
+    control: UdpSocket,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        // A port that was free a moment ago: the server is asked until it answers.
+        let port = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
+            .args(["relay", "--json", "--address", "127.0.0.1", "--control"])
+            .arg(port.to_string())
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let control = UdpSocket::bind("127.0.0.1:0").unwrap();
+        control.connect(port).unwrap();
+        control
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        let server = Server { process, control };
+        let asked = (0..150).find_map(|_| server.try_ask(r#"{"command":"ping"}"#));
+        assert_eq!(asked.unwrap()["result"], "pong");
+        server
+    }
+
+    fn try_ask(&self, question: &str) -> Option<Value> {
+        let mut answer = [0; 4096];
+        let sent = self.control.send(format!("1 {question}").as_bytes());
+        let bytes = sent.and_then(|_| self.control.recv(&mut answer)).ok();
+        if bytes.is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(serde_json::from_slice(&answer[2..bytes?]).unwrap())
+    }
+
+    fn ask(&self, question: &Value) -> Value {
+        self.try_ask(&question.to_string()).unwrap()
+    }
+
+    /// Offers or answers; where to send, and in which payload type.
+    fn describe(&self, command: &str, call: &str, local: SocketAddr) -> (SocketAddr, String) {
+        let port = local.port();
+        let sdp = format!(
+            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio {port} RTP/AVP 0\r\n"
+        );
+        let reply = self.ask(&json!({
+            "command": command, "call-id": call, "from-tag": "a", "to-tag": "b", "sdp": sdp
+        }));
+        let described = reply["sdp"].as_str().unwrap();
+        let media = described
+            .lines()
+            .find(|line| line.starts_with("m="))
+            .unwrap();
+        let words: Vec<_> = media.split_whitespace().collect();
+        let to = SocketAddr::from(([127, 0, 0, 1], words[1].parse().unwrap()));
+        (to, words[3].to_owned())
+    }
+
+    fn end(mut self) -> Value {
+        let id = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+        let mut text = String::new();
+        let output = self.process.stdout.as_mut().unwrap();
+        output.read_to_string(&mut text).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Ports that are free, as far as one can know.
+fn free_ports(count: usize) -> Vec<SocketAddr> {
+    let sockets: Vec<_> = (0..count)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    sockets
+        .iter()
+        .map(|socket| socket.local_addr().unwrap())
+        .collect()
+}
+
+/// Carries out the orders of `tell`; what became of the calls.
+fn calls(tell: impl FnOnce(&mut ChildStdin)) -> Output {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
+        .args(["calls", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = process.stdin.take().unwrap();
+    tell(&mut orders);
+    drop(orders);
+    process.wait_with_output().unwrap()
+}
+
+#[test]
+fn calls_have_ports_of_their_own() {
+    for transcode in [false, true] {
+        let server = Server::start(if transcode { &["--transcode"] } else { &[] });
+        let parties = free_ports(8);
+        let report = report_of(&calls(|orders| {
+            for (number, pair) in parties.chunks(2).enumerate() {
+                let (_, offered) = server.describe("offer", &number.to_string(), pair[0]);
+                let (first_to, first_type) =
+                    server.describe("answer", &number.to_string(), pair[1]);
+                let (second_to, second_type) =
+                    server.describe("offer", &number.to_string(), pair[0]);
+                // The same offer again, as after a lost answer, has the same port.
+                assert_eq!(second_type, offered);
+                assert_eq!(first_type, if transcode { "8" } else { "0" });
+                for (local, to, payload_type) in [
+                    (pair[0], first_to, "0"),
+                    (pair[1], second_to, &*second_type),
+                ] {
+                    writeln!(orders, "open {number} {local}").unwrap();
+                    writeln!(orders, "send {number} {local} {to} {payload_type}").unwrap();
+                }
+            }
+            orders.flush().unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+            (0..4).for_each(|number| writeln!(orders, "end {number}").unwrap());
+        }));
+        let deleted = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
+        assert_eq!(deleted["result"], "ok");
+        let again = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
+        assert_eq!(again["error-reason"], "there is no call 0");
+        let relayed = server.end();
+        let count = |part: &Value, name: &str| part[name].as_u64().unwrap();
+        let (load, relay, sink) = (&report["load"], &relayed["relay"], &report["sink"]);
+        assert_eq!(
+            (count(&report["calls"], "calls"), count(relay, "calls")),
+            (4, 4)
+        );
+        assert_eq!((count(load, "streams"), count(sink, "streams")), (8, 8));
+        let sent = count(load, "sent");
+        assert!(sent >= 8 && count(load, "due") == sent);
+        assert_eq!(count(sink, "expected"), sent);
+        assert_eq!(count(sink, "received") + count(sink, "lost"), sent);
+        assert_eq!(count(relay, "received") + count(relay, "dropped"), sent);
+        assert_eq!(count(relay, "forwarded"), count(relay, "received"));
+        let dropped = count(relay, "dropped") + count(sink, "dropped");
+        assert_eq!(count(sink, "lost"), dropped);
+        assert_eq!(count(sink, "misdirected") + count(sink, "foreign"), 0);
+    }
+}
+
+#[test]
+fn another_calls_packets_are_not_counted_as_ones_own() {
+    // Without a server: the first call's caller sends to the second call's, whose own stays silent.
+    let ports = free_ports(3);
+    let [one, other, third] = ports[..] else {
+        panic!("there are three")
+    };
+    let report = report_of(&calls(|orders| {
+        writeln!(orders, "open a {one}\nopen a {third}\nopen b {other}").unwrap();
+        writeln!(orders, "send a {one} {other} 0").unwrap();
+        orders.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        writeln!(orders, "end a").unwrap();
+    }));
+    let sink = &report["sink"];
+    assert_eq!(sink["received"], 0);
+    assert_eq!(sink["dead_streams"], 1);
+    assert_eq!(
+        sink["misdirected"].as_u64().unwrap() + sink["dropped"].as_u64().unwrap(),
+        report["load"]["sent"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn senseless_orders_end_calls() {
+    let refused = |lines: &str| {
+        let output = calls(|orders| writeln!(orders, "{lines}").unwrap());
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = refused("open a 127.0.0.1:0\nbegin a");
+    assert!(error.contains("the order `begin a` is none"), "{error}");
+    let error = refused("open a 127.0.0.1:1\nopen a 127.0.0.1:2\nopen a 127.0.0.1:3");
+    assert!(error.contains("127.0.0.1:3 is a third"), "{error}");
+    // A port that nobody can have is the system's to say, and no reason to end.
+    let report = report_of(&calls(|orders| {
+        writeln!(orders, "open a 192.0.2.1:9").unwrap()
+    }));
+    assert_eq!(report["calls"]["refused"], 1);
+    assert!(refusal(&["calls", "--sample", "0"]).contains("give 1 for all"));
+    assert!(
+        refusal(&["calls", "--orders", "/nowhere"]).contains("cannot read the orders /nowhere")
+    );
+    assert!(refusal(&["relay", "--control", "127.0.0.1:9"]).contains("--address"));
+    let ports = ["--address", "127.0.0.1", "--ports", "9-8"];
+    let relay = [&["relay", "--control", "127.0.0.1:0"][..], &ports].concat();
+    assert!(refusal(&relay).contains("no even port from 9 to 8"));
 }

@@ -57,7 +57,7 @@ fn every_packet_once_and_none_before_its_time() {
 
 /// Receives `count` packets, each once, by stream and number; fails if they do not come within 30 s.
 fn receive(sink: &std::net::UdpSocket, count: usize) -> BTreeMap<(u32, u32), (Header, i64)> {
-    let mut receiver = Receiver::new(sink, BATCH_MAX);
+    let mut receiver = Receiver::new(BATCH_MAX);
     let mut packets = BTreeMap::new();
     let deadline_ns = clock::monotonic_ns() + 30_000_000_000;
     while packets.len() < count {
@@ -66,7 +66,7 @@ fn receive(sink: &std::net::UdpSocket, count: usize) -> BTreeMap<(u32, u32), (He
             "{} came",
             packets.len()
         );
-        receiver.receive().unwrap();
+        receiver.receive(sink).unwrap();
         for (_, octets) in receiver.datagrams() {
             assert_eq!(octets.len(), PACKET_BYTES);
             let header = rtp::parse(octets).unwrap();

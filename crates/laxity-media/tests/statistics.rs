@@ -241,9 +241,9 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     let mut session = Session::new(60 * MS, None);
     assert!(!session.has_begun() && session.end_ns() == i64::MAX);
     // Nothing is taken for a load.
-    session.record(&[0x80], 0).unwrap();
+    session.record(&[0x80], 0, None).unwrap();
     session
-        .record(&octets(1, plan, 0, 0, 0, 0)[..40], 0)
+        .record(&octets(1, plan, 0, 0, 0, 0)[..40], 0, None)
         .unwrap();
     session.count_too_long();
     assert!(!session.has_begun());
@@ -253,7 +253,7 @@ fn a_session_counts_what_is_and_is_not_its_own() {
         let sent_ns = i64::from(packet) * 20 * MS;
         let sequence = (60_000u32 + packet) as u16;
         let octets = octets(1, plan, stream, packet, sequence, sent_ns);
-        session.record(&octets, sent_ns + MS).unwrap();
+        session.record(&octets, sent_ns + MS, None).unwrap();
     };
     for packet in 0..plan.packets {
         send(&mut session, 0, packet);
@@ -264,11 +264,15 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     assert_eq!(session.end_ns(), 100_000 * 20 * MS);
     // Again; of another run; of another plan; and one whose sequence number does not fit its stamp.
     send(&mut session, 1, 99_999);
-    session.record(&octets(2, plan, 0, 5, 5, 0), MS).unwrap();
-    let smaller = Plan { streams: 2, ..plan };
-    session.record(&octets(1, smaller, 0, 5, 5, 0), MS).unwrap();
     session
-        .record(&octets(1, plan, 0, 0, 59_999, 0), MS)
+        .record(&octets(2, plan, 0, 5, 5, 0), MS, None)
+        .unwrap();
+    let smaller = Plan { streams: 2, ..plan };
+    session
+        .record(&octets(1, smaller, 0, 5, 5, 0), MS, None)
+        .unwrap();
+    session
+        .record(&octets(1, plan, 0, 0, 59_999, 0), MS, None)
         .unwrap();
     assert!(!session.is_complete());
 
@@ -305,7 +309,11 @@ fn a_session_is_complete_with_its_last_packet_and_dead_without_any() {
     for (stream, packet) in [(0, 1), (0, 1), (1, 0), (0, 0), (1, 1)] {
         assert!(!session.is_complete());
         session
-            .record(&octets(9, plan, stream, packet, packet as u16, 0), 61 * MS)
+            .record(
+                &octets(9, plan, stream, packet, packet as u16, 0),
+                61 * MS,
+                None,
+            )
             .unwrap();
     }
     assert!(session.is_complete());
@@ -323,7 +331,7 @@ fn another_machines_clock_is_refused() {
     for (sent_ns, arrived_ns) in [(2_000 * MS, 0), (0, 3_601_000 * MS), (i64::MAX, 0)] {
         let mut session = Session::new(60 * MS, None);
         let error = session
-            .record(&octets(1, plan, 0, 0, 0, sent_ns), arrived_ns)
+            .record(&octets(1, plan, 0, 0, 0, sent_ns), arrived_ns, None)
             .unwrap_err();
         assert!(error.to_string().contains("must run on one machine"));
     }

@@ -1,0 +1,566 @@
+//! Both parties of calls: sends the streams of each from a port of its own, and measures there what the other party's
+//! became. Whoever sets the calls up says when which begins and ends: see [`orders`](crate::orders).
+
+use crate::{
+    MediaError, clock,
+    distribution::{Distribution, Quantiles},
+    g711::Law,
+    load::{self, LoadReport, Part, Size, run_of},
+    machine,
+    orders::{Calls, Order, other_stream},
+    rtp::PACKET_BYTES,
+    schedule::{PERIOD_NS, Schedule},
+    session::{Session, Taken},
+    sink::{CaptureFile, LINGER_NS, SinkReport},
+    socket::{self, BATCH_MAX, Receiver},
+    stamp::{PACKETS_MAX, STREAMS_MAX, Stamp},
+};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use serde::Serialize;
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fs::File,
+    io::{BufRead, BufWriter, Write},
+    net::{SocketAddr, UdpSocket},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError, TryRecvError},
+    },
+    thread,
+    time::Duration,
+};
+
+/// How long who waits for an order waits before it looks whether it should stop.
+const ORDER_WAIT: Duration = Duration::from_millis(10);
+
+/// What becomes of the calls' packets.
+#[derive(Debug, Clone)]
+pub struct CallsOptions {
+    /// Between two wake-ups.
+    pub tick_ns: i64,
+    /// Threads that send.
+    pub threads: u32,
+    /// A packet that takes longer is late.
+    pub playout_ns: i64,
+    /// Where to write a capture of all that comes.
+    pub capture: Option<PathBuf>,
+    /// Where to write when each packet was sent and came.
+    pub packets: Option<PathBuf>,
+    /// Of every so many calls, one is written there.
+    pub sample: u32,
+}
+
+/// What became of calls.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CallsReport {
+    /// Calls of which at least one party had a port.
+    pub calls: u32,
+    /// Parties for whom there was no port.
+    pub refused: u32,
+    /// What the system said to the last of them.
+    pub error: Option<String>,
+    /// From when the first party of a call had its port to when it was to send: what setting the call up took.
+    pub setup: Option<Quantiles>,
+}
+
+/// What the thread that sends is told.
+enum Change {
+    Send(Sending),
+    End(u16),
+}
+
+/// A stream that is sent.
+struct Sending {
+    stream: u16,
+    socket: Arc<UdpSocket>,
+    to: SocketAddr,
+    law: Law,
+    packet: u32,
+}
+
+/// What the thread that measures is told.
+enum Door {
+    Open(u16, Arc<UdpSocket>),
+    Close(u16),
+}
+
+/// Carries out `orders` until they end or `stop`.
+///
+/// # Errors
+///
+/// If an order makes no sense, a file cannot be written, or the system fails.
+pub fn run(
+    orders: impl BufRead + Send + 'static,
+    options: &CallsOptions,
+    stop: &AtomicBool,
+) -> Result<(CallsReport, LoadReport, SinkReport), MediaError> {
+    // What it says of a tick and of threads holds for any number of streams.
+    Schedule::new(1, PERIOD_NS, options.tick_ns, options.threads)?;
+    if options.sample == 0 {
+        return Err(MediaError::Refused(
+            "of every 0 calls none can be written; give 1 for all of them".into(),
+        ));
+    }
+    socket::allow_many()?;
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+        .map_err(MediaError::system("wait for several sockets"))?;
+    let start_ns = clock::monotonic_ns() + PERIOD_NS;
+    let writers = Writers::create(options)?;
+    // How many packets come at most; unknown as long as streams are sent.
+    let sent_in_all = AtomicU64::new(u64::MAX);
+    let (door, doors) = mpsc::channel();
+    thread::scope(|scope| {
+        let (changes, handles): (Vec<_>, Vec<_>) = (0..options.threads)
+            .map(|thread| {
+                let (sender, changes) = mpsc::channel();
+                let send = move || send(&changes, options, thread, start_ns);
+                (sender, scope.spawn(send))
+            })
+            .unzip();
+        let measuring = scope.spawn(|| {
+            let mut sink = Sink {
+                epoll: &epoll,
+                doors,
+                sockets: HashMap::new(),
+                session: Session::of_calls(options.playout_ns, run_of(start_ns)),
+                fetched_late: Distribution::default(),
+                dropped: 0,
+                writers,
+            };
+            let measured = sink.measure(&sent_in_all);
+            if measured.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            measured.map(|real_time| (real_time, sink))
+        });
+        let mut parties = Parties {
+            epoll: &epoll,
+            changes,
+            door,
+            calls: Calls::default(),
+            sockets: HashMap::new(),
+            sending: HashSet::new(),
+            closing: VecDeque::new(),
+            opened_ns: HashMap::new(),
+            setup: Distribution::default(),
+            refused: 0,
+            error: None,
+        };
+        let obeyed = parties.obey(orders, stop);
+        // Without anybody to tell them of changes, the threads that send end.
+        let (report, streams) = parties.finish();
+        let parts: Vec<_> = handles
+            .into_iter()
+            .map(|handle| handle.join().expect("a thread of the load does not panic"))
+            .collect();
+        let mut sent = vec![0; 2 * report.calls as usize];
+        let mut whole = Vec::new();
+        for part in parts {
+            let (part, of_streams) = part;
+            for (stream, packets) in of_streams {
+                sent[usize::from(stream)] = packets;
+            }
+            whole.push(Ok(part));
+        }
+        let all = sent.iter().map(|packets| u64::from(*packets)).sum();
+        sent_in_all.store(all, Ordering::Relaxed);
+        let (real_time, sink) = measuring.join().expect("the sink does not panic")?;
+        obeyed?;
+        let size = Size {
+            streams,
+            threads: options.threads,
+            tick_ns: options.tick_ns,
+        };
+        let sunk = SinkReport {
+            session: sink.session.report_of(&sent),
+            real_time,
+            dropped: sink.dropped,
+            fetched_late: sink.fetched_late.quantiles(),
+        };
+        Ok((report, load::report(size, whole)?, sunk))
+    })
+}
+
+/// Who carries orders out.
+struct Parties<'e> {
+    epoll: &'e Epoll,
+    changes: Vec<mpsc::Sender<Change>>,
+    door: mpsc::Sender<Door>,
+    calls: Calls,
+    sockets: HashMap<u16, Arc<UdpSocket>>,
+    sending: HashSet<u16>,
+    /// Streams that have ended, and from when on nothing of them comes any more.
+    closing: VecDeque<(i64, u16)>,
+    /// When the first party of a call that is being set up had its port.
+    opened_ns: HashMap<u16, i64>,
+    setup: Distribution,
+    refused: u32,
+    error: Option<String>,
+}
+
+impl Parties<'_> {
+    fn obey(
+        &mut self,
+        orders: impl BufRead + Send + 'static,
+        stop: &AtomicBool,
+    ) -> Result<(), MediaError> {
+        let (line, lines) = mpsc::channel();
+        // Who waits for a line cannot be told to stop: it is left to itself.
+        thread::spawn(move || {
+            let mut stamped = orders.lines().map(|read| (clock::monotonic_ns(), read));
+            stamped.try_for_each(|read| line.send(read).ok())
+        });
+        while !stop.load(Ordering::Relaxed) {
+            match lines.recv_timeout(ORDER_WAIT) {
+                Ok((read_ns, line)) => {
+                    let line = line.map_err(MediaError::system("read orders"))?;
+                    self.carry_out(&Order::parse(&line)?, read_ns)?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now_ns = clock::monotonic_ns();
+            while self
+                .closing
+                .front()
+                .is_some_and(|(at_ns, _)| *at_ns <= now_ns)
+            {
+                if let Some((_, stream)) = self.closing.pop_front() {
+                    // A sink that is gone has said why itself.
+                    let _ = self.door.send(Door::Close(other_stream(stream)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, order: &Order<'_>, read_ns: i64) -> Result<(), MediaError> {
+        match *order {
+            Order::Open { call, local } => {
+                let stream = self.open(call, local)?;
+                if stream < other_stream(stream) {
+                    self.opened_ns.entry(stream).or_insert(read_ns);
+                }
+            }
+            Order::Send {
+                call,
+                local,
+                remote,
+                law,
+            } => {
+                let stream = self.open(call, local)?;
+                let Some(socket) = self.sockets.get(&stream) else {
+                    return Ok(());
+                };
+                if self.sending.insert(stream) {
+                    if let Some(opened_ns) = self.opened_ns.remove(&stream) {
+                        self.setup.record(read_ns - opened_ns, 1);
+                    }
+                    self.tell(Change::Send(Sending {
+                        stream,
+                        socket: socket.clone(),
+                        to: remote,
+                        law,
+                        packet: 0,
+                    }));
+                }
+            }
+            Order::End { call } => {
+                let until_ns = clock::monotonic_ns() + LINGER_NS;
+                for stream in self.calls.streams(call) {
+                    if self.sockets.remove(&stream).is_some() {
+                        self.tell(Change::End(stream));
+                        self.closing.push_back((until_ns, stream));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, call: &str, local: SocketAddr) -> Result<u16, MediaError> {
+        let (stream, new) = self.calls.stream(call, local)?;
+        if !new {
+            return Ok(stream);
+        }
+        match socket::bind_nonblocking(local) {
+            Ok(bound) => {
+                socket::stamp_arrivals(&bound)?;
+                let bound = Arc::new(bound);
+                // What comes to a party is what the other one sends.
+                let incoming = other_stream(stream);
+                let _ = self.door.send(Door::Open(incoming, bound.clone()));
+                let event = EpollEvent::new(EpollFlags::EPOLLIN, incoming.into());
+                self.epoll
+                    .add(&*bound, event)
+                    .map_err(MediaError::system("wait for a socket"))?;
+                self.sockets.insert(stream, bound);
+            }
+            Err(error) => {
+                self.refused += 1;
+                self.error = Some(error.to_string());
+            }
+        }
+        Ok(stream)
+    }
+
+    /// The two streams of a call are one thread's.
+    fn tell(&self, change: Change) {
+        let (Change::Send(Sending { stream, .. }) | Change::End(stream)) = &change;
+        let thread = usize::from(stream / 2) % self.changes.len();
+        // A thread that is gone has said why itself.
+        let _ = self.changes[thread].send(change);
+    }
+
+    /// What became of the calls, and how many streams they sent.
+    fn finish(self) -> (CallsReport, u32) {
+        let report = CallsReport {
+            calls: self.calls.count(),
+            refused: self.refused,
+            error: self.error,
+            setup: self.setup.quantiles(),
+        };
+        (report, self.sending.len() as u32)
+    }
+}
+
+/// One thread that sends: each of its streams has one of the thread's slots of every 20 ms. What it did, and how many
+/// packets each stream had.
+fn send(
+    changes: &mpsc::Receiver<Change>,
+    options: &CallsOptions,
+    thread: u32,
+    start_ns: i64,
+) -> (Part, Vec<(u16, u32)>) {
+    let mut part = Part::begin();
+    let mut ended = Vec::new();
+    let due_ns: Vec<i64> = (i64::from(thread)..PERIOD_NS / options.tick_ns)
+        .step_by(options.threads as usize)
+        .map(|slot| start_ns + slot * options.tick_ns)
+        .collect();
+    let mut slots: Vec<Vec<Sending>> = due_ns.iter().map(|_| Vec::new()).collect();
+    let mut packet = [0; PACKET_BYTES];
+    for turn in 0.. {
+        let (round, slot) = (turn / due_ns.len(), turn % due_ns.len());
+        // It also wakes up once in 20 ms to hear of changes.
+        if slot > 0 && slots[slot].is_empty() {
+            continue;
+        }
+        let due_ns = due_ns[slot] + round as i64 * PERIOD_NS;
+        clock::sleep_until(due_ns);
+        let late_ns = clock::monotonic_ns() - due_ns;
+        if !slots[slot].is_empty() {
+            part.wake_up_late.record(late_ns, 1);
+        }
+        for sending in &mut slots[slot] {
+            sending.send(start_ns, due_ns, &mut packet, &mut part);
+        }
+        loop {
+            match changes.try_recv() {
+                Ok(Change::Send(sending)) => {
+                    let emptiest = slots.iter_mut().min_by_key(|slot| slot.len());
+                    emptiest.expect("there are slots").push(sending);
+                }
+                Ok(Change::End(stream)) => {
+                    for slot in &mut slots {
+                        let ends = |sending: &mut Sending| sending.stream == stream;
+                        ended.extend(slot.extract_if(.., ends).map(|sending| sending.result()));
+                    }
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    ended.extend(slots.iter().flatten().map(Sending::result));
+                    return (part, ended);
+                }
+            }
+        }
+    }
+    unreachable!("turns do not end")
+}
+
+impl Sending {
+    fn result(&self) -> (u16, u32) {
+        (self.stream, self.packet)
+    }
+
+    fn send(
+        &mut self,
+        start_ns: i64,
+        due_ns: i64,
+        packet: &mut [u8; PACKET_BYTES],
+        part: &mut Part,
+    ) {
+        if self.packet == PACKETS_MAX {
+            return;
+        }
+        let stamp = Stamp {
+            run: run_of(start_ns),
+            stream: self.stream,
+            // As many as there may be: nobody knows yet.
+            streams: STREAMS_MAX as u16,
+            packet: self.packet,
+            packets: PACKETS_MAX,
+            sent_ns: clock::monotonic_ns(),
+        };
+        packet.fill(self.law.encode(0));
+        load::write(&stamp, self.law, packet);
+        self.packet += 1;
+        part.due += 1;
+        match self.socket.send_to(packet, self.to) {
+            Ok(_) => {
+                part.sent += 1;
+                part.packet_late.record(clock::monotonic_ns() - due_ns, 1);
+            }
+            Err(error) => {
+                part.failed += 1;
+                part.error = error.raw_os_error().map(nix::errno::Errno::from_raw);
+            }
+        }
+    }
+}
+
+/// Who measures what comes.
+struct Sink<'e> {
+    epoll: &'e Epoll,
+    doors: mpsc::Receiver<Door>,
+    /// By the stream that comes there.
+    sockets: HashMap<u16, Arc<UdpSocket>>,
+    session: Session,
+    fetched_late: Distribution,
+    dropped: u64,
+    writers: Writers,
+}
+
+impl Sink<'_> {
+    /// Until all that was sent has come, or nothing more comes; whether in real time.
+    fn measure(&mut self, sent_in_all: &AtomicU64) -> Result<bool, MediaError> {
+        let real_time = machine::become_real_time();
+        let mut receiver = Receiver::with_times(BATCH_MAX);
+        let mut events = [EpollEvent::empty(); BATCH_MAX];
+        let mut last_ns = None;
+        loop {
+            let timeout = EpollTimeout::from(socket::RECEIVE_WAIT_MS);
+            let ready = match self.epoll.wait(&mut events, timeout) {
+                Err(nix::errno::Errno::EINTR) => 0,
+                waited => waited.map_err(MediaError::system("wait for several sockets"))?,
+            };
+            self.listen_at_doors()?;
+            let all = sent_in_all.load(Ordering::Relaxed);
+            if all != u64::MAX {
+                let now_ns = clock::monotonic_ns();
+                let last_ns = *last_ns.get_or_insert(now_ns);
+                if self.session.received() >= all || now_ns > last_ns + LINGER_NS {
+                    break;
+                }
+            }
+            for event in &events[..ready] {
+                self.receive(&mut receiver, event.data() as u16)?;
+            }
+        }
+        self.dropped += socket::dropped_of(self.sockets.values().map(|socket| &**socket))?;
+        self.writers.finish()?;
+        Ok(real_time)
+    }
+
+    fn listen_at_doors(&mut self) -> Result<(), MediaError> {
+        while let Ok(door) = self.doors.try_recv() {
+            match door {
+                Door::Open(stream, socket) => {
+                    self.sockets.insert(stream, socket);
+                }
+                Door::Close(stream) => {
+                    if let Some(socket) = self.sockets.remove(&stream) {
+                        self.dropped += socket::dropped(&socket)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, receiver: &mut Receiver, stream: u16) -> Result<(), MediaError> {
+        let Some(socket) = self.sockets.get(&stream) else {
+            return Ok(());
+        };
+        receiver.receive(socket)?;
+        let now_ns = clock::monotonic_ns();
+        for (datagram, octets) in receiver.datagrams() {
+            // The first packets after a socket asked for times may have none.
+            let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
+            self.fetched_late.record(now_ns - arrived_ns, 1);
+            if let (Some(capture), Some(source)) = (&mut self.writers.capture, datagram.source) {
+                capture.write(arrived_ns, source, socket::address(socket)?, octets)?;
+            }
+            if datagram.cut {
+                self.session.count_too_long();
+            } else if let Some(taken) = self.session.record(octets, arrived_ns, Some(stream))? {
+                self.writers.packet(&taken, arrived_ns)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Files that are written meanwhile.
+struct Writers {
+    capture: Option<CaptureFile>,
+    packets: Option<(PathBuf, BufWriter<File>)>,
+    sample: u32,
+}
+
+impl Writers {
+    fn create(options: &CallsOptions) -> Result<Writers, MediaError> {
+        let open = |path: &PathBuf| {
+            let file = File::create(path).map_err(|source| unwritten(path, source))?;
+            Ok((path.clone(), BufWriter::with_capacity(1 << 20, file)))
+        };
+        Ok(Writers {
+            capture: options
+                .capture
+                .as_deref()
+                .map(CaptureFile::create)
+                .transpose()?,
+            packets: options.packets.as_ref().map(open).transpose()?,
+            sample: options.sample,
+        })
+    }
+
+    /// Four numbers of 64 bits, little end first: stream, packet, when it was sent and when it came, in ns.
+    fn packet(&mut self, taken: &Taken, arrived_ns: i64) -> Result<(), MediaError> {
+        let Some((path, writer)) = &mut self.packets else {
+            return Ok(());
+        };
+        if u32::from(taken.stream / 2) % self.sample != 0 {
+            return Ok(());
+        }
+        let numbers = [
+            i64::from(taken.stream),
+            i64::from(taken.packet),
+            taken.sent_ns,
+            arrived_ns,
+        ];
+        let octets: Vec<u8> = numbers.into_iter().flat_map(i64::to_le_bytes).collect();
+        writer
+            .write_all(&octets)
+            .map_err(|source| unwritten(path, source))
+    }
+
+    fn finish(&mut self) -> Result<(), MediaError> {
+        if let Some(capture) = self.capture.take() {
+            capture.finish()?;
+        }
+        if let Some((path, mut writer)) = self.packets.take() {
+            writer.flush().map_err(|source| unwritten(&path, source))?;
+        }
+        Ok(())
+    }
+}
+
+fn unwritten(path: &Path, source: std::io::Error) -> MediaError {
+    MediaError::Packets {
+        path: path.to_path_buf(),
+        source,
+    }
+}

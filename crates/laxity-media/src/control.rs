@@ -1,0 +1,264 @@
+//! How a SIP proxy tells a media server of calls: the ng protocol, as rtpengine speaks it and Kamailio's module
+//! `rtpengine` asks it. Pure: datagrams in, datagrams out.
+//!
+//! A datagram is a cookie that the answer repeats, a space, and a dictionary in bencode or in JSON. An `offer` carries the
+//! session description (SDP, RFC 8866) of one party, an `answer` the other's; the server answers each with the same
+//! description in which its own address stands, so that each party sends to the server. Keys that it does not know are
+//! left alone, since a proxy sends many that mean nothing here.
+
+use crate::g711::Law;
+use sdp_types::{Connection, Media, Session};
+use serde::{Deserialize, Serialize, de};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+/// A question, of which the answer has to have the cookie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'d> {
+    /// What tells this question from others.
+    pub cookie: &'d [u8],
+    /// In which of the two the question came, and the answer has to go.
+    pub encoding: Encoding,
+    /// The question, or why it is none.
+    pub request: Result<Request, String>,
+}
+
+/// How a dictionary is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// BitTorrent's.
+    Bencode,
+    /// JavaScript's.
+    Json,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(
+    tag = "command",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Request {
+    /// Whether the server is there.
+    Ping,
+    /// `from_tag` offers a session.
+    Offer {
+        /// The call.
+        call_id: Text,
+        /// Who offers.
+        from_tag: Text,
+        /// What.
+        sdp: Text,
+    },
+    /// `to_tag` answers the offer of `from_tag`.
+    Answer {
+        /// The call.
+        call_id: Text,
+        /// Who offered.
+        from_tag: Text,
+        /// Who answers.
+        to_tag: Text,
+        /// What.
+        sdp: Text,
+    },
+    /// The call is over.
+    Delete {
+        /// The call.
+        call_id: Text,
+    },
+}
+
+/// Text that bencode has as octets, and JSON as a string.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Text(pub String);
+
+impl<'d> Deserialize<'d> for Text {
+    fn deserialize<D: de::Deserializer<'d>>(deserializer: D) -> Result<Text, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Text;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+            fn visit_bytes<E: de::Error>(self, octets: &[u8]) -> Result<Text, E> {
+                let text = std::str::from_utf8(octets).map_err(E::custom)?;
+                self.visit_str(text)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Reply {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_reason: Option<String>,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sdp: Option<String>,
+}
+
+impl Reply {
+    /// The server is there.
+    pub fn pong() -> Reply {
+        Reply {
+            result: "pong",
+            ..Reply::default()
+        }
+    }
+
+    /// Done, with the description for the other party if there is one.
+    pub fn ok(sdp: Option<String>) -> Reply {
+        Reply {
+            result: "ok",
+            sdp,
+            ..Reply::default()
+        }
+    }
+
+    /// Not done.
+    pub fn error(reason: String) -> Reply {
+        Reply {
+            result: "error",
+            error_reason: Some(reason),
+            ..Reply::default()
+        }
+    }
+}
+
+/// Reads a datagram; nothing, if it has no cookie that an answer could have.
+pub fn parse(datagram: &[u8]) -> Option<Message<'_>> {
+    let space = datagram.iter().position(|&octet| octet == b' ')?;
+    let (cookie, body) = (&datagram[..space], &datagram[space + 1..]);
+    let (encoding, request) = if body.first() == Some(&b'{') {
+        let request = serde_json::from_slice(body).map_err(|error| error.to_string());
+        (Encoding::Json, request)
+    } else {
+        let request = bt_bencode::from_slice(body).map_err(|error| error.to_string());
+        (Encoding::Bencode, request)
+    };
+    Some(Message {
+        cookie,
+        encoding,
+        request,
+    })
+}
+
+/// The datagram that answers a message.
+pub fn write(message: &Message<'_>, reply: &Reply) -> Vec<u8> {
+    let body = match message.encoding {
+        Encoding::Json => serde_json::to_vec(reply).expect("a reply is JSON"),
+        Encoding::Bencode => bt_bencode::to_vec(reply).expect("a reply is bencode"),
+    };
+    [message.cookie, b" ", &body].concat()
+}
+
+/// A session description that offers or answers one stream of G.711.
+#[derive(Debug, Clone)]
+pub struct Description {
+    session: Session,
+    audio: usize,
+    /// Where its party receives.
+    pub receives_at: SocketAddr,
+}
+
+impl Description {
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none with G.711 over RTP.
+    pub fn parse(text: &str) -> Result<Description, String> {
+        let session = Session::parse(text.as_bytes())
+            .map_err(|error| format!("the session description is none: {error}"))?;
+        let is_voice = |media: &Media| {
+            media.media == "audio" && media.proto == "RTP/AVP" && laws(&media.fmt).next().is_some()
+        };
+        let audio =
+            session.medias.iter().position(is_voice).ok_or(
+                "the session description has no audio over RTP/AVP with payload type 0 or 8",
+            )?;
+        let media = &session.medias[audio];
+        let connection = media.connections.first().or(session.connection.as_ref());
+        let address = connection
+            .ok_or("the session description says nowhere where to send to (c=)")?
+            .connection_address
+            .parse()
+            .map_err(|_| "the session description's address (c=) is no Internet address")?;
+        let receives_at = SocketAddr::new(address, media.port);
+        Ok(Description {
+            session,
+            audio,
+            receives_at,
+        })
+    }
+
+    /// The same for the other party, who is to send to `to`, in G.711's other law if the server transcodes. Only the
+    /// voice goes on; other media are refused, by port 0 (RFC 3264, section 6).
+    pub fn sent_on(&self, to: SocketAddr, transcode: bool) -> String {
+        let mut session = self.session.clone();
+        session.connection = Some(Connection::from_ip_addr(to.ip()));
+        for (place, media) in session.medias.iter_mut().enumerate() {
+            media.connections.clear();
+            media.num_ports = None;
+            media.port = 0;
+            // Where RTCP goes is beside RTP, at the server too.
+            media
+                .attributes
+                .retain(|attribute| attribute.attribute != "rtcp");
+            if place == self.audio {
+                media.port = to.port();
+                rewrite_laws(media, transcode);
+            }
+        }
+        let mut text = Vec::new();
+        session.write(&mut text).expect("a vector takes all");
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// G.711's laws among payload types.
+fn laws(payload_types: &str) -> impl Iterator<Item = Law> + '_ {
+    payload_types
+        .split_whitespace()
+        .filter_map(|text| Law::of_payload_type(text.parse().ok()?))
+}
+
+/// Leaves the preferred law alone, or the other in its place.
+fn rewrite_laws(media: &mut Media, transcode: bool) {
+    let Some(law) = laws(&media.fmt).next() else {
+        return;
+    };
+    let law = if transcode { law.other() } else { law };
+    media.fmt = law.payload_type().to_string();
+    let of_payload_type = ["rtpmap", "fmtp"];
+    media
+        .attributes
+        .retain(|attribute| !of_payload_type.contains(&attribute.attribute.as_str()));
+}
+
+/// The even port at or after `first`, modulo the range, and those after it in turn: RTP's, RTCP's being the odd one after
+/// it (RFC 3550, section 11).
+pub fn even_ports(range: (u16, u16), first: u16) -> impl Iterator<Item = u16> {
+    let (low, high) = (u32::from(range.0).next_multiple_of(2), u32::from(range.1));
+    let count = if high < low { 0 } else { (high - low) / 2 + 1 };
+    let skip = (u32::from(first).saturating_sub(low)).div_ceil(2);
+    (0..count).map(move |step| (low + (skip + step) % count * 2) as u16)
+}
+
+/// Whether a party can be sent to.
+pub fn is_reachable(address: SocketAddr) -> bool {
+    let anywhere = match address.ip() {
+        IpAddr::V4(address) => address.is_unspecified(),
+        IpAddr::V6(address) => address.is_unspecified(),
+    };
+    !anywhere && address.port() != 0
+}
