@@ -17,6 +17,9 @@ programs=(
     'ssh openssh-client runs on other hosts'
     'tshark tshark the tests of captures'
     'espeak-ng espeak-ng the reference speech, made anew'
+    'rtpengine rtpengine-daemon the tests of another media server'
+    'kamailio kamailio the tests of SIP'
+    'sipp sip-tester the tests of SIP'
 )
 
 missing=()

@@ -1,182 +1,181 @@
-"""Runs a scene: server and neighbours in their groups, load and sink beyond the cable."""
+"""Runs a scene: servers and neighbours in their groups, the calls' parties beyond the cable."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laxity.errors import InputError
+import numpy as np
+
+from laxity.linux import signalling
+from laxity.linux.control import Media
 from laxity.linux.groups import groups
+from laxity.linux.media_server import (
+    CONTROL_PORT,
+    PCMU,
+    RTPENGINE,
+    TRANSCODED_BY_KAMAILIO,
+    media_server,
+    program,
+)
 from laxity.linux.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
+from laxity.linux.process import Place, process, require, workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from laxity.linux.groups import Groups
+    from laxity.linux.media_server import MediaServer
     from laxity.linux.scene import Scene
 
-PROGRAM = "laxity-media"
-TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux"}
+PROGRAMS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux"}
 """What a run needs, and the Debian package that has it."""
-SERVER_PORT, SINK_PORT = 5004, 5006
-MEDIA_SERVER = "media-server"
-"""Its group; a neighbour's is named by its place."""
-START_S_MAX = 10.0
-"""For a program to listen."""
-END_S_MAX = 30.0
-"""For load and sink to end, after the load's duration."""
 SPIN = "while True: pass"
+PARTIES = "parties"
+PACKETS = "packets"
+"""Where the sampled packets' times are, among the run's files."""
+PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
+"""As `laxity-media calls --packets` writes them."""
 
 
 def run(scene: Scene) -> dict[str, Any]:
     """Runs a scene on this machine, as root, and leaves nothing behind.
 
-    The reports of load, relay and sink as `laxity-media --json` has them; under `neighbours` the
-    CPU time that each had while the load ran; under `lost_in_network` the packets that were lost
-    neither by the server nor by the sink.
+    The reports of calls, load, relay and sink as `laxity-media --json` has them; under `signalling`
+    what SIPp counted; under `cpu_ns` the CPU time that each domain had while the calls ran, which
+    was `elapsed_ns`; under `packets` an array of the packets of sampled calls that arrived; under
+    `lost_in_network` the packets that were lost neither by the server nor by the sink; under
+    `load_average` what else the machine had to do when the calls began.
     """
-    program = _program()
-    shares = {MEDIA_SERVER: scene.server.share}
-    names = {f"neighbour-{place}": each for place, each in enumerate(scene.neighbours)}
-    shares |= {group: neighbour.share for group, neighbour in names.items()}
-    duration_s = scene.streams.duration_ns / 1e9
+    path = program()
+    require(PROGRAMS)
+    shares = {scene.server.name: scene.server.share}
+    if scene.signalling is not None:
+        require(signalling.PROGRAMS)
+        shares[scene.signalling.name] = scene.signalling.share
+    shares |= {neighbour.name: neighbour.share for neighbour in scene.neighbours}
+    # Groups are named by number: a domain may be called what no directory can.
+    group_names = {name: f"domain-{number}" for number, name in enumerate(shares)}
     # What is entered last is left first: processes end before their groups and namespaces go.
     with ExitStack() as stack:
+        files = stack.enter_context(workplace())
         sides = stack.enter_context(network())
-        made = stack.enter_context(groups(shares))
-
-        def start(command: Sequence[str], side: str, group: str | None) -> subprocess.Popen[str]:
-            entries = made.entries(group) if group else []
-            return stack.enter_context(_process(command, NAMESPACES / sides[side], entries))
-
-        server = start(_relay(program, scene), SERVER, MEDIA_SERVER)
-        _wait_for_port(server, SERVER_PORT)
-        for group, neighbour in names.items():
-            for _ in range(neighbour.threads):
-                start([sys.executable, "-c", SPIN], SERVER, group)
-        sink = start(_sink(program, duration_s), CLIENT, None)
-        _wait_for_port(sink, SINK_PORT)
-
-        before_s = time.monotonic()
-        before_ns = {group: made.cpu_ns(group) for group in names}
-        load = start(_load(program, scene), CLIENT, None)
-        loaded = _report(load, duration_s + END_S_MAX)
-        elapsed_s = time.monotonic() - before_s
-        worked_ns = {group: made.cpu_ns(group) - before_ns[group] for group in names}
-        sunk = _report(sink, END_S_MAX)
-        server.send_signal(signal.SIGINT)
-        relayed = _report(server, END_S_MAX)
-    return {
-        "load": loaded["load"],
-        "relay": relayed["relay"],
-        "sink": sunk["sink"],
-        "neighbours": [
-            {
-                "name": neighbour.name,
-                "cpu_s": worked_ns[group] / 1e9,
-                "cpus": worked_ns[group] / 1e9 / elapsed_s,
-            }
-            for group, neighbour in names.items()
-        ],
-        "lost_in_network": _lost_in_network(loaded["load"], relayed["relay"], sunk["sink"]),
-        "machine": loaded["machine"],
-    }
-
-
-def _lost_in_network(load: dict[str, Any], relay: dict[str, Any], sink: dict[str, Any]) -> int:
-    there = load["sent"] - relay["received"] - relay["dropped"]
-    back = relay["forwarded"] - sink["received"] - sink["duplicates"] - sink["dropped"]
-    return int(there + back)
-
-
-def _program() -> Path:
-    if os.geteuid() != 0:
-        raise InputError("network namespaces and control groups need root", "run it as root")
-    for tool, package in TOOLS.items():
-        if shutil.which(tool) is None:
-            raise InputError(f"there is no `{tool}`", f"install the Debian package {package}")
-    built = Path(__file__).parents[3] / "target" / "release" / PROGRAM
-    found = shutil.which(PROGRAM) or (str(built) if built.exists() else None)
-    if found is None:
-        raise InputError(
-            f"there is no `{PROGRAM}`", f"build it: cargo build --release -p {PROGRAM}"
+        made = stack.enter_context(
+            groups({group_names[name]: share for name, share in shares.items()})
         )
-    return Path(found)
+
+        def on(side: str, domain: str | None = None) -> Place:
+            group = None if domain is None else group_names[domain]
+            return Place(NAMESPACES / sides[side], made, group, files=files)
+
+        clients = on(CLIENT)
+        server = stack.enter_context(
+            media_server(scene.server, on(SERVER, scene.server.name), clients.namespace)
+        )
+        if scene.signalling is not None:
+            transcode = scene.server.transcode and scene.server.program == RTPENGINE
+            flags = TRANSCODED_BY_KAMAILIO if transcode else ""
+            control = f"{ADDRESSES[SERVER]}:{CONTROL_PORT}"
+            stack.enter_context(signalling.proxy(on(SERVER, scene.signalling.name), control, flags))
+        for neighbour in scene.neighbours:
+            for number in range(neighbour.threads):
+                name = f"{group_names[neighbour.name]}-{number}"
+                spin = [sys.executable, "-c", SPIN]
+                stack.enter_context(process(name, spin, on(SERVER, neighbour.name)))
+        report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+        usage = _Usage(made, group_names)
+        report |= _converse(scene, str(path), server, clients, usage)
+        report["relay"] = server.report()
+        packets = files / PACKETS
+        report["packets"] = np.fromfile(packets, PACKET)
+    report["lost_in_network"] = _lost_in_network(report)
+    return report
 
 
-def _relay(program: Path, scene: Scene) -> list[str]:
-    server = scene.server
-    addresses = _between(f"{ADDRESSES[SERVER]}:{SERVER_PORT}", f"{ADDRESSES[CLIENT]}:{SINK_PORT}")
-    options = [f"--threads={server.threads}", f"--work={server.work_ns} ns"]
-    transcode = ["--transcode"] if server.transcode else []
-    return [str(program), "relay", "--json", *addresses, *options, *transcode]
+class _Usage:
+    """What each domain has had of the CPUs since this was made or begun anew."""
+
+    def __init__(self, made: Groups, names: dict[str, str]) -> None:
+        self._made, self._names = made, names
+        self.begin()
+
+    def begin(self) -> None:
+        self._at_ns, self._before_ns = time.monotonic_ns(), self._read()
+
+    def report(self) -> dict[str, Any]:
+        elapsed_ns = time.monotonic_ns() - self._at_ns
+        now_ns = self._read()
+        used_ns = {name: now_ns[name] - before_ns for name, before_ns in self._before_ns.items()}
+        return {"elapsed_ns": elapsed_ns, "cpu_ns": used_ns}
+
+    def _read(self) -> dict[str, int]:
+        return {name: self._made.cpu_ns(group) for name, group in self._names.items()}
 
 
-def _between(listen: str, to: str) -> list[str]:
-    return ["--listen", listen, "--to", to]
+def _converse(
+    scene: Scene, path: str, server: MediaServer, clients: Place, usage: _Usage
+) -> dict[str, Any]:
+    """Lets the calls be, for their time; what became of them."""
+    calls = scene.calls
+    duration_s = calls.duration_ns / 1e9
+    with _pipe() as (orders_out, orders_in):
+        command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
+        command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
+        with process(PARTIES, command, clients, stdin=orders_out) as parties:
+            sip: dict[str, Any] | None = None
+            if scene.signalling is None:
+                orders = _orders(server, scene)
+                usage.begin()
+                os.write(orders_in, orders.encode())
+                time.sleep(duration_s)
+                used = usage.report()
+                parties.popen.send_signal(signal.SIGINT)
+            else:
+                registrations = signalling.register(calls.traffic, clients)
+                with signalling.users(calls.traffic, clients, orders_in) as users:
+                    if calls.streams is not None:
+                        time.sleep(calls.traffic.calls / calls.traffic.rate_per_s)
+                    usage.begin()
+                    time.sleep(duration_s)
+                    used = usage.report()
+                    parties.popen.send_signal(signal.SIGINT)
+                    sip = {"registrations": registrations, "calls": users.hang_up()}
+            text = parties.finish()
+    return {**json.loads(text), "signalling": sip, **used}
 
 
-def _sink(program: Path, duration_s: float) -> list[str]:
-    listen = f"{ADDRESSES[CLIENT]}:{SINK_PORT}"
-    wait = f"--wait={round(duration_s + END_S_MAX / 2)} s"
-    return [str(program), "sink", "--json", "--listen", listen, wait]
-
-
-def _load(program: Path, scene: Scene) -> list[str]:
-    to = f"{ADDRESSES[SERVER]}:{SERVER_PORT}"
-    streams = scene.streams
-    size = [f"--streams={streams.count}", f"--duration={streams.duration_ns} ns"]
-    return [str(program), "load", "--json", "--to", to, *size]
+def _orders(server: MediaServer, scene: Scene) -> str:
+    """Sets the calls up; what begins their media."""
+    lines = []
+    for number in range(scene.calls.traffic.calls):
+        ports = signalling.ports(number)
+        caller, callee = (Media(ADDRESSES[CLIENT], port, PCMU) for port in ports)
+        ways = server.connect(f"call-{number}", caller, callee)
+        for party, way in zip((caller, callee), ways, strict=True):
+            local = f"call-{number} {party.address}:{party.port}"
+            lines.append(f"open {local}\n")
+            lines.append(f"send {local} {way.address}:{way.port} {way.payload_type}\n")
+    return "".join(lines)
 
 
 @contextmanager
-def _process(
-    command: Sequence[str], namespace: Path, entries: Sequence[Path]
-) -> Iterator[subprocess.Popen[str]]:
-    """A process in a namespace and in groups, from its first instruction; killed at the end."""
-    enter = 'for entry in $ENTRIES; do echo $$ >"$entry" || exit; done; exec "$@"'
-    # The signal is the kernel's: it comes even if this process is killed.
-    bound = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net={namespace}", *command]
-    process = subprocess.Popen(
-        ["sh", "-c", enter, "sh", *bound],
-        env={**os.environ, "ENTRIES": " ".join(map(str, entries))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Ctrl-C is this process's to handle.
-        start_new_session=True,
-    )
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Both ends stay open: who writes after the reader's end is not to be killed by that."""
+    ends = os.pipe()
     try:
-        yield process
+        yield ends
     finally:
-        process.kill()
-        process.communicate()
+        for end in ends:
+            os.close(end)
 
 
-def _wait_for_port(process: subprocess.Popen[str], port: int) -> None:
-    """Waits until a process listens, as the kernel's table in its namespace has it."""
-    table = Path(f"/proc/{process.pid}/net/udp")
-    deadline_s = time.monotonic() + START_S_MAX
-    while f":{port:04X} 00000000:0000" not in table.read_text():
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            process.kill()
-            raise InputError(f"{PROGRAM} does not listen: {process.communicate()[1].strip()}")
-        time.sleep(0.01)
-
-
-def _report(process: subprocess.Popen[str], s_max: float) -> dict[str, Any]:
-    try:
-        output, errors = process.communicate(timeout=s_max)
-    except subprocess.TimeoutExpired:
-        raise InputError(f"{PROGRAM} did not end within {s_max:g} s") from None
-    if process.returncode != 0:
-        raise InputError(f"{PROGRAM} failed: {errors.strip()}")
-    report: dict[str, Any] = json.loads(output)
-    return report
+def _lost_in_network(report: dict[str, Any]) -> int:
+    load, relay, sink = report["load"], report["relay"], report["sink"]
+    there = load["sent"] - relay["received"] - relay["dropped"]
+    back = relay["forwarded"] - sink["received"] - sink["duplicates"] - sink["dropped"]
+    return int(there + back)

@@ -35,6 +35,8 @@ def network() -> Iterator[dict[str, str]]:
         cable = ("link", "add", CABLE, "netns", client, "type", "veth")
         _ip(*cable, "peer", "name", CABLE, "netns", server)
         for side, name in names.items():
+            # Servers of one side talk to each other at its address, which is a loop.
+            _ip("-n", name, "link", "set", "lo", "up")
             _ip("-n", name, "address", "add", f"{ADDRESSES[side]}/24", "dev", CABLE)
             _ip("-n", name, "link", "set", CABLE, "up")
         yield names

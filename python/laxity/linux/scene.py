@@ -1,14 +1,22 @@
-"""What runs on this machine: streams, the media server they go through, and its neighbours."""
+"""What runs on this machine: calls, the media server they go through, signalling, neighbours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from laxity.errors import InputError
+from laxity.linux import signalling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from laxity.linux.signalling import Traffic
+
+MediaProgram = Literal["laxity", "rtpengine"]
+
+PACKET_NS = 20_000_000
+"""G.711's, and that of everything here."""
+SETUP_RATE_PER_S = 50.0
+"""At which calls are set up that are to be there from the start."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +32,69 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Streams:
-    """The load: G.711, a packet every 20 ms."""
+class Calls:
+    """The load: calls of G.711, two streams each, a packet every 20 ms."""
 
-    count: int
     duration_ns: int
+    streams: int | None = None
+    """All there from the start; or else"""
+    rate_per_s: float = 0.0
+    """new calls, as regularly,"""
+    hold_ns: int = 0
+    """and each for so long."""
+    playout_ns: int = 60 * 1_000_000
+    """A packet that takes longer is late."""
+    sample: int = 4
+    """The times of each packet are kept of one call in so many."""
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be."""
+        if self.streams is None:
+            if self.rate_per_s <= 0 or self.hold_ns <= 0:
+                raise InputError("calls need streams, or a rate and a hold time")
+        elif self.streams < 2 or self.streams % 2:  # noqa: PLR2004 - two parties
+            raise InputError(
+                f"{self.streams} streams are not the streams of calls",
+                "each call has two: give an even number",
+            )
+        at_once = self.traffic.rate_per_s * self.hold_ns / 1e9
+        if max(at_once, (self.streams or 0) / 2) > signalling.CALLS_MAX:
+            raise InputError(
+                "there are more calls at once than ports",
+                f"at most {signalling.CALLS_MAX} calls, {2 * signalling.CALLS_MAX} streams",
+            )
+
+    @property
+    def traffic(self) -> Traffic:
+        """The calls as they are placed."""
+        if self.streams is None:
+            calls = max(1, round(self.rate_per_s * self.duration_ns / 1e9))
+            return signalling.Traffic(calls, self.rate_per_s, self.hold_ns)
+        calls = self.streams // 2
+        # Nobody hangs up before all are there and the run is over.
+        hold_ns = self.duration_ns + round(2e9 * calls / SETUP_RATE_PER_S) + 60 * 1_000_000_000
+        return signalling.Traffic(calls, SETUP_RATE_PER_S, hold_ns)
 
 
 @dataclass(frozen=True)
 class Server:
     """The media server."""
 
+    name: str
     share: Share
     threads: int
-    work_ns: int
+    work_ns: int = 0
     """CPU time of a packet, besides receiving, transcoding and sending."""
-    transcode: bool
+    transcode: bool = False
+    program: MediaProgram = "laxity"
+
+
+@dataclass(frozen=True)
+class Signalling:
+    """The registrar and proxy."""
+
+    name: str
+    share: Share
 
 
 @dataclass(frozen=True)
@@ -55,49 +110,21 @@ class Neighbour:
 class Scene:
     """One run."""
 
-    streams: Streams
+    calls: Calls
     server: Server
-    neighbours: tuple[Neighbour, ...]
+    neighbours: tuple[Neighbour, ...] = ()
+    signalling: Signalling | None = None
+    """Without it, calls are there because the media server is told so."""
 
-
-def scene(
-    host: Mapping[str, Any],
-    media_server: str,
-    streams: Streams,
-    *,
-    work_ns: int = 0,
-    transcode: bool = False,
-) -> Scene:
-    """Makes a resolved host a scene on Linux.
-
-    The domain `media_server` becomes a media server with a thread for each VCPU; each CPU-bound
-    domain becomes as many processes as it has VCPUs. Weights, caps and affinities hold as they
-    stand.
-    """
-    domains = {domain["name"]: domain for domain in host["domains"]}
-    if media_server not in domains:
-        raise InputError(
-            f"there is no domain `{media_server}` that could be the media server",
-            f"the domains are {', '.join(f'`{name}`' for name in domains)}",
-        )
-    neighbours = []
-    for name, domain in domains.items():
-        if domain["tasks"]:
+    def __post_init__(self) -> None:
+        """Refuses what cannot be."""
+        if self.server.program == "rtpengine" and self.server.work_ns:
             raise InputError(
-                f"domain `{name}` has tasks; on Linux only media servers and CPU-bound domains run",
-                "leave the tasks out, or run it in the simulator or on Xen",
+                "rtpengine does no work of a given length for each packet",
+                "leave the work out, or take Laxity's own media server",
             )
-        if name != media_server and domain["cpu_bound"]:
-            neighbours.append(Neighbour(name, _share(domain), len(domain["vcpus"])))
-    server = domains[media_server]
-    return Scene(
-        streams,
-        Server(_share(server), len(server["vcpus"]), work_ns, transcode),
-        tuple(neighbours),
-    )
-
-
-def _share(domain: Mapping[str, Any]) -> Share:
-    parameters = domain["parameters"]
-    cpus = {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}
-    return Share(parameters["weight"], parameters["cap_percent"], tuple(sorted(cpus)))
+        if self.signalling is None and self.calls.streams is None:
+            raise InputError(
+                "calls by rate are set up by SIP, and no domain is their signalling server",
+                "name one, or give streams in place of rate and hold",
+            )

@@ -1,0 +1,128 @@
+"""Tells a media server of calls: the ng protocol of rtpengine, in JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import secrets
+import socket
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+WAIT_S = 1.0
+TRIES = 5
+DATAGRAM_BYTES_MAX = 65_535
+CLONE_NEWNET = 0x4000_0000
+"""Of setns(2)."""
+
+
+def socket_in(namespace: Path) -> socket.socket:
+    """A UDP socket that stands in a network namespace, whoever uses it."""
+    made: list[socket.socket | OSError] = []
+
+    def make() -> None:
+        # A thread may enter a namespace alone; it ends with it.
+        libc = ctypes.CDLL(None, use_errno=True)
+        with namespace.open() as file:
+            if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
+                made.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
+                return
+        made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+    thread = Thread(target=make)
+    thread.start()
+    thread.join()
+    (result,) = made
+    if isinstance(result, OSError):
+        raise InputError(f"cannot enter a network namespace: {result}", "be root")
+    return result
+
+
+@dataclass(frozen=True)
+class Media:
+    """Where one party of a call is to send, and what."""
+
+    address: str
+    port: int
+    payload_type: int
+
+
+class Control:
+    """A media server's control port."""
+
+    def __init__(self, namespace: Path, address: str, port: int) -> None:
+        """Of the server at `address`, as seen from a namespace."""
+        self._socket = socket_in(namespace)
+        self._socket.connect((address, port))
+        self._socket.settimeout(WAIT_S)
+
+    def close(self) -> None:
+        """Needs it no more."""
+        self._socket.close()
+
+    def ask(self, command: str, **keys: object) -> dict[str, Any]:
+        """Asks, again if no answer comes; the server does it once all the same."""
+        question = {"command": command} | {
+            key.replace("_", "-"): value for key, value in keys.items()
+        }
+        cookie = secrets.token_hex(8).encode()
+        for _ in range(TRIES):
+            try:
+                self._socket.send(cookie + b" " + json.dumps(question).encode())
+                while True:
+                    datagram = self._socket.recv(DATAGRAM_BYTES_MAX)
+                    # Another cookie is of an answer that came too late.
+                    if datagram.startswith(cookie + b" "):
+                        return _checked(command, json.loads(datagram[len(cookie) + 1 :]))
+            except OSError:
+                continue
+        raise InputError(f"the media server does not answer `{command}`")
+
+    def describe(self, command: str, call: str, media: Media, flags: Mapping[str, object]) -> Media:
+        """Offers or answers a stream at `media`; returns where the other party is to send."""
+        reply = self.ask(
+            command,
+            call_id=call,
+            from_tag="caller",
+            to_tag="callee",
+            sdp=description(media),
+            **flags,
+        )
+        return media_of(reply["sdp"])
+
+
+def _checked(command: str, reply: dict[str, Any]) -> dict[str, Any]:
+    if reply.get("result") == "error":
+        raise InputError(f"the media server refuses `{command}`: {reply.get('error-reason')}")
+    return reply
+
+
+def description(media: Media) -> str:
+    """A session description (RFC 8866) of one stream of G.711."""
+    lines = [
+        "v=0",
+        f"o=- 1 1 IN IP4 {media.address}",
+        "s=-",
+        f"c=IN IP4 {media.address}",
+        "t=0 0",
+        f"m=audio {media.port} RTP/AVP {media.payload_type}",
+    ]
+    return "".join(f"{line}\r\n" for line in lines)
+
+
+def media_of(sdp: str) -> Media:
+    """The stream that a session description has."""
+    address = re.search(r"^c=IN IP4 ([0-9.]+)", sdp, re.MULTILINE)
+    media = re.search(r"^m=audio (\d+) RTP/AVP (\d+)", sdp, re.MULTILINE)
+    if address is None or media is None:
+        raise InputError(f"the media server describes no voice: {sdp!r}")
+    return Media(address[1], int(media[1]), int(media[2]))

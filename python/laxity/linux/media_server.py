@@ -1,0 +1,110 @@
+"""The media server: Laxity's own model of one, or rtpengine; both are told of calls alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laxity.errors import InputError
+from laxity.linux.control import Control, Media
+from laxity.linux.network import ADDRESSES, SERVER
+from laxity.linux.process import Place, Process, process, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from laxity.linux.scene import Server
+
+PROGRAM = "laxity-media"
+RTPENGINE = "rtpengine"
+PACKAGES = {RTPENGINE: "rtpengine-daemon"}
+"""What is not built here, with its Debian package."""
+CONTROL_PORT = 2223
+PORT, PORT_LAST = 33_000, 60_998
+TRANSCODED = {"codec": {"mask": ["PCMU"], "transcode": ["PCMA"]}}
+"""What rtpengine has to be told to send mu-law on as A-law."""
+TRANSCODED_BY_KAMAILIO = "codec-mask-PCMU codec-transcode-PCMA"
+"""The same, as Kamailio's module takes it."""
+PCMU = 0
+
+
+def program() -> Path:
+    """The program that loads, relays and measures."""
+    if os.geteuid() != 0:
+        raise InputError("network namespaces and control groups need root", "run it as root")
+    built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target"))
+    paths = (shutil.which(PROGRAM), built / "release" / PROGRAM)
+    for path in paths:
+        if path is not None and Path(path).exists():
+            return Path(path)
+    raise InputError(f"there is no `{PROGRAM}`", f"build it: cargo build --release -p {PROGRAM}")
+
+
+@dataclass(frozen=True)
+class MediaServer:
+    """One that runs."""
+
+    server: Server
+    process: Process
+    control: Control
+
+    def connect(self, call: str, caller: Media, callee: Media) -> tuple[Media, Media]:
+        """Sets a call up; where caller and callee are to send."""
+        transcode = self.server.transcode and self.server.program == RTPENGINE
+        to_server = self.control.describe("offer", call, caller, TRANSCODED if transcode else {})
+        answered = Media(callee.address, callee.port, to_server.payload_type)
+        return self.control.describe("answer", call, answered, {}), to_server
+
+    def report(self) -> dict[str, Any]:
+        """Ends it; what it has done, as `laxity-media relay --json` has it."""
+        if self.server.program == RTPENGINE:
+            return self._rtpengine_report()
+        self.process.popen.send_signal(signal.SIGINT)
+        report: dict[str, Any] = json.loads(self.process.finish())["relay"]
+        return report
+
+    def _rtpengine_report(self) -> dict[str, Any]:
+        """Its own counts, and what the kernel dropped at the sockets that it still has."""
+        statistics = self.control.ask("statistics")["statistics"]
+        total, now = statistics["totalstatistics"], statistics["currentstatistics"]
+        forwarded, failed = total["relayedpackets"], total["relayedpacketerrors"]
+        rows = self.process.udp_sockets()
+        return {
+            "calls": now["sessionsown"] + int(total["managedsessions"]),
+            "received": forwarded + failed,
+            "forwarded": forwarded,
+            "dropped": sum(int(row[-1]) for row in rows if int(row[1][-4:], 16) >= PORT),
+            "failed": failed,
+        }
+
+
+@contextmanager
+def media_server(server: Server, place: Place, clients: Path) -> Iterator[MediaServer]:
+    """A media server, for as long as it is needed; told of calls from the namespace `clients`."""
+    address = ADDRESSES[SERVER]
+    listen = f"{address}:{CONTROL_PORT}"
+    if server.program == RTPENGINE:
+        require(PACKAGES)
+        command = [RTPENGINE, "--table=-1", f"--interface={address}", f"--listen-ng={listen}"]
+        command += [f"--num-threads={server.threads}", "--foreground", "--log-stderr"]
+        command += [f"--port-min={PORT}", f"--port-max={PORT_LAST}", "--log-level=4"]
+        command += [f"--pidfile={place.files / 'rtpengine.pid'}"]
+    else:
+        command = [str(program()), "relay", "--json", "--control", listen, "--address", address]
+        command += [f"--threads={server.threads}", f"--work={server.work_ns} ns"]
+        command += [f"--ports={PORT}-{PORT_LAST}"]
+        command += ["--transcode"] if server.transcode else []
+    name = Path(command[0]).name
+    with process(name, command, place) as started:
+        started.wait_for_port(CONTROL_PORT)
+        control = Control(clients, address, CONTROL_PORT)
+        try:
+            yield MediaServer(server, started, control)
+        finally:
+            control.close()

@@ -1,0 +1,229 @@
+"""Real SIP: Kamailio is registrar and proxy, SIPp the users; and what SIPp counted."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity.errors import InputError
+from laxity.linux.network import ADDRESSES, CLIENT, SERVER
+from laxity.linux.process import END_S_MAX, START_S_MAX, Place, Process, process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PROGRAMS = {"kamailio": "kamailio", "sipp": "sip-tester", "unshare": "util-linux"}
+"""With their Debian packages."""
+FILES = Path(__file__).parent / "sip"
+SIP_PORT, REGISTER_PORT, CALLEE_PORT, CALLER_PORT = 5060, 5062, 5070, 5080
+CHILDREN = 2
+"""Processes of Kamailio that serve SIP."""
+REGISTER_RATE = 100
+"""Users that register a second."""
+STATISTICS_S = 1
+"""Between two of SIPp's dumps: its least."""
+MEDIA_PORT, MEDIA_PORT_LAST = 10_000, 32_766
+"""The parties' ports, below those that the kernel gives out by itself."""
+CALLS_MAX = (MEDIA_PORT_LAST - MEDIA_PORT) // 4
+"""At once: each has two parties, and RTP an even port (RFC 3550, section 11)."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the users do."""
+
+    calls: int
+    """That are placed."""
+    rate_per_s: float
+    hold_ns: int
+
+    @property
+    def users(self) -> int:
+        """That register to be called: one for each call in progress at once."""
+        return min(self.calls, CALLS_MAX, math.ceil(self.rate_per_s * self.hold_ns / 1e9) + 1)
+
+
+def ports(call: int) -> tuple[int, int]:
+    """The ports of caller's and callee's media; after `CALLS_MAX` calls they come again."""
+    first = MEDIA_PORT + 4 * (call % CALLS_MAX)
+    return first, first + 2
+
+
+@contextmanager
+def proxy(place: Place, media_control: str | None, transcode: str) -> Iterator[None]:
+    """Kamailio, for as long as it is needed; `media_control` is where the media server listens.
+
+    `transcode` are rtpengine's flags for the offer, as Kamailio's module takes them.
+    """
+    definitions = {"LISTEN": f"udp:{ADDRESSES[SERVER]}:{SIP_PORT}", "CHILDREN": str(CHILDREN)}
+    if media_control is not None:
+        definitions |= {
+            "MEDIA_CONTROL": f'"udp:{media_control}"',
+            "OFFER_FLAGS": f'"replace-origin {transcode}"',
+            "ANSWER_FLAGS": '"replace-origin"',
+        }
+    files = place.files / "kamailio"
+    files.mkdir()
+    command = ["kamailio", "-f", str(FILES / "kamailio.cfg"), "-DD", "-E"]
+    command += [word for option in ("-w", "-Y") for word in (option, str(files))]
+    command += ["-P", str(files / "kamailio.pid")]
+    command += [word for name in definitions.items() for word in ("-A", "=".join(name))]
+    with process("kamailio", command, place, own_processes=True) as started:
+        started.wait_for_port(SIP_PORT)
+        yield
+
+
+def register(traffic: Traffic, place: Place) -> dict[str, Any]:
+    """Registers the users; what SIPp counted."""
+    callee = f"{ADDRESSES[CLIENT]}:{CALLEE_PORT}"
+    _inject(place, "register", (f"user{user};{callee};" for user in range(traffic.users)))
+    size = ["-m", str(traffic.users), "-r", str(REGISTER_RATE)]
+    with _sipp("register", REGISTER_PORT, place, *size) as started:
+        try:
+            started.popen.wait(traffic.users / REGISTER_RATE + END_S_MAX)
+        except subprocess.TimeoutExpired:
+            raise InputError("sipp did not register its users in time") from None
+        counts = _counts(started)
+        statistics = _statistics(started)
+    return {
+        "sent": counts["REGISTER_Sent"],
+        "succeeded": counts["200_Recv"],
+        "failed": statistics["FailedCall(C)"],
+        "retransmissions": statistics["Retransmissions(C)"],
+        "delay": quantiles(_response_times_ms(started, "register")),
+    }
+
+
+@dataclass(frozen=True)
+class Users:
+    """Who calls, and who is called."""
+
+    caller: Process
+    callee: Process
+
+    def hang_up(self) -> dict[str, Any]:
+        """Places no more calls and ends those that are left; what was counted before that."""
+        caller = self.caller
+        if caller.is_running:
+            caller.popen.send_signal(signal.SIGUSR1)
+            _await_dump(caller)
+        counts, statistics = _counts(caller), _statistics(caller)
+        again = statistics["Retransmissions(C)"] + _statistics(self.callee)["Retransmissions(C)"]
+        if caller.is_running:
+            # The second ends the calls that are left, which SIPp would count as failed.
+            caller.popen.send_signal(signal.SIGUSR1)
+            with suppress(subprocess.TimeoutExpired):
+                caller.popen.wait(START_S_MAX)
+        if counts["ACK_Sent"] == 0:
+            what = f"of the calls that SIPp placed, none was answered ({counts['INVITE_Sent']})"
+            raise InputError(what)
+        return {
+            "attempted": counts["INVITE_Sent"],
+            "established": counts["ACK_Sent"],
+            "failed": statistics["FailedCall(C)"],
+            "retransmissions": again,
+            "disconnect": quantiles(_response_times_ms(caller, "disconnect")),
+        }
+
+
+@contextmanager
+def users(traffic: Traffic, place: Place, orders: int) -> Iterator[Users]:
+    """Users that call and are called; they tell `orders` of their media."""
+    both = [ports(call) for call in range(min(traffic.calls, CALLS_MAX))]
+    callers = (f"user{call % traffic.users};{port};" for call, (port, _) in enumerate(both))
+    _inject(place, "caller", callers)
+    _inject(place, "callee", (f"{port};" for _, port in both))
+    log = ["-trace_logs", "-log_file", f"/proc/{os.getpid()}/fd/{orders}"]
+    pace = ["-m", str(traffic.calls), "-d", str(traffic.hold_ns // 1_000_000)]
+    pace += ["-r", str(max(1, round(traffic.rate_per_s * 1000))), "-rp", "1000000"]
+    pace += ["-l", str(CALLS_MAX)]
+    with _sipp("callee", CALLEE_PORT, place, *log) as callee:
+        callee.wait_for_port(CALLEE_PORT)
+        with _sipp("caller", CALLER_PORT, place, *log, *pace) as caller:
+            yield Users(caller, callee)
+
+
+def _await_dump(sipp: Process) -> None:
+    """Waits for a dump that begins after this moment, or for the end."""
+    before = len(_table(sipp, "counts"))
+    deadline_s = time.monotonic() + START_S_MAX
+    while sipp.is_running and len(_table(sipp, "counts")) < before + 2:
+        if time.monotonic() > deadline_s:
+            raise InputError("sipp does not tell its counts any more")
+        time.sleep(0.05)
+
+
+def quantiles(times_ms: Iterable[float]) -> dict[str, float] | None:
+    """Times in a few numbers, as `laxity-media` has its own; None without any."""
+    times = np.sort(np.fromiter(times_ms, float))
+    if times.size == 0:
+        return None
+    share = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
+    ns = {
+        name: round(1e6 * times[math.ceil(part * times.size) - 1]) for name, part in share.items()
+    }
+    return {"count": int(times.size), "mean_ns": float(1e6 * times.mean()), **ns}
+
+
+@contextmanager
+def _sipp(scenario: str, port: int, place: Place, *more: str) -> Iterator[Process]:
+    files = ["-sf", str(FILES / f"{scenario}.xml"), "-inf", f"{scenario}.csv"]
+    here = ["-i", ADDRESSES[CLIENT], "-p", str(port), f"{ADDRESSES[SERVER]}:{SIP_PORT}"]
+    traces = ["-trace_stat", "-fd", str(STATISTICS_S)]
+    traces += ["-trace_counts", "-trace_rtt", "-rtt_freq", "1", "-nostdin"]
+    with process(scenario, ["sipp", *files, *traces, *more, *here], place) as started:
+        yield started
+
+
+def _inject(place: Place, scenario: str, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in ("SEQUENTIAL", *lines))
+    (place.files / f"{scenario}.csv").write_text(text)
+
+
+def _table(sipp: Process, kind: str) -> list[list[str]]:
+    """One of SIPp's tables, without a last line that is still being written."""
+    # SIPp puts its number into the name.
+    for path in sipp.place.files.glob(f"{sipp.name}_*_{kind}.csv"):
+        text = path.read_text()
+        return list(csv.reader(text[: text.rfind("\n") + 1].splitlines(), delimiter=";"))
+    return []
+
+
+def _counts(sipp: Process) -> dict[str, int]:
+    """How often each message of a scenario was sent and came, by its name and what became of it.
+
+    Where two messages have one name, it is the first's.
+    """
+    head, *lines = _table(sipp, "counts") or [[]]
+    if not lines:
+        raise InputError(f"sipp counted nothing: {sipp.complaint()}")
+    counts: dict[str, int] = {}
+    for name, value in zip(head, lines[-1], strict=True):
+        place, _, message = name.partition("_")
+        if place.isdigit():
+            counts.setdefault(message, int(value))
+    return counts
+
+
+def _statistics(sipp: Process) -> dict[str, int]:
+    """SIPp's own sums so far."""
+    names = ("FailedCall(C)", "Retransmissions(C)")
+    head, *lines = _table(sipp, "") or [[]]
+    row = dict(zip(head, lines[-1], strict=True)) if lines else dict.fromkeys(names, "0")
+    return {name: int(row[name]) for name in names}
+
+
+def _response_times_ms(sipp: Process, which: str) -> list[float]:
+    """From a request to its answer, to the kernel's tick, which SIPp takes for its clock."""
+    _, *lines = _table(sipp, "rtt") or [[]]
+    return [float(line[1]) for line in lines if line[2] == which]
