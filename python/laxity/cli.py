@@ -92,6 +92,22 @@ OnOption = Annotated[
     Literal["sim", "xen"],
     typer.Option("--on", metavar="sim|xen", help="The simulator, or the real hypervisor."),
 ]
+OnAnyOption = Annotated[
+    Literal["sim", "xen", "linux"],
+    typer.Option(
+        "--on",
+        metavar="sim|xen|linux",
+        help="The simulator, the real hypervisor, or this machine with real packets.",
+    ),
+]
+MediaServerOption = Annotated[
+    Literal["laxity", "rtpengine"],
+    typer.Option(
+        "--media-server",
+        metavar="laxity|rtpengine",
+        help="With --on linux: whose media server it is.",
+    ),
+]
 AtOption = Annotated[
     str,
     typer.Option(
@@ -178,6 +194,7 @@ def check(
         "run examples/rt-xen.toml --set draw.load=0.8 --json",
         "run examples/integrator.toml -o out",
         "run examples/rt-xen.toml --on xen --duration '10 s' -o out",
+        "run examples/telephony.toml --on linux --duration '10 s' --set host.cpus=2",
     )
 )
 def run(
@@ -186,10 +203,11 @@ def run(
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
-    on: OnOption = "sim",
+    on: OnAnyOption = "sim",
     at: AtOption = "emulator",
     mode: ModeOption = "repeatable",
     scheduler: SchedulerOption = None,
+    media_server: MediaServerOption = "laxity",
     output: OutputOption = None,
     no_trace: Annotated[
         bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
@@ -205,8 +223,7 @@ def run(
     itself cost.
     """
     xen = _xen(on, at, mode, scheduler)
-    if check_determinism and mode == "live":
-        raise InputError("time on the wall does not repeat", "leave out one of the two options")
+    _refuse_options(on, mode, media_server, is_repeated=check_determinism)
     file = Host.load(host)
     is_kept = output is not None and not no_trace
 
@@ -221,6 +238,15 @@ def run(
                 set=settings or (),
                 scheduler=scheduler,
                 keep=directory / directories.XEN,
+                say=_say,
+            )
+        if on == "linux":
+            return file.run_on_linux(
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                media_server=media_server,
                 say=_say,
             )
         with _progress("running") as progress:
@@ -251,6 +277,14 @@ def run(
         raise typer.Exit(FAILED_VERDICT)
     if check_determinism:
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
+
+
+def _refuse_options(on: str, mode: Mode, media_server: str, *, is_repeated: bool) -> None:
+    """Raises InputError for options of a run that do not go together."""
+    if is_repeated and (mode == "live" or on == "linux"):
+        raise InputError("time on the wall does not repeat", "leave out one of the two options")
+    if media_server != "laxity" and on != "linux":
+        raise InputError("--media-server is for real packets", "add --on linux")
 
 
 def _keep_trace(result: Run, path: Path | None) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from laxity.lab.fidelity import Fidelity
     from laxity.lab.where import Place, Say
+    from laxity.linux.scene import MediaProgram
     from laxity.results import Responses
 
     Progress = Callable[[int, int], None]
@@ -154,6 +155,26 @@ class Host:
             say=say,
         )
 
+    def run_on_linux(
+        self,
+        *,
+        seed: int | None = None,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        policy: str | None = None,
+        media_server: MediaProgram = "laxity",
+        say: Say | None = None,
+    ) -> Run:
+        """Runs the host's calls on this machine, as root: real packets, real SIP, real processes.
+
+        `media_server` is whose it is: Laxity's own model, or rtpengine. Nothing of the run is left
+        behind. Raises InputError for what Linux cannot do, or what this machine lacks.
+        """
+        from laxity.linux import run  # noqa: PLC0415 - only this needs it
+
+        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        return run.run(self, overrides, media_server, say or (lambda _: None))
+
     def fidelity(
         self,
         place: Place | None = None,
@@ -189,11 +210,13 @@ class Host:
         completions: list[list[bytes]],
         measured: dict[str, Any],
         trace: Path | None,
+        beside: dict[str, Any] | None = None,
     ) -> Run:
         """A run that was not simulated, by the rules of those that are.
 
         `completions` has for each domain and task when its jobs completed, ns from the start as
-        int64 bytes; `measured` what `HostFile.result_of_jobs` of crates/laxity-py takes.
+        int64 bytes; `measured` what `HostFile.result_of_jobs` of crates/laxity-py takes; `beside`
+        what is known of the result without jobs.
         """
         listed = list(overrides)
         with core_errors():
@@ -201,7 +224,7 @@ class Host:
                 listed, substrate, completions, json.dumps(measured)
             )
         return Run.from_json(
-            json.loads(result),
+            json.loads(result) | (beside or {}),
             self.origin(listed),
             _responses(self.resolved(listed), times),
             trace,

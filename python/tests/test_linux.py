@@ -7,23 +7,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from laxity.errors import InputError
-from laxity.linux import control, media, media_server, network, process, signalling
+from laxity.linux import control, media, media_server, network, process, run, signalling
 from laxity.linux import groups as control_groups
 from laxity.linux.scene import (
     Calls,
     MediaProgram,
     Neighbour,
+    Party,
     Scene,
     Server,
     Share,
     Signalling,
+    scene,
 )
+from laxity.linux.signalling import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,30 +36,32 @@ MS = 1_000_000
 SHARE = Share(256, 0, tuple(os.sched_getaffinity(0)))
 
 
-def test_what_is_no_scene_is_refused() -> None:
-    server = Server("media", SHARE, threads=1)
-    for streams in (0, 1, 801):
-        with pytest.raises(InputError, match=rf"{streams} streams [\s\S]* even number"):
-            Calls(20 * MS, streams=streams)
-    with pytest.raises(InputError, match="or a rate and a hold time"):
-        Calls(20 * MS)
+def test_more_calls_than_ports_are_refused() -> None:
     with pytest.raises(InputError, match="at most 5691 calls, 11382 streams"):
         Calls(20 * MS, streams=2 * signalling.CALLS_MAX + 2)
-    with pytest.raises(InputError, match="more calls at once than ports"):
+    with pytest.raises(InputError, match="6000 calls at once are more"):
         Calls(20 * MS, rate_per_s=100.0, hold_ns=60_000 * MS)
-    with pytest.raises(InputError, match="set up by SIP"):
-        Scene(Calls(20 * MS, rate_per_s=1.0, hold_ns=20 * MS), server)
     with pytest.raises(InputError, match="rtpengine does no work"):
-        Scene(Calls(20 * MS, streams=2), replace(server, program="rtpengine", work_ns=1))
+        Scene(Calls(20 * MS, 2), Server("media", SHARE, 1, work_ns=1, program="rtpengine"))
 
 
-def test_calls_are_placed_as_they_are_asked_for() -> None:
-    traffic = Calls(10_000 * MS, rate_per_s=4.0, hold_ns=3_000 * MS).traffic
-    assert (traffic.calls, traffic.rate_per_s, traffic.users) == (40, 4.0, 13)
-    there = Calls(10_000 * MS, streams=800).traffic
-    assert there.calls == there.users == 400
-    # The last call begins while the first still has all of the run before it.
-    assert there.hold_ns > 400 / there.rate_per_s * 1e9 + 10_000 * MS
+def test_who_speaks_when() -> None:
+    there = list(Calls(10_000 * MS, streams=3).parties())
+    assert there == [
+        Party(0, 0, 0, 10_000 * MS),
+        Party(0, 1, 0, 10_000 * MS),
+        Party(1, 0, 0, 10_000 * MS),
+    ]
+    calls = Calls(10_000 * MS, rate_per_s=4.0, hold_ns=3_000 * MS)
+    coming = list(calls.parties())
+    assert len(coming) == 2 * calls.placed == 80
+    assert coming[2] == Party(1, 0, 250 * MS, 3_250 * MS)
+    # Who speaks when the run ends speaks to its end.
+    assert coming[-1] == Party(39, 1, 9_750 * MS, 10_000 * MS)
+    assert Traffic(40, 4.0, 3_000 * MS).users == 13
+
+
+def test_parties_have_ports_of_their_own() -> None:
     ports = [port for call in range(signalling.CALLS_MAX) for port in signalling.ports(call)]
     assert len(set(ports)) == len(ports)
     assert all(port % 2 == 0 for port in ports)
@@ -213,6 +217,25 @@ def test_calls_are_set_up_by_sip(program: MediaProgram) -> None:
 
 
 @pytest.mark.usefixtures("able")
+def test_calls_come_and_go_without_sip_and_sip_without_voice() -> None:
+    require(signalling.PROGRAMS)
+    server = Server("media", SHARE, threads=1)
+    coming = Calls(1_000 * MS, rate_per_s=10.0, hold_ns=300 * MS)
+    result = media.run(Scene(coming, server))
+    assert_accounted(result)
+    assert result["load"]["streams"] == 2 * result["relay"]["calls"] == 20
+    assert 2 <= result["calls"]["streams_most"] < 20
+    assert result["signalling"] is None
+
+    beside = Calls(2_000 * MS, streams=5, rate_per_s=5.0)
+    result = media.run(Scene(beside, server, signalling=Signalling("proxy", SHARE)))
+    assert_accounted(result)
+    assert result["load"]["streams"] == result["calls"]["streams_most"] == 5
+    assert result["relay"]["calls"] == result["calls"]["calls"] == 3
+    assert result["signalling"]["calls"]["established"] > 0
+
+
+@pytest.mark.usefixtures("able")
 def test_who_did_not_register_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     require(signalling.PROGRAMS)
     monkeypatch.setattr(signalling, "register", lambda *_: {})
@@ -253,23 +276,23 @@ def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
         calls = Calls(3_600_000_000_000, streams=2)
         media.run(Scene(calls, server, (neighbour,), Signalling("proxy", share)))
     """
-    run = subprocess.Popen([sys.executable, "-c", code])
+    started = subprocess.Popen([sys.executable, "-c", code])
     try:
         groups = [f"domain-{number}" for number in range(3)]
-        wait_until(lambda: all(running(run.pid, group) for group in groups))
-        processes = [process for group in groups for process in running(run.pid, group)]
+        wait_until(lambda: all(running(started.pid, group) for group in groups))
+        processes = [process for group in groups for process in running(started.pid, group)]
     finally:
-        run.kill()
-        run.wait()
+        started.kill()
+        started.wait()
     # The kernel kills them with their parent.
     wait_until(lambda: not any(Path(f"/proc/{process}").exists() for process in processes))
-    assert traces_of(run.pid) != []
+    assert traces_of(started.pid) != []
     with (
         process.workplace(),
         network.network(),
         control_groups.groups({"probe": Share(256, 0, (0,))}),
     ):
-        assert traces_of(run.pid) == []
+        assert traces_of(started.pid) == []
 
 
 def running(run: int, group: str) -> list[str]:
@@ -283,3 +306,147 @@ def wait_until(met: Callable[[], bool]) -> None:
     while not met():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
+
+
+def domain(name: str, workload: dict[str, object] | None = None, **keys: object) -> dict[str, Any]:
+    """As a resolved host has it."""
+    return {
+        "name": name,
+        "parameters": {"weight": 256, "cap_percent": 0},
+        "vcpus": [{"cpu": 0, "affinity": [0, 1]}],
+        "tasks": [],
+        "cpu_bound": False,
+        "workload": workload,
+        **keys,
+    }
+
+
+def host(**keys: object) -> dict[str, Any]:
+    """A resolved host with calls."""
+    media_server = {"kind": "media-server", "threads": 3, "transcode": True, "own_work": None}
+    card = {"name": "eth0", "rate_bit_s": 10**9, "domain": 0, "ring": 256, "coalesce_ns": 0}
+    return {
+        "cpus": 2,
+        "policy": "credit",
+        "duration_ns": 1_000 * MS,
+        "caches": [],
+        "domains": [
+            domain("dom0", {"kind": "driver"}),
+            domain("media", media_server, parameters={"weight": 512, "cap_percent": 50}),
+            domain("proxy", {"kind": "signalling-server", "threads": 4}),
+            domain("batch", cpu_bound=True, vcpus=[{"affinity": [1]}, {"affinity": [1]}]),
+            domain("now-and-then", {"kind": "bursts", "run_ns": 5, "idle_ns": 7}),
+            domain("idle"),
+        ],
+        "network": {"nics": [card]},
+        "calls": {
+            "arrivals": {"rate": {"rate": 4 * 3_600_000_000, "hold_ns": 500 * MS}},
+            "media_server": 1,
+            "signalling_server": 2,
+            "call_control": None,
+            "through_media_server": 1.0,
+            "sample": 2,
+        },
+        **keys,
+    }
+
+
+def test_a_host_becomes_a_scene() -> None:
+    assert scene(host(), "rtpengine", cpus=2) == Scene(
+        Calls(1_000 * MS, rate_per_s=4.0, hold_ns=500 * MS, sample=2),
+        Server("media", Share(512, 50, (0, 1)), 3, 0, transcode=True, program="rtpengine"),
+        (
+            Neighbour("batch", Share(256, 0, (1,)), threads=2),
+            Neighbour("now-and-then", Share(256, 0, (0, 1)), 1, run_ns=5, idle_ns=7),
+        ),
+        Signalling("proxy", Share(256, 0, (0, 1))),
+    )
+    there = host()
+    there["calls"] |= {
+        "arrivals": {"streams": {"count": 801, "signalling": 3_600_000_000}},
+        "signalling_server": None,
+    }
+    there["domains"][1]["workload"]["own_work"] = {"ns": 5_000}
+    made = scene(there, "laxity", cpus=4)
+    assert made.calls == Calls(1_000 * MS, streams=801, rate_per_s=1.0, sample=2)
+    assert made.server.work_ns == 5_000
+    assert made.signalling is made.traffic is None
+
+
+def test_what_linux_cannot_do_is_refused() -> None:
+    def refusal(**keys: object) -> str:
+        with pytest.raises(InputError) as refused:
+            scene(host(**keys), "laxity", cpus=2)
+        return str(refused.value)
+
+    def changed(part: str, **keys: object) -> dict[str, Any]:
+        return {part: host()[part] | keys}
+
+    def with_domain(number: int, **keys: object) -> dict[str, Any]:
+        domains = host()["domains"]
+        domains[number] = domains[number] | keys
+        return {"domains": domains}
+
+    assert "this host has no calls" in refusal(calls=None)
+    assert "`host.policy` is sporadic" in refusal(policy="sporadic")
+    assert "--set host.cpus=2" in refusal(cpus=4)
+    assert "`calls.through-media-server`" in refusal(**changed("calls", through_media_server=0.1))
+    assert "`calls.call-control`" in refusal(**changed("calls", call_control=5))
+    assert "`domain.idle` has tasks" in refusal(**with_domain(5, tasks=[{"name": "loop"}]))
+    card = host()["network"]["nics"][0]
+    own = {"nics": [card | {"domain": 1}]}
+    assert "`nic.eth0` is media's own (VMM bypass)" in refusal(network=own)
+    assert "several cards" in refusal(network={"nics": [card, card]})
+    assert "coalescing" in refusal(network={"nics": [card | {"coalesce_ns": 40_000}]})
+    work = host()["domains"][1]["workload"] | {"own_work": {"median_ns": 1}}
+    assert "`domain.media.workload.work`" in refusal(**with_domain(1, workload=work))
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match=r"need root[\s\S]*run it as root"):
+        media.run(Scene(Calls(20 * MS, streams=2), Server("media", SHARE, threads=1)))
+
+
+def test_without_the_program_it_says_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
+    with pytest.raises(InputError, match="cargo build --release -p laxity-media"):
+        media_server.program()
+    monkeypatch.setattr(media_server, "program", lambda: tmp_path)
+    monkeypatch.setattr(media, "program", lambda: tmp_path)
+    with pytest.raises(InputError, match=r"there is no `ip`[\s\S]*package iproute2"):
+        media.run(Scene(Calls(20 * MS, streams=2), Server("media", SHARE, threads=1)))
+
+
+def test_a_report_becomes_a_telephony_section() -> None:
+    times = {"count": 3, "mean_ns": 2.0, "p50_ns": 2, "max_ns": 3}
+    streams = [
+        {"stream": 0, "expected": 10, "received": 9, "lost": 1, "jitter_ns": 4.0},
+        {"stream": 3, "expected": 5, "received": 4, "lost": 1, "jitter_ns": 8.0},
+        {"stream": 4, "expected": 5, "received": 0, "lost": 5, "jitter_ns": None},
+    ]
+    report: dict[str, Any] = {
+        "load": {"streams": 3, "sent": 20},
+        "relay": {"dropped": 4, "failed": 1},
+        "sink": {"lost": 7, "received": 13, "dropped": 1, "delay": times, "per_stream": streams},
+        "calls": {"streams_most": 2},
+        "lost_in_network": 1,
+        "signalling": None,
+    }
+    found = run.telephony(report)
+    assert found["calls"] is None
+    assert found["voice"]["loss_ratio"] == pytest.approx(0.35)
+    assert found["voice"]["worst"] == {"call": 2, "lost": 5, "received": 0}
+    assert (found["voice"]["jitter_ns_mean"], found["voice"]["jitter_ns_max"]) == (6.0, 8)
+    assert found["voice"]["delay_ns"]["p50"] == 2
+    assert found["voice"]["delay_ns"]["p999"] is None
+    assert sum(found["drops"].values()) == report["sink"]["lost"]
+    placed = {"attempted": 4, "established": 3, "failed": 1, "retransmissions": 9, "setup": None}
+    report["signalling"] = {"calls": placed}
+    calls = run.telephony(report)["calls"]
+    assert (calls["offered"], calls["answered"], calls["retransmissions"]) == (4, 3, 9)
+    assert calls["setup_ns"]["count"] == 0

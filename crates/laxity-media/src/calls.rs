@@ -57,6 +57,8 @@ pub struct CallsOptions {
 pub struct CallsReport {
     /// Calls of which at least one party had a port.
     pub calls: u32,
+    /// Streams that were sent at once, at most.
+    pub streams_most: u32,
     /// Parties for whom there was no port.
     pub refused: u32,
     /// What the system said to the last of them.
@@ -145,6 +147,8 @@ pub fn run(
             closing: VecDeque::new(),
             opened_ns: HashMap::new(),
             setup: Distribution::default(),
+            streams: 0,
+            streams_most: 0,
             refused: 0,
             error: None,
         };
@@ -196,6 +200,9 @@ struct Parties<'e> {
     /// When the first party of a call that is being set up had its port.
     opened_ns: HashMap<u16, i64>,
     setup: Distribution,
+    /// Streams that are sent now, and that were at once, at most.
+    streams: u32,
+    streams_most: u32,
     refused: u32,
     error: Option<String>,
 }
@@ -255,6 +262,8 @@ impl Parties<'_> {
                     return Ok(());
                 };
                 if self.sending.insert(stream) {
+                    self.streams += 1;
+                    self.streams_most = self.streams_most.max(self.streams);
                     if let Some(opened_ns) = self.opened_ns.remove(&stream) {
                         self.setup.record(read_ns - opened_ns, 1);
                     }
@@ -271,6 +280,7 @@ impl Parties<'_> {
                 let until_ns = clock::monotonic_ns() + LINGER_NS;
                 for stream in self.calls.streams(call) {
                     if self.sockets.remove(&stream).is_some() {
+                        self.streams -= u32::from(self.sending.contains(&stream));
                         self.tell(Change::End(stream));
                         self.closing.push_back((until_ns, stream));
                     }
@@ -318,6 +328,7 @@ impl Parties<'_> {
     fn finish(self) -> (CallsReport, u32) {
         let report = CallsReport {
             calls: self.calls.count(),
+            streams_most: self.streams_most,
             refused: self.refused,
             error: self.error,
             setup: self.setup.quantiles(),

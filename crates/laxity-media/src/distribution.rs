@@ -19,8 +19,12 @@ pub struct Quantiles {
     pub min_ns: u64,
     /// The mean.
     pub mean_ns: f64,
+    /// A quarter is no longer.
+    pub p25_ns: u64,
     /// The median.
     pub p50_ns: u64,
+    /// Three quarters are no longer.
+    pub p75_ns: u64,
     /// 99 of 100 are no longer.
     pub p99_ns: u64,
     /// 999 of 1,000 are no longer.
@@ -70,7 +74,9 @@ impl Distribution {
             count: self.histogram.len(),
             min_ns: self.histogram.min(),
             mean_ns: self.histogram.mean(),
+            p25_ns: at(0.25),
             p50_ns: at(0.5),
+            p75_ns: at(0.75),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             max_ns: self.histogram.max(),

@@ -68,6 +68,7 @@ impl Display for Report {
 fn write_calls(f: &mut Formatter<'_>, calls: &CallsReport) -> fmt::Result {
     writeln!(f, "calls")?;
     row(f, "calls", calls.calls)?;
+    row(f, "streams at once", calls.streams_most)?;
     times(f, "set up within", calls.setup)?;
     if let Some(error) = &calls.error {
         row(

@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +37,18 @@ if TYPE_CHECKING:
 
 PROGRAMS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux"}
 """What a run needs, and the Debian package that has it."""
-SPIN = "while True: pass"
+COMPUTE = """import sys, time
+run_ns, idle_s = int(sys.argv[1]), int(sys.argv[2]) / 1e9
+while True:
+    end_ns = time.thread_time_ns() + run_ns
+    while not run_ns or time.thread_time_ns() < end_ns:
+        pass
+    time.sleep(idle_s)
+"""
+"""A CPU-bound domain's program."""
 PARTIES = "parties"
+LAST_PACKETS_NS = 200_000_000
+"""Before the media server forgets a call, for its last packets to arrive; as caller.xml has."""
 PACKETS = "packets"
 """Where the sampled packets' times are, among the run's files."""
 PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
@@ -78,15 +90,15 @@ def run(scene: Scene) -> dict[str, Any]:
             media_server(scene.server, on(SERVER, scene.server.name), clients.namespace)
         )
         if scene.signalling is not None:
-            transcode = scene.server.transcode and scene.server.program == RTPENGINE
-            flags = TRANSCODED_BY_KAMAILIO if transcode else ""
-            control = f"{ADDRESSES[SERVER]}:{CONTROL_PORT}"
-            stack.enter_context(signalling.proxy(on(SERVER, scene.signalling.name), control, flags))
+            stack.enter_context(
+                signalling.proxy(on(SERVER, scene.signalling.name), _media_control(scene))
+            )
         for neighbour in scene.neighbours:
             for number in range(neighbour.threads):
                 name = f"{group_names[neighbour.name]}-{number}"
-                spin = [sys.executable, "-c", SPIN]
-                stack.enter_context(process(name, spin, on(SERVER, neighbour.name)))
+                pace = (str(neighbour.run_ns), str(neighbour.idle_ns))
+                command = [sys.executable, "-c", COMPUTE, *pace]
+                stack.enter_context(process(name, command, on(SERVER, neighbour.name)))
         report: dict[str, Any] = {"load_average": os.getloadavg()[0]}
         usage = _Usage(made, group_names)
         report |= _converse(scene, str(path), server, clients, usage)
@@ -117,50 +129,124 @@ class _Usage:
         return {name: self._made.cpu_ns(group) for name, group in self._names.items()}
 
 
+def _media_control(scene: Scene) -> signalling.MediaControl | None:
+    """Where the proxy tells the media server of calls; None if they have no voice."""
+    if not scene.has_voice_by_sip:
+        return None
+    transcode = scene.server.transcode and scene.server.program == RTPENGINE
+    flags = TRANSCODED_BY_KAMAILIO if transcode else ""
+    return signalling.MediaControl(f"{ADDRESSES[SERVER]}:{CONTROL_PORT}", flags)
+
+
 def _converse(
     scene: Scene, path: str, server: MediaServer, clients: Place, usage: _Usage
 ) -> dict[str, Any]:
     """Lets the calls be, for their time; what became of them."""
     calls = scene.calls
-    duration_s = calls.duration_ns / 1e9
-    with _pipe() as (orders_out, orders_in):
-        command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
-        command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
-        with process(PARTIES, command, clients, stdin=orders_out) as parties:
-            sip: dict[str, Any] | None = None
-            if scene.signalling is None:
-                orders = _orders(server, scene)
-                usage.begin()
-                os.write(orders_in, orders.encode())
-                time.sleep(duration_s)
-                used = usage.report()
-                parties.popen.send_signal(signal.SIGINT)
-            else:
-                registrations = signalling.register(calls.traffic, clients)
-                with signalling.users(calls.traffic, clients, orders_in) as users:
-                    if calls.streams is not None:
-                        time.sleep(calls.traffic.calls / calls.traffic.rate_per_s)
-                    usage.begin()
-                    time.sleep(duration_s)
-                    used = usage.report()
-                    parties.popen.send_signal(signal.SIGINT)
-                    sip = {"registrations": registrations, "calls": users.hang_up()}
-            text = parties.finish()
-    return {**json.loads(text), "signalling": sip, **used}
+    command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
+    command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
+    traffic = scene.traffic
+    with (
+        _pipe() as (orders_out, orders_in),
+        process(PARTIES, command, clients, stdin=orders_out) as parties,
+        ExitStack() as stack,
+    ):
+        registrations = users = None
+        if traffic is not None:
+            registrations = signalling.register(traffic, clients)
+            # Who does not care what is said of media is told nothing.
+            orders = f"/proc/{os.getpid()}/fd/{orders_in}" if scene.has_voice_by_sip else os.devnull
+        events = [] if scene.has_voice_by_sip else sorted(_events(scene))
+        phones = _Phones(server, orders_in)
+        for event in events:
+            if event.at_ns == 0:
+                phones.connect(event.call)
+        usage.begin()
+        if traffic is not None:
+            users = stack.enter_context(signalling.users(traffic, clients, orders))
+        begin_s = time.monotonic()
+        for event in events:
+            _sleep_until(begin_s + event.at_ns / 1e9)
+            phones.handle(event)
+        _sleep_until(begin_s + calls.duration_ns / 1e9)
+        used = usage.report()
+        parties.popen.send_signal(signal.SIGINT)
+        placed = None if users is None else users.hang_up()
+        report = json.loads(parties.finish())
+    if placed is not None and scene.has_voice_by_sip:
+        # To the microsecond, where SIPp's clock has the kernel's ticks.
+        placed["setup"] = report["calls"]["setup"]
+    sip = None if placed is None else {"registrations": registrations, "calls": placed}
+    return {**report, "signalling": sip, **used}
 
 
-def _orders(server: MediaServer, scene: Scene) -> str:
-    """Sets the calls up; what begins their media."""
-    lines = []
-    for number in range(scene.calls.traffic.calls):
-        ports = signalling.ports(number)
-        caller, callee = (Media(ADDRESSES[CLIENT], port, PCMU) for port in ports)
-        ways = server.connect(f"call-{number}", caller, callee)
-        for party, way in zip((caller, callee), ways, strict=True):
-            local = f"call-{number} {party.address}:{party.port}"
-            lines.append(f"open {local}\n")
-            lines.append(f"send {local} {way.address}:{way.port} {way.payload_type}\n")
-    return "".join(lines)
+def _sleep_until(time_s: float) -> None:
+    time.sleep(max(0.0, time_s - time.monotonic()))
+
+
+class _Step(IntEnum):
+    """Of a call that nobody sets up."""
+
+    SPEAK = 0
+    END = 1
+    FORGET = 2
+
+
+@dataclass(frozen=True, order=True)
+class _Event:
+    at_ns: int
+    call: int
+    step: _Step
+    party: int
+
+
+def _events(scene: Scene) -> Iterator[_Event]:
+    """What happens to calls that nobody sets up."""
+    duration_ns = scene.calls.duration_ns
+    for each in scene.calls.parties():
+        yield _Event(each.begin_ns, each.call, _Step.SPEAK, each.party)
+        ends = ((each.end_ns, _Step.END), (each.end_ns + LAST_PACKETS_NS, _Step.FORGET))
+        for at_ns, step in ends:
+            if each.party == 0 and at_ns < duration_ns:
+                yield _Event(at_ns, each.call, step, each.party)
+
+
+class _Phones:
+    """Those who call and are called where nobody sets calls up."""
+
+    def __init__(self, server: MediaServer, orders: int) -> None:
+        self._server, self._orders = server, orders
+        self._ways: dict[int, tuple[Media, Media]] = {}
+
+    def connect(self, call: int) -> None:
+        """Tells the media server of a call, once, and both parties to listen."""
+        if call in self._ways:
+            return
+        caller, callee = _parties(call)
+        self._ways[call] = self._server.connect(f"call-{call}", caller, callee)
+        for party in (caller, callee):
+            self._order(f"open call-{call} {party.address}:{party.port}")
+
+    def handle(self, event: _Event) -> None:
+        call = f"call-{event.call}"
+        if event.step == _Step.SPEAK:
+            self.connect(event.call)
+            local, to = _parties(event.call)[event.party], self._ways[event.call][event.party]
+            way = f"{local.address}:{local.port} {to.address}:{to.port}"
+            self._order(f"send {call} {way} {to.payload_type}")
+        elif event.step == _Step.END:
+            self._order(f"end {call}")
+        else:
+            self._server.disconnect(call)
+
+    def _order(self, line: str) -> None:
+        os.write(self._orders, f"{line}\n".encode())
+
+
+def _parties(call: int) -> tuple[Media, Media]:
+    """Where caller and callee receive."""
+    caller, callee = signalling.ports(call)
+    return Media(ADDRESSES[CLIENT], caller, PCMU), Media(ADDRESSES[CLIENT], callee, PCMU)
 
 
 @contextmanager

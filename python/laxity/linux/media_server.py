@@ -61,6 +61,10 @@ class MediaServer:
         answered = Media(callee.address, callee.port, to_server.payload_type)
         return self.control.describe("answer", call, answered, {}), to_server
 
+    def disconnect(self, call: str) -> None:
+        """Tells it that a call is over."""
+        self.control.ask("delete", call_id=call, from_tag="caller")
+
     def report(self) -> dict[str, Any]:
         """Ends it; what it has done, as `laxity-media relay --json` has it."""
         if self.server.program == RTPENGINE:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from laxity.errors import InputError
-from laxity.linux import signalling
+from laxity.linux.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
-    from laxity.linux.signalling import Traffic
+    from collections.abc import Iterator, Mapping
 
 MediaProgram = Literal["laxity", "rtpengine"]
 
-PACKET_NS = 20_000_000
-"""G.711's, and that of everything here."""
-SETUP_RATE_PER_S = 50.0
-"""At which calls are set up that are to be there from the start."""
+MILLISECOND_NS = 1_000_000
+RATE_UNIT_PER_S = 3_600_000_000
+"""A resolved host's rates in one a second."""
+PLAYOUT_NS = 60 * MILLISECOND_NS
 
 
 @dataclass(frozen=True)
@@ -33,47 +34,55 @@ class Share:
 
 @dataclass(frozen=True)
 class Calls:
-    """The load: calls of G.711, two streams each, a packet every 20 ms."""
+    """The load: calls of G.711, a packet every 20 ms."""
 
     duration_ns: int
     streams: int | None = None
-    """All there from the start; or else"""
+    """All there from the start, two to a call; or else"""
     rate_per_s: float = 0.0
     """new calls, as regularly,"""
     hold_ns: int = 0
-    """and each for so long."""
-    playout_ns: int = 60 * 1_000_000
+    """and each for so long. With streams, `rate_per_s` is of calls that are only set up."""
+    playout_ns: int = PLAYOUT_NS
     """A packet that takes longer is late."""
     sample: int = 4
     """The times of each packet are kept of one call in so many."""
 
     def __post_init__(self) -> None:
         """Refuses what cannot be."""
-        if self.streams is None:
-            if self.rate_per_s <= 0 or self.hold_ns <= 0:
-                raise InputError("calls need streams, or a rate and a hold time")
-        elif self.streams < 2 or self.streams % 2:  # noqa: PLR2004 - two parties
+        at_once = self.rate_per_s * self.hold_ns / 1e9 + (self.streams or 0) / 2
+        if at_once > CALLS_MAX:
             raise InputError(
-                f"{self.streams} streams are not the streams of calls",
-                "each call has two: give an even number",
-            )
-        at_once = self.traffic.rate_per_s * self.hold_ns / 1e9
-        if max(at_once, (self.streams or 0) / 2) > signalling.CALLS_MAX:
-            raise InputError(
-                "there are more calls at once than ports",
-                f"at most {signalling.CALLS_MAX} calls, {2 * signalling.CALLS_MAX} streams",
+                f"{math.ceil(at_once)} calls at once are more than there are ports",
+                f"have at most {CALLS_MAX} calls, {2 * CALLS_MAX} streams",
             )
 
     @property
-    def traffic(self) -> Traffic:
-        """The calls as they are placed."""
-        if self.streams is None:
-            calls = max(1, round(self.rate_per_s * self.duration_ns / 1e9))
-            return signalling.Traffic(calls, self.rate_per_s, self.hold_ns)
-        calls = self.streams // 2
-        # Nobody hangs up before all are there and the run is over.
-        hold_ns = self.duration_ns + round(2e9 * calls / SETUP_RATE_PER_S) + 60 * 1_000_000_000
-        return signalling.Traffic(calls, SETUP_RATE_PER_S, hold_ns)
+    def placed(self) -> int:
+        """How many calls are placed one after the other."""
+        return round(self.rate_per_s * self.duration_ns / 1e9)
+
+    def parties(self) -> Iterator[Party]:
+        """Who speaks from when to when, callers before those whom they call, in order of time."""
+        if self.streams is not None:
+            for stream in range(self.streams):
+                yield Party(stream // 2, stream % 2, 0, self.duration_ns)
+            return
+        for call in range(self.placed):
+            begin_ns = round(call * 1e9 / self.rate_per_s)
+            for party in range(2):
+                yield Party(call, party, begin_ns, min(self.duration_ns, begin_ns + self.hold_ns))
+
+
+@dataclass(frozen=True)
+class Party:
+    """Somebody who speaks."""
+
+    call: int
+    party: int
+    """0 is the caller, 1 the callee."""
+    begin_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True)
@@ -99,11 +108,15 @@ class Signalling:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A domain that never stops asking for CPU."""
+    """A domain that computes."""
 
     name: str
     share: Share
     threads: int
+    run_ns: int = 0
+    """CPU time from one pause to the next; 0 is without pauses."""
+    idle_ns: int = 0
+    """A pause."""
 
 
 @dataclass(frozen=True)
@@ -114,17 +127,149 @@ class Scene:
     server: Server
     neighbours: tuple[Neighbour, ...] = ()
     signalling: Signalling | None = None
-    """Without it, calls are there because the media server is told so."""
+    """Without it, calls are there when they are due."""
 
     def __post_init__(self) -> None:
         """Refuses what cannot be."""
         if self.server.program == "rtpengine" and self.server.work_ns:
             raise InputError(
                 "rtpengine does no work of a given length for each packet",
-                "leave the work out, or take Laxity's own media server",
+                "leave `work` out, or take Laxity's own media server",
             )
-        if self.signalling is None and self.calls.streams is None:
+
+    @property
+    def has_voice_by_sip(self) -> bool:
+        """Whether calls speak once SIP has set them up; otherwise they speak when they are due."""
+        return self.signalling is not None and self.calls.streams is None
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """The calls that SIP sets up, if any."""
+        if self.signalling is None or self.calls.placed == 0:
+            return None
+        return Traffic(self.calls.placed, self.calls.rate_per_s, self.calls.hold_ns)
+
+
+def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
+    """Makes a resolved host a scene on a Linux machine with so many CPUs.
+
+    The media server and the signalling server become processes of their own, CPU-bound domains one
+    for each VCPU. Raises InputError, naming the key and what would be right, for what Linux cannot
+    do.
+    """
+    _refuse_host(host, cpus)
+    calls, domains = host["calls"], host["domains"]
+    media = domains[calls["media_server"]]
+    signalling = calls["signalling_server"]
+    work = media["workload"]
+    neighbours = []
+    for domain in domains:
+        workload = domain["workload"] or {}
+        if domain["cpu_bound"] or workload.get("kind") == "bursts":
+            pace = (workload.get("run_ns", 0), workload.get("idle_ns", 0))
+            neighbours.append(
+                Neighbour(domain["name"], _share(domain), len(domain["vcpus"]), *pace)
+            )
+    return Scene(
+        _calls(calls, host["duration_ns"]),
+        Server(
+            media["name"],
+            _share(media),
+            work["threads"],
+            _work_ns(media),
+            work["transcode"],
+            program,
+        ),
+        tuple(neighbours),
+        None
+        if signalling is None
+        else Signalling(domains[signalling]["name"], _share(domains[signalling])),
+    )
+
+
+def _calls(calls: Mapping[str, Any], duration_ns: int) -> Calls:
+    arrivals = calls["arrivals"]
+    if streams := arrivals.get("streams"):
+        rate_per_s = streams["signalling"] / RATE_UNIT_PER_S
+        return Calls(duration_ns, streams["count"], rate_per_s, sample=calls["sample"])
+    rate = arrivals["rate"]
+    return Calls(
+        duration_ns,
+        rate_per_s=rate["rate"] / RATE_UNIT_PER_S,
+        hold_ns=rate["hold_ns"],
+        sample=calls["sample"],
+    )
+
+
+def _work_ns(media: Mapping[str, Any]) -> int:
+    work = media["workload"]["own_work"]
+    if work is None:
+        return 0
+    if "ns" not in work:
+        raise InputError(
+            f"`domain.{media['name']}.workload.work` is a distribution, and on Linux a packet's "
+            "work always takes as long",
+            'write work = "5 us", say',
+        )
+    return int(work["ns"])
+
+
+def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
+    if host["calls"] is None:
+        raise InputError(
+            "this host has no calls, and on Linux nothing else is run",
+            "add [calls] with streams = 100, say, or run it in the simulator or on Xen",
+        )
+    if host["policy"] != "credit":
+        raise InputError(
+            f"`host.policy` is {host['policy']}, and Linux shares CPUs by its own scheduler, "
+            "which knows weights and caps alone",
+            "add --policy credit, or run it in the simulator or on Xen",
+        )
+    if host["cpus"] > cpus:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and this machine has {cpus}",
+            f"add --set host.cpus={cpus}",
+        )
+    calls = host["calls"]
+    if calls["through_media_server"] != 1:
+        raise InputError(
+            "`calls.through-media-server` is not 1, and on Linux all voice goes through it",
+            "leave it out, or run it in the simulator",
+        )
+    if calls["call_control"] is not None:
+        raise InputError(
+            "`calls.call-control` is a domain, and no program on Linux is one",
+            "leave it out, or run it in the simulator",
+        )
+    for domain in host["domains"]:
+        if domain["tasks"]:
             raise InputError(
-                "calls by rate are set up by SIP, and no domain is their signalling server",
-                "name one, or give streams in place of rate and hold",
+                f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
+                "domains are run",
+                "leave it out, or run it in the simulator or on Xen",
             )
+    for nic in host["network"]["nics"]:
+        _refuse_nic(nic, host)
+
+
+def _refuse_nic(nic: Mapping[str, Any], host: Mapping[str, Any]) -> None:
+    owner = host["domains"][nic["domain"]]
+    if owner["workload"]["kind"] != "driver":
+        raise InputError(
+            f"`nic.{nic['name']}` is {owner['name']}'s own (VMM bypass), and on Linux the kernel "
+            "drives all",
+            "leave `domain` out, or run it in the simulator",
+        )
+    if len(host["network"]["nics"]) > 1 or nic["coalesce_ns"]:
+        raise InputError(
+            "`nic` asks for several cards or for interrupt coalescing, and on Linux there is one "
+            "cable between two namespaces, without interrupts",
+            "leave [[nic]] out, or run it in the simulator",
+        )
+
+
+def _share(domain: Mapping[str, Any]) -> Share:
+    parameters = domain["parameters"]
+    cpus = {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}
+    return Share(parameters["weight"], parameters["cap_percent"], tuple(sorted(cpus)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import signal
 import subprocess
 import time
@@ -53,6 +52,15 @@ class Traffic:
         return min(self.calls, CALLS_MAX, math.ceil(self.rate_per_s * self.hold_ns / 1e9) + 1)
 
 
+@dataclass(frozen=True)
+class MediaControl:
+    """Where the proxy tells a media server of calls."""
+
+    address: str
+    offer_flags: str
+    """For the offer, as Kamailio's module rtpengine takes them."""
+
+
 def ports(call: int) -> tuple[int, int]:
     """The ports of caller's and callee's media; after `CALLS_MAX` calls they come again."""
     first = MEDIA_PORT + 4 * (call % CALLS_MAX)
@@ -60,16 +68,13 @@ def ports(call: int) -> tuple[int, int]:
 
 
 @contextmanager
-def proxy(place: Place, media_control: str | None, transcode: str) -> Iterator[None]:
-    """Kamailio, for as long as it is needed; `media_control` is where the media server listens.
-
-    `transcode` are rtpengine's flags for the offer, as Kamailio's module takes them.
-    """
+def proxy(place: Place, media: MediaControl | None) -> Iterator[None]:
+    """Kamailio, for as long as it is needed; `media` is a server to be put between parties."""
     definitions = {"LISTEN": f"udp:{ADDRESSES[SERVER]}:{SIP_PORT}", "CHILDREN": str(CHILDREN)}
-    if media_control is not None:
+    if media is not None:
         definitions |= {
-            "MEDIA_CONTROL": f'"udp:{media_control}"',
-            "OFFER_FLAGS": f'"replace-origin {transcode}"',
+            "MEDIA_CONTROL": f'"udp:{media.address}"',
+            "OFFER_FLAGS": f'"replace-origin {media.offer_flags}"',
             "ANSWER_FLAGS": '"replace-origin"',
         }
     files = place.files / "kamailio"
@@ -132,18 +137,19 @@ class Users:
             "established": counts["ACK_Sent"],
             "failed": statistics["FailedCall(C)"],
             "retransmissions": again,
+            "setup": quantiles(_response_times_ms(caller, "setup")),
             "disconnect": quantiles(_response_times_ms(caller, "disconnect")),
         }
 
 
 @contextmanager
-def users(traffic: Traffic, place: Place, orders: int) -> Iterator[Users]:
-    """Users that call and are called; they tell `orders` of their media."""
+def users(traffic: Traffic, place: Place, orders: str) -> Iterator[Users]:
+    """Users that call and are called; they write of their media to the file `orders`."""
     both = [ports(call) for call in range(min(traffic.calls, CALLS_MAX))]
     callers = (f"user{call % traffic.users};{port};" for call, (port, _) in enumerate(both))
     _inject(place, "caller", callers)
     _inject(place, "callee", (f"{port};" for _, port in both))
-    log = ["-trace_logs", "-log_file", f"/proc/{os.getpid()}/fd/{orders}"]
+    log = ["-trace_logs", "-log_file", orders]
     pace = ["-m", str(traffic.calls), "-d", str(traffic.hold_ns // 1_000_000)]
     pace += ["-r", str(max(1, round(traffic.rate_per_s * 1000))), "-rp", "1000000"]
     pace += ["-l", str(CALLS_MAX)]
@@ -168,9 +174,18 @@ def quantiles(times_ms: Iterable[float]) -> dict[str, float] | None:
     times = np.sort(np.fromiter(times_ms, float))
     if times.size == 0:
         return None
-    share = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
+    share = {
+        "min": 0.0,
+        "p25": 0.25,
+        "p50": 0.5,
+        "p75": 0.75,
+        "p99": 0.99,
+        "p999": 0.999,
+        "max": 1.0,
+    }
     ns = {
-        name: round(1e6 * times[math.ceil(part * times.size) - 1]) for name, part in share.items()
+        f"{name}_ns": round(1e6 * times[max(0, math.ceil(part * times.size) - 1)])
+        for name, part in share.items()
     }
     return {"count": int(times.size), "mean_ns": float(1e6 * times.mean()), **ns}
 
