@@ -35,6 +35,9 @@ use std::{
 /// How long who waits for an order waits before it looks whether it should stop.
 const ORDER_WAIT: Duration = Duration::from_millis(10);
 
+/// After the last packet was sent, what still comes is waited for no longer: it waits in a server that is far behind.
+const LINGER_NS_MAX: i64 = 20_000_000_000;
+
 /// What becomes of the calls' packets.
 #[derive(Debug, Clone)]
 pub struct CallsOptions {
@@ -450,7 +453,9 @@ impl Sink<'_> {
         let real_time = machine::become_real_time();
         let mut receiver = Receiver::with_times(BATCH_MAX);
         let mut events = [EpollEvent::empty(); BATCH_MAX];
-        let mut last_ns = None;
+        // Since when nothing is sent any more, and when the last packet came.
+        let mut over_ns = None;
+        let mut last_ns = 0;
         loop {
             let timeout = EpollTimeout::from(socket::RECEIVE_WAIT_MS);
             let ready = match self.epoll.wait(&mut events, timeout) {
@@ -461,13 +466,15 @@ impl Sink<'_> {
             let all = sent_in_all.load(Ordering::Relaxed);
             if all != u64::MAX {
                 let now_ns = clock::monotonic_ns();
-                let last_ns = *last_ns.get_or_insert(now_ns);
-                if self.session.received() >= all || now_ns > last_ns + LINGER_NS {
+                let over_ns = *over_ns.get_or_insert(now_ns);
+                let is_quiet = now_ns > over_ns.max(last_ns) + LINGER_NS;
+                if self.session.received() >= all || is_quiet || now_ns > over_ns + LINGER_NS_MAX {
                     break;
                 }
             }
             for event in &events[..ready] {
                 self.receive(&mut receiver, event.data() as u16)?;
+                last_ns = clock::monotonic_ns();
             }
         }
         self.dropped += socket::dropped_of(self.sockets.values().map(|socket| &**socket))?;

@@ -47,6 +47,8 @@ while True:
 """
 """A CPU-bound domain's program."""
 PARTIES = "parties"
+CALLS_PER_SENDER = 500
+"""That one thread of the load sends the streams of: about half of its time."""
 LAST_PACKETS_NS = 200_000_000
 """Before the media server forgets a call, for its last packets to arrive; as caller.xml has."""
 PACKETS = "packets"
@@ -145,6 +147,7 @@ def _converse(
     calls = scene.calls
     command = [path, "calls", "--json", f"--playout={calls.playout_ns} ns"]
     command += ["--packets", str(clients.files / PACKETS), f"--sample={calls.sample}"]
+    command += [f"--senders={1 + calls.at_once // CALLS_PER_SENDER}"]
     traffic = scene.traffic
     with (
         _pipe() as (orders_out, orders_in),

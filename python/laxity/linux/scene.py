@@ -50,12 +50,16 @@ class Calls:
 
     def __post_init__(self) -> None:
         """Refuses what cannot be."""
-        at_once = self.rate_per_s * self.hold_ns / 1e9 + (self.streams or 0) / 2
-        if at_once > CALLS_MAX:
+        if self.at_once > CALLS_MAX:
             raise InputError(
-                f"{math.ceil(at_once)} calls at once are more than there are ports",
+                f"{self.at_once} calls at once are more than there are ports",
                 f"have at most {CALLS_MAX} calls, {2 * CALLS_MAX} streams",
             )
+
+    @property
+    def at_once(self) -> int:
+        """Calls at the same time, at most."""
+        return math.ceil(self.rate_per_s * self.hold_ns / 1e9 + (self.streams or 0) / 2)
 
     @property
     def placed(self) -> int:
