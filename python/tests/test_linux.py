@@ -102,6 +102,18 @@ def test_settings_of_both_versions() -> None:
     }
 
 
+def test_small_caps_have_longer_periods() -> None:
+    def maximum(cap: int) -> str:
+        return control_groups.settings_v2({"a": Share(256, cap, (0,))})["a"]["cpu.max"]
+
+    # The kernel's least is a millisecond.
+    assert maximum(10) == "1000 10000"
+    assert maximum(9) == "1000 11112"
+    assert maximum(1) == "1000 100000"
+    assert maximum(400) == "40000 10000"
+    assert maximum(0) == "max 10000"
+
+
 def test_great_weights_keep_their_ratio() -> None:
     shares = {"a": Share(65_535, 0, (0,)), "b": Share(256, 0, (0,))}
     settings = control_groups.settings_v2(shares)

@@ -6,6 +6,7 @@ that the next run removes what a killed one left behind.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -24,6 +25,8 @@ ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 10_000
 """In which a cap holds: a tenth of the kernel's default, since half a packet's 20 ms is long enough
 for a media server to be kept waiting."""
+QUOTA_US_MIN = 1_000
+"""The least of it that the kernel grants."""
 WEIGHT_DEFAULT = 256
 """A domain's, that of credit; it becomes the kernel's default."""
 V2_WEIGHTS = (1, 100, 10_000)
@@ -44,7 +47,7 @@ def settings_v2(shares: Mapping[str, Share]) -> dict[str, Settings]:
     return {"": {"cpu.weight": weights[""]}} | {
         name: {
             "cpu.weight": weights[name],
-            "cpu.max": f"{_quota_us(share) or 'max'} {PERIOD_US}",
+            "cpu.max": f"{_quota_us(share) or 'max'} {_period_us(share)}",
             "cpuset.cpus": ",".join(map(str, share.cpus)),
         }
         for name, share in shares.items()
@@ -57,7 +60,7 @@ def settings_v1(shares: Mapping[str, Share]) -> dict[str, Settings]:
     return {"": {"cpu/cpu.shares": weights[""]}} | {
         name: {
             "cpu/cpu.shares": weights[name],
-            "cpu/cpu.cfs_period_us": str(PERIOD_US),
+            "cpu/cpu.cfs_period_us": str(_period_us(share)),
             "cpu/cpu.cfs_quota_us": str(_quota_us(share) or -1),
             "cpuset/cpuset.cpus": ",".join(map(str, share.cpus)),
         }
@@ -78,7 +81,12 @@ def _weights(shares: Mapping[str, Share], least: int, default: int, most: int) -
 
 
 def _quota_us(share: Share) -> int:
-    return share.cap_percent * PERIOD_US // 100
+    return share.cap_percent * _period_us(share) // 100
+
+
+def _period_us(share: Share) -> int:
+    """Longer for caps of which the kernel would not take that little at once."""
+    return max(PERIOD_US, math.ceil(100 * QUOTA_US_MIN / (share.cap_percent or 100)))
 
 
 class Groups:
