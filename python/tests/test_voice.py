@@ -450,10 +450,27 @@ def test_e_model_of_loss() -> None:
     assert clear - e_model.r_factor(0, 0.02, parameters=bare) == pytest.approx(30.159, abs=1e-3)
 
 
+def test_e_model_term_by_term() -> None:
+    """Worked out by hand from the equations, with Ro 94.769 and No -61.179 of the defaults."""
+    plain = e_model.DEFAULTS
+    ro, no = 94.769, -61.179
+    # Q 19.808, G 29.80, Y 1.816, Z 0.788: 27.91, and 0.97 of one unit.
+    many = e_model.Parameters(qdu=14)
+    worse = e_model._simultaneous(many, ro, no, 0) - e_model._simultaneous(plain, ro, no, 0)
+    assert worse == pytest.approx(26.94, abs=0.03)
+    # Rle 89.43 and 387.5: 15.94 and 0.58.
+    echoing = e_model.Parameters(wepl_db=20)
+    worse = e_model._delayed(echoing, ro, no, 50) - e_model._delayed(plain, ro, no, 50)
+    assert worse == pytest.approx(15.36, abs=0.03)
+    # TERV 34.78, Re 131.94: 0.60, and 0.18 of the listener's echo.
+    loud = e_model.Parameters(telr_db=30)
+    assert e_model._delayed(loud, ro, no, 0.5) == pytest.approx(0.778, abs=0.01)
+
+
 @given(st.floats(0, 1000), st.floats(0, 1), st.floats(1, 10), st.floats(0, 1))
 def test_e_model_only_gets_worse(delay: float, loss: float, burst: float, more: float) -> None:
     r = e_model.r_factor(delay, loss, burst)
-    # An echo that comes at once is too much sidetone: R gains 0.058 in the first 0.85 ms.
+    # The talker's echo is a little less than none at first: R gains 0.058 in the first 0.85 ms.
     assert e_model.r_factor(delay + 100 * more, loss, burst) <= r + 0.06
     assert e_model.r_factor(delay, min(1.0, loss + more), burst) <= r + 1e-6
     assert e_model.r_factor(delay, loss, burst + more) <= r + 1e-6
