@@ -18,10 +18,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from laxity import _core, tables, tracefile
+from laxity import _core, call_tables, calls, tables, tracefile
 from laxity import directory as directories
 from laxity.errors import HostError, InputError, core_errors
-from laxity.host import Host
+from laxity.host import Host, overrides_of
 from laxity.lab.errors import LabError
 from laxity.lab_commands import lab
 
@@ -265,18 +265,54 @@ def run(
         if check_determinism:
             difference = _difference(result, place, once)
         _keep_trace(result, place / directories.TRACE if is_kept else None)
+        if result.telephony is not None:
+            with _progress("listening") as progress:
+                result = calls.scored(result, progress)
         if output is not None:
             result.write(place)
     if as_json:
         _print_json(result.to_json())
     else:
-        _print(tables.run(result))
+        _print_run(result, file)
         _say_written(output)
     if difference:
         print(f"Not deterministic: two runs differ\n{difference}", end="", file=sys.stderr)
         raise typer.Exit(FAILED_VERDICT)
     if check_determinism:
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
+
+
+def _print_run(result: Run, file: Host) -> None:
+    if result.telephony is None:
+        _print(tables.run(result))
+    else:
+        _print(call_tables.run(result, result.telephony, file.resolved(result.origin.overrides)))
+
+
+@app.command(epilog=_examples("capacity examples/telephony.toml --duration '20 s'"))
+def capacity(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    duration: DurationOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How many streams does the host carry, and what gives out first?
+
+    Runs the host with more and fewer of them, until the greatest number is known for which the
+    limits of [calls.acceptance] hold: loss, delay, and the quality of the worst sampled stream.
+    """
+    file = Host.load(host)
+    overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
+    with _status("looking") as say:
+        found = calls.capacity(file, overrides, say)
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print(call_tables.capacity(found))
+    if found.carried is None:
+        raise typer.Exit(FAILED_VERDICT)
 
 
 def _refuse_options(on: str, mode: Mode, media_server: str, *, is_repeated: bool) -> None:
@@ -826,6 +862,17 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield tell
     finally:
         bar.stop()
+
+
+@contextmanager
+def _status(what: str) -> Iterator[Callable[[str], None] | None]:
+    """What is being done, on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status(what) as status:
+        yield status.update
 
 
 def main() -> NoReturn:

@@ -15,7 +15,7 @@ from laxity.results import Budget, Check, Comparison, Origin, Run
 from laxity.sweep import Plan, Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from laxity.lab.fidelity import Fidelity
     from laxity.lab.where import Place, Say
@@ -76,19 +76,19 @@ class Host:
     def resolved(self, set: str | Iterable[str] = ()) -> dict[str, Any]:
         """Returns the host that results: complete, drawn tasks included, all times in ns."""
         with core_errors():
-            resolved: dict[str, Any] = json.loads(self._file.host(_overrides(set)))
+            resolved: dict[str, Any] = json.loads(self._file.host(overrides_of(set)))
         return resolved
 
     def check(self, *, policy: str | None = None, set: str | Iterable[str] = ()) -> Check:
         """Analyses: will every deadline hold?"""
         with core_errors():
-            return Check.from_json(json.loads(self._file.check(_overrides(set, policy=policy))))
+            return Check.from_json(json.loads(self._file.check(overrides_of(set, policy=policy))))
 
     def minimum_budgets(
         self, *, policy: str | None = None, set: str | Iterable[str] = ()
     ) -> list[Budget]:
         """The smallest budget of each domain at its period, by the periodic resource model."""
-        overrides = _overrides(set, policy=policy)
+        overrides = overrides_of(set, policy=policy)
         given = [
             domain["parameters"]["budget_ns"] for domain in self.resolved(overrides)["domains"]
         ]
@@ -107,7 +107,7 @@ class Host:
         progress: Progress | None = None,
     ) -> Run:
         """Runs the host in the simulator; writes a trace to a file, if `trace` names one."""
-        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         resolved = self.resolved(overrides)
         with core_errors():
             result, times, streams = self._file.run(
@@ -145,7 +145,7 @@ class Host:
         """
         from laxity.lab import xen  # noqa: PLC0415 - only this needs it
 
-        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return xen.run(
             self,
             overrides,
@@ -172,7 +172,7 @@ class Host:
         """
         from laxity.linux import run  # noqa: PLC0415 - only this needs it
 
-        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return run.run(self, overrides, media_server, say or (lambda _: None))
 
     def fidelity(
@@ -192,7 +192,7 @@ class Host:
         """
         from laxity.lab import fidelity  # noqa: PLC0415 - only this needs it
 
-        overrides = _overrides(set, policy=policy, seed=seed, duration=duration)
+        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return fidelity.measure(self, overrides, place, Path(keep), say)
 
     def trace_metadata(self, overrides: Iterable[str], substrate: str) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Host:
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
         """The policies that the file has parameters for."""
-        overrides = _overrides(set)
+        overrides = overrides_of(set)
         self.resolved(overrides)
         return [policy for policy in POLICIES if self._has_parameters_for(policy, overrides)]
 
@@ -246,9 +246,9 @@ class Host:
         progress: Progress | None = None,
     ) -> Comparison:
         """Runs the host under each policy; by default all that the file has parameters for."""
-        overrides = _overrides(set, seed=seed, duration=duration)
+        overrides = overrides_of(set, seed=seed, duration=duration)
         names = self._compared(policies, overrides)
-        runs = self._run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
+        runs = self.run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
         return Comparison(tuple(runs), self._origin_of(names, overrides))
 
     def compare_on_xen(
@@ -266,7 +266,7 @@ class Host:
 
         See `run_on_xen`; `keep` gets a directory for each policy.
         """
-        overrides = _overrides(set, seed=seed, duration=duration)
+        overrides = overrides_of(set, seed=seed, duration=duration)
         names = self._compared(policies, overrides)
         for policy in names:
             self.resolved([*overrides, f"host.policy={policy}"])
@@ -312,19 +312,27 @@ class Host:
         """
         if seeds < 1:
             raise InputError(f"a sweep has at least one seed, not {seeds}")
-        settings, names = _overrides(set), list(policies)
+        settings, names = overrides_of(set), list(policies)
         plan = Plan.parse(settings, names, seeds)
         first = self.resolved(next(plan.overrides())[:-1])["seed"]
         plan = replace(plan, seeds=range(first, first + seeds))
-        runs = self._run_many(list(plan.overrides()), progress)
+        runs = self.run_many(list(plan.overrides()), progress)
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
         return Sweep.collect(plan, runs, self.origin([*settings, *policy_axis]))
 
-    def _run_many(self, overrides: list[list[str]], progress: Progress | None) -> list[Run]:
+    def run_many(
+        self, overrides: Sequence[Sequence[str]], progress: Progress | None = None
+    ) -> list[Run]:
+        """One run for each list of overrides, on all CPUs; without response times and packets.
+
+        All are checked before any runs.
+        """
         with core_errors():
-            results = self._file.run_many(overrides, _of(progress, len(overrides)))
+            results = self._file.run_many(
+                [list(each) for each in overrides], _of(progress, len(overrides))
+            )
         return [
-            Run.from_json(json.loads(result), self.origin(of_run))
+            Run.from_json(json.loads(result), self.origin(list(of_run)))
             for result, of_run in zip(results, overrides, strict=True)
         ]
 
@@ -343,7 +351,7 @@ class Host:
         return Origin(self.text, self.name, tuple(overrides))
 
 
-def _overrides(
+def overrides_of(
     set: str | Iterable[str],
     *,
     policy: str | None = None,

@@ -69,15 +69,6 @@ def number(value: int, word: str, words: str | None = None) -> str:
 
 def run(result: Run) -> RenderableType:
     """Domains and their tasks, what scheduling cost, how fast it ran."""
-    overhead = result.overhead
-    decisions = number(overhead.schedule_calls, "decision")
-    switches = number(overhead.context_switches, "switch", "switches")
-    cost_ns = overhead.schedule_ns + overhead.context_switch_ns
-    cost = (
-        "at no cost"
-        if cost_ns == 0
-        else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
-    )
     lines: list[RenderableType] = [
         heading(
             result.policy, f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
@@ -87,14 +78,27 @@ def run(result: Run) -> RenderableType:
         Text("p50, p99, max: response times. late by: the most after a deadline", "dim"),
         "",
         _misses(result),
-        f"Scheduling: {decisions}, {switches}, {cost}",
-        _engine(result),
+        *cost_and_speed(result),
     ]
     unfinished = sum(task.unfinished for domain in result.domains for task in domain.tasks)
     if unfinished:
         jobs = number(unfinished, "missed job was", "missed jobs were")
         lines.append(f"{jobs} not complete at the end and counted with the time so far")
     return Group(*lines)
+
+
+def cost_and_speed(result: Run) -> list[str]:
+    """What scheduling cost, and how fast the run was."""
+    overhead = result.overhead
+    decisions = number(overhead.schedule_calls, "decision")
+    switches = number(overhead.context_switches, "switch", "switches")
+    cost_ns = overhead.schedule_ns + overhead.context_switch_ns
+    cost = (
+        "at no cost"
+        if cost_ns == 0
+        else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
+    )
+    return [f"Scheduling: {decisions}, {switches}, {cost}", _engine(result)]
 
 
 def _engine(result: Run) -> str:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LOST = _core.LOST
 """In place of a packet's time of arrival."""
 
+PACKET_NS = 20_000_000
+"""Between the packets of a stream: G.711, the one codec."""
+
 
 @dataclass(frozen=True)
 class Quantiles:
@@ -107,6 +110,45 @@ class Nic:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """Each is that of a stream."""
+
+    min: float
+    p5: float
+    p50: float
+    max: float
+
+
+@dataclass(frozen=True)
+class WorstCall:
+    """What was heard of the worst stream."""
+
+    stream: int
+    call: int | None
+    pesq: float
+    e_model_mos: float
+    loss_ratio: float
+    late_ratio: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What was heard of the sampled streams, or of pieces of 30 s of them."""
+
+    scored: int
+    toll_quality: int
+    """PESQ (P.862) of 4 or better."""
+    dead: int
+    """With nothing to hear: PESQ is 0."""
+    pesq: Scores
+    mos_lqo: Scores
+    """The same as a mean opinion score (P.862.1)."""
+    e_model_mos: Scores
+    """The E-model's mean opinion score (G.107), from delay and loss."""
+    worst: WorstCall
+
+
+@dataclass(frozen=True)
 class Telephony:
     """Calls and voice, and what was lost where."""
 
@@ -114,6 +156,8 @@ class Telephony:
     drops: Drops
     calls: Calls | None
     nics: tuple[Nic, ...]
+    quality: Quality | None
+    """None until the sampled streams are scored."""
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Telephony:
@@ -130,11 +174,24 @@ class Telephony:
             drops=Drops(**content["drops"]),
             calls=calls and Calls(**{**calls, "setup_ns": Quantiles(**calls["setup_ns"])}),
             nics=tuple(Nic(**nic) for nic in content["nics"]),
+            quality=content["quality"] and _quality(content["quality"]),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object."""
         return {**asdict(self), "nics": [asdict(nic) for nic in self.nics]}
+
+
+def _quality(content: Mapping[str, Any]) -> Quality:
+    return Quality(
+        **{
+            **content,
+            "pesq": Scores(**content["pesq"]),
+            "mos_lqo": Scores(**content["mos_lqo"]),
+            "e_model_mos": Scores(**content["e_model_mos"]),
+            "worst": WorstCall(**content["worst"]),
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -147,6 +204,14 @@ class KeptStream:
     """When the first packet was sent; the others follow evenly."""
     arrived_ns: Times
     """When each arrived; LOST for those that did not."""
+    pesq: float | None = None
+    """What was heard (P.862); 0 if nothing was, None until it is scored."""
+
+    def delays_ns(self) -> Times:
+        """How long each took that arrived."""
+        sent_ns = self.start_ns + np.arange(self.arrived_ns.size) * PACKET_NS
+        delays_ns: Times = (self.arrived_ns - sent_ns)[self.arrived_ns != LOST]
+        return delays_ns
 
 
 def kept(streams: Iterable[_core.Kept]) -> tuple[KeptStream, ...]:
@@ -163,13 +228,14 @@ _SCHEMA = pa.schema(
         ("call", pa.int64()),
         ("start_ns", pa.int64()),
         ("arrived_ns", pa.list_(pa.int64())),
+        ("pesq", pa.float64()),
     ]
 )
 
 
 def table_of_streams(streams: Iterable[KeptStream]) -> pa.Table:
     """One row for each stream."""
-    rows = [(stream.stream, stream.call, stream.start_ns, stream.arrived_ns) for stream in streams]
+    rows = [(each.stream, each.call, each.start_ns, each.arrived_ns, each.pesq) for each in streams]
     columns = zip(*rows, strict=True) if rows else [[] for _ in _SCHEMA]
     return pa.table([pa.array(list(column)) for column in columns], schema=_SCHEMA)
 
@@ -178,7 +244,11 @@ def streams_of_table(streams: pa.Table) -> tuple[KeptStream, ...]:
     """Reads `table_of_streams` back."""
     return tuple(
         KeptStream(
-            row["stream"], row["call"], row["start_ns"], np.array(row["arrived_ns"], np.int64)
+            row["stream"],
+            row["call"],
+            row["start_ns"],
+            np.array(row["arrived_ns"], np.int64),
+            row["pesq"],
         )
         for row in streams.to_pylist()
     )

@@ -200,5 +200,5 @@ def test_pauses_are_refused() -> None:
     text = TWO_VCPUS.replace(
         '{ kind = "cpu-bound" }', '{ kind = "cpu-bound", run = "5 ms", idle = "1 ms" }'
     )
-    with pytest.raises(InputError, match="`domain.bound.workload` is 'bursts'"):
+    with pytest.raises(InputError, match="is 'bursts', and guests on Xen"):
         plan(text, mode="live")

@@ -20,5 +20,6 @@ pub use result::{
     Cpu, Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, Waits, ratio, schema,
 };
 pub use workloads::{
-    CallsResult, Drops, KeptStream, LOST, NicResult, Telephony, Voice, WorstStream,
+    CallsResult, Drops, KeptStream, LOST, NicResult, Quality, Scores, Telephony, Voice, WorstCall,
+    WorstStream,
 };

@@ -140,7 +140,7 @@ def telephony(report: Mapping[str, Any]) -> dict[str, Any]:
         "retransmissions": sip["calls"]["retransmissions"],
         "setup_ns": _quantiles(sip["calls"]["setup"]),
     }
-    return {"voice": voice, "drops": drops, "calls": calls, "nics": []}
+    return {"voice": voice, "drops": drops, "calls": calls, "nics": [], "quality": None}
 
 
 def _quantiles(measured: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from laxity.directory import Manifest
 from laxity.errors import InputError, core_errors
 from laxity.host import BY_WEIGHT, Host
 from laxity.plots import TASK_ROWS_MAX, VCPU_LANES_MAX, TaskTimes
+from laxity.report import calls
 from laxity.report.page import (
     Page,
     Picture,
@@ -39,6 +40,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     run = Run.load(directory)
     host = Host(run.origin.host, run.origin.name).resolved(run.origin.overrides)
     sections = [Section("Domains", tables=(_domains(run, host),))]
+    if run.telephony is not None:
+        sections = calls.sections(run, run.telephony, host)
     if run.trace is not None:
         sections.append(_timeline(run, run.trace, window))
     elif window is not None:
@@ -51,11 +54,15 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         sections.append(Section("Tasks", tables=(_tasks(run, host),)))
     sections.append(Section("What the scheduler cost", tables=(_overhead(run),)))
     verdict, tone = _verdict(run)
+    lead = _lead(run)
+    if run.telephony is not None:
+        verdict, tone = calls.verdict(run.telephony, host)
+        lead = calls.lead(run.telephony)
     return Page(
         kind=f"One run under {run.policy}",
         verdict=verdict,
         tone=tone,
-        lead=_lead(run),
+        lead=lead,
         facts=[*_facts(run, host), *changes(run.origin.overrides)],
         sections=sections,
         command=command(["run", "host.toml"], run.origin.overrides),

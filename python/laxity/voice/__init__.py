@@ -8,6 +8,7 @@ with what went in: PESQ. Beside it stands the E-model's rating from delay and lo
 from laxity.voice.call import LOST, Call
 from laxity.voice.playout import BUFFER_NS
 from laxity.voice.quality import (
+    SHORTEST_S,
     TOLL_QUALITY,
     CallQuality,
     Summary,
@@ -19,6 +20,7 @@ from laxity.voice.quality import (
 __all__ = [
     "BUFFER_NS",
     "LOST",
+    "SHORTEST_S",
     "TOLL_QUALITY",
     "Call",
     "CallQuality",

@@ -131,16 +131,21 @@ def _quantile(values: npt.ArrayLike, percent: float) -> float:
     return float(np.percentile(np.asarray(values), percent, method="inverted_cdf"))
 
 
-def score(call: Call, playout_ns: int = BUFFER_NS) -> CallQuality:
+def score(
+    call: Call, playout_ns: int = BUFFER_NS, sounds_like: CallQuality | None = None
+) -> CallQuality:
     """How good a call was, through a playout buffer of that depth; the same on every run.
 
     A call of more than 30 s is judged in parts of that length, and `pesq` and `mos_lqo` are their
-    means.
+    means. `sounds_like` is a call of which the very same was heard, and which has been judged.
     """
     playout = fixed(call, playout_ns)
     dead = _why_dead(call, playout)
     pesq_score, mos_lqo = PESQ_DEAD, 1.0
-    if dead is None:
+    if sounds_like is not None:
+        dead = sounds_like.dead
+        pesq_score, mos_lqo = sounds_like.pesq, sounds_like.mos_lqo
+    elif dead is None:
         judged = judge(audio(call, playout))
         if judged is None:
             dead = "silent"
@@ -177,25 +182,48 @@ def score_calls(
 ) -> list[CallQuality]:
     """How good every call was, or the first of every `one_in` as in the papers, in their order.
 
-    Works on all CPUs, and calls `progress(done, all)` after each call.
+    Works on all CPUs, and calls `progress(done, all)` after each call that had to be judged: calls
+    of which the very same was heard, as all are that missed nothing, are judged once.
     """
     if one_in < 1:
         raise InputError(f"one call in {one_in}", "give 1 for all of them, 4 for every fourth")
     chosen = calls[::one_in]
-    _prepare(chosen)
+    sounds = [_sound(call, playout_ns) for call in chosen]
+    first: dict[Sound, Call] = {}
+    for sound, call in zip(sounds, chosen, strict=True):
+        first.setdefault(sound, call)
+    judged = dict(zip(first, _judged(list(first.values()), playout_ns, progress), strict=True))
+    return [
+        judged[sound] if first[sound] is call else score(call, playout_ns, judged[sound])
+        for sound, call in zip(sounds, chosen, strict=True)
+    ]
+
+
+Sound = tuple[tuple["Law", ...], int, bytes]
+"""All that decides what is heard of a call."""
+
+
+def _sound(call: Call, playout_ns: int) -> Sound:
+    return call.laws, call.packet_ns, fixed(call, playout_ns).heard.tobytes()
+
+
+def _judged(
+    calls: Sequence[Call], playout_ns: int, progress: Callable[[int, int], None] | None
+) -> list[CallQuality]:
+    _prepare(calls)
     done: list[CallQuality] = []
-    processes = min(len(os.sched_getaffinity(0)), len(chosen))
+    processes = min(len(os.sched_getaffinity(0)), len(calls))
     if processes < 2:  # noqa: PLR2004 - one needs no help
-        for call in chosen:
+        for call in calls:
             done.append(score(call, playout_ns))
-            _tell(progress, len(done), len(chosen))
+            _tell(progress, len(done), len(calls))
         return done
     # Forked, they have the reference already; and a script needs no guard around its main part.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for quality in pool.map(partial(score, playout_ns=playout_ns), chosen):
+        for quality in pool.map(partial(score, playout_ns=playout_ns), calls):
             done.append(quality)
-            _tell(progress, len(done), len(chosen))
+            _tell(progress, len(done), len(calls))
     return done
 
 

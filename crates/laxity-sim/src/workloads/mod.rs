@@ -153,6 +153,57 @@ pub struct Telephony {
     pub calls: Option<CallsResult>,
     /// In the order of the host file.
     pub nics: Vec<NicResult>,
+    /// What was heard; null until the sampled streams are scored.
+    pub quality: Option<Quality>,
+}
+
+/// What was heard of the sampled streams, or of pieces of 30 s of them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Quality {
+    /// So many were scored.
+    pub scored: u64,
+    /// PESQ (ITU-T P.862) of 4 or better.
+    pub toll_quality: u64,
+    /// So many had nothing to hear; their PESQ is 0.
+    pub dead: u64,
+    /// PESQ.
+    pub pesq: Scores,
+    /// The same as a mean opinion score (ITU-T P.862.1).
+    pub mos_lqo: Scores,
+    /// The E-model's mean opinion score (ITU-T G.107), from delay and loss.
+    pub e_model_mos: Scores,
+    /// The one of the lowest PESQ.
+    pub worst: WorstCall,
+}
+
+/// Each is that of a stream.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Scores {
+    /// The lowest.
+    pub min: f64,
+    /// 5 % are at most this.
+    pub p5: f64,
+    /// Median.
+    pub p50: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+/// What was heard of a stream.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct WorstCall {
+    /// Its number.
+    pub stream: u64,
+    /// Its call; null for one of the streams that are always there.
+    pub call: Option<u64>,
+    /// PESQ.
+    pub pesq: f64,
+    /// The E-model's mean opinion score.
+    pub e_model_mos: f64,
+    /// The part of its packets that did not arrive …
+    pub loss_ratio: f64,
+    /// … or arrived too late to be heard.
+    pub late_ratio: f64,
 }
 
 /// A network card.
@@ -827,6 +878,7 @@ impl Workloads {
                     interrupts: card.interrupts,
                 })
                 .collect(),
+            quality: None,
         };
         (Some(telephony), kept)
     }

@@ -1,0 +1,186 @@
+"""The tables of calls that people see in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Column
+from rich.text import Text
+
+from laxity import calls
+from laxity.tables import (
+    NOTHING,
+    bare,
+    cost_and_speed,
+    heading,
+    number,
+    percent,
+    plain_table,
+    right,
+    time,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from laxity.calls import Capacity, Limit, Tried
+    from laxity.results import Run
+    from laxity.telephony import Calls, Quality, Telephony
+
+
+def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> RenderableType:
+    """Voice from phone to phone, what was lost where, who used the CPUs, and the limits."""
+    voice, delay_ns = telephony.voice, telephony.voice.delay_ns
+    table = plain_table(
+        Column("voice"), *right("streams", "packets", "lost %", "p50", "p99", "p99.9", "jitter")
+    )
+    jitter_ns = voice.jitter_ns_mean
+    table.add_row(
+        host["domains"][host["calls"]["media_server"]]["name"],
+        f"{voice.streams_most:,}",
+        f"{voice.sent:,}",
+        bare(voice.loss_ratio),
+        *(time(ns) for ns in (delay_ns.p50, delay_ns.p99, delay_ns.p999)),
+        NOTHING if jitter_ns is None else time(round(jitter_ns)),
+    )
+    where = f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
+    lines: list[RenderableType] = [
+        heading(result.policy, where),
+        "",
+        table,
+        *_lost(telephony),
+        "",
+        _domains(result),
+        "",
+    ]
+    if telephony.calls is not None:
+        lines.append(_calls(telephony.calls))
+    if telephony.quality is not None:
+        lines += _quality(telephony.quality)
+    lines.append(verdict(calls.acceptance(telephony, host["calls"]["acceptance"])))
+    if result.substrate == "sim":
+        lines += cost_and_speed(result)
+    return Group(*lines)
+
+
+def _lost(telephony: Telephony) -> list[RenderableType]:
+    drops = telephony.drops
+    places = {
+        "on the wire": drops.wire,
+        "in the card": drops.nic_receive,
+        "before the guest's ring": drops.netback,
+        "in sockets": drops.socket,
+        "in the guest's other ring": drops.netfront,
+        "on the way out": drops.nic_transmit,
+    }
+    lost = [f"{count:,} {place}" for place, count in places.items() if count]
+    return [Text(f"Dropped: {', '.join(lost)}", "red")] if lost else []
+
+
+def _domains(result: Run) -> RenderableType:
+    table = plain_table(
+        Column("domain", overflow="fold"), *right("CPU %", "work %", "waits", "mean", "longest")
+    )
+    for domain in result.domains:
+        work = (domain.cpu_ns - domain.stalled_ns) / result.duration_ns
+        waits = domain.waits
+        table.add_row(
+            domain.name,
+            bare(domain.cpu_ns / result.duration_ns),
+            bare(work),
+            NOTHING if waits is None else f"{waits.count:,}",
+            NOTHING if waits is None else time(round(waits.mean_ns)),
+            NOTHING if waits is None else time(waits.max_ns),
+        )
+    legend = "work: CPU time without what caches had to fetch. waits: for a CPU"
+    return Group(table, Text(legend, "dim"))
+
+
+def _calls(found: Calls) -> str:
+    setup_ns = found.setup_ns
+    failures = number(found.failed, "failure")
+    return (
+        f"Calls: {found.answered:,} of {found.offered:,} set up, {failures}, "
+        f"{number(found.retransmissions, 'retransmission')}\n"
+        f"Setup: p50 {time(setup_ns.p50)}, p99 {time(setup_ns.p99)}, longest {time(setup_ns.max)}"
+    )
+
+
+def _quality(quality: Quality) -> list[RenderableType]:
+    worst = quality.worst
+    toll = percent(quality.toll_quality / quality.scored)
+    dead = f", {number(quality.dead, 'dead call')}" if quality.dead else ""
+    which = f"stream {worst.stream}" if worst.call is None else f"call {worst.call}"
+    pesq = quality.pesq
+    return [
+        f"Quality of {number(quality.scored, 'sampled stream')}: {toll} toll quality{dead}",
+        (
+            f"PESQ: p50 {pesq.p50:.2f}, p5 {pesq.p5:.2f}, least {pesq.min:.2f}; E-model MOS: "
+            f"p50 {quality.e_model_mos.p50:.2f}, least {quality.e_model_mos.min:.2f}"
+        ),
+        (
+            f"Worst: {which}: PESQ {worst.pesq:.2f}, E-model MOS {worst.e_model_mos:.2f}, "
+            f"lost {percent(worst.loss_ratio)}, too late {percent(worst.late_ratio)}"
+        ),
+    ]
+
+
+def verdict(limits: list[Limit]) -> Text:
+    """One line: which limits held."""
+    parts = []
+    for limit in limits:
+        match limit.name:
+            case "loss":
+                found, bound = percent(limit.found or 0.0), f"below {percent(limit.limit)}"
+            case "delay":
+                found = NOTHING if limit.found is None else time(round(limit.found))
+                bound = f"below {time(round(limit.limit))}"
+            case _:
+                found, bound = f"{limit.found or 0:.2f}", f"at least {limit.limit:.2f}"
+        parts.append(f"{limit.name} {found} ({bound})")
+    held = all(limit.held for limit in limits)
+    said = "Accepted" if held else "Not accepted"
+    return Text("\n  ".join([said, *parts]), "bold green" if held else "bold red")
+
+
+def capacity(found: Capacity) -> RenderableType:
+    """The loads that were tried, what is carried, and what gives out."""
+    table = plain_table(*right(_what(found)), *right("lost %", "p50", "p99.9", "CPU %"), Column(""))
+    for tried in found.tried:
+        telephony = tried.telephony
+        delay_ns = telephony.voice.delay_ns
+        used = sum(domain.cpu_ns for domain in tried.run.domains) / tried.run.duration_ns
+        table.add_row(
+            load(found, tried),
+            bare(telephony.voice.loss_ratio),
+            time(delay_ns.p50),
+            time(delay_ns.p999),
+            bare(used),
+            Text("carried", "green") if tried.held else Text("too much", "red"),
+        )
+    lines: list[RenderableType] = [table, ""]
+    if found.carried is None:
+        lines.append(Text("Even the least load is too much", "bold red"))
+    else:
+        lines.append(Text(f"Carries {load(found, found.carried)} {_what(found)}", "bold green"))
+        lines.append(verdict(found.carried.limits))
+    if found.refused is not None:
+        at = load(found, found.refused)
+        lines.append(f"At {at} gives out: {found.gives_out}")
+        if found.refused.telephony.quality:
+            lines.append(verdict(found.refused.limits))
+    else:
+        lines.append("Nothing gave out")
+    return Group(*lines)
+
+
+def _what(found: Capacity) -> str:
+    return "streams" if found.key == "calls.streams" else "calls/s"
+
+
+def load(found: Capacity, tried: Tried) -> str:
+    """As people say it."""
+    return f"{tried.load:,}" if found.key == "calls.streams" else f"{tried.load / 3600:.3g}"

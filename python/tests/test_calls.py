@@ -1,0 +1,184 @@
+"""What a telephone engineer asks of a run: quality, limits, capacity."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jsonschema
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+from hypothesis import given
+from hypothesis import strategies as st
+from laxity import Host, InputError, Run, calls, telephony
+from laxity._core import result_schema
+from laxity.cli import app
+from typer.testing import CliRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+TELEPHONY = EXAMPLES / "telephony.toml"
+QUICK = ("duration=5 s", "calls.streams=40", "calls.rate=2 /s")
+ALONE = ("domain.batch-1.cap=1", "domain.batch-2.cap=1")
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host.load(TELEPHONY)
+
+
+@pytest.fixture(scope="module")
+def good(host: Host) -> Run:
+    return calls.scored(host.run(set=[*QUICK, *ALONE]))
+
+
+def voice_of(run: Run) -> telephony.Telephony:
+    assert run.telephony is not None
+    return run.telephony
+
+
+def test_a_result_with_calls_is_as_its_schema_says(good: Run) -> None:
+    jsonschema.validate(good.to_json(), json.loads(result_schema()))
+    assert voice_of(good).quality is not None
+
+
+def test_streams_are_kept_and_come_back(good: Run, tmp_path: Path) -> None:
+    again = Run.load(good.save(tmp_path / "out"))
+    assert again.to_json() == good.to_json()
+    assert len(good.streams) == 10
+    for one, other in zip(good.streams, again.streams, strict=True):
+        assert (one.stream, one.call, one.start_ns) == (other.stream, other.call, other.start_ns)
+        assert np.array_equal(one.arrived_ns, other.arrived_ns)
+
+
+def test_streams_that_lose_nothing_have_the_best_quality(good: Run) -> None:
+    quality = voice_of(good).quality
+    assert quality is not None
+    assert quality.scored == quality.toll_quality == 10
+    assert quality.pesq.min == quality.pesq.max > 4.2
+    assert all(limit.held for limit in calls.acceptance(voice_of(good), LIMITS))
+
+
+def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
+    run = calls.scored(host.run(set=[*QUICK, "domain.dom0.cap=1", "calls.streams=800"]))
+    quality = voice_of(run).quality
+    assert quality is not None
+    assert quality.dead > quality.scored / 2
+    assert quality.pesq.min == 0
+    assert [limit.held for limit in calls.acceptance(voice_of(run), LIMITS)][::2] == [False, False]
+
+
+LIMITS = {"loss": 0.01, "delay_ns": 150_000_000, "mos": 4.0}
+
+
+def test_limits_are_held_one_by_one(good: Run) -> None:
+    found = voice_of(good)
+    p999 = found.voice.delay_ns.p999
+    assert p999 is not None
+
+    def held(**limits: float) -> list[bool]:
+        return [limit.held for limit in calls.acceptance(found, {**LIMITS, **limits})]
+
+    assert held() == [True, True, True]
+    assert held(loss=0.0) == [False, True, True]  # below, and nothing is below nothing
+    assert held(delay_ns=p999) == [True, False, True]
+    assert held(delay_ns=p999 + 1) == [True, True, True]
+    assert held(mos=4.5) == [True, True, False]
+    assert len(calls.acceptance(replace(found, quality=None), LIMITS)) == 2
+
+
+@given(st.integers(0, 3_000), st.integers(1, 500))
+def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int) -> None:
+    probes = 0
+
+    def probe(loads: Sequence[int]) -> list[calls.Tried]:
+        nonlocal probes
+        probes += 1
+        return [tried(load, held=load <= good_up_to) for load in loads]
+
+    found = calls.search(start, 2_000, probe)
+    loads = [each.load for each in found]
+    assert loads == sorted(set(loads))
+    assert loads[0] >= 1
+    assert loads[-1] <= 2_000
+    held = [each.load for each in found if each.held]
+    failed = [each.load for each in found if not each.held]
+    assert probes <= 25
+    if not failed:
+        assert good_up_to >= 1_000  # it was doubled as often as it could be
+    elif not held:
+        assert failed[0] <= 2
+    else:
+        assert failed[0] - held[-1] <= max(1, held[-1] // 100)
+
+
+def tried(load: int, *, held: bool) -> calls.Tried:
+    limit = calls.Limit("loss", 0.01, 0.0, held)
+    return calls.Tried(load, NO_RUN, NO_TELEPHONY, [limit])
+
+
+NO_RUN: Run = None  # type: ignore[assignment]
+NO_TELEPHONY: telephony.Telephony = None  # type: ignore[assignment]
+
+
+def test_capacity_names_what_gives_out(host: Host) -> None:
+    slow = [*QUICK, *ALONE, "domain.media.workload.work=400 us"]
+    found = calls.capacity(host, slow)
+    assert found.key == "calls.streams"
+    assert found.carried is not None
+    assert found.refused is not None
+    # Two VCPUs, 20 ms between packets, some more than 400 us for each.
+    assert 60 < found.carried.load < 100
+    assert found.carried.load < found.refused.load
+    assert found.gives_out is not None
+    assert "media" in found.gives_out
+    assert voice_of(found.carried.run).quality is not None
+
+
+def test_capacity_of_calls_is_found_by_their_rate() -> None:
+    text = (
+        TELEPHONY.read_text().replace("streams = 800\n", "").replace("server = 0 ", "server = 1 ")
+    )
+    rates = Host.parse(text)
+    slow = ["domain.media.workload.work=2 ms", "duration=3 s", "calls.hold=1 s", *ALONE]
+    found = calls.capacity(rates, slow)
+    assert found.key == "calls.rate"
+    assert found.carried is not None
+    assert 3600 < found.carried.load < 15 * 3600
+
+
+def test_capacity_needs_calls() -> None:
+    with pytest.raises(InputError, match="no calls"):
+        calls.capacity(Host.load(EXAMPLES / "integrator.toml"), [])
+
+
+def on_the_command_line(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "80"})
+    return result.exit_code, result.output
+
+
+def test_the_command_line_says_what_people_ask(tmp_path: Path) -> None:
+    sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
+    code, output = on_the_command_line("run", str(TELEPHONY), *sets, "-o", str(tmp_path / "out"))
+    assert code == 0
+    for word in ("streams", "p99.9", "jitter", "work %", "Setup", "toll quality", "Accepted"):
+        assert word in output
+    assert max(map(len, output.splitlines())) <= 80
+    code, output = on_the_command_line("report", str(tmp_path / "out"))
+    assert code == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Voice quality" in page
+    assert "Delay" in page
+
+
+def test_capacity_on_the_command_line() -> None:
+    arguments = ["--set", "domain.media.workload.work=400 us", "--duration", "1 s"]
+    sets = [word for each in (*QUICK[1:], *ALONE) for word in ("--set", each)]
+    code, output = on_the_command_line("capacity", str(TELEPHONY), *arguments, *sets)
+    assert code == 0
+    assert "Carries" in output
+    assert "gives out" in output
