@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FLAT = ROOT / "examples" / "flat.toml"
+TELEPHONY = ROOT / "examples" / "telephony.toml"
 RT_XEN = ROOT / "examples" / "rt-xen.toml"
 POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf")
 
@@ -110,6 +111,33 @@ def speeds() -> tuple[Spread, list[Speed]]:
         Speed(name, *(Spread(values) for values in zip(*turns[name], strict=True)))
         for name, _, _ in hosts
     ]
+
+
+@dataclass(frozen=True)
+class CallSpeed:
+    """How fast calls are simulated."""
+
+    streams: int
+    public: Spread
+    """Model seconds a second, by the clock around `laxity.Host.run`."""
+    packet_ns: Spread
+    """Time on the wall for each packet that a phone sent, on all of its way."""
+
+
+def call_speeds() -> list[CallSpeed]:
+    """800 streams through Dom0 on four cores, with neighbours, and fewer and more."""
+    host = laxity.Host.load(TELEPHONY)
+    speeds = []
+    for streams in (200, 800, 1600):
+        public, packet_ns = [], []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            run = host.run(set=[f"calls.streams={streams}", "duration=20 s"])
+            wall_s = time.perf_counter() - start
+            public.append(20 / wall_s)
+            packet_ns.append(1e9 * wall_s / (streams * 50 * 20))
+        speeds.append(CallSpeed(streams, Spread(tuple(public)), Spread(tuple(packet_ns))))
+    return speeds
 
 
 @dataclass(frozen=True)
