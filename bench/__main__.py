@@ -150,9 +150,9 @@ def _call_section(speeds: list[CallSpeed]) -> list[str]:
         "",
         *_paragraph(
             f"""
-        examples/telephony.toml: streams of voice through Dom0 on four cores, beside two domains that
-        compute, 20 model seconds at a time, on one core of this machine: model seconds a second, and
-        the time for each packet on all of its way, of {measure.ROUNDS} runs each.
+        examples/telephony.toml: streams of voice through Dom0 on four cores, beside two domains
+        that compute, 20 model seconds at a time, on one core of this machine: model seconds a
+        second, and the time for each packet on all of its way, of {measure.ROUNDS} runs each.
             """
         ),
         *_table(

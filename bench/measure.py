@@ -132,7 +132,7 @@ def call_speeds() -> list[CallSpeed]:
         public, packet_ns = [], []
         for _ in range(ROUNDS):
             start = time.perf_counter()
-            run = host.run(set=[f"calls.streams={streams}", "duration=20 s"])
+            host.run(set=[f"calls.streams={streams}", "duration=20 s"])
             wall_s = time.perf_counter() - start
             public.append(20 / wall_s)
             packet_ns.append(1e9 * wall_s / (streams * 50 * 20))
