@@ -211,12 +211,13 @@ class Host:
         measured: dict[str, Any],
         trace: Path | None,
         beside: dict[str, Any] | None = None,
+        streams: tuple[telephony.KeptStream, ...] = (),
     ) -> Run:
         """A run that was not simulated, by the rules of those that are.
 
         `completions` has for each domain and task when its jobs completed, ns from the start as
         int64 bytes; `measured` what `HostFile.result_of_jobs` of crates/laxity-py takes; `beside`
-        what is known of the result without jobs.
+        what is known of the result without jobs, and `streams` packets of voice.
         """
         listed = list(overrides)
         with core_errors():
@@ -228,6 +229,7 @@ class Host:
             self.origin(listed),
             _responses(self.resolved(listed), times),
             trace,
+            streams,
         )
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
+import laxity
+import numpy as np
 import pytest
+from laxity import _core, cli
 from laxity.errors import InputError
 from laxity.linux import control, media, media_server, network, process, run, signalling
 from laxity.linux import groups as control_groups
@@ -26,6 +32,7 @@ from laxity.linux.scene import (
     scene,
 )
 from laxity.linux.signalling import Traffic
+from laxity.telephony import LOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,19 +53,29 @@ def test_more_calls_than_ports_are_refused() -> None:
 
 
 def test_who_speaks_when() -> None:
-    there = list(Calls(10_000 * MS, streams=3).parties())
+    there = list(Calls(10_000 * MS, streams=3).parties_there())
     assert there == [
         Party(0, 0, 0, 10_000 * MS),
         Party(0, 1, 0, 10_000 * MS),
         Party(1, 0, 0, 10_000 * MS),
     ]
-    calls = Calls(10_000 * MS, rate_per_s=4.0, hold_ns=3_000 * MS)
-    coming = list(calls.parties())
+    calls = Calls(10_000 * MS, streams=3, rate_per_s=4.0, hold_ns=3_000 * MS)
+    coming = list(calls.parties_coming())
     assert len(coming) == 2 * calls.placed == 80
-    assert coming[2] == Party(1, 0, 250 * MS, 3_250 * MS)
+    assert coming[2] == Party(3, 0, 250 * MS, 3_250 * MS)
     # Who speaks when the run ends speaks to its end.
-    assert coming[-1] == Party(39, 1, 9_750 * MS, 10_000 * MS)
-    assert Traffic(40, 4.0, 3_000 * MS).users == 13
+    assert coming[-1] == Party(41, 1, 9_750 * MS, 10_000 * MS)
+    server, proxy = Server("media", SHARE, threads=1), Signalling("proxy", SHARE)
+    assert list(Scene(calls, server).parties()) == [*calls.parties_there(), *coming]
+    # Those whom SIP sets up speak when it has.
+    by_sip = Scene(calls, server, signalling=proxy)
+    assert list(by_sip.parties()) == list(calls.parties_there())
+    assert by_sip.traffic == Traffic(40, 4.0, 3_000 * MS, first=2)
+    assert by_sip.traffic.users == 13
+    past = replace(calls, through_media_server=False)
+    assert list(past.parties_coming()) == []
+    assert by_sip.has_voice_by_sip
+    assert not Scene(past, server, signalling=proxy).has_voice_by_sip
 
 
 def test_parties_have_ports_of_their_own() -> None:
@@ -239,7 +256,7 @@ def test_calls_come_and_go_without_sip_and_sip_without_voice() -> None:
     assert 2 <= result["calls"]["streams_most"] < 20
     assert result["signalling"] is None
 
-    beside = Calls(2_000 * MS, streams=5, rate_per_s=5.0)
+    beside = Calls(2_000 * MS, streams=5, rate_per_s=5.0, through_media_server=False)
     result = media.run(Scene(beside, server, signalling=Signalling("proxy", SHARE)))
     assert_accounted(result)
     assert result["load"]["streams"] == result["calls"]["streams_most"] == 5
@@ -276,19 +293,24 @@ def require(programs: Mapping[str, str]) -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.usefixtures("able")
-def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
-    require(signalling.PROGRAMS)
-    code = """if True:
-        from laxity.linux import media
-        from laxity.linux.scene import Calls, Neighbour, Scene, Server, Share, Signalling
-        share = Share(256, 0, (0,))
-        server = Server("media", share, threads=1)
-        neighbour = Neighbour("batch", share, threads=1)
-        calls = Calls(3_600_000_000_000, streams=2)
-        media.run(Scene(calls, server, (neighbour,), Signalling("proxy", share)))
-    """
-    started = subprocess.Popen([sys.executable, "-c", code])
+RUN_TO_KILL = """if True:
+    import sys
+    from contextlib import nullcontext
+    from laxity.linux import media
+    from laxity.linux.scene import Calls, Neighbour, Scene, Server, Share, Signalling
+    if sys.argv[1] == "unattended":
+        media.remover = lambda *_: nullcontext()
+    share = Share(256, 0, (0,))
+    server = Server("media", share, threads=1)
+    neighbour = Neighbour("batch", share, threads=1)
+    calls = Calls(3_600_000_000_000, streams=2)
+    media.run(Scene(calls, server, (neighbour,), Signalling("proxy", share)))
+"""
+
+
+def kill_a_run(how: str) -> int:
+    """Kills a run, so that it can do nothing any more; its number."""
+    started = subprocess.Popen([sys.executable, "-c", RUN_TO_KILL, how])
     try:
         groups = [f"domain-{number}" for number in range(3)]
         wait_until(lambda: all(running(started.pid, group) for group in groups))
@@ -298,13 +320,27 @@ def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
         started.wait()
     # The kernel kills them with their parent.
     wait_until(lambda: not any(Path(f"/proc/{process}").exists() for process in processes))
-    assert traces_of(started.pid) != []
+    return started.pid
+
+
+@pytest.mark.usefixtures("able")
+def test_a_killed_run_leaves_nothing() -> None:
+    require(signalling.PROGRAMS)
+    killed = kill_a_run("attended")
+    wait_until(lambda: traces_of(killed) == [])
+
+
+@pytest.mark.usefixtures("able")
+def test_what_a_run_left_all_the_same_is_removed_by_the_next() -> None:
+    require(signalling.PROGRAMS)
+    killed = kill_a_run("unattended")
+    assert traces_of(killed) != []
     with (
         process.workplace(),
         network.network(),
         control_groups.groups({"probe": Share(256, 0, (0,))}),
     ):
-        assert traces_of(started.pid) == []
+        assert traces_of(killed) == []
 
 
 def running(run: int, group: str) -> list[str]:
@@ -352,7 +388,9 @@ def host(**keys: object) -> dict[str, Any]:
         ],
         "network": {"nics": [card]},
         "calls": {
-            "arrivals": {"rate": {"rate": 4 * 3_600_000_000, "hold_ns": 500 * MS}},
+            "streams": 3,
+            "rate": 4 * 3_600_000_000,
+            "hold_ns": 500 * MS,
             "media_server": 1,
             "signalling_server": 2,
             "call_control": None,
@@ -365,7 +403,7 @@ def host(**keys: object) -> dict[str, Any]:
 
 def test_a_host_becomes_a_scene() -> None:
     assert scene(host(), "rtpengine", cpus=2) == Scene(
-        Calls(1_000 * MS, rate_per_s=4.0, hold_ns=500 * MS, sample=2),
+        Calls(1_000 * MS, streams=3, rate_per_s=4.0, hold_ns=500 * MS, sample=2),
         Server("media", Share(512, 50, (0, 1)), 3, 0, transcode=True, program="rtpengine"),
         (
             Neighbour("batch", Share(256, 0, (1,)), threads=2),
@@ -375,12 +413,14 @@ def test_a_host_becomes_a_scene() -> None:
     )
     there = host()
     there["calls"] |= {
-        "arrivals": {"streams": {"count": 801, "signalling": 3_600_000_000}},
+        "rate": 0,
         "signalling_server": None,
+        "through_media_server": 0.0,
     }
     there["domains"][1]["workload"]["own_work"] = {"ns": 5_000}
     made = scene(there, "laxity", cpus=4)
-    assert made.calls == Calls(1_000 * MS, streams=801, rate_per_s=1.0, sample=2)
+    hold_ns = 500 * MS
+    assert made.calls == Calls(1_000 * MS, 3, 0.0, hold_ns, through_media_server=False, sample=2)
     assert made.server.work_ns == 5_000
     assert made.signalling is made.traffic is None
 
@@ -434,6 +474,30 @@ def test_without_the_program_it_says_how_to_build_it(
         media.run(Scene(Calls(20 * MS, streams=2), Server("media", SHARE, threads=1)))
 
 
+def test_sampled_packets_become_streams() -> None:
+    """Two streams; the first lost its first packet, the second, longer than a piece, its last."""
+    rows = [
+        (0, 1, 20 * MS + 7, 20 * MS + 9),
+        *((5, n, 3 + n * 20 * MS, 4 + n * 20 * MS) for n in range(1600)),
+    ]
+    per_stream = [
+        {"stream": 0, "expected": 2},
+        {"stream": 2, "expected": 9},
+        {"stream": 5, "expected": 1601},
+    ]
+    report = {"packets": np.array(rows, media.PACKET), "sink": {"per_stream": per_stream}}
+    first, second, third = run.kept_streams(report, 1)
+    assert (first.stream, first.call, first.start_ns) == (0, None, 4)
+    # The load's lateness is not in it: two nanoseconds on the way.
+    assert list(first.arrived_ns) == [LOST, 4 + 20 * MS + 2]
+    assert (second.stream, second.call, second.start_ns) == (5, 1, 0)
+    assert len(second.arrived_ns) == 1500
+    assert third.start_ns == 1500 * 20 * MS
+    assert list(third.arrived_ns[[0, -2, -1]]) == [third.start_ns + 1, 1599 * 20 * MS + 1, LOST]
+    report["packets"] = np.array([], media.PACKET)
+    assert not list(run.kept_streams(report, 1))
+
+
 def test_a_report_becomes_a_telephony_section() -> None:
     times = {"count": 3, "mean_ns": 2.0, "p50_ns": 2, "max_ns": 3}
     streams = [
@@ -449,16 +513,74 @@ def test_a_report_becomes_a_telephony_section() -> None:
         "lost_in_network": 1,
         "signalling": None,
     }
-    found = run.telephony(report)
+    found = run.telephony(report, 0)
     assert found["calls"] is None
     assert found["voice"]["loss_ratio"] == pytest.approx(0.35)
-    assert found["voice"]["worst"] == {"call": 2, "lost": 5, "received": 0}
+    assert found["voice"]["worst"] == {"stream": 4, "call": 2, "lost": 5, "received": 0}
     assert (found["voice"]["jitter_ns_mean"], found["voice"]["jitter_ns_max"]) == (6.0, 8)
     assert found["voice"]["delay_ns"]["p50"] == 2
     assert found["voice"]["delay_ns"]["p999"] is None
     assert sum(found["drops"].values()) == report["sink"]["lost"]
     placed = {"attempted": 4, "established": 3, "failed": 1, "retransmissions": 9, "setup": None}
     report["signalling"] = {"calls": placed}
-    calls = run.telephony(report)["calls"]
+    calls = run.telephony(report, 0)["calls"]
     assert (calls["offered"], calls["answered"], calls["retransmissions"]) == (4, 3, 9)
     assert calls["setup_ns"]["count"] == 0
+
+
+HOST = """
+duration = "1 s"
+[host]
+cpus = 1
+policy = "credit"
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "media"
+weight = 512
+workload = { kind = "media-server", threads = 2, transcode = true }
+[[domain]]
+name = "batch"
+cap = 10
+workload = { kind = "cpu-bound" }
+[calls]
+streams = 10
+media-server = "media"
+"""
+
+
+@pytest.mark.usefixtures("able")
+def test_a_host_file_runs_and_has_the_record_of_every_substrate(tmp_path: Path) -> None:
+    said: list[str] = []
+    result = laxity.Host.parse(HOST).run_on_linux(say=said.append)
+    assert (result.substrate, result.policy, result.duration_ns) == ("linux", "linux", 1_000 * MS)
+    jsonschema.validate(result.to_json(), json.loads(_core.result_schema()))
+    assert result.telephony is not None
+    voice = result.telephony.voice
+    assert (voice.streams, voice.streams_most) == (10, 10)
+    assert voice.received + voice.lost == voice.sent > 0
+    assert result.domain("media").cpu_ns > 0
+    assert result.domain("batch").cpu_ns > 0
+    assert {stream.stream for stream in result.streams} == {0, 1, 8, 9}
+    assert any(line.startswith("dom0: the kernel drives the network") for line in said)
+    assert any("load average" in line for line in said)
+    result.save(tmp_path / "out")
+    loaded = laxity.Run.load(tmp_path / "out")
+    assert loaded == result
+    assert len(loaded.streams) == len(result.streams)
+
+
+def test_the_command_line_refuses_what_does_not_go_together(tmp_path: Path) -> None:
+    path = tmp_path / "host.toml"
+    path.write_text(HOST)
+
+    def refusal(*options: str) -> str:
+        with pytest.raises(InputError) as refused:
+            cli.app(["run", str(path), *options], standalone_mode=False)
+        return str(refused.value)
+
+    assert "does not repeat" in refusal("--on", "linux", "--check-determinism")
+    assert "add --on linux" in refusal("--media-server", "rtpengine")
+    assert "are for Xen" in refusal("--on", "linux", "--at", "local")
+    assert "`host.policy` is s-all" in refusal("--on", "linux", "--policy", "s-all")

@@ -48,6 +48,10 @@ pub struct Server {
     pub threads: u32,
     /// CPU time for each packet, its reception and sending not counted.
     pub work: Cost,
+    /// The same, if the file says it; without it a real server takes what it takes.
+    pub own_work: Option<Cost>,
+    /// Whether a media server codes voice anew, which is part of `work`.
+    pub transcode: bool,
 }
 
 /// Network cards, and what packets cost.

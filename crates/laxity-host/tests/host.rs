@@ -106,7 +106,12 @@ fn every_key_of_telephony_arrives() {
     let caches = [cache(&[0, 1], 4, 2_000), cache(&[2, 3], 2, 1_600)];
     assert_eq!(host.caches, caches);
     assert_eq!(host.domains[0].working_set_bytes, 512 << 10);
-    let server = |threads, work| Server { threads, work };
+    let server = |threads, work, own_work, transcode| Server {
+        threads,
+        work,
+        own_work,
+        transcode,
+    };
     let constant = |us: i64| Cost::Constant { ns: us * 1_000 };
     let relay = Cost::Quantiles {
         median_ns: 21_000,
@@ -118,9 +123,14 @@ fn every_key_of_telephony_arrives() {
         None,
         None,
         Some(Workload::Driver),
-        Some(Workload::MediaServer(server(3, relay))),
-        Some(Workload::SignallingServer(server(4, constant(100)))),
-        Some(Workload::CallControl(server(4, constant(12)))),
+        Some(Workload::MediaServer(server(3, relay, None, true))),
+        Some(Workload::SignallingServer(server(
+            4,
+            constant(100),
+            Some(constant(100)),
+            false,
+        ))),
+        Some(Workload::CallControl(server(4, constant(12), None, false))),
         Some(Workload::Bursts {
             run_ns: 50 * MILLISECOND_NS,
             idle_ns: MILLISECOND_NS,

@@ -199,6 +199,13 @@ impl Switchboard<'_> {
 
     fn open(&mut self, from_tag: &str) -> Result<Call, String> {
         let legs = [self.leg()?, self.leg()?].map(Arc::new);
+        for leg in &legs {
+            // By edges: each packet wakes one thread of the pool, and which does not matter.
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, leg.number);
+            let added = self.exchange.epoll.add(&leg.socket, event);
+            added.map_err(|error| format!("cannot wait for a port: {}", error.desc()))?;
+        }
+        // Nobody has been told of the ports yet, so that nothing has come.
         let [one, other] = &legs;
         let mut known = self
             .exchange
@@ -208,12 +215,6 @@ impl Switchboard<'_> {
         known.insert(one.number, [one.clone(), other.clone()]);
         known.insert(other.number, [other.clone(), one.clone()]);
         drop(known);
-        for leg in &legs {
-            // By edges: each packet wakes one thread of the pool, and which does not matter.
-            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, leg.number);
-            let added = self.exchange.epoll.add(&leg.socket, event);
-            added.map_err(|error| format!("cannot wait for a port: {}", error.desc()))?;
-        }
         Ok(Call {
             from_tag: from_tag.to_owned(),
             legs,

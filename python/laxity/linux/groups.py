@@ -149,6 +149,11 @@ class Groups:
         used_us = dict(line.split() for line in text.splitlines())["usage_usec"]
         return 1000 * int(used_us)
 
+    def paths(self) -> list[Path]:
+        """The groups' directories, those within others first."""
+        runs = [hierarchy / self._name for hierarchy in self._hierarchies]
+        return [run / group for run in runs for group in self._groups] + runs
+
     def remove(self) -> None:
         """Removes them, once their processes are gone."""
         for hierarchy in self._hierarchies:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laxity.linux import signalling
+from laxity.linux.afterwards import remover
 from laxity.linux.control import Media
 from laxity.linux.groups import groups
 from laxity.linux.media_server import (
@@ -82,6 +83,7 @@ def run(scene: Scene) -> dict[str, Any]:
         made = stack.enter_context(
             groups({group_names[name]: share for name, share in shares.items()})
         )
+        stack.enter_context(remover(sides.values(), files, made.paths()))
 
         def on(side: str, domain: str | None = None) -> Place:
             group = None if domain is None else group_names[domain]
@@ -159,7 +161,7 @@ def _converse(
             registrations = signalling.register(traffic, clients)
             # Who does not care what is said of media is told nothing.
             orders = f"/proc/{os.getpid()}/fd/{orders_in}" if scene.has_voice_by_sip else os.devnull
-        events = [] if scene.has_voice_by_sip else sorted(_events(scene))
+        events = sorted(_events(scene))
         phones = _Phones(server, orders_in)
         for event in events:
             if event.at_ns == 0:
@@ -174,7 +176,7 @@ def _converse(
         _sleep_until(begin_s + calls.duration_ns / 1e9)
         used = usage.report()
         parties.popen.send_signal(signal.SIGINT)
-        placed = None if users is None else users.hang_up()
+        placed = None if users is None else users.stop()
         report = json.loads(parties.finish())
     if placed is not None and scene.has_voice_by_sip:
         # To the microsecond, where SIPp's clock has the kernel's ticks.
@@ -206,7 +208,7 @@ class _Event:
 def _events(scene: Scene) -> Iterator[_Event]:
     """What happens to calls that nobody sets up."""
     duration_ns = scene.calls.duration_ns
-    for each in scene.calls.parties():
+    for each in scene.parties():
         yield _Event(each.begin_ns, each.call, _Step.SPEAK, each.party)
         ends = ((each.end_ns, _Step.END), (each.end_ns + LAST_PACKETS_NS, _Step.FORGET))
         for at_ns, step in ends:

@@ -6,17 +6,24 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from laxity.linux import media
 from laxity.linux.scene import scene
+from laxity.telephony import LOST, KeptStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from laxity.host import Host
     from laxity.linux.scene import MediaProgram
     from laxity.results import Run
 
 SUBSTRATE = "linux"
+CALL_STREAMS = 2
+PACKET_NS = 20_000_000
+PIECE_PACKETS = 1500
+"""A stream's packets are kept in pieces of 30 s, as the simulator keeps them."""
 POLICY = "linux"
 """In a result: who shared the CPUs."""
 
@@ -39,6 +46,7 @@ def run(
     for warning in warnings(report):
         say(warning)
     names = [domain["name"] for domain in resolved["domains"]]
+    there = on_stage.calls.there
     measured = {
         "cpu_ns": [report["cpu_ns"].get(name, 0) for name in names],
         "schedule_calls": 0,
@@ -54,7 +62,8 @@ def run(
         [[] for _ in names],
         measured,
         None,
-        beside={"policy": POLICY, "telephony": telephony(report)},
+        beside={"policy": POLICY, "telephony": telephony(report, there)},
+        streams=tuple(kept_streams(report, there)),
     )
 
 
@@ -98,8 +107,8 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def telephony(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The telephony section of a result (`laxity schema result`)."""
+def telephony(report: Mapping[str, Any], there: int) -> dict[str, Any]:
+    """The telephony section of a result (`laxity schema result`); see `_call` for `there`."""
     sink, relay, sip = report["sink"], report["relay"], report["signalling"]
     jitters_ns = [each["jitter_ns"] for each in sink["per_stream"] if each["jitter_ns"] is not None]
     heard = [each for each in sink["per_stream"] if each["expected"]]
@@ -120,12 +129,14 @@ def telephony(report: Mapping[str, Any]) -> dict[str, Any]:
         "jitter_ns_max": round(max(jitters_ns)) if jitters_ns else None,
         "worst": worst
         and {
-            "call": worst["stream"] // 2,
+            "stream": worst["stream"],
+            "call": _call(worst["stream"], there),
             "lost": worst["lost"],
             "received": worst["received"],
         },
     }
     drops = {
+        "wire": 0,
         # On the way to a socket: in the queue of whoever takes packets off the cable.
         "nic_receive": max(0, report["lost_in_network"]),
         "netback": 0,
@@ -141,6 +152,38 @@ def telephony(report: Mapping[str, Any]) -> dict[str, Any]:
         "setup_ns": _quantiles(sip["calls"]["setup"]),
     }
     return {"voice": voice, "drops": drops, "calls": calls, "nics": [], "quality": None}
+
+
+def kept_streams(report: Mapping[str, Any], there: int) -> Iterator[KeptStream]:
+    """The packets of the sampled streams, in pieces of 30 s, ns from the first packet of all.
+
+    Each packet has its own delay; the load's lateness is not in it: packets are sent evenly.
+    """
+    packets = report["packets"]
+    if not packets.size:
+        return
+    zero_ns = packets["sent_ns"].min()
+    sent = {each["stream"]: each["expected"] for each in report["sink"]["per_stream"]}
+    for stream in np.unique(packets["stream"]):
+        own = packets[packets["stream"] == stream]
+        first = own[own["packet"].argmin()]
+        start_ns = int(first["sent_ns"] - first["packet"] * PACKET_NS - zero_ns)
+        arrived_ns = np.full(sent[stream], LOST)
+        delay_ns = own["arrived_ns"] - own["sent_ns"]
+        arrived_ns[own["packet"]] = start_ns + own["packet"] * PACKET_NS + delay_ns
+        for piece in range(0, len(arrived_ns), PIECE_PACKETS):
+            yield KeptStream(
+                int(stream),
+                _call(int(stream), there),
+                start_ns + piece * PACKET_NS,
+                arrived_ns[piece : piece + PIECE_PACKETS],
+            )
+
+
+def _call(stream: int, there: int) -> int | None:
+    """The number of a stream's call among those that come; `there` were there from the start."""
+    call = stream // CALL_STREAMS - there
+    return call if call >= 0 else None
 
 
 def _quantiles(measured: Mapping[str, Any] | None) -> dict[str, Any]:

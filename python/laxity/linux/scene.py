@@ -37,12 +37,14 @@ class Calls:
     """The load: calls of G.711, a packet every 20 ms."""
 
     duration_ns: int
-    streams: int | None = None
-    """All there from the start, two to a call; or else"""
+    streams: int = 0
+    """All there from the start, two to a call."""
     rate_per_s: float = 0.0
-    """new calls, as regularly,"""
+    """Besides, new calls, as regularly,"""
     hold_ns: int = 0
-    """and each for so long. With streams, `rate_per_s` is of calls that are only set up."""
+    """and each for so long."""
+    through_media_server: bool = True
+    """Whether their voice goes through the media server; it is not sent at all otherwise."""
     playout_ns: int = PLAYOUT_NS
     """A packet that takes longer is late."""
     sample: int = 4
@@ -57,25 +59,34 @@ class Calls:
             )
 
     @property
+    def there(self) -> int:
+        """The calls that are there from the start; those that come have the numbers after them."""
+        return math.ceil(self.streams / 2)
+
+    @property
     def at_once(self) -> int:
         """Calls at the same time, at most."""
-        return math.ceil(self.rate_per_s * self.hold_ns / 1e9 + (self.streams or 0) / 2)
+        return self.there + math.ceil(self.rate_per_s * self.hold_ns / 1e9)
 
     @property
     def placed(self) -> int:
         """How many calls are placed one after the other."""
         return round(self.rate_per_s * self.duration_ns / 1e9)
 
-    def parties(self) -> Iterator[Party]:
-        """Who speaks from when to when, callers before those whom they call, in order of time."""
-        if self.streams is not None:
-            for stream in range(self.streams):
-                yield Party(stream // 2, stream % 2, 0, self.duration_ns)
+    def parties_there(self) -> Iterator[Party]:
+        """Who speaks from the start to the end, callers before those whom they call."""
+        for stream in range(self.streams):
+            yield Party(stream // 2, stream % 2, 0, self.duration_ns)
+
+    def parties_coming(self) -> Iterator[Party]:
+        """Who speaks from when to when if calls need not be set up."""
+        if not self.through_media_server:
             return
         for call in range(self.placed):
             begin_ns = round(call * 1e9 / self.rate_per_s)
+            end_ns = min(self.duration_ns, begin_ns + self.hold_ns)
             for party in range(2):
-                yield Party(call, party, begin_ns, min(self.duration_ns, begin_ns + self.hold_ns))
+                yield Party(self.there + call, party, begin_ns, end_ns)
 
 
 @dataclass(frozen=True)
@@ -143,15 +154,22 @@ class Scene:
 
     @property
     def has_voice_by_sip(self) -> bool:
-        """Whether calls speak once SIP has set them up; otherwise they speak when they are due."""
-        return self.signalling is not None and self.calls.streams is None
+        """Whether calls speak once SIP has set them up."""
+        return self.traffic is not None and self.calls.through_media_server
+
+    def parties(self) -> Iterator[Party]:
+        """Who speaks when, but for those who do when SIP has set their call up."""
+        yield from self.calls.parties_there()
+        if self.signalling is None:
+            yield from self.calls.parties_coming()
 
     @property
     def traffic(self) -> Traffic | None:
         """The calls that SIP sets up, if any."""
         if self.signalling is None or self.calls.placed == 0:
             return None
-        return Traffic(self.calls.placed, self.calls.rate_per_s, self.calls.hold_ns)
+        calls = self.calls
+        return Traffic(calls.placed, calls.rate_per_s, calls.hold_ns, first=calls.there)
 
 
 def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
@@ -175,7 +193,14 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
                 Neighbour(domain["name"], _share(domain), len(domain["vcpus"]), *pace)
             )
     return Scene(
-        _calls(calls, host["duration_ns"]),
+        Calls(
+            host["duration_ns"],
+            calls["streams"],
+            calls["rate"] / RATE_UNIT_PER_S,
+            calls["hold_ns"],
+            through_media_server=calls["through_media_server"] == 1,
+            sample=calls["sample"],
+        ),
         Server(
             media["name"],
             _share(media),
@@ -188,20 +213,6 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
         None
         if signalling is None
         else Signalling(domains[signalling]["name"], _share(domains[signalling])),
-    )
-
-
-def _calls(calls: Mapping[str, Any], duration_ns: int) -> Calls:
-    arrivals = calls["arrivals"]
-    if streams := arrivals.get("streams"):
-        rate_per_s = streams["signalling"] / RATE_UNIT_PER_S
-        return Calls(duration_ns, streams["count"], rate_per_s, sample=calls["sample"])
-    rate = arrivals["rate"]
-    return Calls(
-        duration_ns,
-        rate_per_s=rate["rate"] / RATE_UNIT_PER_S,
-        hold_ns=rate["hold_ns"],
-        sample=calls["sample"],
     )
 
 
@@ -236,10 +247,10 @@ def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
             f"add --set host.cpus={cpus}",
         )
     calls = host["calls"]
-    if calls["through_media_server"] != 1:
+    if calls["through_media_server"] not in {0, 1}:
         raise InputError(
-            "`calls.through-media-server` is not 1, and on Linux all voice goes through it",
-            "leave it out, or run it in the simulator",
+            "`calls.through-media-server` is a part of the calls, and on Linux it is all or none",
+            "add --set calls.through-media-server=1, or run it in the simulator",
         )
     if calls["call_control"] is not None:
         raise InputError(

@@ -7,7 +7,7 @@ import math
 import signal
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,8 @@ class Traffic:
     """That are placed."""
     rate_per_s: float
     hold_ns: int
+    first: int = 0
+    """The number of the first, which says what ports it has; see `ports`."""
 
     @property
     def users(self) -> int:
@@ -116,19 +118,14 @@ class Users:
     caller: Process
     callee: Process
 
-    def hang_up(self) -> dict[str, Any]:
-        """Places no more calls and ends those that are left; what was counted before that."""
+    def stop(self) -> dict[str, Any]:
+        """Places no more calls; what was counted of those that there were."""
         caller = self.caller
         if caller.is_running:
             caller.popen.send_signal(signal.SIGUSR1)
             _await_dump(caller)
         counts, statistics = _counts(caller), _statistics(caller)
         again = statistics["Retransmissions(C)"] + _statistics(self.callee)["Retransmissions(C)"]
-        if caller.is_running:
-            # The second ends the calls that are left, which SIPp would count as failed.
-            caller.popen.send_signal(signal.SIGUSR1)
-            with suppress(subprocess.TimeoutExpired):
-                caller.popen.wait(START_S_MAX)
         if counts["ACK_Sent"] == 0:
             what = f"of the calls that SIPp placed, none was answered ({counts['INVITE_Sent']})"
             raise InputError(what)
@@ -145,7 +142,8 @@ class Users:
 @contextmanager
 def users(traffic: Traffic, place: Place, orders: str) -> Iterator[Users]:
     """Users that call and are called; they write of their media to the file `orders`."""
-    both = [ports(call) for call in range(min(traffic.calls, CALLS_MAX))]
+    free = CALLS_MAX - traffic.first
+    both = [ports(traffic.first + call) for call in range(min(traffic.calls, free))]
     callers = (f"user{call % traffic.users};{port};" for call, (port, _) in enumerate(both))
     _inject(place, "caller", callers)
     _inject(place, "callee", (f"{port};" for _, port in both))

@@ -130,8 +130,7 @@ fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> O
         WorkloadKind::CpuBound => bursts(workload, span, problems)?,
         WorkloadKind::Driver => Workload::Driver,
         WorkloadKind::MediaServer => {
-            let transcode = workload.transcode.value.is_some_and(|flag| flag.0);
-            let relay = match (transcode, &workload.work.value) {
+            let relay = match (transcodes(workload), &workload.work.value) {
                 (true, None) => costs.relay.plus(costs.transcode),
                 _ => costs.relay,
             };
@@ -161,17 +160,21 @@ fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> O
 }
 
 fn server(workload: &WorkloadTable, work: Cost, problems: &Problems) -> Server {
+    let own_work =
+        (!workload.work.is_absent()).then(|| crate::costs::cost(&workload.work, problems));
     Server {
         threads: workload
             .threads
             .value
             .map_or(THREADS, |threads| threads.0 as u32),
-        work: if workload.work.is_absent() {
-            work
-        } else {
-            crate::costs::cost(&workload.work, problems)
-        },
+        work: own_work.unwrap_or(work),
+        own_work,
+        transcode: transcodes(workload),
     }
+}
+
+fn transcodes(workload: &WorkloadTable) -> bool {
+    workload.transcode.value.is_some_and(|flag| flag.0)
 }
 
 /// Keys that mean nothing to the kind of workload.
