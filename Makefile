@@ -50,6 +50,8 @@ demo: setup ## The main job on examples/, with its report
 	$(LAXITY) check examples/rt-xen.toml || $(VERDICT)
 	$(LAXITY) compare examples/rt-xen.toml -o out/rt-xen
 	$(LAXITY) report out/rt-xen
+	$(LAXITY) run examples/telephony.toml --duration '20 s' --set calls.sample=20 -o out/telephony
+	$(LAXITY) report out/telephony
 	$(LAXITY) reproduce rt-xen --quick -o out/reproduce || $(VERDICT)
 	$(LAXITY) report out/reproduce
 
