@@ -194,7 +194,7 @@ def check(
         "run examples/rt-xen.toml --set draw.load=0.8 --json",
         "run examples/integrator.toml -o out",
         "run examples/rt-xen.toml --on xen --duration '10 s' -o out",
-        "run examples/telephony.toml --on linux --duration '10 s' --set host.cpus=2",
+        "run examples/telephony.toml --on linux --set host.cpus=2",
     )
 )
 def run(

@@ -364,7 +364,9 @@ def test_wrong_sweeps_are_refused(laxity: Laxity, host: Path, words: tuple[str, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--on", "linux"), "'sim', 'xen'"),
+        (("--on", "kvm"), "'sim', 'xen', 'linux'"),
+        (("--on", "linux"), "this host has no calls"),
+        (("--media-server", "rtpengine"), "add --on linux"),
         (("--mode", "live"), "add --on xen"),
         (("--scheduler", "credit2"), "add --on xen"),
         (("--on", "xen", "--at", "nowhere", "--mode", "live"), "ssh://root@HOST"),

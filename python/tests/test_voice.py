@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import wave
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -413,14 +414,27 @@ def test_scores_are_the_same_on_every_run_and_in_every_process() -> None:
 
 
 def test_one_call_in_four() -> None:
-    several = [call(200, name=f"call {index}") for index in range(9)]
+    several = [replace(losing(0.1, index, 200), name=f"call {index}") for index in range(9)]
     told: list[tuple[int, int]] = []
     found = voice.score_calls(several, one_in=4, progress=lambda *step: told.append(step))
     assert [one.name for one in found] == ["call 0", "call 4", "call 8"]
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert voice.score_calls([]) == []
+
+
+def test_calls_of_which_the_same_is_heard_are_judged_once() -> None:
+    lossless = [call(200, delay_ns, f"call {delay_ns}") for delay_ns in (5 * MS, 9 * MS)]
+    several = [lossless[0], losing(0.1, 1, 200), lossless[1]]
+    told: list[tuple[int, int]] = []
+    found = voice.score_calls(several, progress=lambda *step: told.append(step))
+    assert told == [(1, 2), (2, 2)]
+    assert found == [voice.score(one) for one in several]
+    assert found[0].delay_ns != found[2].delay_ns
+
+
+def test_one_call_in_none_is_refused() -> None:
     with pytest.raises(InputError, match="one call in 0"):
-        voice.score_calls(several, one_in=0)
+        voice.score_calls([call()], one_in=0)
 
 
 # The E-model
