@@ -381,7 +381,7 @@ def host(**keys: object) -> dict[str, Any]:
         "domains": [
             domain("dom0", {"kind": "driver"}),
             domain("media", media_server, parameters={"weight": 512, "cap_percent": 50}),
-            domain("proxy", {"kind": "signalling-server", "threads": 4}),
+            domain("proxy", {"kind": "signalling-server", "threads": 5, "own_work": None}),
             domain("batch", cpu_bound=True, vcpus=[{"affinity": [1]}, {"affinity": [1]}]),
             domain("now-and-then", {"kind": "bursts", "run_ns": 5, "idle_ns": 7}),
             domain("idle"),
@@ -409,7 +409,7 @@ def test_a_host_becomes_a_scene() -> None:
             Neighbour("batch", Share(256, 0, (1,)), threads=2),
             Neighbour("now-and-then", Share(256, 0, (0, 1)), 1, run_ns=5, idle_ns=7),
         ),
-        Signalling("proxy", Share(256, 0, (0, 1))),
+        Signalling("proxy", Share(256, 0, (0, 1)), processes=5),
     )
     there = host()
     there["calls"] |= {
@@ -452,6 +452,8 @@ def test_what_linux_cannot_do_is_refused() -> None:
     assert "coalescing" in refusal(network={"nics": [card | {"coalesce_ns": 40_000}]})
     work = host()["domains"][1]["workload"] | {"own_work": {"median_ns": 1}}
     assert "`domain.media.workload.work`" in refusal(**with_domain(1, workload=work))
+    work = host()["domains"][2]["workload"] | {"own_work": {"ns": 1}}
+    assert "`domain.proxy.workload.work`" in refusal(**with_domain(2, workload=work))
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

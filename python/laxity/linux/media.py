@@ -94,9 +94,9 @@ def run(scene: Scene) -> dict[str, Any]:
             media_server(scene.server, on(SERVER, scene.server.name), clients.namespace)
         )
         if scene.signalling is not None:
-            stack.enter_context(
-                signalling.proxy(on(SERVER, scene.signalling.name), _media_control(scene))
-            )
+            place = on(SERVER, scene.signalling.name)
+            processes = scene.signalling.processes
+            stack.enter_context(signalling.proxy(place, processes, _media_control(scene)))
         for neighbour in scene.neighbours:
             for number in range(neighbour.threads):
                 name = f"{group_names[neighbour.name]}-{number}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from laxity.linux import media
 from laxity.linux.scene import scene
-from laxity.telephony import LOST, KeptStream
+from laxity.telephony import LOST, PACKET_NS, KeptStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SUBSTRATE = "linux"
 CALL_STREAMS = 2
-PACKET_NS = 20_000_000
 PIECE_PACKETS = 1500
 """A stream's packets are kept in pieces of 30 s, as the simulator keeps them."""
 POLICY = "linux"

@@ -119,6 +119,8 @@ class Signalling:
 
     name: str
     share: Share
+    processes: int = 4
+    """That serve SIP."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +212,19 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
             program,
         ),
         tuple(neighbours),
-        None
-        if signalling is None
-        else Signalling(domains[signalling]["name"], _share(domains[signalling])),
+        None if signalling is None else _signalling(domains[signalling]),
     )
+
+
+def _signalling(domain: Mapping[str, Any]) -> Signalling:
+    workload = domain["workload"]
+    if workload["own_work"] is not None:
+        raise InputError(
+            f"`domain.{domain['name']}.workload.work` is given, and on Linux a message takes what "
+            "Kamailio takes",
+            "leave it out",
+        )
+    return Signalling(domain["name"], _share(domain), workload["threads"])
 
 
 def _work_ns(media: Mapping[str, Any]) -> int:
