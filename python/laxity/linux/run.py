@@ -76,6 +76,10 @@ def notes(host: Mapping[str, Any]) -> list[str]:
     ]
     if host["caches"]:
         found.append("caches: those of this machine")
+    found += [
+        f"nic {nic['name']}: a cable between namespaces; its rate and ring have no effect"
+        for nic in host["network"]["nics"]
+    ]
     return found
 
 
