@@ -275,3 +275,50 @@ fn a_signalling_server_that_never_answers_fails_calls_after_seven_tries() {
         "{calls:?}"
     );
 }
+
+/// Wire, one queue, wire: when each of some packets has left, for those who wait in the order in which they came (Lindley).
+fn lindley(sent_ns: &[i64], wire_ns: i64, work_ns: i64) -> Vec<i64> {
+    let (mut wire, mut server, mut out) = (0, 0, 0);
+    let mut left_ns = Vec::new();
+    for &sent_ns in sent_ns {
+        wire = sent_ns.max(wire) + wire_ns;
+        server = wire.max(server) + work_ns;
+        out = server.max(out) + wire_ns;
+        left_ns.push(out);
+    }
+    left_ns
+}
+
+#[test]
+fn every_packet_leaves_when_a_queue_on_paper_lets_it_go() {
+    for (seed, streams) in [(1, 50), (2, 400), (3, 800), (4, 990)] {
+        let overrides = [
+            format!("seed={seed}"),
+            format!("calls.streams={streams}"),
+            "calls.sample=1".into(),
+            "duration=2 s".into(),
+            "host.network.relay=18 us".into(),
+        ];
+        let host = laxity_host::load(ALONE, "host.toml", &overrides).expect("it is right");
+        let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("the policy takes it");
+        // No more than 1,000 can be kept, and here all must be.
+        let kept = &outcome.kept;
+        assert_eq!(kept.len(), streams);
+        let mut packets: Vec<(i64, i64)> = kept
+            .iter()
+            .flat_map(|kept| {
+                (kept.start_ns..)
+                    .step_by(20_000_000)
+                    .zip(kept.arrived_ns.iter().copied())
+            })
+            .collect();
+        packets.sort_unstable();
+        let sent_ns: Vec<i64> = packets.iter().map(|(sent_ns, _)| *sent_ns).collect();
+        let expected_ns = lindley(&sent_ns, 1_904, 18_000);
+        for ((_, arrived_ns), expected_ns) in packets.iter().zip(expected_ns) {
+            // Interrupts and receptions of 1 ns each, of all that come meanwhile, and one more where one is interrupted.
+            let behind_ns = arrived_ns - expected_ns;
+            assert!((0..2_000).contains(&behind_ns), "seed {seed}: {behind_ns}");
+        }
+    }
+}
