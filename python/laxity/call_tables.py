@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -14,11 +15,13 @@ from laxity.tables import (
     bare,
     cost_and_speed,
     heading,
+    mean_cell,
     number,
     percent,
     plain_table,
     right,
     time,
+    values_of,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from laxity.calls import Capacity, Limit, Tried
-    from laxity.results import Run
+    from laxity.results import Comparison, Run
+    from laxity.sweep import Sweep
     from laxity.telephony import Calls, Quality, Telephony
 
 
@@ -144,6 +148,63 @@ def verdict(limits: list[Limit]) -> Text:
     held = all(limit.held for limit in limits)
     said = "Accepted" if held else "Not accepted"
     return Text("\n  ".join([said, *parts]), "bold green" if held else "bold red")
+
+
+def comparison(result: Comparison) -> RenderableType:
+    """What became of voice, and who used the CPUs: a column for each policy."""
+    runs = result.runs
+    voices = [run.telephony.voice for run in runs if run.telephony is not None]
+    first = runs[0]
+    table = plain_table(Column("voice", overflow="fold"), *right(*(run.policy for run in runs)))
+    table.add_row(
+        "lost %",
+        *(Text(bare(each.loss_ratio), "red" if each.lost else "green") for each in voices),
+    )
+    for name in ("p50", "p99", "p999", "max"):
+        shown = {"p999": "p99.9", "max": "longest"}.get(name, name)
+        table.add_row(f"delay {shown}", *(time(getattr(each.delay_ns, name)) for each in voices))
+    jitters_ns = (each.jitter_ns_mean for each in voices)
+    table.add_row("jitter", *(NOTHING if ns is None else time(round(ns)) for ns in jitters_ns))
+    table.add_section()
+    for index, domain in enumerate(first.domains):
+        shares = (run.domains[index] for run in runs)
+        work = (bare((each.cpu_ns - each.stalled_ns) / first.duration_ns) for each in shares)
+        table.add_row(f"work % {domain.name}", *work)
+    table.add_section()
+    for index, domain in enumerate(first.domains):
+        waits = (run.domains[index].waits for run in runs)
+        table.add_row(
+            f"wait {domain.name}",
+            *(NOTHING if each is None else time(round(each.mean_ns)) for each in waits),
+        )
+    table.add_section()
+    table.add_row("CPU lost %", *(bare(run.overhead.loss_ratio) for run in runs))
+    title = f"on {first.substrate}, {time(first.duration_ns)}, seed {first.seed}"
+    return Group(heading(number(len(runs), "policy", "policies"), title), "", table)
+
+
+def sweep(result: Sweep) -> RenderableType:
+    """Loss and delay at each point under each policy: means over the seeds."""
+    points = result.points()
+    keys = [axis.key + (f", {axis.unit}" if axis.unit else "") for axis in result.axes]
+    is_policy_swept = any(axis.key == "host.policy" for axis in result.axes)
+    names = [] if is_policy_swept else ["policy"]
+    table = plain_table(
+        *(Column(key, justify="right", overflow="fold") for key in keys),
+        *right(*names, "lost %", "delay p99.9"),
+    )
+    for point in points:
+        policy = [] if is_policy_swept else [point.policy]
+        lost, late_ns = point.packet_loss_ratio, point.delay_ns_p999
+        table.add_row(
+            *values_of(result, point),
+            *policy,
+            NOTHING if lost is None else mean_cell(lost),
+            NOTHING if late_ns is None or math.isnan(late_ns.mean) else time(round(late_ns.mean)),
+        )
+    seeds = points[0].seeds
+    sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
+    return Group(heading("voice", f"lost in %, and delay{sure}"), "", table)
 
 
 def capacity(found: Capacity) -> RenderableType:

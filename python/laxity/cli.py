@@ -435,7 +435,8 @@ def compare(
     if as_json:
         _print_json(result.to_json())
     else:
-        _print(tables.comparison(result))
+        with_calls = result.runs[0].telephony is not None
+        _print((call_tables if with_calls else tables).comparison(result))
         _say_written(output)
 
 
@@ -475,7 +476,8 @@ def sweep(
     if as_json:
         _print_json(result.to_json())
     else:
-        _print(tables.sweep(result))
+        with_calls = "packet_loss_ratio" in result.table.column_names
+        _print((call_tables if with_calls else tables).sweep(result))
         _say_written(output)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal, localcontext
 from itertools import product
 from pathlib import Path
@@ -237,6 +237,10 @@ class Point:
     seeds: int
     miss_ratio: Mean
     """Of all jobs of the host."""
+    packet_loss_ratio: Mean | None
+    """Of all packets of voice; None without calls."""
+    delay_ns_p999: Mean | None
+    """Of 99.9 % of them."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +276,16 @@ class Sweep:
             ("context_switches", pa.int64(), [run.overhead.context_switches for _, run, _ in rows]),
             ("loss_ratio", pa.float64(), [run.overhead.loss_ratio for _, run, _ in rows]),
         ]
+        if runs and runs[0].telephony is not None:
+            voices = [run.telephony.voice for _, run, _ in rows if run.telephony is not None]
+            delays_ns = [voice.delay_ns for voice in voices]
+            of_row += [
+                ("packets_lost", pa.int64(), [voice.lost for voice in voices]),
+                ("packets_received", pa.int64(), [voice.received for voice in voices]),
+                ("packet_loss_ratio", pa.float64(), [voice.loss_ratio for voice in voices]),
+                ("delay_ns_p50", pa.int64(), [delay.p50 for delay in delays_ns]),
+                ("delay_ns_p999", pa.int64(), [delay.p999 for delay in delays_ns]),
+            ]
         for name, kind, values in of_row:
             fields.append(pa.field(name, kind))
             columns.append(pa.array(values, kind))
@@ -292,6 +306,11 @@ class Sweep:
             self.frame().groupby([*keys, "policy", "seed"], sort=False)[["jobs", "missed"]].sum()
         )
         ratios = (by_seed["missed"] / by_seed["jobs"].where(by_seed["jobs"] > 0)).fillna(0.0)
+        of_calls = {}
+        if "packet_loss_ratio" in self.table.column_names:
+            frame = self.frame().groupby([*keys, "policy", "seed"], sort=False)
+            calls = frame[["packet_loss_ratio", "delay_ns_p999"]].first()
+            of_calls = dict(iter(calls.groupby(level=[*keys, "policy"], sort=False)))
         points = []
         for key, group in ratios.groupby(level=[*keys, "policy"], sort=False):
             *values, policy = key
@@ -299,7 +318,14 @@ class Sweep:
                 axis.key: self._text(axis, value)
                 for axis, value in zip(self.axes, values, strict=True)
             }
-            points.append(Point(texts, policy, len(group), mean([float(ratio) for ratio in group])))
+            voice = [
+                mean([float(value) for value in of_calls[key][column].dropna()] or [math.nan])
+                if of_calls
+                else None
+                for column in ("packet_loss_ratio", "delay_ns_p999")
+            ]
+            missed = mean([float(ratio) for ratio in group])
+            points.append(Point(texts, policy, len(group), missed, *voice))
         return points
 
     @staticmethod
@@ -324,6 +350,9 @@ class Sweep:
                         "mean": point.miss_ratio.mean,
                         "half_width_95": point.miss_ratio.half_width_95,
                     },
+                    "packet_loss_ratio": point.packet_loss_ratio
+                    and asdict(point.packet_loss_ratio),
+                    "delay_ns_p999": point.delay_ns_p999 and asdict(point.delay_ns_p999),
                 }
                 for point in self.points()
             ],

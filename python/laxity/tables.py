@@ -305,7 +305,7 @@ def sweep(result: Sweep) -> RenderableType:
         for start in range(0, len(points), len(policies)):
             of_row = points[start : start + len(policies)]
             table.add_row(
-                *_values(result, of_row[0]), *(_mean_cell(point.miss_ratio) for point in of_row)
+                *values_of(result, of_row[0]), *(mean_cell(point.miss_ratio) for point in of_row)
             )
     else:
         names = [] if is_policy_swept else ["policy"]
@@ -315,19 +315,20 @@ def sweep(result: Sweep) -> RenderableType:
         )
         for point in points:
             policy = [] if is_policy_swept else [point.policy]
-            table.add_row(*_values(result, point), *policy, _mean_cell(point.miss_ratio))
+            table.add_row(*values_of(result, point), *policy, mean_cell(point.miss_ratio))
     seeds = points[0].seeds
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
     return Group(heading("miss ratio", f"of all jobs in %{sure}"), "", table)
 
 
-def _values(result: Sweep, point: Point) -> list[str]:
-    """Without the unit, which stands above."""
+def values_of(result: Sweep, point: Point) -> list[str]:
+    """Of a row, without the unit, which stands above."""
     texts = zip(point.values.values(), result.axes, strict=True)
     return [text.removesuffix(axis.unit).rstrip() for text, axis in texts]
 
 
-def _mean_cell(mean: Mean) -> Text:
+def mean_cell(mean: Mean) -> Text:
+    """A mean ratio in percent, and how sure it is."""
     style = "red" if mean.mean else "green"
     if mean.half_width_95 is None:
         return Text(bare(mean.mean), style)

@@ -182,3 +182,35 @@ def test_capacity_on_the_command_line() -> None:
     assert code == 0
     assert "Carries" in output
     assert "gives out" in output
+
+
+def test_policies_are_compared_by_voice(tmp_path: Path) -> None:
+    sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
+    out = str(tmp_path / "out")
+    arguments = ["--policy", "credit,s-all", "--set", "domain.media.laxity=10 us", "-o", out]
+    code, output = on_the_command_line("compare", str(TELEPHONY), *arguments, *sets)
+    assert code == 0
+    for word in ("s-all", "delay p99.9", "work % batch-1", "wait media"):
+        assert word in output
+    assert on_the_command_line("report", out)[0] == 0
+    assert "No packet was lost" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_sweeps_have_loss_and_delay(host: Host, tmp_path: Path) -> None:
+    work = "domain.media.workload.work=10 us|1 ms"
+    found = host.sweep([*QUICK, *ALONE, work], seeds=2)
+    few, many = found.points()
+    assert few.packet_loss_ratio is not None
+    assert many.packet_loss_ratio is not None
+    assert few.packet_loss_ratio.mean == 0
+    assert many.delay_ns_p999 is not None
+    assert few.delay_ns_p999 is not None
+    assert many.delay_ns_p999.mean > few.delay_ns_p999.mean > 0
+    found.save(tmp_path / "out")
+    frame = found.frame()
+    assert set(frame[frame["domain"] == "media"]["packets_lost"]) >= {0}
+    code, output = on_the_command_line(
+        "sweep", str(TELEPHONY), *[w for each in (*QUICK, *ALONE, work) for w in ("--set", each)]
+    )
+    assert code == 0
+    assert "delay p99.9" in output

@@ -72,6 +72,37 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
     return found
 
 
+def comparison_verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
+    """Under which policy least was lost."""
+    losses = {run.policy: run.telephony.voice.loss_ratio for run in runs if run.telephony}
+    best = min(losses, key=lambda policy: losses[policy])
+    if losses[best]:
+        return f"Least was lost under {best}: {percent(losses[best])} of the packets.", "bad"
+    clean = [policy for policy, loss in losses.items() if not loss]
+    return f"No packet was lost under {' and '.join(clean)}.", "good"
+
+
+def comparison(runs: tuple[Run, ...]) -> Table:
+    """A row for each policy."""
+    rows = []
+    for run in runs:
+        if run.telephony is None:
+            continue
+        voice = run.telephony.voice
+        delay_ns, jitter_ns = voice.delay_ns, voice.jitter_ns_mean
+        rows.append(
+            [
+                *plain(run.policy, f"{voice.sent:,}"),
+                Cell(percent(voice.loss_ratio), "bad" if voice.lost else "good"),
+                *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p999, delay_ns.max))),
+                *plain(NOTHING if jitter_ns is None else time(round(jitter_ns))),
+                *plain(percent(run.overhead.loss_ratio)),
+            ]
+        )
+    columns = ("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter")
+    return Table("Voice under each policy", (*columns, "lost to scheduling"), rows)
+
+
 def _limits(telephony: Telephony, host: Mapping[str, Any]) -> Table:
     rows = []
     for limit in calls.acceptance(telephony, host["calls"]["acceptance"]):

@@ -9,6 +9,7 @@ import pandas as pd
 from laxity import plots, tables
 from laxity.directory import Manifest
 from laxity.plots import DOMAIN_ROWS_MAX
+from laxity.report import calls
 from laxity.report.page import (
     Cell,
     Page,
@@ -51,6 +52,13 @@ def page(directory: Path) -> Page:
     )
     overrides, policies = without_policies(manifest.overrides)
     verdict, tone = _verdict(runs)
+    sections = [
+        Section("Policies", tables=(_policies(runs),)),
+        Section("Miss ratio of each domain", pictures=(_picture(frame),), tables=(_domains(runs),)),
+    ]
+    if runs[0].telephony is not None:
+        verdict, tone = calls.comparison_verdict(runs)
+        sections = [Section("Voice", tables=(calls.comparison(runs),))]
     return Page(
         kind=f"{number(len(runs), 'policy', 'policies')} compared",
         verdict=verdict,
@@ -63,12 +71,7 @@ def page(directory: Path) -> Page:
             ("Domains", f"{len(runs[0].domains):,}"),
             *changes(overrides),
         ],
-        sections=[
-            Section("Policies", tables=(_policies(runs),)),
-            Section(
-                "Miss ratio of each domain", pictures=(_picture(frame),), tables=(_domains(runs),)
-            ),
-        ],
+        sections=sections,
         command=command(["compare", "host.toml", *policies], overrides),
         host=host_text(directory),
         version=manifest.version,
