@@ -126,6 +126,10 @@ results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xe
 results-xen: lab ## Re-runs RT-Xen's experiments on Xen; writes docs/results/xen.md
 	$(LAXITY) reproduce rt-xen --on xen -o out/rt-xen-on-xen --docs docs/results/xen.md || $(VERDICT)
 
+.PHONY: results-telephony
+results-telephony: setup ## Re-runs the telephony servers' evaluation; writes docs/results/telephony.md
+	$(LAXITY) reproduce telephony -o out/telephony-results --docs docs/results/telephony.md || $(VERDICT)
+
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
 	$(BIN)/python tools/voice_page.py

@@ -151,7 +151,7 @@ def test_progress_rises_to_its_end() -> None:
     [
         (("xen-rt",), "there is no paper `xen-rt`"),
         (("rt-xen", "figure-7"), "no experiment `figure-7`"),
-        (("rt-xen", "table-1", True, 1), "1 task sets give no interval"),
+        (("rt-xen", "table-1", True, 1), "1 seeds give no interval"),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[Any, ...], message: str) -> None:

@@ -19,6 +19,7 @@ from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction,
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
 from laxity.reproduce.rt_xen.on_xen import experiments as on_xen
 from laxity.reproduce.rt_xen.on_xen import isolation
+from laxity.reproduce.telephony import mixed, network, turnkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +39,6 @@ __all__ = [
     "run_on_xen",
 ]
 
-SEEDS = 100
-"""Task sets an experiment, where the paper had one."""
-
-SEEDS_QUICK = 8
-
 
 @dataclass(frozen=True)
 class _Planned:
@@ -51,16 +47,43 @@ class _Planned:
     """Of the time that all experiments of the paper take, roughly."""
 
 
-PAPERS: dict[str, dict[str, _Planned]] = {
-    "rt-xen": {
-        "figure-5": _Planned(figure_5.run, 0.06),
-        "table-1": _Planned(table_1.run, 0.01),
-        "table-2": _Planned(table_2.run, 0.04),
-        "table-4": _Planned(table_4.run, 0.02),
-        "figure-6": _Planned(figure_6.run, 0.87),
-    }
+@dataclass(frozen=True)
+class _Paper:
+    experiments: dict[str, _Planned]
+    """In the paper's order."""
+    seeds: int
+    """At each point, where the paper ran once."""
+    seeds_quick: int
+
+
+PAPERS: dict[str, _Paper] = {
+    "rt-xen": _Paper(
+        {
+            "figure-5": _Planned(figure_5.run, 0.06),
+            "table-1": _Planned(table_1.run, 0.01),
+            "table-2": _Planned(table_2.run, 0.04),
+            "table-4": _Planned(table_4.run, 0.02),
+            "figure-6": _Planned(figure_6.run, 0.87),
+        },
+        seeds=100,
+        seeds_quick=8,
+    ),
+    "telephony": _Paper(
+        {
+            "figure-6": _Planned(mixed.figure_6, 0.21),
+            "figure-7": _Planned(mixed.figure_7, 0.22),
+            "figure-8": _Planned(mixed.figure_8, 0.16),
+            "figure-9": _Planned(network.figure_9, 0.17),
+            "figure-10": _Planned(network.figure_10, 0.05),
+            "figure-11": _Planned(turnkey.figure_11, 0.07),
+            "figure-12": _Planned(turnkey.figure_12, 0.06),
+            "figure-13": _Planned(turnkey.figure_13, 0.06),
+        },
+        seeds=3,
+        seeds_quick=2,
+    ),
 }
-"""The papers by name, and the experiments of each in the paper's order."""
+"""The papers by name."""
 
 
 def run(
@@ -72,21 +95,25 @@ def run(
 ) -> Reproduction:
     """Runs all experiments of a paper, or one of them, on all CPUs.
 
-    `seeds` task sets are drawn in each (100; 8 if `quick`). `progress(done, total)` is called a few
-    times a second. Raises InputError if there is no such paper or experiment, or for less than two
-    seeds, as intervals need two.
+    Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
+    `quick`), and 3 in telephony (2 if `quick`). `progress(done, total)` is called a few times a
+    second. Raises InputError if there is no such paper or experiment, or for less than two seeds,
+    as intervals need two.
     """
     if paper not in PAPERS:
         raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")
-    planned = PAPERS[paper]
+    plan_of_paper = PAPERS[paper]
+    planned = plan_of_paper.experiments
     if experiment is not None and experiment not in planned:
         raise InputError(
             f"{paper} has no experiment `{experiment}` here", f"it has {', '.join(planned)}"
         )
     if seeds is None:
-        seeds = SEEDS_QUICK if quick else SEEDS
+        seeds = plan_of_paper.seeds_quick if quick else plan_of_paper.seeds
     if seeds < 2:  # noqa: PLR2004 - see above
-        raise InputError(f"{seeds} task sets give no interval", "draw at least 2, better 100")
+        raise InputError(
+            f"{seeds} seeds give no interval", f"take at least 2, better {plan_of_paper.seeds}"
+        )
     chosen = {name: plan for name, plan in planned.items() if experiment in (None, name)}
     lab = Lab(paper.replace("-", "_"), seeds=seeds, quick=quick, progress=progress)
     whole = sum(plan.part for plan in chosen.values())

@@ -82,7 +82,16 @@ class Lab:
     def runs(
         self, host: _core.HostFile, overrides: Sequence[Sequence[str]], share: float = 1.0
     ) -> list[Outcome]:
-        """Runs the host once with each list of overrides. Takes `share` of the rest of the part."""
+        """What experiments on tasks use of `results`."""
+        return [outcome(result) for result in self.results(host, overrides, share)]
+
+    def results(
+        self, host: _core.HostFile, overrides: Sequence[Sequence[str]], share: float = 1.0
+    ) -> list[str]:
+        """Runs the host once with each list of overrides: the results, as JSON.
+
+        Takes `share` of the rest of the part.
+        """
         start, self._from = self._from, self._from + share * (self._upto - self._from)
 
         def tell(done: int) -> None:
@@ -91,8 +100,7 @@ class Lab:
                 self._progress(int(at * PROGRESS_STEPS), PROGRESS_STEPS)
 
         with core_errors():
-            results = host.run_many([list(each) for each in overrides], tell)
-        return [outcome(result) for result in results]
+            return host.run_many([list(each) for each in overrides], tell)
 
     def resolved(self, host: _core.HostFile, overrides: Sequence[str]) -> dict[str, Any]:
         """The host that results, in base units."""

@@ -20,13 +20,13 @@ def write(reproduction: Reproduction, path: Path) -> None:
     """Writes the page, and its figures into a directory beside it that has the page's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     on_xen = reproduction.on == "xen"
-    sets = f"{reproduction.seeds} task sets in each experiment"
+    seeds = f"{reproduction.seeds} seeds in each experiment"
     lines = [
         f"<!-- Written by `{_command(reproduction)} --docs {path.name}`. Do not edit. -->",
         "",
         f"# {reproduction.title}: published and ours{', on Xen' if on_xen else ''}",
         "",
-        f"Laxity {reproduction.version}, {ON_XEN if on_xen else sets}.",
+        f"Laxity {reproduction.version}, {ON_XEN if on_xen else seeds}.",
         "",
     ]
     if reproduction.quick:

@@ -121,7 +121,7 @@ class Reproduction:
     """Its name on the command line, such as "rt-xen"."""
     title: str
     seeds: int
-    """Task sets an experiment."""
+    """An experiment; in rt-xen each draws a task set."""
     quick: bool
     """Fewer seeds, shorter runs and coarser loads than the paper's: a smoke test, not a result."""
     experiments: list[Experiment]
@@ -176,7 +176,7 @@ class Reproduction:
         return Group(*parts)
 
 
-QUICK = "--quick: fewer task sets, shorter runs, coarser loads. Verdicts are not results."
+QUICK = "--quick: fewer seeds, shorter runs, coarser loads. Verdicts are not results."
 
 
 def _experiment(experiment: Experiment) -> list[RenderableType]:
