@@ -716,11 +716,11 @@ MUTATIONS = [
         directory="crates/laxity-sim/src/engine",
     ),
     Mutation(
-        "ticks-added",
+        "ticks-begin-again",
         "ticks.rs",
-        "vcpu.tick.left_ns = tick.cost_ns;",
-        "vcpu.tick.left_ns += tick.cost_ns;",
-        "ticks that are missed are served as one",
+        "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
+        "!has_work && !vcpu.tick.had_job",
+        "while a tick is due or being served none is added",
         directory="crates/laxity-sim/src/engine",
     ),
 ]

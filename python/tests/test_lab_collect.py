@@ -25,6 +25,7 @@ COMPLETIONS_MS = (2, 12)
 def report(tasks: list[list[int]], duration_ns: int = 20 * MS, note: str = "") -> str:
     """A guest's, as xen/programs/run.h has it; each task has two jobs."""
     lines = [f"laxity-report run {duration_ns} {len(tasks)} 1", "laxity-speed 7812 1500"]
+    lines += ["laxity-tick 4000000 1500000"]
     lines += [f"laxity-note {note}"] if note else []
     for number, completions_ns in enumerate(tasks):
         lines.append(f"laxity-task {number} 2 {len(completions_ns)}")
@@ -78,6 +79,7 @@ def test_a_run_is_as_simulated(results: Path, tmp_path: Path) -> None:
     assert agreement["same_ratio"] == 1
     summary = json.loads((tmp_path / "run.summary.json").read_text())
     assert summary["cpu_ns"] == [[4 * MS], [10 * MS]]
+    assert summary["ticks"] == [{"period_ns": 4 * MS, "offset_ns": 1_500_000}] * 2
 
 
 def test_it_is_saved_and_reported_as_a_simulated_one(results: Path, tmp_path: Path) -> None:

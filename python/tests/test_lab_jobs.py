@@ -11,6 +11,7 @@ from laxity.lab.errors import LabError
 BODY = """\
 laxity-report r1 1000000000 3 2
 laxity-speed 7812 1500
+laxity-tick 4000000 1500000
 laxity-note SCHED_FIFO was refused: the tasks had no priorities
 laxity-task 0 5 4
 5000000 20000000
@@ -32,6 +33,7 @@ def test_a_report_is_found_among_other_lines() -> None:
     parsed = jobs.parse(console.replace("\n", "\r\n"), "r1")
     assert parsed.run == "r1"
     assert (parsed.duration_ns, parsed.iterations_per_ms, parsed.job_ns) == (10**9, 7812, 1500)
+    assert parsed.tick == jobs.TickReport(period_ns=4_000_000, offset_ns=1_500_000)
     assert parsed.notes == ("SCHED_FIFO was refused: the tasks had no priorities",)
     assert [task.jobs for task in parsed.tasks] == [5, 7, 1]
     assert [task.completions_ns.tolist() for task in parsed.tasks] == [
@@ -46,7 +48,9 @@ def test_a_report_is_found_among_other_lines() -> None:
 
 
 def test_no_tasks_are_a_report_too() -> None:
-    body = "laxity-report r1 5 0 1\nlaxity-speed 7812 1500\nlaxity-vcpu 0 0 4\n"
+    body = (
+        "laxity-report r1 5 0 1\nlaxity-speed 7812 1500\nlaxity-tick 4000000 0\nlaxity-vcpu 0 0 4\n"
+    )
     assert jobs.parse(report(body), "r1").tasks == ()
 
 
@@ -74,6 +78,8 @@ def test_no_tasks_are_a_report_too() -> None:
         (report(BODY.replace("vcpu 1", "vcpu 0")), "VCPU 1"),
         (report(BODY.replace("7812 1500", "7812")), "laxity-speed is expected"),
         (report(BODY.replace("laxity-speed", "laxity-spede")), "laxity-speed is expected"),
+        (report(BODY.replace("laxity-tick", "laxity-tock")), "laxity-tick is expected"),
+        (report(BODY.replace("4000000 1500000", "4000000 4000000")), "contradicts itself"),
         (report(BODY.replace(" 3 2", " 3 2 1")), "laxity-report r1 is expected"),
     ],
 )

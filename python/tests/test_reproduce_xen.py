@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 COSTS = "host.costs={ schedule = '600 ns', context-switch = '4 us' }"
 
+TICKS = [{"period_ns": 4_000_000, "offset_ns": 700_000 * place} for place in range(5)]
+"""Of the paper's domains."""
+
 EXPENSIVE = 5000
 """Instructions of a decision that no scheduler may take."""
 
@@ -72,16 +75,20 @@ class Machine:
         }
 
     def _run(self, host: Host, overrides: Sequence[str], scheduler: str | None, trace: Path) -> Run:
-        run = host.run(set=[*overrides, *self._extra], trace=trace)
+        run = self._simulated(host, overrides, trace)
         made = run.overhead
         summary = {
             "decision_ns": [self._decision_ns(scheduler)] * made.schedule_calls,
             "switch_ns": [4000] * made.context_switches,
             "timer_ns": 100 * made.schedule_calls,
             "timers": made.schedule_calls,
+            "ticks": TICKS,
         }
         trace.with_suffix(SUMMARY).write_text(json.dumps(summary))
         return replace(run, substrate="xen")
+
+    def _simulated(self, host: Host, overrides: Sequence[str], trace: Path) -> Run:
+        return host.run(set=[*overrides, *self._extra], trace=trace)
 
 
 def on(machine: Machine, experiment: str | None = None, quick: bool = True) -> Reproduction:
@@ -261,7 +268,7 @@ def test_a_hypervisor_that_measures_nothing_gives_no_costs() -> None:
     class Release(Machine):
         def _run(self, *arguments: Any) -> Run:
             run = super()._run(*arguments)
-            empty = {"decision_ns": [], "switch_ns": [], "timer_ns": 0, "timers": 0}
+            empty = {"decision_ns": [], "switch_ns": [], "timer_ns": 0, "timers": 0, "ticks": TICKS}
             arguments[-1].with_suffix(SUMMARY).write_text(json.dumps(empty))
             return run
 
@@ -290,7 +297,7 @@ def test_miss_ratios_are_judged_against_the_simulators() -> None:
 
 MADE_UP = Calibration(
     tuple(
-        Costs(Quantiles(n, n + 1, n + 2), Quantiles(10 * n, 11 * n, 12 * n), 12_345, 0.125)
+        Costs(Quantiles(n, n + 1, n + 2), Quantiles(10 * n, 11 * n, 12 * n), 12_345, 23_456)
         for n in (7, 8, 9)
     )
 )
@@ -299,37 +306,31 @@ MADE_UP = Calibration(
 def test_a_calibration_is_what_was_measured(
     whole: tuple[Machine, Reproduction, Calibration | None],
 ) -> None:
-    _, found, calibration = whole
+    _, _, calibration = whole
     assert calibration is not None
     assert calibration.of("periodic") == calibration.of("deferrable")
     assert calibration.of("credit").schedule == Quantiles(1000, 1000, 1000)
     assert calibration.of("credit").context_switch == Quantiles(4000, 4000, 4000)
-    (experiment,) = (each for each in found.experiments if each.name == "calibration")
-    same = [row for row in experiment.rows if "same VCPU" in row.what]
-    assert [row.verdict for row in same] == ["reproduced"] * 6
 
 
-def test_what_a_job_takes_on_top_is_found_again() -> None:
-    """Guests whose jobs all take 50 us and 5 % longer than the host file says."""
+def test_what_guests_take_on_top_is_found_again() -> None:
+    """Guests whose jobs take 50 us longer than the host file says, and whose ticks take 20 us."""
 
-    slow = Calibration(
-        tuple(replace(costs, job_ns=50_000, work_ratio=0.05) for costs in MADE_UP.costs)
-    )
+    measured = Quantiles(1000, 1000, 1000), Quantiles(4000, 4000, 4000)
+    slow = Calibration((Costs(*measured, 50_000, 20_000),) * 3)
 
     class Guests(Machine):
-        def _run(self, host: Host, overrides: Sequence[str], *rest: Any) -> Run:
+        def _simulated(self, host: Host, overrides: Sequence[str], trace: Path) -> Run:
             window = boots.Window("longer", "", host, tuple(overrides))
-            return super()._run(slow.host(window), [], *rest)
+            return slow.host(window, TICKS).run(trace=trace)
 
-    _, calibration = reproduce.run_on_xen("rt-xen", "calibration", boot=Guests())
+    found, calibration = reproduce.run_on_xen("rt-xen", "calibration", boot=Guests())
     assert calibration is not None
     for of_policy in calibration.costs:
-        assert of_policy.job_ns == pytest.approx(50_000, rel=0.5)
-        assert of_policy.work_ratio == pytest.approx(0.05, rel=0.2)
-        # Domains are much alike, so the two are told apart badly; together they are known well.
-        for cost_ns in (5_000_000, 10_000_000):
-            longer_ns = of_policy.job_ns + of_policy.work_ratio * cost_ns
-            assert longer_ns == pytest.approx(50_000 + 0.05 * cost_ns, rel=0.05)
+        assert of_policy.job_ns == pytest.approx(50_000, rel=0.05)
+        assert of_policy.tick_ns == 20_000
+    same = [row for row in rows_of(found).values() if "same VCPU" in row.what]
+    assert [row.verdict for row in same] == ["reproduced"] * 6
 
 
 def test_a_calibration_is_written_and_read_back(tmp_path: Path) -> None:
@@ -345,13 +346,17 @@ def test_a_calibration_is_written_and_read_back(tmp_path: Path) -> None:
 def test_the_simulator_takes_a_calibration() -> None:
     window = load.windows(True)[0]
     before = window.host.resolved(window.overrides)
-    after = MADE_UP.host(window).resolved()
+    after = MADE_UP.host(window, TICKS).resolved()
     assert {**after, "costs": None, "domains": None} == {**before, "costs": None, "domains": None}
     assert after["costs"]["context_switch"] == {"median_ns": 70, "p99_ns": 77, "max_ns": 84}
-    for domain, calibrated in zip(before["domains"], after["domains"], strict=True):
+    domains = zip(before["domains"], after["domains"], TICKS, strict=True)
+    for domain, calibrated, tick in domains:
         for task, longer in zip(domain["tasks"], calibrated["tasks"], strict=True):
-            assert longer == {**task, "cost_ns": task["cost_ns"] * 9 // 8 + 12_345}
-        assert {**calibrated, "tasks": None} == {**domain, "tasks": None}
+            assert longer == {**task, "cost_ns": task["cost_ns"] + 12_345}
+        expected = {**domain, "tasks": None, "tick": {**tick, "cost_ns": 23_456}}
+        assert {**calibrated, "tasks": None} == expected
+    without = Calibration.free().host(window, TICKS).resolved()
+    assert [each["tick"] for each in without["domains"]] == [None] * len(TICKS)
 
 
 def test_quantiles_are_by_nearest_rank() -> None:

@@ -20,6 +20,8 @@
 
 #define COMPLETIONS_A_LINE 16
 
+#define CLOCK_READINGS 8
+
 struct thread {
     pthread_t pthread;
     const atomic_bool *stop;
@@ -168,6 +170,28 @@ __attribute__((format(printf, 2, 3))) static void emit(struct report *report, co
     fputs(text, report->console);
 }
 
+/*
+ * Linux ticks at the multiples of a jiffy of CLOCK_MONOTONIC, and its coarse clock is as fine as a
+ * jiffy. The clocks are read several times: in between another domain may run.
+ */
+static void find_tick(int64_t start_realtime_ns, int64_t *period_ns, int64_t *offset_ns)
+{
+    struct timespec jiffy = {0};
+    clock_getres(CLOCK_MONOTONIC_COARSE, &jiffy);
+    *period_ns = (int64_t)jiffy.tv_sec * 1000000000 + jiffy.tv_nsec;
+    int64_t ahead_ns = 0, least_ns = INT64_MAX;
+    for (int i = 0; i < CLOCK_READINGS; i++) {
+        int64_t before_ns = clock_ns(CLOCK_MONOTONIC), realtime_ns = clock_ns(CLOCK_REALTIME);
+        int64_t took_ns = clock_ns(CLOCK_MONOTONIC) - before_ns;
+        if (took_ns < least_ns) {
+            least_ns = took_ns;
+            ahead_ns = before_ns + took_ns / 2 - realtime_ns;
+        }
+    }
+    int64_t since_ns = (start_realtime_ns + ahead_ns) % *period_ns;
+    *offset_ns = (*period_ns - since_ns) % *period_ns;
+}
+
 static void write_report(const struct runner *runner, const struct run_request *request,
                          const struct thread *tasks, unsigned task_count,
                          const struct thread *cpu_bound, FILE *console)
@@ -177,6 +201,9 @@ static void write_report(const struct runner *runner, const struct run_request *
          task_count, runner->vcpus);
     emit(&report, "laxity-speed %llu %lld\n", (unsigned long long)iterations_per_ms(&runner->speed),
          (long long)runner->speed.job_ns);
+    int64_t period_ns, offset_ns;
+    find_tick(request->start_ns, &period_ns, &offset_ns);
+    emit(&report, "laxity-tick %lld %lld\n", (long long)period_ns, (long long)offset_ns);
     if (!runner->real_time)
         emit(&report, "laxity-note SCHED_FIFO was refused: the tasks had no priorities\n");
     for (const struct thread *task = tasks; task < tasks + task_count; task++) {

@@ -27,6 +27,8 @@ struct runner {
  *
  *   laxity-report RUN DURATION_NS TASKS VCPUS
  *   laxity-speed ITERATIONS_PER_MS JOB_NS
+ *   laxity-tick PERIOD_NS OFFSET_NS        between two ticks of the kernel; the first, from the
+ *                                          start of the run
  *   laxity-note TEXT                       only if there is something to say
  *   laxity-task TASK JOBS COMPLETED        for each task, from 0, in the order of the list
  *   NS NS ...                              up to 16 a line: completion times, the first from the

@@ -14,7 +14,7 @@ jobs, in the Rust crates.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from laxity import _core, tracefile
@@ -52,16 +52,16 @@ def run(
 ) -> Run:
     """The run of a window, from the directory that dom0 left of it.
 
-    Writes its trace to a file, and what Xen's buffers say as a whole (`Summary` of
-    crates/laxity-trace/src/xen.rs) beside it, as JSON. `scheduler` is Xen's own, if it was one of
-    these; `wall_ns` is what the run took whoever ran it.
+    Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
+    of crates/laxity-trace/src/xen.rs) and the `ticks` of each guest's kernel. `scheduler` is Xen's
+    own, if it was one of these; `wall_ns` is what the run took whoever ran it.
 
     Raises LabError if something is missing, damaged, or not of this window.
     """
     domains = window.host["domains"]
+    reports = [_report(domain, window, results) for domain in domains]
     completions = [
-        [task.completions_ns.astype("<i8").tobytes() for task in _tasks(domain, window, results)]
-        for domain in domains
+        [task.completions_ns.astype("<i8").tobytes() for task in report.tasks] for report in reports
     ]
     metadata = host.trace_metadata(overrides, SUBSTRATE)
     if scheduler is not None:
@@ -75,7 +75,7 @@ def run(
             completions,
             _number(results / START),
         )
-        summary = json.loads(told)
+        summary = json.loads(told) | {"ticks": [asdict(report.tick) for report in reports]}
         measured = {
             "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
             "schedule_calls": summary["decisions"],
@@ -88,11 +88,11 @@ def run(
         result = host.measured(overrides, SUBSTRATE, completions, measured, trace)
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
-    trace.with_suffix(SUMMARY).write_text(told, "utf-8")
+    trace.with_suffix(SUMMARY).write_text(json.dumps(summary), "utf-8")
     return replace(result, policy=metadata["policy"])
 
 
-def _tasks(domain: Mapping[str, Any], window: Window, results: Path) -> tuple[jobs.TaskReport, ...]:
+def _report(domain: Mapping[str, Any], window: Window, results: Path) -> jobs.GuestReport:
     path = results / f"{PREFIX}{domain['name']}.jobs"
     report = jobs.parse(_read(path), window.run)
     said = (report.duration_ns, len(report.tasks))
@@ -104,7 +104,7 @@ def _tasks(domain: Mapping[str, Any], window: Window, results: Path) -> tuple[jo
         )
     if report.notes:
         raise LabError(f"the guest of {domain['name']}: {'; '.join(report.notes)}", f"see {path}")
-    return report.tasks
+    return report
 
 
 def _domids(domains: Sequence[Mapping[str, Any]], results: Path) -> dict[str, int]:

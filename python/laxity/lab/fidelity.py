@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from laxity import _core
 from laxity import directory as directories
 from laxity.errors import core_errors
-from laxity.lab import xen
+from laxity.lab import collect, xen
 from laxity.results import save_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from laxity.host import Host
@@ -61,6 +61,16 @@ class Fidelity:
         self.xen.save(directory / XEN)
 
 
+def phases(host: Mapping[str, Any], ticks: Sequence[Mapping[str, int]]) -> list[str]:
+    """Overrides of a resolved host: its guests' ticks come when these, reported ones, did."""
+    return [
+        f"domain.{number}.tick.{key}={tick[f'{key}_ns']} ns"
+        for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True))
+        if domain["tick"] is not None
+        for key in ("period", "offset")
+    ]
+
+
 def measure(
     host: Host,
     overrides: Sequence[str],
@@ -68,9 +78,16 @@ def measure(
     directory: Path,
     say: Say | None,
 ) -> Fidelity:
-    """Runs the host on both; `directory`, a new one, gets what the machine left and the traces."""
+    """Runs the host on both; `directory`, a new one, gets what the machine left and the traces.
+
+    Where the host file has the ticks of a guest, the simulator's come when the guest reported that
+    its kernel's did.
+    """
     real = xen.run(host, overrides, place, keep=directory, say=say)
-    sim = host.run(set=overrides, trace=directory / "sim.laxtrace")
+    assert real.trace is not None  # noqa: S101, for the types: runs on Xen are traced.
+    summary = json.loads(real.trace.with_suffix(collect.SUMMARY).read_text("utf-8"))
+    in_phase = [*overrides, *phases(host.resolved(overrides), summary["ticks"])]
+    sim = host.run(set=in_phase, trace=directory / "sim.laxtrace")
     with core_errors():
         agreement = json.loads(_core.agreement(str(sim.trace), str(real.trace)))
     return Fidelity(sim, real, agreement)

@@ -31,6 +31,15 @@ class TaskReport:
 
 
 @dataclass(frozen=True)
+class TickReport:
+    """When the guest's kernel ticks, if it does."""
+
+    period_ns: int
+    offset_ns: int
+    """Of the first tick, from the start of the run; less than the period."""
+
+
+@dataclass(frozen=True)
 class VcpuReport:
     """CPU time of a VCPU's threads as its guest counts it: with what other domains took meanwhile.
 
@@ -51,6 +60,7 @@ class GuestReport:
     """How fast the guest found its CPU: iterations of its loop."""
     job_ns: int
     """What a job without work takes, which is part of a job's cost."""
+    tick: TickReport
     notes: tuple[str, ...]
     """What was not as it should be, for people."""
     tasks: tuple[TaskReport, ...]
@@ -107,6 +117,9 @@ class _Lines:
     def report(self) -> GuestReport:
         duration_ns, tasks, vcpus = self._take(f"{HEAD} {self._run}", 3)
         iterations_per_ms, job_ns = self._take("laxity-speed", 2)
+        tick = TickReport(*self._take("laxity-tick", 2))
+        if not 0 <= tick.offset_ns < tick.period_ns:
+            raise self._contradiction("its ticks")
         notes = []
         while self._peek().startswith("laxity-note "):
             notes.append(self._peek().removeprefix("laxity-note "))
@@ -116,6 +129,7 @@ class _Lines:
             duration_ns,
             iterations_per_ms,
             job_ns,
+            tick,
             tuple(notes),
             tuple(self._task(number, duration_ns) for number in range(tasks)),
             tuple(self._vcpu(number) for number in range(vcpus)),
@@ -142,10 +156,7 @@ class _Lines:
             and (not gaps or int(completions_ns[-1]) <= duration_ns)
         )
         if not is_sound:
-            raise LabError(
-                f"the report of run {self._run!r} contradicts itself in task {number}",
-                "build the guest's program and this from one source: `make -C xen/programs`",
-            )
+            raise self._contradiction(f"task {number}")
         return TaskReport(jobs, completions_ns)
 
     def _vcpu(self, number: int) -> VcpuReport:
@@ -168,6 +179,12 @@ class _Lines:
             raise self._wrong(key)
         self._next += 1
         return numbers
+
+    def _contradiction(self, where: str) -> LabError:
+        return LabError(
+            f"the report of run {self._run!r} contradicts itself in {where}",
+            "build the guest's program and this from one source: `make -C xen/programs`",
+        )
 
     def _wrong(self, expected: str) -> LabError:
         return LabError(

@@ -6,11 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from laxity import _core
 from laxity.errors import core_errors
 from laxity.lab.collect import SUMMARY
 from laxity.lab.errors import LabError
 from laxity.reproduce.reproduction import Row
+from laxity.reproduce.rt_xen.on_xen import guests
+from laxity.reproduce.rt_xen.on_xen.model import MEASURED, Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from laxity.host import Host
     from laxity.lab.where import Say
     from laxity.reproduce.reproduction import Value
-    from laxity.reproduce.rt_xen.on_xen.model import Calibration
+    from laxity.reproduce.rt_xen.on_xen.model import Costs
     from laxity.results import Run
 
     Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
@@ -33,6 +37,9 @@ WINDOWS_MAX = 24
 """In one boot. dom0 keeps what comes of them in memory until the end."""
 
 FREE = ["host.costs={}"]
+
+NUDGES_NS = (-2000, -1000, 1000, 2000)
+"""What jobs are made longer by to see how much hangs on it: less than their overhead varies."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,8 @@ class Found:
     run: Run
     trace: Path
     summary: dict[str, Any]
-    """What Xen's buffers say as a whole: `Summary` of crates/laxity-trace/src/xen.rs."""
+    """What Xen's buffers say as a whole: `Summary` of crates/laxity-trace/src/xen.rs; and the
+    `ticks` of the guests."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,7 @@ class XenLab:
         self._say = say
         self._found: dict[str, Found | str] = {}
         self._compared: dict[tuple[str, Calibration | None], Compared] = {}
+        self._sensitivity: dict[str, list[float]] = {}
 
     def run(self, windows: Iterable[Window]) -> None:
         """Runs all windows, each once; a boot that fails costs its own windows only."""
@@ -156,12 +165,41 @@ class XenLab:
             if calibration is None:
                 sim = window.host.run(set=[*window.overrides, *FREE], trace=trace)
             else:
-                sim = calibration.host(window).run(trace=trace)
+                sim = calibration.host(window, found.summary["ticks"]).run(trace=trace)
             with core_errors():
                 agreement = json.loads(_core.agreement(str(trace), str(found.trace)))
             trace.unlink()
             self._compared[key] = Compared(sim, found.run, agreement)
         return self._compared[key]
+
+    def job_cost_ns(self, window: Window, costs: Costs) -> int:
+        """What a job takes longer in a window than in the simulator with these costs: see guests.
+
+        Raises NoRunError if nothing came of the window.
+        """
+        found, trace = self.found(window), self._directory / f"{window.name}.jobs.laxtrace"
+        calibration = Calibration((costs,) * len(MEASURED))
+        run = calibration.host(window, found.summary["ticks"]).run(trace=trace)
+        job_ns = guests.job_cost_ns(trace, found.trace, len(run.domains))
+        trace.unlink()
+        return job_ns
+
+    def sensitivity(self, window: Window) -> list[float]:
+        """How far the miss ratio of each domain in the simulator alone goes, in points, when all
+        jobs take a little more or less (NUDGES_NS).
+
+        Raises NoRunError if nothing came of the window.
+        """
+        if window.name not in self._sensitivity:
+            ticks = self.found(window).summary["ticks"]
+            calibration = self.calibration or Calibration.free()
+            runs = (
+                calibration.longer(nudge_ns).host(window, ticks).run()
+                for nudge_ns in (0, *NUDGES_NS)
+            )
+            ratios = np.array([[domain.miss_ratio for domain in run.domains] for run in runs])
+            self._sensitivity[window.name] = list(100 * np.abs(ratios - ratios[0]).max(axis=0))
+        return self._sensitivity[window.name]
 
     def beside(self, window: Window) -> Compared:
         """The same with the lab's calibration, if there is one: the best that the simulator can."""

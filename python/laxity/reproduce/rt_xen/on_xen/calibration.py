@@ -5,29 +5,26 @@ measured.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
-from laxity.reproduce.rt_xen.on_xen import costs, fidelity
+from laxity.reproduce.rt_xen.on_xen import costs, fidelity, guests
 from laxity.reproduce.rt_xen.on_xen.boots import NoRunError, try_row
 from laxity.reproduce.rt_xen.on_xen.model import MEASURED, Calibration, Costs, Quantiles
 from laxity.reproduce.rt_xen.on_xen.setup import policies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from laxity.reproduce.rt_xen.on_xen.boots import Window, XenLab
 
 METHOD = (
     "Costs of decisions and switches are those of Table 1's windows under"
-    f" {', '.join(MEASURED)} (even share, load 70 %). What a job takes on top of its cost"
-    " (interrupts, the kernel's own work, wakes) is fitted, so much for each job and so much for"
-    " each nanosecond of cost, to what the domains of such a window ran longer on Xen than in the"
-    " simulator with those costs. Checked on windows that were not used:"
-    " those of Table 2 and Figure 6, of all policies. A row is reproduced if the calibrated"
-    " simulator is on average at least as close to Xen as one without costs."
+    f" {', '.join(MEASURED)} (even share, load 70 %). A tick of a guest's kernel takes the median"
+    " of what idle guests took that woke for one; guests report when they come. What a job takes on"
+    " top of its cost (interrupts, the kernel's own work, wakes) is what the domains of such a"
+    " window ran longer on Xen than in the simulator with those costs, by the number of their jobs,"
+    " each up to when it last had none left in both. Checked on windows that were not used: those"
+    " of Table 2 and Figure 6, of all policies. A row is reproduced if the calibrated simulator is"
+    " on average at least as close to Xen as one without costs."
 )
 
 
@@ -38,33 +35,20 @@ def windows(quick: bool) -> list[Window]:
 
 def derive(lab: XenLab) -> Calibration:
     """From the windows above. Raises NoRunError if one of them did not come to be."""
-    found = {window.scheduler: lab.found(window) for window in windows(lab.quick)}
-    measured = {}
-    for policy in MEASURED:
-        decision_ns, switch_ns = costs.measured(found[policy])
-        measured[policy] = Costs(Quantiles.of(decision_ns), Quantiles.of(switch_ns), 0, 0.0)
-    without_jobs = Calibration(tuple(measured.values()))
+    measured = []
     for window in windows(lab.quick):
-        agreement = lab.simulated(window, without_jobs).agreement
-        job_ns, work_ratio = _on_top(agreement["domains"])
-        measured[window.scheduler] = replace(
-            measured[window.scheduler], job_ns=job_ns, work_ratio=work_ratio
+        found = lab.found(window)
+        decision_ns, switch_ns = costs.measured(found)
+        tick_ns = guests.tick_costs_ns(found.trace, found.summary["ticks"])
+        of_policy = Costs(
+            Quantiles.of(decision_ns),
+            Quantiles.of(switch_ns),
+            0,
+            Quantiles.of(tick_ns).median if tick_ns else 0,
         )
-    return Calibration(tuple(measured.values()))
-
-
-def _on_top(domains: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """What a job takes on top of its cost, in ns, and by the ns of its cost.
-
-    Least squares over the domains of an agreement between the simulator and Xen; neither can be
-    less than nothing, though a fit to few domains may say so.
-    """
-    known = [
-        (sum(task["jobs"] for task in domain["tasks"]), domain["cpu_ns_a"]) for domain in domains
-    ]
-    longer_ns = [domain["cpu_ns_b"] - domain["cpu_ns_a"] for domain in domains]
-    (job_ns, work_ratio), *_ = np.linalg.lstsq(np.array(known, float), np.array(longer_ns, float))
-    return max(0, round(job_ns)), max(0.0, round(work_ratio, 5))
+        job_ns = lab.job_cost_ns(window, of_policy)
+        measured.append(replace(of_policy, job_ns=max(0, job_ns)))
+    return Calibration(tuple(measured))
 
 
 def judge(lab: XenLab, calibration: Calibration | str | None, checked: list[Window]) -> Experiment:
@@ -137,12 +121,12 @@ def _further(by: float, unit: str) -> str:
 def _costs(calibration: Calibration) -> list[Measurement]:
     return [
         Measurement(
-            f"{policy}: ns a decision; a switch; a job, and % of its cost, on top of that",
+            f"{policy}: ns a decision; a switch; a job, on top of its cost; a tick",
             "; ".join(
                 f"median {cost.median:,}, 99 % {cost.p99:,}, most {cost.max:,}"
                 for cost in (of_policy.schedule, of_policy.context_switch)
             )
-            + f"; {of_policy.job_ns:,}, {100 * of_policy.work_ratio:.2f} %",
+            + f"; {of_policy.job_ns:,}; {of_policy.tick_ns:,}",
         )
         for policy, of_policy in zip(MEASURED, calibration.costs, strict=True)
     ]

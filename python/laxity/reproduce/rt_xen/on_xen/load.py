@@ -67,7 +67,8 @@ def judge(lab: XenLab) -> Experiment:
     """Xen beside the simulator."""
 
     def row(what: str, policy: str, pattern: str, load: int) -> Row:
-        compared = lab.beside(_window(policy, pattern, load, quick=lab.quick))
+        window = _window(policy, pattern, load, quick=lab.quick)
+        compared = lab.beside(window)
         holds = compared.largest_difference <= CLOSE_POINTS
         simulated = listed([100 * domain.miss_ratio for domain in compared.sim.domains])
         return Row(
@@ -75,7 +76,7 @@ def judge(lab: XenLab) -> Experiment:
             None,
             listed([100 * domain.miss_ratio for domain in compared.xen.domains]),
             verdict(holds=holds),
-            "" if holds else why_apart(compared),
+            "" if holds else why_apart(lab, window),
             f"simulator: {shown(simulated)}; all domains {100 * compared.xen.miss_ratio:.2g}"
             f" and {100 * compared.sim.miss_ratio:.2g}",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from laxity.host import Host
 from laxity.reproduce.rt_xen.setup import POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from laxity.reproduce.rt_xen.on_xen.boots import Window
@@ -37,10 +37,10 @@ HEADER = """\
 """
 
 JOB_HEADER = """
-# What a job takes on top of its cost: for each job (its wake, the guest's switches between tasks,
-# the hypervisor's interrupts), and for each nanosecond of its cost (ticks of the guest's kernel).
-# Fitted, by least squares over domains, to their CPU time on Xen less that in the simulator with
-# the costs above.
+# What a guest takes on top of the cost of its jobs. For each tick of its kernel: the median of what
+# idle guests took that woke for one. For each job (its wake, the guest's switches between tasks,
+# the hypervisor's interrupts): what domains ran longer on Xen than in the simulator with these
+# costs, by the number of their jobs.
 """
 
 
@@ -80,8 +80,8 @@ class Costs:
     """Of a switch, on top."""
     job_ns: int
     """Of a job, on top of its cost, outside of both."""
-    work_ratio: float
-    """Of what a job costs, the same."""
+    tick_ns: int
+    """Of a tick of a guest's kernel."""
 
     def __str__(self) -> str:
         """The value of `host.costs`."""
@@ -99,8 +99,11 @@ class Calibration:
         """What a policy costs; of one that was not measured, what it shares its code with."""
         return self.costs[MEASURED.index(TAKES_FROM.get(policy, policy))]
 
-    def host(self, window: Window) -> Host:
-        """A window's host as the simulator takes it: complete, with these costs."""
+    def host(self, window: Window, ticks: Sequence[Mapping[str, int]]) -> Host:
+        """A window's host as the simulator takes it: complete, with these costs.
+
+        `ticks` are those that the guests of the domains reported, with `period_ns` and `offset_ns`.
+        """
         resolved = window.host.resolved(window.overrides)
         settings = resolved["settings"]
         lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
@@ -110,9 +113,21 @@ class Calibration:
             for key in settings
         ]
         lines.append(f"costs = {self.of(resolved['policy'])}")
-        for domain in resolved["domains"]:
-            lines += ["", *_domain(domain, self.of(resolved["policy"]))]
+        for domain, tick in zip(resolved["domains"], ticks, strict=True):
+            lines += ["", *_domain(domain, tick, self.of(resolved["policy"]))]
         return Host.parse("\n".join(lines) + "\n", f"{window.name}.toml")
+
+    def longer(self, by_ns: int) -> Calibration:
+        """The same, but that each job takes so much longer (less than 0: shorter)."""
+        return Calibration(
+            tuple(replace(costs, job_ns=costs.job_ns + by_ns) for costs in self.costs)
+        )
+
+    @classmethod
+    def free(cls) -> Calibration:
+        """The one in which nothing costs anything."""
+        nothing = Quantiles(0, 0, 0)
+        return cls((Costs(nothing, nothing, 0, 0),) * len(MEASURED))
 
     @classmethod
     def shipped(cls) -> Calibration | None:
@@ -128,8 +143,7 @@ class Calibration:
             Costs(
                 Quantiles.parse(content[policy]["schedule"]),
                 Quantiles.parse(content[policy]["context-switch"]),
-                int(content["job"][policy].removesuffix(" ns")),
-                content["work"][policy],
+                *(int(content[what][policy].removesuffix(" ns")) for what in ("job", "tick")),
             )
             for policy in MEASURED
         )
@@ -147,8 +161,8 @@ class Calibration:
     def text(self) -> str:
         """All of it, for FILE."""
         jobs = (f'{policy} = "{self.of(policy).job_ns} ns"\n' for policy in POLICIES)
-        work = (f"{policy} = {self.of(policy).work_ratio}\n" for policy in POLICIES)
-        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}\n[work]\n{''.join(work)}"
+        ticks = (f'{policy} = "{self.of(policy).tick_ns} ns"\n' for policy in POLICIES)
+        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}\n[tick]\n{''.join(ticks)}"
 
     def save(self, checkout: Path) -> list[Path]:
         """Writes both files into a checkout of the project."""
@@ -161,19 +175,23 @@ class Calibration:
         return list(contents)
 
 
-def _domain(domain: dict[str, Any], costs: Costs) -> list[str]:
+def _domain(domain: dict[str, Any], tick: Mapping[str, int], costs: Costs) -> list[str]:
     given = domain["parameters"]
     lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
     lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
     lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
     lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
     tasks = ", ".join(_task(task, costs) for task in domain["tasks"])
-    return [*lines, f"tasks = [{tasks}]"]
+    lines.append(f"tasks = [{tasks}]")
+    if costs.tick_ns > 0:
+        times = {"period": tick["period_ns"], "cost": costs.tick_ns, "offset": tick["offset_ns"]}
+        pairs = ", ".join(f'{key} = "{ns} ns"' for key, ns in times.items())
+        lines.append(f"tick = {{ {pairs} }}")
+    return lines
 
 
 def _task(task: dict[str, Any], costs: Costs) -> str:
-    longer_ns = round(task["cost_ns"] * (1 + costs.work_ratio)) + costs.job_ns
-    cost_ns = min(longer_ns, task["deadline_ns"])
+    cost_ns = max(1, min(task["cost_ns"] + costs.job_ns, task["deadline_ns"]))
     keys = ("period", "deadline", "offset")
     times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]
     return f'{{ name = "{task["name"]}", {", ".join(times)}, vcpu = {task["vcpu"]} }}'
