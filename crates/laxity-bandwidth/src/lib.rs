@@ -1,0 +1,10 @@
+//! Bandwidth as agreed: who may send how much of a link that several virtual machines share.
+//!
+//! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a
+//! second, and every result is exact: what is given out adds up to the bit.
+#![forbid(unsafe_code)]
+
+pub mod allocate;
+pub mod paper;
+
+pub use allocate::{Agreement, Claim, Sharing, allocate};
