@@ -4,7 +4,9 @@
 //! second, and every result is exact: what is given out adds up to the bit.
 #![forbid(unsafe_code)]
 
+pub mod agreements;
 pub mod allocate;
 pub mod paper;
 
+pub use agreements::{Agreements, Backend, Holder, Link};
 pub use allocate::{Agreement, Claim, Sharing, allocate};

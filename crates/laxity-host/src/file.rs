@@ -222,11 +222,12 @@ pub(crate) struct TickTable {
 }
 
 /// A list that takes note of what is wrong with each element.
-pub(crate) type List<T> = ListOf<Field<T>>;
+pub type List<T> = ListOf<Field<T>>;
 
+/// See [`List`].
 #[derive(Debug, JsonSchema)]
 #[schemars(transparent, inline)]
-pub(crate) struct ListOf<T>(pub Vec<T>);
+pub struct ListOf<T>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ListOf<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -443,7 +444,7 @@ impl JsonSchema for CostChoice {
 
 /// A name of letters, digits, `-`, `_` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name(pub String);
+pub struct Name(pub String);
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -74,36 +74,8 @@ impl Document {
     ///
     /// If it is not text or not TOML, or empty, or above [`FILE_BYTES_MAX`].
     pub fn parse(text: impl AsRef<[u8]>, name: &str) -> Result<Document, HostError> {
-        let text = readable_text(text.as_ref(), name)?;
-        let sources = Sources {
-            name: name.into(),
-            text: text.into(),
-            overrides: Vec::new(),
-        };
-        let (table, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            let problems = Problems::default();
-            for error in errors {
-                problems.push(syntax_problem(text, &error));
-            }
-            return Err(problems.into_error(&sources));
-        }
-        if table.get_ref().is_empty() {
-            return Err(HostError::whole_file(
-                name,
-                "this host file is empty".into(),
-                "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]"
-                    .into(),
-            ));
-        }
-        let value = Value::from_table(table.get_ref(), 0);
-        Ok(Document {
-            sources,
-            root: Node {
-                span: Span::new(0..0, 0),
-                value,
-            },
-        })
+        let (sources, root) = parse(text.as_ref(), name, &HOST_FILE)?;
+        Ok(Document { sources, root })
     }
 
     /// The host, with `overrides` ("domain.control.budget=3 ms") applied in their order. An element
@@ -170,14 +142,101 @@ pub fn schema() -> String {
     serde_json::to_string_pretty(&schema).unwrap_or_default()
 }
 
+/// What a file is for, in messages.
+#[derive(Debug, Clone, Copy)]
+pub struct FileKind {
+    /// "host file"
+    pub noun: &'static str,
+    /// "a host file"
+    pub with_article: &'static str,
+    /// What such a file has at least, for who gives an empty one.
+    pub least: &'static str,
+}
+
+const HOST_FILE: FileKind = FileKind {
+    noun: "host file",
+    with_article: "a host file",
+    least: "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]",
+};
+
+/// The door for other files of Laxity's: the host file's types, its way of finding everything that is
+/// wrong at once, and its messages.
+pub mod reading {
+    pub use crate::FileKind;
+    pub use crate::file::{List, ListOf, Name};
+    pub use crate::problem::{Problem, Problems, Span};
+    pub use crate::quantities::{Kind, Quantity};
+    pub use crate::suggest::unknown;
+    pub use crate::tree::Field;
+    pub use crate::units::{Duration, Whole};
+
+    use crate::HostError;
+    use crate::tree::Reader;
+
+    /// Reads a file into a `T`, all fields of which are [`Field`]s, and lets `resolve` make of it what
+    /// is meant: it gets the file, where what is missing from it is missed, and where to report.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, as the parser, `T` and `resolve` found it.
+    pub fn read<T: Default + for<'t> serde::Deserialize<'t>, R>(
+        text: &[u8],
+        name: &str,
+        kind: &FileKind,
+        resolve: impl FnOnce(&T, Span, &Problems) -> R,
+    ) -> Result<R, HostError> {
+        let (sources, root) = crate::parse(text, name, kind)?;
+        let problems = Problems::default();
+        let reader = Reader {
+            key: "the file",
+            node: &root,
+            problems: &problems,
+        };
+        // The root is a table, and so never wrong as a whole.
+        let file = T::deserialize(reader).unwrap_or_default();
+        let resolved = resolve(&file, root.span, &problems);
+        if problems.is_empty() {
+            Ok(resolved)
+        } else {
+            Err(problems.into_error(&sources))
+        }
+    }
+}
+
+fn parse(text: &[u8], name: &str, kind: &FileKind) -> Result<(Sources, Node), HostError> {
+    let text = readable_text(text, name, kind)?;
+    let sources = Sources {
+        name: name.into(),
+        text: text.into(),
+        overrides: Vec::new(),
+    };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let problems = Problems::default();
+        for error in errors {
+            problems.push(syntax_problem(text, &error));
+        }
+        return Err(problems.into_error(&sources));
+    }
+    if table.get_ref().is_empty() {
+        let message = format!("this {} is empty", kind.noun);
+        return Err(HostError::whole_file(name, message, kind.least.into()));
+    }
+    let root = Node {
+        span: Span::new(0..0, 0),
+        value: Value::from_table(table.get_ref(), 0),
+    };
+    Ok((sources, root))
+}
+
 /// Text that a person can have written.
-fn readable_text<'t>(bytes: &'t [u8], name: &str) -> Result<&'t str, HostError> {
-    let help = || "a host file is text, in TOML and UTF-8".to_string();
+fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t str, HostError> {
+    let help = || format!("{} is text, in TOML and UTF-8", kind.with_article);
     if bytes.len() > FILE_BYTES_MAX {
         return Err(HostError::whole_file(
             name,
             format!("this file is too large: {} bytes", bytes.len()),
-            format!("a host file has at most {FILE_BYTES_MAX} bytes"),
+            format!("{} has at most {FILE_BYTES_MAX} bytes", kind.with_article),
         ));
     }
     if bytes.contains(&0) {

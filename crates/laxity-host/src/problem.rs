@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// A place in the host file or, beyond its end, in an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Span {
+pub struct Span {
     start: u32,
     end: u32,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Span {
 impl Span {
     /// `base` is where the text begins in which `range` counts. Files and overrides are limited
     /// in length, so that positions fit.
-    pub fn new(range: Range<usize>, base: usize) -> Span {
+    pub(crate) fn new(range: Range<usize>, base: usize) -> Span {
         let position = |at: usize| u32::try_from(at + base).unwrap_or(u32::MAX);
         Span {
             start: position(range.start),
@@ -30,11 +30,11 @@ impl Span {
         }
     }
 
-    pub fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         u64::from(self.start) << 32 | u64::from(self.end)
     }
 
-    pub fn unpack(packed: u64) -> Span {
+    pub(crate) fn unpack(packed: u64) -> Span {
         Span {
             start: (packed >> 32) as u32,
             end: packed as u32,
@@ -44,15 +44,19 @@ impl Span {
 
 /// A problem before its place is known in lines and columns.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub struct Problem {
+    /// Where it is.
     pub span: Span,
+    /// What is wrong.
     pub message: String,
+    /// What would be right.
     pub help: Option<String>,
     /// Another place that plays a part, and what it is.
     pub related: Option<(Span, &'static str)>,
 }
 
 impl Problem {
+    /// Without help and a second place.
     pub fn new(span: Span, message: impl Into<String>) -> Problem {
         Problem {
             span,
@@ -65,7 +69,7 @@ impl Problem {
 
 /// Collects problems. Those beyond [`Problems::KEPT_MAX`] are only counted.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
+pub struct Problems {
     kept: RefCell<Vec<Problem>>,
     count: Cell<usize>,
     misspelt: RefCell<HashSet<(Span, &'static str)>>,
@@ -74,6 +78,7 @@ pub(crate) struct Problems {
 impl Problems {
     const KEPT_MAX: usize = 100;
 
+    /// Takes one more.
     pub fn push(&self, problem: Problem) {
         self.count.set(self.count.get() + 1);
         if self.count.get() <= Self::KEPT_MAX {
@@ -90,7 +95,7 @@ impl Problems {
     }
 
     /// Remembers that the table at `table` has an unknown key in place of `meant`, probably.
-    pub fn note_misspelt(&self, table: Span, meant: &'static str) {
+    pub(crate) fn note_misspelt(&self, table: Span, meant: &'static str) {
         self.misspelt.borrow_mut().insert((table, meant));
     }
 
@@ -99,11 +104,12 @@ impl Problems {
         self.misspelt.borrow().contains(&(table, key))
     }
 
+    /// Whether nothing is wrong so far.
     pub fn is_empty(&self) -> bool {
         self.count.get() == 0
     }
 
-    pub fn into_error(self, sources: &Sources) -> HostError {
+    pub(crate) fn into_error(self, sources: &Sources) -> HostError {
         let mut kept = self.kept.into_inner();
         kept.sort_by_key(|problem| problem.span);
         HostError {

@@ -12,7 +12,7 @@ use crate::suggest;
 use crate::units::{PERCENT_PATTERN, ScaleError, parse_percent, scale};
 
 /// A kind of quantity: its units, each with how many of the base unit it is.
-pub(crate) trait Kind {
+pub trait Kind {
     /// In messages: "a rate".
     const WHAT: &'static str;
     /// One that is right.
@@ -27,7 +27,7 @@ pub(crate) trait Kind {
 
 /// A quantity in its base unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Quantity<K>(pub i64, PhantomData<K>);
+pub struct Quantity<K>(pub i64, PhantomData<K>);
 
 /// Bits a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,9 @@ impl Kind for Often {
 /// `text` as a quantity of the kind; its refusals are as those of [`crate::units::parse_duration`].
 fn parse<K: Kind>(text: &str) -> Result<i64, String> {
     let trimmed = text.trim();
+    if trimmed.starts_with(['-', '\u{2212}']) && trimmed.contains(|c: char| c.is_ascii_digit()) {
+        return Err(format!("is negative: {text:?}\n{} is 0 or more", K::WHAT));
+    }
     let end = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(trimmed.len());

@@ -41,7 +41,7 @@ pub(crate) fn help<'c>(
 }
 
 /// The refusal (a predicate, then the help) of a word that is none of the choices.
-pub(crate) fn unknown<'c>(word: &str, choices: impl Iterator<Item = &'c str> + Clone) -> String {
+pub fn unknown<'c>(word: &str, choices: impl Iterator<Item = &'c str> + Clone) -> String {
     let all = |joint| list(choices.clone().map(|choice| format!("\"{choice}\"")), joint);
     match nearest(word, choices.clone()) {
         Some(choice) if choices.clone().count() == 1 => {

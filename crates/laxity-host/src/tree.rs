@@ -110,7 +110,7 @@ impl Value {
 
 /// What a key holds, if it is there and right.
 #[derive(Debug, Clone)]
-pub(crate) struct Field<T> {
+pub struct Field<T> {
     /// `None`: the key is absent.
     pub span: Option<Span>,
     /// `None`: absent, or wrong, which has been reported.
@@ -132,6 +132,7 @@ impl<T> Field<T> {
         self.value.as_ref().zip(self.span)
     }
 
+    /// Whether the key is not there.
     pub fn is_absent(&self) -> bool {
         self.span.is_none()
     }

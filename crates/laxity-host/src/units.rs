@@ -186,7 +186,8 @@ pub fn format_duration(ns: i64) -> String {
 
 /// A time of `MIN_NS` to `MAX_NS` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Duration<const MIN_NS: i64, const MAX_NS: i64> {
+pub struct Duration<const MIN_NS: i64, const MAX_NS: i64> {
+    /// The time.
     pub ns: i64,
 }
 
@@ -266,7 +267,7 @@ impl<const MIN_NS: i64, const MAX_NS: i64> JsonSchema for Duration<MIN_NS, MAX_N
 
 /// An integer of `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Whole<const MIN: i64, const MAX: i64>(pub i64);
+pub struct Whole<const MIN: i64, const MAX: i64>(pub i64);
 
 impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,0 +1,618 @@
+//! The agreements file: types, defaults, validation with line and column.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use laxity_host::HostError;
+use laxity_host::reading::{
+    Duration, Field, FileKind, Kind, List, Name, Problem, Problems, Quantity, Span, Whole, read,
+};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use crate::{Agreement, Claim, Sharing, allocate};
+
+/// The kernel numbers the classes of a tree with 16 bits; some are ours.
+const AGREEMENTS_MAX: usize = 60_000;
+const PERIOD_NS_MIN: i64 = 1_000_000;
+const PERIOD_NS_MAX: i64 = 10_000_000_000;
+const PERIOD_NS: i64 = 10_000_000;
+const CLASS_MAX: i64 = 1_000;
+const WEIGHT_MAX: i64 = 65_535;
+/// Of the link, for what belongs to no agreement, unless the file says otherwise.
+const RESERVE_PARTS: u64 = 100;
+
+/// What a link carries, and what a maximum may be. A rate is set in whole bytes a second.
+#[derive(Debug, Clone, Copy)]
+struct LinkRateKind;
+
+const RATE_UNITS: &[(&str, i64)] = &[
+    ("bit/s", 1),
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+    ("Tbit/s", 1_000_000_000_000),
+];
+const RATE_MAX: (i64, &str) = (10_000_000_000_000, "10 Tbit/s");
+
+impl Kind for LinkRateKind {
+    const WHAT: &'static str = "a rate";
+    const EXAMPLE: &'static str = "100 Mbit/s";
+    const UNITS: &'static [(&'static str, i64)] = RATE_UNITS;
+    const MIN: (i64, &'static str) = (8, "8 bit/s");
+    const MAX: (i64, &'static str) = RATE_MAX;
+}
+
+/// A minimum, which may be nothing.
+#[derive(Debug, Clone, Copy)]
+struct PartRateKind;
+
+impl Kind for PartRateKind {
+    const WHAT: &'static str = "a rate";
+    const EXAMPLE: &'static str = "100 Mbit/s";
+    const UNITS: &'static [(&'static str, i64)] = RATE_UNITS;
+    const MIN: (i64, &'static str) = (0, "0 bit/s");
+    const MAX: (i64, &'static str) = RATE_MAX;
+}
+
+/// What may be sent at once: an Ethernet frame at least, as nothing smaller can be.
+#[derive(Debug, Clone, Copy)]
+struct BurstKind;
+
+impl Kind for BurstKind {
+    const WHAT: &'static str = "a size";
+    const EXAMPLE: &'static str = "64 KiB";
+    const UNITS: &'static [(&'static str, i64)] = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20)];
+    const MIN: (i64, &'static str) = (1_514, "1514 B");
+    const MAX: (i64, &'static str) = (64 << 20, "64 MiB");
+}
+
+type LinkRate = Quantity<LinkRateKind>;
+type PartRate = Quantity<PartRateKind>;
+type Burst = Quantity<BurstKind>;
+
+/// A rate with the unit that reads best, exactly.
+pub fn format_rate(bit_s: u64) -> String {
+    let units = || RATE_UNITS.iter().map(|&(unit, scale)| (unit, scale as u64));
+    // At most three decimals, and not "0.5 Gbit/s".
+    let reads_well =
+        |scale: u64| bit_s >= scale && (scale == 1 || bit_s.is_multiple_of(scale / 1000));
+    let well = units().rev().find(|(_, scale)| reads_well(*scale));
+    let (unit, scale) = well.unwrap_or(("bit/s", 1));
+    let (whole, rest) = (bit_s / scale, bit_s % scale);
+    if rest == 0 {
+        return format!("{whole} {unit}");
+    }
+    let decimals = format!("{:03}", rest / (scale / 1000));
+    format!("{whole}.{} {unit}", decimals.trim_end_matches('0'))
+}
+
+/// All that an operator has agreed to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agreements {
+    /// How often demands are measured and rates set.
+    pub period_ns: i64,
+    /// How what is left after the minima is shared.
+    pub sharing: Sharing,
+    /// The link that all share.
+    pub link: Link,
+    /// One for each virtual machine's interface, in the order of the file.
+    pub holders: Vec<Holder>,
+    /// Minima that do not fit the link, which the file admits; what to tell the operator.
+    pub warnings: Vec<String>,
+}
+
+/// The link that all share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// How rates are set.
+    pub backend: Backend,
+    /// The network interface towards the outside.
+    pub interface: String,
+    /// What it carries outwards, in bit/s.
+    pub rate_bit_s: u64,
+    /// What it carries inwards, in bit/s; `None`: nobody is held to anything in that direction.
+    pub receive_bit_s: Option<u64>,
+    /// What the host's own traffic gets at least, of either rate.
+    pub reserve_bit_s: u64,
+}
+
+/// How rates are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// The kernel's traffic control.
+    Linux,
+    /// The `rate` key of Xen's network backends.
+    Xen,
+}
+
+/// Who holds an agreement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    /// For people.
+    pub name: String,
+    /// The interface on the host's side.
+    pub interface: String,
+    /// What was agreed for what it sends.
+    pub agreement: Agreement,
+    /// The same for what it receives; the class is that of `agreement`.
+    pub receive: Agreement,
+    /// How much it may send at once, after a pause, on top of its rate. `None`: what one tick of the
+    /// clock and one packet need.
+    pub burst_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct File {
+    period: Field<Duration<PERIOD_NS_MIN, PERIOD_NS_MAX>>,
+    sharing: Field<SharingWord>,
+    overcommit: Field<Overcommit>,
+    absent: Field<Absent>,
+    link: Field<LinkTable>,
+    agreement: Field<List<AgreementTable>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SharingWord {
+    Weighted,
+    ByClass,
+}
+
+/// What becomes of minima that do not fit the link.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Overcommit {
+    Refuse,
+    Warn,
+}
+
+/// What becomes of an interface that is not there when the file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Absent {
+    Refuse,
+    Wait,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct LinkTable {
+    backend: Field<Backend>,
+    interface: Field<InterfaceName>,
+    rate: Field<LinkRate>,
+    receive_rate: Field<LinkRate>,
+    reserve: Field<PartRate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct AgreementTable {
+    name: Field<Name>,
+    interface: Field<InterfaceName>,
+    class: Field<Whole<1, CLASS_MAX>>,
+    minimum: Field<PartRate>,
+    maximum: Field<LinkRate>,
+    weight: Field<Whole<1, WEIGHT_MAX>>,
+    burst: Field<Burst>,
+    receive: Field<ReceiveTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, such as { minimum = \"10 Mbit/s\", maximum = \"1 Gbit/s\" }"
+)]
+struct ReceiveTable {
+    minimum: Field<PartRate>,
+    maximum: Field<LinkRate>,
+    weight: Field<Whole<1, WEIGHT_MAX>>,
+}
+
+/// A network interface's name, as the kernel takes them.
+#[derive(Debug, Clone)]
+struct InterfaceName(String);
+
+impl<'de> Deserialize<'de> for InterfaceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = InterfaceName;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an interface's name in quotes, such as \"vif1.0\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<InterfaceName, E> {
+                /// IFNAMSIZ less the byte that ends it.
+                const BYTES_MAX: usize = 15;
+                let help = format!(
+                    "an interface's name has 1 to {BYTES_MAX} bytes, and no space, `/` or `:`"
+                );
+                let is_wrong = |c: char| c.is_whitespace() || c.is_control() || "/:".contains(c);
+                if text.is_empty() || text == "." || text == ".." {
+                    Err(E::custom(format!("names no interface: {text:?}\n{help}")))
+                } else if text.len() > BYTES_MAX {
+                    Err(E::custom(format!(
+                        "is too long: {} bytes\n{help}",
+                        text.len()
+                    )))
+                } else if let Some(wrong) = text.chars().find(|c| is_wrong(*c)) {
+                    Err(E::custom(format!("cannot have {wrong:?} in it\n{help}")))
+                } else {
+                    Ok(InterfaceName(text.into()))
+                }
+            }
+        }
+
+        deserializer.deserialize_any(NameVisitor)
+    }
+}
+
+const KIND: FileKind = FileKind {
+    noun: "agreements file",
+    with_article: "an agreements file",
+    least: "an agreements file has at least [link] with interface and rate, and an [[agreement]]",
+};
+
+/// Whether an interface of this name is there now.
+pub type IsThere<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Makes agreements of the text of a file. `name` is what messages call it; `is_there` is asked for
+/// every interface, and whoever does not care says yes.
+///
+/// # Errors
+///
+/// All that is wrong, with places and what would be right.
+pub fn load(text: &[u8], name: &str, is_there: IsThere<'_>) -> Result<Agreements, HostError> {
+    read(text, name, &KIND, |file: &File, root, problems| {
+        resolve(file, root, is_there, problems)
+    })
+}
+
+fn resolve(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> Agreements {
+    let may_be_absent = file.absent.value == Some(Absent::Wait);
+    let link = link(file, root, is_there, problems);
+    let tables: Vec<(&AgreementTable, Span)> = match &file.agreement.value {
+        Some(list) => list.0.iter().filter_map(Field::given).collect(),
+        None => Vec::new(),
+    };
+    if file.agreement.is_absent() {
+        problems.report(
+            root,
+            "there is no agreement",
+            "add one: [[agreement]] with name, interface, class, minimum and maximum",
+        );
+    } else if tables.len() > AGREEMENTS_MAX {
+        let message = format!("there are too many agreements: {}", tables.len());
+        problems.report(root, message, format!("write at most {AGREEMENTS_MAX}"));
+    }
+    once(
+        "name",
+        "agreements have the name",
+        &tables,
+        |each| &each.name,
+        |name| &name.0,
+        problems,
+    );
+    once(
+        "interface",
+        "agreements are for the interface",
+        &tables,
+        |each| &each.interface,
+        |name| &name.0,
+        problems,
+    );
+    let holders: Vec<Holder> = tables
+        .iter()
+        .map(|(table, span)| holder(table, *span, &link, problems))
+        .collect();
+    for (table, _) in &tables {
+        let Some((InterfaceName(name), span)) = table.interface.given() else {
+            continue;
+        };
+        if *name == link.interface {
+            let help = "an agreement is for the interface of one virtual machine";
+            problems.report(span, format!("`{name}` is the link itself"), help);
+        } else if !may_be_absent && !is_there(name) {
+            absent(name, span, problems);
+        }
+    }
+    let mut agreements = Agreements {
+        period_ns: file.period.value.map_or(PERIOD_NS, |period| period.ns),
+        sharing: match file.sharing.value {
+            Some(SharingWord::ByClass) => Sharing::ByClass,
+            Some(SharingWord::Weighted) | None => Sharing::Weighted,
+        },
+        link,
+        holders,
+        warnings: Vec::new(),
+    };
+    if problems.is_empty() {
+        check_minima(file, &tables, &mut agreements, problems);
+    }
+    agreements
+}
+
+fn absent(name: &str, span: Span, problems: &Problems) {
+    problems.report(
+        span,
+        format!("there is no interface `{name}`"),
+        "make it first, or write absent = \"wait\" above the first table, if it may come later",
+    );
+}
+
+fn link(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> Link {
+    let mut link = Link {
+        backend: Backend::Linux,
+        interface: String::new(),
+        rate_bit_s: 0,
+        receive_bit_s: None,
+        reserve_bit_s: 0,
+    };
+    let Some((table, span)) = file.link.given() else {
+        if file.link.is_absent() && !problems.is_misspelt(root, "link") {
+            let help = "add [link] with interface = \"eth0\" and rate = \"1 Gbit/s\"";
+            problems.report(root, "the table `[link]` is missing", help);
+        }
+        return link;
+    };
+    let lacks = |key, is_absent| is_absent && !problems.is_misspelt(span, key);
+    if lacks("interface", table.interface.is_absent()) {
+        let help = "write interface = \"eth0\", say: the one towards the outside";
+        problems.report(span, "`[link]` has no `interface`", help);
+    }
+    if lacks("rate", table.rate.is_absent()) {
+        let help = "write rate = \"1 Gbit/s\", say: what the link carries";
+        problems.report(span, "`[link]` has no `rate`", help);
+    }
+    if let Some((InterfaceName(name), span)) = table.interface.given() {
+        link.interface.clone_from(name);
+        if !is_there(name) {
+            let help = "name one that is there; `ip link` lists them";
+            problems.report(span, format!("there is no interface `{name}`"), help);
+        }
+    }
+    link.backend = table.backend.value.unwrap_or(Backend::Linux);
+    link.rate_bit_s = table.rate.value.map_or(0, |rate| rate.0 as u64);
+    link.receive_bit_s = table.receive_rate.value.map(|rate| rate.0 as u64);
+    if let (Backend::Xen, Some((_, span))) = (link.backend, table.receive_rate.given()) {
+        let help = "leave it out: Xen's `rate` key is for what a domain sends";
+        problems.report(
+            span,
+            "`receive-rate` cannot be held with backend \"xen\"",
+            help,
+        );
+    }
+    link.reserve_bit_s = match table.reserve.value {
+        Some(reserve) => reserve.0 as u64,
+        None => link.rate_bit_s / RESERVE_PARTS,
+    };
+    if let (Some((_, span)), true) = (table.reserve.given(), link.rate_bit_s > 0) {
+        let least = link.receive_bit_s.unwrap_or(u64::MAX).min(link.rate_bit_s);
+        if link.reserve_bit_s > least {
+            let message = format!("`reserve` is more than the link's {}", format_rate(least));
+            problems.report(span, message, "write what the host itself needs at least");
+        }
+    }
+    link
+}
+
+fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) -> Holder {
+    let lacks = |key, is_absent: bool, help: &str| {
+        if is_absent && !problems.is_misspelt(span, key) {
+            problems.report(span, format!("an agreement has no `{key}`"), help);
+        }
+    };
+    lacks(
+        "name",
+        table.name.is_absent(),
+        "write name = \"media\", say",
+    );
+    let help = "write interface = \"vif1.0\", say: the host's side of it";
+    lacks("interface", table.interface.is_absent(), help);
+    lacks(
+        "class",
+        table.class.is_absent(),
+        "write class = 1 for the highest",
+    );
+    let help = "write what it gets whenever it asks: minimum = \"100 Mbit/s\", or \"0 bit/s\"";
+    lacks("minimum", table.minimum.is_absent(), help);
+    let help = "write what it never exceeds: maximum = \"1 Gbit/s\"";
+    lacks("maximum", table.maximum.is_absent(), help);
+    bounds(&table.minimum, &table.maximum, problems);
+
+    let class = table.class.value.map_or(1, |class| class.0 as u32);
+    let weight = table.weight.value.map_or(1, |weight| weight.0 as u32);
+    let bit_s = |minimum: &Field<PartRate>, maximum: &Field<LinkRate>, default| {
+        let maximum = maximum.value.map_or(default, |rate| rate.0 as u64);
+        (minimum.value.map_or(0, |rate| rate.0 as u64), maximum)
+    };
+    let (minimum_bit_s, maximum_bit_s) = bit_s(&table.minimum, &table.maximum, link.rate_bit_s);
+    let agreement = Agreement {
+        class,
+        minimum_bit_s,
+        maximum_bit_s,
+        weight,
+    };
+    let inwards_bit_s = link.receive_bit_s.unwrap_or(u64::MAX);
+    let mut receive = Agreement {
+        class,
+        minimum_bit_s: 0,
+        maximum_bit_s: inwards_bit_s,
+        weight,
+    };
+    if let Some((given, span)) = table.receive.given() {
+        bounds(&given.minimum, &given.maximum, problems);
+        if link.receive_bit_s.is_none() {
+            let help = "say what the link carries inwards: receive-rate = \"1 Gbit/s\" in [link]";
+            problems.report(span, "`receive` needs the link's `receive-rate`", help);
+        }
+        (receive.minimum_bit_s, receive.maximum_bit_s) =
+            bit_s(&given.minimum, &given.maximum, inwards_bit_s);
+        receive.weight = given.weight.value.map_or(weight, |weight| weight.0 as u32);
+    }
+    Holder {
+        name: table
+            .name
+            .value
+            .clone()
+            .map_or_else(String::new, |name| name.0),
+        interface: table
+            .interface
+            .value
+            .clone()
+            .map_or_else(String::new, |name| name.0),
+        agreement,
+        receive,
+        burst_bytes: table.burst.value.map(|burst| burst.0 as u64),
+    }
+}
+
+fn bounds(minimum: &Field<PartRate>, maximum: &Field<LinkRate>, problems: &Problems) {
+    if let (Some((minimum, span)), Some((maximum, maximum_span))) =
+        (minimum.given(), maximum.given())
+        && minimum.0 > maximum.0
+    {
+        let (low, high) = (maximum.0 as u64, minimum.0 as u64);
+        problems.push(Problem {
+            help: Some("a minimum is at most the maximum".into()),
+            related: Some((maximum_span, "the maximum")),
+            ..Problem::new(
+                span,
+                format!(
+                    "`minimum` ({}) is above `maximum` ({})",
+                    format_rate(high),
+                    format_rate(low)
+                ),
+            )
+        });
+    }
+}
+
+/// Reports whoever has a key's value that an earlier one has.
+fn once<'t, T: 't>(
+    key: &str,
+    what: &str,
+    tables: &[(&'t AgreementTable, Span)],
+    field: impl Fn(&'t AgreementTable) -> &'t Field<T>,
+    text: impl Fn(&'t T) -> &'t String,
+    problems: &Problems,
+) {
+    let mut seen: HashMap<&str, Span> = HashMap::new();
+    for (table, _) in tables {
+        let Some((value, span)) = field(table).given() else {
+            continue;
+        };
+        let value = text(value);
+        if let Some(first) = seen.insert(value, span) {
+            problems.push(Problem {
+                help: Some(format!(
+                    "give each agreement {} {key} of its own",
+                    article(key)
+                )),
+                related: Some((first, "the first one")),
+                ..Problem::new(span, format!("two {what} `{value}`"))
+            });
+        }
+    }
+}
+
+fn article(word: &str) -> &'static str {
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
+}
+
+/// Minima that do not fit, in either direction: refused, or admitted with a warning.
+fn check_minima(
+    file: &File,
+    tables: &[(&AgreementTable, Span)],
+    agreements: &mut Agreements,
+    problems: &Problems,
+) {
+    let link = &agreements.link;
+    let admits = file.overcommit.value == Some(Overcommit::Warn);
+    let directions = [
+        (Some(link.rate_bit_s), "", false),
+        (link.receive_bit_s, " to receive", true),
+    ];
+    for (rate_bit_s, direction, is_receive) in directions {
+        let Some(rate_bit_s) = rate_bit_s else {
+            continue;
+        };
+        let agreement = |holder: &Holder| {
+            if is_receive {
+                holder.receive
+            } else {
+                holder.agreement
+            }
+        };
+        let own = agreements
+            .holders
+            .iter()
+            .map(|each| u128::from(agreement(each).minimum_bit_s));
+        let sum = own.sum::<u128>() + u128::from(link.reserve_bit_s);
+        if sum <= u128::from(rate_bit_s) {
+            continue;
+        }
+        let claims: Vec<Claim> = agreements
+            .holders
+            .iter()
+            .map(|each| Claim {
+                agreement: agreement(each),
+                demand_bit_s: agreement(each).minimum_bit_s,
+            })
+            .collect();
+        let left_bit_s = rate_bit_s.saturating_sub(link.reserve_bit_s);
+        let rates = allocate(left_bit_s, agreements.sharing, &claims);
+        let short = (0..claims.len()).filter(|&at| rates[at] < claims[at].demand_bit_s);
+        let short: Vec<usize> = short.collect();
+        let message = format!(
+            "the minima{direction} and the reserve ({}) are more than the link's {}",
+            format_rate(u64::try_from(sum).unwrap_or(u64::MAX)),
+            format_rate(rate_bit_s)
+        );
+        if admits {
+            let names = short.iter().map(|&at| {
+                let name = &agreements.holders[at].name;
+                format!("`{name}` {}", format_rate(rates[at]))
+            });
+            let names: Vec<String> = names.take(10).collect();
+            agreements.warnings.push(format!(
+                "{message}; when all ask at once {} of {} get less than their minimum: {}",
+                short.len(),
+                claims.len(),
+                names.join(", ")
+            ));
+        } else if let Some((table, span)) = short.first().map(|&at| tables[at]) {
+            let help = "lower minima, or admit it with overcommit = \"warn\" above the first table: \
+                        the lowest class then goes short first";
+            let receive = table.receive.value.as_ref().filter(|_| is_receive);
+            let minimum = receive.map_or(&table.minimum, |receive| &receive.minimum);
+            problems.report(minimum.span.unwrap_or(span), message, help);
+        }
+    }
+}
