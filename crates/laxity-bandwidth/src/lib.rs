@@ -2,11 +2,14 @@
 //!
 //! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a
 //! second, and every result is exact: what is given out adds up to the bit.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod agreements;
 pub mod allocate;
+pub mod control;
+pub mod demand;
 pub mod paper;
+pub mod simulate;
 
 pub use agreements::{Agreements, Backend, Holder, Link};
 pub use allocate::{Agreement, Claim, Sharing, allocate};

@@ -1,0 +1,196 @@
+//! From what was seen of every holder in a period to the limits for the next: pure.
+//!
+//! Two kinds of shapers are told apart. In a **tree** the kernel divides the link itself: each class has
+//! a rate that it gets whenever it asks and a ceiling, and borrows in between. Minima hold there
+//! whatever the ceilings are, so that only those who are held back need one at their allocation; the
+//! others may begin at once, up to their maximum. **Single** limits know nothing of each other: each is
+//! the allocation, and never below what was promised.
+
+use crate::demand::{Estimator, Sample};
+use crate::{Agreement, Claim, Sharing, allocate};
+
+/// Whether the shapers know of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shapers {
+    /// One tree that divides the link.
+    Tree,
+    /// A limit for each, alone.
+    Single,
+}
+
+/// What a shaper is to be set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// What it always gets, in bit/s.
+    pub rate_bit_s: u64,
+    /// What it never exceeds, in bit/s; at least the rate.
+    pub ceiling_bit_s: u64,
+}
+
+/// What is known of one holder.
+#[derive(Debug, Clone)]
+struct Known {
+    agreement: Agreement,
+    /// Its minimum, or what is left of it when all ask and the minima do not fit.
+    assured_bit_s: u64,
+    estimator: Estimator,
+    demand_bit_s: u64,
+    allocated_bit_s: u64,
+    limits: Limits,
+    watch: Watch,
+}
+
+/// One direction of a link, and all who hold agreements about it.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    link_bit_s: u64,
+    sharing: Sharing,
+    shapers: Shapers,
+    known: Vec<Known>,
+}
+
+impl Controller {
+    /// For agreements in some order, which all slices that go in and out have from then on.
+    pub fn new(
+        link_bit_s: u64,
+        sharing: Sharing,
+        shapers: Shapers,
+        agreements: &[Agreement],
+    ) -> Controller {
+        let asking: Vec<Claim> = agreements
+            .iter()
+            .map(|&agreement| Claim {
+                agreement,
+                demand_bit_s: agreement.minimum_bit_s,
+            })
+            .collect();
+        let assured = allocate(link_bit_s, sharing, &asking);
+        let known = agreements.iter().zip(assured);
+        Controller {
+            link_bit_s,
+            sharing,
+            shapers,
+            known: known
+                .map(|(&agreement, assured_bit_s)| Known {
+                    agreement,
+                    assured_bit_s,
+                    estimator: Estimator::default(),
+                    demand_bit_s: 0,
+                    allocated_bit_s: 0,
+                    limits: Limits {
+                        rate_bit_s: assured_bit_s,
+                        ceiling_bit_s: match shapers {
+                            Shapers::Tree => agreement.maximum_bit_s,
+                            Shapers::Single => assured_bit_s,
+                        },
+                    },
+                    watch: Watch::default(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Keeps what `other` had learned of those whom it knew under the numbers of `others`.
+    pub fn inherit(&mut self, other: &Controller, others: &[Option<usize>]) {
+        for (known, other_index) in self.known.iter_mut().zip(others) {
+            if let Some(before) = other_index.map(|index| &other.known[index]) {
+                known.estimator = before.estimator.clone();
+                known.watch = before.watch.clone();
+            }
+        }
+    }
+
+    /// The limits in force, of each in its order.
+    pub fn limits(&self, index: usize) -> Limits {
+        self.known[index].limits
+    }
+
+    /// The estimated demand, in bit/s.
+    pub fn demand_bit_s(&self, index: usize) -> u64 {
+        self.known[index].demand_bit_s
+    }
+
+    /// What was granted for this period, in bit/s: the allocation, or what was promised, if that is
+    /// more.
+    pub fn granted_bit_s(&self, index: usize) -> u64 {
+        let known = &self.known[index];
+        known.allocated_bit_s.max(known.assured_bit_s)
+    }
+
+    /// Takes in what was seen in a period, and sets the limits for the next. Gives the numbers of those
+    /// who were denied their minimum over a second that ended in it.
+    pub fn step(&mut self, samples: &[Sample]) -> Vec<usize> {
+        let claims: Vec<Claim> = self
+            .known
+            .iter_mut()
+            .zip(samples)
+            .map(|(known, sample)| {
+                let Known {
+                    agreement, limits, ..
+                } = known;
+                known.demand_bit_s =
+                    known
+                        .estimator
+                        .observe(sample, limits.ceiling_bit_s, agreement.maximum_bit_s);
+                // Nobody needs room in a tree to show that it wants more: there it just takes it.
+                let is_free = self.shapers == Shapers::Tree && !sample.is_held();
+                Claim {
+                    agreement: *agreement,
+                    demand_bit_s: if is_free {
+                        sample.delivered_bit_s()
+                    } else {
+                        known.demand_bit_s
+                    },
+                }
+            })
+            .collect();
+        let allocation = allocate(self.link_bit_s, self.sharing, &claims);
+        let mut denied = Vec::new();
+        let all = self.known.iter_mut().zip(samples).zip(allocation);
+        for (index, ((known, sample), allocated_bit_s)) in all.enumerate() {
+            known.allocated_bit_s = allocated_bit_s;
+            let is_free = self.shapers == Shapers::Tree && !sample.is_held();
+            known.limits.ceiling_bit_s = if is_free {
+                known.agreement.maximum_bit_s
+            } else {
+                allocated_bit_s.max(known.assured_bit_s)
+            };
+            if known
+                .watch
+                .sees_denied(sample, known.agreement.minimum_bit_s)
+            {
+                denied.push(index);
+            }
+        }
+        denied
+    }
+}
+
+/// Whether a holder that asked all the time got its minimum, second by second.
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    asked_ns: u64,
+    delivered_bytes: u64,
+}
+
+impl Watch {
+    const WINDOW_NS: u64 = 1_000_000_000;
+    /// Of the minimum, that may be missing.
+    const TOLERANCE_PARTS: u64 = 100;
+
+    fn sees_denied(&mut self, sample: &Sample, minimum_bit_s: u64) -> bool {
+        if !sample.is_held() {
+            *self = Watch::default();
+            return false;
+        }
+        self.asked_ns += sample.elapsed_ns;
+        self.delivered_bytes += sample.delivered_bytes;
+        if self.asked_ns < Watch::WINDOW_NS {
+            return false;
+        }
+        let window = std::mem::take(self);
+        let got = u128::from(window.delivered_bytes) * 8 * 1_000_000_000;
+        let least_bit_s = minimum_bit_s - minimum_bit_s / Watch::TOLERANCE_PARTS;
+        got < u128::from(least_bit_s) * u128::from(window.asked_ns)
+    }
+}

@@ -1,0 +1,178 @@
+//! What a sender would send if nobody stopped it, from what can be seen of it.
+//!
+//! A sender that is held back is not heard: it delivers what it is granted, and under back-pressure
+//! its queue drops nothing. What shows is that the queue does not empty (backlog), or that it was
+//! stopped for a while and has caught up since (overlimits). So the estimate
+//!
+//! - doubles in every period at whose end there is a backlog, and is never below what was offered:
+//!   what was delivered and what has joined the queue;
+//! - stays while the sender was stopped now and then, or went up to what it was granted;
+//! - comes down towards what is offered, by half the distance in a period, after [`HOLD_PERIODS`] in
+//!   which nothing held it back: a burst that returns within them finds its share still there.
+
+/// Calm periods before an estimate comes down.
+const HOLD_PERIODS: u32 = 4;
+/// Of what is offered, kept on top of it: room to show that it wants more.
+const HEADROOM_PARTS: u64 = 8;
+/// The least estimate of a sender that is held back: doubling has to begin somewhere.
+const FIRST_BIT_S: u64 = 1_000_000;
+/// A sender within this part of its grant is taken for one that it holds back.
+const NEAR_PARTS: u64 = 16;
+
+/// What was seen of a sender in one period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The period's length.
+    pub elapsed_ns: u64,
+    /// What it sent, in bytes.
+    pub delivered_bytes: u64,
+    /// What was dropped from its queue, in packets.
+    pub dropped_packets: u64,
+    /// What waits in its queue now, in bytes.
+    pub backlog_bytes: u64,
+    /// How often it had to stop, in this period.
+    pub overlimits: u64,
+}
+
+impl Sample {
+    /// What it sent, in bit/s.
+    pub fn delivered_bit_s(&self) -> u64 {
+        rate_bit_s(self.delivered_bytes, self.elapsed_ns)
+    }
+
+    /// Whether it was held back at the period's end.
+    pub fn is_held(&self) -> bool {
+        self.backlog_bytes > 0
+    }
+}
+
+fn rate_bit_s(bytes: u64, ns: u64) -> u64 {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000;
+    u64::try_from(bits / u128::from(ns.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The estimate for one sender.
+#[derive(Debug, Clone, Default)]
+pub struct Estimator {
+    demand_bit_s: u64,
+    backlog_bytes: u64,
+    calm_periods: u32,
+}
+
+impl Estimator {
+    /// Takes in a period, in which `granted_bit_s` was the most that it could send for long, and
+    /// gives the estimate for the next, in bit/s: at most `maximum_bit_s`.
+    pub fn observe(&mut self, sample: &Sample, granted_bit_s: u64, maximum_bit_s: u64) -> u64 {
+        let joined_bytes = sample.backlog_bytes.saturating_sub(self.backlog_bytes);
+        self.backlog_bytes = sample.backlog_bytes;
+        let delivered_bit_s = sample.delivered_bit_s();
+        let offered_bit_s = rate_bit_s(
+            sample.delivered_bytes.saturating_add(joined_bytes),
+            sample.elapsed_ns,
+        );
+        let was_stopped =
+            sample.overlimits > 0 || delivered_bit_s >= granted_bit_s - granted_bit_s / NEAR_PARTS;
+        let wanted_bit_s = offered_bit_s.saturating_add(offered_bit_s / HEADROOM_PARTS);
+        if sample.is_held() {
+            self.calm_periods = 0;
+            let doubled_bit_s = self.demand_bit_s.max(delivered_bit_s).saturating_mul(2);
+            self.demand_bit_s = doubled_bit_s.max(wanted_bit_s).max(FIRST_BIT_S);
+        } else if was_stopped && sample.delivered_bytes > 0 {
+            self.calm_periods = 0;
+            self.demand_bit_s = self.demand_bit_s.max(wanted_bit_s);
+        } else if wanted_bit_s >= self.demand_bit_s {
+            self.calm_periods = 0;
+            self.demand_bit_s = wanted_bit_s;
+        } else if self.calm_periods < HOLD_PERIODS {
+            self.calm_periods += 1;
+        } else {
+            // Rounded up, so that it arrives.
+            self.demand_bit_s -= (self.demand_bit_s - wanted_bit_s).div_ceil(2);
+        }
+        self.demand_bit_s = self.demand_bit_s.min(maximum_bit_s);
+        self.demand_bit_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD_NS: u64 = 10_000_000;
+    const MBIT: u64 = 1_000_000;
+    const MAXIMUM_BIT_S: u64 = 1_000 * MBIT;
+
+    fn sample(delivered_mbit_s: u64, backlog_bytes: u64) -> Sample {
+        Sample {
+            elapsed_ns: PERIOD_NS,
+            delivered_bytes: delivered_mbit_s * MBIT * PERIOD_NS / 8_000_000_000,
+            backlog_bytes,
+            ..Sample::default()
+        }
+    }
+
+    fn observe(estimator: &mut Estimator, sample: &Sample, granted_mbit_s: u64) -> u64 {
+        estimator.observe(sample, granted_mbit_s * MBIT, MAXIMUM_BIT_S) / MBIT
+    }
+
+    #[test]
+    fn a_free_sender_is_heard_at_once() {
+        let mut estimator = Estimator::default();
+        assert_eq!(observe(&mut estimator, &sample(80, 0), 600), 90);
+        assert_eq!(observe(&mut estimator, &sample(160, 0), 600), 180);
+    }
+
+    #[test]
+    fn one_that_is_held_back_doubles_up_to_its_maximum() {
+        let mut estimator = Estimator::default();
+        let demands: Vec<u64> = (0..6)
+            .map(|_| observe(&mut estimator, &sample(100, 1500), 100))
+            .collect();
+        assert_eq!(demands, [200, 400, 800, 1000, 1000, 1000]);
+    }
+
+    #[test]
+    fn a_queue_that_grows_says_how_much() {
+        let mut estimator = Estimator::default();
+        // 100 Mbit/s delivered and 400 more queued: 500, and an eighth.
+        let queued_bytes = 400 * MBIT * PERIOD_NS / 8_000_000_000;
+        assert_eq!(
+            observe(&mut estimator, &sample(100, queued_bytes), 100),
+            562
+        );
+        // The queue stays as it was: nothing more is known, so twice as much.
+        assert_eq!(
+            observe(&mut estimator, &sample(100, queued_bytes), 100),
+            1000
+        );
+    }
+
+    #[test]
+    fn one_that_was_stopped_and_caught_up_keeps_its_estimate() {
+        let mut estimator = Estimator::default();
+        assert_eq!(observe(&mut estimator, &sample(400, 0), 600), 450);
+        let stopped = Sample {
+            overlimits: 1,
+            ..sample(80, 0)
+        };
+        for _ in 0..20 {
+            assert_eq!(observe(&mut estimator, &stopped, 600), 450);
+        }
+        // Nor does one come down that gets no more than it sends.
+        for _ in 0..20 {
+            assert_eq!(observe(&mut estimator, &sample(80, 0), 80), 450);
+        }
+    }
+
+    #[test]
+    fn an_idle_sender_gives_its_share_away_but_not_in_a_pause() {
+        let mut estimator = Estimator::default();
+        observe(&mut estimator, &sample(400, 0), 600);
+        let demands: Vec<u64> = (0..7)
+            .map(|_| observe(&mut estimator, &sample(0, 0), 600))
+            .collect();
+        assert_eq!(demands, [450, 450, 450, 450, 225, 112, 56]);
+        let last = (0..40).map(|_| estimator.observe(&sample(0, 0), 0, MAXIMUM_BIT_S));
+        assert_eq!(last.last(), Some(0));
+    }
+}
