@@ -20,6 +20,7 @@ programs=(
     'rtpengine rtpengine-daemon the tests of another media server'
     'kamailio kamailio the tests of SIP'
     'sipp sip-tester the tests of SIP'
+    'tc iproute2 the tests of bandwidth'
 )
 
 missing=()

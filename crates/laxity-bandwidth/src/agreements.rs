@@ -102,6 +102,18 @@ pub struct Agreements {
     pub warnings: Vec<String>,
 }
 
+impl Agreements {
+    /// What holds for the traffic of nobody who holds an agreement, such as the host's own.
+    pub fn others(&self) -> Agreement {
+        Agreement {
+            class: 1,
+            minimum_bit_s: self.link.reserve_bit_s,
+            maximum_bit_s: self.link.rate_bit_s,
+            weight: 1,
+        }
+    }
+}
+
 /// The link that all share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {

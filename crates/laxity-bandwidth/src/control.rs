@@ -9,6 +9,11 @@
 use crate::demand::{Estimator, Sample};
 use crate::{Agreement, Claim, Sharing, allocate};
 
+/// No ceiling is below this part of the link, unless the maximum is: a packet that waits under a very low
+/// one would wait at that rate even after it has been raised. Single limits divide no more than half of
+/// the link in this way.
+const FLOOR_PARTS: u64 = 100;
+
 /// Whether the shapers know of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shapers {
@@ -46,6 +51,7 @@ pub struct Controller {
     link_bit_s: u64,
     sharing: Sharing,
     shapers: Shapers,
+    floor_bit_s: u64,
     known: Vec<Known>,
 }
 
@@ -66,10 +72,16 @@ impl Controller {
             .collect();
         let assured = allocate(link_bit_s, sharing, &asking);
         let known = agreements.iter().zip(assured);
+        let parts = match shapers {
+            Shapers::Tree => FLOOR_PARTS,
+            Shapers::Single => FLOOR_PARTS.max(2 * agreements.len() as u64),
+        };
+        let floor_bit_s = link_bit_s / parts;
         Controller {
             link_bit_s,
             sharing,
             shapers,
+            floor_bit_s,
             known: known
                 .map(|(&agreement, assured_bit_s)| Known {
                     agreement,
@@ -81,7 +93,9 @@ impl Controller {
                         rate_bit_s: assured_bit_s,
                         ceiling_bit_s: match shapers {
                             Shapers::Tree => agreement.maximum_bit_s,
-                            Shapers::Single => assured_bit_s,
+                            Shapers::Single => {
+                                assured_bit_s.max(floor_bit_s.min(agreement.maximum_bit_s))
+                            }
                         },
                     },
                     watch: Watch::default(),
@@ -153,7 +167,8 @@ impl Controller {
             known.limits.ceiling_bit_s = if is_free {
                 known.agreement.maximum_bit_s
             } else {
-                allocated_bit_s.max(known.assured_bit_s)
+                let floor_bit_s = self.floor_bit_s.min(known.agreement.maximum_bit_s);
+                allocated_bit_s.max(known.assured_bit_s).max(floor_bit_s)
             };
             if known
                 .watch

@@ -7,8 +7,12 @@
 pub mod agreements;
 pub mod allocate;
 pub mod control;
+pub mod daemon;
 pub mod demand;
+pub mod linux;
 pub mod paper;
+pub mod report;
+pub mod shaper;
 pub mod simulate;
 
 pub use agreements::{Agreements, Backend, Holder, Link};

@@ -1,0 +1,259 @@
+//! What the daemon costs and how well it holds agreements, with real packets in network namespaces (as
+//! root): `cargo bench -p laxity-bandwidth --bench daemon [PART …]`.
+//!
+//! - `wake`: how long a machine that was idle waits for its minimum while others flood the link;
+//! - `random`: 100 random senders for some seconds: what of its minimum anyone lacked in any second;
+//! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms.
+//!
+//! Prints one JSON object a line.
+
+#[path = "../tests/scene/mod.rs"]
+mod scene;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use scene::{FRAME_BYTES, PAYLOAD_BYTES, Pace, Scene, constant, flood};
+
+fn main() {
+    if let Some(reason) = scene::what_is_missing() {
+        println!("SKIPPED: {reason}");
+        return;
+    }
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let is_wanted = |part: &str| words.is_empty() || words.iter().any(|word| word == part);
+    if is_wanted("wake") {
+        wake();
+    }
+    if is_wanted("random") {
+        random();
+    }
+    if is_wanted("cost") {
+        for period_ms in [10, 100] {
+            cost(period_ms, 0);
+            cost(period_ms, 50);
+        }
+    }
+}
+
+fn head(period_ms: u64, rate_mbit_s: u64) -> String {
+    format!(
+        "period = \"{period_ms} ms\"\n[link]\ninterface = \"up0\"\nrate = \"{rate_mbit_s} Mbit/s\"\n"
+    )
+}
+
+fn agreement(at: usize, class: u64, minimum: u64, maximum: u64, weight: u64) -> String {
+    format!(
+        "[[agreement]]\nname = \"vm{at}\"\ninterface = \"vif{at}\"\nclass = {class}\nminimum = \"{minimum} kbit/s\"\n\
+         maximum = \"{maximum} kbit/s\"\nweight = {weight}\n"
+    )
+}
+
+fn percentile(sorted: &[f64], part: f64) -> f64 {
+    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
+}
+
+/// A machine with a minimum of 30 Mbit/s sends at that rate for 200 ms after a pause of 300 ms, again and
+/// again, while two others flood the link of 100. When a window of 10 ms first holds 95 % of what it
+/// sends in 10 ms, less a packet, the minimum is there; its end is counted from the first packet sent.
+fn wake() {
+    const MINIMUM_BIT_S: u64 = 30_000_000;
+    const ROUNDS: usize = 40;
+    const WINDOW: Duration = Duration::from_millis(10);
+    let mut scene = Scene::new("wake", 3);
+    let text = [
+        head(10, 100),
+        agreement(0, 1, 30_000, 100_000, 1),
+        agreement(1, 2, 10_000, 100_000, 1),
+        agreement(2, 3, 0, 100_000, 1),
+    ];
+    let file = scene.write("agreements.toml", &text.concat());
+    scene.start(&file);
+    let listener = scene.listen();
+    let _floods = [scene.send(1, flood()), scene.send(2, flood())];
+    thread::sleep(Duration::from_secs(1));
+    let mut waits_ms: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            thread::sleep(Duration::from_millis(300));
+            let (first, is_sending) = std::sync::mpsc::channel();
+            let pace: Pace = Box::new(move |socket, running| {
+                first.send(Instant::now()).unwrap();
+                constant(MINIMUM_BIT_S)(socket, running);
+            });
+            let sender = scene.send(0, pace);
+            let started = is_sending.recv().unwrap();
+            let expected = MINIMUM_BIT_S / 8 * WINDOW.as_millis() as u64 / 1_000;
+            let enough = (expected * 95 / 100).saturating_sub(FRAME_BYTES);
+            let mut waited_ms = f64::INFINITY;
+            // Moments, and how much had come by then.
+            let mut seen = vec![(started, listener.bytes(0))];
+            while started.elapsed() < Duration::from_millis(500) {
+                thread::sleep(Duration::from_micros(200));
+                let now = (Instant::now(), listener.bytes(0));
+                seen.push(now);
+                let begin = seen.iter().rev().find(|(at, _)| now.0 - *at >= WINDOW);
+                if begin.is_some_and(|(_, bytes)| now.1 - bytes >= enough) {
+                    // The window that holds it began earlier.
+                    waited_ms = (now.0 - started - WINDOW).as_secs_f64() * 1e3;
+                    break;
+                }
+            }
+            drop(sender);
+            waited_ms
+        })
+        .collect();
+    waits_ms.sort_by(f64::total_cmp);
+    println!(
+        "{{\"part\": \"wake\", \"rounds\": {ROUNDS}, \"median_ms\": {:.2}, \"p90_ms\": {:.2}, \"max_ms\": {:.2}}}",
+        percentile(&waits_ms, 0.5),
+        percentile(&waits_ms, 0.9),
+        percentile(&waits_ms, 1.0)
+    );
+}
+
+/// A machine that sends at random rates for random times, floods now and then, and pauses.
+fn random_pace(seed: u64, fair_bit_s: u64) -> Pace {
+    Box::new(move |socket, running: &AtomicBool| {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let packet = [0; PAYLOAD_BYTES];
+        while running.load(Ordering::Relaxed) {
+            let kind = random.next_u64() % 4;
+            let time = Duration::from_millis(random.next_u64() % 1_500);
+            let rate = fair_bit_s / 4 + random.next_u64() % (4 * fair_bit_s);
+            let started = Instant::now();
+            let mut sent: u128 = 0;
+            while started.elapsed() < time && running.load(Ordering::Relaxed) {
+                let due = match kind {
+                    0 => 0,
+                    1 => u128::MAX,
+                    _ => started.elapsed().as_nanos() * u128::from(rate) / 8_000_000_000,
+                };
+                // A flood of more than the link takes is bounded, for the sake of the machine.
+                let mut burst = 0;
+                while sent < due && burst < 64 {
+                    let _ = socket.send(&packet);
+                    sent += u128::from(FRAME_BYTES);
+                    burst += 1;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    })
+}
+
+/// The kernel's counters say, second by second, who had a queue all the time and got less than its
+/// minimum: the daemon counts them as violations, and this looks at the same counters by itself.
+fn random() {
+    const MACHINES: usize = 100;
+    const SECONDS: u64 = 20;
+    const LINK_MBIT_S: u64 = 200;
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let mut below = |end: u64| random.next_u64() % end;
+    let mut scene = Scene::new("random", MACHINES);
+    let mut text = head(10, LINK_MBIT_S);
+    for at in 0..MACHINES {
+        let minimum = 200 + below(1_600);
+        text += &agreement(
+            at,
+            1 + below(3),
+            minimum,
+            minimum + below(20_000),
+            1 + below(9),
+        );
+    }
+    let file = scene.write("agreements.toml", &text);
+    scene.start(&file);
+    let fair_bit_s = LINK_MBIT_S * 1_000_000 / MACHINES as u64;
+    let _senders: Vec<_> = (0..MACHINES)
+        .map(|at| scene.send(at, random_pace(at as u64, fair_bit_s)))
+        .collect();
+    let mut worst = 0.0_f64;
+    let mut windows = 0;
+    let mut short = 0;
+    let ended = Instant::now() + Duration::from_secs(SECONDS);
+    // Of each machine: since when it has had a queue, and what it had sent by then.
+    let mut begins: Vec<Option<(Instant, u64)>> = vec![None; MACHINES];
+    while Instant::now() < ended {
+        thread::sleep(Duration::from_millis(5));
+        let now = Instant::now();
+        let classes = scene.classes();
+        let snapshot = scene.snapshot().expect("a daemon that answers");
+        for (at, begin) in begins.iter_mut().enumerate() {
+            let Some(&(bytes, is_waiting)) = classes.get(&(0x10 + at as u16)) else {
+                continue;
+            };
+            if !is_waiting {
+                *begin = None;
+                continue;
+            }
+            let (since, before) = *begin.get_or_insert((now, bytes));
+            let elapsed = now - since;
+            if elapsed >= Duration::from_secs(1) {
+                let got = (bytes - before) as f64 * 8.0 / elapsed.as_secs_f64();
+                let minimum = snapshot.holders[at].minimum_bit_s as f64;
+                let lacking = (1.0 - got / minimum).max(0.0) * 100.0;
+                worst = worst.max(lacking);
+                windows += 1;
+                short += usize::from(lacking > 1.0);
+                *begin = Some((now, bytes));
+            }
+        }
+    }
+    let snapshot = scene.snapshot().expect("a daemon that answers");
+    let violations: u64 = snapshot.holders.iter().map(|each| each.violations).sum();
+    println!(
+        "{{\"part\": \"random\", \"machines\": {MACHINES}, \"seconds\": {SECONDS}, \"busy_seconds_of_machines\": {windows}, \
+         \"short_by_more_than_1_percent\": {short}, \"worst_percent\": {worst:.2}, \"violations\": {violations}, \
+         \"loop_ms_max\": {:.2}, \"periods_missed\": {}}}",
+        snapshot.loop_ns_max as f64 / 1e6,
+        snapshot.periods_missed
+    );
+}
+
+/// `busy` of a thousand machines flood the link; the others are there.
+fn cost(period_ms: u64, busy: usize) {
+    const MACHINES: usize = 1_000;
+    const TIME: Duration = Duration::from_secs(10);
+    let mut scene = Scene::with_dummies(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
+    let mut text = head(period_ms, 200);
+    for at in 0..MACHINES {
+        text += &agreement(at, 1 + at as u64 % 3, 100, 200_000, 1);
+    }
+    let file = scene.write("agreements.toml", &text);
+    scene.start(&file);
+    let _senders: Vec<_> = (0..busy)
+        .map(|at| scene.send(at, random_pace(at as u64, 4_000_000)))
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    let (before, started) = (cpu_s(scene.daemon()), Instant::now());
+    thread::sleep(TIME);
+    let used = (cpu_s(scene.daemon()) - before) / started.elapsed().as_secs_f64() * 100.0;
+    let snapshot = scene.snapshot().expect("a daemon that answers");
+    println!(
+        "{{\"part\": \"cost\", \"interfaces\": {MACHINES}, \"busy\": {busy}, \"period_ms\": {period_ms}, \
+         \"cpu_percent\": {used:.2}, \"loop_ms\": {:.2}, \"loop_ms_max\": {:.2}, \"periods\": {}, \"periods_missed\": {}}}",
+        snapshot.loop_ns as f64 / 1e6,
+        snapshot.loop_ns_max as f64 / 1e6,
+        snapshot.periods,
+        snapshot.periods_missed
+    );
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+/// CPU time of a process so far, its kernel's included.
+fn cpu_s(process: u32) -> f64 {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = text.rsplit_once(") ").unwrap();
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / TICKS_A_SECOND
+}

@@ -1,0 +1,544 @@
+//! The loop: looks at the counters once a period, lets the [`Controller`] decide, and tells the shapers.
+//! In between it listens for interfaces that come and go, a changed file, and signals.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use tracing::{error, info, warn};
+
+use crate::agreements::{self, Agreements, Backend};
+use crate::control::{Controller, Limits};
+use crate::linux::{Inwards, LinkEvent, Links, Tree};
+use crate::report::{HolderState, Shared, Snapshot};
+use crate::shaper::{Counters, Shaper};
+use crate::{Agreement, demand::Sample};
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// What is in it was refused.
+    #[error(transparent)]
+    Agreements(#[from] laxity_host::HostError),
+    /// The link cannot be shaped.
+    #[error("cannot shape {interface}: {reason}")]
+    Shaper {
+        /// The link.
+        interface: String,
+        /// What is in the way.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
+    move |source| DaemonError::System {
+        what,
+        source: source.into(),
+    }
+}
+
+/// Reads an agreements file and checks it against the interfaces that are there.
+///
+/// # Errors
+///
+/// If it cannot be read, or is refused.
+pub fn read(path: &Path, interfaces: &HashMap<String, u32>) -> Result<Agreements, DaemonError> {
+    let text = std::fs::read(path).map_err(|source| DaemonError::File {
+        path: path.into(),
+        source,
+    })?;
+    let is_there = |name: &str| interfaces.contains_key(name);
+    Ok(agreements::load(&text, &path.to_string_lossy(), &is_there)?)
+}
+
+/// One direction of the link: what decides, and what enforces it.
+struct Direction {
+    name: &'static str,
+    shaper: Box<dyn Shaper>,
+    controller: Controller,
+    before: Vec<Counters>,
+    samples: Vec<Sample>,
+    limits: Vec<Limits>,
+    /// How many of the snapshot's states are of directions before this one.
+    first_state: usize,
+}
+
+impl Direction {
+    fn new(name: &'static str, shaper: Box<dyn Shaper>) -> Direction {
+        let controller = Controller::new(0, crate::Sharing::Weighted, shaper.shapers(), &[]);
+        Direction {
+            name,
+            shaper,
+            controller,
+            before: Vec::new(),
+            samples: Vec::new(),
+            limits: Vec::new(),
+            first_state: 0,
+        }
+    }
+
+    /// Takes agreements on; `kept` says where each of them stood before.
+    fn configure(
+        &mut self,
+        agreements: &Agreements,
+        link_bit_s: u64,
+        own: &[Agreement],
+        kept: &[Option<usize>],
+    ) -> io::Result<()> {
+        self.shaper.configure(agreements)?;
+        let shapers = self.shaper.shapers();
+        let mut controller = Controller::new(link_bit_s, agreements.sharing, shapers, own);
+        controller.inherit(&self.controller, kept);
+        self.controller = controller;
+        let before = kept
+            .iter()
+            .map(|kept| kept.map(|at| self.before[at]).unwrap_or_default());
+        self.before = before.collect();
+        Ok(())
+    }
+
+    fn apply(&mut self) {
+        self.limits.clear();
+        let limits = (0..self.before.len()).map(|at| self.controller.limits(at));
+        self.limits.extend(limits);
+        for (holder, error) in self.shaper.apply(&self.limits) {
+            warn!(direction = self.name, holder, %error, "a limit could not be set");
+        }
+    }
+
+    /// Counters start from what they are now: what was counted before is not of this daemon's time.
+    fn begin(&mut self) -> io::Result<()> {
+        self.shaper.read()?;
+        for (holder, before) in self.before.iter_mut().enumerate() {
+            *before = self.shaper.counters(holder);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, elapsed_ns: u64, states: &mut [HolderState]) -> io::Result<()> {
+        self.shaper.read()?;
+        self.samples.clear();
+        for (holder, before) in self.before.iter_mut().enumerate() {
+            let now = self.shaper.counters(holder);
+            self.samples.push(now.since(before, elapsed_ns));
+            *before = now;
+        }
+        let denied = self.controller.step(&self.samples);
+        self.apply();
+        for (at, (state, sample)) in states.iter_mut().zip(&self.samples).enumerate() {
+            state.offered_bit_s = self.controller.demand_bit_s(at);
+            state.granted_bit_s = self.controller.granted_bit_s(at);
+            state.delivered_bit_s = sample.delivered_bit_s();
+            state.delivered_bytes += sample.delivered_bytes;
+            state.dropped_packets += sample.dropped_packets;
+            state.throttled_ns += if sample.is_held() { elapsed_ns } else { 0 };
+        }
+        for at in denied {
+            states[at].violations += 1;
+            let state = &states[at];
+            warn!(
+                vm = state.name,
+                direction = self.name,
+                "a minimum was not held for a second"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The daemon.
+pub struct Daemon {
+    path: PathBuf,
+    agreements: Agreements,
+    signals: SignalFd,
+    links: Links,
+    /// The numbers of the interfaces that are there, by name.
+    interfaces: HashMap<String, u32>,
+    directions: Vec<Direction>,
+    shared: Shared,
+}
+
+impl Daemon {
+    /// Reads the file and puts what it says into force: from then on the kernel holds everyone to it.
+    ///
+    /// # Errors
+    ///
+    /// If the file is refused or the system refuses; nothing is changed then, unless the system did
+    /// so half-way.
+    pub fn start(path: &Path) -> Result<Daemon, DaemonError> {
+        let signals = signals().map_err(system("take signals"))?;
+        let mut links = Links::open().map_err(system("open a netlink socket"))?;
+        let interfaces = links.all().map_err(system("list the interfaces"))?;
+        let agreements = read(path, &interfaces)?;
+        for warning in &agreements.warnings {
+            warn!("{warning}");
+        }
+        let link = &agreements.link;
+        let failed = |reason: String| DaemonError::Shaper {
+            interface: link.interface.clone(),
+            reason,
+        };
+        let mut directions = Vec::new();
+        match link.backend {
+            Backend::Linux => {
+                let index = interfaces[&link.interface];
+                let tree = Tree::open(index).map_err(|error| failed(error.to_string()))?;
+                directions.push(Direction::new("transmit", Box::new(tree)));
+            }
+            Backend::Xen => return Err(failed("the xen backend is not there yet".into())),
+        }
+        if link.receive_bit_s.is_some() {
+            let inwards = Inwards::open().map_err(system("open a netlink socket"))?;
+            directions.push(Direction::new("receive", Box::new(inwards)));
+        }
+        let mut daemon = Daemon {
+            path: path.into(),
+            agreements,
+            signals,
+            links,
+            interfaces,
+            directions,
+            shared: Shared::default(),
+        };
+        daemon
+            .configure(None)
+            .map_err(system("set the agreements"))?;
+        for direction in &mut daemon.directions {
+            direction.begin().map_err(system("read the counters"))?;
+        }
+        Ok(daemon)
+    }
+
+    /// For those who want to look.
+    pub fn shared(&self) -> Shared {
+        self.shared.clone()
+    }
+
+    /// Puts the agreements into force, in place of those `before`.
+    fn configure(&mut self, before: Option<&Agreements>) -> io::Result<()> {
+        let agreements = &self.agreements;
+        let places: HashMap<&str, usize> = before
+            .iter()
+            .flat_map(|before| before.holders.iter().enumerate())
+            .map(|(at, holder)| (holder.interface.as_str(), at))
+            .collect();
+        let kept = agreements
+            .holders
+            .iter()
+            .map(|each| places.get(&*each.interface).copied());
+        let kept: Vec<Option<usize>> = kept.collect();
+        let others_before = before.map(|before| before.holders.len());
+        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::take(&mut snapshot.holders);
+        for direction in &mut self.directions {
+            let is_inwards = direction.name == "receive";
+            let agreement = |at: usize| {
+                let holder = &agreements.holders[at];
+                if is_inwards {
+                    holder.receive
+                } else {
+                    holder.agreement
+                }
+            };
+            let mut own: Vec<Agreement> = (0..kept.len()).map(agreement).collect();
+            let mut kept = kept.clone();
+            let mut link_bit_s = agreements.link.rate_bit_s;
+            if is_inwards {
+                link_bit_s = agreements.link.receive_bit_s.unwrap_or(link_bit_s);
+            } else {
+                own.push(agreements.others());
+                kept.push(others_before);
+            }
+            direction.configure(agreements, link_bit_s, &own, &kept)?;
+            for (at, holder) in agreements.holders.iter().enumerate() {
+                let interface = self.interfaces.get(&holder.interface).copied();
+                if let Err(error) = direction.shaper.bind(at, interface) {
+                    error!(vm = holder.name, %error, "an interface cannot be shaped");
+                }
+            }
+            direction.apply();
+            direction.shaper.tidy()?;
+            let first_state_before = direction.first_state;
+            direction.first_state = snapshot.holders.len();
+            for (at, own) in own.iter().enumerate() {
+                let mut state = kept[at]
+                    .and_then(|at| old.get(first_state_before + at).cloned())
+                    .unwrap_or_default();
+                let holder = agreements.holders.get(at);
+                state.name = holder.map_or("others".into(), |holder| holder.name.clone());
+                state.interface = holder.map_or(String::new(), |holder| holder.interface.clone());
+                state.direction = direction.name.into();
+                state.is_present =
+                    holder.is_none_or(|holder| self.interfaces.contains_key(&holder.interface));
+                state.class = own.class;
+                state.minimum_bit_s = own.minimum_bit_s;
+                state.maximum_bit_s = own.maximum_bit_s;
+                snapshot.holders.push(state);
+            }
+        }
+        snapshot.link.clone_from(&agreements.link.interface);
+        snapshot.link_bit_s = agreements.link.rate_bit_s;
+        snapshot.period_ns = agreements.period_ns as u64;
+        Ok(())
+    }
+
+    /// Runs until it is told to stop (SIGTERM, SIGINT), then removes what it made.
+    ///
+    /// # Errors
+    ///
+    /// If the system fails it; what it made stays then, so that the agreements hold.
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        let watch = watch(&self.path).map_err(system("watch the agreements file"))?;
+
+        let mut last = Instant::now();
+        let mut due = last + self.period();
+        loop {
+            let now = Instant::now();
+            if now >= due {
+                let elapsed = now - last;
+                last = now;
+                self.step(elapsed)?;
+                let missed = (Instant::now() - due).as_nanos() / self.period().as_nanos();
+                due += self.period() * (missed as u32 + 1);
+                self.note(now.elapsed(), missed as u64);
+                continue;
+            }
+            let mut fds = [self.links.fd(), self.signals.as_fd(), watch.as_fd()]
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let wait = TimeSpec::from_duration(due - now);
+            match ppoll(&mut fds, Some(wait), None) {
+                Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(system("wait")(error)),
+            }
+            let [has_news, has_signal, has_changed] = fds.map(|fd| fd.any().unwrap_or(false));
+            if has_news {
+                self.take_news()?;
+            }
+            if has_signal {
+                while let Ok(Some(signal)) = self.signals.read_signal() {
+                    if signal.ssi_signo == Signal::SIGHUP as u32 {
+                        self.reload()?;
+                    } else {
+                        info!("stopping");
+                        return self.stop();
+                    }
+                }
+            }
+            if has_changed && is_about(&watch, &self.path) {
+                self.reload()?;
+            }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_nanos(self.agreements.period_ns as u64)
+    }
+
+    fn step(&mut self, elapsed: Duration) -> Result<(), DaemonError> {
+        let elapsed_ns = elapsed.as_nanos() as u64;
+        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for direction in &mut self.directions {
+            let states = &mut snapshot.holders[direction.first_state..];
+            direction
+                .step(elapsed_ns, states)
+                .map_err(system("read the counters"))?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, took: Duration, missed: u64) {
+        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot: &mut Snapshot = &mut snapshot;
+        snapshot.loop_ns = took.as_nanos() as u64;
+        snapshot.loop_ns_max = snapshot.loop_ns_max.max(snapshot.loop_ns);
+        snapshot.periods += 1;
+        snapshot.periods_missed += missed;
+    }
+
+    /// Interfaces that came and went.
+    fn take_news(&mut self) -> Result<(), DaemonError> {
+        match self.links.news().map_err(system("hear of interfaces"))? {
+            Some(events) => {
+                for event in events {
+                    match event {
+                        LinkEvent::Is(index, name) => self.is_there(index, name),
+                        LinkEvent::Gone(index) => self.is_gone(index),
+                    }
+                }
+            }
+            None => {
+                let all = self.links.all().map_err(system("list the interfaces"))?;
+                let known: Vec<u32> = self.interfaces.values().copied().collect();
+                for index in known {
+                    if !all.values().any(|each| *each == index) {
+                        self.is_gone(index);
+                    }
+                }
+                for (name, index) in all {
+                    self.is_there(index, name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_there(&mut self, index: u32, name: String) {
+        if self.interfaces.get(&name) == Some(&index) {
+            return;
+        }
+        // It may have had another name.
+        self.is_gone(index);
+        self.bind(&name, Some(index));
+        self.interfaces.insert(name, index);
+    }
+
+    fn is_gone(&mut self, index: u32) {
+        let name = self.interfaces.iter().find(|(_, each)| **each == index);
+        if let Some(name) = name.map(|(name, _)| name.clone()) {
+            self.interfaces.remove(&name);
+            self.bind(&name, None);
+        }
+    }
+
+    fn bind(&mut self, name: &str, interface: Option<u32>) {
+        if name == self.agreements.link.interface {
+            // Its tree went with it.
+            error!(
+                interface = name,
+                "the link itself came or went; start the daemon anew"
+            );
+            return;
+        }
+        let Some(at) = self
+            .agreements
+            .holders
+            .iter()
+            .position(|each| each.interface == name)
+        else {
+            return;
+        };
+        let vm = &self.agreements.holders[at].name;
+        info!(
+            vm,
+            interface = name,
+            is_there = interface.is_some(),
+            "an interface"
+        );
+        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for direction in &mut self.directions {
+            if let Err(error) = direction.shaper.bind(at, interface) {
+                error!(vm, %error, "an interface cannot be shaped");
+            }
+            direction.apply();
+            snapshot.holders[direction.first_state + at].is_present = interface.is_some();
+        }
+    }
+
+    /// Reads the file anew; if it is refused, the agreements stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// If good agreements cannot be put into force: then it is better to begin anew.
+    fn reload(&mut self) -> Result<(), DaemonError> {
+        let reloaded = match read(&self.path, &self.interfaces) {
+            Ok(agreements) if agreements == self.agreements => return Ok(()),
+            Ok(agreements) => {
+                let (old, new) = (&self.agreements.link, &agreements.link);
+                if (old.backend, &old.interface, old.receive_bit_s.is_some())
+                    == (new.backend, &new.interface, new.receive_bit_s.is_some())
+                {
+                    Ok(agreements)
+                } else {
+                    Err("another link, backend or direction needs a new start".to_string())
+                }
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        let agreements = match reloaded {
+            Ok(agreements) => agreements,
+            Err(reason) => {
+                error!("the new agreements are refused, and the old ones stay: {reason}");
+                let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                snapshot.reloads_refused += 1;
+                return Ok(());
+            }
+        };
+        for warning in &agreements.warnings {
+            warn!("{warning}");
+        }
+        let before = std::mem::replace(&mut self.agreements, agreements);
+        self.configure(Some(&before))
+            .map_err(system("set the new agreements"))?;
+        info!(holders = self.agreements.holders.len(), "new agreements");
+        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshot.reloads += 1;
+        Ok(())
+    }
+
+    fn stop(mut self) -> Result<(), DaemonError> {
+        let mut stopped = Ok(());
+        for direction in &mut self.directions {
+            let closed = direction.shaper.close();
+            stopped = stopped.and(closed.map_err(system("remove what was made")));
+        }
+        stopped
+    }
+}
+
+/// Stop and reload, as something to poll; threads that are started from now on leave them alone.
+fn signals() -> nix::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+/// Watches the directory of a file: editors replace files rather than write to them.
+fn watch(path: &Path) -> nix::Result<Inotify> {
+    let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty());
+    let events = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
+    watch.add_watch(directory.unwrap_or(Path::new(".")), events)?;
+    Ok(watch)
+}
+
+/// Takes all that has happened in the directory; whether something did to the file.
+fn is_about(watch: &Inotify, path: &Path) -> bool {
+    let mut found = false;
+    while let Ok(events) = watch.read_events() {
+        // Too many events to tell have no name.
+        found |= events
+            .iter()
+            .any(|event| event.name.is_none() || event.name.as_deref() == path.file_name());
+    }
+    found
+}

@@ -1,0 +1,220 @@
+//! Hierarchical token buckets in the kernel's bytes (`linux/pkt_sched.h`): no crate knows them.
+
+use netlink_packet_core::{DefaultNla, NlasIterator};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcHeader, TcMessage, TcOption};
+
+use super::MAJOR;
+use crate::control::Limits;
+use crate::shaper::Counters;
+
+/// The kernel's clock ticks of 64 ns, in which it counts buckets (`PSCHED_SHIFT`).
+const TICK_NS: u64 = 64;
+/// A frame with its VLAN tag; a bucket of less would never let one pass.
+pub const FRAME_BYTES: u64 = 1_518;
+/// What a bucket holds unless the agreement says otherwise: what goes out while a timer is late.
+const BURST_NS: u64 = 2_000_000;
+
+const TCA_KIND: u16 = 1;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+
+pub const KIND: &str = "htb";
+
+/// Our class with this number.
+pub fn class_handle(minor: u16) -> TcHandle {
+    TcHandle {
+        major: MAJOR,
+        minor,
+    }
+}
+
+/// How a class behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class {
+    pub limits: Limits,
+    /// `None`: what [`BURST_NS`] and one frame need.
+    pub burst_bytes: Option<u64>,
+    /// Who lends first: 0 to 7.
+    pub priority: u32,
+    /// What it may send in its turn among those who borrow, in bytes.
+    pub quantum_bytes: u32,
+}
+
+fn header(interface: u32, handle: TcHandle, parent: TcHandle) -> TcHeader {
+    TcHeader {
+        index: interface as i32,
+        handle,
+        parent,
+        ..TcHeader::default()
+    }
+}
+
+fn message(header: TcHeader, attributes: Vec<TcAttribute>) -> TcMessage {
+    TcMessage::from_parts(header, attributes)
+}
+
+fn kind() -> TcAttribute {
+    TcAttribute::Kind(KIND.into())
+}
+
+fn options(options: Vec<DefaultNla>) -> TcAttribute {
+    TcAttribute::Options(options.into_iter().map(TcOption::Other).collect())
+}
+
+/// Makes our qdisc the root of an interface; what no filter knows goes to class `default`.
+pub fn new_root(interface: u32, default: u16) -> RouteNetlinkMessage {
+    const VERSION: u32 = 3;
+    const RATE_TO_QUANTUM: u32 = 10;
+    let global = [VERSION, RATE_TO_QUANTUM, default.into(), 0, 0];
+    let global: Vec<u8> = global.into_iter().flat_map(u32::to_ne_bytes).collect();
+    RouteNetlinkMessage::NewQueueDiscipline(message(
+        header(interface, class_handle(0), TcHandle::ROOT),
+        vec![kind(), options(vec![DefaultNla::new(TCA_HTB_INIT, global)])],
+    ))
+}
+
+/// Removes our root qdisc with all that hangs on it.
+pub fn delete_root(interface: u32) -> RouteNetlinkMessage {
+    let header = header(interface, class_handle(0), TcHandle::ROOT);
+    RouteNetlinkMessage::DelQueueDiscipline(message(header, Vec::new()))
+}
+
+/// Makes or changes a class under `parent`.
+pub fn set_class(interface: u32, minor: u16, parent: u16, class: &Class) -> RouteNetlinkMessage {
+    /// For Ethernet the kernel needs no tables of times.
+    const LINKLAYER_ETHERNET: u8 = 1;
+    /// Nothing is set to less; the kernel takes no zero.
+    const RATE_BYTES_MIN: u64 = 1;
+    let rate = (class.limits.rate_bit_s / 8).max(RATE_BYTES_MIN);
+    let ceiling = (class.limits.ceiling_bit_s / 8).max(rate);
+    let bucket = |rate: u64| {
+        let default = rate * BURST_NS / 1_000_000_000 + 2 * FRAME_BYTES;
+        let bytes = class.burst_bytes.unwrap_or(default).max(FRAME_BYTES);
+        let ticks = u128::from(bytes) * 1_000_000_000 / u128::from(rate * TICK_NS);
+        u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
+    };
+    let specification = |rate: u64| {
+        let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+        bytes.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
+        bytes
+    };
+    let mut parameters = specification(rate);
+    parameters.extend(specification(ceiling));
+    const LEVEL: u32 = 0;
+    for number in [
+        bucket(rate),
+        bucket(ceiling),
+        class.quantum_bytes,
+        LEVEL,
+        class.priority,
+    ] {
+        parameters.extend(number.to_ne_bytes());
+    }
+    let mut attributes = vec![DefaultNla::new(TCA_HTB_PARMS, parameters)];
+    for (attribute, rate) in [(TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceiling)] {
+        if u32::try_from(rate).is_err() {
+            attributes.push(DefaultNla::new(attribute, rate.to_ne_bytes().to_vec()));
+        }
+    }
+    let parent = class_handle(parent);
+    RouteNetlinkMessage::NewTrafficClass(message(
+        header(interface, class_handle(minor), parent),
+        vec![kind(), options(attributes)],
+    ))
+}
+
+/// Removes a class.
+pub fn delete_class(interface: u32, minor: u16) -> RouteNetlinkMessage {
+    let header = header(interface, class_handle(minor), TcHandle::UNSPEC);
+    RouteNetlinkMessage::DelTrafficClass(message(header, Vec::new()))
+}
+
+/// Asks for all classes of an interface.
+pub fn get_classes(interface: u32) -> RouteNetlinkMessage {
+    let header = header(interface, TcHandle::UNSPEC, TcHandle::UNSPEC);
+    RouteNetlinkMessage::GetTrafficClass(message(header, Vec::new()))
+}
+
+/// Asks for the qdiscs of all interfaces.
+pub fn get_qdiscs() -> RouteNetlinkMessage {
+    let header = header(0, TcHandle::UNSPEC, TcHandle::UNSPEC);
+    RouteNetlinkMessage::GetQueueDiscipline(message(header, Vec::new()))
+}
+
+/// A qdisc or class as a dump shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dumped<'d> {
+    pub interface: u32,
+    pub handle: TcHandle,
+    pub parent: TcHandle,
+    pub kind: &'d str,
+    pub counters: Counters,
+}
+
+/// Takes one part of a dump apart, without a copy: a thousand come in every period.
+pub fn parse(payload: &[u8]) -> Option<Dumped<'_>> {
+    const HEADER_BYTES: usize = 20;
+    let number = |at: usize| word(payload, at);
+    let handle = |at: usize| -> Option<TcHandle> {
+        let number = number(at)?;
+        Some(TcHandle {
+            major: (number >> 16) as u16,
+            minor: number as u16,
+        })
+    };
+    let mut dumped = Dumped {
+        interface: number(4)?,
+        handle: handle(8)?,
+        parent: handle(12)?,
+        kind: "",
+        counters: Counters::default(),
+    };
+    for (kind, value) in attributes(payload.get(HEADER_BYTES..)?) {
+        match kind {
+            TCA_KIND => {
+                let text = value.strip_suffix(&[0]).unwrap_or(value);
+                dumped.kind = std::str::from_utf8(text).ok()?;
+            }
+            TCA_STATS2 => dumped.counters = counters(value)?,
+            _ => {}
+        }
+    }
+    Some(dumped)
+}
+
+fn counters(value: &[u8]) -> Option<Counters> {
+    let mut counters = Counters::default();
+    for (kind, value) in attributes(value) {
+        match kind {
+            TCA_STATS_BASIC => counters.bytes = u64::from_ne_bytes(*value.first_chunk()?),
+            TCA_STATS_QUEUE => {
+                // qlen, backlog, drops, requeues, overlimits
+                counters.backlog_bytes = word(value, 4)?;
+                counters.drops = word(value, 8)?;
+                counters.overlimits = word(value, 16)?;
+            }
+            _ => {}
+        }
+    }
+    Some(counters)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    NlasIterator::new(bytes).filter_map(|attribute| {
+        let attribute = attribute.ok()?;
+        let whole = attribute.into_inner();
+        let kind = u16::from_ne_bytes([whole[2], whole[3]]) & 0x3fff;
+        let length = u16::from_ne_bytes([whole[0], whole[1]]) as usize;
+        Some((kind, whole.get(4..length)?))
+    })
+}

@@ -1,0 +1,162 @@
+//! Shapers of what virtual machines receive: one at each interface, since only there it is known whose
+//! a packet is. They know nothing of each other.
+
+use std::collections::HashMap;
+use std::io;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+
+use super::htb::{self, Class, FRAME_BYTES};
+use super::tree::{TreeError, is_ours, remove_root};
+use super::{MAJOR, Route};
+use crate::Agreements;
+use crate::control::{Limits, Shapers};
+use crate::shaper::{Counters, Shaper};
+
+/// The only class at an interface.
+const CLASS: u16 = 1;
+
+/// The shapers of all holders.
+pub struct Inwards {
+    route: Route,
+    places: Vec<Place>,
+    /// Those whose agreements have ended, and which are still shaped.
+    ended: Vec<u32>,
+    counters: HashMap<u32, Counters>,
+}
+
+struct Place {
+    /// By which it is known again.
+    interface: String,
+    bound: Option<u32>,
+    burst_bytes: Option<u64>,
+    /// What the kernel was told last.
+    limits: Option<Limits>,
+}
+
+impl Inwards {
+    /// Of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open() -> io::Result<Inwards> {
+        Ok(Inwards {
+            route: Route::open()?,
+            places: Vec::new(),
+            ended: Vec::new(),
+            counters: HashMap::new(),
+        })
+    }
+}
+
+impl Shaper for Inwards {
+    fn shapers(&self) -> Shapers {
+        Shapers::Single
+    }
+
+    fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
+        let before = std::mem::take(&mut self.places).into_iter();
+        let mut known: HashMap<String, Place> = before
+            .map(|place| (place.interface.clone(), place))
+            .collect();
+        let places = agreements.holders.iter().map(|holder| {
+            let kept = known.remove(&holder.interface);
+            Place {
+                interface: holder.interface.clone(),
+                bound: kept.and_then(|place| place.bound),
+                burst_bytes: holder.burst_bytes,
+                limits: None,
+            }
+        });
+        self.places = places.collect();
+        self.ended
+            .extend(known.into_values().filter_map(|place| place.bound));
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> io::Result<()> {
+        for interface in std::mem::take(&mut self.ended) {
+            remove_root(&mut self.route, interface)?;
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()> {
+        self.places[holder].limits = None;
+        self.places[holder].bound = None;
+        let Some(interface) = interface else {
+            return Ok(());
+        };
+        let is_there = is_ours(&mut self.route, interface).map_err(|error| match error {
+            TreeError::System { source, .. } => source,
+            foreign => io::Error::new(io::ErrorKind::AlreadyExists, foreign.to_string()),
+        })?;
+        if !is_there {
+            let root = htb::new_root(interface, CLASS);
+            self.route.request(root, NLM_F_CREATE | NLM_F_EXCL)?;
+        }
+        self.places[holder].bound = Some(interface);
+        Ok(())
+    }
+
+    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
+        let all = self.places.iter().zip(limits).enumerate();
+        let changes = all.filter_map(|(at, (place, &limits))| {
+            let interface = place.bound.filter(|_| place.limits != Some(limits))?;
+            let class = Class {
+                limits: Limits {
+                    rate_bit_s: limits.ceiling_bit_s,
+                    ..limits
+                },
+                burst_bytes: place.burst_bytes,
+                priority: 0,
+                quantum_bytes: FRAME_BYTES as u32,
+            };
+            Some((at, limits, htb::set_class(interface, CLASS, 0, &class)))
+        });
+        let changes: Vec<_> = changes.collect();
+        let requests = changes
+            .iter()
+            .map(|(_, _, request)| (request.clone(), NLM_F_CREATE | NLM_F_REPLACE));
+        let failed = self.route.requests(requests);
+        for (at, limits, _) in &changes {
+            self.places[*at].limits = Some(*limits);
+        }
+        let failed = failed.into_iter().map(|(at, error)| {
+            let holder = changes[at].0;
+            self.places[holder].limits = None;
+            (holder, error)
+        });
+        failed.collect()
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let counters = &mut self.counters;
+        counters.clear();
+        self.route.dump(htb::get_qdiscs(), |payload| {
+            if let Some(dumped) = htb::parse(payload)
+                && dumped.handle.major == MAJOR
+            {
+                counters.insert(dumped.interface, dumped.counters);
+            }
+        })
+    }
+
+    fn counters(&self, holder: usize) -> Counters {
+        let bound = self.places[holder].bound;
+        let found = bound.and_then(|interface| self.counters.get(&interface));
+        found.copied().unwrap_or_default()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let bound = self.places.iter().filter_map(|place| place.bound);
+        let all: Vec<u32> = bound.chain(std::mem::take(&mut self.ended)).collect();
+        let mut closed = Ok(());
+        for interface in all {
+            let removed = remove_root(&mut self.route, interface);
+            closed = closed.and(removed);
+        }
+        closed
+    }
+}

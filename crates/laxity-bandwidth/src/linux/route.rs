@@ -1,0 +1,266 @@
+//! Netlink sockets: requests with their answers, dumps, and news of interfaces.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// Enough for all that the kernel puts into one datagram.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Requests in one datagram: their answers must fit the socket's buffer.
+const REQUESTS_MAX: usize = 64;
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+
+/// Asks the kernel, and waits for what it says.
+pub struct Route {
+    socket: Socket,
+    sequence: u32,
+    requests: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+impl Route {
+    /// Of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as for all that follows.
+    pub fn open() -> io::Result<Route> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // Errors come without the request that they are about.
+        socket.set_cap_ack(true)?;
+        Ok(Route {
+            socket,
+            sequence: 0,
+            requests: Vec::new(),
+            answers: Vec::with_capacity(BUFFER_BYTES),
+        })
+    }
+
+    /// One request, and its answer.
+    pub fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.requests(std::iter::once((message, flags)))
+            .pop()
+            .map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Many requests in few system calls. Gives the places of those that failed, and why.
+    pub fn requests(
+        &mut self,
+        messages: impl Iterator<Item = (RouteNetlinkMessage, u16)>,
+    ) -> Vec<(usize, io::Error)> {
+        let mut failed = Vec::new();
+        let mut first = 0;
+        let mut messages = messages.peekable();
+        while messages.peek().is_some() {
+            self.requests.clear();
+            let first_sequence = self.sequence.wrapping_add(1);
+            let mut count = 0;
+            for (message, flags) in messages.by_ref().take(REQUESTS_MAX) {
+                self.append(message, flags | NLM_F_ACK);
+                count += 1;
+            }
+            let answered = self.socket.send(&self.requests, 0).and_then(|_| {
+                self.collect_answers(first_sequence, count, |at, error| {
+                    failed.push((first + at, error));
+                })
+            });
+            if let Err(error) = answered {
+                failed.push((first, error));
+                return failed;
+            }
+            first += count;
+        }
+        failed
+    }
+
+    fn append(&mut self, message: RouteNetlinkMessage, flags: u16) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let begin = self.requests.len();
+        self.requests.resize(begin + message.buffer_len(), 0);
+        message.serialize(&mut self.requests[begin..]);
+    }
+
+    fn collect_answers(
+        &mut self,
+        first_sequence: u32,
+        count: usize,
+        mut failed: impl FnMut(usize, io::Error),
+    ) -> io::Result<()> {
+        let mut awaited = count;
+        while awaited > 0 {
+            self.answers.clear();
+            self.socket.recv(&mut self.answers, 0)?;
+            for message in messages(&self.answers) {
+                let at = message.sequence_number().wrapping_sub(first_sequence) as usize;
+                if message.message_type() != NLMSG_ERROR || at >= count {
+                    continue;
+                }
+                awaited -= 1;
+                if let Some(error) = error_of(&message) {
+                    failed(at, error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for all of something, and shows every part of the answer, without its header.
+    pub fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        self.requests.clear();
+        self.append(message, NLM_F_DUMP);
+        self.socket.send(&self.requests, 0)?;
+        loop {
+            self.answers.clear();
+            self.socket.recv(&mut self.answers, 0)?;
+            for message in messages(&self.answers) {
+                if message.sequence_number() != self.sequence {
+                    continue;
+                }
+                match message.message_type() {
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => return error_of(&message).map_or(Ok(()), Err),
+                    _ => each(message.payload()),
+                }
+            }
+        }
+    }
+}
+
+/// The messages of a datagram; what is not whole ends it.
+fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+    const ALIGNMENT: usize = 4;
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let message = NetlinkBuffer::new_checked(rest).ok()?;
+        let length = (message.length() as usize).next_multiple_of(ALIGNMENT);
+        rest = rest.get(length..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// `None`: it says that all is well.
+fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
+    let code = message
+        .payload()
+        .first_chunk()
+        .copied()
+        .map(i32::from_ne_bytes);
+    match code {
+        Some(0) => None,
+        Some(code) => Some(io::Error::from_raw_os_error(-code)),
+        None => Some(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// An interface that came, or went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It is there, under this number and with this name, new or as before.
+    Is(u32, String),
+    /// It is no longer there.
+    Gone(u32),
+}
+
+/// Which interfaces there are, and news of them.
+pub struct Links {
+    news: Socket,
+    route: Route,
+    buffer: Vec<u8>,
+}
+
+impl Links {
+    /// Of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as for all that follows.
+    pub fn open() -> io::Result<Links> {
+        const RTMGRP_LINK: u32 = 1;
+        let mut news = Socket::new(NETLINK_ROUTE)?;
+        news.bind(&SocketAddr::new(0, RTMGRP_LINK))?;
+        news.set_non_blocking(true)?;
+        Ok(Links {
+            news,
+            route: Route::open()?,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+        })
+    }
+
+    /// For `poll`: readable when there is news.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+
+    /// All that are there, by name.
+    pub fn all(&mut self) -> io::Result<HashMap<String, u32>> {
+        let mut all = HashMap::new();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        self.route.dump(request, |payload| {
+            if let Some((index, Some(name))) = index_and_name(payload) {
+                all.insert(name, index);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// What has happened since the last time; `None`: too much to tell, look at [`Links::all`].
+    pub fn news(&mut self) -> io::Result<Option<Vec<LinkEvent>>> {
+        let mut events = Vec::new();
+        loop {
+            self.buffer.clear();
+            match self.news.recv(&mut self.buffer, 0) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(events)),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            for message in messages(&self.buffer) {
+                match (message.message_type(), index_and_name(message.payload())) {
+                    (RTM_NEWLINK, Some((index, Some(name)))) => {
+                        events.push(LinkEvent::Is(index, name));
+                    }
+                    (RTM_DELLINK, Some((index, _))) => events.push(LinkEvent::Gone(index)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn index_and_name(payload: &[u8]) -> Option<(u32, Option<String>)> {
+    let mut header = NetlinkHeader::default();
+    header.message_type = RTM_NEWLINK;
+    let message = RouteNetlinkMessage::deserialize(&header, payload).ok()?;
+    let RouteNetlinkMessage::NewLink(link) = message else {
+        return None;
+    };
+    let name = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        });
+    Some((link.header.index, name))
+}

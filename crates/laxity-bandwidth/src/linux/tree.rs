@@ -1,0 +1,409 @@
+//! The shaper of the link outwards: one tree with a class for each holder, and one for everybody else.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAttribute, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
+};
+
+use super::htb::{self, Class, FRAME_BYTES};
+use super::{MAJOR, Route, classifier::Classifier};
+use crate::control::{Limits, Shapers};
+use crate::shaper::{Counters, Shaper};
+use crate::{Agreement, Agreements, Holder, Sharing};
+
+/// The class around all others.
+const WHOLE: u16 = 1;
+/// That of who holds no agreement.
+const OTHERS: u16 = 2;
+/// The first holder's.
+const FIRST: u16 = 0x10;
+/// The kernel has as many priorities.
+const PRIORITY_MAX: u32 = 7;
+/// The largest turn among borrowers: more is a burst of its own.
+const QUANTUM_BYTES_MAX: u64 = 200_000;
+
+/// The number of a holder's class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Slot(u16);
+
+impl Slot {
+    /// The place with this number from 0, which is less than [`Slot::COUNT`].
+    fn new(number: usize) -> Slot {
+        Slot(FIRST + number as u16)
+    }
+
+    /// How many there are.
+    const COUNT: usize = (u16::MAX - FIRST) as usize;
+
+    /// The place of all who hold no agreement.
+    const OTHERS: Slot = Slot(OTHERS);
+}
+
+/// What stays the same about a class while its limits change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    burst_bytes: Option<u64>,
+    priority: u32,
+    quantum_bytes: u32,
+}
+
+impl Shape {
+    /// Of one among `agreements`, whose weights decide about its turn.
+    fn of(
+        agreement: &Agreement,
+        burst_bytes: Option<u64>,
+        sharing: Sharing,
+        agreements: &[Agreement],
+    ) -> Shape {
+        let weights = || agreements.iter().map(|each| u64::from(each.weight));
+        let (least, most) = (weights().min().unwrap_or(1), weights().max().unwrap_or(1));
+        // One frame for the least weight, as far as that does not make the greatest too large.
+        let unit = (FRAME_BYTES * most / least).min(QUANTUM_BYTES_MAX);
+        let quantum = (unit * u64::from(agreement.weight) / most).max(FRAME_BYTES);
+        let priority = match sharing {
+            Sharing::Weighted => 0,
+            Sharing::ByClass => (agreement.class - 1).min(PRIORITY_MAX),
+        };
+        Shape {
+            burst_bytes,
+            priority,
+            quantum_bytes: quantum as u32,
+        }
+    }
+}
+
+/// The tree at one interface.
+pub struct Tree {
+    route: Route,
+    interface: u32,
+    classifier: Classifier,
+    /// By the holders' places, the others' at the end.
+    places: Vec<Place>,
+    /// The interfaces of those whose agreements have ended, and who still have a class.
+    ended: Vec<u32>,
+    /// What the kernel was told last.
+    classes: HashMap<Slot, Class>,
+    /// By the number of the class.
+    counters: Vec<Counters>,
+}
+
+/// A holder in the tree.
+struct Place {
+    /// By which it is known again.
+    interface: String,
+    slot: Slot,
+    shape: Shape,
+    /// While it is there.
+    bound: Option<u32>,
+}
+
+/// Why there is no tree.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// The interface is shaped already, by somebody else.
+    #[error("it has a root qdisc {kind} {handle:x}: already, which is not ours; remove it first")]
+    Foreign {
+        /// Of what is there.
+        kind: String,
+        /// Its number.
+        handle: u16,
+    },
+    /// The kernel will not.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> TreeError {
+    move |source| TreeError::System { what, source }
+}
+
+impl Tree {
+    /// Makes the tree, or takes over the one that an earlier daemon left: its classes keep their
+    /// queues and their limits until [`Tree::set`] changes them.
+    ///
+    /// # Errors
+    ///
+    /// If somebody else shapes the interface, or the system refuses.
+    pub fn open(interface: u32) -> Result<Tree, TreeError> {
+        let mut route = Route::open().map_err(system("open a netlink socket"))?;
+        let classifier = Classifier::load().map_err(system("load the classifier (eBPF)"))?;
+        let is_ours = is_ours(&mut route, interface)?;
+        if !is_ours {
+            route
+                .request(htb::new_root(interface, OTHERS), NLM_F_CREATE | NLM_F_EXCL)
+                .map_err(system("make a root qdisc (HTB)"))?;
+        }
+        Ok(Tree {
+            route,
+            interface,
+            classifier,
+            places: Vec::new(),
+            ended: Vec::new(),
+            classes: HashMap::new(),
+            counters: Vec::new(),
+        })
+    }
+
+    /// Sets what the link carries.
+    fn set_link(&mut self, bit_s: u64) -> io::Result<()> {
+        let class = Class {
+            limits: Limits {
+                rate_bit_s: bit_s,
+                ceiling_bit_s: bit_s,
+            },
+            burst_bytes: None,
+            priority: 0,
+            quantum_bytes: FRAME_BYTES as u32,
+        };
+        let request = htb::set_class(self.interface, WHOLE, 0, &class);
+        self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Puts the classifier in place of whatever was there: once all classes are.
+    fn attach(&mut self) -> io::Result<()> {
+        /// In network byte order, as the kernel has it.
+        const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+        const PRIORITY: u32 = 1;
+        const HANDLE: u16 = 1;
+        let header = TcHeader {
+            index: self.interface as i32,
+            handle: TcHandle {
+                major: 0,
+                minor: HANDLE,
+            },
+            parent: htb::class_handle(0),
+            info: PRIORITY << 16 | u32::from(ALL_PROTOCOLS),
+            ..TcHeader::default()
+        };
+        let options = [
+            TcFilterBpfOption::ProgFd(self.classifier.program() as u32),
+            TcFilterBpfOption::ProgName("laxity".into()),
+        ];
+        let attributes = vec![
+            TcAttribute::Kind("bpf".into()),
+            TcAttribute::Options(options.map(TcOption::Bpf).to_vec()),
+        ];
+        let request =
+            RouteNetlinkMessage::NewTrafficFilter(TcMessage::from_parts(header, attributes));
+        self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// What comes by `interface` is of `slot` from now on; of nobody without one.
+    fn assign(&mut self, interface: u32, slot: Option<Slot>) -> io::Result<()> {
+        match slot {
+            Some(Slot(minor)) => {
+                let class = u32::from(MAJOR) << 16 | u32::from(minor);
+                self.classifier.set(interface, class)
+            }
+            None => match self.classifier.remove(interface) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    fn dump(&mut self, mut each: impl FnMut(u16, Counters)) -> io::Result<()> {
+        let request = htb::get_classes(self.interface);
+        self.route.dump(request, |payload| {
+            if let Some(dumped) = htb::parse(payload)
+                && dumped.handle.major == MAJOR
+            {
+                each(dumped.handle.minor, dumped.counters);
+            }
+        })
+    }
+}
+
+impl Shaper for Tree {
+    fn shapers(&self) -> Shapers {
+        Shapers::Tree
+    }
+
+    fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
+        self.set_link(agreements.link.rate_bit_s)?;
+        let before = std::mem::take(&mut self.places);
+        let mut known: HashMap<String, Place> = before
+            .into_iter()
+            .map(|place| (place.interface.clone(), place))
+            .collect();
+        let is_kept = |holder: &Holder| known.get(&holder.interface).map(|place| place.slot);
+        let taken: HashSet<Slot> = agreements.holders.iter().filter_map(is_kept).collect();
+        let mut free = (0..Slot::COUNT)
+            .map(Slot::new)
+            .filter(|slot| !taken.contains(slot));
+        let all: Vec<Agreement> = agreements
+            .holders
+            .iter()
+            .map(|each| each.agreement)
+            .collect();
+        let shape = |agreement: &Agreement, burst_bytes| {
+            Shape::of(agreement, burst_bytes, agreements.sharing, &all)
+        };
+        for holder in &agreements.holders {
+            let kept = known.remove(&holder.interface);
+            let (slot, bound) = match kept {
+                Some(place) => (place.slot, place.bound),
+                None => (free.next().ok_or(io::ErrorKind::StorageFull)?, None),
+            };
+            self.places.push(Place {
+                interface: holder.interface.clone(),
+                slot,
+                shape: shape(&holder.agreement, holder.burst_bytes),
+                bound,
+            });
+        }
+        let bound = known.into_values().filter_map(|place| place.bound);
+        self.ended.extend(bound);
+        self.places.push(Place {
+            interface: String::new(),
+            slot: Slot::OTHERS,
+            shape: shape(&agreements.others(), None),
+            bound: None,
+        });
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> io::Result<()> {
+        let kept: HashSet<u16> = self.places.iter().map(|place| place.slot.0).collect();
+        for interface in std::mem::take(&mut self.ended) {
+            self.assign(interface, None)?;
+        }
+        let mut ended = Vec::new();
+        self.dump(|minor, _| {
+            if minor >= FIRST && !kept.contains(&minor) {
+                ended.push(minor);
+            }
+        })?;
+        for minor in &ended {
+            self.classes.remove(&Slot(*minor));
+        }
+        let interface = self.interface;
+        let requests = ended
+            .iter()
+            .map(|&minor| (htb::delete_class(interface, minor), 0));
+        let failed = self.route.requests(requests);
+        self.attach()?;
+        failed
+            .into_iter()
+            .next()
+            .map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()> {
+        let slot = self.places[holder].slot;
+        let before = std::mem::replace(&mut self.places[holder].bound, interface);
+        if let Some(before) = before.filter(|before| interface != Some(*before)) {
+            self.assign(before, None)?;
+        }
+        interface.map_or(Ok(()), |interface| self.assign(interface, Some(slot)))
+    }
+
+    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
+        let wanted = self.places.iter().zip(limits).enumerate();
+        let wanted = wanted.map(|(at, (place, &limits))| {
+            let Shape {
+                burst_bytes,
+                priority,
+                quantum_bytes,
+            } = place.shape;
+            let class = Class {
+                limits,
+                burst_bytes,
+                priority,
+                quantum_bytes,
+            };
+            (at, place.slot, class)
+        });
+        let differs = |(_, slot, class): &(usize, Slot, Class)| {
+            let now = self.classes.get(slot);
+            now.is_none_or(|now| differs_enough(now, class))
+        };
+        let changes: Vec<(usize, Slot, Class)> = wanted.filter(differs).collect();
+        let requests = changes.iter().map(|(_, slot, class)| {
+            let request = htb::set_class(self.interface, slot.0, WHOLE, class);
+            (request, NLM_F_CREATE | NLM_F_REPLACE)
+        });
+        let failed = self.route.requests(requests);
+        let told = changes.iter().map(|(_, slot, class)| (*slot, *class));
+        self.classes.extend(told);
+        let failed = failed.into_iter().map(|(at, error)| {
+            let (holder, slot, _) = changes[at];
+            self.classes.remove(&slot);
+            (holder, error)
+        });
+        failed.collect()
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut counters = std::mem::take(&mut self.counters);
+        let read = self.dump(|minor, each| {
+            if counters.len() <= minor as usize {
+                counters.resize(minor as usize + 1, Counters::default());
+            }
+            counters[minor as usize] = each;
+        });
+        self.counters = counters;
+        read
+    }
+
+    fn counters(&self, holder: usize) -> Counters {
+        let number = self.places[holder].slot.0 as usize;
+        self.counters.get(number).copied().unwrap_or_default()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        remove_root(&mut self.route, self.interface)
+    }
+}
+
+/// Removes the root qdisc of an interface, if it is there and ours.
+pub(super) fn remove_root(route: &mut Route, interface: u32) -> io::Result<()> {
+    match is_ours(route, interface) {
+        Ok(true) => route.request(htb::delete_root(interface), 0),
+        Ok(false) | Err(TreeError::Foreign { .. }) => Ok(()),
+        Err(TreeError::System { source, .. }) => Err(source),
+    }
+}
+
+/// Whether the root qdisc of an interface is one of ours; there is none but the kernel's own otherwise.
+pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeError> {
+    let mut is_ours = false;
+    let mut foreign = None;
+    route
+        .dump(htb::get_qdiscs(), |payload| {
+            let Some(dumped) = htb::parse(payload) else {
+                return;
+            };
+            if dumped.interface != interface || dumped.parent != TcHandle::ROOT {
+                return;
+            }
+            is_ours = dumped.handle.major == MAJOR && dumped.kind == htb::KIND;
+            // The kernel's own has the number 0.
+            if !is_ours && dumped.handle.major != 0 {
+                foreign = Some((dumped.kind.to_string(), dumped.handle.major));
+            }
+        })
+        .map_err(system("list the qdiscs"))?;
+    match foreign {
+        Some((kind, handle)) => Err(TreeError::Foreign { kind, handle }),
+        None => Ok(is_ours),
+    }
+}
+
+/// Whether it is worth a message to the kernel: changes of the ceiling by less than a part in 128 are not.
+fn differs_enough(now: &Class, wanted: &Class) -> bool {
+    const PARTS: u64 = 128;
+    let (from, to) = (now.limits.ceiling_bit_s, wanted.limits.ceiling_bit_s);
+    let mut otherwise = *now;
+    otherwise.limits.ceiling_bit_s = to;
+    otherwise != *wanted || from.abs_diff(to) > from / PARTS
+}

@@ -1,0 +1,374 @@
+//! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::agreements::format_rate;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The interface of the link.
+    pub link: String,
+    /// What it carries outwards, in bit/s.
+    pub link_bit_s: u64,
+    /// Between two looks.
+    pub period_ns: u64,
+    /// How long the last look took.
+    pub loop_ns: u64,
+    /// The longest since the start.
+    pub loop_ns_max: u64,
+    /// Looks so far.
+    pub periods: u64,
+    /// Looks that did not happen, because the one before took too long or the daemon did not run.
+    pub periods_missed: u64,
+    /// How often agreements were read anew, and how often a new file was refused.
+    pub reloads: u64,
+    /// See `reloads`.
+    pub reloads_refused: u64,
+    /// All holders, and all others at the end.
+    pub holders: Vec<HolderState>,
+}
+
+/// What is known of one holder in one direction.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HolderState {
+    /// From the file; `others` for those who hold no agreement.
+    pub name: String,
+    /// The host's side of it.
+    pub interface: String,
+    /// "transmit" or "receive", as the virtual machine sees it.
+    pub direction: String,
+    /// Whether the interface is there.
+    pub is_present: bool,
+    /// 1 is the highest.
+    pub class: u32,
+    /// What was agreed.
+    pub minimum_bit_s: u64,
+    /// What was agreed.
+    pub maximum_bit_s: u64,
+    /// What it seems to want.
+    pub offered_bit_s: u64,
+    /// What it may have now.
+    pub granted_bit_s: u64,
+    /// What it sent in the last period.
+    pub delivered_bit_s: u64,
+    /// Since the daemon's start, as all that follows.
+    pub delivered_bytes: u64,
+    /// From its queue on the host's side; what its own queue dropped is not known here.
+    pub dropped_packets: u64,
+    /// How long it had something to send that had to wait.
+    pub throttled_ns: u64,
+    /// Seconds in which it asked all the time and got less than 99 % of its minimum.
+    pub violations: u64,
+}
+
+/// A snapshot that the daemon writes and others read.
+pub type Shared = Arc<Mutex<Snapshot>>;
+
+fn copy(shared: &Shared) -> Snapshot {
+    // A snapshot is whole whenever the lock is free.
+    shared
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+/// Who looks has this long to ask and to take the answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Answers whoever connects with one JSON object.
+///
+/// # Errors
+///
+/// If the thread cannot be started.
+pub fn serve_status(listener: UnixListener, shared: Shared) -> io::Result<()> {
+    thread::Builder::new()
+        .name("status".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let answer = serde_json::to_vec(&copy(&shared)).expect("a snapshot is JSON");
+                // Who does not take it does not get it.
+                let _ = stream.set_write_timeout(Some(TIMEOUT));
+                let _ = (&stream).write_all(&answer);
+            }
+        })?;
+    Ok(())
+}
+
+/// Answers `GET /metrics`.
+///
+/// # Errors
+///
+/// If the thread cannot be started.
+pub fn serve_metrics(listener: TcpListener, shared: Shared) -> io::Result<()> {
+    let mut registry = Registry::with_prefix("laxity_bandwidth");
+    registry.register_collector(Box::new(Metrics(shared)));
+    thread::Builder::new()
+        .name("metrics".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = stream.set_read_timeout(Some(TIMEOUT));
+                let _ = stream.set_write_timeout(Some(TIMEOUT));
+                let _ = answer(&stream, &registry);
+            }
+        })?;
+    Ok(())
+}
+
+/// One question, one answer: all of HTTP that a scrape needs.
+fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
+    const REQUEST_BYTES_MAX: u64 = 16 << 10;
+    let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    while lines
+        .next()
+        .transpose()?
+        .is_some_and(|line| !line.is_empty())
+    {}
+    let mut words = request.split_whitespace();
+    let (status, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => {
+            let mut text = String::new();
+            encode(&mut text, registry).map_err(io::Error::other)?;
+            ("200 OK", text)
+        }
+        (Some("GET"), _) => ("404 Not Found", "only /metrics is here\n".into()),
+        _ => ("405 Method Not Allowed", "only GET is answered\n".into()),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Name, help, and the value of one holder.
+type Family = (&'static str, &'static str, fn(&HolderState) -> f64);
+
+#[derive(Debug)]
+struct Metrics(Shared);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    vm: String,
+    interface: String,
+    direction: String,
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let snapshot = copy(&self.0);
+        let gauges: [Family; 6] = [
+            ("offered_bits_per_second", "Estimated demand", |each| {
+                each.offered_bit_s as f64
+            }),
+            ("granted_bits_per_second", "What it may have now", |each| {
+                each.granted_bit_s as f64
+            }),
+            ("minimum_bits_per_second", "Agreed minimum", |each| {
+                each.minimum_bit_s as f64
+            }),
+            ("maximum_bits_per_second", "Agreed maximum", |each| {
+                each.maximum_bit_s as f64
+            }),
+            ("present", "Whether the interface is there", |each| {
+                f64::from(each.is_present)
+            }),
+            ("class", "Agreed class, 1 is the highest", |each| {
+                f64::from(each.class)
+            }),
+        ];
+        for (name, help, value) in gauges {
+            per_holder(&mut encoder, &snapshot, name, help, |each| {
+                ConstGauge::new(value(each))
+            })?;
+        }
+        let counters: [Family; 4] = [
+            ("delivered_bytes", "Sent", |each| {
+                each.delivered_bytes as f64
+            }),
+            ("dropped_packets", "Dropped on the host's side", |each| {
+                each.dropped_packets as f64
+            }),
+            (
+                "throttled_seconds",
+                "Had to wait with something to send",
+                |each| each.throttled_ns as f64 / 1e9,
+            ),
+            (
+                "violations",
+                "Seconds of asking without getting the minimum",
+                |each| each.violations as f64,
+            ),
+        ];
+        for (name, help, value) in counters {
+            per_holder(&mut encoder, &snapshot, name, help, |each| {
+                ConstCounter::new(value(each))
+            })?;
+        }
+        let whole = [
+            (
+                "loop_seconds",
+                "The last look at all counters",
+                snapshot.loop_ns as f64 / 1e9,
+            ),
+            (
+                "loop_seconds_max",
+                "The longest look",
+                snapshot.loop_ns_max as f64 / 1e9,
+            ),
+            (
+                "link_bits_per_second",
+                "What the link carries",
+                snapshot.link_bit_s as f64,
+            ),
+        ];
+        for (name, help, value) in whole {
+            metric(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        let counts = [
+            ("periods", "Looks", snapshot.periods),
+            (
+                "periods_missed",
+                "Looks that did not happen",
+                snapshot.periods_missed,
+            ),
+            ("reloads", "Agreements read anew", snapshot.reloads),
+            (
+                "reloads_refused",
+                "New agreements that were refused",
+                snapshot.reloads_refused,
+            ),
+        ];
+        for (name, help, value) in counts {
+            metric(&mut encoder, name, help, &ConstCounter::new(value))?;
+        }
+        Ok(())
+    }
+}
+
+fn metric(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metric: &impl EncodeMetric,
+) -> fmt::Result {
+    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+    metric.encode(encoder)
+}
+
+fn per_holder<M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    snapshot: &Snapshot,
+    name: &str,
+    help: &str,
+    value: impl Fn(&HolderState) -> M,
+) -> fmt::Result {
+    let Some(first) = snapshot.holders.first() else {
+        return Ok(());
+    };
+    let kind = value(first).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for holder in &snapshot.holders {
+        let labels = Labels {
+            vm: holder.name.clone(),
+            interface: holder.interface.clone(),
+            direction: holder.direction.clone(),
+        };
+        value(holder).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+impl Snapshot {
+    /// A table for a terminal.
+    pub fn table(&self) -> String {
+        let mut table = String::new();
+        let _ = writeln!(
+            table,
+            "{}, {}: every {:.0} ms, the last look took {:.2} ms (at most {:.2}), {} missed of {}",
+            self.link,
+            format_rate(self.link_bit_s),
+            self.period_ns as f64 / 1e6,
+            self.loop_ns as f64 / 1e6,
+            self.loop_ns_max as f64 / 1e6,
+            self.periods_missed,
+            self.periods
+        );
+        let head = [
+            "vm",
+            "interface",
+            "",
+            "class",
+            "minimum",
+            "maximum",
+            "offered",
+            "granted",
+            "delivered",
+            "dropped",
+            "throttled",
+            "short",
+        ];
+        let rows = self.holders.iter().map(|each| {
+            [
+                each.name.clone(),
+                if each.is_present {
+                    each.interface.clone()
+                } else {
+                    format!("({})", each.interface)
+                },
+                each.direction.clone(),
+                each.class.to_string(),
+                megabits(each.minimum_bit_s),
+                megabits(each.maximum_bit_s),
+                megabits(each.offered_bit_s),
+                megabits(each.granted_bit_s),
+                megabits(each.delivered_bit_s),
+                each.dropped_packets.to_string(),
+                format!("{:.1} s", each.throttled_ns as f64 / 1e9),
+                format!("{} s", each.violations),
+            ]
+        });
+        let rows: Vec<[String; 12]> = std::iter::once(head.map(String::from))
+            .chain(rows)
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        for row in &rows {
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, &width))| {
+                    const WORDS: usize = 3;
+                    if column < WORDS {
+                        format!("{cell:width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            table.push_str(line.trim_end());
+            table.push('\n');
+        }
+        table.push_str("rates in Mbit/s\n");
+        table
+    }
+}
+
+fn megabits(bit_s: u64) -> String {
+    format!("{:.1}", bit_s as f64 / 1e6)
+}

@@ -1,0 +1,65 @@
+//! What enforces limits in one direction: the contract between the daemon and its backends.
+
+use std::io;
+
+use crate::control::{Limits, Shapers};
+use crate::{Agreements, demand::Sample};
+
+/// What has been counted of a holder since its shaper was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Sent, in bytes.
+    pub bytes: u64,
+    /// Dropped from its queue, in packets; goes round.
+    pub drops: u32,
+    /// How often it had to stop; goes round.
+    pub overlimits: u32,
+    /// What waits in its queue now, in bytes.
+    pub backlog_bytes: u32,
+}
+
+impl Counters {
+    /// What happened between two looks, `elapsed_ns` apart. A shaper that was made anew in between has
+    /// counted less than before: all that it has counted is new then.
+    pub fn since(&self, before: &Counters, elapsed_ns: u64) -> Sample {
+        let is_new = self.bytes < before.bytes;
+        let before = if is_new { Counters::default() } else { *before };
+        Sample {
+            elapsed_ns,
+            delivered_bytes: self.bytes - before.bytes,
+            dropped_packets: self.drops.wrapping_sub(before.drops).into(),
+            backlog_bytes: self.backlog_bytes.into(),
+            overlimits: self.overlimits.wrapping_sub(before.overlimits).into(),
+        }
+    }
+}
+
+/// Enforces limits for the holders of agreements, who are known by their places in
+/// [`Agreements::holders`]; a tree has one more at the end, for all who hold none.
+///
+/// Errors are the system's. One that concerns a single holder does not keep the others from theirs.
+pub trait Shaper {
+    /// Whether limits know of each other.
+    fn shapers(&self) -> Shapers;
+
+    /// Takes agreements on, in place of those before: who is in both keeps its queue. Limits follow.
+    fn configure(&mut self, agreements: &Agreements) -> io::Result<()>;
+
+    /// Whose agreements ended since has no place any more: called when all limits have been applied.
+    fn tidy(&mut self) -> io::Result<()>;
+
+    /// The holder's interface is there, under this number, or it is gone.
+    fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()>;
+
+    /// Sets limits, of all holders in their order. Gives those that could not be set.
+    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)>;
+
+    /// Reads all counters.
+    fn read(&mut self) -> io::Result<()>;
+
+    /// What was read of one holder.
+    fn counters(&self, holder: usize) -> Counters;
+
+    /// Removes all that this has made, and nothing else.
+    fn close(&mut self) -> io::Result<()>;
+}

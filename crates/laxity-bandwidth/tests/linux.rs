@@ -1,0 +1,290 @@
+//! The daemon with the kernel's traffic control and real packets, in network namespaces of its own.
+//!
+//! Rates are compared with room for a busy machine; what is asserted to the letter is state.
+
+mod scene;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use scene::{Scene, constant, flood};
+
+/// `None`: this machine cannot, and the test says so.
+fn scene(name: &str, machines: usize) -> Option<Scene> {
+    if let Some(reason) = scene::what_is_missing() {
+        eprintln!("SKIPPED: {reason}");
+        return None;
+    }
+    Some(Scene::new(name, machines))
+}
+
+const HEAD: &str = "
+period = \"10 ms\"
+absent = \"wait\"
+
+[link]
+interface = \"up0\"
+rate = \"40 Mbit/s\"
+reserve = \"1 Mbit/s\"
+";
+
+fn agreement(at: usize, class: u32, minimum: &str, maximum: &str, more: &str) -> String {
+    format!(
+        "[[agreement]]\nname = \"vm{at}\"\ninterface = \"vif{at}\"\nclass = {class}\n\
+         minimum = \"{minimum} Mbit/s\"\nmaximum = \"{maximum} Mbit/s\"\n{more}\n"
+    )
+}
+
+/// 40 Mbit/s: minima of 12 and 4 go first; the rest, 24, by weight 1, 1 and 2.
+fn three() -> String {
+    [
+        HEAD.to_string(),
+        agreement(0, 1, "12", "20", ""),
+        agreement(1, 2, "4", "40", ""),
+        agreement(2, 3, "0", "40", "weight = 2"),
+    ]
+    .concat()
+}
+
+const EXPECTED: [f64; 3] = [18.0, 10.0, 12.0];
+const MINIMA: [f64; 3] = [12.0, 4.0, 0.0];
+const MAXIMA: [f64; 3] = [20.0, 40.0, 40.0];
+const WHILE: Duration = Duration::from_millis(1_500);
+/// Of a rate, for a machine that does other things besides.
+const ROOM: f64 = 0.15;
+
+fn holds_the_agreement(rates: &[f64]) {
+    for (at, rate) in rates.iter().enumerate() {
+        assert!(
+            *rate >= MINIMA[at] * (1.0 - ROOM),
+            "a minimum is not held: {rates:?}"
+        );
+        assert!(
+            *rate <= MAXIMA[at] * (1.0 + ROOM / 3.0),
+            "a maximum is exceeded: {rates:?}"
+        );
+    }
+    let sum: f64 = rates.iter().sum();
+    assert!(sum >= 40.0 * (1.0 - ROOM), "the link idles: {rates:?}");
+}
+
+/// What the kernel has counted of the first machine's class.
+fn sent_bytes(scene: &Scene) -> u64 {
+    let classes = scene.tc("-s class show dev up0");
+    let (_, class) = classes.split_once("class htb 1a7c:10 ").unwrap();
+    let (_, sent) = class.split_once("Sent ").unwrap();
+    sent.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn agreements_hold_through_the_daemons_life_and_death() {
+    let Some(mut scene) = scene("life", 3) else {
+        return;
+    };
+    let file = scene.write("agreements.toml", &three());
+    let listener = scene.listen();
+    let _senders: Vec<_> = (0..3).map(|at| scene.send(at, flood())).collect();
+    scene.start(&file);
+    std::thread::sleep(Duration::from_millis(500));
+
+    let rates = listener.mbit_s(WHILE);
+    holds_the_agreement(&rates);
+    for (rate, expected) in rates.iter().zip(EXPECTED) {
+        assert!(
+            (rate - expected).abs() <= expected * ROOM,
+            "{rates:?}, not {EXPECTED:?}"
+        );
+    }
+    let snapshot = scene.wait_for("all to be held back", |snapshot| {
+        snapshot.holders[..3]
+            .iter()
+            .all(|each| each.throttled_ns > 100_000_000)
+    });
+    for holder in &snapshot.holders[..3] {
+        assert_eq!(holder.violations, 0, "{holder:?}");
+    }
+
+    // Killed, the kernel goes on.
+    scene.signal(Signal::SIGKILL);
+    assert!(!scene.wait());
+    holds_the_agreement(&listener.mbit_s(WHILE));
+
+    // A new one takes over what is there: the same tree, which goes on counting.
+    let before = sent_bytes(&scene);
+    assert!(before > 1_000_000);
+    scene.start(&file);
+    assert!(sent_bytes(&scene) >= before);
+    holds_the_agreement(&listener.mbit_s(WHILE));
+
+    // Told to stop, it leaves nothing.
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+    assert!(!scene.tc("qdisc show dev up0").contains("htb"));
+    assert!(!scene.socket().exists());
+}
+
+#[test]
+fn new_agreements_are_taken_on_and_bad_ones_are_not() {
+    let Some(mut scene) = scene("reload", 3) else {
+        return;
+    };
+    let file = scene.write("agreements.toml", &three());
+    scene.start(&file);
+    let ceiling = |scene: &Scene, class: &str| -> String {
+        let classes = scene.tc("class show dev up0");
+        let class = classes
+            .split_once(&format!("class htb 1a7c:{class} "))
+            .map(|(_, rest)| rest);
+        let ceiling = class.and_then(|class| class.split_once("ceil "));
+        ceiling
+            .map_or("none", |(_, rest)| rest.split_whitespace().next().unwrap())
+            .into()
+    };
+    assert_eq!(ceiling(&scene, "10"), "20Mbit");
+
+    // A change of the file is seen.
+    scene.write(
+        "agreements.toml",
+        &three().replace("20 Mbit/s", "25 Mbit/s"),
+    );
+    scene.wait_for("the reload", |snapshot| snapshot.reloads == 1);
+    assert_eq!(ceiling(&scene, "10"), "25Mbit");
+
+    // A bad one is refused, with its place, and changes nothing.
+    scene.write("agreements.toml", &three().replace("20 Mbit/s", "2 Mbit/s"));
+    scene.wait_for("the refusal", |snapshot| snapshot.reloads_refused == 1);
+    assert_eq!(ceiling(&scene, "10"), "25Mbit");
+    assert!(
+        scene.log().contains("agreements.toml:13:11"),
+        "{}",
+        scene.log()
+    );
+
+    // Without the first, the others keep their classes; its own goes.
+    let two = three().replace(&agreement(0, 1, "12", "20", ""), "");
+    scene.write("agreements.toml", &two);
+    scene.wait_for("the reload", |snapshot| snapshot.reloads == 2);
+    assert_eq!(ceiling(&scene, "10"), "none");
+    assert_eq!(ceiling(&scene, "11"), "40Mbit");
+
+    // SIGHUP asks for the same, and finds the same.
+    scene.signal(Signal::SIGHUP);
+    let snapshot = scene.wait_for("a period", |snapshot| snapshot.periods > 20);
+    assert_eq!((snapshot.reloads, snapshot.reloads_refused), (2, 1));
+    scene.signal(Signal::SIGINT);
+    assert!(scene.wait());
+}
+
+#[test]
+fn interfaces_come_and_go() {
+    let Some(mut scene) = scene("hotplug", 2) else {
+        return;
+    };
+    scene.unplug(1);
+    let text = [
+        HEAD.to_string(),
+        agreement(0, 1, "12", "40", ""),
+        agreement(1, 2, "4", "8", ""),
+    ];
+    let file = scene.write("agreements.toml", &text.concat());
+    scene.start(&file);
+    let is_there = |expected| {
+        move |snapshot: &laxity_bandwidth::report::Snapshot| {
+            snapshot.holders[1].is_present == expected
+        }
+    };
+    scene.wait_for("its absence", is_there(false));
+    let listener = scene.listen();
+    let _other = scene.send(0, constant(5_000_000));
+    for _ in 0..2 {
+        scene.plug(1);
+        scene.wait_for("the interface", is_there(true));
+        let sender = scene.send(1, flood());
+        std::thread::sleep(Duration::from_millis(300));
+        let rates = listener.mbit_s(WHILE);
+        // Held to its maximum: its packets are known by the new interface.
+        assert!((rates[1] - 8.0).abs() <= 8.0 * ROOM, "{rates:?}");
+        drop(sender);
+        scene.unplug(1);
+        scene.wait_for("its absence", is_there(false));
+    }
+    assert!(!scene.log().contains("ERROR"), "{}", scene.log());
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+#[test]
+fn what_is_received_is_held_at_the_interface() {
+    let Some(mut scene) = scene("receive", 2) else {
+        return;
+    };
+    let head = HEAD.replace("reserve", "receive-rate = \"40 Mbit/s\"\nreserve");
+    let receive = "receive = { minimum = \"4 Mbit/s\", maximum = \"10 Mbit/s\" }";
+    let text = [
+        head,
+        agreement(0, 1, "12", "40", receive),
+        agreement(1, 2, "4", "40", ""),
+    ];
+    let file = scene.write("agreements.toml", &text.concat());
+    scene.start(&file);
+    let flooded = scene.flood_inwards(0);
+    let snapshot = scene.wait_for("it to be held back", |snapshot| {
+        snapshot.holders.iter().any(|each| {
+            (&*each.name, &*each.direction) == ("vm0", "receive") && each.throttled_ns > 10_000_000
+        })
+    });
+    assert_eq!(snapshot.holders.len(), 5);
+    let before = scene.received_bytes(0);
+    std::thread::sleep(WHILE);
+    let mbit_s = (scene.received_bytes(0) - before) as f64 * 8.0 / WHILE.as_secs_f64() / 1e6;
+    assert!((mbit_s - 10.0).abs() <= 10.0 * 2.0 * ROOM, "{mbit_s}");
+    drop(flooded);
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+    for interface in ["up0", "vif0", "vif1"] {
+        assert!(
+            !scene
+                .tc(&format!("qdisc show dev {interface}"))
+                .contains("htb")
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_is_changed() {
+    let Some(scene) = scene("refused", 3) else {
+        return;
+    };
+    let socket = scene.socket();
+    let said = |text: &str| {
+        let file = scene.write("agreements.toml", text);
+        let words = [
+            "run",
+            file.to_str().unwrap(),
+            "--socket",
+            socket.to_str().unwrap(),
+        ];
+        let output = scene.command(&words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let bad = three()
+        .replace("absent = \"wait\"", "")
+        .replace("vif2", "vif9");
+    assert!(said(&bad).contains("there is no interface `vif9`"));
+    assert!(!scene.tc("qdisc show dev up0").contains("htb"));
+    // Another's shaping is left alone.
+    scene.tc("qdisc add dev up0 root handle 7: htb");
+    assert!(said(&three()).contains("cannot shape up0: it has a root qdisc htb 7: already"));
+    assert!(scene.tc("qdisc show dev up0").contains("htb 7:"));
+    scene.tc("qdisc delete dev up0 root");
+
+    // A dry run says what would be done.
+    let file = scene.write("agreements.toml", &three());
+    let words = ["run", file.to_str().unwrap(), "--dry-run"];
+    let output = scene.command(&words).output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("nothing was changed"), "{text}");
+    assert!(!scene.tc("qdisc show dev up0").contains("htb"));
+}

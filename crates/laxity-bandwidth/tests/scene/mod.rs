@@ -1,0 +1,427 @@
+//! A host with a link and virtual machines, of network namespaces and cables between them, which go when
+//! the scene does. In each machine somebody may send; what comes out of the link is counted.
+#![allow(dead_code, reason = "each user needs another part")]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use laxity_bandwidth::report::Snapshot;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Of the network that is kept for examples (RFC 5737).
+const OUTSIDE: &str = "192.0.2.1";
+const FIRST_PORT: u16 = 5000;
+pub const PAYLOAD_BYTES: usize = 1400;
+/// With the headers of UDP, IPv4 and Ethernet: what the kernel counts.
+pub const FRAME_BYTES: u64 = PAYLOAD_BYTES as u64 + 8 + 20 + 14;
+
+/// Why there can be no scene here; `None`: there can.
+pub fn what_is_missing() -> Option<&'static str> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("network namespaces need root");
+    }
+    let is_there = |tool: &str, argument: &str| {
+        let mut command = Command::new(tool);
+        command
+            .arg(argument)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok()
+    };
+    (!is_there("ip", "-V") || !is_there("tc", "-V")).then_some("there is no iproute2")
+}
+
+pub fn ip(words: &str) -> String {
+    run("ip", words)
+}
+
+fn run(program: &str, words: &str) -> String {
+    let output = Command::new(program)
+        .args(words.split_whitespace())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub struct Scene {
+    name: String,
+    machines: usize,
+    directory: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl Scene {
+    /// `up0` is the link in the host's namespace; `vif0`, `vif1`, … are the machines', all on a bridge.
+    pub fn new(name: &str, machines: usize) -> Scene {
+        let name = format!("laxity-bw-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let scene = Scene {
+            name,
+            machines,
+            directory,
+            daemon: None,
+        };
+        let (host, outside) = (scene.host(), scene.outside());
+        ip(&format!("netns add {host}"));
+        ip(&format!("netns add {outside}"));
+        ip(&format!("-n {host} link add br0 type bridge"));
+        ip(&format!(
+            "-n {host} link add up0 type veth peer name eth0 netns {outside}"
+        ));
+        ip(&format!("-n {host} link set up0 master br0"));
+        for link in ["lo", "br0", "up0"] {
+            ip(&format!("-n {host} link set {link} up"));
+        }
+        ip(&format!("-n {outside} address add {OUTSIDE}/16 dev eth0"));
+        ip(&format!("-n {outside} link set eth0 up"));
+        for machine in 0..machines {
+            ip(&format!("netns add {}", scene.machine(machine)));
+            scene.plug(machine);
+        }
+        scene
+    }
+
+    /// `machines` as in [`Scene::new`], and after them interfaces that nobody is behind.
+    pub fn with_dummies(name: &str, machines: usize, dummies: usize) -> Scene {
+        let scene = Scene::new(name, machines);
+        let lines = (machines..machines + dummies)
+            .map(|at| format!("link add vif{at} type dummy\nlink set vif{at} up\n"));
+        let batch = scene.write("dummies", &lines.collect::<String>());
+        ip(&format!("-n {} -batch {}", scene.host(), batch.display()));
+        scene
+    }
+
+    /// All classes at the link: bytes sent, and whether some wait, by number.
+    pub fn classes(&self) -> HashMap<u16, (u64, bool)> {
+        let text = self.tc("-s class show dev up0");
+        let classes = text.split("class htb ").skip(1).map(|class| {
+            let after = |word: &str| {
+                let (_, rest) = class.split_once(word).unwrap();
+                rest.split_whitespace().next().unwrap()
+            };
+            let (_, minor) = class
+                .split_whitespace()
+                .next()
+                .unwrap()
+                .split_once(':')
+                .unwrap();
+            let minor = u16::from_str_radix(minor, 16).unwrap();
+            (
+                minor,
+                (after("Sent ").parse().unwrap(), after("backlog ") != "0b"),
+            )
+        });
+        classes.collect()
+    }
+
+    pub fn host(&self) -> String {
+        format!("{}-host", self.name)
+    }
+
+    pub fn outside(&self) -> String {
+        format!("{}-out", self.name)
+    }
+
+    pub fn machine(&self, machine: usize) -> String {
+        format!("{}-{machine}", self.name)
+    }
+
+    /// Gives a machine its interface.
+    pub fn plug(&self, machine: usize) {
+        let (host, own) = (self.host(), self.machine(machine));
+        let (high, low) = (machine / 200, 10 + machine % 200);
+        ip(&format!(
+            "-n {host} link add vif{machine} type veth peer name eth0 netns {own}"
+        ));
+        ip(&format!("-n {host} link set vif{machine} master br0"));
+        ip(&format!("-n {host} link set vif{machine} up"));
+        ip(&format!(
+            "-n {own} address add 192.0.{}.{low}/16 dev eth0",
+            2 + high
+        ));
+        ip(&format!("-n {own} link set eth0 up"));
+    }
+
+    pub fn unplug(&self, machine: usize) {
+        ip(&format!("-n {} link delete vif{machine}", self.host()));
+    }
+
+    pub fn tc(&self, words: &str) -> String {
+        run("tc", &format!("-n {} {words}", self.host()))
+    }
+
+    pub fn write(&self, file: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(file);
+        // As editors do.
+        let new = self.directory.join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        path
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("status.sock")
+    }
+
+    /// The program with these words, in the host's namespace.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args([
+            "netns",
+            "exec",
+            &self.host(),
+            env!("CARGO_BIN_EXE_laxity-bandwidth"),
+        ]);
+        command.args(words);
+        command
+    }
+
+    /// Starts a daemon and waits until its agreements are in force.
+    pub fn start(&mut self, file: &Path) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.join("log"))
+            .unwrap();
+        let (file, socket) = (file.to_str().unwrap(), self.socket());
+        let mut command = self.command(&["run", file, "--socket", socket.to_str().unwrap()]);
+        self.daemon = Some(command.stderr(log).spawn().unwrap());
+        self.wait_for("the daemon", |snapshot| snapshot.periods > 0);
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    pub fn daemon(&self) -> u32 {
+        self.daemon.as_ref().expect("a daemon runs").id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.daemon() as i32), signal).unwrap();
+    }
+
+    /// Waits for the daemon to end. Whether it ended well.
+    pub fn wait(&mut self) -> bool {
+        let mut daemon = self.daemon.take().expect("a daemon runs");
+        daemon.wait().unwrap().success()
+    }
+
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let mut stream = std::os::unix::net::UnixStream::connect(self.socket()).ok()?;
+        serde_json::from_reader(&mut stream).ok()
+    }
+
+    /// Waits until the daemon's snapshot is as it should be.
+    pub fn wait_for(&self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(snapshot) = self.snapshot().filter(&is_so) {
+                return snapshot;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "waiting for {what}:\n{}",
+                self.log()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What comes out of the link, machine by machine.
+    pub fn listen(&self) -> Listener {
+        let running = Arc::new(AtomicBool::new(true));
+        let bytes: Arc<Vec<AtomicU64>> =
+            Arc::new((0..self.machines).map(|_| AtomicU64::new(0)).collect());
+        let threads = (0..self.machines).map(|machine| {
+            let (running, bytes) = (running.clone(), bytes.clone());
+            let outside = self.outside();
+            let (ready, is_ready) = std::sync::mpsc::channel();
+            let thread = thread::spawn(move || {
+                let socket = socket_in(&outside, (OUTSIDE, FIRST_PORT + machine as u16));
+                socket
+                    .set_read_timeout(Some(Duration::from_millis(50)))
+                    .unwrap();
+                ready.send(()).unwrap();
+                let mut buffer = [0; 2048];
+                while running.load(Ordering::Relaxed) {
+                    if socket.recv(&mut buffer).is_ok() {
+                        bytes[machine].fetch_add(FRAME_BYTES, Ordering::Relaxed);
+                    }
+                }
+            });
+            is_ready.recv().unwrap();
+            thread
+        });
+        Listener {
+            threads: threads.collect(),
+            running,
+            bytes,
+        }
+    }
+
+    /// Lets a machine send as `pace` says, in a thread of its own until it is dropped.
+    pub fn send(&self, machine: usize, pace: Pace) -> Sending {
+        let running = Arc::new(AtomicBool::new(true));
+        let (own, goes_on) = (self.machine(machine), running.clone());
+        let thread = thread::spawn(move || {
+            let socket = socket_in(&own, ("0.0.0.0", 0));
+            socket
+                .connect((OUTSIDE, FIRST_PORT + machine as u16))
+                .unwrap();
+            socket
+                .set_write_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
+            pace(&socket, &goes_on);
+        });
+        Sending {
+            thread: Some(thread),
+            running,
+        }
+    }
+
+    /// Floods a machine from beyond the link.
+    pub fn flood_inwards(&self, machine: usize) -> Sending {
+        let running = Arc::new(AtomicBool::new(true));
+        let (outside, goes_on) = (self.outside(), running.clone());
+        let (high, low) = (machine / 200, 10 + machine % 200);
+        let to = format!("192.0.{}.{low}", 2 + high);
+        let thread = thread::spawn(move || {
+            let socket = socket_in(&outside, ("0.0.0.0", 0));
+            socket.connect((to.as_str(), FIRST_PORT)).unwrap();
+            // Nobody listens there, which it is told now and then.
+            flood()(&socket, &goes_on);
+        });
+        Sending {
+            thread: Some(thread),
+            running,
+        }
+    }
+
+    /// What has come to a machine, as its kernel counts.
+    pub fn received_bytes(&self, machine: usize) -> u64 {
+        let text = ip(&format!(
+            "netns exec {} cat /sys/class/net/eth0/statistics/rx_bytes",
+            self.machine(machine)
+        ));
+        text.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+            eprintln!("{}", self.log());
+        }
+        for machine in 0..self.machines {
+            let _ = Command::new("ip")
+                .args(["netns", "delete", &self.machine(machine)])
+                .status();
+        }
+        for side in [self.host(), self.outside()] {
+            let _ = Command::new("ip").args(["netns", "delete", &side]).status();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
+    let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
+    setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+    UdpSocket::bind(address).unwrap()
+}
+
+/// What a machine does until the flag falls.
+pub type Pace = Box<dyn FnOnce(&UdpSocket, &AtomicBool) + Send>;
+
+/// As much as goes.
+pub fn flood() -> Pace {
+    Box::new(|socket, running| {
+        let packet = [0; PAYLOAD_BYTES];
+        while running.load(Ordering::Relaxed) {
+            let _ = socket.send(&packet);
+        }
+    })
+}
+
+/// A constant rate, sent in bursts of what a millisecond brings.
+pub fn constant(bit_s: u64) -> Pace {
+    Box::new(move |socket, running| {
+        let packet = [0; PAYLOAD_BYTES];
+        let started = Instant::now();
+        let mut sent = 0;
+        while running.load(Ordering::Relaxed) {
+            let due = started.elapsed().as_nanos() * u128::from(bit_s) / 8_000_000_000;
+            while sent < due && running.load(Ordering::Relaxed) {
+                let _ = socket.send(&packet);
+                sent += u128::from(FRAME_BYTES);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    })
+}
+
+pub struct Sending {
+    thread: Option<JoinHandle<()>>,
+    running: Arc<AtomicBool>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.running.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub struct Listener {
+    threads: Vec<JoinHandle<()>>,
+    running: Arc<AtomicBool>,
+    bytes: Arc<Vec<AtomicU64>>,
+}
+
+impl Listener {
+    pub fn bytes(&self, machine: usize) -> u64 {
+        self.bytes[machine].load(Ordering::Relaxed)
+    }
+
+    /// Mean rates over a time from now on, in Mbit/s.
+    pub fn mbit_s(&self, time: Duration) -> Vec<f64> {
+        let all = || {
+            (0..self.bytes.len())
+                .map(|at| self.bytes(at))
+                .collect::<Vec<u64>>()
+        };
+        let (before, started) = (all(), Instant::now());
+        thread::sleep(time);
+        let s = started.elapsed().as_secs_f64();
+        let rates = all().into_iter().zip(before);
+        rates
+            .map(|(now, before)| (now - before) as f64 * 8.0 / s / 1e6)
+            .collect()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.running.store(false, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
