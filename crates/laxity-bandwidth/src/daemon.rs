@@ -16,10 +16,11 @@ use nix::sys::time::TimeSpec;
 use tracing::{error, info, warn};
 
 use crate::agreements::{self, Agreements, Backend};
-use crate::control::{Controller, Limits};
+use crate::control::{Controller, Limits, Shapers};
 use crate::linux::{Inwards, LinkEvent, Links, Tree};
 use crate::report::{HolderState, Shared, Snapshot};
 use crate::shaper::{Counters, Shaper};
+use crate::xen::{Store, Xen};
 use crate::{Agreement, demand::Sample};
 
 /// Why the daemon does not run.
@@ -209,7 +210,11 @@ impl Daemon {
                 let tree = Tree::open(index).map_err(|error| failed(error.to_string()))?;
                 directions.push(Direction::new("transmit", Box::new(tree)));
             }
-            Backend::Xen => return Err(failed("the xen backend is not there yet".into())),
+            Backend::Xen => {
+                let xen = Store::open().and_then(Xen::new);
+                let xen = xen.map_err(|error| failed(format!("cannot reach xenstore: {error}")))?;
+                directions.push(Direction::new("transmit", Box::new(xen)));
+            }
         }
         if link.receive_bit_s.is_some() {
             let inwards = Inwards::open().map_err(system("open a netlink socket"))?;
@@ -256,6 +261,7 @@ impl Daemon {
         let old = std::mem::take(&mut snapshot.holders);
         for direction in &mut self.directions {
             let is_inwards = direction.name == "receive";
+            let is_tree = direction.shaper.shapers() == Shapers::Tree;
             let agreement = |at: usize| {
                 let holder = &agreements.holders[at];
                 if is_inwards {
@@ -269,9 +275,11 @@ impl Daemon {
             let mut link_bit_s = agreements.link.rate_bit_s;
             if is_inwards {
                 link_bit_s = agreements.link.receive_bit_s.unwrap_or(link_bit_s);
-            } else {
+            } else if is_tree {
                 own.push(agreements.others());
                 kept.push(others_before);
+            } else {
+                link_bit_s -= agreements.link.reserve_bit_s;
             }
             direction.configure(agreements, link_bit_s, &own, &kept)?;
             for (at, holder) in agreements.holders.iter().enumerate() {

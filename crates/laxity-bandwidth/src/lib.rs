@@ -14,6 +14,7 @@ pub mod paper;
 pub mod report;
 pub mod shaper;
 pub mod simulate;
+pub mod xen;
 
 pub use agreements::{Agreements, Backend, Holder, Link};
 pub use allocate::{Agreement, Claim, Sharing, allocate};

@@ -10,7 +10,7 @@ mod route;
 mod tree;
 
 pub use inwards::Inwards;
-pub use route::{LinkEvent, Links, Route};
+pub use route::{LinkEvent, Links, Route, Traffic};
 pub use tree::{Tree, TreeError};
 
 /// The number by which our qdiscs and classes are known again, after whatever happened to their maker.

@@ -182,6 +182,15 @@ pub enum LinkEvent {
     Gone(u32),
 }
 
+/// What an interface has counted. What a virtual machine sends, its interface on the host receives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// In bytes.
+    pub received_bytes: u64,
+    /// In packets.
+    pub received_dropped: u64,
+}
+
 /// Which interfaces there are, and news of them.
 pub struct Links {
     news: Socket,
@@ -224,6 +233,26 @@ impl Links {
         Ok(all)
     }
 
+    /// What all interfaces have counted, by number.
+    pub fn traffic(&mut self, all: &mut HashMap<u32, Traffic>) -> io::Result<()> {
+        all.clear();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        self.route.dump(request, |payload| {
+            let Some(link) = link(payload) else { return };
+            let counted = link
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    LinkAttribute::Stats64(stats) => Some(Traffic {
+                        received_bytes: stats.rx_bytes,
+                        received_dropped: stats.rx_dropped,
+                    }),
+                    _ => None,
+                });
+            all.extend(counted.map(|counted| (link.header.index, counted)));
+        })
+    }
+
     /// What has happened since the last time; `None`: too much to tell, look at [`Links::all`].
     pub fn news(&mut self) -> io::Result<Option<Vec<LinkEvent>>> {
         let mut events = Vec::new();
@@ -248,13 +277,18 @@ impl Links {
     }
 }
 
-fn index_and_name(payload: &[u8]) -> Option<(u32, Option<String>)> {
+fn link(payload: &[u8]) -> Option<LinkMessage> {
     let mut header = NetlinkHeader::default();
     header.message_type = RTM_NEWLINK;
     let message = RouteNetlinkMessage::deserialize(&header, payload).ok()?;
-    let RouteNetlinkMessage::NewLink(link) = message else {
-        return None;
-    };
+    match message {
+        RouteNetlinkMessage::NewLink(link) => Some(link),
+        _ => None,
+    }
+}
+
+fn index_and_name(payload: &[u8]) -> Option<(u32, Option<String>)> {
+    let link = link(payload)?;
     let name = link
         .attributes
         .iter()

@@ -1,0 +1,243 @@
+//! Xen's network backends: the `rate` key of each, through xenstore.
+//!
+//! A backend that is out of credit leaves requests in the ring, so that the guest's own queue fills and
+//! the guest drops, before anything is copied. It watches its key and follows at once. Three things are
+//! to be known: every queue of a backend gets the whole rate, intervals are rounded to the kernel's
+//! ticks, and up to 128 KiB go out at once after a pause.
+
+mod store;
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Instant;
+
+pub use store::Store;
+
+use crate::Agreements;
+use crate::control::{Limits, Shapers};
+use crate::linux::{Links, Traffic};
+use crate::shaper::{Counters, Shaper};
+
+/// In which the credit of a backend comes: whole ticks of 250 Hz and of 100 Hz.
+const INTERVAL_US: u64 = 20_000;
+/// Less would not let a packet pass.
+const CREDIT_BYTES_MIN: u64 = 1_518;
+/// A holder that sends this part of what it may is taken for one that is held back: the ring does not
+/// show how much waits in it.
+const NEAR_PARTS: u64 = 16;
+/// Beside the rate: what it was before it was ours, or nothing. It is there if and only if the rate is.
+const BEFORE: &str = "laxity-rate-before";
+
+/// All holders' backends.
+pub struct Xen {
+    store: Store,
+    links: Links,
+    places: Vec<Place>,
+    traffic: HashMap<u32, Traffic>,
+    read_at: Instant,
+}
+
+struct Place {
+    /// By which it is known again.
+    interface: String,
+    bound: Option<Backend>,
+}
+
+struct Backend {
+    index: u32,
+    /// Relative to the driver domain's own home.
+    path: String,
+    queues: u64,
+    /// What the key says.
+    limit_bit_s: Option<u64>,
+    counters: Counters,
+}
+
+impl Xen {
+    /// Through a connection to xenstore, for the interfaces of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn new(store: Store) -> io::Result<Xen> {
+        Ok(Xen {
+            store,
+            links: Links::open()?,
+            places: Vec::new(),
+            traffic: HashMap::new(),
+            read_at: Instant::now(),
+        })
+    }
+}
+
+/// "vif3.0" is device 0 of domain 3.
+fn path_of(interface: &str) -> Option<String> {
+    let (domain, device) = interface.strip_prefix("vif")?.split_once('.')?;
+    let domain: u16 = domain.parse().ok()?;
+    let device: u16 = device.parse().ok()?;
+    Some(format!("backend/vif/{domain}/{device}"))
+}
+
+impl Backend {
+    fn open(store: &mut Store, interface: &str, index: u32) -> io::Result<Backend> {
+        let path = path_of(interface).ok_or_else(|| {
+            let message = format!("`{interface}` is no interface of a Xen backend, such as vif3.0");
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+        // What the frontend asked for stands in its own directory.
+        let frontend = store.read(&format!("{path}/frontend"))?;
+        let queues = match frontend {
+            Some(frontend) => store.read(&format!("{frontend}/multi-queue-num-queues"))?,
+            None => None,
+        };
+        Ok(Backend {
+            index,
+            path,
+            queues: queues
+                .and_then(|queues| queues.parse().ok())
+                .unwrap_or(1)
+                .max(1),
+            limit_bit_s: None,
+            counters: Counters::default(),
+        })
+    }
+
+    fn set(&mut self, store: &mut Store, bit_s: u64) -> io::Result<()> {
+        let (key, before) = (
+            format!("{}/rate", self.path),
+            format!("{}/{BEFORE}", self.path),
+        );
+        if self.limit_bit_s.is_none() && store.read(&before)?.is_none() {
+            let rate = store.read(&key)?.unwrap_or_default();
+            store.write(&before, &rate)?;
+        }
+        let bytes = u128::from(bit_s) * u128::from(INTERVAL_US) / 8_000_000;
+        let bytes = (bytes / u128::from(self.queues)).max(CREDIT_BYTES_MIN.into());
+        store.write(&key, &format!("{bytes},{INTERVAL_US}"))?;
+        self.limit_bit_s = Some(bit_s);
+        Ok(())
+    }
+
+    /// Puts back what was there before.
+    fn restore(&self, store: &mut Store) -> io::Result<()> {
+        let (key, before) = (
+            format!("{}/rate", self.path),
+            format!("{}/{BEFORE}", self.path),
+        );
+        match store.read(&before)? {
+            None => return Ok(()),
+            Some(rate) if rate.is_empty() => store.remove(&key)?,
+            Some(rate) => store.write(&key, &rate)?,
+        }
+        store.remove(&before)
+    }
+}
+
+impl Shaper for Xen {
+    fn shapers(&self) -> Shapers {
+        Shapers::Single
+    }
+
+    fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
+        let before = std::mem::take(&mut self.places).into_iter();
+        let mut known: HashMap<String, Place> = before
+            .map(|place| (place.interface.clone(), place))
+            .collect();
+        let places = agreements.holders.iter().map(|holder| {
+            let kept = known.remove(&holder.interface);
+            Place {
+                interface: holder.interface.clone(),
+                bound: kept.and_then(|place| place.bound),
+            }
+        });
+        self.places = places.collect();
+        for ended in known.into_values().filter_map(|place| place.bound) {
+            ended.restore(&mut self.store)?;
+        }
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()> {
+        let place = &mut self.places[holder];
+        let is_bound = |index| {
+            place
+                .bound
+                .as_ref()
+                .is_some_and(|bound| bound.index == index)
+        };
+        if interface.is_some_and(is_bound) {
+            return Ok(());
+        }
+        // A backend that is gone took its keys with it.
+        place.bound = None;
+        if let Some(index) = interface {
+            place.bound = Some(Backend::open(&mut self.store, &place.interface, index)?);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
+        /// Changes by less are not worth the work of every watcher.
+        const PARTS: u64 = 64;
+        let mut failed = Vec::new();
+        for (holder, (place, limits)) in self.places.iter_mut().zip(limits).enumerate() {
+            let Some(backend) = &mut place.bound else {
+                continue;
+            };
+            let wanted = limits.ceiling_bit_s;
+            let is_near = |now: u64| now.abs_diff(wanted) <= now / PARTS;
+            if backend.limit_bit_s.is_some_and(is_near) {
+                continue;
+            }
+            if let Err(error) = backend.set(&mut self.store, wanted) {
+                failed.push((holder, error));
+            }
+        }
+        failed
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.links.traffic(&mut self.traffic)?;
+        let elapsed_ns = self.read_at.elapsed().as_nanos();
+        self.read_at = Instant::now();
+        for backend in self
+            .places
+            .iter_mut()
+            .filter_map(|place| place.bound.as_mut())
+        {
+            let now = self
+                .traffic
+                .get(&backend.index)
+                .copied()
+                .unwrap_or_default();
+            let sent = now.received_bytes.saturating_sub(backend.counters.bytes);
+            let limit = backend.limit_bit_s.unwrap_or(u64::MAX);
+            let near = u128::from(limit - limit / NEAR_PARTS) * elapsed_ns / 8_000_000_000;
+            backend.counters = Counters {
+                bytes: now.received_bytes,
+                drops: now.received_dropped as u32,
+                overlimits: 0,
+                backlog_bytes: u32::from(u128::from(sent) >= near),
+            };
+        }
+        Ok(())
+    }
+
+    fn counters(&self, holder: usize) -> Counters {
+        let bound = self.places[holder].bound.as_ref();
+        bound.map(|backend| backend.counters).unwrap_or_default()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let mut closed = Ok(());
+        for backend in self.places.iter().filter_map(|place| place.bound.as_ref()) {
+            let restored = backend.restore(&mut self.store);
+            closed = closed.and(restored);
+        }
+        closed
+    }
+}

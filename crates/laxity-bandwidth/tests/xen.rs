@@ -1,0 +1,152 @@
+//! The backend for Xen, against a xenstore of our own that speaks the protocol on a socket.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use laxity_bandwidth::agreements::load;
+use laxity_bandwidth::control::Limits;
+use laxity_bandwidth::shaper::Shaper;
+use laxity_bandwidth::xen::{Store, Xen};
+
+type Keys = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// Serves one connection until it ends; before every answer comes a watch event, which is not for us.
+fn serve(mut stream: UnixStream, keys: &Keys) {
+    let mut header = [0; 16];
+    while stream.read_exact(&mut header).is_ok() {
+        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+        let mut payload = vec![0; word(12) as usize];
+        stream.read_exact(&mut payload).unwrap();
+        let text = String::from_utf8(payload).unwrap();
+        let (path, value) = text.split_once('\0').unwrap();
+        let mut keys = keys.lock().unwrap();
+        let answer = match word(0) {
+            2 => keys.get(path).cloned(),
+            11 => {
+                keys.insert(path.into(), value.into());
+                Some("OK\0".into())
+            }
+            13 => keys.remove(path).map(|_| "OK\0".into()),
+            other => panic!("operation {other}"),
+        };
+        let (kind, answer) =
+            answer.map_or((16, "ENOENT\0".to_string()), |answer| (word(0), answer));
+        let mut reply = |kind: u32, request: u32, text: &str| {
+            for word in [kind, request, 0, text.len() as u32] {
+                stream.write_all(&word.to_ne_bytes()).unwrap();
+            }
+            stream.write_all(text.as_bytes()).unwrap();
+        };
+        reply(15, 0, "path\0token\0");
+        reply(kind, word(4), &answer);
+    }
+}
+
+fn store(name: &str, keys: &[(&str, &str)]) -> (Store, Keys, PathBuf) {
+    let keys = keys
+        .iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()));
+    let keys: Keys = Arc::new(Mutex::new(keys.collect()));
+    let socket = std::env::temp_dir().join(format!("laxity-xs-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let served = keys.clone();
+    thread::spawn(move || serve(listener.accept().unwrap().0, &served));
+    (Store::connect(&socket).unwrap(), keys, socket)
+}
+
+const AGREEMENTS: &str = r#"
+[link]
+backend = "xen"
+interface = "eth0"
+rate = "1 Gbit/s"
+
+[[agreement]]
+name = "plain"
+interface = "vif3.0"
+class = 1
+minimum = "300 Mbit/s"
+maximum = "600 Mbit/s"
+
+[[agreement]]
+name = "queues"
+interface = "vif12.1"
+class = 2
+minimum = "0 bit/s"
+maximum = "1 Gbit/s"
+"#;
+
+fn limits(mbit_s: [u64; 2]) -> [Limits; 2] {
+    mbit_s.map(|mbit_s| Limits {
+        rate_bit_s: 0,
+        ceiling_bit_s: mbit_s * 1_000_000,
+    })
+}
+
+#[test]
+fn rates_are_written_and_what_was_there_is_put_back() {
+    let before = [
+        ("backend/vif/3/0/frontend", "/local/domain/3/device/vif/0"),
+        ("backend/vif/12/1/frontend", "/local/domain/12/device/vif/1"),
+        ("backend/vif/12/1/rate", "1000,50000"),
+        ("/local/domain/12/device/vif/1/multi-queue-num-queues", "4"),
+    ];
+    let (store, keys, socket) = store("rates", &before);
+    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_| true).unwrap();
+    let mut xen = Xen::new(store).unwrap();
+    xen.configure(&agreements).unwrap();
+    // The loopback stands for both: there is always one.
+    xen.bind(0, Some(1)).unwrap();
+    xen.bind(1, Some(1)).unwrap();
+    assert!(xen.apply(&limits([600, 400])).is_empty());
+    let value = |key: &str| keys.lock().unwrap().get(key).cloned();
+    // 600 Mbit/s are 1.5 MB in 20 ms; 400 are 1 MB, a quarter for each queue.
+    assert_eq!(value("backend/vif/3/0/rate").unwrap(), "1500000,20000");
+    assert_eq!(value("backend/vif/12/1/rate").unwrap(), "250000,20000");
+    // A trifle is not written; what nothing could pass under is more.
+    assert!(xen.apply(&limits([601, 0])).is_empty());
+    assert_eq!(value("backend/vif/3/0/rate").unwrap(), "1500000,20000");
+    assert_eq!(value("backend/vif/12/1/rate").unwrap(), "1518,20000");
+    xen.read().unwrap();
+
+    xen.close().unwrap();
+    let expected = before.map(|(key, value)| (key.to_string(), value.to_string()));
+    assert_eq!(*keys.lock().unwrap(), BTreeMap::from(expected));
+    std::fs::remove_file(socket).unwrap();
+}
+
+#[test]
+fn a_killed_daemons_rate_is_not_taken_for_the_operators() {
+    let left = [
+        ("backend/vif/3/0/rate", "1500000,20000"),
+        ("backend/vif/3/0/laxity-rate-before", ""),
+    ];
+    let (store, keys, socket) = store("killed", &left);
+    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_| true).unwrap();
+    let mut xen = Xen::new(store).unwrap();
+    xen.configure(&agreements).unwrap();
+    xen.bind(0, Some(1)).unwrap();
+    assert!(xen.apply(&limits([100, 0])).is_empty());
+    xen.close().unwrap();
+    assert!(keys.lock().unwrap().is_empty());
+    std::fs::remove_file(socket).unwrap();
+}
+
+#[test]
+fn other_interfaces_are_refused() {
+    let (store, _, socket) = store("other", &[]);
+    let text = AGREEMENTS.replace("vif3.0", "tap0");
+    let agreements = load(text.as_bytes(), "a.toml", &|_| true).unwrap();
+    let mut xen = Xen::new(store).unwrap();
+    xen.configure(&agreements).unwrap();
+    let error = xen.bind(0, Some(1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`tap0` is no interface of a Xen backend, such as vif3.0"
+    );
+    std::fs::remove_file(socket).unwrap();
+}
