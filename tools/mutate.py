@@ -726,6 +726,84 @@ MUTATIONS = [
 ]
 
 
+BANDWIDTH = "crates/laxity-bandwidth/src"
+
+MUTATIONS += [
+    Mutation(
+        "allocate-classes-reversed",
+        "allocate.rs",
+        "order.sort_by_key(|&index| claims[index].agreement.class);",
+        "order.sort_by_key(|&index| std::cmp::Reverse(claims[index].agreement.class));",
+        "minima are served from the highest class",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "allocate-beyond-maximum",
+        "allocate.rs",
+        "self.agreement.maximum_bit_s.min(self.demand_bit_s)",
+        "self.demand_bit_s",
+        "nobody gets more than the maximum",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "allocate-weights-ignored",
+        "allocate.rs",
+        "            weights += member.weight;\n",
+        "            weights += weight / sharing.len() as u64;\n",
+        "what is left is shared by weight",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "allocate-rounded-away",
+        "allocate.rs",
+        "self.rates[member.index] += end_of(weights) - begin;",
+        "self.rates[member.index] += (end_of(weights) - begin) / 8 * 8;",
+        "nothing is left while someone wants it, to the bit",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "allocate-full-too-late",
+        "allocate.rs",
+        "                <= u128::from(self.left_bit_s) * u128::from(first.weight)",
+        "                < u128::from(self.left_bit_s) * u128::from(first.weight) / 2",
+        "who is full leaves the rest to the others",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "demand-is-what-was-delivered",
+        "demand.rs",
+        "self.demand_bit_s = doubled_bit_s.max(wanted_bit_s).max(FIRST_BIT_S);",
+        "self.demand_bit_s = delivered_bit_s.min(doubled_bit_s).max(FIRST_BIT_S);",
+        "a throttled sender's demand is not its rate",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "demand-never-falls",
+        "demand.rs",
+        "self.demand_bit_s -= (self.demand_bit_s - wanted_bit_s).div_ceil(2);",
+        "self.calm_periods = HOLD_PERIODS;",
+        "an idle sender gives its share away",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "control-minimum-not-kept",
+        "control.rs",
+        "allocated_bit_s.max(known.assured_bit_s).max(floor_bit_s)",
+        "allocated_bit_s.max(floor_bit_s)",
+        "an idle sender's limit is not below its minimum",
+        directory=BANDWIDTH,
+    ),
+    Mutation(
+        "control-share-forgotten",
+        "control.rs",
+        "            known.limits.ceiling_bit_s = if is_free {",
+        "            known.limits.ceiling_bit_s = if is_free || known.demand_bit_s > 0 {",
+        "who is held back is held to its share",
+        directory=BANDWIDTH,
+    ),
+]
+
+
 def shown(path: Path) -> str:
     """The path as one would write it at the root."""
     return str(path.relative_to(ROOT))
@@ -767,10 +845,13 @@ def update_copy(tree: Path) -> None:
             copy.write_bytes(content)
 
 
-def commands(target: Path) -> list[list[str]]:
-    """The tests, those first that take the least time."""
+def commands(target: Path, directory: str) -> list[list[str]]:
+    """The tests of what is in a directory, those first that take the least time."""
     cargo = ["cargo", "test", "--quiet", "--locked", "--profile", "checked"]
     cargo += ["--target-dir", str(target)]
+    if directory == BANDWIDTH:
+        own = [*cargo, "--package", "laxity-bandwidth"]
+        return [[*own, "--lib", "--test", "allocate", "--test", "control"]]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],
@@ -778,9 +859,9 @@ def commands(target: Path) -> list[list[str]]:
     ]
 
 
-def first_failure(tree: Path, target: Path, timeout_s: int | None) -> str | None:
+def first_failure(tree: Path, target: Path, directory: str, timeout_s: int | None) -> str | None:
     """The test that fails, or None if none does."""
-    for command in commands(target):
+    for command in commands(target, directory):
         name = "C" if command[0] == "make" else command[-1]
         with subprocess.Popen(
             command,
@@ -826,15 +907,16 @@ def main() -> int:
     survived = []
     tree = target / "mutations"
     update_copy(tree)
-    failed = first_failure(tree, target, None)  # builds what is needed, too
-    if failed:
-        sys.exit(f"the tests fail without any mutation: {failed}")
+    for directory in sorted({mutation.directory for mutation in chosen}):
+        failed = first_failure(tree, target, directory, None)  # builds what is needed, too
+        if failed:
+            sys.exit(f"the tests fail without any mutation: {failed}")
     for mutation in chosen:
         started = time.monotonic()
         path = tree / mutation.path
         original = path.read_text()
         path.write_text(original.replace(mutation.old, mutation.new))
-        failed = first_failure(tree, target, TIMEOUT_S)
+        failed = first_failure(tree, target, mutation.directory, TIMEOUT_S)
         path.write_text(original)
         seconds = time.monotonic() - started
         verdict = f"caught by {failed}" if failed else "SURVIVED"

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from laxity import _core, call_tables, calls, tables, tracefile
+from laxity import _core, call_tables, calls, programs, tables, tracefile
 from laxity import directory as directories
 from laxity.errors import HostError, InputError, core_errors
 from laxity.host import Host, overrides_of
@@ -547,6 +547,24 @@ def diff(
         print(for_people, end="")
     if not is_equal:
         raise typer.Exit(FAILED_VERDICT)
+
+
+@app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "help_option_names": [],
+    },
+    epilog=_examples("bandwidth --help"),
+)
+def bandwidth(context: typer.Context) -> None:
+    """Hold virtual machines to agreements about a link: check, run, status.
+
+    Passes everything on to the daemon's own program; `laxity bandwidth --help` shows what it takes.
+    """
+    program = programs.find("laxity-bandwidth")
+    sys.stdout.flush()
+    os.execv(program, [str(program), *context.args])  # noqa: S606 - signals are the program's
 
 
 @app.command(epilog=_examples("run examples/integrator.toml -o out", "report out"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laxity import programs
 from laxity.errors import InputError
 from laxity.linux.control import Control, Media
 from laxity.linux.network import ADDRESSES, SERVER
@@ -38,12 +38,7 @@ def program() -> Path:
     """The program that loads, relays and measures."""
     if os.geteuid() != 0:
         raise InputError("network namespaces and control groups need root", "run it as root")
-    built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target"))
-    paths = (shutil.which(PROGRAM), built / "release" / PROGRAM)
-    for path in paths:
-        if path is not None and Path(path).exists():
-            return Path(path)
-    raise InputError(f"there is no `{PROGRAM}`", f"build it: cargo build --release -p {PROGRAM}")
+    return programs.find(PROGRAM)
 
 
 @dataclass(frozen=True)

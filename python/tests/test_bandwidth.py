@@ -1,0 +1,62 @@
+"""`laxity bandwidth` passes on to the program that the tests in Rust built: its words come back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import EXAMPLES
+
+ROOT = Path(__file__).parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+def bandwidth(*words: object) -> subprocess.CompletedProcess[str]:
+    paths = [str(TARGET / profile) for profile in ("checked", "release")]
+    if not any(Path(path, "laxity-bandwidth").exists() for path in paths):
+        pytest.skip("laxity-bandwidth is not built")
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from laxity.cli import main; main()",
+            "bandwidth",
+            *map(str, words),
+        ],
+        env=os.environ | {"PATH": os.pathsep.join([*paths, os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_example_is_right() -> None:
+    done = bandwidth("check", EXAMPLES / "bandwidth" / "agreements.toml")
+    assert (done.returncode, done.stderr) == (0, "")
+    # 1000 less the reserve and the minima, in four parts; one more part than its maximum fits.
+    assert "media            class 1, 300 Mbit/s to 600 Mbit/s: 447.5 Mbit/s" in done.stdout
+
+
+def test_what_is_wrong_has_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "agreements.toml"
+    text = (EXAMPLES / "bandwidth" / "agreements.toml").read_text()
+    file.write_text(text.replace("weight = 2", "wieght = 2"))
+    done = bandwidth("check", file)
+    assert done.returncode == 2
+    assert "unknown key `wieght`" in done.stderr
+    assert "did you mean `weight`?" in done.stderr
+
+
+def test_help_is_the_programs() -> None:
+    done = bandwidth("--help")
+    assert done.returncode == 0
+    assert "status" in done.stdout
+
+
+def test_a_daemon_that_is_not_there(tmp_path: Path) -> None:
+    done = bandwidth("status", "--socket", tmp_path / "none.sock")
+    assert done.returncode == 2
+    assert "is it running?" in done.stderr
