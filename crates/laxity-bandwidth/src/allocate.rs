@@ -8,7 +8,9 @@
 //! 2. The rest, up to each claim's maximum and demand: by weighted max-min among all
 //!    ([`Sharing::Weighted`]), or among one class after the other ([`Sharing::ByClass`]).
 //!
-//! A filling sorts by room per weight and so costs O(n log n); all else is linear.
+//! A filling takes out, pass by pass, who is full at the level that all have reached. Few passes do for
+//! most; where they do not, what is left is sorted by the level at which each is full, and one more
+//! does. So it costs O(n log n) at worst; all else is linear but for sorting by class.
 
 /// What a virtual machine was promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,9 @@ pub enum Sharing {
     /// One class after the other; by weight inside a class.
     ByClass,
 }
+
+/// Passes over those who share, before they are sorted.
+const PASSES: usize = 8;
 
 /// One member of a filling.
 struct Member {
@@ -117,34 +122,43 @@ impl Filling<'_> {
             }
             return;
         }
-        // By the level at which each is full; the place among equals makes the order total.
-        self.members.sort_unstable_by(|a, b| {
-            let a_level = u128::from(a.room) * u128::from(b.weight);
-            let b_level = u128::from(b.room) * u128::from(a.weight);
-            a_level.cmp(&b_level).then(a.index.cmp(&b.index))
-        });
         let mut weight: u64 = self.members.iter().map(|each| each.weight).sum();
-        let mut sharing = self.members.as_slice();
-        // Not all can be full, so that this ends before the slice does.
-        while let [first, others @ ..] = sharing
-            && u128::from(first.room) * u128::from(weight)
-                <= u128::from(self.left_bit_s) * u128::from(first.weight)
-        {
-            self.rates[first.index] += first.room;
-            self.left_bit_s -= first.room;
-            weight -= first.weight;
-            sharing = others;
+        if (0..PASSES).all(|_| self.settle(&mut weight)) {
+            // By the level at which each is full: in this order one pass finds all that are.
+            self.members.sort_unstable_by(|a, b| {
+                let a_level = u128::from(a.room) * u128::from(b.weight);
+                let b_level = u128::from(b.room) * u128::from(a.weight);
+                a_level.cmp(&b_level).then(a.index.cmp(&b.index))
+            });
+            self.settle(&mut weight);
         }
         // The whole part of each one's end on the line of all shares, less that of its beginning:
         // each is off by less than one, and together they are all that there was.
         let amount = u128::from(self.left_bit_s);
         let end_of = |weights: u64| (amount * u128::from(weights) / u128::from(weight)) as u64;
         let mut weights = 0;
-        for member in sharing {
+        for member in &self.members {
             let begin = end_of(weights);
             weights += member.weight;
             self.rates[member.index] += end_of(weights) - begin;
         }
         self.left_bit_s = 0;
+    }
+    /// Fills up and takes out those who fit under the level of those who share; the level rises with
+    /// each of them, so that none was taken out too early. Not all can be, as not all fit. Whether
+    /// there were any.
+    fn settle(&mut self, weight: &mut u64) -> bool {
+        let before = self.members.len();
+        self.members.retain(|member| {
+            let is_full = u128::from(member.room) * u128::from(*weight)
+                <= u128::from(self.left_bit_s) * u128::from(member.weight);
+            if is_full {
+                self.rates[member.index] += member.room;
+                self.left_bit_s -= member.room;
+                *weight -= member.weight;
+            }
+            !is_full
+        });
+        self.members.len() < before
     }
 }

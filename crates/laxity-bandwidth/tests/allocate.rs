@@ -232,6 +232,41 @@ fn what_does_not_fit_is_shared_inside_the_class_that_it_hits() {
     assert_eq!(rates, [100, 400, 200, 0]);
 }
 
+/// Each is just above the level until the one before it is full: no pass finds more than one of them, as
+/// they come in the wrong order.
+#[test]
+fn a_chain() {
+    const COUNT: u64 = 14;
+    let link_bit_s = 1 << 50;
+    let mut left = link_bit_s;
+    let mut level = 0;
+    let mut claims: Vec<Claim> = (0..COUNT)
+        .map(|at| {
+            let room = if at == 0 { left / COUNT / 2 } else { level + 1 };
+            level = left / (COUNT - at);
+            left -= room.min(left);
+            let agreement = Agreement {
+                class: 1,
+                minimum_bit_s: 0,
+                maximum_bit_s: room,
+                weight: 1,
+            };
+            Claim {
+                agreement,
+                demand_bit_s: u64::MAX,
+            }
+        })
+        .collect();
+    // The last has all that is left, and more.
+    claims[COUNT as usize - 1].agreement.maximum_bit_s = u64::MAX;
+    claims.reverse();
+    check(&Instance {
+        link_bit_s,
+        sharing: Sharing::Weighted,
+        claims,
+    });
+}
+
 #[test]
 fn extremes() {
     assert_eq!(allocate(0, Sharing::Weighted, &[]), [0; 0]);
