@@ -605,13 +605,13 @@ def report(
     )
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Such as rt-xen.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="rt-xen or telephony.")],
     experiment: Annotated[
         str | None, typer.Argument(metavar="EXPERIMENT", help="By default all of the paper.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer seeds.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Random task sets at each point.")
+        int | None, typer.Option(metavar="N", min=2, help="Random seeds at each point.")
     ] = None,
     on: OnOption = "sim",
     calibrate: Annotated[

@@ -79,7 +79,7 @@ PAPERS: dict[str, _Paper] = {
             "figure-12": _Planned(turnkey.figure_12, 0.06),
             "figure-13": _Planned(turnkey.figure_13, 0.06),
         },
-        seeds=3,
+        seeds=5,
         seeds_quick=2,
     ),
 }
@@ -96,7 +96,7 @@ def run(
     """Runs all experiments of a paper, or one of them, on all CPUs.
 
     Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
-    `quick`), and 3 in telephony (2 if `quick`). `progress(done, total)` is called a few times a
+    `quick`), and 5 in telephony (2 if `quick`). `progress(done, total)` is called a few times a
     second. Raises InputError if there is no such paper or experiment, or for less than two seeds,
     as intervals need two.
     """

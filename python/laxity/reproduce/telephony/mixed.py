@@ -31,9 +31,9 @@ SHARES = {2: 1, 3: 2, 4: 4}
 NATIVE_DELAY_MS = 0.5
 
 METHOD = (
-    "Host file mixed.toml: 800 streams and their signalling, two CPU-bound virtual machines. What"
-    " these do is not published; ours compute for 30 ms and pause for 14 ms, so that everything at"
-    " its default (D) loses the 1 to 2 % of which the text speaks."
+    "Host file mixed.toml: 800 streams and their signalling, two CPU-bound virtual machines. How"
+    " long these compute and pause is not published; ours do so for 10 ms and 5 ms, chosen so that"
+    " with everything at its default (D) 1 to 2 % are lost, of which the text speaks."
 )
 
 

@@ -65,7 +65,7 @@ def figure_9(lab: Lab) -> Experiment:
         },
         share=0.5,
     )
-    without = measure(lab, "mixed", {name: beside[name] for name in ("1.1", "1.2")}, share=0.5)
+    without = measure(lab, "mixed", {name: beside[name] for name in ("D", "1.1", "1.2")}, share=0.5)
     rows = [
         *(
             claim(

@@ -20,6 +20,9 @@ from laxity.reproduce.telephony.setup import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from laxity.reproduce.lab import Lab
 
 STREAMS_STEP, RATE_STEP = 120, 10
@@ -64,7 +67,15 @@ def figure_11(lab: Lab) -> Experiment:
         )
         for name, point in found.items()
     ]
-    return experiment("figure-11", "turnkey, four cores", METHOD, rows, found.values())
+    return experiment(
+        "figure-11", "turnkey, four cores", METHOD, rows, found.values(), draw=_draw_loads
+    )
+
+
+def _draw_loads(data: pd.DataFrame) -> Figure:
+    from laxity.reproduce import telephony_plots  # noqa: PLC0415 - Matplotlib, for those who draw
+
+    return telephony_plots.boxes(data, "Streams")
 
 
 def figure_12(lab: Lab) -> Experiment:
@@ -102,7 +113,7 @@ def figure_12(lab: Lab) -> Experiment:
         ),
     ]
     measurement = Measurement(
-        f"D if a packet through a server on Linux itself took {RELAY_TODAY_US:.1f} us of CPU and not"
+        f"D if a packet through a server on Linux itself took {RELAY_TODAY_US:.1f} us of CPU, not"
         f" {relay_us:.1f}, and all else in proportion",
         str(today),
         "what rtpengine was measured to take on a core of today, scaled by clock",
