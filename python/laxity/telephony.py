@@ -156,7 +156,7 @@ class Telephony:
     drops: Drops
     calls: Calls | None
     nics: tuple[Nic, ...]
-    quality: Quality | None
+    quality: Quality | None = None
     """None until the sampled streams are scored."""
 
     @classmethod
