@@ -87,7 +87,7 @@ test-rust: ## All crates, with 10,000 random hosts against the reference
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench
-	cargo build --quiet --release --package laxity-media
+	cargo build --quiet --release --package laxity-media --package laxity-bandwidth
 	$(BIN)/python -m pytest -q -n 2 -m 'not xen'
 
 .PHONY: lab
