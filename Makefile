@@ -130,6 +130,10 @@ results-xen: lab ## Re-runs RT-Xen's experiments on Xen; writes docs/results/xen
 results-telephony: setup ## Re-runs the telephony servers' evaluation; writes docs/results/telephony.md
 	$(LAXITY) reproduce telephony -o out/telephony-results --docs docs/results/telephony.md || $(VERDICT)
 
+.PHONY: results-soft-real-time
+results-soft-real-time: setup ## Re-runs the evaluation of scheduler S; writes docs/results/soft-real-time.md
+	$(LAXITY) reproduce soft-real-time -o out/soft-real-time-results --docs docs/results/soft-real-time.md || $(VERDICT)
+
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
 	$(BIN)/python tools/voice_page.py

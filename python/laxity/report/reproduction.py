@@ -10,6 +10,8 @@ from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain
 from laxity.reproduce.reproduction import shown
 from laxity.reproduce.rt_xen import figure_5, figure_6
+from laxity.reproduce.soft_real_time import setup as soft_real_time
+from laxity.reproduce.soft_real_time import voice_quality
 from laxity.results import read_json
 
 if TYPE_CHECKING:
@@ -35,6 +37,19 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
             " capacity."
         ),
     ),
+    ("soft-real-time", "figure-9"): (
+        voice_quality.draw_work,
+        "CPU time that the CPU-bound domain turned into work.",
+    ),
+} | {
+    ("soft-real-time", name): (
+        soft_real_time.draw,
+        "PESQ of the sampled calls: cumulative distributions, and beneath them quartiles and ends.",
+    )
+    for name in (
+        *("figure-1", "figure-8", "figure-10", "figure-13", "figure-14"),
+        *("figure-15", "figure-16", "figure-19", "beyond"),
+    )
 }
 
 

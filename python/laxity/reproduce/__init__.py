@@ -19,6 +19,7 @@ from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction,
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
 from laxity.reproduce.rt_xen.on_xen import experiments as on_xen
 from laxity.reproduce.rt_xen.on_xen import isolation
+from laxity.reproduce.soft_real_time import beyond, latency, queues, shared_caches, voice_quality
 from laxity.reproduce.telephony import mixed, network, turnkey
 
 if TYPE_CHECKING:
@@ -82,6 +83,25 @@ PAPERS: dict[str, _Paper] = {
         seeds=5,
         seeds_quick=2,
     ),
+    "soft-real-time": _Paper(
+        {
+            "figure-1": _Planned(voice_quality.figure_1, 0.15),
+            "figure-8": _Planned(voice_quality.figure_8, 0.15),
+            "figure-9": _Planned(voice_quality.figure_9, 0.05),
+            "figure-10": _Planned(voice_quality.figure_10, 0.1),
+            "figure-11": _Planned(queues.figure_11, 0.05),
+            "figure-13": _Planned(voice_quality.figure_13, 0.15),
+            "figure-14": _Planned(voice_quality.figure_14, 0.05),
+            "figure-15": _Planned(voice_quality.figure_15, 0.05),
+            "figure-16": _Planned(voice_quality.figure_16, 0.05),
+            "figure-17": _Planned(latency.figure_17, 0.02),
+            "section-5.6": _Planned(latency.section_5_6, 0.02),
+            "figure-19": _Planned(shared_caches.figure_19, 0.1),
+            "beyond": _Planned(beyond.beyond, 0.06),
+        },
+        seeds=3,
+        seeds_quick=2,
+    ),
 }
 """The papers by name."""
 
@@ -96,8 +116,8 @@ def run(
     """Runs all experiments of a paper, or one of them, on all CPUs.
 
     Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
-    `quick`), and 5 in telephony (2 if `quick`). `progress(done, total)` is called a few times a
-    second. Raises InputError if there is no such paper or experiment, or for less than two seeds,
+    `quick`), 5 in telephony and 3 in soft-real-time (2 if `quick`). `progress(done, total)` is
+    called a few times a second. Raises InputError if there is no such paper or experiment, or for less than two seeds,
     as intervals need two.
     """
     if paper not in PAPERS:

@@ -68,6 +68,8 @@ class Lab:
         self.paper = paper
         self.seeds = range(1, seeds + 1)
         self.quick = quick
+        self.known: dict[Any, Any] = {}
+        """What was measured for one experiment, for those after it."""
         self._progress = progress
         self._from = self._upto = 0.0
 
@@ -92,15 +94,21 @@ class Lab:
 
         Takes `share` of the rest of the part.
         """
+        tell = self.teller(len(overrides), share)
+        with core_errors():
+            return host.run_many([list(each) for each in overrides], tell)
+
+    def teller(self, total: int, share: float = 1.0) -> Callable[[int], None]:
+        """Takes `share` of the rest of the part; is to be told how many of `total` are done."""
         start, self._from = self._from, self._from + share * (self._upto - self._from)
+        end = self._from
 
         def tell(done: int) -> None:
             if self._progress is not None:
-                at = start + (self._from - start) * done / len(overrides)
+                at = start + (end - start) * done / total
                 self._progress(int(at * PROGRESS_STEPS), PROGRESS_STEPS)
 
-        with core_errors():
-            return host.run_many([list(each) for each in overrides], tell)
+        return tell
 
     def resolved(self, host: _core.HostFile, overrides: Sequence[str]) -> dict[str, Any]:
         """The host that results, in base units."""

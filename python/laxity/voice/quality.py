@@ -178,11 +178,12 @@ def score_calls(
     *,
     one_in: int = 1,
     playout_ns: int = BUFFER_NS,
+    processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CallQuality]:
     """How good every call was, or the first of every `one_in` as in the papers, in their order.
 
-    Works on all CPUs, and calls `progress(done, all)` after each call that had to be judged: calls
+    Works on all CPUs, or in so many `processes`, and calls `progress(done, all)` after each call that had to be judged: calls
     of which the very same was heard, as all are that missed nothing, are judged once.
     """
     if one_in < 1:
@@ -192,7 +193,9 @@ def score_calls(
     first: dict[Sound, Call] = {}
     for sound, call in zip(sounds, chosen, strict=True):
         first.setdefault(sound, call)
-    judged = dict(zip(first, _judged(list(first.values()), playout_ns, progress), strict=True))
+    judged = dict(
+        zip(first, _judged(list(first.values()), playout_ns, processes, progress), strict=True)
+    )
     return [
         judged[sound] if first[sound] is call else score(call, playout_ns, judged[sound])
         for sound, call in zip(sounds, chosen, strict=True)
@@ -208,11 +211,14 @@ def _sound(call: Call, playout_ns: int) -> Sound:
 
 
 def _judged(
-    calls: Sequence[Call], playout_ns: int, progress: Callable[[int, int], None] | None
+    calls: Sequence[Call],
+    playout_ns: int,
+    processes: int | None,
+    progress: Callable[[int, int], None] | None,
 ) -> list[CallQuality]:
     _prepare(calls)
     done: list[CallQuality] = []
-    processes = min(len(os.sched_getaffinity(0)), len(calls))
+    processes = min(processes or len(os.sched_getaffinity(0)), len(calls))
     if processes < 2:  # noqa: PLR2004 - one needs no help
         for call in calls:
             done.append(score(call, playout_ns))

@@ -1,0 +1,124 @@
+"""Runs of hosts with calls: the voice quality of the calls that were sampled, and what it cost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from laxity import _core, telephony, voice
+from laxity.errors import core_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+PACKET_NS = 20_000_000
+"""Of voice, G.711 as the papers have it."""
+
+
+class Use(NamedTuple):
+    """What a domain did."""
+
+    cpu_ns: int
+    stalled_ns: int
+    cache_misses: int
+    waits: int
+    """How often its VCPUs waited for a CPU, however shortly."""
+    wait_total_ns: int
+    wait_max_ns: int
+
+    @property
+    def wait_mean_us(self) -> float:
+        """Scheduling latency; 0 if it never waited."""
+        return self.wait_total_ns / 1000 / self.waits if self.waits else 0.0
+
+
+class Outcome(NamedTuple):
+    """What a run of a host with calls came to."""
+
+    pesq: list[float]
+    """Of the sampled calls that were whole when the run ended; dead ones are 0."""
+    loss_ratio: float
+    delay_p50_ns: int
+    delay_p99_ns: int
+    calls_failed: int
+    """Never set up; they have no voice that could be judged."""
+    duration_ns: int
+    domains: dict[str, Use]
+
+    @property
+    def toll_percent(self) -> float:
+        """Of the sampled calls, those of toll quality."""
+        return toll_percent(self.pesq)
+
+
+def toll_percent(scores: Sequence[float]) -> float:
+    """Of some calls, by their PESQ, those at 4 or better."""
+    return 100 * sum(score >= voice.TOLL_QUALITY for score in scores) / len(scores)
+
+
+def scores(streams: Iterable[telephony.KeptStream], hold_ns: int) -> list[float]:
+    """PESQ of the streams that were whole when the run ended."""
+    whole = [stream for stream in streams if stream.arrived_ns.size == hold_ns // PACKET_NS]
+    found = voice.score_calls([_call(stream) for stream in whole], processes=1)
+    return [quality.pesq for quality in found]
+
+
+def _call(stream: telephony.KeptStream) -> voice.Call:
+    sequence = np.arange(stream.arrived_ns.size)
+    return voice.Call(
+        str(stream.stream), sequence, stream.start_ns + sequence * PACKET_NS, stream.arrived_ns
+    )
+
+
+def measure(host: bytes, name: str, overrides: Sequence[str]) -> Outcome:
+    """Runs a host, and listens to the calls that it samples."""
+    with core_errors():
+        file = _core.HostFile(host, name)
+        resolved = json.loads(file.host(list(overrides)))
+        text, _, kept = file.run(list(overrides), None, None)
+    result = json.loads(text)
+    found = telephony.Telephony.from_json(result["telephony"])
+    delay, calls = found.voice.delay_ns, found.calls
+    return Outcome(
+        pesq=scores(telephony.kept(kept), resolved["calls"]["hold_ns"]),
+        loss_ratio=found.voice.loss_ratio,
+        delay_p50_ns=delay.p50 or 0,
+        delay_p99_ns=delay.p99 or 0,
+        calls_failed=calls.failed if calls else 0,
+        duration_ns=resolved["duration_ns"],
+        domains={domain["name"]: _use(domain) for domain in result["domains"]},
+    )
+
+
+def _use(domain: dict[str, Any]) -> Use:
+    waits = domain["waits"] or {"count": 0, "total_ns": 0, "max_ns": 0}
+    return Use(
+        *(domain[key] for key in ("cpu_ns", "stalled_ns", "cache_misses")),
+        *(waits[key] for key in ("count", "total_ns", "max_ns")),
+    )
+
+
+def measure_all(
+    host: bytes,
+    name: str,
+    overrides: Sequence[Sequence[str]],
+    progress: Callable[[int], None] | None = None,
+) -> list[Outcome]:
+    """Runs a host once with each list of overrides, on all CPUs; `progress` is told how many are
+    done.
+    """
+    found = []
+    processes = min(len(os.sched_getaffinity(0)), len(overrides))
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for outcome in pool.map(partial(measure, host, name), overrides):
+            found.append(outcome)
+            if progress is not None:
+                progress(len(found))
+    return found
