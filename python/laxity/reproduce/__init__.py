@@ -117,8 +117,8 @@ def run(
 
     Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
     `quick`), 5 in telephony and 3 in soft-real-time (2 if `quick`). `progress(done, total)` is
-    called a few times a second. Raises InputError if there is no such paper or experiment, or for less than two seeds,
-    as intervals need two.
+    called a few times a second. Raises InputError if there is no such paper or experiment, or for
+    less than two seeds, as intervals need two.
     """
     if paper not in PAPERS:
         raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")

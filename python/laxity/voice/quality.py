@@ -183,8 +183,9 @@ def score_calls(
 ) -> list[CallQuality]:
     """How good every call was, or the first of every `one_in` as in the papers, in their order.
 
-    Works on all CPUs, or in so many `processes`, and calls `progress(done, all)` after each call that had to be judged: calls
-    of which the very same was heard, as all are that missed nothing, are judged once.
+    Works on all CPUs, or in so many `processes`, and calls `progress(done, all)` after each call
+    that had to be judged: calls of which the very same was heard, as all are that missed nothing,
+    are judged once.
     """
     if one_in < 1:
         raise InputError(f"one call in {one_in}", "give 1 for all of them, 4 for every fourth")
