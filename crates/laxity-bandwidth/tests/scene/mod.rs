@@ -94,11 +94,12 @@ impl Scene {
     }
 
     /// `machines` as in [`Scene::new`], and after them interfaces that nobody is behind.
-    pub fn with_dummies(name: &str, machines: usize, dummies: usize) -> Scene {
+    pub fn with_idle(name: &str, machines: usize, idle: usize) -> Scene {
         let scene = Scene::new(name, machines);
-        let lines = (machines..machines + dummies)
-            .map(|at| format!("link add vif{at} type dummy\nlink set vif{at} up\n"));
-        let batch = scene.write("dummies", &lines.collect::<String>());
+        let lines = (machines..machines + idle).map(|at| {
+            format!("link add vif{at} type veth peer name end{at}\nlink set vif{at} up\n")
+        });
+        let batch = scene.write("idle", &lines.collect::<String>());
         ip(&format!("-n {} -batch {}", scene.host(), batch.display()));
         scene
     }
