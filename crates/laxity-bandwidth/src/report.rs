@@ -372,3 +372,72 @@ impl Snapshot {
 fn megabits(bit_s: u64) -> String {
     format!("{:.1}", bit_s as f64 / 1e6)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one asks and what is answered.
+    struct Pipe<'q> {
+        question: &'q [u8],
+        answer: Vec<u8>,
+    }
+
+    impl Read for Pipe<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.question.read(buffer)
+        }
+    }
+
+    impl Write for Pipe<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.answer.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn asked(question: &str) -> String {
+        let holder = HolderState {
+            name: "media".into(),
+            interface: "vif1.0".into(),
+            direction: "transmit".into(),
+            delivered_bytes: 1234,
+            throttled_ns: 1_500_000_000,
+            ..HolderState::default()
+        };
+        let snapshot = Snapshot {
+            holders: vec![holder],
+            ..Snapshot::default()
+        };
+        let mut registry = Registry::with_prefix("laxity_bandwidth");
+        registry.register_collector(Box::new(Metrics(Arc::new(Mutex::new(snapshot)))));
+        let mut pipe = Pipe {
+            question: question.as_bytes(),
+            answer: Vec::new(),
+        };
+        answer(&mut pipe, &registry).unwrap();
+        String::from_utf8(pipe.answer).unwrap()
+    }
+
+    #[test]
+    fn a_scrape_is_answered_and_nothing_else() {
+        let said = asked("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (head, body) = said.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+        let labels = "{vm=\"media\",interface=\"vif1.0\",direction=\"transmit\"}";
+        for line in [
+            format!("laxity_bandwidth_delivered_bytes_total{labels} 1234.0\n"),
+            format!("laxity_bandwidth_throttled_seconds_total{labels} 1.5\n"),
+        ] {
+            assert!(body.contains(&line), "{body}");
+        }
+        assert!(body.ends_with("# EOF\n"));
+        assert!(asked("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(asked("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        assert!(asked("").starts_with("HTTP/1.1 405 "));
+    }
+}

@@ -142,6 +142,13 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     };
     assert_eq!(ceiling(&scene, "10"), "20Mbit");
 
+    // It keeps no right but those to shape (CAP_NET_ADMIN and CAP_BPF), in none of its threads.
+    for task in std::fs::read_dir(format!("/proc/{}/task", scene.daemon())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let permitted = status.lines().find(|line| line.starts_with("CapPrm:"));
+        assert_eq!(permitted, Some("CapPrm:\t0000008000001000"));
+    }
+
     // A change of the file is seen.
     scene.write(
         "agreements.toml",
