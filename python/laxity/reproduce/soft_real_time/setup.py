@@ -191,7 +191,12 @@ def alike(name: str, other: str, found: Mapping[str, Several], claim: str) -> Ro
     """The row of two that the paper found alike."""
     gain = found[name].toll_percent - found[other].toll_percent
     holds = abs(gain) < VISIBLE_PERCENT
-    why = "" if holds else f"{_state(name, found[name])}; {_state(other, found[other])}"
+    if not holds:
+        why = f"{_state(name, found[name])}; {_state(other, found[other])}"
+    elif min(found[name].toll_percent, found[other].toll_percent) >= GOOD_PERCENT:
+        why = "both are good here, so that this says little"
+    else:
+        why = ""
     return _against(name, other, found, claim, why, holds=holds)
 
 
