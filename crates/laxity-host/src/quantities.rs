@@ -107,6 +107,11 @@ fn parse<K: Kind>(text: &str) -> Result<i64, String> {
             ));
         }
         let unit = unit.escape_debug().to_string();
+        if unit.ends_with("B/s") {
+            return Err(format!(
+                "is in bytes: {text:?}\nrates are in bits, eight to a byte; the units are {all}"
+            ));
+        }
         // "MB" is meant to be MiB rather than B.
         let initial = |text: &str| text.chars().next().map(|first| first.to_ascii_lowercase());
         let alike = names().find(|name| initial(name) == initial(&unit));
