@@ -36,9 +36,9 @@ pub(crate) fn profile(name: &str, policy: Policy) -> Costs {
     }
 }
 
-/// Profiles are part of this crate; a test sees to it that nothing is wrong with them.
-fn read_profile(text: &str) -> HashMap<Policy, Costs> {
-    let problems = Problems::default();
+/// The tables of a profile's file. Profiles are part of this crate; tests see to it that nothing is
+/// wrong with them.
+pub(crate) fn tables<T: Default + for<'de> Deserialize<'de>>(text: &str, problems: &Problems) -> T {
     let (root, _) = DeTable::parse_recoverable(text);
     let node = Node {
         span: Span::new(0..0, 0),
@@ -47,10 +47,14 @@ fn read_profile(text: &str) -> HashMap<Policy, Costs> {
     let reader = Reader {
         key: "profile",
         node: &node,
-        problems: &problems,
+        problems,
     };
-    HashMap::<Policy, Field<CostsTable>>::deserialize(reader)
-        .unwrap_or_default()
+    T::deserialize(reader).unwrap_or_default()
+}
+
+fn read_profile(text: &str) -> HashMap<Policy, Costs> {
+    let problems = Problems::default();
+    tables::<HashMap<Policy, Field<CostsTable>>>(text, &problems)
         .into_iter()
         .filter_map(|(policy, table)| Some((policy, costs(&table.value?, &problems))))
         .collect()

@@ -2,14 +2,10 @@
 
 use std::sync::LazyLock;
 
-use serde::Deserialize;
-use toml::de::DeTable;
-
 use super::NetworkCosts;
 use super::file::NetworkTable;
-use crate::costs::cost;
-use crate::problem::{Problems, Span};
-use crate::tree::{Node, Reader, Value};
+use crate::costs::{cost, tables};
+use crate::problem::Problems;
 
 /// The names that `network` may have; the first is the default.
 pub(crate) const PROFILES: [&str; 2] = ["iptcomm-2009", "vee-2010"];
@@ -29,21 +25,9 @@ pub(crate) fn profile(name: &str) -> NetworkCosts {
     }
 }
 
-/// Profiles are part of this crate; a test sees to it that nothing is wrong with them.
 fn read_profile(text: &str) -> NetworkCosts {
     let problems = Problems::default();
-    let (root, _) = DeTable::parse_recoverable(text);
-    let node = Node {
-        span: Span::new(0..0, 0),
-        value: Value::from_table(root.get_ref(), 0),
-    };
-    let reader = Reader {
-        key: "profile",
-        node: &node,
-        problems: &problems,
-    };
-    let table = NetworkTable::deserialize(reader).unwrap_or_default();
-    costs(&table, &problems)
+    costs(&tables::<NetworkTable>(text, &problems), &problems)
 }
 
 /// What is not given is 0.
