@@ -5,7 +5,7 @@
 //! one a line.
 #![no_main]
 
-use laxity_host::{Document, Host, HostError};
+use laxity_host::{Calls, Document, Host, HostError, Workload};
 use libfuzzer_sys::fuzz_target;
 
 /// About how many events one input may cost: some milliseconds.
@@ -66,6 +66,15 @@ fn duration_ns(host: &Host) -> i64 {
             .flat_map(|domain| &domain.tasks)
             .map(|task| task.period_ns),
     )
+    .chain(
+        host.domains
+            .iter()
+            .filter_map(|domain| Some(domain.tick?.period_ns)),
+    )
+    .chain(host.domains.iter().map(|domain| match domain.workload {
+        Some(Workload::Bursts { run_ns, idle_ns }) => run_ns + idle_ns,
+        _ => 0,
+    }))
     .filter(|&period_ns| period_ns > 0)
     .min()
     .unwrap_or(1);
@@ -74,5 +83,18 @@ fn duration_ns(host: &Host) -> i64 {
         .iter()
         .map(|domain| domain.vcpus.len() + domain.tasks.len());
     let sources = sources.sum::<usize>() as i64 + i64::from(host.cpus);
-    (EVENTS_MAX / sources).max(1).saturating_mul(shortest_ns)
+    let duration_ns = (EVENTS_MAX / sources).max(1).saturating_mul(shortest_ns);
+    host.calls
+        .as_ref()
+        .map_or(duration_ns, |calls| duration_ns.min(calls_ns(calls)))
+}
+
+/// The same for calls: a packet is about ten events, a call about a hundred and what is spoken in it.
+fn calls_ns(calls: &Calls) -> i64 {
+    const HOUR_MILLIONTHS_NS: i128 = 3_600_000_000 * 1_000_000_000;
+    let packets_ns = EVENTS_MAX / 10 * calls.codec.interval_ns() / i64::from(calls.streams.max(1));
+    let call_ns = (HOUR_MILLIONTHS_NS / i128::from(calls.rate.max(1_000_000))) as i64;
+    packets_ns
+        .min(EVENTS_MAX / 500 * call_ns)
+        .clamp(1, 1_000_000_000)
 }
