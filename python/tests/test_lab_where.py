@@ -238,6 +238,23 @@ def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path:
     assert not (tmp_path / where.RESTORE).exists()
 
 
+def test_a_visit_that_is_ended_while_it_tidies_up_does_it_once(
+    fake: FakeHost, tmp_path: Path
+) -> None:
+    """As when the connection is lost and the other end comes to see at the same time."""
+    for name, content in where._files(print).items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
+    fake.write("broken", "")
+    end = "".join(f"kill -{name} $(cat {tmp_path}/pid)\n" for name in ("TERM", "PIPE", "HUP"))
+    (tmp_path / where.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n{end}")
+    plan().write(tmp_path / "plan", str(tmp_path))
+    for words in ((tmp_path,), ("--leave", tmp_path)):
+        subprocess.run(["/bin/sh", tmp_path / "visit.sh", *words], check=False, timeout=30)
+    assert fake.diary().count(RESTORED[0]) == 1
+    assert not (tmp_path / where.RESTORE).exists()
+
+
 def test_a_host_that_does_not_take_what_it_is_sent(
     fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ set -u
 END_S=40
 
 leave() {
+    # Who is ending is not to be ended in the middle: what follows would be done again.
+    trap '' HUP INT PIPE TERM
     # Else it would trace until the end of the run.
     [ -z "${tracer:-}" ] || { kill "$tracer" && wait "$tracer"; } 2>/dev/null
     if [ -f "$1/results/domids" ]; then
