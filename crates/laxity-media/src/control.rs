@@ -134,6 +134,38 @@ impl Reply {
     }
 }
 
+/// What the media server said, to whoever asked in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Answer {
+    /// Why it was not done, if it was not.
+    pub error_reason: Option<String>,
+    /// The description for the other party.
+    pub sdp: Option<String>,
+}
+
+impl Answer {
+    /// Reads a datagram; nothing, if it answers another question than the one with that cookie. An error is why it makes no
+    /// sense.
+    pub fn parse(datagram: &[u8], cookie: &str) -> Option<Result<Answer, String>> {
+        let body = datagram
+            .strip_prefix(cookie.as_bytes())?
+            .strip_prefix(b" ")?;
+        Some(serde_json::from_slice(body).map_err(|error| error.to_string()))
+    }
+}
+
+/// A session description (RFC 8866) of one stream of G.711 that is received at an address.
+pub fn describe(receives_at: SocketAddr, law: Law) -> String {
+    let family = if receives_at.is_ipv4() { "IP4" } else { "IP6" };
+    let (address, port) = (receives_at.ip(), receives_at.port());
+    let payload_type = law.payload_type();
+    format!(
+        "v=0\r\no=- 1 1 IN {family} {address}\r\ns=-\r\nc=IN {family} {address}\r\nt=0 0\r\n\
+         m=audio {port} RTP/AVP {payload_type}\r\n"
+    )
+}
+
 /// Reads a datagram; nothing, if it has no cookie that an answer could have.
 pub fn parse(datagram: &[u8]) -> Option<Message<'_>> {
     let space = datagram.iter().position(|&octet| octet == b' ')?;
@@ -199,6 +231,13 @@ impl Description {
             audio,
             receives_at,
         })
+    }
+
+    /// The law that its party prefers to receive.
+    pub fn law(&self) -> Law {
+        laws(&self.session.medias[self.audio].fmt)
+            .next()
+            .expect("a description is one of G.711")
     }
 
     /// The same for the other party, who is to send to `to`, in G.711's other law if the server transcodes. Only the

@@ -22,6 +22,7 @@ pub mod distribution;
 mod error;
 pub mod exchange;
 pub mod g711;
+pub mod invite;
 pub mod load;
 pub mod machine;
 pub mod orders;

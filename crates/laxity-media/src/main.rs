@@ -8,6 +8,7 @@ use laxity_media::{
     calls::{self, CallsOptions},
     exchange::{self, Ports},
     g711::Law,
+    invite::{Invitation, Invited},
     load,
     machine::Usage,
     relay::{self, RelayOptions},
@@ -99,10 +100,23 @@ enum Command {
     ///
     /// Orders are read, a line each: `open CALL LOCAL` (a party listens), `send CALL LOCAL REMOTE TYPE` (it sends to the
     /// media server, in RTP's payload type 0 or 8), `end CALL`. With the last order it ends. Addresses are ADDRESS:PORT.
+    /// With a media server that speaks the ng protocol there need not be any: it is told of so many streams, for so long.
     Calls {
         /// Where the orders come from; the standard input otherwise
         #[arg(long, value_name = "FILE")]
         orders: Option<PathBuf>,
+        /// Instead: where a media server is told of calls, by the ng protocol
+        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "orders")]
+        media_server: Option<SocketAddr>,
+        /// Streams through the media server, two to a call
+        #[arg(long, default_value_t = 100, requires = "media_server")]
+        streams: u32,
+        /// How long they are sent
+        #[arg(long, default_value = "10 s", value_parser = duration, requires = "media_server")]
+        duration: Duration,
+        /// When they begin, in ns of CLOCK_REALTIME; at once otherwise
+        #[arg(long, value_name = "NS", requires = "media_server")]
+        begin: Option<i64>,
         #[command(flatten)]
         pace: PaceArguments,
         #[command(flatten)]
@@ -309,6 +323,10 @@ fn run(command: &Command) -> Result<Report, MediaError> {
         },
         Command::Calls {
             orders,
+            media_server,
+            streams,
+            duration,
+            begin,
             pace,
             sink,
             packets,
@@ -322,15 +340,26 @@ fn run(command: &Command) -> Result<Report, MediaError> {
                 packets: packets.clone(),
                 sample: *sample,
             };
-            let (calls, load, sink) = match orders {
-                None => calls::run(BufReader::new(io::stdin()), &options, &STOP)?,
-                Some(path) => {
+            let (calls, load, sink) = match (orders, media_server) {
+                (Some(path), _) => {
                     let file = File::open(path).map_err(|source| MediaError::Orders {
                         path: path.clone(),
                         source,
                     })?;
                     calls::run(BufReader::new(file), &options, &STOP)?
                 }
+                (None, Some(media_server)) => {
+                    let invited = Invited::set_up(Invitation {
+                        media_server: *media_server,
+                        streams: *streams,
+                        duration_ns: duration.0,
+                        begin_ns: *begin,
+                    })?;
+                    invited.with_orders(&STOP, |orders| {
+                        calls::run(BufReader::new(orders), &options, &STOP)
+                    })?
+                }
+                (None, None) => calls::run(BufReader::new(io::stdin()), &options, &STOP)?,
             };
             Report {
                 calls: Some(calls),

@@ -366,6 +366,64 @@ fn another_calls_packets_are_not_counted_as_ones_own() {
 }
 
 #[test]
+fn calls_are_set_up_at_a_media_server_and_forgotten_there() {
+    let server = Server::start(&["--transcode"]);
+    let calls = laxity_media(&[
+        "calls",
+        "--media-server",
+        &server.control.peer_addr().unwrap().to_string(),
+        "--streams=5",
+        "--duration=400 ms",
+        "--json",
+    ]);
+    let report = report_of(&calls);
+    let relay = server.end();
+    assert_eq!(report["calls"]["calls"], 3);
+    assert_eq!(report["calls"]["streams_most"], 5);
+    let sent = report["load"]["sent"].as_u64().unwrap();
+    assert!((5..=5 * 30).contains(&sent), "{sent}");
+    assert_eq!(relay["relay"]["calls"], 3);
+    let counted = |part: &str, name: &str| {
+        let of = if part == "relay" { &relay } else { &report };
+        of[part][name].as_u64().unwrap()
+    };
+    let dropped = counted("relay", "dropped") + counted("sink", "dropped");
+    assert_eq!(counted("sink", "received") + dropped, sent);
+    assert_eq!(counted("sink", "stray"), 0);
+}
+
+#[test]
+fn calls_are_not_begun_without_their_media_server() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let mut question = [0; 2000];
+        let (bytes, from) = server.recv_from(&mut question).unwrap();
+        let cookie = question[..bytes]
+            .split(|octet| *octet == b' ')
+            .next()
+            .unwrap();
+        let late = b"0-0 {\"result\":\"ok\",\"sdp\":\"\"}";
+        server.send_to(late, from).unwrap();
+        let answer = [cookie, b" {\"result\":\"error\",\"error-reason\":\"full\"}"].concat();
+        server.send_to(&answer, from).unwrap();
+    });
+    let refused = refusal(&["calls", "--media-server", &address]);
+    answering.join().unwrap();
+    assert!(
+        refused.contains(&format!("{address} refuses `offer`: full")),
+        "{refused}"
+    );
+    let none = refusal(&["calls", "--media-server", "127.0.0.1:9", "--streams=0"]);
+    assert!(
+        none.contains("0 streams are not possible; give 1 to 27768"),
+        "{none}"
+    );
+    let neither = refusal(&["calls", "--streams=2"]);
+    assert!(neither.contains("--media-server"), "{neither}");
+}
+
+#[test]
 fn senseless_orders_end_calls() {
     let refused = |lines: &str| {
         let output = calls(|orders| writeln!(orders, "{lines}").unwrap());
