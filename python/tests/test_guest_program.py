@@ -257,3 +257,78 @@ def test_what_does_not_fit_stays_off_the_shelf(
     assert message in done.stderr
     for device in (tmp_path / "devices").iterdir():
         assert (device / "resource2").read_bytes() == b"x" * shelf_bytes
+
+
+HARNESS = """
+#include "program.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+    struct program program;
+    struct failure failure;
+    char *output = NULL;
+    bool good = count == 3 ? network_up(words[1], words[2], &failure)
+                           : program_start(&program, words[1], &failure);
+    if (good && count == 2) {
+        sleep(1);
+        good = program_stop(&program, &output, &failure);
+    }
+    puts(good ? output ? output : "up" : failure.text);
+    free(output);
+    return !good;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def harness(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
+    """Starts a guest's server and ends it, or brings up its network."""
+    del programs  # That skips where there is no compiler.
+    out = tmp_path_factory.mktemp("harness")
+    (out / "harness.c").write_text(HARNESS)
+    sources = [str(out / "harness.c"), str(SOURCES / "program.c"), str(SOURCES / "request.c")]
+    words = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g"]
+    words += ["-fsanitize=address,undefined", f"-I{SOURCES}", *sources, "-o", str(out / "harness")]
+    subprocess.run(words, check=True)
+    return out / "harness"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "said"),
+    [
+        ("/bin/sh\n-c\ntrap 'echo \"$0 it\"; exit' INT; while :; do sleep 0.1; done\nserved", 0,
+         "served it\n\n"),
+        ("/bin/sh\n-c\nchrt -p $$ | head -1; exit 3", 1, "program: it ended with status 0x300: "),
+        ("/bin/sh\n-c\nexec head -c 70000 /dev/zero | tr '\\0' x", 1,
+         "program: it says more than 65536 bytes\n"),
+        ("/nowhere", 1, "program: /nowhere cannot be started: No such file or directory\n"),
+        ("", 1, "program: it must be a path and at most 31 arguments, a line each\n"),
+        ("a\n" * 40, 1, "program: it must be a path and at most 31 arguments, a line each\n"),
+    ],
+)  # fmt: skip
+def test_a_guests_server(harness: Path, lines: str, code: int, said: str) -> None:
+    done = subprocess.run([harness, lines], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.startswith(said)
+
+
+@pytest.mark.parametrize("address", ["", "192.0.2.1", "192.0.2.1/33", "192.0.2.400/24", "a/24"])
+def test_a_guests_address_that_is_none(harness: Path, tmp_path: Path, address: str) -> None:
+    words = [harness, tmp_path, address]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "must be ADDRESS/PREFIX, as 192.0.2.2/24" in done.stdout
+
+
+def test_a_guests_module_that_cannot_be_loaded(harness: Path, tmp_path: Path) -> None:
+    (tmp_path / "0-none.ko").write_text("no module\n")
+    words = [harness, tmp_path, "192.0.2.2/24"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"the module {tmp_path}/0-none.ko cannot be loaded: " in done.stdout
+    missing = subprocess.run(
+        [harness, tmp_path / "none", "192.0.2.2/24"], capture_output=True, text=True, check=False
+    )
+    assert "none cannot be read: No such file or directory" in missing.stdout

@@ -123,3 +123,82 @@ def test_what_is_missing_or_damaged_is_told(
     damage(results)
     with pytest.raises(LabError, match=message):
         collected(results)
+
+
+CALLS = """
+duration = "20 ms"
+[host]
+cpus = 1
+policy = "credit"
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "control"
+workload = { kind = "media-server" }
+[[domain]]
+name = "batch"
+workload = { kind = "cpu-bound" }
+[calls]
+streams = 3
+media-server = "control"
+"""
+QUANTILES = {"count": 2, "mean_ns": 3.0, "p50_ns": 3, "max_ns": 4}
+
+
+def calls_report() -> dict[str, object]:
+    streams = [
+        {"stream": stream, "expected": 1, "received": came, "lost": 1 - came, "jitter_ns": None}
+        for stream, came in ((0, 1), (1, 0), (2, 1))
+    ]
+    sink = {"received": 2, "lost": 1, "dropped": 0, "duplicates": 0, "delay": QUANTILES}
+    return {
+        "calls": {"streams_most": 3},
+        "load": {"streams": 3, "sent": 3},
+        "sink": {**sink, "per_stream": streams},
+        "relay": None,
+    }
+
+
+@pytest.fixture
+def results_of_calls(results: Path) -> Path:
+    (results / "laxity-control.jobs").write_text(report([]))
+    (results / "calls.json").write_text(json.dumps(calls_report()))
+    relay = {"relay": {"received": 2, "dropped": 1, "forwarded": 2, "failed": 0}}
+    # The console cuts what is long.
+    text = json.dumps(relay).replace(" ", "\n")
+    (results / "laxity-control.output").write_text(
+        f"laxity-output run\n{text}\nlaxity-output-end run\n"
+    )
+    packets = np.array([(0, 0, 5, 9), (2, 0, 6, 10)], collect.PACKET)
+    packets.tofile(results / "packets")
+    return results
+
+
+def collected_calls(results: Path) -> Run:
+    host = Host.parse(CALLS)
+    window = Window("run", host.resolved())
+    trace = results.parent / "run.laxtrace"
+    return collect.run(host, [], window, results, trace, scheduler=None, wall_ns=5)
+
+
+def test_calls_are_in_the_result(results_of_calls: Path) -> None:
+    run = collected_calls(results_of_calls)
+    assert run.telephony is not None
+    assert (run.telephony.voice.sent, run.telephony.voice.lost) == (3, 1)
+    assert run.telephony.drops.socket == 1
+    assert [stream.stream for stream in run.streams] == [0, 2]
+    assert [domain.name for domain in run.domains] == ["dom0", "control", "batch"]
+    assert [domain.cpu_ns for domain in run.domains] == [0, 4 * MS, 10 * MS]
+    summary = json.loads((results_of_calls.parent / "run.summary.json").read_text())
+    assert summary["ticks"][0] is None, "dom0 reports none"
+
+
+@pytest.mark.parametrize("name", ["calls.json", "laxity-control.output"])
+def test_calls_that_are_damaged_are_told(results_of_calls: Path, name: str) -> None:
+    (results_of_calls / name).write_text("laxity-output run\n{\nlaxity-output-end run\n")
+    with pytest.raises(LabError, match=f"{name} is damaged"):
+        collected_calls(results_of_calls)
+    (results_of_calls / name).unlink()
+    with pytest.raises(LabError, match=f"dom0 left no {name}"):
+        collected_calls(results_of_calls)

@@ -189,11 +189,47 @@ def test_a_longer_run_takes_longer() -> None:
     assert long.estimate_s > short.estimate_s + 10
 
 
-def test_calls_are_refused() -> None:
+CALLS = (EXAMPLES / "telephony-xen.toml").read_text()
+
+
+def test_a_plan_with_calls_is_these_files() -> None:
+    made = plan(CALLS)
+    assert_golden("calls", made)
+    assert made.domains == ["laxity-media", "laxity-batch"], "the driver domain is dom0 itself"
+    assert made.hypervisor_arguments[-1] == "dom0_max_vcpus=1"
+    assert made.traced_mib > plan(CALLS, "calls.streams=2").traced_mib
+
+
+def test_a_media_server_that_transcodes_or_works() -> None:
+    server = 'kind = "media-server", threads = 2'
+    transcoding = plan(CALLS.replace(server, f"{server}, transcode = true"))
+    assert "--transcode" in transcoding.files("/laxity")["plan.sh"]
+    working = plan(CALLS.replace(server, f'{server}, work = "7 us"'))
+    assert "--work '7000 ns'" in working.files("/laxity")["plan.sh"]
+
+
+WORK = '{ median = "1 us", p99 = "2 us", max = "3 us" }'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("streams = 20", 'rate = "1 /s"\nhold = "2 s"\nstreams = 2', "come and go"),
+        ("streams = 20", "streams = 20000", "Xen can trace 1537 for one second"),
+        ("threads = 2", f"threads = 2, work = {WORK}", "is a distribution"),
+        ("[calls]", '[[nic]]\nname = "own"\nrate = "1 Gbit/s"\ndomain = "media"\n[calls]', "VMM"),
+    ],
+)
+def test_calls_that_xen_cannot_have_are_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        plan(CALLS.replace(old, new))
+    assert refused.value.help
+
+
+def test_who_is_neither_server_nor_guest_is_refused() -> None:
     text = (EXAMPLES / "telephony.toml").read_text()
-    with pytest.raises(InputError, match="and this is Xen") as refused:
+    with pytest.raises(InputError, match="come and go, or have a signalling server"):
         plan(text, "host.cpus=1")
-    assert "--on linux" in str(refused.value.help)
 
 
 def test_pauses_are_refused() -> None:

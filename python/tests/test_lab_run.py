@@ -43,6 +43,25 @@ def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
     laxity("trace", out, "--perfetto")
 
 
+def test_calls_go_through_netback_to_a_guest_and_back(laxity: Laxity, tmp_path: Path) -> None:
+    """All packets are somewhere, and with laxity the neighbour's turns are not heard."""
+    words = ("run", EXAMPLES / "telephony-xen.toml", "--on", "xen", "--duration", "4 s", "--json")
+    done = laxity(*words, "--policy", "s-all", "-o", tmp_path / "out")
+    result: dict[str, Any] = json.loads(done.stdout)
+    voice, drops = result["telephony"]["voice"], result["telephony"]["drops"]
+    assert voice["streams_most"] == 20
+    # Streams begin one after the other within a period, and one packet less is sent of some.
+    assert 20 * 199 <= voice["sent"] <= 20 * 201
+    assert voice["received"] + voice["lost"] == voice["sent"]
+    assert voice["lost"] == sum(drops.values()) == 0
+    assert 0 < voice["delay_ns"]["p50"] < voice["delay_ns"]["p99"] < 2_000_000
+    assert result["telephony"]["quality"]["toll"] == 1
+    dom0, media, batch = result["domains"]
+    assert media["cpu_ns"] < dom0["cpu_ns"] < batch["cpu_ns"]
+    assert dom0["cpu_ns"] + media["cpu_ns"] + batch["cpu_ns"] > 3_900_000_000
+    laxity("report", tmp_path / "out")
+
+
 def test_a_hypervisor_that_does_not_boot_is_told(
     laxity: Laxity, monkeypatch: pytest.MonkeyPatch
 ) -> None:

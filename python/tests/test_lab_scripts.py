@@ -34,7 +34,19 @@ esac
 echo "sched $*" >>$LOG
 if [ "$1" = align ]; then echo $((($(date +%s) + 3) * 1000000000)); else echo "{}"; fi
 """,
-    "laxity-trace": 'shift 5; echo recording 123 456; sleep 0.2; echo traced >"$1"',
+    "insmod": 'echo "insmod ${1##*/}" >>$LOG',
+    "ip": 'echo "ip $*" >>$LOG; [ "$2 $3" != "add taken" ] || { echo File exists >&2; exit 2; }',
+    "laxity-media": """
+echo "media $*" >>$LOG
+[ "$SCHEDULER" = "(null)" ] || { echo 'error: it does not answer' >&2; exit 2; }
+while [ "$1" != --packets ]; do shift; done
+echo packets >"$2"
+echo '{"calls": 1}'
+""",
+    "laxity-trace": """
+while [ $# -gt 1 ]; do shift; done
+echo recording 123 456; sleep 0.2; echo traced >"$1"
+""",
 }
 
 
@@ -165,6 +177,87 @@ def test_a_window(dom0: Dom0) -> None:
     assert (into / "a.jobs").read_text() == report
     assert (into / "trace.bin").read_text() == "traced\n"
     assert dom0.node(1, "cpu_bound").read_text() == "1\n"
+
+
+CONNECTED = (
+    "create media; connect media 192.0.2.10/24; program media /laxity-media relay --work '0 ns'; "
+    "calls 192.0.2.10:2223 8 2 4000; tasks media one '' 0; window one 4000000000 0x2f000"
+)
+
+
+def test_calls_in_a_window(dom0: Dom0) -> None:
+    console = dom0.home / "console"
+    dom0.node(1, "state").write_text("done one\n")
+    output = 'laxity-output one\n{"relay": 1}\nlaxity-output-end one\n'
+    report = "laxity-report one 5 0 1\nlaxity-report-end one\n"
+    console.write_text(f"noise\n{output}noise\n{report}")
+    dom0.run(CONNECTED)
+    assert dom0.node(1, "network").read_text() == "192.0.2.10/24\n"
+    assert dom0.node(1, "program").read_text() == "/laxity-media\nrelay\n--work\n0 ns\n"
+    into = dom0.results / "one"
+    assert (into / "media.output").read_text() == output
+    assert (into / "media.jobs").read_text() == report
+    assert (into / "calls.json").read_text() == '{"calls": 1}\n'
+    assert (into / "packets").read_text() == "packets\n"
+    begin = (into / "start").read_text().strip()
+    for words in (
+        "media calls --json --media-server 192.0.2.10:2223 --streams 8 --duration 4000000000 ns ",
+        f"--begin {begin} --packets {into}/packets --sample 2\n",
+    ):
+        assert words in dom0.log
+
+
+def test_calls_that_fail_say_why(dom0: Dom0) -> None:
+    dom0.scheduler = "credit"
+    dom0.node(1, "state").write_text("done one\n")
+    said = dom0.run(CONNECTED, code=1)
+    assert "laxity-media: error: it does not answer" in said
+
+
+def test_a_network_in_dom0(dom0: Dom0) -> None:
+    modules = dom0.home / "modules"
+    modules.mkdir()
+    for name in ("1-bridge.ko", "0-llc.ko"):
+        (modules / name).touch()
+    dom0.run("network laxity0 192.0.2.1/24; pin Domain-0 0,1 2")
+    assert dom0.log.splitlines() == [
+        *("insmod 0-llc.ko", "insmod 1-bridge.ko"),
+        "ip link add laxity0 type bridge",
+        "ip address add 192.0.2.1/24 dev laxity0",
+        "ip link set laxity0 up",
+        *("xl vcpu-pin Domain-0 0 0,1", "xl vcpu-pin Domain-0 1 2"),
+    ]
+    assert "ip link add taken type bridge failed: File exists" in dom0.run(
+        "network taken 192.0.2.1/24", code=1
+    )
+
+
+HOTPLUG = LIBRARY.with_name("vif")
+
+
+@pytest.mark.parametrize("bridge", ["laxity0", None])
+def test_an_interface_joins_the_bridge(dom0: Dom0, bridge: str | None) -> None:
+    backend = dom0.home / "store" / "_backend_bridge"
+    if bridge:
+        backend.write_text(f"{bridge}\n")
+    environment = {
+        "PATH": f"{dom0.home}:{os.environ['PATH']}",
+        "STORE": str(dom0.home / "store"),
+        "LOG": str(dom0.home / "log"),
+        "vif": "vif3.0",
+        "XENBUS_PATH": "/backend",
+    }
+    # Its own PATH begins with dom0's /bin, where this machine's ip is.
+    script = HOTPLUG.read_text().replace("PATH=/bin:", "PATH=")
+    done = subprocess.run(
+        [*dom0.shell, "-c", script, "vif", "online"], env=environment, check=False, timeout=20
+    )
+    status = (dom0.home / "store" / "_backend_hotplug-status").read_text()
+    if bridge:
+        assert (done.returncode, status) == (0, "connected\n")
+        assert dom0.log == "ip link set vif3.0 master laxity0\nip link set vif3.0 up\n"
+    else:
+        assert (done.returncode, status) == (1, "error\n")
 
 
 def test_long_lists_of_tasks_are_cut_into_pieces(dom0: Dom0) -> None:

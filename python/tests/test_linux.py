@@ -16,9 +16,9 @@ import jsonschema
 import laxity
 import numpy as np
 import pytest
-from laxity import _core, cli
+from laxity import _core, cli, packets
 from laxity.errors import InputError
-from laxity.linux import control, media, media_server, network, process, run, signalling
+from laxity.linux import control, media, media_server, network, process, signalling
 from laxity.linux import groups as control_groups
 from laxity.linux.scene import (
     Calls,
@@ -186,7 +186,7 @@ def assert_accounted(result: dict[str, Any]) -> None:
     assert sink["expected"] == load["sent"]
     assert sink["received"] + sink["lost"] == load["sent"]
     by_server = relay["dropped"] + relay["received"] - relay["forwarded"]
-    assert sink["lost"] == by_server + sink["dropped"] + result["lost_in_network"]
+    assert sink["lost"] == by_server + sink["dropped"] + packets.lost_in_network(result)
     assert sink["misdirected"] == sink["foreign"] == sink["duplicates"] == 0
 
 
@@ -487,8 +487,8 @@ def test_sampled_packets_become_streams() -> None:
         {"stream": 2, "expected": 9},
         {"stream": 5, "expected": 1601},
     ]
-    report = {"packets": np.array(rows, media.PACKET), "sink": {"per_stream": per_stream}}
-    first, second, third = run.kept_streams(report, 1)
+    report = {"packets": np.array(rows, packets.PACKET), "sink": {"per_stream": per_stream}}
+    first, second, third = packets.kept_streams(report, 1)
     assert (first.stream, first.call, first.start_ns) == (0, None, 4)
     # The load's lateness is not in it: two nanoseconds on the way.
     assert list(first.arrived_ns) == [LOST, 4 + 20 * MS + 2]
@@ -496,8 +496,8 @@ def test_sampled_packets_become_streams() -> None:
     assert len(second.arrived_ns) == 1500
     assert third.start_ns == 1500 * 20 * MS
     assert list(third.arrived_ns[[0, -2, -1]]) == [third.start_ns + 1, 1599 * 20 * MS + 1, LOST]
-    report["packets"] = np.array([], media.PACKET)
-    assert not list(run.kept_streams(report, 1))
+    report["packets"] = np.array([], packets.PACKET)
+    assert not list(packets.kept_streams(report, 1))
 
 
 def test_a_report_becomes_a_telephony_section() -> None:
@@ -509,13 +509,19 @@ def test_a_report_becomes_a_telephony_section() -> None:
     ]
     report: dict[str, Any] = {
         "load": {"streams": 3, "sent": 20},
-        "relay": {"dropped": 4, "failed": 1},
-        "sink": {"lost": 7, "received": 13, "dropped": 1, "delay": times, "per_stream": streams},
+        "relay": {"received": 15, "dropped": 4, "forwarded": 14, "failed": 1},
+        "sink": {
+            "lost": 7,
+            "received": 13,
+            "dropped": 1,
+            "duplicates": 0,
+            "delay": times,
+            "per_stream": streams,
+        },
         "calls": {"streams_most": 2},
-        "lost_in_network": 1,
         "signalling": None,
     }
-    found = run.telephony(report, 0)
+    found = packets.telephony(report, 0)
     assert found["calls"] is None
     assert found["voice"]["loss_ratio"] == pytest.approx(0.35)
     assert found["voice"]["worst"] == {"stream": 4, "call": 2, "lost": 5, "received": 0}
@@ -525,7 +531,7 @@ def test_a_report_becomes_a_telephony_section() -> None:
     assert sum(found["drops"].values()) == report["sink"]["lost"]
     placed = {"attempted": 4, "established": 3, "failed": 1, "retransmissions": 9, "setup": None}
     report["signalling"] = {"calls": placed}
-    calls = run.telephony(report, 0)["calls"]
+    calls = packets.telephony(report, 0)["calls"]
     assert (calls["offered"], calls["answered"], calls["retransmissions"]) == (4, 3, 9)
     assert calls["setup_ns"]["count"] == 0
 

@@ -16,6 +16,8 @@
 #   RUN/start            CLOCK_REALTIME at its start, ns
 #   RUN/trace.bin        Xen's trace buffers, as laxity-trace writes them
 #   RUN/NAME.jobs        what a guest reports, see xen/programs/run.h
+#   RUN/NAME.output      what its program said, if it has one
+#   RUN/calls.json, packets    what laxity-media measured of calls, if there are any
 #   RUN/counters-before.json, counters-after.json    what Laxity's scheduler counts
 PATH=$LAXITY:$PATH
 
@@ -30,12 +32,18 @@ LOOK_S=5
 # so many take a second on one CPU.
 AHEAD_S=2
 THREADS_A_SECOND=20
+# Calls are set up meanwhile, too.
+STREAMS_A_SECOND=40
 # A node of xenstore holds 4 KB.
 NODE_BYTES=3000
 SECOND_NS=1000000000
 # In which a few guests have woken that were all due at once, on the emulated machine.
 WAKES_NS=25000
 CONSOLES=/var/log/xen/console
+# Of calls; none unless the plan has some.
+streams=0
+# Of Xen's trace buffers; laxity-trace knows how many are enough without calls.
+pages=
 
 say() {
     echo "laxity: $*"
@@ -220,6 +228,45 @@ settings() {
     done
 }
 
+# network BRIDGE ADDRESS/BITS: in dom0, for the interfaces of guests
+network() {
+    for module in "$LAXITY"/modules/*; do
+        do_or_fail insmod "$module"
+    done
+    do_or_fail ip link add "$1" type bridge
+    do_or_fail ip address add "$2" dev "$1"
+    do_or_fail ip link set "$1" up
+}
+
+# pin NAME MASK...: where each of its VCPUs may run
+pin() {
+    name=$1 vcpu=0
+    shift
+    for mask; do
+        do_or_fail xl vcpu-pin "$name" "$vcpu" "$mask"
+        vcpu=$((vcpu + 1))
+    done
+}
+
+# connect NAME ADDRESS/BITS: what a guest's interface will be
+connect() {
+    find_domain "$1"
+    do_or_fail xenstore-write "$store/network" "$2"
+}
+
+# program NAME PATH ARGUMENT...: what a guest runs beside its tasks
+program() {
+    find_domain "$1"
+    shift
+    do_or_fail xenstore-write "$store/program" "$(printf '%s\n' "$@")"
+}
+
+# calls ADDRESS:PORT STREAMS SAMPLE PAGES: of the next window, through the media server that is told of calls there; the
+# times of packets are kept of one in SAMPLE; Xen's trace buffers get so many pages
+calls() {
+    media_server=$1 streams=$2 sample=$3 pages=$4
+}
+
 # tasks NAME RUN "cost_ns,period_ns,deadline_ns,offset_ns,vcpu;..." CPU_BOUND: what a guest does in that run
 tasks() {
     find_domain "$1"
@@ -248,7 +295,7 @@ tasks() {
 # over dom0 does nothing.
 window() {
     run=$1 duration=$2 into=$RESULTS/$1
-    ahead=$((AHEAD_S + threads / THREADS_A_SECOND))
+    ahead=$((AHEAD_S + threads / THREADS_A_SECOND + streams / STREAMS_A_SECOND))
     scheduler
     [ -z "${policy_of_runs:-}" ] || do_or_fail laxity-sched set --pool Pool-0 "policy=$policy_of_runs"
     counters "$into/counters-before.json"
@@ -260,7 +307,7 @@ window() {
     else
         start=$((($(date +%s) + ahead) * SECOND_NS))
     fi
-    laxity-trace record --events "$3" --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
+    laxity-trace record --events "$3" ${pages:+--pages "$pages"} --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
     tracer=$!
     until grep -qs recording "$into/trace.log"; do
         kill -0 $tracer 2>/dev/null || fail "laxity-trace: $(cat "$into/trace.log")"
@@ -277,9 +324,16 @@ window() {
     done <"$into/guests"
     do_or_fail xenstore-write "$@"
     [ $(($(date +%s) * SECOND_NS)) -lt $start ] || fail "dom0 was too slow: run $run began without some guests"
+    if [ "$streams" -gt 0 ]; then
+        laxity-media calls --json --media-server "$media_server" --streams "$streams" --duration "$duration ns" \
+            --begin "$start" --packets "$into/packets" --sample "$sample" >"$into/calls.json" 2>"$into/calls.log" &
+        parties=$!
+    fi
     say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     tracer=
+    # The media server serves until its guest is asked for a report.
+    [ "$streams" = 0 ] || wait "$parties" || fail "laxity-media: $(cat "$into/calls.log")"
     echo "$start" >"$into/start"
     [ -z "${policy_of_runs:-}" ] || policy_between_runs
     while read -r name; do
@@ -287,6 +341,8 @@ window() {
         do_or_fail xenstore-write "$store/report" "$run"
         wait_for "$name" "done $run" "$REPORT_S"
         sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
+        [ "$streams" = 0 ] ||
+            sed -n "/^laxity-output $run/,/^laxity-output-end $run/p" "$(console "$name")" >"$into/$name.output"
     done <"$into/guests"
     counters "$into/counters-after.json"
     say "run $run is done"

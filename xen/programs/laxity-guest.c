@@ -10,17 +10,23 @@
  *   data/laxity/clock      dom0: "TSC CLOCK_REALTIME_NS" at one instant there; absent: the clock of
  *                          this domain is right. A guest's is not: until its kernel has its clock
  *                          source, it counts ticks, and those that fall while others run are lost
+ *   data/laxity/network    dom0, before the guest is ready: the address of its interface, as
+ *                          192.0.2.2/24; absent: it needs none
+ *   data/laxity/program    dom0: a program and its arguments, a line each, to run beside the tasks
+ *                          until the report is asked for; absent: none
  *   data/laxity/run        dom0, last: the run, see request.h; the guest watches this
  *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once, then for each run "done NAME"
  *                          after the whole report, or "error TEXT"
  *
- * and writes reports (run.h) to its console. With --stdin it is a plain process instead: lines
- * "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports and lines
- * "state TEXT" go to standard output.
+ * and writes reports (run.h) to its console, after what the program says, if there is one, between
+ * lines "laxity-output RUN" and "laxity-output-end RUN". With --stdin it is a plain process
+ * instead: lines "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports
+ * and lines "state TEXT" go to standard output.
  *
  * Idle means idle: between runs every thread is blocked.
  */
 #include "clock.h"
+#include "program.h"
 #include "run.h"
 #include "store.h"
 
@@ -38,6 +44,7 @@
 
 #define STORE "data/laxity/"
 #define CONSOLE "/dev/hvc0"
+#define MODULES "/modules"
 
 static bool mount_at(const char *type, const char *directory, struct failure *failure)
 {
@@ -212,6 +219,35 @@ static bool write_slowly(const char *report, size_t bytes)
     return good;
 }
 
+/* Starts the program that dom0 asks for, if it does: `is_running` says so. */
+static bool start_program(struct store *store, struct program *program, bool *is_running,
+                          struct failure *failure)
+{
+    char *lines;
+    if (!store_read(store, STORE "program", &lines, failure))
+        return false;
+    *is_running = lines && program_start(program, lines, failure);
+    bool good = !lines || *is_running;
+    free(lines);
+    return good;
+}
+
+/* Ends the program, and writes what it says, as of a run. */
+static bool end_program(struct program *program, const char *run, struct failure *failure)
+{
+    char *said, *section = NULL;
+    int bytes = 0;
+    bool good = program_stop(program, &said, failure);
+    if (good)
+        bytes = asprintf(&section, "laxity-output %s\n%s\nlaxity-output-end %s\n", run, said, run);
+    if (bytes < 0)
+        good = fail(failure, "program: there is no memory for what it says");
+    good = good && write_slowly(section, (size_t)bytes);
+    free(said);
+    free(section);
+    return good;
+}
+
 /* One run, and its report. */
 static bool run_and_report(struct store *store, const struct runner *runner, struct instant since,
                            const char *run_text, struct run_request *request,
@@ -222,11 +258,29 @@ static bool run_and_report(struct store *store, const struct runner *runner, str
     FILE *console = open_memstream(&report, &bytes);
     if (!console)
         return fail(failure, "there is no memory for a report");
-    bool good = run_nodes(store, runner, since, run_text, request, console, failure);
-    good = !fclose(console) && good && wait_for_dom0(store, request->name, failure) &&
-           write_slowly(report, bytes);
+    struct program program;
+    bool has_program = false;
+    bool good = start_program(store, &program, &has_program, failure) &&
+                run_nodes(store, runner, since, run_text, request, console, failure);
+    good = !fclose(console) && good && wait_for_dom0(store, request->name, failure);
+    if (has_program && good)
+        good = end_program(&program, request->name, failure);
+    else if (has_program)
+        program_kill(&program);
+    good = good && write_slowly(report, bytes);
     tcdrain(STDOUT_FILENO); /* the whole report is with dom0 before it is said to be done */
     free(report);
+    return good;
+}
+
+/* Brings up the network, if dom0 has given this guest one. */
+static bool connect_network(struct store *store, struct failure *failure)
+{
+    char *address;
+    if (!store_read(store, STORE "network", &address, failure))
+        return false;
+    bool good = !address || network_up(MODULES, address, failure);
+    free(address);
     return good;
 }
 
@@ -234,8 +288,8 @@ static bool run_and_report(struct store *store, const struct runner *runner, str
 static bool serve_store(struct failure *failure)
 {
     struct store store;
-    if (!store_open(&store, failure) || !store_watch(&store, STORE "run", failure) ||
-        !store_watch(&store, STORE "report", failure))
+    if (!store_open(&store, failure) || !connect_network(&store, failure) ||
+        !store_watch(&store, STORE "run", failure) || !store_watch(&store, STORE "report", failure))
         return false;
     if (!become_real_time())
         return fail(failure, "SCHED_FIFO is refused: %s", strerror(errno));

@@ -20,9 +20,9 @@ const PORT_FIRST: u16 = 10_000;
 const PORT_LAST: u16 = 65_534;
 
 /// A question that is not answered in this time is asked again,
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
-/// this often in all.
-const TRIES: u32 = 5;
+const ANSWER_WAIT: Duration = Duration::from_millis(250);
+/// this often in all: a media server may come up only now.
+const TRIES: u32 = 20;
 
 /// How long who waits for an instant waits before it looks whether it should stop.
 const LOOK_NS: i64 = 50_000_000;
@@ -217,6 +217,7 @@ impl Control {
         for _ in 0..TRIES {
             // Where nobody listens the system says so, at a later call: as silence it is.
             let _ = self.socket.send(datagram.as_bytes());
+            let asked_ns = clock::monotonic_ns();
             while let Ok(bytes) = self.socket.recv(&mut answer) {
                 // Another cookie is of an answer that came too late.
                 if let Some(parsed) = Answer::parse(&answer[..bytes], &cookie) {
@@ -227,6 +228,8 @@ impl Control {
                     };
                 }
             }
+            // Sooner than that comes the word that nobody listens there.
+            clock::sleep_until(asked_ns + ANSWER_WAIT.as_nanos() as i64);
         }
         Err(MediaError::Refused(format!(
             "the media server at {} does not answer; is it there, and does it speak the ng protocol?",

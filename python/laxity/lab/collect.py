@@ -5,6 +5,9 @@ Of each window dom0 leaves a directory:
     start         CLOCK_REALTIME at time 0 of the run, in ns
     domids        a line `NAME DOMID` for each domain
     NAME.jobs     the report of each guest, as its console had it
+    NAME.output   what the media server's program said there, between the guest's marks
+    calls.json    of a host with calls: what `laxity-media` said of them
+    packets       when each packet of the sampled calls was sent and came
     trace.bin     Xen's trace buffers, as laxity-trace wrote them
 
 Results, response times and the trace are made of these by the code that makes them of simulated
@@ -17,10 +20,13 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from laxity import _core, tracefile
-from laxity.lab import jobs
+from laxity.lab import jobs, packets
 from laxity.lab.errors import LabError
 from laxity.lab.plan import PREFIX
+from laxity.packets import CALL_STREAMS, PACKET, kept_streams, telephony
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,10 +36,13 @@ if TYPE_CHECKING:
     from laxity.host import Host
     from laxity.lab.plan import Window
     from laxity.results import Run
+    from laxity.telephony import KeptStream
 
 START = "start"
 DOMIDS = "domids"
 BUFFERS = "trace.bin"
+CALLS = "calls.json"
+PACKETS = "packets"
 
 SUMMARY = ".summary.json"
 
@@ -59,9 +68,11 @@ def run(
     Raises LabError if something is missing, damaged, or not of this window.
     """
     domains = window.host["domains"]
-    reports = [_report(domain, window, results) for domain in domains]
+    dom0 = packets.driver(window.host)
+    reports = [None if domain is dom0 else _report(domain, window, results) for domain in domains]
     completions = [
-        [task.completions_ns.astype("<i8").tobytes() for task in report.tasks] for report in reports
+        [task.completions_ns.astype("<i8").tobytes() for task in report.tasks] if report else []
+        for report in reports
     ]
     metadata = host.trace_metadata(overrides, SUBSTRATE)
     if scheduler is not None:
@@ -71,11 +82,12 @@ def run(
             str(results / BUFFERS),
             str(trace),
             json.dumps(metadata),
-            json.dumps(_domids(domains, results)),
+            json.dumps(_domids(window.host, results)),
             completions,
             _number(results / START),
         )
-        summary = json.loads(told) | {"ticks": [asdict(report.tick) for report in reports]}
+        ticks = [asdict(report.tick) if report else None for report in reports]
+        summary = json.loads(told) | {"ticks": ticks}
         measured = {
             "cpu_ns": [sum(vcpus) for vcpus in summary["cpu_ns"]],
             "schedule_calls": summary["decisions"],
@@ -85,7 +97,8 @@ def run(
             "events": len(tracefile.records(trace)),
             "wall_ns": wall_ns,
         }
-        result = host.measured(overrides, SUBSTRATE, completions, measured, trace)
+        beside, streams = _calls(window, results)
+        result = host.measured(overrides, SUBSTRATE, completions, measured, trace, beside, streams)
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
     trace.with_suffix(SUMMARY).write_text(json.dumps(summary), "utf-8")
@@ -107,12 +120,42 @@ def _report(domain: Mapping[str, Any], window: Window, results: Path) -> jobs.Gu
     return report
 
 
-def _domids(domains: Sequence[Mapping[str, Any]], results: Path) -> dict[str, int]:
+def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStream, ...]]:
+    """What became of the calls, for a result: its telephony, and packets of voice."""
+    server = packets.media_server(window.host)
+    if server is None:
+        return {}, ()
+    calls, output = results / CALLS, results / f"{PREFIX}{server['name']}.output"
+    report = {
+        **_json(calls, _read(calls)),
+        # Between the guest's marks.
+        **_json(output, "".join(_read(output).splitlines()[1:-1])),
+        "signalling": None,
+        "packets": np.fromfile(results / PACKETS, PACKET),
+    }
+    # All calls are there from the start.
+    there = -(-window.host["calls"]["streams"] // CALL_STREAMS)
+    return {"telephony": telephony(report, there)}, tuple(kept_streams(report, there))
+
+
+def _json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise LabError(f"{path} is damaged: {error}", "look at what dom0 left beside it") from None
+    return found
+
+
+def _domids(host: Mapping[str, Any], results: Path) -> dict[str, int]:
     """The numbers that Xen gave the domains, by their names in the host file."""
     text = _read(results / DOMIDS)
+    dom0 = packets.driver(host)
     try:
         numbers = dict(line.split() for line in text.splitlines() if line.strip())
-        return {domain["name"]: int(numbers[PREFIX + domain["name"]]) for domain in domains}
+        return {
+            domain["name"]: 0 if domain is dom0 else int(numbers[PREFIX + domain["name"]])
+            for domain in host["domains"]
+        }
     except (KeyError, ValueError):
         raise LabError(f"{results / DOMIDS} does not name all domains: {text!r}") from None
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from laxity.lab import cpio
+from laxity.lab import cpio, packets
 from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Variant = Literal["release", "debug", "measured"]
 """Of the hypervisor: as it runs on a host, with assertions, with costs in its trace."""
@@ -55,6 +55,11 @@ LIBGCC = "libgcc_s.so.1"
 MODULES = ("xen-privcmd", "xenfs", "xen-evtchn", "xen-gntdev", "xen-gntalloc")
 """In the order in which dom0 loads them: xenfs needs what xen-privcmd exports."""
 
+NETBACK_MODULES = ("llc", "stp", "bridge", "xen-netback")
+"""What dom0 loads for a network, in this order."""
+NETFRONT_MODULES = ("xen-netfront",)
+"""What a guest loads."""
+
 DIRECTORIES = (
     *("dev", "proc", "sys", "tmp", "run/xen", "var/lib/xen", "var/lib/xenstored"),
     *("var/lock", "var/log/xen/console", "plan", "results"),
@@ -80,8 +85,12 @@ IMAGES_KEPT = 3
 SEGMENT_HEADER_BYTES = 56
 """Of an ELF file of 64 bits."""
 
+STATIC_TARGET = "x86_64-unknown-linux-gnu"
+"""Named, so that what runs during the build is not made static itself."""
+
 KERNEL = "kernel"
 ROOT = "root.cpio"
+MODULES_DIRECTORY = "modules"
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,8 @@ class Image:
     """Of dom0 and of the guests: an ELF file, which starts without having to unpack itself."""
     root: Path
     """Of dom0, without what is Laxity's own."""
+    modules: Path
+    """The directory of the modules for a network, of dom0 and of guests."""
 
 
 def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
@@ -121,10 +132,13 @@ def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
             kernel = _kernel(unpacked)
             (made / KERNEL).write_bytes(kernel)
             (made / ROOT).write_bytes(cpio.archive(_root(unpacked, kernel)))
+            (made / MODULES_DIRECTORY).mkdir()
+            for name in (*NETBACK_MODULES, *NETFRONT_MODULES):
+                shutil.copy(_modules(unpacked)[name], made / MODULES_DIRECTORY)
             made.rename(place)
             shutil.rmtree(staging)
             _forget_but(IMAGES_KEPT, cache)
-    return Image(place / KERNEL, place / ROOT)
+    return Image(place / KERNEL, place / ROOT, place / MODULES_DIRECTORY)
 
 
 def _forget_but(count: int, cache: Path) -> None:
@@ -173,11 +187,60 @@ def ours(say: Callable[[str], None] = print) -> bytes:
     )
 
 
-def guest_root(program: Path) -> bytes:
-    """The root of a guest, whose only process is `program`."""
+def network(image: Image, say: Callable[[str], None] = print) -> bytes:
+    """The archive of what dom0 and guests need beside it for calls: modules and `laxity-media`."""
+    media = static_media(say)
+    guest = guest_root(
+        programs(say) / GUEST_PROGRAM,
+        [
+            cpio.file(packets.PROGRAM, media, executable=True),
+            *_numbered(packets.MODULES, image, NETFRONT_MODULES),
+        ],
+    )
+    hotplug = CHECKOUT / "xen" / "lab" / packets.HOTPLUG
+    return cpio.archive(
+        [
+            cpio.file(f"laxity/{packets.PROGRAM}", media, executable=True),
+            cpio.file(f"laxity/{packets.HOTPLUG}", hotplug, executable=True),
+            cpio.file(f"laxity/{packets.ROOT}", guest),
+            *_numbered(f"laxity/{packets.MODULES}", image, NETBACK_MODULES),
+        ]
+    )
+
+
+def _numbered(directory: str, image: Image, names: Iterable[str]) -> list[cpio.Entry]:
+    """Modules, named so that they are loaded in this order."""
+    return [
+        cpio.file(f"{directory}/{number}-{name}.ko", image.modules / f"{name}.ko")
+        for number, name in enumerate(names)
+    ]
+
+
+def static_media(say: Callable[[str], None] = print) -> Path:
+    """`laxity-media` without libraries, as guests have none, made where its sources changed.
+
+    Raises LabError if that fails.
+    """
+    if shutil.which("cargo") is None:
+        raise LabError("calls on Xen need cargo", "install Rust, see README.md")
+    say("making laxity-media for dom0 and guests, a minute or two when it is new")
+    place = CACHE / "cargo"
+    with _only_one(CACHE / "cargo.lock"):
+        _run(
+            *("cargo", "build", "--quiet", "--release", "--locked"),
+            *("--package", packets.PROGRAM, "--target", STATIC_TARGET, "--target-dir", place),
+            directory=CHECKOUT,
+            environment={"RUSTFLAGS": "-C target-feature=+crt-static -C strip=symbols"},
+        )
+    return place / STATIC_TARGET / "release" / packets.PROGRAM
+
+
+def guest_root(program: Path, beside: Iterable[cpio.Entry] = ()) -> bytes:
+    """The root of a guest, whose first process is `program`."""
     return cpio.archive(
         [
             cpio.file("init", program, executable=True),
+            *beside,
             *(cpio.directory(name) for name in ("dev", "proc", "sys")),
             cpio.character_device("dev/console", 5, 1),
             cpio.character_device("dev/null", 1, 3),
@@ -190,7 +253,7 @@ def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
     programs = [xen / name for name in XEN_PROGRAMS]
     programs += [unpacked / "usr/bin" / name for name in XENSTORE_PROGRAMS]
     applets = _run(unpacked / "bin/busybox", "--list").split()
-    modules = {path.stem: path for path in (unpacked / "lib/modules").rglob("*.ko")}
+    modules = _modules(unpacked)
     return [
         *(cpio.directory(name) for name in DIRECTORIES),
         *(cpio.link(name, to) for name, to in LINKS),
@@ -211,6 +274,10 @@ def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
         cpio.file("etc/xen/xl.conf", XL_CONFIGURATION),
         cpio.file("laxity/kernel", kernel),
     ]
+
+
+def _modules(unpacked: Path) -> dict[str, Path]:
+    return {path.stem: path for path in (unpacked / "lib/modules").rglob("*.ko")}
 
 
 def _libraries(unpacked: Path, programs: list[Path]) -> list[Path]:
@@ -369,12 +436,17 @@ class _ProgramError(LabError):
     """A program that we ran failed."""
 
 
-def _run(program: str | Path, *arguments: str | Path, directory: Path | None = None) -> str:
+def _run(
+    program: str | Path,
+    *arguments: str | Path,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """What a program prints, in English. Raises _ProgramError with what it complained of."""
     done = subprocess.run(  # noqa: S603 - what is run is named above
         [program, *arguments],
         cwd=directory,
-        env={**os.environ, "LC_ALL": "C"},
+        env={**os.environ, "LC_ALL": "C", **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

@@ -98,6 +98,8 @@ class Machine:
     guests_memory_mib: int = 1728
     xen_arguments: str = ""
     """On Xen's command line, behind those that the lab needs."""
+    beside: bytes = b""
+    """An archive of what else dom0's root has."""
     limit_s: float = 600.0
     """Wall time for all."""
     silence_s: float = 240.0
@@ -137,7 +139,7 @@ class Machine:
             with files.root.open("wb") as root:
                 with self.image.root.open("rb") as base:
                     shutil.copyfileobj(base, root)
-                root.write(image.ours())
+                root.write(image.ours() + self.beside)
                 root.write(
                     cpio.archive(
                         cpio.file(f"plan/{path.name}", path) for path in sorted(self.plan.iterdir())

@@ -15,6 +15,8 @@ calls the functions of `xen/lab/lib.sh`:
     tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1
     window RUN DURATION_NS EVENTS
 
+and those of `packets` for hosts with calls, whose driver domain is dom0.
+
 Parameters come after the guests are up, so that a small budget does not slow their boot; a later
 window sets them again. Keys that the host gives no value for (a budget under credit) are left out.
 Kernel and root of the guests are `kernel` and `guest.cpio` in the directory of the lab's programs.
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from laxity.errors import InputError
 from laxity.host import BY_WEIGHT, SCHEDULER_S
+from laxity.lab import packets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +109,8 @@ BOOT_S = 25.0
 GUEST_BOOT_S = 6.0
 VCPU_BOOT_S = 0.25
 """For each further VCPU of a guest."""
+TRACED_MIB_PER_S = 4.0
+"""Without packets: twice what a busy second of trace takes, and again while it is packed."""
 SPEED = 1.2
 """Emulated seconds a second."""
 
@@ -154,14 +159,21 @@ class Plan:
     @property
     def domains(self) -> list[str]:
         """The names that our domains have on Xen, in the order of the host file."""
-        return [PREFIX + domain["name"] for domain in self.windows[0].host["domains"]]
+        return [PREFIX + domain["name"] for domain in packets.guests(self.windows[0].host)]
+
+    @property
+    def has_packets(self) -> bool:
+        """Whether dom0 and a guest have a network."""
+        return self.windows[0].host["calls"] is not None
 
     @property
     def hypervisor_arguments(self) -> tuple[str, ...]:
         """For Xen's command line: who schedules."""
+        driver = packets.driver(self.windows[0].host)
+        dom0 = () if driver is None else (f"dom0_max_vcpus={len(driver['vcpus'])}",)
         if self.scheduler is not None:
-            return (f"sched={self.scheduler}",)
-        return ("sched=laxity", f"laxity={self.policy}")
+            return (f"sched={self.scheduler}", *dom0)
+        return ("sched=laxity", f"laxity={self.policy}", *dom0)
 
     @property
     def policy(self) -> str:
@@ -172,7 +184,7 @@ class Plan:
     @property
     def estimate_s(self) -> float:
         """A guess at the wall time that the emulated machine takes."""
-        vcpus = sum(len(domain["vcpus"]) - 1 for domain in self.windows[0].host["domains"])
+        vcpus = sum(len(domain["vcpus"]) - 1 for domain in packets.guests(self.windows[0].host))
         guests_s = GUEST_BOOT_S * len(self.domains) + VCPU_BOOT_S * vcpus
         return BOOT_S + guests_s + self.traced_s / SPEED
 
@@ -181,10 +193,16 @@ class Plan:
         """How long all windows last."""
         return float(sum(window.host["duration_ns"] for window in self.windows) / 1e9)
 
+    @property
+    def traced_mib(self) -> float:
+        """How much Xen's traces of all windows may be, at most."""
+        of_packets = sum(packets.traced_bytes(window.host) for window in self.windows) / 2**20
+        return TRACED_MIB_PER_S * self.traced_s + of_packets
+
     def files(self, home: str) -> dict[str, str]:
         """The plan's files by name; `home` is where the programs are on the machine."""
         files = {SCRIPT: self._script()}
-        for domain in self.windows[0].host["domains"]:
+        for domain in packets.guests(self.windows[0].host):
             name = PREFIX + domain["name"]
             files[f"{name}.cfg"] = _configuration(name, domain, self.windows[0].host, home, self)
         return files
@@ -196,14 +214,21 @@ class Plan:
             (directory / name).write_text(text, "utf-8")
 
     def _script(self) -> str:
+        host = self.windows[0].host
         lines = ["# Made from a host file by laxity; xen/lab/lib.sh has the functions."]
         if self.scheduler is None:
             lines.append(f"policy {self.policy}")
-            lines.append(_settings(self.windows[0].host))
+            lines.append(_settings(host))
             lines.append(_parameters(DOM0, DOM0_PARAMETERS))
         elif self.scheduler == "credit":
-            lines.append(f"settings time-slice={self.windows[0].host['settings']['time_slice_ns']}")
+            lines.append(f"settings time-slice={host['settings']['time_slice_ns']}")
+        if self.has_packets:
+            lines += packets.before_boot()
         lines += [f"create {name}" for name in self.domains]
+        if (driver := packets.driver(host)) is not None:
+            lines.append(shlex.join(["pin", DOM0, *_masks(driver, host, self)]))
+        if (server := packets.media_server(host)) is not None:
+            lines += packets.before_start(PREFIX + server["name"], host)
         lines.append("start_all")
         for index, window in enumerate(self.windows):
             lines += ["", *self._window(window, is_first=index == 0)]
@@ -213,14 +238,20 @@ class Plan:
         host, lines = window.host, []
         if self.scheduler is None and not is_first:
             lines += [f"policy {host['policy']}", _settings(host)]
+        driver = packets.driver(host)
         if self.scheduler != "null":
             lines += [
-                _parameters(PREFIX + domain["name"], _of_domain(domain, host["policy"]))
+                _parameters(
+                    DOM0 if domain is driver else PREFIX + domain["name"],
+                    _of_domain(domain, host["policy"]),
+                )
                 for domain in host["domains"]
             ]
-        for domain in host["domains"]:
+        for domain in packets.guests(host):
             words = [PREFIX + domain["name"], window.run, _tasks(domain)]
             lines.append(f"tasks {shlex.join(words)} {int(domain['cpu_bound'])}")
+        if host["calls"] is not None:
+            lines += packets.before_window(host)
         lines.append(f"window {window.run} {host['duration_ns']} {window.events:#x}")
         return lines
 
@@ -267,18 +298,18 @@ def _tasks(domain: Mapping[str, Any]) -> str:
 def _configuration(
     name: str, domain: Mapping[str, Any], host: Mapping[str, Any], home: str, plan: Plan
 ) -> str:
-    moves = plan.scheduler is not None or host["policy"] in BY_WEIGHT
-    cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
-    masks = ", ".join(f'"{",".join(map(str, of_vcpu))}"' for of_vcpu in cpus)
+    masks = ", ".join(f'"{mask}"' for mask in _masks(domain, host, plan))
+    is_connected = domain is packets.media_server(host)
     lines = [
         'type = "pv"',
         f'name = "{name}"',
         f'kernel = "{home}/{KERNEL}"',
-        f'ramdisk = "{home}/{ROOT}"',
+        f'ramdisk = "{home}/{packets.ROOT if is_connected else ROOT}"',
         f'extra = "{GUEST_ARGUMENTS}"',
         f"memory = {_memory_mib(domain)}",
         f"vcpus = {len(domain['vcpus'])}",
         f"cpus = [{masks}]",
+        *([packets.interface(home)] if is_connected else []),
         # The cycle counter as it is: guests set their clocks by it.
         'tsc_mode = "native"',
         'on_poweroff = "destroy"',
@@ -286,6 +317,13 @@ def _configuration(
         'on_crash = "destroy"',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _masks(domain: Mapping[str, Any], host: Mapping[str, Any], plan: Plan) -> list[str]:
+    """The CPUs that each VCPU may run on, as xl has them."""
+    moves = plan.scheduler is not None or host["policy"] in BY_WEIGHT
+    cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
+    return [",".join(map(str, of_vcpu)) for of_vcpu in cpus]
 
 
 def _memory_mib(domain: Mapping[str, Any]) -> int:
@@ -305,13 +343,10 @@ def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> 
             'add --duration "60 s", say',
         )
     if host["calls"] is not None:
-        raise InputError(
-            "`[calls]` are for the simulator and for Linux, and this is Xen",
-            "run it with --on sim or --on linux",
-        )
-    for domain in host["domains"]:
-        _refuse_domain(domain, host["duration_ns"])
-    memory_mib = sum(map(_memory_mib, host["domains"]))
+        packets.refuse(host)
+    for domain in packets.guests(host):
+        _refuse_domain(domain, host["duration_ns"], is_server=domain is packets.media_server(host))
+    memory_mib = sum(map(_memory_mib, packets.guests(host)))
     if memory_mib > MACHINE_MEMORY_MIB:
         raise InputError(
             f"the domains need {memory_mib} MiB of memory, and the machine has "
@@ -323,17 +358,17 @@ def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> 
         _refuse_stock(host, scheduler)
 
 
-def _refuse_domain(domain: Mapping[str, Any], duration_ns: int) -> None:
+def _refuse_domain(domain: Mapping[str, Any], duration_ns: int, *, is_server: bool) -> None:
     key = f"domain.{domain['name']}"
     if len(PREFIX + domain["name"]) > NAME_LENGTH_MAX:
         raise InputError(
             f"the name of `{key}` is too long for Xen",
             f"write at most {NAME_LENGTH_MAX - len(PREFIX)} characters",
         )
-    if domain["workload"] is not None:
+    if domain["workload"] is not None and not is_server:
         raise InputError(
-            f"`{key}.workload` is {domain['workload']['kind']!r}, and guests on Xen have tasks and "
-            "endless loops",
+            f"`{key}.workload` is {domain['workload']['kind']!r}, and guests on Xen have tasks, "
+            "endless loops and the media server of [calls]",
             "run it in the simulator",
         )
     if domain["guest"] != "rate-monotonic":
@@ -380,7 +415,8 @@ def _refuse_stock(host: Mapping[str, Any], scheduler: str) -> None:
         for domain in domains:
             _refuse_rtds(domain)
     if scheduler == "null":
-        vcpus = 1 + sum(len(domain["vcpus"]) for domain in domains)
+        dom0 = 0 if packets.driver(host) else 1
+        vcpus = dom0 + sum(len(domain["vcpus"]) for domain in domains)
         if vcpus > host["cpus"]:
             raise InputError(
                 f"the null scheduler needs a CPU for every VCPU: {vcpus} with dom0's, and "

@@ -54,8 +54,6 @@ KILLED = 128
 HOME = "/laxity"
 """Where the emulated machine has our programs."""
 DOM0_MIB = 320
-TRACED_MIB_PER_S = 4.0
-"""Twice what a busy second of trace takes, and again while it is packed."""
 EMULATION_S_MIN = 120.0
 EMULATION_S_PER_S = 5.0
 """How much longer than the estimate a busy computer may take."""
@@ -160,8 +158,9 @@ class Emulated:
                 Path(temporary),
                 mode=self.mode,
                 cpus=plan.cpus,
-                dom0_memory_mib=DOM0_MIB + math.ceil(TRACED_MIB_PER_S * plan.traced_s),
+                dom0_memory_mib=DOM0_MIB + math.ceil(plan.traced_mib),
                 xen_arguments=" ".join(plan.hypervisor_arguments),
+                beside=image.network(built, say) if plan.has_packets else b"",
                 limit_s=EMULATION_S_MIN + EMULATION_S_PER_S * plan.estimate_s,
             ).run(directory, say)
 
@@ -204,6 +203,12 @@ class RealHost:
 
     def _refuse_unless_able(self, plan: Plan) -> None:
         """Before anything is copied."""
+        if plan.has_packets:
+            raise InputError(
+                "`[calls]` on Xen have a network of their own, which is made on the emulated "
+                "machine only",
+                "leave --at out",
+            )
         done = self._run("xl info")
         if done.returncode != 0:
             raise InputError(
@@ -305,8 +310,7 @@ class RealHost:
 
     def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
         """What the plan left, if it left anything, and Xen's log."""
-        traced_mib = TRACED_MIB_PER_S * plan.traced_s
-        limit_s = STEP_S_MAX + traced_mib / LINK_MIB_PER_S
+        limit_s = STEP_S_MAX + plan.traced_mib / LINK_MIB_PER_S
         done = self._run(f"tar -czf - -C {home}/{RESULTS} .", limit_s=limit_s)
         if done.returncode == 0:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:

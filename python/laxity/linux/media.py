@@ -28,6 +28,7 @@ from laxity.linux.media_server import (
 )
 from laxity.linux.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
 from laxity.linux.process import Place, process, require, workplace
+from laxity.packets import PACKET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +55,6 @@ LAST_PACKETS_NS = 200_000_000
 """Before the media server forgets a call, for its last packets to arrive; as caller.xml has."""
 PACKETS = "packets"
 """Where the sampled packets' times are, among the run's files."""
-PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
-"""As `laxity-media calls --packets` writes them."""
 
 
 def run(scene: Scene) -> dict[str, Any]:
@@ -64,7 +63,6 @@ def run(scene: Scene) -> dict[str, Any]:
     The reports of calls, load, relay and sink as `laxity-media --json` has them; under `signalling`
     what SIPp counted; under `cpu_ns` the CPU time that each domain had while the calls ran, which
     was `elapsed_ns`; under `packets` an array of the packets of sampled calls that arrived; under
-    `lost_in_network` the packets that were lost neither by the server nor by the sink; under
     `load_average` what else the machine had to do when the calls began.
     """
     path = program()
@@ -109,7 +107,6 @@ def run(scene: Scene) -> dict[str, Any]:
         report["relay"] = server.report()
         packets = files / PACKETS
         report["packets"] = np.fromfile(packets, PACKET)
-    report["lost_in_network"] = _lost_in_network(report)
     return report
 
 
@@ -263,10 +260,3 @@ def _pipe() -> Iterator[tuple[int, int]]:
     finally:
         for end in ends:
             os.close(end)
-
-
-def _lost_in_network(report: dict[str, Any]) -> int:
-    load, relay, sink = report["load"], report["relay"], report["sink"]
-    there = load["sent"] - relay["received"] - relay["dropped"]
-    back = relay["forwarded"] - sink["received"] - sink["duplicates"] - sink["dropped"]
-    return int(there + back)

@@ -1,0 +1,118 @@
+"""What real packets were: from the reports of `laxity-media` to the telephony of a result.
+
+Pure, but for the file of packets. A report is a mapping of what `laxity-media --json` says as the
+calls' parties (`calls`, `load`, `sink`) and as the media server (`relay`); beside them `packets`,
+an array of PACKET, and `signalling`: what SIPp counted, or None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity.telephony import LOST, PACKET_NS, KeptStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CALL_STREAMS = 2
+PIECE_PACKETS = 1500
+"""A stream's packets are kept in pieces of 30 s, as the simulator keeps them."""
+PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
+"""As `laxity-media calls --packets` writes them."""
+
+
+def lost_in_network(report: Mapping[str, Any]) -> int:
+    """The packets that were lost neither by the media server nor by the sink."""
+    load, relay, sink = report["load"], report["relay"], report["sink"]
+    there = load["sent"] - relay["received"] - relay["dropped"]
+    back = relay["forwarded"] - sink["received"] - sink["duplicates"] - sink["dropped"]
+    return int(there + back)
+
+
+def telephony(report: Mapping[str, Any], there: int) -> dict[str, Any]:
+    """The telephony section of a result (`laxity schema result`); see `_call` for `there`."""
+    sink, relay, sip = report["sink"], report["relay"], report["signalling"]
+    jitters_ns = [each["jitter_ns"] for each in sink["per_stream"] if each["jitter_ns"] is not None]
+    heard = [each for each in sink["per_stream"] if each["expected"]]
+    worst = max(
+        heard, key=lambda each: (each["lost"] / each["expected"], each["lost"]), default=None
+    )
+    lost, received = sink["lost"], sink["received"]
+    voice = {
+        "streams": report["load"]["streams"],
+        "streams_most": report["calls"]["streams_most"],
+        "sent": report["load"]["sent"],
+        "received": received,
+        "lost": lost,
+        "on_their_way": 0,
+        "loss_ratio": lost / (lost + received) if lost + received else 0.0,
+        "delay_ns": _quantiles(sink["delay"]),
+        "jitter_ns_mean": sum(jitters_ns) / len(jitters_ns) if jitters_ns else None,
+        "jitter_ns_max": round(max(jitters_ns)) if jitters_ns else None,
+        "worst": worst
+        and {
+            "stream": worst["stream"],
+            "call": _call(worst["stream"], there),
+            "lost": worst["lost"],
+            "received": worst["received"],
+        },
+    }
+    drops = {
+        "wire": 0,
+        # On the way to a socket: in the queue of whoever takes packets off the cable.
+        "nic_receive": max(0, lost_in_network(report)),
+        "netback": 0,
+        "socket": relay["dropped"] + sink["dropped"],
+        "netfront": 0,
+        "nic_transmit": relay["failed"],
+    }
+    calls = sip and {
+        "offered": sip["calls"]["attempted"],
+        "answered": sip["calls"]["established"],
+        "failed": sip["calls"]["failed"],
+        "retransmissions": sip["calls"]["retransmissions"],
+        "setup_ns": _quantiles(sip["calls"]["setup"]),
+    }
+    return {"voice": voice, "drops": drops, "calls": calls, "nics": [], "quality": None}
+
+
+def kept_streams(report: Mapping[str, Any], there: int) -> Iterator[KeptStream]:
+    """The packets of the sampled streams, in pieces of 30 s, ns from the first packet of all.
+
+    Each packet has its own delay; the load's lateness is not in it: packets are sent evenly.
+    """
+    packets = report["packets"]
+    if not packets.size:
+        return
+    zero_ns = packets["sent_ns"].min()
+    sent = {each["stream"]: each["expected"] for each in report["sink"]["per_stream"]}
+    for stream in np.unique(packets["stream"]):
+        own = packets[packets["stream"] == stream]
+        first = own[own["packet"].argmin()]
+        start_ns = int(first["sent_ns"] - first["packet"] * PACKET_NS - zero_ns)
+        arrived_ns = np.full(sent[stream], LOST)
+        delay_ns = own["arrived_ns"] - own["sent_ns"]
+        arrived_ns[own["packet"]] = start_ns + own["packet"] * PACKET_NS + delay_ns
+        for piece in range(0, len(arrived_ns), PIECE_PACKETS):
+            yield KeptStream(
+                int(stream),
+                _call(int(stream), there),
+                start_ns + piece * PACKET_NS,
+                arrived_ns[piece : piece + PIECE_PACKETS],
+            )
+
+
+def _call(stream: int, there: int) -> int | None:
+    """The number of a stream's call among those that come; `there` were there from the start."""
+    call = stream // CALL_STREAMS - there
+    return call if call >= 0 else None
+
+
+def _quantiles(measured: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As results have them: times in ns, none where nothing was measured."""
+    names = ("mean", "min", "p25", "p50", "p75", "p99", "p999", "max")
+    if measured is None:
+        return {"count": 0, **dict.fromkeys(names)}
+    return {"count": measured["count"], **{name: measured.get(f"{name}_ns") for name in names}}
