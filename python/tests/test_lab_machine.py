@@ -75,7 +75,7 @@ def new_machine(place: Path, script: str, **settings: object) -> Machine:
     qemu = place / machine.QEMU
     qemu.write_text(QEMU.format(place=place, script=script))
     qemu.chmod(0o755)
-    boots = Image(place / "kernel", place / "root.cpio", place)
+    boots = Image(place / "kernel", place / "root.cpio")
     return Machine(place / "xen", boots, place / "plan", **settings)  # type: ignore[arg-type]
 
 
@@ -190,7 +190,7 @@ from pathlib import Path
 from laxity.lab import image, machine
 image.ours = lambda: b""
 place = Path({str(place)!r})
-boots = image.Image(place / "kernel", place / "root.cpio", place)
+boots = image.Image(place / "kernel", place / "root.cpio")
 emulator = machine.Machine(place / "xen", boots, place / "plan")
 emulator.run(place / "out", lambda _: print(flush=True))
 """
@@ -207,6 +207,6 @@ def test_commas_in_paths_are_no_options(place: Path) -> None:
     kernel = place / "a,b" / "kernel"
     kernel.write_bytes(b"")
     files = machine._Files(place / "root.cpio", place / "shelf")
-    boots = Image(kernel, place / "root.cpio", place)
+    boots = Image(kernel, place / "root.cpio")
     command = Machine(place / "xen", boots, place / "plan")._command(files)
     assert "a,,b/kernel console=hvc0" in command[command.index("-initrd") + 1]

@@ -180,7 +180,7 @@ def booted(
     root.write_bytes(built.root.read_bytes() + server)
     emulated = NetworkedMachine(
         image.hypervisor("release", lambda _: None),
-        image.Image(built.kernel, root, built.modules),
+        image.Image(built.kernel, root),
         plan,
         mode="live",
         # Files are in memory, and the kernel of the guests is sent here once more.

@@ -90,7 +90,6 @@ STATIC_TARGET = "x86_64-unknown-linux-gnu"
 
 KERNEL = "kernel"
 ROOT = "root.cpio"
-MODULES_DIRECTORY = "modules"
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,6 @@ class Image:
     """Of dom0 and of the guests: an ELF file, which starts without having to unpack itself."""
     root: Path
     """Of dom0, without what is Laxity's own."""
-    modules: Path
-    """The directory of the modules for a network, of dom0 and of guests."""
 
 
 def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
@@ -132,18 +129,52 @@ def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
             kernel = _kernel(unpacked)
             (made / KERNEL).write_bytes(kernel)
             (made / ROOT).write_bytes(cpio.archive(_root(unpacked, kernel)))
-            (made / MODULES_DIRECTORY).mkdir()
-            for name in (*NETBACK_MODULES, *NETFRONT_MODULES):
-                shutil.copy(_modules(unpacked)[name], made / MODULES_DIRECTORY)
             made.rename(place)
             shutil.rmtree(staging)
             _forget_but(IMAGES_KEPT, cache)
-    return Image(place / KERNEL, place / ROOT, place / MODULES_DIRECTORY)
+    return Image(place / KERNEL, place / ROOT)
 
 
-def _forget_but(count: int, cache: Path) -> None:
-    """Removes the images that were made longest ago; the newest may be in use."""
-    images = sorted(cache.glob("image-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel for guests of any kind, in the cache."""
+
+    kernel: Path
+    """An ELF file, which starts without having to unpack itself."""
+    modules: Path
+    """A directory with the modules that were asked for."""
+
+
+def kernel(modules: tuple[str, ...], cache: Path = CACHE) -> Kernel:
+    """The newest kernel of this Debian with some of its modules, of its package or of the cache.
+
+    Raises LabError if the package or a module is missing.
+    """
+    downloads = _downloads((_kernel_package(),))
+    place = cache / f"kernel-{_digest(downloads, *modules)}"
+    with _only_one(cache / "kernel.lock"):
+        if not place.is_dir():
+            (package,) = _fetch(downloads, cache / "packages")
+            staging = cache / "kernel.new"
+            shutil.rmtree(staging, ignore_errors=True)
+            unpacked, made = staging / "unpacked", staging / "made"
+            made.mkdir(parents=True)
+            _run("dpkg-deb", "--extract", package, unpacked)
+            (made / KERNEL).write_bytes(_kernel(unpacked))
+            there = _modules(unpacked)
+            for name in modules:
+                if name not in there:
+                    raise LabError(f"{package.name} has no module {name}")
+                shutil.copy(there[name], made)
+            made.rename(place)
+            shutil.rmtree(staging)
+            _forget_but(IMAGES_KEPT, cache, "kernel")
+    return Kernel(place / KERNEL, place)
+
+
+def _forget_but(count: int, cache: Path, what: str = "image") -> None:
+    """Removes what was made longest ago; the newest may be in use."""
+    images = sorted(cache.glob(f"{what}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in images[count:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -187,14 +218,15 @@ def ours(say: Callable[[str], None] = print) -> bytes:
     )
 
 
-def network(image: Image, say: Callable[[str], None] = print) -> bytes:
-    """The archive of what dom0 and guests need beside it for calls: modules and `laxity-media`."""
+def network(say: Callable[[str], None] = print) -> bytes:
+    """The archive of what dom0 and guests need besides for calls: modules and `laxity-media`."""
     media = static_media(say)
+    modules = kernel((*NETBACK_MODULES, *NETFRONT_MODULES)).modules
     guest = guest_root(
         programs(say) / GUEST_PROGRAM,
         [
             cpio.file(packets.PROGRAM, media, executable=True),
-            *_numbered(packets.MODULES, image, NETFRONT_MODULES),
+            *numbered(packets.MODULES, modules, NETFRONT_MODULES),
         ],
     )
     hotplug = CHECKOUT / "xen" / "lab" / packets.HOTPLUG
@@ -203,15 +235,15 @@ def network(image: Image, say: Callable[[str], None] = print) -> bytes:
             cpio.file(f"laxity/{packets.PROGRAM}", media, executable=True),
             cpio.file(f"laxity/{packets.HOTPLUG}", hotplug, executable=True),
             cpio.file(f"laxity/{packets.ROOT}", guest),
-            *_numbered(f"laxity/{packets.MODULES}", image, NETBACK_MODULES),
+            *numbered(f"laxity/{packets.MODULES}", modules, NETBACK_MODULES),
         ]
     )
 
 
-def _numbered(directory: str, image: Image, names: Iterable[str]) -> list[cpio.Entry]:
-    """Modules, named so that they are loaded in this order."""
+def numbered(directory: str, modules: Path, names: Iterable[str]) -> list[cpio.Entry]:
+    """Modules of a kernel, named so that they are loaded in this order."""
     return [
-        cpio.file(f"{directory}/{number}-{name}.ko", image.modules / f"{name}.ko")
+        cpio.file(f"{directory}/{number:02}-{name}.ko", modules / f"{name}.ko")
         for number, name in enumerate(names)
     ]
 
@@ -399,12 +431,12 @@ def _unknown_package(name: str) -> LabError:
     )
 
 
-def _digest(downloads: list[_Download]) -> str:
+def _digest(downloads: list[_Download], *more: str) -> str:
     """Names an image: a change of a package, or of how it is made, gives another."""
     digest = hashlib.sha256()
     for part in (__file__, cpio.__file__):
         digest.update(Path(part).read_bytes())
-    digest.update(repr(downloads).encode())
+    digest.update(repr((downloads, *more) if more else downloads).encode())
     return digest.hexdigest()[:16]
 
 

@@ -160,7 +160,7 @@ class Emulated:
                 cpus=plan.cpus,
                 dom0_memory_mib=DOM0_MIB + math.ceil(plan.traced_mib),
                 xen_arguments=" ".join(plan.hypervisor_arguments),
-                beside=image.network(built, say) if plan.has_packets else b"",
+                beside=image.network(say) if plan.has_packets else b"",
                 limit_s=EMULATION_S_MIN + EMULATION_S_PER_S * plan.estimate_s,
             ).run(directory, say)
 
