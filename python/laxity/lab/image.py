@@ -16,6 +16,7 @@ import re
 import shutil
 import struct
 import subprocess
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +173,20 @@ def kernel(modules: tuple[str, ...], cache: Path = CACHE) -> Kernel:
     return Kernel(place / KERNEL, place)
 
 
+@contextmanager
+def unpacked(names: tuple[str, ...], cache: Path = CACHE) -> Iterator[Path]:
+    """A directory with the newest version of these packages in it, for as long as it is needed.
+
+    Raises LabError if a package is missing.
+    """
+    with _only_one(cache / "packages.lock"):
+        packages = _fetch(_downloads(names), cache / "packages")
+    with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
+        for package in packages:
+            _run("dpkg-deb", "--extract", package, directory)
+        yield Path(directory)
+
+
 def _forget_but(count: int, cache: Path, what: str = "image") -> None:
     """Removes what was made longest ago; the newest may be in use."""
     images = sorted(cache.glob(f"{what}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -294,11 +309,7 @@ def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
         cpio.file("bin/busybox", unpacked / "bin/busybox", executable=True),
         *(cpio.link(f"bin/{name}", "busybox") for name in applets if name != "busybox"),
         *(cpio.file(f"bin/{path.name}", path, executable=True) for path in programs),
-        cpio.file(LOADER, unpacked / LOADER, executable=True),
-        *(
-            cpio.file(f"{LIBRARY_DIRECTORIES[0]}/{path.name}", path)
-            for path in _libraries(unpacked, programs)
-        ),
+        *libraries(unpacked, programs, also=[_in_libraries(unpacked, LIBGCC)]),
         *(
             cpio.file(f"modules/{number}-{name}.ko", modules[name])
             for number, name in enumerate(MODULES)
@@ -312,10 +323,20 @@ def _modules(unpacked: Path) -> dict[str, Path]:
     return {path.stem: path for path in (unpacked / "lib/modules").rglob("*.ko")}
 
 
-def _libraries(unpacked: Path, programs: list[Path]) -> list[Path]:
-    """All that `programs` are linked with, and what xl's threads load when they end."""
-    found = {LIBGCC: _in_libraries(unpacked, LIBGCC)}
-    paths = ":".join(str(unpacked / directory) for directory in LIBRARY_DIRECTORIES)
+def libraries(
+    unpacked: Path,
+    programs: Iterable[Path],
+    directories: Iterable[str] = (),
+    also: Iterable[Path] = (),
+) -> list[cpio.Entry]:
+    """All that `programs` of unpacked packages are linked with, `also`, and who loads them.
+
+    `directories` are where libraries are besides the usual ones. Raises LabError if no package has
+    one.
+    """
+    found = {path.name: path for path in also}
+    searched = (*LIBRARY_DIRECTORIES, *directories)
+    paths = ":".join(str(unpacked / directory) for directory in searched)
     for program in programs:
         listing = _run(unpacked / LOADER, "--library-path", paths, "--list", program)
         for name, path in re.findall(r"^\t(\S+) => (.*?)(?: \(0x\w+\))?$", listing, re.MULTILINE):
@@ -324,10 +345,13 @@ def _libraries(unpacked: Path, programs: list[Path]) -> list[Path]:
             if not Path(path).is_relative_to(unpacked):
                 raise LabError(
                     f"{program.name} needs the library {name}, which is in none of the packages",
-                    "this is not Debian 12: its Xen is of another version",
+                    "this is not Debian 12: its packages are of other versions",
                 )
             found[name] = Path(path)
-    return [found[name] for name in sorted(found)]
+    return [
+        cpio.file(LOADER, unpacked / LOADER, executable=True),
+        *(cpio.file(f"{LIBRARY_DIRECTORIES[0]}/{name}", found[name]) for name in sorted(found)),
+    ]
 
 
 def _in_libraries(unpacked: Path, name: str) -> Path:

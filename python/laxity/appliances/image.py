@@ -1,0 +1,90 @@
+"""Makes appliances: a kernel and a first root, of Debian's packages and our own programs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laxity.errors import InputError
+from laxity.lab import cpio, image
+from laxity.linux import signalling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILES = Path(__file__).parent
+
+SIGNALLING, MEDIA = "signalling", "media"
+PACKAGES = {
+    SIGNALLING: ("busybox-static", "kamailio", "libc6"),
+    MEDIA: ("busybox-static",),
+}
+
+MODULES = (
+    *("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"),
+    *("virtio_mmio", "failover", "net_failover", "virtio_net", "virtio-rng"),
+)
+"""In the order in which they need each other."""
+
+PROTOCOLS = b"tcp 6 TCP\nudp 17 UDP\n"
+"""Kamailio asks for TCP's number by its name."""
+KAMAILIO = "usr/sbin/kamailio"
+KAMAILIO_DIRECTORY = "usr/lib/x86_64-linux-gnu/kamailio"
+LOADED = re.compile(r'^loadmodule "(\w+\.so)"', re.MULTILINE)
+
+KERNEL, ROOT = "kernel", "{}.cpio"
+
+
+@dataclass(frozen=True)
+class Appliance:
+    """Files that any QEMU boots: `-kernel KERNEL -initrd ROOT -append "address=..."`."""
+
+    kernel: Path
+    root: Path
+
+
+def build(name: str, directory: Path, say: Callable[[str], None]) -> Appliance:
+    """Writes an appliance into a directory, which is made if it is not there.
+
+    Raises InputError if there is none of that name, LabError if a package or a program is missing.
+    """
+    if name not in PACKAGES:
+        raise InputError(f"there is no appliance {name!r}", f"there are {' and '.join(PACKAGES)}")
+    kernel = image.kernel(MODULES)
+    with image.unpacked(PACKAGES[name]) as packages:
+        server = _signalling(packages) if name == SIGNALLING else _media(say)
+        root = cpio.archive(
+            [
+                cpio.file("init", FILES / "init", executable=True),
+                cpio.file("serve", FILES / f"serve-{name}"),
+                cpio.file("bin/busybox", packages / "bin/busybox", executable=True),
+                cpio.character_device("dev/console", 5, 1),
+                *image.numbered("modules", kernel.modules, MODULES),
+                *server,
+            ]
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    made = Appliance(directory / KERNEL, directory / ROOT.format(name))
+    made.kernel.write_bytes(kernel.kernel.read_bytes())
+    made.root.write_bytes(root)
+    return made
+
+
+def _signalling(packages: Path) -> list[cpio.Entry]:
+    configuration = (signalling.FILES / "kamailio.cfg").read_text("utf-8")
+    program = packages / KAMAILIO
+    modules = packages / KAMAILIO_DIRECTORY / "modules"
+    loaded = [modules / name for name in LOADED.findall(configuration)]
+    return [
+        cpio.file("bin/kamailio", program, executable=True),
+        cpio.file("kamailio.cfg", configuration.encode()),
+        cpio.file("etc/protocols", PROTOCOLS),
+        *(cpio.file(f"{KAMAILIO_DIRECTORY}/modules/{path.name}", path) for path in loaded),
+        *image.libraries(packages, [program, *loaded], [KAMAILIO_DIRECTORY]),
+    ]
+
+
+def _media(say: Callable[[str], None]) -> list[cpio.Entry]:
+    return [cpio.file("bin/laxity-media", image.static_media(say), executable=True)]

@@ -1,0 +1,135 @@
+"""Appliances: made of packages, booted by QEMU, and served by."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from laxity.appliances import image
+from laxity.lab.machine import QEMU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from conftest import Laxity
+
+ADDRESS = "10.0.2.15"
+"""Of a guest in the network that QEMU itself is, which reaches nothing but our ports."""
+ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off"
+BOOT_S = 120.0
+ASK_S = 2.0
+MIB = 2**20
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"there is no {QEMU}"),
+    pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="this is not Debian"),
+]
+
+
+@contextmanager
+def booted(made: image.Appliance, arguments: str, *ports: tuple[str, int]) -> Iterator[Path]:
+    """A machine with 128 MiB, whose console is in the file; it is off afterwards."""
+    console = made.root.with_suffix(".console")
+    forwards = "".join(
+        f",hostfwd={kind}:127.0.0.1:{local(port)}-{ADDRESS}:{port}" for kind, port in ports
+    )
+    words = [QEMU, "-M", "pc", "-accel", "tcg", "-m", "128", "-nodefaults", "-display", "none"]
+    words += ["-kernel", str(made.kernel), "-initrd", str(made.root)]
+    words += ["-append", f"{ARGUMENTS} {arguments}", "-serial", f"file:{console}"]
+    words += ["-netdev", f"user,id=net{forwards}"]
+    words += ["-device", "virtio-net-pci,netdev=net,romfile="]
+    with subprocess.Popen(words) as machine:
+        try:
+            until = time.monotonic() + BOOT_S
+            while "laxity: up at" not in (console.read_text() if console.exists() else ""):
+                assert machine.poll() is None, "it is off"
+                assert time.monotonic() < until, console.read_text()
+                time.sleep(0.1)
+            yield console
+        finally:
+            machine.kill()
+
+
+def local(port: int) -> int:
+    return port + 20_000
+
+
+def ask(kind: socket.SocketKind, port: int, question: bytes, console: Path) -> bytes:
+    """The answer, however long the server takes to come up."""
+    for _ in range(30):
+        with socket.socket(socket.AF_INET, kind) as asking:
+            asking.settimeout(ASK_S)
+            try:
+                asking.connect(("127.0.0.1", local(port)))
+                asking.send(question)
+                if answer := asking.recv(4096):
+                    return answer
+            except OSError:
+                time.sleep(0.2)
+    raise AssertionError(console.read_text())
+
+
+def register(user: str, transport: str) -> bytes:
+    lines = [
+        f"REGISTER sip:{ADDRESS} SIP/2.0",
+        f"Via: SIP/2.0/{transport} 127.0.0.1:5080;rport;branch=z9hG4bK-{user}",
+        f"From: <sip:{user}@{ADDRESS}>;tag=1",
+        f"To: <sip:{user}@{ADDRESS}>",
+        f"Call-ID: {user}",
+        "CSeq: 1 REGISTER",
+        f"Contact: <sip:{user}@127.0.0.1:5080>",
+        "Expires: 600",
+        *("Max-Forwards: 70", "Content-Length: 0", "", ""),
+    ]
+    return "\r\n".join(lines).encode()
+
+
+def test_the_signalling_appliance_registers_users(laxity: Laxity, tmp_path: Path) -> None:
+    said = laxity("appliance", "signalling", "-o", tmp_path).stdout
+    assert str(tmp_path / "signalling.cpio") in said
+    made = image.Appliance(tmp_path / "kernel", tmp_path / "signalling.cpio")
+    assert made.root.stat().st_size < 16 * MIB
+    address = f"address={ADDRESS}/24 gateway=10.0.2.2"
+    with booted(made, address, ("udp", 5060), ("tcp", 5060)) as console:
+        by_udp = ask(socket.SOCK_DGRAM, 5060, register("anna", "UDP"), console)
+        by_tcp = ask(socket.SOCK_STREAM, 5060, register("bela", "TCP"), console)
+    for answer, user in ((by_udp, "anna"), (by_tcp, "bela")):
+        assert answer.startswith(b"SIP/2.0 200 OK"), answer
+        assert f"<sip:{user}@127.0.0.1:5080>;expires=600".encode() in answer
+
+
+def test_the_media_appliance_is_told_of_calls(tmp_path: Path) -> None:
+    made = image.build("media", tmp_path, print)
+    assert made.root.stat().st_size < 8 * MIB
+    with booted(made, f"address={ADDRESS}/24 gateway=10.0.2.2", ("udp", 2223)) as console:
+        pong = ask(socket.SOCK_DGRAM, 2223, b'1 {"command":"ping"}', console)
+        sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"
+        offer = {
+            "command": "offer",
+            "call-id": "1",
+            "from-tag": "a",
+            "sdp": f"{sdp}m=audio 5004 RTP/AVP 0\r\n",
+        }
+        answer = ask(socket.SOCK_DGRAM, 2223, b"2 " + json.dumps(offer).encode(), console)
+    assert json.loads(pong[2:])["result"] == "pong"
+    assert f"c=IN IP4 {ADDRESS}" in json.loads(answer[2:])["sdp"]
+
+
+def test_an_appliance_without_an_address_says_so(tmp_path: Path) -> None:
+    made = image.build("media", tmp_path, print)
+    with pytest.raises(AssertionError, match="it is off"), booted(made, ""):
+        pass
+    assert "error: there is no address=" in (tmp_path / "media.console").read_text()
+
+
+def test_an_appliance_that_is_none_is_refused(laxity: Laxity) -> None:
+    refused = laxity("appliance", "coffee", code=2)
+    assert "there is no appliance 'coffee'" in refused.stderr
+    assert "there are signalling and media" in refused.stderr
