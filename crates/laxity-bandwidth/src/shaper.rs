@@ -1,9 +1,10 @@
 //! What enforces limits in one direction: the contract between the daemon and its backends.
 
+use std::collections::HashMap;
 use std::io;
 
 use crate::control::{Limits, Shapers};
-use crate::{Agreements, demand::Sample};
+use crate::{Agreements, Holder, demand::Sample};
 
 /// What has been counted of a holder since its shaper was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +33,16 @@ impl Counters {
             overlimits: self.overlimits.wrapping_sub(before.overlimits).into(),
         }
     }
+}
+
+/// Gives new holders what there was of their interfaces; then what is left, whose agreements have ended.
+pub(crate) fn take_over<T>(
+    before: impl Iterator<Item = (String, T)>,
+    holders: &[Holder],
+) -> (Vec<Option<T>>, Vec<T>) {
+    let mut known: HashMap<String, T> = before.collect();
+    let kept = holders.iter().map(|holder| known.remove(&holder.interface));
+    (kept.collect(), known.into_values().collect())
 }
 
 /// Enforces limits for the holders of agreements, who are known by their places in

@@ -11,7 +11,7 @@ use super::tree::{TreeError, is_ours, remove_root};
 use super::{MAJOR, Route};
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
-use crate::shaper::{Counters, Shaper};
+use crate::shaper::{Counters, Shaper, take_over};
 
 /// The only class at an interface.
 const CLASS: u16 = 1;
@@ -57,21 +57,17 @@ impl Shaper for Inwards {
 
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         let before = std::mem::take(&mut self.places).into_iter();
-        let mut known: HashMap<String, Place> = before
-            .map(|place| (place.interface.clone(), place))
-            .collect();
-        let places = agreements.holders.iter().map(|holder| {
-            let kept = known.remove(&holder.interface);
-            Place {
-                interface: holder.interface.clone(),
-                bound: kept.and_then(|place| place.bound),
-                burst_bytes: holder.burst_bytes,
-                limits: None,
-            }
+        let bound = before.filter_map(|place| Some((place.interface, place.bound?)));
+        let (kept, ended) = take_over(bound, &agreements.holders);
+        let places = agreements.holders.iter().zip(kept);
+        let places = places.map(|(holder, bound)| Place {
+            interface: holder.interface.clone(),
+            bound,
+            burst_bytes: holder.burst_bytes,
+            limits: None,
         });
         self.places = places.collect();
-        self.ended
-            .extend(known.into_values().filter_map(|place| place.bound));
+        self.ended.extend(ended);
         Ok(())
     }
 

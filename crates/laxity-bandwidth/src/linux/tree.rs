@@ -12,8 +12,8 @@ use netlink_packet_route::tc::{
 use super::htb::{self, Class, FRAME_BYTES};
 use super::{MAJOR, Route, classifier::Classifier};
 use crate::control::{Limits, Shapers};
-use crate::shaper::{Counters, Shaper};
-use crate::{Agreement, Agreements, Holder, Sharing};
+use crate::shaper::{Counters, Shaper, take_over};
+use crate::{Agreement, Agreements, Sharing};
 
 /// The class around all others.
 const WHOLE: u16 = 1;
@@ -230,13 +230,10 @@ impl Shaper for Tree {
 
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         self.set_link(agreements.link.rate_bit_s)?;
-        let before = std::mem::take(&mut self.places);
-        let mut known: HashMap<String, Place> = before
-            .into_iter()
-            .map(|place| (place.interface.clone(), place))
-            .collect();
-        let is_kept = |holder: &Holder| known.get(&holder.interface).map(|place| place.slot);
-        let taken: HashSet<Slot> = agreements.holders.iter().filter_map(is_kept).collect();
+        let before = std::mem::take(&mut self.places).into_iter();
+        let before = before.map(|place| (place.interface.clone(), place));
+        let (kept, ended) = take_over(before, &agreements.holders);
+        let taken: HashSet<Slot> = kept.iter().flatten().map(|place| place.slot).collect();
         let mut free = (0..Slot::COUNT)
             .map(Slot::new)
             .filter(|slot| !taken.contains(slot));
@@ -248,8 +245,7 @@ impl Shaper for Tree {
         let shape = |agreement: &Agreement, burst_bytes| {
             Shape::of(agreement, burst_bytes, agreements.sharing, &all)
         };
-        for holder in &agreements.holders {
-            let kept = known.remove(&holder.interface);
+        for (holder, kept) in agreements.holders.iter().zip(kept) {
             let (slot, bound) = match kept {
                 Some(place) => (place.slot, place.bound),
                 None => (free.next().ok_or(io::ErrorKind::StorageFull)?, None),
@@ -261,7 +257,7 @@ impl Shaper for Tree {
                 bound,
             });
         }
-        let bound = known.into_values().filter_map(|place| place.bound);
+        let bound = ended.into_iter().filter_map(|place| place.bound);
         self.ended.extend(bound);
         self.places.push(Place {
             interface: String::new(),

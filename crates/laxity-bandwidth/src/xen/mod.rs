@@ -16,7 +16,7 @@ pub use store::Store;
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
 use crate::linux::{Links, Traffic};
-use crate::shaper::{Counters, Shaper};
+use crate::shaper::{Counters, Shaper, take_over};
 
 /// In which the credit of a backend comes: whole ticks of 250 Hz and of 100 Hz.
 const INTERVAL_US: u64 = 20_000;
@@ -140,18 +140,15 @@ impl Shaper for Xen {
 
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()> {
         let before = std::mem::take(&mut self.places).into_iter();
-        let mut known: HashMap<String, Place> = before
-            .map(|place| (place.interface.clone(), place))
-            .collect();
-        let places = agreements.holders.iter().map(|holder| {
-            let kept = known.remove(&holder.interface);
-            Place {
-                interface: holder.interface.clone(),
-                bound: kept.and_then(|place| place.bound),
-            }
+        let bound = before.filter_map(|place| Some((place.interface, place.bound?)));
+        let (kept, ended) = take_over(bound, &agreements.holders);
+        let places = agreements.holders.iter().zip(kept);
+        let places = places.map(|(holder, bound)| Place {
+            interface: holder.interface.clone(),
+            bound,
         });
         self.places = places.collect();
-        for ended in known.into_values().filter_map(|place| place.bound) {
+        for ended in ended {
             ended.restore(&mut self.store)?;
         }
         Ok(())
