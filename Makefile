@@ -134,6 +134,10 @@ results-telephony: setup ## Re-runs the telephony servers' evaluation; writes do
 results-soft-real-time: setup ## Re-runs the evaluation of scheduler S; writes docs/results/soft-real-time.md
 	$(LAXITY) reproduce soft-real-time -o out/soft-real-time-results --docs docs/results/soft-real-time.md || $(VERDICT)
 
+.PHONY: results-bandwidth
+results-bandwidth: setup ## Re-runs the bandwidth allocator's evaluation; writes docs/results/bandwidth.md
+	$(LAXITY) reproduce bandwidth -o out/bandwidth-results --docs docs/results/bandwidth.md || $(VERDICT)
+
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
 	$(BIN)/python tools/voice_page.py

@@ -625,7 +625,10 @@ def report(
     )
 )
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="rt-xen or telephony.")],
+    paper: Annotated[
+        str,
+        typer.Argument(metavar="PAPER", help="rt-xen, telephony, soft-real-time or bandwidth."),
+    ],
     experiment: Annotated[
         str | None, typer.Argument(metavar="EXPERIMENT", help="By default all of the paper.")
     ] = None,

@@ -12,8 +12,10 @@
 //! most; where they do not, what is left is sorted by the level at which each is full, and one more
 //! does. So it costs O(n log n) at worst; all else is linear but for sorting by class.
 
+use serde::Deserialize;
+
 /// What a virtual machine was promised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Agreement {
     /// 1 is the highest.
     pub class: u32,
@@ -47,7 +49,8 @@ impl Claim {
 }
 
 /// How the rest is shared, once the minima are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sharing {
     /// Among all at once, by weight.
     #[default]

@@ -6,6 +6,8 @@
 //! others may begin at once, up to their maximum. **Single** limits know nothing of each other: each is
 //! the allocation, and never below what was promised.
 
+use serde::Deserialize;
+
 use crate::demand::{Estimator, Sample};
 use crate::{Agreement, Claim, Sharing, allocate};
 
@@ -15,7 +17,8 @@ use crate::{Agreement, Claim, Sharing, allocate};
 const FLOOR_PARTS: u64 = 100;
 
 /// Whether the shapers know of each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Shapers {
     /// One tree that divides the link.
     Tree,
@@ -183,7 +186,7 @@ impl Controller {
 
 /// Whether a holder that asked all the time got its minimum, second by second.
 #[derive(Debug, Clone, Default)]
-struct Watch {
+pub(crate) struct Watch {
     asked_ns: u64,
     delivered_bytes: u64,
 }
@@ -193,7 +196,8 @@ impl Watch {
     /// Of the minimum, that may be missing.
     const TOLERANCE_PARTS: u64 = 100;
 
-    fn sees_denied(&mut self, sample: &Sample, minimum_bit_s: u64) -> bool {
+    /// Takes in a period; whether a second ended in it in which the minimum was denied.
+    pub fn sees_denied(&mut self, sample: &Sample, minimum_bit_s: u64) -> bool {
         if !sample.is_held() {
             *self = Watch::default();
             return false;

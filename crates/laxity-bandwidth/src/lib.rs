@@ -2,19 +2,28 @@
 //!
 //! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a
 //! second, and every result is exact: what is given out adds up to the bit.
+//!
+//! What decides, and the model of it, need nothing of a system; all else is the feature `daemon`.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "daemon")]
 pub mod agreements;
 pub mod allocate;
 pub mod control;
+#[cfg(feature = "daemon")]
 pub mod daemon;
 pub mod demand;
+#[cfg(feature = "daemon")]
 pub mod linux;
 pub mod paper;
+#[cfg(feature = "daemon")]
 pub mod report;
+#[cfg(feature = "daemon")]
 pub mod shaper;
 pub mod simulate;
+#[cfg(feature = "daemon")]
 pub mod xen;
 
+#[cfg(feature = "daemon")]
 pub use agreements::{Agreements, Backend, Holder, Link};
 pub use allocate::{Agreement, Claim, Sharing, allocate};

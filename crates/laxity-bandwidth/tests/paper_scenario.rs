@@ -1,7 +1,7 @@
 //! The paper's scenario (section V-B) in the model of time: 300 s, three machines, 1 Gbit/s.
 
 use laxity_bandwidth::control::Shapers;
-use laxity_bandwidth::simulate::{Machine, Outcome, Scenario, Sender, simulate};
+use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, simulate};
 use laxity_bandwidth::{Agreement, Sharing};
 
 const MBIT: u64 = 1_000_000;
@@ -25,19 +25,19 @@ fn run(shapers: Shapers, maxima: [u64; 3]) -> Vec<Vec<Outcome>> {
         Sender::Constant(800 * MBIT),
         Sender::Constant(800 * MBIT),
     ];
-    let machine = |(at, sender): (usize, Sender)| Machine {
-        agreement: Agreement {
+    let machine = |(at, sender): (usize, Sender)| {
+        let agreement = Agreement {
             class: 1 + at as u32,
             minimum_bit_s: [300, 100, 0][at] * MBIT,
             maximum_bit_s: maxima[at] * MBIT,
             weight: 1,
-        },
-        sender,
+        };
+        Machine::new(agreement, sender)
     };
     let scenario = Scenario {
         link_bit_s: 1_000 * MBIT,
         sharing: Sharing::ByClass,
-        shapers,
+        regime: Regime::Held(shapers),
         period_ms: PERIOD_MS,
         seed: 1,
         machines: senders.into_iter().enumerate().map(machine).collect(),

@@ -2,6 +2,7 @@
 //!
 //! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
 
+mod bandwidth;
 mod runs;
 mod voice;
 mod xen;
@@ -320,6 +321,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(xen::agreement, module)?)?;
     module.add_function(wrap_pyfunction!(xen::needs, module)?)?;
     module.add_function(wrap_pyfunction!(voice::rtp_streams, module)?)?;
+    module.add_function(wrap_pyfunction!(bandwidth::simulate_bandwidth, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.reproduce import published
+from laxity.reproduce.bandwidth import beyond as bandwidth_beyond
+from laxity.reproduce.bandwidth import period, throughput
 from laxity.reproduce.lab import PROGRESS_STEPS, Lab
 from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
@@ -102,6 +104,20 @@ PAPERS: dict[str, _Paper] = {
         seeds=3,
         seeds_quick=2,
     ),
+    "bandwidth": _Paper(
+        {
+            "figure-3": _Planned(throughput.figure_3, 0.05),
+            "figure-4": _Planned(throughput.figure_4, 0.15),
+            "figure-7": _Planned(period.figure_7, 0.4),
+            "oversubscribed": _Planned(bandwidth_beyond.oversubscribed, 0.1),
+            "bursty": _Planned(bandwidth_beyond.bursty, 0.1),
+            "joining": _Planned(bandwidth_beyond.joining, 0.1),
+            "tcp": _Planned(bandwidth_beyond.tcp, 0.05),
+            "liar": _Planned(bandwidth_beyond.liar, 0.05),
+        },
+        seeds=5,
+        seeds_quick=2,
+    ),
 }
 """The papers by name."""
 
@@ -116,9 +132,9 @@ def run(
     """Runs all experiments of a paper, or one of them, on all CPUs.
 
     Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
-    `quick`), 5 in telephony and 3 in soft-real-time (2 if `quick`). `progress(done, total)` is
-    called a few times a second. Raises InputError if there is no such paper or experiment, or for
-    less than two seeds, as intervals need two.
+    `quick`), 5 in telephony and bandwidth and 3 in soft-real-time (2 if `quick`).
+    `progress(done, total)` is called a few times a second. Raises InputError if there is no such
+    paper or experiment, or for less than two seeds, as intervals need two.
     """
     if paper not in PAPERS:
         raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")

@@ -1,67 +1,80 @@
-//! Senders, a link and the controller in a model of time: what the agreements do before anyone is held
+//! Senders, a link and who divides it in a model of time: what the agreements do before anyone is held
 //! to them, and what the estimator and the allocator are tested by.
 //!
 //! Time goes in steps of one millisecond. In each, senders put bytes into their queues (what does not
 //! fit is dropped there, which is in the guest), and the shapers take out what their limits allow; a
 //! [`Shapers::Tree`] lends what is left as the kernel's does, by weight among those who may still send.
+//! Without limits all that is sent is brought to one queue before the link, and dropped there.
 
-use rand_core::{RngCore, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+mod guest;
 
-use crate::control::{Controller, Limits, Shapers};
+pub use guest::Sender;
+use guest::{Guest, SharedQueue};
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Controller, Limits, Shapers, Watch};
 use crate::demand::Sample;
+use crate::paper::{self, Interface};
 use crate::{Agreement, Claim, Sharing, allocate};
 
 /// The step of time.
 pub const STEP_NS: u64 = 1_000_000;
 const STEPS_A_SECOND: u64 = 1_000_000_000 / STEP_NS;
 
-/// How a virtual machine sends. Rates are in bit/s, times in ms.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Sender {
-    /// Always as much.
-    Constant(u64),
-    /// A rate for a time, then the next; the last one to the end.
-    Steps(Vec<(u64, u64)>),
-    /// A rate for random times, and silence for random times, of about `mean_ms` both.
-    Bursty {
-        /// While it sends.
-        bit_s: u64,
-        /// Of a burst and of a pause.
-        mean_ms: u64,
-    },
-    /// As TCP would with all it has to send: more by one packet a round trip until it loses, then half.
-    Tcp {
-        /// The round trip without queues.
-        round_trip_ms: u64,
-    },
-    /// Sends all that it can in the part of each period in which nobody looks, and nothing around the
-    /// look: it wants to be taken for one that asks for nothing.
-    Liar {
-        /// While nobody looks.
-        bit_s: u64,
-    },
-}
+const PACKET_BYTES: u64 = 1_500;
+/// A thousand packets, as Linux has it for an Ethernet interface.
+const QUEUE_BYTES: u64 = 1_000 * PACKET_BYTES;
 
 /// One virtual machine.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Machine {
     /// What was agreed.
     pub agreement: Agreement,
     /// What it does.
     pub sender: Sender,
+    /// When it comes and goes: there from the first to before the second; `None` is always.
+    #[serde(default)]
+    pub present_ms: Option<(u64, u64)>,
+}
+
+impl Machine {
+    /// One that is always there.
+    pub fn new(agreement: Agreement, sender: Sender) -> Machine {
+        Machine {
+            agreement,
+            sender,
+            present_ms: None,
+        }
+    }
+
+    fn is_present(&self, now_ms: u64) -> bool {
+        self.present_ms
+            .is_none_or(|(from_ms, until_ms)| (from_ms..until_ms).contains(&now_ms))
+    }
+}
+
+/// Who divides the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Regime {
+    /// Nobody.
+    Native,
+    /// The paper's algorithm, from the rates that it measures, by single limits.
+    Paper,
+    /// The controller, by these shapers.
+    Held(Shapers),
 }
 
 /// What is simulated.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Scenario {
     /// What the link carries.
     pub link_bit_s: u64,
     /// How what is left is shared.
     pub sharing: Sharing,
-    /// What enforces the limits.
-    pub shapers: Shapers,
-    /// Between two looks, in ms.
+    /// Who divides it.
+    pub regime: Regime,
+    /// Between two looks, in ms; at least 1.
     pub period_ms: u64,
     /// Of all randomness.
     pub seed: u64,
@@ -70,7 +83,7 @@ pub struct Scenario {
 }
 
 /// What one machine did in one period.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// What it wanted to send.
     pub offered_bytes: u64,
@@ -78,176 +91,300 @@ pub struct Outcome {
     pub delivered_bytes: u64,
     /// What its own queue did not take.
     pub dropped_bytes: u64,
+    /// What the queue before the link did not take, after it had been brought there.
+    pub dropped_at_link_bytes: u64,
     /// What the controller thought it wanted, in bit/s.
     pub demand_bit_s: u64,
     /// What it was granted for the next period, in bit/s.
     pub granted_bit_s: u64,
+    /// Its limit was changed.
+    pub changes: u64,
+    /// It had asked for its minimum all through a second that ended here, and got less than 99 % of it.
+    pub denied: u64,
 }
 
-const PACKET_BYTES: u64 = 1_500;
-/// A thousand packets, as Linux has it for an Ethernet interface.
-const QUEUE_BYTES: u64 = 1_000 * PACKET_BYTES;
-
-/// A machine at work.
-struct Guest {
-    sender: Sender,
-    random: Pcg64Mcg,
-    queue_bytes: u64,
-    /// Parts of a byte that are still to be sent, in 1/8000 (bits a second times ms).
-    owed: u64,
-    /// Bursty: until when it stays as it is.
-    until_ms: u64,
-    is_sending: bool,
-    /// TCP: packets in a round trip.
-    window: u64,
-    /// TCP: when it may be halved again.
-    deaf_until_ms: u64,
-}
-
-impl Guest {
-    fn rate_bit_s(&mut self, now_ms: u64, period_ms: u64) -> u64 {
-        match &self.sender {
-            Sender::Constant(bit_s) => *bit_s,
-            Sender::Steps(steps) => {
-                let mut end_ms = 0;
-                let now = steps.iter().find(|(ms, _)| {
-                    end_ms += ms;
-                    now_ms < end_ms
-                });
-                now.or(steps.last()).map_or(0, |(_, bit_s)| *bit_s)
-            }
-            Sender::Bursty { bit_s, mean_ms } => {
-                if now_ms >= self.until_ms {
-                    self.is_sending = !self.is_sending;
-                    self.until_ms = now_ms + 1 + self.random.next_u64() % (2 * mean_ms);
-                }
-                if self.is_sending { *bit_s } else { 0 }
-            }
-            Sender::Tcp { round_trip_ms } => {
-                // What is in the queue is in flight, too.
-                let in_flight = self.window * PACKET_BYTES;
-                let sendable = in_flight.saturating_sub(self.queue_bytes);
-                sendable * 8 * 1_000 / round_trip_ms
-            }
-            Sender::Liar { bit_s } => {
-                let at = now_ms % period_ms;
-                if at > 0 && at + 2 < period_ms {
-                    *bit_s
-                } else {
-                    0
-                }
-            }
-        }
-    }
-
-    /// What it offers in this step, and what of it its queue does not take.
-    fn offer(&mut self, now_ms: u64, period_ms: u64) -> (u64, u64) {
-        let rate_bit_s = self.rate_bit_s(now_ms, period_ms);
-        self.owed += rate_bit_s;
-        let offered = self.owed / (8 * STEPS_A_SECOND);
-        self.owed %= 8 * STEPS_A_SECOND;
-        let taken = offered.min(QUEUE_BYTES - self.queue_bytes);
-        self.queue_bytes += taken;
-        if let Sender::Tcp { round_trip_ms } = self.sender {
-            if taken < offered && now_ms >= self.deaf_until_ms {
-                self.window = (self.window / 2).max(2);
-                self.deaf_until_ms = now_ms + round_trip_ms;
-            } else if now_ms.is_multiple_of(round_trip_ms) {
-                self.window += 1 + self.window / 64;
-            }
-        }
-        (offered, offered - taken)
+impl Outcome {
+    /// Goes on with the next period: amounts add up, what was thought and granted last stays.
+    fn extend(&mut self, next: &Outcome) {
+        self.offered_bytes += next.offered_bytes;
+        self.delivered_bytes += next.delivered_bytes;
+        self.dropped_bytes += next.dropped_bytes;
+        self.dropped_at_link_bytes += next.dropped_at_link_bytes;
+        self.demand_bit_s = next.demand_bit_s;
+        self.granted_bit_s = next.granted_bit_s;
+        self.changes += next.changes;
+        self.denied += next.denied;
     }
 }
 
 /// Runs a scenario for some periods; for each the machines in their order.
 pub fn simulate(scenario: &Scenario, periods: u64) -> Vec<Vec<Outcome>> {
-    let agreements: Vec<Agreement> = scenario
-        .machines
-        .iter()
-        .map(|each| each.agreement)
-        .collect();
-    let mut controller = Controller::new(
-        scenario.link_bit_s,
-        scenario.sharing,
-        scenario.shapers,
-        &agreements,
-    );
-    let guest = |(index, machine): (usize, &Machine)| Guest {
-        sender: machine.sender.clone(),
-        random: Pcg64Mcg::seed_from_u64(scenario.seed.wrapping_mul(1 << 20) + index as u64),
-        queue_bytes: 0,
-        owed: 0,
-        until_ms: 0,
-        is_sending: false,
-        window: 2,
-        deaf_until_ms: 0,
-    };
-    let mut guests: Vec<Guest> = scenario.machines.iter().enumerate().map(guest).collect();
-    let period = |number: u64| {
-        let mut outcomes = vec![Outcome::default(); guests.len()];
-        let mut was_stopped = vec![0; guests.len()];
-        for step in 0..scenario.period_ms {
-            let now_ms = number * scenario.period_ms + step;
-            for (guest, outcome) in guests.iter_mut().zip(&mut outcomes) {
-                let (offered, dropped) = guest.offer(now_ms, scenario.period_ms);
-                outcome.offered_bytes += offered;
-                outcome.dropped_bytes += dropped;
-            }
-            let limits: Vec<Limits> = (0..guests.len()).map(|at| controller.limits(at)).collect();
-            let sent = dequeue(scenario, &limits, &guests);
-            for (at, (guest, sent)) in guests.iter_mut().zip(sent).enumerate() {
-                guest.queue_bytes -= sent;
-                outcomes[at].delivered_bytes += sent;
-                was_stopped[at] += u64::from(guest.queue_bytes > 0);
-            }
-        }
-        let sample = |at: usize| Sample {
-            elapsed_ns: scenario.period_ms * STEP_NS,
-            delivered_bytes: outcomes[at].delivered_bytes,
-            dropped_packets: outcomes[at].dropped_bytes.div_ceil(PACKET_BYTES),
-            backlog_bytes: guests[at].queue_bytes,
-            overlimits: was_stopped[at],
-        };
-        let samples: Vec<Sample> = (0..guests.len()).map(sample).collect();
-        controller.step(&samples);
-        for (at, outcome) in outcomes.iter_mut().enumerate() {
-            outcome.demand_bit_s = controller.demand_bit_s(at);
-            outcome.granted_bit_s = controller.granted_bit_s(at);
-        }
-        outcomes
-    };
-    (0..periods).map(period).collect()
+    let mut all = Vec::new();
+    run(scenario, periods, |_, outcomes| all.push(outcomes.to_vec()));
+    all
 }
 
-/// What leaves the queues in one step, in bytes.
-fn dequeue(scenario: &Scenario, limits: &[Limits], guests: &[Guest]) -> Vec<u64> {
-    let in_a_step = |bit_s: u64| bit_s / (8 * STEPS_A_SECOND);
-    let claims = limits.iter().zip(guests).zip(&scenario.machines);
-    let claims = claims.map(|((limits, guest), machine)| Claim {
-        agreement: Agreement {
-            // The kernel's minima know no classes.
-            class: match scenario.sharing {
-                Sharing::Weighted => 1,
-                Sharing::ByClass => machine.agreement.class,
-            },
-            minimum_bit_s: match scenario.shapers {
-                Shapers::Tree => in_a_step(limits.rate_bit_s),
-                Shapers::Single => 0,
-            },
-            maximum_bit_s: in_a_step(limits.ceiling_bit_s),
-            weight: match scenario.shapers {
-                Shapers::Tree => machine.agreement.weight,
-                Shapers::Single => 1,
-            },
-        },
-        demand_bit_s: guest.queue_bytes,
+/// Runs a scenario for `duration_ms`, rounded up to whole periods; gives what was done in every `every_ms`, to
+/// which a period belongs that begins in it.
+pub fn record(scenario: &Scenario, duration_ms: u64, every_ms: u64) -> Vec<Vec<Outcome>> {
+    let mut all: Vec<Vec<Outcome>> = Vec::new();
+    let periods = duration_ms.div_ceil(scenario.period_ms);
+    run(scenario, periods, |number, outcomes| {
+        let at = (number * scenario.period_ms / every_ms) as usize;
+        if all.len() <= at {
+            all.resize(at + 1, vec![Outcome::default(); outcomes.len()]);
+        }
+        for (sum, outcome) in all[at].iter_mut().zip(outcomes) {
+            sum.extend(outcome);
+        }
     });
-    let claims: Vec<Claim> = claims.collect();
-    let sharing = match scenario.shapers {
-        Shapers::Tree => scenario.sharing,
-        // One queue beyond the limits serves all alike.
-        Shapers::Single => Sharing::Weighted,
+    all
+}
+
+/// Who sets limits, and those in force, of the machines that are there.
+enum Divider {
+    Native(SharedQueue),
+    Paper(Vec<u64>),
+    Held(Controller),
+}
+
+struct Run<'s> {
+    scenario: &'s Scenario,
+    guests: Vec<Guest>,
+    divider: Divider,
+    /// By machine; whoever divides the link is held to the minima.
+    watches: Vec<Watch>,
+    /// The machines that are there.
+    present: Vec<usize>,
+}
+
+fn run(scenario: &Scenario, periods: u64, mut each: impl FnMut(u64, &[Outcome])) {
+    let guest = |(index, machine): (usize, &Machine)| {
+        let seed = scenario.seed.wrapping_mul(1 << 20) + index as u64;
+        Guest::new(machine.sender.clone(), seed)
     };
-    allocate(in_a_step(scenario.link_bit_s), sharing, &claims)
+    let mut run = Run {
+        scenario,
+        guests: scenario.machines.iter().enumerate().map(guest).collect(),
+        divider: match scenario.regime {
+            Regime::Native => Divider::Native(SharedQueue::default()),
+            Regime::Paper => Divider::Paper(Vec::new()),
+            Regime::Held(shapers) => Divider::Held(Controller::new(
+                scenario.link_bit_s,
+                scenario.sharing,
+                shapers,
+                &[],
+            )),
+        },
+        watches: vec![Watch::default(); scenario.machines.len()],
+        present: Vec::new(),
+    };
+    for number in 0..periods {
+        run.come_and_go(number * scenario.period_ms);
+        each(number, &run.period(number));
+    }
+}
+
+impl Run<'_> {
+    fn agreement(&self, machine: usize) -> Agreement {
+        self.scenario.machines[machine].agreement
+    }
+
+    /// Machines come and go between periods; those who stay keep their limits.
+    fn come_and_go(&mut self, now_ms: u64) {
+        let scenario = self.scenario;
+        let is_present = |&at: &usize| scenario.machines[at].is_present(now_ms);
+        let present: Vec<usize> = (0..self.guests.len()).filter(is_present).collect();
+        if present == self.present {
+            return;
+        }
+        let before = std::mem::replace(&mut self.present, present);
+        for at in &before {
+            if !self.present.contains(at) {
+                self.guests[*at].leave();
+                self.watches[*at] = Watch::default();
+            }
+        }
+        let place_before = |at: &usize| before.iter().position(|other| other == at);
+        let kept: Vec<Option<usize>> = self.present.iter().map(place_before).collect();
+        match &mut self.divider {
+            Divider::Native(_) => {}
+            Divider::Paper(rates) => {
+                // Nobody is held before the first look.
+                let rate = |kept: &Option<usize>| kept.map_or(scenario.link_bit_s, |at| rates[at]);
+                *rates = kept.iter().map(rate).collect();
+            }
+            Divider::Held(controller) => {
+                let Regime::Held(shapers) = scenario.regime else {
+                    return;
+                };
+                let agreements: Vec<Agreement> = (self.present.iter())
+                    .map(|&at| scenario.machines[at].agreement)
+                    .collect();
+                let mut new =
+                    Controller::new(scenario.link_bit_s, scenario.sharing, shapers, &agreements);
+                new.inherit(controller, &kept);
+                *controller = new;
+            }
+        }
+    }
+
+    fn period(&mut self, number: u64) -> Vec<Outcome> {
+        let scenario = self.scenario;
+        let mut outcomes = vec![Outcome::default(); self.guests.len()];
+        let mut was_stopped = vec![0; self.guests.len()];
+        for step in 0..scenario.period_ms {
+            let now_ms = number * scenario.period_ms + step;
+            let sent = self.step(now_ms, &mut outcomes);
+            for (&at, sent) in self.present.iter().zip(sent) {
+                self.guests[at].queue_bytes -= sent;
+                outcomes[at].delivered_bytes += sent;
+                was_stopped[at] += u64::from(self.guests[at].queue_bytes > 0);
+            }
+        }
+        self.look(&mut outcomes, &was_stopped);
+        outcomes
+    }
+
+    /// Puts in what is offered; gives what leaves, of those present.
+    fn step(&mut self, now_ms: u64, outcomes: &mut [Outcome]) -> Vec<u64> {
+        let scenario = self.scenario;
+        let link_bytes = bytes_a_step(scenario.link_bit_s);
+        let offered: Vec<u64> = (self.present.iter())
+            .map(|&at| self.guests[at].offer(now_ms, scenario.period_ms))
+            .collect();
+        let taken: Vec<u64> = match &mut self.divider {
+            Divider::Native(queue) => {
+                // By machine, as who waits there may have gone.
+                let mut all = vec![0; self.guests.len()];
+                for (&at, offered) in self.present.iter().zip(&offered) {
+                    all[at] = *offered;
+                }
+                let taken = queue.join(&all, link_bytes);
+                self.present.iter().map(|&at| taken[at]).collect()
+            }
+            Divider::Paper(_) | Divider::Held(_) => (self.present.iter().zip(&offered))
+                .map(|(&at, &offered)| self.guests[at].room_for(offered))
+                .collect(),
+        };
+        let is_native = scenario.regime == Regime::Native;
+        for ((&at, offered), taken) in self.present.iter().zip(offered).zip(taken) {
+            self.guests[at].queued(offered, taken, now_ms);
+            let outcome = &mut outcomes[at];
+            outcome.offered_bytes += offered;
+            if is_native {
+                outcome.dropped_at_link_bytes += offered - taken;
+            } else {
+                outcome.dropped_bytes += offered - taken;
+            }
+        }
+        match &mut self.divider {
+            Divider::Native(queue) => {
+                let sent = queue.leave(link_bytes);
+                // What is sent of one that has gone had been given up with its queue.
+                let own = |&at: &usize| sent.get(at).map_or(0, |&sent| sent);
+                let waits = |&at: &usize| self.guests[at].queue_bytes;
+                self.present
+                    .iter()
+                    .map(|at| own(at).min(waits(at)))
+                    .collect()
+            }
+            Divider::Paper(_) | Divider::Held(_) => self.shaped(),
+        }
+    }
+
+    /// What the limits let out of the queues in one step.
+    fn shaped(&self) -> Vec<u64> {
+        let shapers = match self.scenario.regime {
+            Regime::Held(shapers) => shapers,
+            Regime::Native | Regime::Paper => Shapers::Single,
+        };
+        let limits = (0..self.present.len()).map(|place| match &self.divider {
+            Divider::Held(controller) => controller.limits(place),
+            Divider::Paper(rates) => Limits {
+                rate_bit_s: rates[place],
+                ceiling_bit_s: rates[place],
+            },
+            Divider::Native(_) => Limits {
+                rate_bit_s: 0,
+                ceiling_bit_s: u64::MAX,
+            },
+        });
+        let sharing = match shapers {
+            Shapers::Tree => self.scenario.sharing,
+            // One queue beyond the limits serves all alike.
+            Shapers::Single => Sharing::Weighted,
+        };
+        let claims = self.present.iter().zip(limits).map(|(&at, limits)| Claim {
+            agreement: Agreement {
+                // The kernel's minima know no classes.
+                class: match self.scenario.sharing {
+                    Sharing::Weighted => 1,
+                    Sharing::ByClass => self.agreement(at).class,
+                },
+                minimum_bit_s: match shapers {
+                    Shapers::Tree => bytes_a_step(limits.rate_bit_s),
+                    Shapers::Single => 0,
+                },
+                maximum_bit_s: bytes_a_step(limits.ceiling_bit_s),
+                weight: match shapers {
+                    Shapers::Tree => self.agreement(at).weight,
+                    Shapers::Single => 1,
+                },
+            },
+            demand_bit_s: self.guests[at].queue_bytes,
+        });
+        let claims: Vec<Claim> = claims.collect();
+        allocate(bytes_a_step(self.scenario.link_bit_s), sharing, &claims)
+    }
+
+    /// The end of a period: what was seen, and what follows from it.
+    fn look(&mut self, outcomes: &mut [Outcome], was_stopped: &[u64]) {
+        let elapsed_ns = self.scenario.period_ms * STEP_NS;
+        let samples = self.present.iter().map(|&at| Sample {
+            elapsed_ns,
+            delivered_bytes: outcomes[at].delivered_bytes,
+            dropped_packets: outcomes[at].dropped_bytes.div_ceil(PACKET_BYTES),
+            backlog_bytes: self.guests[at].queue_bytes,
+            overlimits: was_stopped[at],
+        });
+        let samples: Vec<Sample> = samples.collect();
+        for (&at, sample) in self.present.iter().zip(&samples) {
+            let minimum_bit_s = self.scenario.machines[at].agreement.minimum_bit_s;
+            let is_denied = self.watches[at].sees_denied(sample, minimum_bit_s);
+            outcomes[at].denied = is_denied.into();
+        }
+        match &mut self.divider {
+            Divider::Native(_) => {}
+            Divider::Paper(rates) => {
+                let interfaces = self.present.iter().zip(&samples);
+                let interfaces = interfaces.map(|(&at, sample)| Interface {
+                    agreement: self.scenario.machines[at].agreement,
+                    measured_bit_s: sample.delivered_bit_s(),
+                });
+                let interfaces: Vec<Interface> = interfaces.collect();
+                let adjusted = paper::adjust(self.scenario.link_bit_s, &interfaces);
+                for (place, &at) in self.present.iter().enumerate() {
+                    outcomes[at].demand_bit_s = interfaces[place].measured_bit_s;
+                    outcomes[at].granted_bit_s = adjusted[place];
+                    outcomes[at].changes = u64::from(adjusted[place] != rates[place]);
+                }
+                *rates = adjusted;
+            }
+            Divider::Held(controller) => {
+                let places = 0..self.present.len();
+                let before: Vec<Limits> = places.map(|place| controller.limits(place)).collect();
+                controller.step(&samples);
+                for (place, &at) in self.present.iter().enumerate() {
+                    outcomes[at].demand_bit_s = controller.demand_bit_s(place);
+                    outcomes[at].granted_bit_s = controller.granted_bit_s(place);
+                    outcomes[at].changes = u64::from(controller.limits(place) != before[place]);
+                }
+            }
+        }
+    }
+}
+
+fn bytes_a_step(bit_s: u64) -> u64 {
+    bit_s / (8 * STEPS_A_SECOND)
 }

@@ -1,0 +1,87 @@
+"""Throughput over time and loss against the period, as the paper draws them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from laxity.plots import DASHED, DOTTED, SOLID, WIDTH_INCHES, Look, legend, line_handle, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LOOKS = (
+    Look("#0072b2", "o", SOLID),
+    Look("#d55e00", "s", DASHED),
+    Look("#009e73", "^", DOTTED),
+    Look("#cc79a7", "D", SOLID),
+    Look("#222222", "X", DASHED),
+)
+MARKS = 12
+"""On each line, so that lines are told apart in grey."""
+PANEL_INCHES = 2.1
+
+
+@styled
+def throughput(data: pd.DataFrame) -> Figure:
+    """A panel for each `panel`: what each `line` delivered over time.
+
+    `data` has `panel`, `line`, `at_s` and `delivered_mbit_s`; at most as many lines as `LOOKS`.
+    """
+    panels = list(data.groupby("panel", sort=False))
+    names = list(dict.fromkeys(data.line))
+    looks = dict(zip(names, LOOKS, strict=False))
+    figure = Figure(figsize=(WIDTH_INCHES, 0.5 + PANEL_INCHES * len(panels)))
+    axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, panel) in zip(axes_of, panels, strict=True):
+        axes.set_title(str(name), loc="left")
+        for line, points in panel.groupby("line", sort=False):
+            look = looks[str(line)]
+            axes.plot(
+                points.at_s,
+                points.delivered_mbit_s,
+                color=look.colour,
+                linestyle=look.dashes,
+                marker=look.marker,
+                markevery=max(1, len(points) // MARKS),
+            )
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("Mbit/s")
+    axes_of[-1].set_xlabel("s")
+    legend(figure, [line_handle(looks[name], name) for name in names])
+    return figure
+
+
+@styled
+def against_the_period(data: pd.DataFrame) -> Figure:
+    """A panel for each `panel`, with its `unit`: each `line`'s `value` against `period_ms`."""
+    panels = list(data.groupby("panel", sort=False))
+    names = list(dict.fromkeys(data.line))
+    looks = dict(zip(names, LOOKS, strict=False))
+    figure = Figure(figsize=(WIDTH_INCHES, 0.6 + PANEL_INCHES * len(panels)))
+    axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, panel) in zip(axes_of, panels, strict=True):
+        _curves(axes, panel, looks)
+        axes.set_title(str(name), loc="left")
+        axes.set_ylabel(panel.unit.iloc[0])
+    axes_of[-1].set_xlabel("period (ms)")
+    legend(figure, [line_handle(looks[name], name) for name in names])
+    return figure
+
+
+def _curves(axes: Axes, panel: pd.DataFrame, looks: dict[str, Look]) -> None:
+    for line, points in panel.groupby("line", sort=False):
+        look = looks[str(line)]
+        axes.plot(
+            points.period_ms,
+            points.value,
+            color=look.colour,
+            linestyle=look.dashes,
+            marker=look.marker,
+        )
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
