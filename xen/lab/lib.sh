@@ -42,6 +42,8 @@ WAKES_NS=25000
 CONSOLES=/var/log/xen/console
 # Of calls; none unless the plan has some.
 streams=0
+# Whether guests run programs beside their tasks.
+has_programs=
 # Of Xen's trace buffers; laxity-trace knows how many are enough without calls.
 pages=
 
@@ -259,6 +261,7 @@ program() {
     find_domain "$1"
     shift
     do_or_fail xenstore-write "$store/program" "$(printf '%s\n' "$@")"
+    has_programs=1
 }
 
 # calls ADDRESS:PORT STREAMS SAMPLE PAGES: of the next window, through the media server that is told of calls there; the
@@ -341,7 +344,7 @@ window() {
         do_or_fail xenstore-write "$store/report" "$run"
         wait_for "$name" "done $run" "$REPORT_S"
         sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
-        [ "$streams" = 0 ] ||
+        [ -z "$has_programs" ] ||
             sed -n "/^laxity-output $run/,/^laxity-output-end $run/p" "$(console "$name")" >"$into/$name.output"
     done <"$into/guests"
     counters "$into/counters-after.json"

@@ -87,4 +87,4 @@ def _signalling(packages: Path) -> list[cpio.Entry]:
 
 
 def _media(say: Callable[[str], None]) -> list[cpio.Entry]:
-    return [cpio.file("bin/laxity-media", image.static_media(say), executable=True)]
+    return [cpio.file("bin/laxity-media", image.static("laxity-media", say), executable=True)]

@@ -233,24 +233,23 @@ def ours(say: Callable[[str], None] = print) -> bytes:
     )
 
 
-def network(say: Callable[[str], None] = print) -> bytes:
-    """The archive of what dom0 and guests need besides for calls: modules and `laxity-media`."""
-    media = static_media(say)
-    modules = kernel((*NETBACK_MODULES, *NETFRONT_MODULES)).modules
+def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
+    """The archive of what a network needs besides: modules, and static programs at both ends."""
+    made = kernel((*NETBACK_MODULES, *NETFRONT_MODULES))
     guest = guest_root(
-        programs(say) / GUEST_PROGRAM,
+        programs(_silent) / GUEST_PROGRAM,
         [
-            cpio.file(packets.PROGRAM, media, executable=True),
-            *numbered(packets.MODULES, modules, NETFRONT_MODULES),
+            *(cpio.file(path.name, path, executable=True) for path in guests),
+            *numbered(packets.MODULES, made.modules, NETFRONT_MODULES),
         ],
     )
     hotplug = CHECKOUT / "xen" / "lab" / packets.HOTPLUG
     return cpio.archive(
         [
-            cpio.file(f"laxity/{packets.PROGRAM}", media, executable=True),
+            *(cpio.file(f"laxity/{path.name}", path, executable=True) for path in dom0s),
             cpio.file(f"laxity/{packets.HOTPLUG}", hotplug, executable=True),
             cpio.file(f"laxity/{packets.ROOT}", guest),
-            *numbered(f"laxity/{packets.MODULES}", modules, NETBACK_MODULES),
+            *numbered(f"laxity/{packets.MODULES}", made.modules, NETBACK_MODULES),
         ]
     )
 
@@ -263,23 +262,23 @@ def numbered(directory: str, modules: Path, names: Iterable[str]) -> list[cpio.E
     ]
 
 
-def static_media(say: Callable[[str], None] = print) -> Path:
-    """`laxity-media` without libraries, as guests have none, made where its sources changed.
+def static(program: str, say: Callable[[str], None] = print) -> Path:
+    """One of our Rust programs without libraries, as guests have none, made where it changed.
 
     Raises LabError if that fails.
     """
     if shutil.which("cargo") is None:
-        raise LabError("calls on Xen need cargo", "install Rust, see README.md")
-    say("making laxity-media for dom0 and guests, a minute or two when it is new")
+        raise LabError(f"{program} is to be built, and there is no cargo", "install Rust")
+    say(f"making {program} for dom0 and guests, a minute or two when it is new")
     place = CACHE / "cargo"
     with _only_one(CACHE / "cargo.lock"):
         _run(
             *("cargo", "build", "--quiet", "--release", "--locked"),
-            *("--package", packets.PROGRAM, "--target", STATIC_TARGET, "--target-dir", place),
+            *("--package", program, "--target", STATIC_TARGET, "--target-dir", place),
             directory=CHECKOUT,
             environment={"RUSTFLAGS": "-C target-feature=+crt-static -C strip=symbols"},
         )
-    return place / STATIC_TARGET / "release" / packets.PROGRAM
+    return place / STATIC_TARGET / "release" / program
 
 
 def guest_root(program: Path, beside: Iterable[cpio.Entry] = ()) -> bytes:
@@ -513,3 +512,7 @@ def _run(
             f"{what} {arguments[0]} failed: {done.stderr.strip() or done.returncode}"
         )
     return done.stdout
+
+
+def _silent(line: str) -> None:
+    del line

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from laxity.errors import InputError
-from laxity.lab import image, machine
+from laxity.lab import image, machine, packets
 from laxity.lab.errors import LabError
 from laxity.lab.plan import DOM0, KERNEL, ROOT, SWITCHABLE
 
@@ -160,7 +160,7 @@ class Emulated:
                 cpus=plan.cpus,
                 dom0_memory_mib=DOM0_MIB + math.ceil(plan.traced_mib),
                 xen_arguments=" ".join(plan.hypervisor_arguments),
-                beside=image.network(say) if plan.has_packets else b"",
+                beside=_network(say) if plan.has_packets else b"",
                 limit_s=EMULATION_S_MIN + EMULATION_S_PER_S * plan.estimate_s,
             ).run(directory, say)
 
@@ -390,6 +390,12 @@ def _assignments(told: Mapping[str, Any], keys: Mapping[str, str]) -> str:
         for key, name in keys.items()
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _network(say: Say) -> bytes:
+    """What calls need: in dom0 their parties, in a guest the media server."""
+    media = image.static(packets.PROGRAM, say)
+    return image.network([media], [media])
 
 
 def _files(say: Say) -> dict[str, bytes]:
