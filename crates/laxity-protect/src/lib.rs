@@ -1,0 +1,7 @@
+//! Calls outlive the host: a virtual machine is checkpointed to a standby every epoch, and its output is
+//! held until it is safe where that matters.
+//!
+//! [`protocol`] decides everything and does nothing: pure state machines, to which the time comes with
+//! each event.
+
+pub mod protocol;
