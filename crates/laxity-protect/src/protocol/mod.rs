@@ -1,5 +1,652 @@
 //! The protocol of a pair of hosts that protect one virtual machine.
 //!
-//! A `Node` is one host's part in it, as a primary or as a standby. It has no clock and does no I/O:
-//! events come in with the time of the host's monotonic clock, and actions go out, to be carried out in
-//! their order.
+//! A [`Node`] is one host's part in it, as a primary or as a standby. It has no clock and does no I/O:
+//! events come in with the time of the host's monotonic clock, and actions go out.
+//!
+//! **What whoever drives it must do.** Carry out the actions in their order, each wholly before the next;
+//! call [`Node::handle`] with [`Event::Timer`] at [`Node::wake_ns`], but after whatever has arrived by then;
+//! give every process an incarnation that no other had, keep the [`Record`] on stable storage, and let no
+//! two processes share one. Nothing may leave the host but through the gate, which obeys [`Output`].
+//!
+//! **Why nobody is heard beside another.** A guest's output leaves freely only as long as no other host
+//! could take over (`Primary::exposed` is empty). From the moment a standby might have a checkpoint that
+//! arms it, output waits for acknowledgements (Net) or lasts as long as a lease (No-Net), and a standby
+//! that takes over has stopped acknowledging before, and waits the lease out. Freedom comes back only from
+//! the standby itself, saying that it has nothing to take over with, from the witness, or from the operator.
+
+pub mod checkpoint;
+pub mod interval;
+pub mod message;
+mod primary;
+mod settings;
+mod standby;
+
+use std::fmt;
+
+pub use checkpoint::{CheckpointId, Header, Part};
+use message::Standing;
+pub use message::{Hello, Message, Reason};
+pub use primary::Primary;
+pub use settings::{Mode, Settings, StandbyLost, Unworkable};
+pub use standby::Standby;
+
+/// What a host must not forget, whatever happens to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The highest term that it held or followed; 0 before the first.
+    pub term: u64,
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// [`Node::wake_ns`] has come.
+    Timer,
+    /// There is a connection to the other host, with a number that none had before. It takes the place of
+    /// the one before.
+    Connected {
+        /// Its number, here.
+        connection: u64,
+    },
+    /// A connection has ended, or something came that is refused.
+    Disconnected {
+        /// Its number.
+        connection: u64,
+    },
+    /// A message came.
+    Received {
+        /// On this connection.
+        connection: u64,
+        /// As [`message::decode`] gives it.
+        message: Message<'a>,
+    },
+    /// The guest stands still, all that it had sent is at the gate, and the checkpoint is taken.
+    Captured {
+        /// As [`Action::Capture`] said.
+        number: u64,
+        /// Of [`Header::ram_bytes`].
+        ram_bytes: u64,
+        /// Of [`Header::device_bytes`].
+        device_bytes: u64,
+        /// How long the guest has stood still for it.
+        pause_ns: i64,
+    },
+    /// The checkpoint could not be taken; the guest stands still.
+    CaptureFailed {
+        /// As [`Action::Capture`] said.
+        number: u64,
+    },
+    /// There was no room for what was to be staged, or it could not be committed: what is in the memory
+    /// here is of no use any more.
+    Unusable,
+    /// The guest runs here, after [`Action::Activate`] or [`Action::Boot`].
+    Activated,
+    /// It does not, and will not.
+    ActivationFailed,
+    /// The guest has ended by itself.
+    GuestOff,
+    /// What the witness says to [`Action::Claim`].
+    Verdict {
+        /// As it was claimed.
+        expected: u64,
+        /// Whose the term is.
+        verdict: Verdict,
+    },
+    /// What the operator wants.
+    Order(Order),
+}
+
+/// What a witness says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The term is this incarnation's.
+    Granted {
+        /// One more than was expected.
+        term: u64,
+    },
+    /// Another term is the last one that was given out.
+    Refused {
+        /// That one.
+        current: u64,
+    },
+    /// It did not answer. It may have heard.
+    Unknown,
+}
+
+/// What an operator wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Boot the guest here, as nobody has it.
+    Start {
+        /// Although the other host does not answer. The operator has made sure that it has no guest.
+        alone: bool,
+    },
+    /// Let the standby take over now, and lose nothing.
+    Switchover,
+    /// Go on, although the other host does not answer. The operator has made sure that it is off.
+    GoOn,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Put it on stable storage.
+    Persist(Record),
+    /// Send it on the current connection.
+    Send(Message<'static>),
+    /// Send the checkpoint that was captured last, with this header, all its chunks of memory, then of
+    /// devices, and its end. It is kept until another is captured, since it may have to be sent again.
+    SendCheckpoint(Header),
+    /// Close the current connection; open another, if this is the host that does.
+    Disconnect,
+    /// Let the guest stand still, take in all that it has sent, which is the epoch of this number, and
+    /// capture it. [`Event::Captured`] follows.
+    Capture {
+        /// The checkpoint's.
+        number: u64,
+        /// All of the memory, and not what changed since the capture before.
+        full: bool,
+    },
+    /// Let the guest stand still.
+    Pause,
+    /// Let the guest run.
+    Resume,
+    /// End the guest, without a trace.
+    Destroy,
+    /// From now on.
+    Output(Output),
+    /// Let go what was held of this epoch and those before it.
+    Release {
+        /// The epoch's number.
+        through: u64,
+    },
+    /// Put the bytes of this event's [`Message::Chunk`] by.
+    Stage(Part),
+    /// Forget what was staged.
+    Discard,
+    /// Make what was staged the current checkpoint, memory and devices.
+    Commit(CheckpointId),
+    /// Forget the current checkpoint, too.
+    Forget,
+    /// Let the guest run from the current checkpoint, which is this one. [`Event::Activated`] follows.
+    Activate(CheckpointId),
+    /// Let the guest begin. [`Event::Activated`] follows.
+    Boot,
+    /// Tell the network where the guest's addresses are now.
+    Announce,
+    /// Ask the witness to give out the term after `expected` to this incarnation, if that is the last one
+    /// given out, or to say that it did so before. [`Event::Verdict`] follows.
+    Claim {
+        /// The term before.
+        expected: u64,
+    },
+    /// Write it to the log.
+    Say(Notice),
+}
+
+/// What becomes of the guest's output at the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// All that is held, and all that comes, leaves.
+    Open,
+    /// It is held by epoch: what comes after the capture of a checkpoint belongs to the number after it.
+    Hold,
+    /// It leaves as long as the clock is before this time, each frame checked; after it is dropped.
+    Until {
+        /// Of the host's monotonic clock.
+        deadline_ns: i64,
+    },
+    /// All that is held, and all that comes, is dropped.
+    Closed,
+}
+
+/// What is worth a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// The other host said who it is.
+    Greeted {
+        /// Its process.
+        incarnation: u64,
+    },
+    /// The connection is gone, or silent.
+    Lost,
+    /// The other side's settings or virtual machine are not ours.
+    Disagrees,
+    /// It said what cannot be said now.
+    OutOfPlace(&'static str),
+    /// Memory is being copied to a standby that cannot take over yet.
+    Copying,
+    /// From this checkpoint on a failure of this host is survived.
+    Protected(CheckpointId),
+    /// The standby may have taken over, so this host is silent.
+    Waiting,
+    /// The standby may have taken over, and this host goes on nevertheless, as its operator chose.
+    AtRisk,
+    /// No other host can take over, and the guest runs here, unprotected.
+    Alone,
+    /// The standby does not want a checkpoint.
+    Rejected(Reason),
+    /// A checkpoint could not be taken.
+    CaptureFailed,
+    /// The other host has a higher term: this one stops for good.
+    Fenced {
+        /// The other's.
+        term: u64,
+    },
+    /// The guest has ended by itself.
+    GuestOff,
+    /// This standby could take over from now on.
+    Armed(CheckpointId),
+    /// This standby takes over.
+    TakingOver(CheckpointId),
+    /// The guest runs here now.
+    Active {
+        /// The new one.
+        term: u64,
+    },
+    /// The guest could not be made to run here.
+    ActivationFailed,
+    /// The witness gave the term to another.
+    Refused {
+        /// The last one given out.
+        current: u64,
+    },
+    /// The witness does not answer.
+    WitnessSilent,
+    /// What was ordered is impossible now.
+    Impossible(&'static str),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Notice::Greeted { incarnation } => {
+                write!(formatter, "connected to process {incarnation:x}")
+            }
+            Notice::Lost => write!(formatter, "the other host is not heard any more"),
+            Notice::Disagrees => write!(
+                formatter,
+                "the other host's mode, lease, witness or virtual machine is another: give both the same site file"
+            ),
+            Notice::OutOfPlace(what) => write!(formatter, "closed the connection: {what}"),
+            Notice::Copying => write!(formatter, "copying to a standby; not protected yet"),
+            Notice::Protected(id) => write!(formatter, "protected, from checkpoint {id} on"),
+            Notice::Waiting => write!(
+                formatter,
+                "SILENT: the standby is not heard and may have taken over; waiting for it, or for the operator"
+            ),
+            Notice::AtRisk => write!(
+                formatter,
+                "UNPROTECTED AND AT RISK: the standby is not heard, may have taken over, and this host goes on as it \
+                 was told to: both may be heard"
+            ),
+            Notice::Alone => write!(
+                formatter,
+                "UNPROTECTED: the guest runs here, without a standby"
+            ),
+            Notice::Rejected(Reason::Full) => {
+                write!(formatter, "the standby has no room for the guest")
+            }
+            Notice::Rejected(Reason::Corrupt) => {
+                write!(formatter, "the standby got a damaged checkpoint")
+            }
+            Notice::CaptureFailed => write!(formatter, "a checkpoint could not be taken"),
+            Notice::Fenced { term } => {
+                write!(
+                    formatter,
+                    "the other host holds term {term}: the guest is ended here"
+                )
+            }
+            Notice::GuestOff => write!(formatter, "the guest has ended by itself"),
+            Notice::Armed(id) => write!(formatter, "ready to take over, from checkpoint {id} on"),
+            Notice::TakingOver(id) => write!(formatter, "taking over from checkpoint {id}"),
+            Notice::Active { term } => write!(formatter, "the guest runs here, in term {term}"),
+            Notice::ActivationFailed => {
+                write!(formatter, "the guest could not be made to run here")
+            }
+            Notice::Refused { current } => {
+                write!(
+                    formatter,
+                    "the witness has given term {current} to the other host"
+                )
+            }
+            Notice::WitnessSilent => write!(formatter, "the witness does not answer; asking again"),
+            Notice::Impossible(why) => write!(formatter, "not done: {why}"),
+        }
+    }
+}
+
+/// What a node is doing, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It has the guest, and no other host could take over.
+    Alone,
+    /// It has the guest, and copies it to a standby that could not take over yet.
+    Copying,
+    /// It has the guest, and a standby that could take over.
+    Protected,
+    /// As before, and on the way to hand over.
+    Switching,
+    /// It has the guest, and a standby that may have taken over; it is silent.
+    Waiting,
+    /// It has the guest, and a standby that may have taken over; it goes on.
+    AtRisk,
+    /// The guest has ended by itself.
+    Off,
+    /// It has nothing to take over with.
+    Empty,
+    /// It could take over.
+    Armed,
+    /// It has asked the witness for a term.
+    Claiming,
+    /// The witness refused it, and only the other host can say whether its checkpoint is of use.
+    Refused,
+    /// It lets the guest run.
+    Activating,
+}
+
+/// What there is to know about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// What it is doing.
+    pub state: State,
+    /// The highest that it knows of.
+    pub term: u64,
+    /// The last checkpoint that was acknowledged, by the other host or by this one.
+    pub checkpoint: Option<CheckpointId>,
+    /// Whether the other host is connected, and has said who it is.
+    pub connected: bool,
+    /// From one checkpoint to the next; of a primary.
+    pub interval_ns: Option<i64>,
+}
+
+/// One host's part in the protection of one virtual machine.
+#[derive(Debug, Clone)]
+pub struct Node {
+    common: Common,
+    role: Role,
+}
+
+#[derive(Debug, Clone)]
+enum Role {
+    Primary(Primary),
+    Standby(Standby),
+}
+
+/// What a node has in either role.
+#[derive(Debug, Clone)]
+struct Common {
+    settings: Settings,
+    host: u64,
+    incarnation: u64,
+    term: u64,
+    connection: Option<u64>,
+    /// What the other side of the connection last said of itself.
+    peer: Option<Hello>,
+    connected_ns: i64,
+    /// Anything from the other host.
+    heard_ns: i64,
+    heartbeat_due_ns: i64,
+    event_ns: i64,
+}
+
+impl Common {
+    fn hello(&self, standing: Standing) -> Action {
+        Action::Send(Message::Hello(Hello {
+            vm: self.settings.vm,
+            mode: self.settings.mode,
+            witness: self.settings.witness,
+            lease_ns: self.settings.lease_ns,
+            host: self.host,
+            incarnation: self.incarnation,
+            term: self.term,
+            standing,
+        }))
+    }
+
+    fn agrees(&self, hello: &Hello) -> bool {
+        let settings = &self.settings;
+        let ours = (
+            settings.vm,
+            settings.mode,
+            settings.witness,
+            settings.lease_ns,
+        );
+        ours == (hello.vm, hello.mode, hello.witness, hello.lease_ns) && hello.host != self.host
+    }
+
+    /// Since when nothing has come on the connection.
+    fn silent_from_ns(&self) -> i64 {
+        self.heard_ns.max(self.connected_ns)
+    }
+
+    fn set_term(&mut self, term: u64, actions: &mut Vec<Action>) {
+        self.term = term;
+        actions.push(Action::Persist(Record { term }));
+    }
+}
+
+/// What a role asks of the node around it.
+enum Next {
+    Stay,
+    /// Close the connection, for this reason.
+    Disconnect(Notice),
+    /// Become a primary, whose guest runs since this checkpoint's number.
+    Primary(u64),
+    /// Become a standby with nothing, in this term.
+    Standby(u64),
+}
+
+impl Node {
+    /// A process that has just begun, on a host with this record: a standby with nothing. `host` tells the
+    /// two hosts apart and stays; `incarnation` is new with each process.
+    pub fn new(
+        settings: Settings,
+        host: u64,
+        incarnation: u64,
+        record: Record,
+        now_ns: i64,
+    ) -> Node {
+        Node {
+            common: Common {
+                settings,
+                host,
+                incarnation,
+                term: record.term,
+                connection: None,
+                peer: None,
+                connected_ns: now_ns,
+                heard_ns: now_ns,
+                heartbeat_due_ns: now_ns,
+                event_ns: now_ns,
+            },
+            role: Role::Standby(Standby::new(now_ns)),
+        }
+    }
+
+    /// Takes in what happens, and appends what is to be done to `actions`. Time never goes back.
+    pub fn handle(&mut self, now_ns: i64, event: Event, actions: &mut Vec<Action>) {
+        let common = &mut self.common;
+        let asleep_ns = now_ns - common.event_ns;
+        common.event_ns = now_ns;
+        if asleep_ns > common.settings.detection_ns / 2 {
+            // It was this process that was not there, so silence proves nothing.
+            common.heard_ns = now_ns;
+            if let Role::Standby(standby) = &mut self.role {
+                standby.hear_primary(now_ns);
+            }
+        }
+        match event {
+            Event::Timer => {}
+            Event::Connected { connection } => self.connect(now_ns, connection, actions),
+            Event::Disconnected { connection } if self.common.connection == Some(connection) => {
+                self.disconnect(actions);
+            }
+            Event::Received {
+                connection,
+                message,
+            } if self.common.connection == Some(connection) => {
+                self.receive(now_ns, message, actions);
+            }
+            Event::Disconnected { .. } | Event::Received { .. } => {}
+            _ => {
+                let common = &mut self.common;
+                let next = match &mut self.role {
+                    Role::Primary(primary) => primary.happen(common, now_ns, event, actions),
+                    Role::Standby(standby) => standby.happen(common, now_ns, event, actions),
+                };
+                self.go(now_ns, next, actions);
+            }
+        }
+        self.tick(now_ns, actions);
+    }
+
+    /// When the next [`Event::Timer`] is due.
+    pub fn wake_ns(&self) -> i64 {
+        let common = &self.common;
+        let mut wake_ns = common.heartbeat_due_ns;
+        if common.connection.is_some() {
+            wake_ns = wake_ns.min(common.silent_from_ns() + common.settings.detection_ns);
+        }
+        let of_role_ns = match &self.role {
+            Role::Primary(primary) => primary.wake_ns(common),
+            Role::Standby(standby) => standby.wake_ns(common),
+        };
+        wake_ns.min(of_role_ns.unwrap_or(wake_ns))
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> Status {
+        let common = &self.common;
+        let (state, checkpoint, interval_ns) = match &self.role {
+            Role::Primary(primary) => (
+                primary.state(),
+                primary.acknowledged(common),
+                Some(primary.interval_ns()),
+            ),
+            Role::Standby(standby) => (standby.state(), standby.held().map(|held| held.id), None),
+        };
+        Status {
+            state,
+            term: common.term,
+            checkpoint,
+            connected: common.peer.is_some(),
+            interval_ns,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match &self.role {
+            Role::Primary(_) => Standing::Primary,
+            Role::Standby(standby) => standby.standing(),
+        }
+    }
+
+    fn connect(&mut self, now_ns: i64, connection: u64, actions: &mut Vec<Action>) {
+        self.disconnect(actions);
+        self.common.connection = Some(connection);
+        self.common.connected_ns = now_ns;
+        actions.push(self.common.hello(self.standing()));
+    }
+
+    fn disconnect(&mut self, actions: &mut Vec<Action>) {
+        if self.common.connection.take().is_none() {
+            return;
+        }
+        if self.common.peer.take().is_some() {
+            actions.push(Action::Say(Notice::Lost));
+        }
+        match &mut self.role {
+            Role::Primary(primary) => primary.disconnect(),
+            Role::Standby(standby) => standby.disconnect(actions),
+        }
+    }
+
+    fn receive(&mut self, now_ns: i64, message: Message, actions: &mut Vec<Action>) {
+        let common = &mut self.common;
+        common.heard_ns = now_ns;
+        let next = match message {
+            Message::Hello(hello) if !common.agrees(&hello) => Next::Disconnect(Notice::Disagrees),
+            Message::Hello(hello) => {
+                if common
+                    .peer
+                    .is_none_or(|peer| peer.incarnation != hello.incarnation)
+                {
+                    actions.push(Action::Say(Notice::Greeted {
+                        incarnation: hello.incarnation,
+                    }));
+                }
+                common.peer = Some(hello);
+                match &mut self.role {
+                    Role::Primary(primary) => primary.greet(common, now_ns, &hello, actions),
+                    Role::Standby(standby) => standby.greet(common, now_ns, &hello, actions),
+                }
+            }
+            _ if common.peer.is_none() => {
+                Next::Disconnect(Notice::OutOfPlace("it did not say who it is first"))
+            }
+            _ => match &mut self.role {
+                Role::Primary(primary) => primary.receive(common, now_ns, message, actions),
+                Role::Standby(standby) => standby.receive(common, now_ns, message, actions),
+            },
+        };
+        self.go(now_ns, next, actions);
+    }
+
+    fn tick(&mut self, now_ns: i64, actions: &mut Vec<Action>) {
+        let common = &mut self.common;
+        if now_ns >= common.heartbeat_due_ns {
+            common.heartbeat_due_ns = now_ns + common.settings.heartbeat_ns;
+            if common.peer.is_some() {
+                actions.push(Action::Send(Message::Heartbeat));
+            }
+        }
+        let silent_ns = now_ns - common.silent_from_ns();
+        if common.connection.is_some() && silent_ns >= common.settings.detection_ns {
+            actions.push(Action::Disconnect);
+            self.disconnect(actions);
+        }
+        let common = &mut self.common;
+        let next = match &mut self.role {
+            Role::Primary(primary) => primary.tick(common, now_ns, actions),
+            Role::Standby(standby) => standby.tick(common, now_ns, actions),
+        };
+        self.go(now_ns, next, actions);
+    }
+
+    fn go(&mut self, now_ns: i64, next: Next, actions: &mut Vec<Action>) {
+        match next {
+            Next::Stay => return,
+            Next::Disconnect(why) => {
+                actions.extend([Action::Say(why), Action::Disconnect]);
+                self.disconnect(actions);
+                return;
+            }
+            Next::Primary(number) => {
+                let settings = &self.common.settings;
+                self.role = Role::Primary(Primary::new(settings, number, now_ns));
+                let term = self.common.term;
+                actions.extend([Action::Output(Output::Open), Action::Announce]);
+                actions.push(Action::Say(Notice::Active { term }));
+            }
+            Next::Standby(term) => {
+                actions.extend([Action::Output(Output::Closed), Action::Destroy]);
+                self.common.set_term(term, actions);
+                self.role = Role::Standby(Standby::new(now_ns));
+                actions.push(Action::Say(Notice::Fenced { term }));
+            }
+        }
+        // The other side has to know, and what it said of itself it said to another role.
+        if self.common.connection.is_some() {
+            actions.push(self.common.hello(self.standing()));
+        }
+        if let Some(hello) = self.common.peer {
+            let common = &mut self.common;
+            let next = match &mut self.role {
+                Role::Primary(primary) => primary.greet(common, now_ns, &hello, actions),
+                Role::Standby(standby) => standby.greet(common, now_ns, &hello, actions),
+            };
+            self.go(now_ns, next, actions);
+        }
+    }
+}

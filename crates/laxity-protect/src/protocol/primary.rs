@@ -1,0 +1,619 @@
+//! The part of a host that has the guest.
+
+use super::checkpoint::{CheckpointId, Header};
+use super::interval::{self, Measured};
+use super::message::{Hello, Message, Standing};
+use super::{
+    Action, Common, Event, Mode, Next, Notice, Order, Output, Settings, StandbyLost, State, Verdict,
+};
+
+/// After so many rounds of copying the next checkpoint arms the standby, however long they take.
+const ROUNDS_MAX: u32 = 8;
+
+/// A host with the guest.
+#[derive(Debug, Clone)]
+pub struct Primary {
+    /// Of the checkpoint that was captured last, or from which the guest runs.
+    number: u64,
+    acknowledged: Option<u64>,
+    /// Who might take over: it has, or may have, a checkpoint of this term that arms it.
+    exposed: Option<Process>,
+    /// It goes on, although somebody might take over.
+    at_risk: bool,
+    /// The standby that is connected and follows.
+    session: Option<Process>,
+    /// Whose memory is ours up to the checkpoint that was acknowledged last.
+    follower: Option<Process>,
+    capture: Option<Capture>,
+    flight: Option<Flight>,
+    /// Checkpoints that the standby has, of those that do not arm it.
+    rounds: u32,
+    due_ns: i64,
+    interval_ns: i64,
+    transfer_ns: i64,
+    guest: Guest,
+    switching: bool,
+    term_is: Ownership,
+    output: Output,
+}
+
+/// A process of the other host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    host: u64,
+    incarnation: u64,
+}
+
+/// A checkpoint that is being taken.
+#[derive(Debug, Clone, Copy)]
+struct Capture {
+    full: bool,
+    arms: bool,
+    begun_ns: i64,
+}
+
+/// A checkpoint that is not acknowledged yet; one at a time.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    header: Header,
+    begun_ns: i64,
+    pause_ns: i64,
+    sent_ns: i64,
+    /// After it the guest is the other host's.
+    last: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guest {
+    /// It runs, but for the pauses in which it is captured.
+    Runs,
+    /// It stands still, since what follows its last checkpoint is the other host's.
+    HandedOver,
+    /// It stands still until it is known who goes on.
+    Halted,
+    /// It has ended by itself.
+    Off,
+}
+
+/// Whether the term is ours by the witness's word, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ownership {
+    Certain,
+    /// Somebody may have been given the term after it, and never have used it. None may be armed then: the
+    /// witness would not let it take over.
+    Unsure {
+        witnessed: u64,
+    },
+    Asking {
+        expected: u64,
+        again_ns: Option<i64>,
+    },
+}
+
+impl Primary {
+    /// Whose guest has just begun to run: nobody else has a checkpoint of its term.
+    pub(super) fn new(settings: &Settings, number: u64, now_ns: i64) -> Primary {
+        Primary {
+            number,
+            acknowledged: None,
+            exposed: None,
+            at_risk: false,
+            session: None,
+            follower: None,
+            capture: None,
+            flight: None,
+            rounds: 0,
+            due_ns: now_ns,
+            interval_ns: settings.interval.minimum_ns,
+            transfer_ns: 0,
+            guest: Guest::Runs,
+            switching: false,
+            term_is: Ownership::Certain,
+            output: Output::Open,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        match (self.exposed, self.session) {
+            _ if self.guest == Guest::Off => State::Off,
+            _ if self.at_risk => State::AtRisk,
+            _ if self.switching => State::Switching,
+            (Some(_), Some(_)) => State::Protected,
+            (Some(_), None) if self.guest == Guest::Runs => State::Protected,
+            (Some(_), None) => State::Waiting,
+            (None, Some(_)) => State::Copying,
+            (None, None) => State::Alone,
+        }
+    }
+
+    pub(super) fn acknowledged(&self, common: &Common) -> Option<CheckpointId> {
+        self.acknowledged.map(|number| CheckpointId {
+            term: common.term,
+            number,
+        })
+    }
+
+    pub(super) fn interval_ns(&self) -> i64 {
+        self.interval_ns
+    }
+
+    pub(super) fn wake_ns(&self, common: &Common) -> Option<i64> {
+        let lost_ns = self
+            .may_be_lost()
+            .then_some(common.heard_ns + common.settings.detection_ns);
+        let again_ns = match self.term_is {
+            Ownership::Asking { again_ns, .. } => again_ns,
+            _ => None,
+        };
+        let due_ns = self.may_capture().then_some(self.due_ns);
+        [lost_ns, again_ns, due_ns].into_iter().flatten().min()
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        self.session = None;
+        self.switching = false;
+    }
+
+    pub(super) fn greet(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        hello: &Hello,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        if hello.term > common.term {
+            return Next::Standby(hello.term);
+        }
+        let Standing::Standby { held, claiming } = hello.standing else {
+            return if hello.term == common.term {
+                // Cannot be. If it is, silence is safer than two voices.
+                Next::Standby(hello.term + 1)
+            } else {
+                Next::Stay
+            };
+        };
+        let peer = Process {
+            host: hello.host,
+            incarnation: hello.incarnation,
+        };
+        self.session = None;
+        self.switching = false;
+        if claiming || hello.term != common.term {
+            // It says so when it is decided, or when it has our term.
+            return Next::Stay;
+        }
+        let held = held.filter(|held| held.id.term == common.term);
+        if let Some(exposed) = self.exposed {
+            if exposed.host != peer.host {
+                return Next::Disconnect(Notice::OutOfPlace(
+                    "another standby may have taken over; the operator has to say that it is off",
+                ));
+            }
+            if !held.is_some_and(|held| held.armed) {
+                // One process a host: the one that might have taken over is gone, or has forgotten.
+                self.be_alone(actions);
+                self.doubt(common, actions);
+            } else if self.at_risk || self.guest == Guest::Off {
+                actions.push(Action::Send(Message::Disarm { term: common.term }));
+                return Next::Stay;
+            }
+        }
+        if self.guest == Guest::Off || self.term_is != Ownership::Certain {
+            return Next::Stay;
+        }
+        self.follow(
+            common,
+            now_ns,
+            peer,
+            held.map(|held| held.id.number),
+            actions,
+        );
+        Next::Stay
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        message: Message,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        match message {
+            Message::Heartbeat => {}
+            Message::Acknowledge(id) => {
+                let flight = self.flight.filter(|flight| flight.header.id == id);
+                let (Some(flight), Some(_)) = (flight, self.session) else {
+                    return Next::Disconnect(Notice::OutOfPlace(
+                        "an acknowledgement of a checkpoint that was not sent",
+                    ));
+                };
+                self.transfer_ns = now_ns - flight.sent_ns;
+                self.acknowledge(common, now_ns, flight, actions);
+            }
+            Message::Reject(_, reason) => actions.push(Action::Say(Notice::Rejected(reason))),
+            _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a primary says")),
+        }
+        Next::Stay
+    }
+
+    pub(super) fn happen(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        event: Event,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        match event {
+            Event::Captured {
+                number,
+                ram_bytes,
+                device_bytes,
+                pause_ns,
+            } if number == self.number + 1 => {
+                let Some(capture) = self.capture.take() else {
+                    return Next::Stay;
+                };
+                let header = Header {
+                    id: CheckpointId {
+                        term: common.term,
+                        number,
+                    },
+                    full: capture.full,
+                    arms: capture.arms,
+                    ram_bytes,
+                    device_bytes,
+                };
+                self.number = number;
+                let flight = Flight {
+                    header,
+                    begun_ns: capture.begun_ns,
+                    pause_ns,
+                    sent_ns: now_ns,
+                    last: self.switching,
+                };
+                self.captured(common, flight, actions);
+            }
+            Event::CaptureFailed { number } if number == self.number + 1 => {
+                if let Some(capture) = self.capture.take() {
+                    actions.push(Action::Say(Notice::CaptureFailed));
+                    self.switching = false;
+                    self.due_ns = capture.begun_ns + common.settings.interval.maximum_ns;
+                    if self.guest == Guest::Runs {
+                        actions.push(Action::Resume);
+                    }
+                }
+            }
+            Event::GuestOff if self.guest != Guest::Off => {
+                actions.push(Action::Say(Notice::GuestOff));
+                self.guest = Guest::Off;
+                self.capture = None;
+                if self.exposed.is_some() && self.session.take().is_some() {
+                    actions.push(Action::Send(Message::Disarm { term: common.term }));
+                }
+            }
+            Event::Verdict { expected, verdict } => {
+                if matches!(self.term_is, Ownership::Asking { expected: asked, .. } if asked == expected)
+                {
+                    self.judge(common, now_ns, expected, verdict, actions);
+                }
+            }
+            Event::Order(order) => self.obey(common, now_ns, order, actions),
+            // What is left are answers to what another role asked for.
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        if self.may_be_lost() && now_ns - common.heard_ns >= common.settings.detection_ns {
+            self.lose(common, actions);
+        }
+        if let Ownership::Asking {
+            expected,
+            again_ns: Some(again_ns),
+        } = self.term_is
+            && now_ns >= again_ns
+        {
+            self.ask(expected, actions);
+        }
+        if self.may_capture() && now_ns >= self.due_ns {
+            let full = self.follower != self.session;
+            let settles = self.transfer_ns <= common.settings.interval.maximum_ns;
+            let arms = self.exposed.is_some()
+                || !full && self.rounds > 0 && (settles || self.rounds >= ROUNDS_MAX);
+            self.capture = Some(Capture {
+                full,
+                arms,
+                begun_ns: now_ns,
+            });
+            actions.push(Action::Capture {
+                number: self.number + 1,
+                full,
+            });
+        }
+        Next::Stay
+    }
+
+    fn may_be_lost(&self) -> bool {
+        let goes_on = matches!(self.guest, Guest::Runs | Guest::HandedOver);
+        self.exposed.is_some() && self.session.is_none() && goes_on && !self.at_risk
+    }
+
+    fn may_capture(&self) -> bool {
+        self.session.is_some()
+            && self.guest == Guest::Runs
+            && self.capture.is_none()
+            && self.flight.is_none()
+    }
+
+    /// A standby follows. If it is the same as before and has what it should, things go on where they were
+    /// interrupted, else all of the memory is copied.
+    fn follow(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        peer: Process,
+        held: Option<u64>,
+        actions: &mut Vec<Action>,
+    ) {
+        let follows = self.follower == Some(peer) && held.is_some();
+        let flight = self.flight.map(|flight| Flight {
+            last: false,
+            ..flight
+        });
+        let has_flight = follows && held == flight.map(|flight| flight.header.id.number);
+        if self.exposed.is_some() && !has_flight && !(follows && held == self.acknowledged) {
+            // Cannot be. If it is, what it has is of no use to anybody.
+            actions.push(Action::Send(Message::Disarm { term: common.term }));
+            return;
+        }
+        self.session = Some(peer);
+        self.due_ns = self.due_ns.min(now_ns);
+        self.resume(actions);
+        if self.output == Output::Closed {
+            let output = match common.settings.mode {
+                Mode::Net => Output::Hold,
+                Mode::NoNet => Output::Until {
+                    deadline_ns: now_ns,
+                },
+            };
+            self.set_output(output, actions);
+        }
+        match flight {
+            Some(flight) if has_flight => {
+                self.acknowledge(common, now_ns, flight, actions);
+                return;
+            }
+            Some(flight) if follows && held == self.acknowledged => {
+                self.flight = Some(Flight {
+                    sent_ns: now_ns,
+                    ..flight
+                });
+                actions.push(Action::SendCheckpoint(flight.header));
+                return;
+            }
+            None if follows && held == self.acknowledged => return,
+            _ => {}
+        }
+        self.follower = None;
+        self.acknowledged = None;
+        self.flight = None;
+        self.rounds = 0;
+        actions.push(Action::Say(Notice::Copying));
+    }
+
+    fn captured(&mut self, common: &mut Common, flight: Flight, actions: &mut Vec<Action>) {
+        let header = flight.header;
+        let fits = |session: &Process| header.full || self.follower == Some(*session);
+        if let Some(session) = self.session.filter(fits) {
+            self.follower = Some(session);
+            self.flight = Some(flight);
+            self.expose(common, flight.sent_ns, &header, actions);
+            if flight.last {
+                self.guest = Guest::HandedOver;
+            } else {
+                actions.push(Action::Resume);
+            }
+            actions.push(Action::SendCheckpoint(header));
+            return;
+        }
+        if self.exposed.is_some() {
+            // Kept for when the standby comes back.
+            self.flight = Some(flight);
+        } else {
+            self.follower = None;
+        }
+        if self.guest == Guest::Runs {
+            actions.push(Action::Resume);
+        }
+    }
+
+    /// Before a checkpoint that arms the standby is sent: from now on that might take over.
+    fn expose(&mut self, common: &Common, now_ns: i64, header: &Header, actions: &mut Vec<Action>) {
+        if header.arms && self.exposed.is_none() {
+            self.exposed = self.session;
+            let output = match common.settings.mode {
+                Mode::Net => Output::Hold,
+                // It cannot take over before a lease has passed since it got this checkpoint.
+                Mode::NoNet => Output::Until {
+                    deadline_ns: now_ns + common.settings.lease_ns,
+                },
+            };
+            self.set_output(output, actions);
+        }
+    }
+
+    fn acknowledge(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        flight: Flight,
+        actions: &mut Vec<Action>,
+    ) {
+        let id = flight.header.id;
+        self.flight = None;
+        if flight.header.arms {
+            if self.rounds > 0 {
+                actions.push(Action::Say(Notice::Protected(id)));
+                self.rounds = 0;
+            }
+            match common.settings.mode {
+                Mode::Net => actions.push(Action::Release { through: id.number }),
+                Mode::NoNet => {
+                    let deadline_ns = flight.sent_ns + common.settings.lease_ns;
+                    self.set_output(Output::Until { deadline_ns }, actions);
+                }
+            }
+        } else {
+            self.rounds += 1;
+        }
+        self.acknowledged = Some(id.number);
+        let measured = Measured {
+            pause_ns: flight.pause_ns,
+            transfer_ns: self.transfer_ns,
+        };
+        self.interval_ns = interval::next(&common.settings.interval, self.interval_ns, measured);
+        self.due_ns = (flight.begun_ns + self.interval_ns).max(now_ns);
+        if flight.last {
+            self.set_output(Output::Closed, actions);
+            actions.push(Action::Send(Message::Handover(id)));
+            self.session = None;
+        } else if self.switching {
+            self.due_ns = now_ns;
+        }
+    }
+
+    /// The standby has been silent for too long while it might take over.
+    fn lose(&mut self, common: &Common, actions: &mut Vec<Action>) {
+        match common.settings.standby_lost {
+            StandbyLost::Continue if !common.settings.witness => {
+                self.at_risk = true;
+                self.resume(actions);
+                actions.push(Action::Say(Notice::AtRisk));
+                self.set_output(Output::Open, actions);
+            }
+            lost => {
+                if self.guest == Guest::Runs {
+                    actions.push(Action::Pause);
+                }
+                self.guest = Guest::Halted;
+                actions.push(Action::Say(Notice::Waiting));
+                if lost == StandbyLost::Continue && self.term_is == Ownership::Certain {
+                    self.ask(common.term, actions);
+                }
+            }
+        }
+    }
+
+    /// Nobody can take over any more.
+    fn be_alone(&mut self, actions: &mut Vec<Action>) {
+        self.exposed = None;
+        self.session = None;
+        self.at_risk = false;
+        self.follower = None;
+        self.acknowledged = None;
+        self.flight = None;
+        self.rounds = 0;
+        self.set_output(Output::Open, actions);
+        self.resume(actions);
+        // A checkpoint that is just being taken would not be of this term, or not arm whom it should.
+        if let Some(capture) = &mut self.capture {
+            capture.arms = false;
+        }
+        actions.push(Action::Say(Notice::Alone));
+    }
+
+    /// Lets a guest run that stands still for more than a capture.
+    fn resume(&mut self, actions: &mut Vec<Action>) {
+        if matches!(self.guest, Guest::Halted | Guest::HandedOver) {
+            self.guest = Guest::Runs;
+            if self.capture.is_none() {
+                actions.push(Action::Resume);
+            }
+        }
+    }
+
+    /// A process that is gone may have been given a term that it never used.
+    fn doubt(&mut self, common: &Common, actions: &mut Vec<Action>) {
+        if common.settings.witness && !matches!(self.term_is, Ownership::Asking { .. }) {
+            let expected = match self.term_is {
+                Ownership::Unsure { witnessed } => witnessed,
+                _ => common.term,
+            };
+            self.ask(expected, actions);
+        }
+    }
+
+    fn ask(&mut self, expected: u64, actions: &mut Vec<Action>) {
+        self.term_is = Ownership::Asking {
+            expected,
+            again_ns: None,
+        };
+        actions.push(Action::Claim { expected });
+    }
+
+    fn judge(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        expected: u64,
+        verdict: Verdict,
+        actions: &mut Vec<Action>,
+    ) {
+        match verdict {
+            Verdict::Granted { term } => {
+                self.term_is = Ownership::Certain;
+                common.set_term(term, actions);
+                self.be_alone(actions);
+                if common.connection.is_some() {
+                    actions.push(common.hello(Standing::Primary));
+                }
+            }
+            Verdict::Refused { current } if self.exposed.is_none() => self.ask(current, actions),
+            Verdict::Refused { current } => {
+                actions.push(Action::Say(Notice::Refused { current }));
+                self.term_is = Ownership::Unsure { witnessed: current };
+            }
+            Verdict::Unknown => {
+                actions.push(Action::Say(Notice::WitnessSilent));
+                self.term_is = Ownership::Asking {
+                    expected,
+                    again_ns: Some(now_ns + common.settings.detection_ns),
+                };
+            }
+        }
+    }
+
+    fn obey(&mut self, common: &mut Common, now_ns: i64, order: Order, actions: &mut Vec<Action>) {
+        let impossible = match order {
+            Order::Start { .. } => "the guest is here already",
+            Order::Switchover if self.state() != State::Protected || self.session.is_none() => {
+                "there is no standby that could take over now"
+            }
+            Order::Switchover => {
+                self.switching = true;
+                self.due_ns = now_ns;
+                return;
+            }
+            Order::GoOn if self.state() != State::Waiting && !self.at_risk => "it goes on already",
+            Order::GoOn => {
+                self.be_alone(actions);
+                self.doubt(common, actions);
+                return;
+            }
+        };
+        actions.push(Action::Say(Notice::Impossible(impossible)));
+    }
+
+    fn set_output(&mut self, output: Output, actions: &mut Vec<Action>) {
+        if self.output != output {
+            self.output = output;
+            actions.push(Action::Output(output));
+        }
+    }
+}

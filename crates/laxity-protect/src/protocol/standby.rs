@@ -1,0 +1,427 @@
+//! The part of a host that has no guest: it follows a primary, and takes over from it.
+
+use super::checkpoint::{CheckpointId, Header, Staging};
+use super::message::{Held, Hello, Message, Reason, Standing};
+use super::{Action, Common, Event, Next, Notice, Order, State, Verdict};
+
+/// A host without the guest.
+///
+/// It stages a checkpoint until that is whole, and acknowledges it only then. Before it takes over it stops
+/// acknowledging; it then bumps the term, on stable storage, so that it never acknowledges the old one
+/// again, not even as another process.
+#[derive(Debug, Clone)]
+pub struct Standby {
+    held: Option<Held>,
+    staging: Option<Staging>,
+    /// When it last acknowledged: the primary's lease began before.
+    promised_ns: i64,
+    primary_heard_ns: i64,
+    doing: Doing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// Nothing that a primary could not be followed beside.
+    Idle,
+    /// The other side is the primary, of this term.
+    Following,
+    /// It has asked the witness, and acknowledges nothing before it knows.
+    Asking {
+        expected: u64,
+        again_ns: Option<i64>,
+    },
+    /// The witness has given the term to a process of the other host, which may never have used it.
+    Refused { current: u64 },
+    /// It has begun to let the guest run, from a checkpoint or anew.
+    Activating,
+}
+
+impl Standby {
+    pub(super) fn new(now_ns: i64) -> Standby {
+        Standby {
+            held: None,
+            staging: None,
+            promised_ns: now_ns,
+            primary_heard_ns: now_ns,
+            doing: Doing::Idle,
+        }
+    }
+
+    pub(super) fn held(&self) -> Option<Held> {
+        self.held
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        Standing::Standby {
+            held: self.held,
+            claiming: matches!(self.doing, Doing::Asking { .. } | Doing::Activating),
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.doing {
+            Doing::Asking { .. } => State::Claiming,
+            Doing::Refused { .. } => State::Refused,
+            Doing::Activating => State::Activating,
+            Doing::Idle | Doing::Following if self.armed().is_some() => State::Armed,
+            Doing::Idle | Doing::Following => State::Empty,
+        }
+    }
+
+    pub(super) fn wake_ns(&self, common: &Common) -> Option<i64> {
+        match self.doing {
+            Doing::Idle | Doing::Following => self.armed().map(|_| self.take_over_ns(common)),
+            Doing::Asking { again_ns, .. } => again_ns,
+            Doing::Refused { .. } | Doing::Activating => None,
+        }
+    }
+
+    pub(super) fn hear_primary(&mut self, now_ns: i64) {
+        self.primary_heard_ns = now_ns;
+    }
+
+    pub(super) fn disconnect(&mut self, actions: &mut Vec<Action>) {
+        self.unstage(actions);
+        if self.doing == Doing::Following {
+            self.doing = Doing::Idle;
+        }
+    }
+
+    pub(super) fn greet(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        hello: &Hello,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        if self.doing == Doing::Activating {
+            return Next::Stay;
+        }
+        if hello.term > common.term {
+            // The guest has gone on in another term: what is here is of no use to anybody.
+            self.forget(actions);
+            self.doing = Doing::Idle;
+            common.set_term(hello.term, actions);
+            actions.push(common.hello(self.standing()));
+        }
+        match hello.standing {
+            Standing::Primary if hello.term == common.term => {
+                if !matches!(self.doing, Doing::Asking { .. }) {
+                    self.doing = Doing::Following;
+                    self.hear_primary(now_ns);
+                }
+            }
+            Standing::Primary => {}
+            Standing::Standby { .. } => self.ask_again(common, actions),
+        }
+        Next::Stay
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        message: Message,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        if self.doing != Doing::Following {
+            return Next::Stay;
+        }
+        self.hear_primary(now_ns);
+        match message {
+            Message::Heartbeat => {}
+            Message::Begin(header) => {
+                if let Some(why) = self.unfit(common, &header) {
+                    return Next::Disconnect(Notice::OutOfPlace(why));
+                }
+                if header.full && self.held.take().is_some() {
+                    actions.push(Action::Forget);
+                }
+                self.staging = Some(Staging::new(header));
+            }
+            Message::Chunk(part, data) => {
+                actions.push(Action::Stage(part));
+                if !self
+                    .staging
+                    .as_mut()
+                    .is_some_and(|staging| staging.add(part, data))
+                {
+                    return Next::Disconnect(Notice::OutOfPlace(
+                        "more of a checkpoint than it announced",
+                    ));
+                }
+            }
+            Message::End { id, checksum } => {
+                let staging = self.staging.as_ref();
+                if !staging.is_some_and(|staging| staging.is_complete(id, checksum)) {
+                    actions.push(Action::Send(Message::Reject(id, Reason::Corrupt)));
+                    return Next::Disconnect(Notice::OutOfPlace(
+                        "a checkpoint that is not what it announced",
+                    ));
+                }
+                self.accept(now_ns, actions);
+            }
+            Message::Handover(id) => {
+                if self.armed() != Some(id) {
+                    return Next::Disconnect(Notice::OutOfPlace(
+                        "a switchover to a checkpoint that is not here",
+                    ));
+                }
+                self.take_over(common, actions);
+            }
+            Message::Disarm { term } if term == common.term => {
+                self.forget(actions);
+                actions.push(common.hello(self.standing()));
+            }
+            _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a standby says")),
+        }
+        Next::Stay
+    }
+
+    pub(super) fn happen(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        event: Event,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        match (event, self.doing) {
+            (Event::Unusable, Doing::Idle | Doing::Following | Doing::Refused { .. }) => {
+                let staged = self.staging.map(|staging| staging.header.id);
+                let id = staged.or(self.held.map(|held| held.id));
+                self.forget(actions);
+                if let (Some(id), Doing::Following) = (id, self.doing) {
+                    actions.push(Action::Send(Message::Reject(id, Reason::Full)));
+                    return Next::Disconnect(Notice::Rejected(Reason::Full));
+                }
+            }
+            (Event::Activated, Doing::Activating) => {
+                return Next::Primary(self.held.map_or(0, |held| held.id.number));
+            }
+            (Event::ActivationFailed, Doing::Activating) => {
+                actions.push(Action::Say(Notice::ActivationFailed));
+                self.forget(actions);
+                self.doing = Doing::Idle;
+                self.tell(common, actions);
+            }
+            (
+                Event::Verdict { expected, verdict },
+                Doing::Asking {
+                    expected: asked, ..
+                },
+            ) if expected == asked => {
+                self.judge(common, now_ns, expected, verdict, actions);
+            }
+            (Event::Order(order), _) => self.obey(common, order, actions),
+            // What is left are answers to what another role asked for.
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        actions: &mut Vec<Action>,
+    ) -> Next {
+        match self.doing {
+            Doing::Idle | Doing::Following
+                if self.armed().is_some() && now_ns >= self.take_over_ns(common) =>
+            {
+                self.take_over(common, actions);
+            }
+            Doing::Asking {
+                expected,
+                again_ns: Some(again_ns),
+            } if now_ns >= again_ns => self.ask(expected, actions),
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    fn armed(&self) -> Option<CheckpointId> {
+        self.held.filter(|held| held.armed).map(|held| held.id)
+    }
+
+    /// When the primary has been silent for long enough, and its lease has run out by its own clock.
+    fn take_over_ns(&self, common: &Common) -> i64 {
+        let silence_ns = self.primary_heard_ns + common.settings.detection_ns;
+        silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())
+    }
+
+    /// Why such a checkpoint cannot come now.
+    fn unfit(&self, common: &Common, header: &Header) -> Option<&'static str> {
+        let follows = self.held.is_some_and(|held| {
+            (held.id.term, held.id.number + 1) == (header.id.term, header.id.number)
+        });
+        let was_armed = self.armed().is_some();
+        if self.staging.is_some() {
+            Some("a checkpoint inside another")
+        } else if header.id.term != common.term {
+            Some("a checkpoint of another term")
+        } else if !header.full && !follows {
+            Some("a checkpoint that does not follow the one that is here")
+        } else if was_armed && (header.full || !header.arms) {
+            Some("a checkpoint that would take away what is here")
+        } else {
+            None
+        }
+    }
+
+    /// What was staged is whole: from now on this host takes over from it, or from a later one.
+    fn accept(&mut self, now_ns: i64, actions: &mut Vec<Action>) {
+        let Some(Staging { header, .. }) = self.staging.take() else {
+            return;
+        };
+        let id = header.id;
+        if header.arms && self.armed().is_none() {
+            actions.push(Action::Say(Notice::Armed(id)));
+        }
+        self.held = Some(Held {
+            id,
+            armed: header.arms,
+        });
+        self.promised_ns = now_ns;
+        actions.push(Action::Send(Message::Acknowledge(id)));
+        actions.push(Action::Commit(id));
+    }
+
+    fn take_over(&mut self, common: &mut Common, actions: &mut Vec<Action>) {
+        let Some(id) = self.armed() else { return };
+        actions.push(Action::Say(Notice::TakingOver(id)));
+        self.claim(common, common.term, actions);
+    }
+
+    /// Gets the term after `expected`, from the witness if there is one.
+    fn claim(&mut self, common: &mut Common, expected: u64, actions: &mut Vec<Action>) {
+        self.unstage(actions);
+        if common.settings.witness {
+            self.ask(expected, actions);
+            self.tell(common, actions);
+        } else {
+            self.activate(common, expected + 1, actions);
+        }
+    }
+
+    fn ask(&mut self, expected: u64, actions: &mut Vec<Action>) {
+        self.doing = Doing::Asking {
+            expected,
+            again_ns: None,
+        };
+        actions.push(Action::Claim { expected });
+    }
+
+    /// After a refusal: the other host's process is another one now, which has nothing, and the one before
+    /// it never went on in a term of its own, since that would be on its record.
+    fn ask_again(&mut self, common: &mut Common, actions: &mut Vec<Action>) {
+        let Doing::Refused { current } = self.doing else {
+            return;
+        };
+        let has_nothing = common.peer.is_some_and(|peer| {
+            let nothing = Standing::Standby {
+                held: None,
+                claiming: false,
+            };
+            peer.standing == nothing && peer.term <= common.term
+        });
+        if has_nothing {
+            self.claim(common, current, actions);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        expected: u64,
+        verdict: Verdict,
+        actions: &mut Vec<Action>,
+    ) {
+        match verdict {
+            Verdict::Granted { term } => self.activate(common, term, actions),
+            // Nobody has a guest, so whoever has been given that term has not used it.
+            Verdict::Refused { current } if self.held.is_none() => self.ask(current, actions),
+            Verdict::Refused { current } => {
+                actions.push(Action::Say(Notice::Refused { current }));
+                self.doing = Doing::Refused { current };
+                if let Some(peer) = common.peer {
+                    self.greet(common, now_ns, &peer, actions);
+                }
+                if !matches!(self.doing, Doing::Asking { .. }) {
+                    self.tell(common, actions);
+                }
+            }
+            Verdict::Unknown => {
+                actions.push(Action::Say(Notice::WitnessSilent));
+                self.doing = Doing::Asking {
+                    expected,
+                    again_ns: Some(now_ns + common.settings.detection_ns),
+                };
+            }
+        }
+    }
+
+    fn activate(&mut self, common: &mut Common, term: u64, actions: &mut Vec<Action>) {
+        self.doing = Doing::Activating;
+        common.set_term(term, actions);
+        actions.push(match self.held {
+            Some(held) => Action::Activate(held.id),
+            None => Action::Boot,
+        });
+    }
+
+    fn obey(&mut self, common: &mut Common, order: Order, actions: &mut Vec<Action>) {
+        let idle = matches!(self.doing, Doing::Idle | Doing::Refused { .. });
+        let impossible = match order {
+            Order::Switchover => "this host does not have the guest; order it at the other one",
+            Order::GoOn if !idle => "this host is about to take over, or follows the other one",
+            Order::GoOn if self.armed().is_none() => {
+                "this host has no checkpoint to take over with"
+            }
+            Order::GoOn => {
+                let expected = match self.doing {
+                    Doing::Refused { current } => current,
+                    _ => common.term,
+                };
+                return self.claim(common, expected, actions);
+            }
+            Order::Start { .. } if !idle => "the guest runs already, or is about to",
+            Order::Start { .. } if self.armed().is_some() => {
+                "this host has a checkpoint, from which it takes over by itself"
+            }
+            Order::Start { alone } => {
+                let nothing = Standing::Standby {
+                    held: None,
+                    claiming: false,
+                };
+                if alone || common.peer.is_some_and(|peer| peer.standing == nothing) {
+                    self.forget(actions);
+                    return self.claim(common, common.term, actions);
+                }
+                "the other host has not said that it has nothing"
+            }
+        };
+        actions.push(Action::Say(Notice::Impossible(impossible)));
+    }
+
+    /// Says what is different now.
+    fn tell(&self, common: &Common, actions: &mut Vec<Action>) {
+        if common.connection.is_some() {
+            actions.push(common.hello(self.standing()));
+        }
+    }
+
+    fn unstage(&mut self, actions: &mut Vec<Action>) {
+        if self.staging.take().is_some() {
+            actions.push(Action::Discard);
+        }
+    }
+
+    fn forget(&mut self, actions: &mut Vec<Action>) {
+        self.unstage(actions);
+        if self.held.take().is_some() {
+            actions.push(Action::Forget);
+        }
+    }
+}
