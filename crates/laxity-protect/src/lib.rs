@@ -2,6 +2,7 @@
 //! held until it is safe where that matters.
 //!
 //! [`protocol`] decides everything and does nothing: pure state machines, to which the time comes with
-//! each event.
+//! each event. [`simulate`] lets histories happen to them in which everything goes wrong.
 
 pub mod protocol;
+pub mod simulate;

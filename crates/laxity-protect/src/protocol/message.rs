@@ -29,6 +29,8 @@ pub const LENGTH_BYTES: usize = 4;
 /// Before the payload.
 const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
+/// Nobody has counted terms or checkpoints so far; whatever is added to a number below it fits.
+pub const COUNTED_MAX: u64 = 1 << 62;
 /// Of a whole frame.
 pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + CHUNK_BYTES_MAX + CHECKSUM_BYTES;
 
@@ -52,6 +54,8 @@ pub enum Standing {
         held: Option<Held>,
         /// It is about to take over, and acknowledges nothing until that is decided.
         claiming: bool,
+        /// Its term is one in which it could not make the guest run: nobody was ever heard in it.
+        unheard: bool,
     },
 }
 
@@ -244,10 +248,15 @@ fn put_payload(message: &Message, out: &mut Vec<u8>) {
         Message::Hello(hello) => {
             let (standing, held) = match hello.standing {
                 Standing::Primary => (0, None),
-                Standing::Standby { held, claiming } => {
+                Standing::Standby {
+                    held,
+                    claiming,
+                    unheard,
+                } => {
                     let armed = held.is_some_and(|held| held.armed);
                     let bits = u8::from(held.is_some()) << 1 | u8::from(armed) << 2;
-                    (1 | bits | u8::from(claiming) << 3, held)
+                    let bits = bits | u8::from(claiming) << 3 | u8::from(unheard) << 4;
+                    (1 | bits, held)
                 }
             };
             let agreed = u8::from(hello.mode == Mode::NoNet) | u8::from(hello.witness) << 1;
@@ -291,13 +300,13 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
     let mut rest = Rest(payload);
     let message = match kind {
         HELLO => {
-            let (agreed, standing) = (rest.below(4)?, rest.below(16)?);
+            let (agreed, standing) = (rest.below(4)?, rest.below(32)?);
             let lease_ns = rest.number()? as i64;
             let [vm, host, incarnation, term] = [
                 rest.number()?,
                 rest.number()?,
                 rest.number()?,
-                rest.number()?,
+                rest.counted()?,
             ];
             let has = |bit| standing & bit != 0;
             let held = match (has(2), has(4)) {
@@ -312,6 +321,7 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
                 (true, _) => Standing::Standby {
                     held,
                     claiming: has(8),
+                    unheard: has(16),
                 },
                 (false, 0) => Standing::Primary,
                 _ => return None,
@@ -362,7 +372,7 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
         }
         HANDOVER => Message::Handover(rest.id()?),
         DISARM => Message::Disarm {
-            term: rest.number()?,
+            term: rest.counted()?,
         },
         _ => return None,
     };
@@ -383,6 +393,11 @@ impl Rest<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
+    /// What goes up by one.
+    fn counted(&mut self) -> Option<u64> {
+        self.number().filter(|number| *number < COUNTED_MAX)
+    }
+
     fn below(&mut self, limit: u8) -> Option<u8> {
         let [byte] = self.take()?;
         (byte < limit).then_some(byte)
@@ -390,8 +405,8 @@ impl Rest<'_> {
 
     fn id(&mut self) -> Option<CheckpointId> {
         Some(CheckpointId {
-            term: self.number()?,
-            number: self.number()?,
+            term: self.counted()?,
+            number: self.counted()?,
         })
     }
 }

@@ -233,6 +233,11 @@ pub enum Notice {
         /// The other's.
         term: u64,
     },
+    /// The other host took over, and has lost the guest: this one's is older than what was heard.
+    Overtaken {
+        /// The other's.
+        term: u64,
+    },
     /// The guest has ended by itself.
     GuestOff,
     /// This standby could take over from now on.
@@ -297,6 +302,11 @@ impl fmt::Display for Notice {
                     "the other host holds term {term}: the guest is ended here"
                 )
             }
+            Notice::Overtaken { term } => write!(
+                formatter,
+                "SILENT: the other host took over, in term {term}, and has lost the guest; the one here is older, and goes \
+                 on only if the operator says so"
+            ),
             Notice::GuestOff => write!(formatter, "the guest has ended by itself"),
             Notice::Armed(id) => write!(formatter, "ready to take over, from checkpoint {id} on"),
             Notice::TakingOver(id) => write!(formatter, "taking over from checkpoint {id}"),

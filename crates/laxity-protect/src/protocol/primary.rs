@@ -1,5 +1,7 @@
 //! The part of a host that has the guest.
 
+use std::cmp::Ordering;
+
 use super::checkpoint::{CheckpointId, Header};
 use super::interval::{self, Measured};
 use super::message::{Hello, Message, Standing};
@@ -58,6 +60,8 @@ struct Flight {
     header: Header,
     begun_ns: i64,
     pause_ns: i64,
+    /// From which a lease counts, so that no more than that is ever lost.
+    captured_ns: i64,
     sent_ns: i64,
     /// After it the guest is the other host's.
     last: bool,
@@ -161,27 +165,41 @@ impl Primary {
         hello: &Hello,
         actions: &mut Vec<Action>,
     ) -> Next {
-        if hello.term > common.term {
-            return Next::Standby(hello.term);
-        }
-        let Standing::Standby { held, claiming } = hello.standing else {
-            return if hello.term == common.term {
+        self.session = None;
+        self.switching = false;
+        let Standing::Standby {
+            held,
+            claiming,
+            unheard,
+        } = hello.standing
+        else {
+            return match hello.term.cmp(&common.term) {
+                Ordering::Less => Next::Stay,
                 // Cannot be. If it is, silence is safer than two voices.
-                Next::Standby(hello.term + 1)
-            } else {
-                Next::Stay
+                Ordering::Equal => Next::Standby(hello.term + 1),
+                Ordering::Greater => Next::Standby(hello.term),
             };
         };
+        if claiming {
+            // It says so when it is decided.
+            return Next::Stay;
+        }
+        if hello.term > common.term {
+            let unheard = unheard
+                && self
+                    .exposed
+                    .is_some_and(|exposed| exposed.host == hello.host);
+            self.meet_higher(common, hello.term, unheard, actions);
+            return Next::Stay;
+        }
+        if hello.term < common.term {
+            // It says so when it has ours.
+            return Next::Stay;
+        }
         let peer = Process {
             host: hello.host,
             incarnation: hello.incarnation,
         };
-        self.session = None;
-        self.switching = false;
-        if claiming || hello.term != common.term {
-            // It says so when it is decided, or when it has our term.
-            return Next::Stay;
-        }
         let held = held.filter(|held| held.id.term == common.term);
         if let Some(exposed) = self.exposed {
             if exposed.host != peer.host {
@@ -268,6 +286,7 @@ impl Primary {
                     header,
                     begun_ns: capture.begun_ns,
                     pause_ns,
+                    captured_ns: now_ns,
                     sent_ns: now_ns,
                     last: self.switching,
                 };
@@ -294,7 +313,7 @@ impl Primary {
             Event::Verdict { expected, verdict } => {
                 if matches!(self.term_is, Ownership::Asking { expected: asked, .. } if asked == expected)
                 {
-                    self.judge(common, now_ns, expected, verdict, actions);
+                    return self.judge(common, now_ns, expected, verdict, actions);
                 }
             }
             Event::Order(order) => self.obey(common, now_ns, order, actions),
@@ -413,7 +432,7 @@ impl Primary {
         if let Some(session) = self.session.filter(fits) {
             self.follower = Some(session);
             self.flight = Some(flight);
-            self.expose(common, flight.sent_ns, &header, actions);
+            self.expose(common, &flight, actions);
             if flight.last {
                 self.guest = Guest::HandedOver;
             } else {
@@ -434,14 +453,14 @@ impl Primary {
     }
 
     /// Before a checkpoint that arms the standby is sent: from now on that might take over.
-    fn expose(&mut self, common: &Common, now_ns: i64, header: &Header, actions: &mut Vec<Action>) {
-        if header.arms && self.exposed.is_none() {
+    fn expose(&mut self, common: &Common, flight: &Flight, actions: &mut Vec<Action>) {
+        if flight.header.arms && self.exposed.is_none() {
             self.exposed = self.session;
             let output = match common.settings.mode {
                 Mode::Net => Output::Hold,
                 // It cannot take over before a lease has passed since it got this checkpoint.
                 Mode::NoNet => Output::Until {
-                    deadline_ns: now_ns + common.settings.lease_ns,
+                    deadline_ns: flight.captured_ns + common.settings.lease_ns,
                 },
             };
             self.set_output(output, actions);
@@ -465,7 +484,7 @@ impl Primary {
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
                 Mode::NoNet => {
-                    let deadline_ns = flight.sent_ns + common.settings.lease_ns;
+                    let deadline_ns = flight.captured_ns + common.settings.lease_ns;
                     self.set_output(Output::Until { deadline_ns }, actions);
                 }
             }
@@ -498,10 +517,7 @@ impl Primary {
                 self.set_output(Output::Open, actions);
             }
             lost => {
-                if self.guest == Guest::Runs {
-                    actions.push(Action::Pause);
-                }
-                self.guest = Guest::Halted;
+                self.halt(actions);
                 actions.push(Action::Say(Notice::Waiting));
                 if lost == StandbyLost::Continue && self.term_is == Ownership::Certain {
                     self.ask(common.term, actions);
@@ -538,11 +554,49 @@ impl Primary {
         }
     }
 
+    /// The other host knows of a term that is higher, and has nothing.
+    fn meet_higher(
+        &mut self,
+        common: &mut Common,
+        term: u64,
+        unheard: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.exposed.is_none() || self.at_risk || unheard {
+            self.outrank(common, term + 1, actions);
+        } else {
+            // It took over, may have been heard, and has lost the guest. What is here is older than that,
+            // and all there is: whether it is to be used is the operator's decision.
+            self.halt(actions);
+            actions.push(Action::Say(Notice::Overtaken { term }));
+        }
+    }
+
+    /// Goes on alone, in a term that nobody else has.
+    fn outrank(&mut self, common: &mut Common, term: u64, actions: &mut Vec<Action>) {
+        common.set_term(term, actions);
+        self.be_alone(actions);
+        self.doubt(common, actions);
+        if common.connection.is_some() {
+            actions.push(common.hello(Standing::Primary));
+        }
+    }
+
+    fn halt(&mut self, actions: &mut Vec<Action>) {
+        if self.guest == Guest::Runs && self.capture.is_none() {
+            actions.push(Action::Pause);
+        }
+        if self.guest != Guest::Off {
+            self.guest = Guest::Halted;
+        }
+    }
+
     /// A process that is gone may have been given a term that it never used.
     fn doubt(&mut self, common: &Common, actions: &mut Vec<Action>) {
         if common.settings.witness && !matches!(self.term_is, Ownership::Asking { .. }) {
             let expected = match self.term_is {
                 Ownership::Unsure { witnessed } => witnessed,
+                // If it is another, the witness says which.
                 _ => common.term,
             };
             self.ask(expected, actions);
@@ -564,14 +618,20 @@ impl Primary {
         expected: u64,
         verdict: Verdict,
         actions: &mut Vec<Action>,
-    ) {
+    ) -> Next {
         match verdict {
+            // The operator's word, or another's record, has gone before the witness.
+            Verdict::Granted { term } if term < common.term => self.ask(term, actions),
             Verdict::Granted { term } => {
                 self.term_is = Ownership::Certain;
                 common.set_term(term, actions);
                 self.be_alone(actions);
                 if common.connection.is_some() {
                     actions.push(common.hello(Standing::Primary));
+                }
+                if let Some(peer) = common.peer {
+                    // It may have our term already.
+                    return self.greet(common, now_ns, &peer, actions);
                 }
             }
             Verdict::Refused { current } if self.exposed.is_none() => self.ask(current, actions),
@@ -587,6 +647,7 @@ impl Primary {
                 };
             }
         }
+        Next::Stay
     }
 
     fn obey(&mut self, common: &mut Common, now_ns: i64, order: Order, actions: &mut Vec<Action>) {
@@ -602,8 +663,8 @@ impl Primary {
             }
             Order::GoOn if self.state() != State::Waiting && !self.at_risk => "it goes on already",
             Order::GoOn => {
-                self.be_alone(actions);
-                self.doubt(common, actions);
+                // The other host may have taken the next one before it went off.
+                self.outrank(common, common.term + 2, actions);
                 return;
             }
         };

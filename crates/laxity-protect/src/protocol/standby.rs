@@ -17,6 +17,8 @@ pub struct Standby {
     promised_ns: i64,
     primary_heard_ns: i64,
     doing: Doing,
+    /// See [`Standing`].
+    unheard: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,7 @@ impl Standby {
             promised_ns: now_ns,
             primary_heard_ns: now_ns,
             doing: Doing::Idle,
+            unheard: false,
         }
     }
 
@@ -55,6 +58,7 @@ impl Standby {
         Standing::Standby {
             held: self.held,
             claiming: matches!(self.doing, Doing::Asking { .. } | Doing::Activating),
+            unheard: self.unheard,
         }
     }
 
@@ -101,6 +105,7 @@ impl Standby {
             // The guest has gone on in another term: what is here is of no use to anybody.
             self.forget(actions);
             self.doing = Doing::Idle;
+            self.unheard = false;
             common.set_term(hello.term, actions);
             actions.push(common.hello(self.standing()));
         }
@@ -202,6 +207,7 @@ impl Standby {
                 actions.push(Action::Say(Notice::ActivationFailed));
                 self.forget(actions);
                 self.doing = Doing::Idle;
+                self.unheard = true;
                 self.tell(common, actions);
             }
             (
@@ -318,14 +324,8 @@ impl Standby {
         let Doing::Refused { current } = self.doing else {
             return;
         };
-        let has_nothing = common.peer.is_some_and(|peer| {
-            let nothing = Standing::Standby {
-                held: None,
-                claiming: false,
-            };
-            peer.standing == nothing && peer.term <= common.term
-        });
-        if has_nothing {
+        let is_behind = common.peer.is_some_and(|peer| peer.term <= common.term);
+        if is_behind && peer_has_nothing(common) {
             self.claim(common, current, actions);
         }
     }
@@ -339,6 +339,8 @@ impl Standby {
         actions: &mut Vec<Action>,
     ) {
         match verdict {
+            // The other host's record has gone before the witness.
+            Verdict::Granted { term } if term <= common.term => self.ask(term, actions),
             Verdict::Granted { term } => self.activate(common, term, actions),
             // Nobody has a guest, so whoever has been given that term has not used it.
             Verdict::Refused { current } if self.held.is_none() => self.ask(current, actions),
@@ -391,11 +393,7 @@ impl Standby {
                 "this host has a checkpoint, from which it takes over by itself"
             }
             Order::Start { alone } => {
-                let nothing = Standing::Standby {
-                    held: None,
-                    claiming: false,
-                };
-                if alone || common.peer.is_some_and(|peer| peer.standing == nothing) {
+                if alone || peer_has_nothing(common) {
                     self.forget(actions);
                     return self.claim(common, common.term, actions);
                 }
@@ -424,4 +422,18 @@ impl Standby {
             actions.push(Action::Forget);
         }
     }
+}
+
+/// Whether the other host said that it has no guest, and nothing to take over with.
+fn peer_has_nothing(common: &Common) -> bool {
+    common.peer.is_some_and(|peer| {
+        matches!(
+            peer.standing,
+            Standing::Standby {
+                held: None,
+                claiming: false,
+                ..
+            }
+        )
+    })
 }

@@ -1,0 +1,168 @@
+//! The model of a guest: a few pages and a device, which every step changes together, and the tree of all
+//! states that any incarnation of it has been in.
+
+/// Pages of a guest.
+pub(super) const PAGES: usize = 8;
+/// A page's number and its value.
+const PAGE_BYTES: usize = 9;
+/// The state's number and the checksum of the pages.
+pub(super) const DEVICE_BYTES: usize = 16;
+
+/// A state of the guest, by its place in [`Lineage`].
+pub(super) type StateId = u32;
+
+/// All states that were, each with the one that it came from.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    states: Vec<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    parent: StateId,
+    depth: u32,
+    /// Its output has left.
+    heard: bool,
+}
+
+impl Lineage {
+    pub fn root(&mut self) -> StateId {
+        let id = self.states.len() as StateId;
+        self.states.push(State {
+            parent: id,
+            depth: 0,
+            heard: false,
+        });
+        id
+    }
+
+    fn child(&mut self, parent: StateId) -> StateId {
+        let id = self.states.len() as StateId;
+        let depth = self.depth(parent) + 1;
+        self.states.push(State {
+            parent,
+            depth,
+            heard: false,
+        });
+        id
+    }
+
+    pub fn depth(&self, state: StateId) -> u32 {
+        self.states[state as usize].depth
+    }
+
+    /// The state of that depth on the way to this one; itself, if it is not so deep.
+    pub fn before(&self, mut state: StateId, depth: u32) -> StateId {
+        while self.depth(state) > depth {
+            state = self.states[state as usize].parent;
+        }
+        state
+    }
+
+    /// Whether the one was on the way to the other, or is it.
+    pub fn leads_to(&self, state: StateId, later: StateId) -> bool {
+        self.before(later, self.depth(state)) == state
+    }
+
+    /// Notes that its output has left; false if it had left before.
+    pub fn hear(&mut self, state: StateId) -> bool {
+        !std::mem::replace(&mut self.states[state as usize].heard, true)
+    }
+}
+
+/// Memory and device state, which belong together or not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Image {
+    pages: [u64; PAGES],
+    device: (u64, u64),
+}
+
+impl Image {
+    /// The state that it is, if all of it is of one.
+    pub fn state(&self) -> Option<StateId> {
+        let (number, sum) = self.device;
+        (sum == self.sum(number)).then_some(number as StateId)
+    }
+
+    fn sum(&self, number: u64) -> u64 {
+        self.pages.iter().fold(number, |sum, page| {
+            (sum ^ page)
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                .rotate_left(29)
+        })
+    }
+
+    /// Takes in the parts of a checkpoint.
+    pub fn patch(&mut self, ram: &[u8], device: &[u8]) {
+        for page in ram.chunks_exact(PAGE_BYTES) {
+            let value = u64::from_le_bytes(page[1..].try_into().expect("eight bytes"));
+            self.pages[usize::from(page[0]) % PAGES] = value;
+        }
+        if let Ok(device) = <[u8; DEVICE_BYTES]>::try_from(device) {
+            let number =
+                |at: usize| u64::from_le_bytes(device[at..at + 8].try_into().expect("eight"));
+            self.device = (number(0), number(8));
+        }
+    }
+}
+
+/// A guest that is somewhere.
+#[derive(Debug, Clone)]
+pub(super) struct Guest {
+    image: Image,
+    changed: [bool; PAGES],
+    pub state: StateId,
+    /// Which activation it is of, counted through.
+    pub holder: usize,
+    pub runs: bool,
+    pub is_off: bool,
+}
+
+impl Guest {
+    pub fn new(image: Image, state: StateId, holder: usize) -> Guest {
+        Guest {
+            image,
+            changed: [true; PAGES],
+            state,
+            holder,
+            runs: true,
+            is_off: false,
+        }
+    }
+
+    pub fn boot(lineage: &mut Lineage, holder: usize) -> Guest {
+        let mut guest = Guest::new(Image::default(), lineage.root(), holder);
+        guest.settle();
+        guest
+    }
+
+    /// A new state, which nobody else comes to.
+    pub fn step(&mut self, lineage: &mut Lineage) {
+        self.state = lineage.child(self.state);
+        let number = u64::from(self.state);
+        for page in [number % PAGES as u64, number / 3 % PAGES as u64] {
+            self.image.pages[page as usize] = number;
+            self.changed[page as usize] = true;
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let number = u64::from(self.state);
+        self.image.device = (number, self.image.sum(number));
+    }
+
+    /// The parts of a checkpoint.
+    pub fn capture(&mut self, full: bool) -> (Vec<u8>, Vec<u8>) {
+        let mut ram = Vec::with_capacity(PAGES * PAGE_BYTES);
+        for (page, value) in self.image.pages.iter().enumerate() {
+            if full || self.changed[page] {
+                ram.push(page as u8);
+                ram.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        self.changed = [false; PAGES];
+        let (number, sum) = self.image.device;
+        (ram, [number.to_le_bytes(), sum.to_le_bytes()].concat())
+    }
+}

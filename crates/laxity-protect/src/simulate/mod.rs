@@ -1,0 +1,176 @@
+//! Histories of two hosts, a guest and a network, in which everything goes wrong: the state machines of
+//! [`protocol`](crate::protocol) in a model of time, watched from outside.
+//!
+//! A [`Plan`] says what goes wrong and when; all else is chance from its seed, so that a plan is a history.
+//! What goes wrong ends some time, and then somebody has to serve again, if anybody still has the guest.
+
+mod guest;
+mod host;
+mod network;
+mod observer;
+mod plan;
+mod world;
+
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg32;
+
+pub use network::Damage;
+pub use observer::Violation;
+pub use plan::{Fault, Plan};
+use world::{Happening, World};
+
+const MS: i64 = 1_000_000;
+
+macro_rules! coverage {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What has happened in histories: those that never come to it prove nothing about it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Coverage {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds what happened in others.
+            pub fn add(&mut self, other: &Coverage) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Each with its name.
+            pub fn counts(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+coverage! {
+    /// Histories.
+    histories,
+    /// Things that happened, of any kind.
+    happenings,
+    /// Outputs that were heard.
+    heard,
+    /// Of those, outputs that had been held.
+    released,
+    /// Outputs that were dropped, since a lease had run out.
+    lapsed,
+    /// States that were heard, and lost in No-Net mode.
+    lost_states,
+    /// Checkpoints that were committed.
+    committed,
+    /// Checkpoints of which only a part came.
+    discarded,
+    /// Checkpoints that were sent again.
+    resent,
+    /// Copies of all of the memory.
+    copies,
+    /// Times that a standby took over because the primary was silent.
+    takeovers,
+    /// Times that it did so because it was told to.
+    switchovers,
+    /// Histories in which the guest changed hosts more than once.
+    returned,
+    /// Primaries that saw a higher term.
+    fenced,
+    /// Primaries that waited for their standby.
+    waited,
+    /// Primaries that went on at their operator's risk.
+    at_risk,
+    /// Primaries that found out that nobody could take over.
+    alone,
+    /// Terms that the witness gave out.
+    granted,
+    /// Terms that it refused.
+    refused,
+    /// Times that it did not answer.
+    silent,
+    /// Frames that were refused.
+    damaged,
+    /// Connections.
+    connections,
+    /// Processes that ended.
+    crashes,
+    /// Those that stood still between two actions.
+    froze_between,
+    /// Orders to go on.
+    go_ons,
+    /// Guests that ended by themselves.
+    guests_off,
+    /// Checkpoints that could not be taken.
+    captures_failed,
+    /// Guests that could not be made to run.
+    activations_failed,
+    /// Standbys without room.
+    unusable,
+    /// Histories at whose end nobody had the guest.
+    nobody,
+    /// Histories at whose end it was protected.
+    protected,
+}
+
+/// What a history came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What must never be, and was.
+    pub violation: Option<Violation>,
+    /// Actions that each side carried out.
+    pub actions: [u32; 2],
+    /// The longest time between two outputs that were heard, in ns.
+    pub silence_ns: i64,
+    /// What happened, one line each, if it was asked for.
+    pub log: Vec<String>,
+}
+
+/// Lets a history happen, and adds what happened in it to `coverage`.
+pub fn run(plan: &Plan, coverage: &mut Coverage) -> Outcome {
+    World::new(plan, false).run(coverage)
+}
+
+/// The same, with a log.
+pub fn tell(plan: &Plan) -> Outcome {
+    World::new(plan, true).run(&mut Coverage::default())
+}
+
+/// Leaves out what a plan does not need to fail.
+pub fn shrink(plan: &Plan) -> Plan {
+    let mut smallest = plan.clone();
+    let mut at = 0;
+    while at < smallest.faults.len() {
+        let mut smaller = smallest.clone();
+        smaller.faults.remove(at);
+        if run(&smaller, &mut Coverage::default()).violation.is_some() {
+            smallest = smaller;
+            at = 0;
+        } else {
+            at += 1;
+        }
+    }
+    smallest
+}
+
+/// Chance.
+#[derive(Debug, Clone)]
+struct Draw(Pcg32);
+
+impl Draw {
+    fn new(seed: u64, purpose: u64) -> Draw {
+        Draw(Pcg32::seed_from_u64(
+            seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ purpose,
+        ))
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        ((u64::from(self.0.next_u32()) * limit as u64) >> 32) as usize
+    }
+
+    /// Both ends included.
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        let span = (most - least + 1) as u128;
+        least + ((u128::from(self.0.next_u64()) * span) >> 64) as i64
+    }
+
+    /// Once in so many times.
+    fn chance(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}

@@ -1,0 +1,185 @@
+//! The protocol in random histories, and in all histories of one fault each.
+//!
+//! `LAXITY_HISTORIES` is how many (default 100000), `LAXITY_SEED` the first seed (default 0). A history
+//! that fails says its seed; with that seed and one history it is told step by step.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use laxity_protect::protocol::{Mode, Settings, StandbyLost, interval};
+use laxity_protect::simulate::{self, Coverage, Fault, Plan};
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number"))
+    })
+}
+
+/// A history that fails, step by step.
+fn told(plan: &Plan) -> String {
+    let outcome = simulate::tell(plan);
+    let log = outcome.log.join("\n");
+    format!("{plan:#?}\n{log}\n{:?}", outcome.violation)
+}
+
+#[test]
+fn random_histories() {
+    let histories = number_from_environment("LAXITY_HISTORIES", 100_000);
+    let first = number_from_environment("LAXITY_SEED", 0);
+    let next = AtomicU64::new(first);
+    let all = Mutex::new(Coverage::default());
+    let work = || {
+        let mut coverage = Coverage::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + histories {
+                break;
+            }
+            let plan = Plan::random(seed);
+            let outcome = simulate::run(&plan, &mut coverage);
+            if outcome.violation.is_some() {
+                next.store(first + histories, Ordering::Relaxed);
+                panic!(
+                    "LAXITY_SEED={seed} LAXITY_HISTORIES=1: {}",
+                    told(&simulate::shrink(&plan))
+                );
+            }
+        }
+        all.lock().unwrap().add(&coverage);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(work);
+        }
+    });
+    let coverage = all.into_inner().unwrap();
+    println!("{coverage:#?}");
+    if histories >= 10_000 {
+        for (name, count) in coverage.counts() {
+            assert!(
+                count >= histories / 1000,
+                "only {count} {name} in {histories} histories"
+            );
+        }
+    }
+}
+
+/// Every point at which a process can end or stand still, in a short history without chance in what goes
+/// wrong: with all settings, with a switchover and without, of either host.
+#[test]
+fn one_fault_at_every_action() {
+    let mut coverage = Coverage::default();
+    let mut histories = 0;
+    for plan in short_plans() {
+        let actions = simulate::run(&plan, &mut coverage).actions;
+        for side in [0, 1] {
+            for action in 0..actions[side] {
+                for fault in faults_at(side, action) {
+                    let mut plan = plan.clone();
+                    plan.faults.insert(0, (BEGUN_NS, fault));
+                    let outcome = simulate::run(&plan, &mut coverage);
+                    histories += 1;
+                    assert!(outcome.violation.is_none(), "{}", told(&plan));
+                    // The primary ends, and nothing else is wrong: the silence has a bound.
+                    if matches!(fault, Fault::Crash { side: 0, .. }) && plan.faults.len() == 1 {
+                        let most_ns = longest_silence_ns(&plan.settings);
+                        let silence_ns = outcome.silence_ns;
+                        assert!(silence_ns <= most_ns, "{silence_ns} > {most_ns}: {plan:#?}");
+                    }
+                }
+            }
+        }
+    }
+    println!("{histories} histories: {coverage:#?}");
+    assert!(
+        coverage.takeovers > 500 && coverage.switchovers > 500,
+        "{coverage:#?}"
+    );
+    assert!(histories > 4_000, "{histories}");
+}
+
+const MS: i64 = 1_000_000;
+/// A process begins at once, with what a fault counts.
+const BEGUN_NS: i64 = 0;
+
+fn short_plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for number in 0..16 {
+        let has = |bit| number & bit != 0;
+        let settings = Settings {
+            vm: 1,
+            mode: if has(1) { Mode::Net } else { Mode::NoNet },
+            standby_lost: if has(2) {
+                StandbyLost::Stop
+            } else {
+                StandbyLost::Continue
+            },
+            witness: has(4),
+            heartbeat_ns: 8 * MS,
+            detection_ns: 30 * MS,
+            lease_ns: 40 * MS,
+            drift_ppm: 10_000,
+            interval: interval::Bounds {
+                minimum_ns: 6 * MS,
+                maximum_ns: 20 * MS,
+                pause_share_percent: 20,
+            },
+        };
+        plans.push(Plan {
+            seed: number,
+            settings,
+            clocks: [(-5_000, 0), (5_000, 1 << 30)],
+            faults: if has(8) {
+                vec![(30 * MS, Fault::Switchover)]
+            } else {
+                vec![]
+            },
+            healed_ns: 150 * MS,
+        });
+    }
+    plans
+}
+
+fn faults_at(side: usize, actions: u32) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for one in [false, true] {
+        faults.push(Fault::Crash {
+            side,
+            actions,
+            power: one,
+        });
+        faults.push(Fault::Freeze {
+            side,
+            actions,
+            for_ns: 100 * MS,
+            guest: one,
+            clock_first: one,
+        });
+    }
+    faults
+}
+
+/// From the last output of one host to the first of the other: an epoch's output may have been held, a
+/// message may have been on its way when the primary ended; then detection or the lease, whichever is
+/// longer; then the model's times for capture, activation and the guest's next step.
+fn longest_silence_ns(settings: &Settings) -> i64 {
+    let epoch_ns = settings.interval.maximum_ns + 2 * MS;
+    let on_the_way_ns = 6 * MS;
+    let drift_ns = settings.lease_ns * settings.drift_ppm / 1_000_000 + MS;
+    let lease_ns = if settings.mode == Mode::NoNet {
+        settings.lease_ns + drift_ns
+    } else {
+        0
+    };
+    let witness_ns = if settings.witness { 6 * MS } else { 0 };
+    let activation_ns = 3 * MS;
+    let step_ns = 2 * 5 * MS;
+    epoch_ns
+        + on_the_way_ns
+        + settings.detection_ns.max(lease_ns)
+        + drift_ns
+        + witness_ns
+        + activation_ns
+        + step_ns
+}
