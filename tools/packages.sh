@@ -21,6 +21,7 @@ programs=(
     'kamailio kamailio the tests of SIP'
     'sipp sip-tester the tests of SIP'
     'tc iproute2 the tests of bandwidth'
+    'systemd-analyze systemd the unit of the bandwidth daemon'
 )
 
 missing=()

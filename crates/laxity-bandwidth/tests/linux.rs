@@ -7,6 +7,8 @@ mod scene;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use scene::{Scene, constant, flood};
 
 /// `None`: this machine cannot, and the test says so.
@@ -121,6 +123,66 @@ fn agreements_hold_through_the_daemons_life_and_death() {
     assert!(scene.wait());
     assert!(!scene.tc("qdisc show dev up0").contains("htb"));
     assert!(!scene.socket().exists());
+}
+
+/// A daemon is killed while it takes on other agreements, or takes over from one that was killed before it: at
+/// any moment, the kernel holds what both agreements have in common. `LAXITY_SEED` says at which.
+#[test]
+fn agreements_hold_whenever_the_daemon_is_killed() {
+    const ROUNDS: usize = 8;
+    const MOMENT_US: u64 = 40_000;
+    let Some(mut scene) = scene("kill", 3) else {
+        return;
+    };
+    let seed = std::env::var("LAXITY_SEED").map_or(1, |text| text.parse().unwrap());
+    println!("LAXITY_SEED={seed}");
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut moment = || Duration::from_micros(random.next_u64() % MOMENT_US);
+    // The first two have the same minima and maxima as ever; what is left goes elsewhere.
+    let others = [
+        three(),
+        [
+            HEAD.to_string(),
+            agreement(0, 1, "12", "20", "weight = 5"),
+            agreement(1, 2, "4", "40", "burst = \"40 KiB\""),
+        ]
+        .concat(),
+    ];
+    let file = scene.write("agreements.toml", &others[0]);
+    let listener = scene.listen();
+    let _senders: Vec<_> = (0..3).map(|at| scene.send(at, flood())).collect();
+    scene.start(&file);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut counted = sent_bytes(&scene);
+    for round in 0..ROUNDS {
+        let rates = std::thread::scope(|threads| {
+            let rates = threads.spawn(|| listener.mbit_s(WHILE / 2));
+            scene.write("agreements.toml", &others[(round + 1) % 2]);
+            std::thread::sleep(moment());
+            scene.signal(Signal::SIGKILL);
+            assert!(!scene.wait());
+            // The next one dies while it takes over, as a rule.
+            scene.spawn(&file);
+            std::thread::sleep(moment());
+            scene.signal(Signal::SIGKILL);
+            scene.wait();
+            scene.start(&file);
+            rates.join().unwrap()
+        });
+        for (at, rate) in rates[..2].iter().enumerate() {
+            assert!(
+                (MINIMA[at] * (1.0 - ROOM)..=MAXIMA[at] * (1.0 + ROOM)).contains(rate),
+                "LAXITY_SEED={seed}, round {round}: {rates:?}"
+            );
+        }
+        // The class is the one that it was: no queue was lost.
+        let now = sent_bytes(&scene);
+        assert!(now > counted, "LAXITY_SEED={seed}, round {round}");
+        counted = now;
+    }
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+    assert!(!scene.tc("qdisc show dev up0").contains("htb"));
 }
 
 #[test]

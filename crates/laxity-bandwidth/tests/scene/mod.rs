@@ -160,7 +160,11 @@ impl Scene {
     }
 
     pub fn tc(&self, words: &str) -> String {
-        run("tc", &format!("-n {} {words}", self.host()))
+        self.tc_in(&self.host(), words)
+    }
+
+    pub fn tc_in(&self, namespace: &str, words: &str) -> String {
+        run("tc", &format!("-n {namespace} {words}"))
     }
 
     pub fn write(&self, file: &str, text: &str) -> PathBuf {
@@ -191,6 +195,12 @@ impl Scene {
 
     /// Starts a daemon and waits until its agreements are in force.
     pub fn start(&mut self, file: &Path) {
+        self.spawn(file);
+        self.wait_for("the daemon", |snapshot| snapshot.periods > 0);
+    }
+
+    /// Starts a daemon.
+    pub fn spawn(&mut self, file: &Path) {
         let log = File::options()
             .create(true)
             .append(true)
@@ -199,7 +209,6 @@ impl Scene {
         let (file, socket) = (file.to_str().unwrap(), self.socket());
         let mut command = self.command(&["run", file, "--socket", socket.to_str().unwrap()]);
         self.daemon = Some(command.stderr(log).spawn().unwrap());
-        self.wait_for("the daemon", |snapshot| snapshot.periods > 0);
     }
 
     pub fn log(&self) -> String {
