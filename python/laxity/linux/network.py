@@ -12,7 +12,7 @@ from laxity.errors import InputError
 from laxity.linux.groups import PREFIX, is_left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 NAMESPACES = Path("/run/netns")
 CLIENT, SERVER = "client", "server"
@@ -21,13 +21,37 @@ ADDRESSES = {CLIENT: "192.0.2.1", SERVER: "192.0.2.2"}
 CABLE = "media0"
 
 
+CLIENT_ADDRESS = ADDRESSES[CLIENT]
+GUEST_ADDRESS = "192.0.2.10"
+BRIDGE = "bridge0"
+
+
+@contextmanager
+def taps(names: Sequence[str]) -> Iterator[Path]:
+    """A namespace with tap devices on a bridge, whose own address is the client's."""
+    namespace = f"{PREFIX}{os.getpid()}-taps"
+    _remove_left_behind()
+    try:
+        _ip("netns", "add", namespace)
+        _ip("-n", namespace, "link", "set", "lo", "up")
+        # A bridge that waits before it forwards would look like a guest that does not answer.
+        _ip("-n", namespace, "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
+        _ip("-n", namespace, "address", "add", f"{CLIENT_ADDRESS}/24", "dev", BRIDGE)
+        _ip("-n", namespace, "link", "set", BRIDGE, "up")
+        for name in names:
+            _ip("-n", namespace, "tuntap", "add", "dev", name, "mode", "tap")
+            _ip("-n", namespace, "link", "set", name, "master", BRIDGE, "up")
+        yield NAMESPACES / namespace
+    finally:
+        if (NAMESPACES / namespace).exists():
+            _ip("netns", "delete", namespace)
+
+
 @contextmanager
 def network() -> Iterator[dict[str, str]]:
     """The namespaces by side, for as long as they are needed."""
     names = {side: f"{PREFIX}{os.getpid()}-{side}" for side in ADDRESSES}
-    for path in NAMESPACES.glob(f"{PREFIX}*"):
-        if is_left_behind(path.name):
-            _ip("netns", "delete", path.name)
+    _remove_left_behind()
     try:
         for name in names.values():
             _ip("netns", "add", name)
@@ -45,6 +69,13 @@ def network() -> Iterator[dict[str, str]]:
         for name in names.values():
             if (NAMESPACES / name).exists():
                 _ip("netns", "delete", name)
+
+
+def _remove_left_behind() -> None:
+    """Namespaces of runs that were killed."""
+    for path in NAMESPACES.glob(f"{PREFIX}*"):
+        if is_left_behind(path.name):
+            _ip("netns", "delete", path.name)
 
 
 def _ip(*arguments: str) -> None:

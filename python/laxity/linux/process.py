@@ -48,9 +48,9 @@ class Place:
     """Where a process runs."""
 
     namespace: Path
-    groups: Groups
+    groups: Groups | None = None
     group: str | None = None
-    """None is this process's own."""
+    """One of them; None is this process's own."""
     files: Path = field(kw_only=True)
     """Where its output goes, and where it runs."""
 
@@ -114,7 +114,7 @@ def process(
 
     What it prints goes to the files `name.out` and `name.err`.
     """
-    entries = place.groups.entries(place.group) if place.group else []
+    entries = place.groups.entries(place.group) if place.groups and place.group else []
     enter = 'for entry in $ENTRIES; do echo $$ >"$entry" || exit; done; exec "$@"'
     # The signal is the kernel's: it comes even if this process is killed. So does the end of a
     # namespace of processes with its first.

@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from laxity.linux.network import ADDRESSES, CLIENT, SERVER
 from laxity.linux.process import END_S_MAX, START_S_MAX, Place, Process, process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 PROGRAMS = {
     "kamailio": "kamailio",
@@ -94,14 +94,39 @@ def proxy(place: Place, processes: int, media: MediaControl | None) -> Iterator[
         yield
 
 
+Transport = Literal["udp", "tcp", "tcp-each"]
+"""Of SIP: over UDP, over one TCP connection for all, or one for each user."""
+SIPP_TRANSPORTS: dict[Transport, str] = {"udp": "u1", "tcp": "t1", "tcp-each": "tn"}
+
+
 def register(traffic: Traffic, place: Place) -> dict[str, Any]:
-    """Registers the users; what SIPp counted."""
+    """Registers the users of calls; what SIPp counted."""
+    return registrations(traffic.users, REGISTER_RATE, place)
+
+
+def registrations(
+    users: int,
+    rate_per_s: float,
+    place: Place,
+    *,
+    server: str = ADDRESSES[SERVER],
+    transport: Transport = "udp",
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Registers users, user0 and so on, at a steady rate; what SIPp counted.
+
+    `meanwhile` is called once the first have registered.
+    """
     callee = f"{ADDRESSES[CLIENT]}:{CALLEE_PORT}"
-    _inject(place, "register", (f"user{user};{callee};" for user in range(traffic.users)))
-    size = ["-m", str(traffic.users), "-r", str(REGISTER_RATE)]
-    with _sipp("register", REGISTER_PORT, place, *size) as started:
+    _inject(place, "register", (f"user{user};{callee};" for user in range(users)))
+    size = ["-m", str(users), "-r", str(round(1000 * rate_per_s)), "-rp", "1000000"]
+    size += ["-t", SIPP_TRANSPORTS[transport]]
+    if transport == "tcp-each":
+        size += ["-max_socket", str(users + 10)]
+    with _sipp("register", REGISTER_PORT, place, *size, server=server) as started:
+        meanwhile()
         try:
-            started.popen.wait(traffic.users / REGISTER_RATE + END_S_MAX)
+            started.popen.wait(users / rate_per_s + END_S_MAX)
         except subprocess.TimeoutExpired:
             raise InputError("sipp did not register its users in time") from None
         counts = _counts(started)
@@ -195,9 +220,11 @@ def quantiles(times_ms: Iterable[float]) -> dict[str, float] | None:
 
 
 @contextmanager
-def _sipp(scenario: str, port: int, place: Place, *more: str) -> Iterator[Process]:
+def _sipp(
+    scenario: str, port: int, place: Place, *more: str, server: str = ADDRESSES[SERVER]
+) -> Iterator[Process]:
     files = ["-sf", str(FILES / f"{scenario}.xml"), "-inf", f"{scenario}.csv"]
-    here = ["-i", ADDRESSES[CLIENT], "-p", str(port), f"{ADDRESSES[SERVER]}:{SIP_PORT}"]
+    here = ["-i", ADDRESSES[CLIENT], "-p", str(port), f"{server}:{SIP_PORT}"]
     # SIPp gives up where it is kept waiting for a CPU too often; here somebody always is.
     endure = []
     for kind in ("minor", "major"):
@@ -215,6 +242,9 @@ def _sipp(scenario: str, port: int, place: Place, *more: str) -> Iterator[Proces
 
 
 def _inject(place: Place, scenario: str, lines: Iterable[str]) -> None:
+    # What SIPp counted when it was here before.
+    for path in place.files.glob(f"{scenario}_*.csv"):
+        path.unlink()
     text = "".join(f"{line}\n" for line in ("SEQUENTIAL", *lines))
     (place.files / f"{scenario}.csv").write_text(text)
 

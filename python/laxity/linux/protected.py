@@ -1,0 +1,196 @@
+"""A protected guest on this machine: two hosts that are daemons, in a namespace of the network.
+
+The namespace has a bridge with a tap device for each host; the hosts talk over its loopback
+interface, and clients reach the guest from the bridge's address. All of it goes with the site.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from laxity import programs
+from laxity.errors import InputError
+from laxity.lab.machine import QEMU
+from laxity.linux.groups import PREFIX, is_left_behind
+from laxity.linux.network import GUEST_ADDRESS, taps
+from laxity.linux.process import Place, Process, process, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from laxity.appliances.image import Appliance
+
+PROGRAM = "laxity-protect"
+HOSTS = ("north", "south")
+VM = "guest"
+PORTS = (7421, 7422)
+"""Of the hosts, on the loopback interface."""
+MEMORY_DIRECTORY = Path("/dev/shm")  # noqa: S108 - what is made there is made by mkdtemp
+READY_S_MAX = 60.0
+POLL_S = 0.02
+UP = "laxity: up at"
+"""On an appliance's console."""
+CONSOLE = "console"
+KERNEL_ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off"
+PROGRAMS = {
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    QEMU: "qemu-system-x86",
+}
+
+Mode = Literal["unprotected", "no-net", "net"]
+"""Not at all; without and with output that waits for its checkpoint."""
+
+
+@dataclass
+class Site:
+    """Two hosts, of which the first has the guest at the start."""
+
+    place: Place
+    mode: Mode
+    _stack: ExitStack
+    _daemons: dict[str, Process] = field(default_factory=dict)
+
+    def start(self, host: str) -> None:
+        """Starts the daemon of a host."""
+        command = [str(programs.find(PROGRAM)), "run", f"{host}.toml", "--as", host]
+        command += ["--socket", f"{host}.sock"]
+        self._daemons[host] = self._stack.enter_context(process(host, command, self.place))
+
+    def kill(self, host: str) -> None:
+        """As if its power had gone: the daemon and all that it has started, at once."""
+        popen = self._daemons.pop(host).popen
+        os.killpg(popen.pid, signal.SIGKILL)
+        popen.wait()
+
+    def status(self, host: str) -> dict[str, Any] | None:
+        """What a host says of the guest; None if it says nothing."""
+        words = [str(programs.find(PROGRAM)), "status", "--json"]
+        done = subprocess.run(
+            [*words, "--socket", str(self.place.files / f"{host}.sock")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            return None
+        vms: list[dict[str, Any]] = json.loads(done.stdout)["vms"]
+        return vms[0] if vms else None
+
+    def wait_for(self, host: str, state: str) -> dict[str, Any]:
+        """Until the guest is in that state there, and returns what the host says of it then."""
+        deadline_s = time.monotonic() + READY_S_MAX
+        while True:
+            status = self.status(host)
+            if status is not None and status["state"] == state:
+                return status
+            daemon = self._daemons[host]
+            if not daemon.is_running or time.monotonic() > deadline_s:
+                was = status["state"] if status else "silent"
+                raise InputError(
+                    f"the guest on {host} is {was} and not {state}: {daemon.complaint()}"
+                )
+            time.sleep(POLL_S)
+
+
+@contextmanager
+def site(
+    files: Path, mode: Mode, appliance: Appliance, arguments: str, memory_mib: int = 128
+) -> Iterator[Site]:
+    """A guest that is up and, unless `mode` says otherwise, protected.
+
+    `files` gets logs and consoles; `arguments` go to the guest's kernel. Raises InputError if that
+    cannot be had on this machine.
+    """
+    require(PROGRAMS)
+    with ExitStack() as stack:
+        namespace = stack.enter_context(taps(HOSTS))
+        memory = stack.enter_context(_memory())
+        made = Site(Place(namespace, files=files), mode, stack)
+        arguments = f"{KERNEL_ARGUMENTS} address={GUEST_ADDRESS}/24 {arguments}".strip()
+        (files / CONSOLE).touch()
+        if mode == "unprotected":
+            stack.enter_context(_alone(made.place, appliance, arguments, memory_mib))
+        else:
+            _write(files, memory, mode, appliance, arguments, memory_mib)
+            for host in HOSTS:
+                made.start(host)
+            made.wait_for(HOSTS[0], "protected")
+        await_until(lambda: UP in (files / CONSOLE).read_text(), lambda: "see its console")
+        yield made
+
+
+@contextmanager
+def _memory() -> Iterator[Path]:
+    """A directory for guests' memory, in memory."""
+    for left in MEMORY_DIRECTORY.glob(f"{PREFIX}*-memory"):
+        if is_left_behind(left.name):
+            shutil.rmtree(left, ignore_errors=True)
+    place = MEMORY_DIRECTORY / f"{PREFIX}{os.getpid()}-memory"
+    place.mkdir()
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _write(
+    files: Path,
+    memory: Path,
+    mode: Mode,
+    appliance: Appliance,
+    arguments: str,
+    memory_mib: int,
+) -> None:
+    """The hosts' keys, and a site file for each, which differ by their tap device."""
+    for host in HOSTS:
+        lines = [f'directory = "{files}/{host}"', f'memory-directory = "{memory}"']
+        lines += [f'keys = "{files}/keys"']
+        for name, port in zip(HOSTS, PORTS, strict=True):
+            lines += ["", "[[host]]", f'name = "{name}"', f'address = "127.0.0.1:{port}"']
+        lines += ["", "[[vm]]", f'name = "{VM}"', f"hosts = {list(HOSTS)}", f'mode = "{mode}"']
+        # As that without protection: what is compared is protection, not what emulates.
+        lines += ['accelerator = "tcg"']
+        lines += [f'memory = "{memory_mib} MiB"', f'kernel = "{appliance.kernel}"']
+        lines += [f'initrd = "{appliance.root}"', f'append = "{arguments}"', f'tap = "{host}"']
+        lines += [f'addresses = ["{GUEST_ADDRESS}"]', f'console = "{files}/{CONSOLE}"']
+        (files / f"{host}.toml").write_text("\n".join(lines) + "\n", "utf-8")
+    done = subprocess.run(
+        [str(programs.find(PROGRAM)), "keys", str(files / f"{HOSTS[0]}.toml"), str(files / "keys")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise InputError(f"the hosts' keys cannot be made: {done.stderr.strip()}")
+
+
+@contextmanager
+def _alone(place: Place, appliance: Appliance, arguments: str, memory_mib: int) -> Iterator[None]:
+    """The same guest, without a daemon."""
+    command = [QEMU, "-M", "pc", "-accel", "tcg", "-m", str(memory_mib), "-nodefaults"]
+    command += ["-display", "none", "-kernel", str(appliance.kernel)]
+    command += ["-initrd", str(appliance.root), "-append", arguments]
+    command += ["-serial", f"file:{CONSOLE}", "-device", "virtio-net-pci,netdev=net,romfile="]
+    command += ["-netdev", f"tap,id=net,ifname={HOSTS[0]},script=no,downscript=no"]
+    with process("alone", command, place):
+        yield
+
+
+def await_until(is_so: Callable[[], bool], why_not: Callable[[], str]) -> None:
+    """Waits for something to be so. Raises InputError if it is not for too long."""
+    deadline_s = time.monotonic() + READY_S_MAX
+    while not is_so():
+        if time.monotonic() > deadline_s:
+            raise InputError(f"the guest does not come up: {why_not()}")
+        time.sleep(POLL_S)
