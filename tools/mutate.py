@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {"LAXITY_HOSTS": "4000", "LAXITY_STORMS": "4000", "RUST_BACKTRACE": "0"}
+ENVIRONMENT = {
+    "LAXITY_HOSTS": "4000",
+    "LAXITY_STORMS": "4000",
+    "LAXITY_HISTORIES": "9000",
+    "RUST_BACKTRACE": "0",
+}
 STORMS_IN_C = "4000"
 # Of one test with its build; some mutations make a loop endless.
 TIMEOUT_S = 90
@@ -803,6 +808,162 @@ MUTATIONS += [
     ),
 ]
 
+PROTECT = "crates/laxity-protect/src/protocol"
+
+MUTATIONS += [
+    Mutation(
+        "protect-released-early",
+        "primary.rs",
+        "            actions.push(Action::SendCheckpoint(header));\n"
+        "            return;\n        }\n",
+        "            actions.push(Action::SendCheckpoint(header));\n"
+        "            let through = header.id.number;\n"
+        "            actions.push(Action::Release { through });\n"
+        "            return;\n        }\n",
+        "output waits for the acknowledgement of its checkpoint",
+        quick=True,
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-not-held",
+        "primary.rs",
+        "                Mode::Net => Output::Hold,\n                // It cannot",
+        "                Mode::Net => Output::Open,\n                // It cannot",
+        "output is held from the checkpoint on that arms the standby",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-exposed-late",
+        "primary.rs",
+        "            self.expose(common, &flight, actions);\n            if flight.last {",
+        "            if flight.last {",
+        "a standby that was sent what arms it might take over",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-alone-unasked",
+        "primary.rs",
+        "            if !held.is_some_and(|held| held.armed) {",
+        "            if !held.is_some_and(|held| held.armed) || self.guest == Guest::Halted {",
+        "only the standby itself gives back the freedom of output",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-witness-unasked",
+        "primary.rs",
+        "                    self.ask(common.term, actions);\n                }\n            }",
+        "                    self.be_alone(actions);\n                }\n            }",
+        "whoever goes on alone has been given the term",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-fence-ignored",
+        "primary.rs",
+        "                Ordering::Greater => Next::Standby(hello.term),",
+        "                Ordering::Greater => Next::Stay,",
+        "a primary that sees a higher term stops for good",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-lease-too-long",
+        "primary.rs",
+        "                    let deadline_ns = flight.captured_ns + common.settings.lease_ns;",
+        "                    let deadline_ns = now_ns + common.settings.lease_ns;",
+        "a lease counts from the checkpoint, not from its acknowledgement",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-handover-heard",
+        "primary.rs",
+        "            self.set_output(Output::Closed, actions);\n"
+        "            actions.push(Action::Send(Message::Handover(id)));",
+        "            actions.push(Action::Send(Message::Handover(id)));",
+        "who hands over is silent before",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-acknowledged-early",
+        "standby.rs",
+        "                self.staging = Some(Staging::new(header));",
+        "                self.staging = Some(Staging::new(header));\n"
+        "                actions.push(Action::Send(Message::Acknowledge(header.id)));",
+        "a checkpoint is acknowledged when all of it is there",
+        quick=True,
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-uncommitted",
+        "standby.rs",
+        "                self.staging = Some(Staging::new(header));",
+        "                self.staging = Some(Staging::new(header));\n"
+        "                let armed = header.arms;\n"
+        "                self.held = Some(Held { id: header.id, armed });",
+        "activation is from a committed checkpoint",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-unarmed",
+        "standby.rs",
+        "self.held.filter(|held| held.armed).map(|held| held.id)",
+        "self.held.map(|held| held.id)",
+        "nobody takes over from a checkpoint beside which output left freely",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-lease-not-waited",
+        "standby.rs",
+        "        silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())",
+        "        silence_ns",
+        "a standby waits the lease out",
+        quick=True,
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-drift-ignored",
+        "settings.rs",
+        "                self.lease_ns + drift_ns as i64 + 1",
+        "                self.lease_ns + (drift_ns as i64).min(1)",
+        "a lease is waited out by the slower clock",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-term-kept",
+        "standby.rs",
+        "            self.activate(common, expected + 1, actions);",
+        "            self.activate(common, expected, actions);",
+        "whoever takes over bumps the term",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-term-forgotten",
+        "mod.rs",
+        "        self.term = term;\n        actions.push(Action::Persist(Record { term }));",
+        "        self.term = term;\n        if term == 1 {\n"
+        "            actions.push(Action::Persist(Record { term }));\n        }",
+        "a host that took over never acknowledges the old term again, not even as another process",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-halves",
+        "checkpoint.rs",
+        "        id == self.header.id\n"
+        "            && bytes == (self.header.ram_bytes, self.header.device_bytes)\n"
+        "            && checksum == self.digest.finish()",
+        "        let _ = checksum;\n"
+        "        id == self.header.id && bytes.0 == self.header.ram_bytes",
+        "memory and devices are of one epoch",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-frame-again",
+        "message.rs",
+        "    if got != sequence {",
+        "    if got > sequence {",
+        "a frame that comes again is refused",
+        directory=PROTECT,
+    ),
+]
+
 
 def shown(path: Path) -> str:
     """The path as one would write it at the root."""
@@ -852,6 +1013,9 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     if directory == BANDWIDTH:
         own = [*cargo, "--package", "laxity-bandwidth"]
         return [[*own, "--lib", "--test", "allocate", "--test", "control"]]
+    if directory == PROTECT:
+        own = [*cargo, "--package", "laxity-protect", "--lib"]
+        return [[*own, "--test", "message", "--test", "histories"]]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],

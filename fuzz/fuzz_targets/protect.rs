@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// With what its first two octets and the rest say.
+/// Whose kind is the first octet, and whose payload is the rest.
 fn frame(content: &[u8]) -> Vec<u8> {
     let (kind, payload) = content.split_first().unwrap_or((&0, &[]));
     let mut frame = ((16 + payload.len()) as u32).to_le_bytes().to_vec();

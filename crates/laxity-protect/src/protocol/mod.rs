@@ -123,6 +123,10 @@ pub enum Order {
     },
     /// Let the standby take over now, and lose nothing.
     Switchover,
+    /// Let the standby forget what it has, so that it may be taken away.
+    Unprotect,
+    /// Protect the guest again.
+    Protect,
     /// Go on, although the other host does not answer. The operator has made sure that it is off.
     GoOn,
 }

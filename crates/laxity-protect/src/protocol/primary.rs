@@ -35,6 +35,8 @@ pub struct Primary {
     transfer_ns: i64,
     guest: Guest,
     switching: bool,
+    /// By the operator's order it is to be alone.
+    unprotected: bool,
     term_is: Ownership,
     output: Output,
 }
@@ -112,6 +114,7 @@ impl Primary {
             transfer_ns: 0,
             guest: Guest::Runs,
             switching: false,
+            unprotected: false,
             term_is: Ownership::Certain,
             output: Output::Open,
         }
@@ -211,12 +214,13 @@ impl Primary {
                 // One process a host: the one that might have taken over is gone, or has forgotten.
                 self.be_alone(actions);
                 self.doubt(common, actions);
-            } else if self.at_risk || self.guest == Guest::Off {
+            } else if self.at_risk || self.unprotected || self.guest == Guest::Off {
                 actions.push(Action::Send(Message::Disarm { term: common.term }));
                 return Next::Stay;
             }
         }
-        if self.guest == Guest::Off || self.term_is != Ownership::Certain {
+        let is_wanted = self.guest != Guest::Off && !self.unprotected;
+        if !is_wanted || self.term_is != Ownership::Certain {
             return Next::Stay;
         }
         self.follow(
@@ -316,7 +320,7 @@ impl Primary {
                     return self.judge(common, now_ns, expected, verdict, actions);
                 }
             }
-            Event::Order(order) => self.obey(common, now_ns, order, actions),
+            Event::Order(order) => return self.obey(common, now_ns, order, actions),
             // What is left are answers to what another role asked for.
             _ => {}
         }
@@ -650,7 +654,13 @@ impl Primary {
         Next::Stay
     }
 
-    fn obey(&mut self, common: &mut Common, now_ns: i64, order: Order, actions: &mut Vec<Action>) {
+    fn obey(
+        &mut self,
+        common: &mut Common,
+        now_ns: i64,
+        order: Order,
+        actions: &mut Vec<Action>,
+    ) -> Next {
         let impossible = match order {
             Order::Start { .. } => "the guest is here already",
             Order::Switchover if self.state() != State::Protected || self.session.is_none() => {
@@ -659,16 +669,39 @@ impl Primary {
             Order::Switchover => {
                 self.switching = true;
                 self.due_ns = now_ns;
-                return;
+                return Next::Stay;
+            }
+            Order::Unprotect if self.exposed.is_some() && self.session.is_none() => {
+                "the standby is not heard, so that it cannot be told"
+            }
+            Order::Unprotect => {
+                self.unprotected = true;
+                self.switching = false;
+                self.session = None;
+                if self.exposed.is_some() {
+                    actions.push(Action::Send(Message::Disarm { term: common.term }));
+                }
+                return Next::Stay;
+            }
+            Order::Protect => {
+                self.unprotected = false;
+                return match common.peer {
+                    // Otherwise it has just been told to forget, and answers.
+                    Some(peer) if self.session.is_none() && self.exposed.is_none() => {
+                        self.greet(common, now_ns, &peer, actions)
+                    }
+                    _ => Next::Stay,
+                };
             }
             Order::GoOn if self.state() != State::Waiting && !self.at_risk => "it goes on already",
             Order::GoOn => {
                 // The other host may have taken the next one before it went off.
                 self.outrank(common, common.term + 2, actions);
-                return;
+                return Next::Stay;
             }
         };
         actions.push(Action::Say(Notice::Impossible(impossible)));
+        Next::Stay
     }
 
     fn set_output(&mut self, output: Output, actions: &mut Vec<Action>) {

@@ -376,7 +376,9 @@ impl Standby {
     fn obey(&mut self, common: &mut Common, order: Order, actions: &mut Vec<Action>) {
         let idle = matches!(self.doing, Doing::Idle | Doing::Refused { .. });
         let impossible = match order {
-            Order::Switchover => "this host does not have the guest; order it at the other one",
+            Order::Switchover | Order::Unprotect | Order::Protect => {
+                "this host does not have the guest; order it at the other one"
+            }
             Order::GoOn if !idle => "this host is about to take over, or follows the other one",
             Order::GoOn if self.armed().is_none() => {
                 "this host has no checkpoint to take over with"

@@ -98,6 +98,11 @@ pub enum Fault {
     GuestOff,
     /// The operator wants the standby to take over.
     Switchover,
+    /// The operator wants to take the standby away, and then changes his mind.
+    Unprotect {
+        /// After so long.
+        for_ns: i64,
+    },
     /// The operator tells the only host that is there to go on.
     GoOn,
 }
@@ -181,7 +186,7 @@ impl Plan {
         let side = draw.below(2);
         let for_ns = draw.between(MS, 120 * MS);
         let actions = draw.below(24) as u32;
-        match draw.below(34) {
+        match draw.below(35) {
             0..5 => Fault::Crash {
                 side,
                 actions,
@@ -221,6 +226,7 @@ impl Plan {
             },
             28 if draw.chance(4) => Fault::GuestOff,
             29 => Fault::GoOn,
+            34 => Fault::Unprotect { for_ns },
             30 | 31 => Fault::SendsPart {
                 side,
                 without: [Part::Ram, Part::Device][draw.below(2)],

@@ -595,14 +595,12 @@ impl World<'_> {
                     }
                 }
             }
-            Fault::Switchover => {
+            Fault::Switchover => self.order_holders(Order::Switchover),
+            Fault::Unprotect { for_ns } => {
+                self.order_holders(Order::Unprotect);
                 for side in [0, 1] {
-                    if self
-                        .process(side)
-                        .is_some_and(|process| process.guest.is_some())
-                    {
-                        self.deliver(side, Event::Order(Order::Switchover));
-                    }
+                    let again_ns = self.now_ns + for_ns;
+                    self.at(again_ns, Happening::Ordered(side, Order::Protect));
                 }
             }
             Fault::GoOn => {
@@ -612,6 +610,18 @@ impl World<'_> {
                         self.go_on(side);
                     }
                 }
+            }
+        }
+    }
+
+    /// Of whoever has a guest.
+    fn order_holders(&mut self, order: Order) {
+        for side in [0, 1] {
+            if self
+                .process(side)
+                .is_some_and(|process| process.guest.is_some())
+            {
+                self.deliver(side, Event::Order(order));
             }
         }
     }
@@ -660,6 +670,7 @@ impl World<'_> {
             }
             self.thaw(side);
         }
+        self.order_holders(Order::Protect);
         self.healed = true;
         self.has_holder = self.never_began() || self.find_holder();
         for side in [0, 1] {
