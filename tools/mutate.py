@@ -955,6 +955,22 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-gap",
+        "standby.rs",
+        "        } else if !header.full && !follows {",
+        "        } else if !header.full && self.held.is_none() {",
+        "checkpoints are numbered without gaps",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-silence-slept",
+        "mod.rs",
+        "                standby.hear_primary(now_ns);",
+        "                let _ = standby;",
+        "who was asleep does not take silence for a failure",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-frame-again",
         "message.rs",
         "    if got != sequence {",
@@ -1015,7 +1031,7 @@ def commands(target: Path, directory: str) -> list[list[str]]:
         return [[*own, "--lib", "--test", "allocate", "--test", "control"]]
     if directory == PROTECT:
         own = [*cargo, "--package", "laxity-protect", "--lib"]
-        return [[*own, "--test", "message", "--test", "histories"]]
+        return [[*own, "--test", "message", "--test", "node", "--test", "histories"]]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],

@@ -40,7 +40,7 @@ pub struct Settings {
     pub heartbeat_ns: i64,
     /// After so much silence the other side is taken for lost.
     pub detection_ns: i64,
-    /// How long output may leave after the sending of a checkpoint that was acknowledged; No-Net only.
+    /// How long output may leave after the taking of a checkpoint that was acknowledged; No-Net only.
     pub lease_ns: i64,
     /// By how much the clocks of the hosts may run apart, in millionths.
     pub drift_ppm: i64,
@@ -104,7 +104,6 @@ impl Settings {
         let positive = [
             ("heartbeat", self.heartbeat_ns),
             ("detection", self.detection_ns),
-            ("lease", self.lease_ns),
             ("the shortest interval", interval.minimum_ns),
             ("the longest interval", interval.maximum_ns),
         ];

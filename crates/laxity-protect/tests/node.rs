@@ -1,0 +1,479 @@
+//! What a node refuses, and what it says then; and an epoch of each mode, action by action.
+
+use laxity_protect::protocol::checkpoint::Digest;
+use laxity_protect::protocol::message::{Held, Standing};
+use laxity_protect::protocol::{
+    Action, CheckpointId, Event, Header, Hello, Message, Mode, Node, Notice, Order, Output, Part,
+    Reason, Record, Settings, StandbyLost, State, Unworkable, interval,
+};
+
+const SETTINGS: Settings = Settings {
+    vm: 1,
+    mode: Mode::Net,
+    standby_lost: StandbyLost::Stop,
+    witness: false,
+    heartbeat_ns: 10,
+    detection_ns: 30,
+    lease_ns: 100,
+    drift_ppm: 100_000,
+    interval: interval::Bounds {
+        minimum_ns: 5,
+        maximum_ns: 50,
+        pause_share_percent: 10,
+    },
+};
+
+/// A node on host 1, and what the test says to it as host 2.
+struct Side {
+    node: Node,
+    now_ns: i64,
+}
+
+impl Side {
+    fn new(settings: Settings) -> Side {
+        settings.check().unwrap();
+        let mut side = Side {
+            node: Node::new(settings, 1, 11, Record::default(), 0),
+            now_ns: 0,
+        };
+        side.handle(Event::Connected { connection: 1 });
+        side
+    }
+
+    fn standby(settings: Settings) -> Side {
+        let mut side = Side::new(settings);
+        side.hear(hello(settings, 1, Standing::Primary));
+        side
+    }
+
+    /// With a standby that follows, and the first capture under way.
+    fn primary(settings: Settings) -> Side {
+        let mut side = Side::new(settings);
+        assert!(
+            side.handle(Event::Order(Order::Start { alone: true }))
+                .contains(&Action::Boot)
+        );
+        side.handle(Event::Activated);
+        let actions = side.hear(hello(settings, 1, NOTHING));
+        assert!(
+            actions.contains(&Action::Capture {
+                number: 1,
+                full: true
+            }),
+            "{actions:?}"
+        );
+        side
+    }
+
+    fn handle(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.node.handle(self.now_ns, event, &mut actions);
+        actions
+    }
+
+    fn hear(&mut self, message: Message) -> Vec<Action> {
+        self.handle(Event::Received {
+            connection: 1,
+            message,
+        })
+    }
+
+    fn wait(&mut self, time_ns: i64) -> Vec<Action> {
+        self.now_ns += time_ns;
+        self.handle(Event::Timer)
+    }
+
+    /// All of a checkpoint; what the last message of it leads to.
+    fn hear_checkpoint(&mut self, header: Header) -> Vec<Action> {
+        let mut digest = Digest::new(&header);
+        assert_eq!(self.hear(Message::Begin(header)), []);
+        for part in [Part::Ram, Part::Device] {
+            digest.add(part, b"state");
+            assert_eq!(
+                self.hear(Message::Chunk(part, b"state")),
+                [Action::Stage(part)]
+            );
+        }
+        self.hear(Message::End {
+            id: header.id,
+            checksum: digest.finish(),
+        })
+    }
+
+    fn captured(&mut self, number: u64) -> Vec<Action> {
+        self.handle(Event::Captured {
+            number,
+            ram_bytes: 5,
+            device_bytes: 5,
+            pause_ns: 0,
+        })
+    }
+
+    /// It closes the connection, for that reason.
+    fn refuses(&mut self, message: Message, why: &str) {
+        let actions = self.hear(message);
+        let notice = actions.iter().find_map(|action| match action {
+            Action::Say(Notice::OutOfPlace(notice)) => Some(*notice),
+            _ => None,
+        });
+        assert_eq!(notice, Some(why), "{actions:?}");
+        assert!(actions.contains(&Action::Disconnect), "{actions:?}");
+    }
+}
+
+const NOTHING: Standing = Standing::Standby {
+    held: None,
+    claiming: false,
+    unheard: false,
+};
+
+fn id(term: u64, number: u64) -> CheckpointId {
+    CheckpointId { term, number }
+}
+
+fn hello(settings: Settings, term: u64, standing: Standing) -> Message<'static> {
+    Message::Hello(Hello {
+        vm: settings.vm,
+        mode: settings.mode,
+        witness: settings.witness,
+        lease_ns: settings.lease_ns,
+        host: 2,
+        incarnation: 22,
+        term,
+        standing,
+    })
+}
+
+fn header(number: u64, full: bool, arms: bool) -> Header {
+    Header {
+        id: id(1, number),
+        full,
+        arms,
+        ram_bytes: 5,
+        device_bytes: 5,
+    }
+}
+
+#[test]
+fn settings_that_cannot_work() {
+    let wrong = Settings {
+        mode: Mode::NoNet,
+        heartbeat_ns: 11,
+        lease_ns: 99,
+        drift_ppm: -1,
+        interval: interval::Bounds {
+            minimum_ns: 51,
+            maximum_ns: 50,
+            pause_share_percent: 100,
+        },
+        ..SETTINGS
+    };
+    let unworkable = wrong.check().unwrap_err();
+    assert_eq!(unworkable.len(), 5, "{unworkable:#?}");
+    assert_eq!(
+        unworkable[1].to_string(),
+        "the lease (99 ns) must be at least twice the longest interval (50 ns)"
+    );
+    let no_heart = Settings {
+        heartbeat_ns: 0,
+        ..SETTINGS
+    };
+    assert_eq!(
+        no_heart.check(),
+        Err(vec![Unworkable::NotPositive("heartbeat")])
+    );
+    let net = Settings {
+        lease_ns: 0,
+        ..SETTINGS
+    };
+    assert_eq!(net.check(), Ok(()), "nobody needs a lease in Net mode");
+}
+
+#[test]
+fn sides_that_do_not_agree() {
+    let others = [
+        Settings { vm: 2, ..SETTINGS },
+        Settings {
+            mode: Mode::NoNet,
+            ..SETTINGS
+        },
+        Settings {
+            witness: true,
+            ..SETTINGS
+        },
+        Settings {
+            lease_ns: 101,
+            ..SETTINGS
+        },
+    ];
+    for other in others {
+        let actions = Side::new(SETTINGS).hear(hello(other, 1, NOTHING));
+        assert_eq!(
+            actions,
+            [Action::Say(Notice::Disagrees), Action::Disconnect],
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn a_standby_takes_only_what_follows() {
+    let mut side = Side::new(SETTINGS);
+    side.refuses(Message::Heartbeat, "it did not say who it is first");
+    let begin = |header| Message::Begin(header);
+    let after_one = |arms| {
+        let mut side = Side::standby(SETTINGS);
+        let actions = side.hear_checkpoint(header(1, true, arms));
+        let acknowledge = Action::Send(Message::Acknowledge(id(1, 1)));
+        let rest: Vec<_> = actions
+            .into_iter()
+            .filter(|action| !matches!(action, Action::Say(_)))
+            .collect();
+        assert_eq!(rest, [acknowledge, Action::Commit(id(1, 1))]);
+        side
+    };
+    let of_another = Header {
+        id: id(2, 2),
+        ..header(2, true, false)
+    };
+    after_one(false).refuses(begin(of_another), "a checkpoint of another term");
+    let gap = "a checkpoint that does not follow the one that is here";
+    after_one(false).refuses(begin(header(3, false, false)), gap);
+    Side::standby(SETTINGS).refuses(begin(header(1, false, false)), gap);
+    let worse = "a checkpoint that would take away what is here";
+    after_one(true).refuses(begin(header(2, false, false)), worse);
+    after_one(true).refuses(begin(header(2, true, true)), worse);
+    let mut side = after_one(true);
+    side.hear(begin(header(2, false, true)));
+    side.refuses(begin(header(2, false, true)), "a checkpoint inside another");
+    let mut side = after_one(true);
+    side.hear(begin(header(2, false, true)));
+    side.refuses(
+        Message::Chunk(Part::Ram, b"too much"),
+        "more of a checkpoint than it announced",
+    );
+    let mut side = after_one(true);
+    side.hear(begin(header(2, false, true)));
+    let actions = side.hear(Message::End {
+        id: id(1, 2),
+        checksum: 0,
+    });
+    assert!(actions.contains(&Action::Send(Message::Reject(id(1, 2), Reason::Corrupt))));
+    assert!(actions.contains(&Action::Discard) && actions.contains(&Action::Disconnect));
+    after_one(true).refuses(
+        Message::Handover(id(1, 2)),
+        "a switchover to a checkpoint that is not here",
+    );
+    after_one(true).refuses(
+        Message::Acknowledge(id(1, 1)),
+        "it said what only a standby says",
+    );
+}
+
+#[test]
+fn orders_that_are_impossible() {
+    let impossible = |actions: Vec<Action>| {
+        actions
+            .into_iter()
+            .any(|action| matches!(action, Action::Say(Notice::Impossible(_))))
+    };
+    let mut standby = Side::standby(SETTINGS);
+    let mut primary = Side::primary(SETTINGS);
+    let mut fresh = Side::new(SETTINGS);
+    for order in [
+        Order::Switchover,
+        Order::Unprotect,
+        Order::Protect,
+        Order::GoOn,
+    ] {
+        assert!(impossible(standby.handle(Event::Order(order))), "{order:?}");
+        assert!(impossible(fresh.handle(Event::Order(order))), "{order:?}");
+    }
+    let start = Order::Start { alone: false };
+    for order in [start, Order::Switchover, Order::GoOn] {
+        assert!(impossible(primary.handle(Event::Order(order))), "{order:?}");
+    }
+    assert!(impossible(standby.handle(Event::Order(start))));
+    assert!(
+        impossible(fresh.handle(Event::Order(start))),
+        "the other host has not said anything"
+    );
+    fresh.hear(hello(SETTINGS, 0, NOTHING));
+    assert!(fresh.handle(Event::Order(start)).contains(&Action::Boot));
+}
+
+/// From the first capture until the standby could take over, and the next checkpoint is under way.
+fn protect(side: &mut Side) -> Vec<Action> {
+    side.captured(1);
+    side.hear(Message::Acknowledge(id(1, 1)));
+    assert!(side.wait(5).contains(&Action::Capture {
+        number: 2,
+        full: false
+    }));
+    side.captured(2)
+}
+
+#[test]
+fn an_epoch_in_net_mode() {
+    let mut side = Side::primary(SETTINGS);
+    let actions = protect(&mut side);
+    let sent = Action::SendCheckpoint(header(2, false, true));
+    assert_eq!(
+        actions,
+        [Action::Output(Output::Hold), Action::Resume, sent]
+    );
+    assert_eq!(side.node.status().state, State::Protected);
+    side.now_ns += 1;
+    let actions = side.hear(Message::Acknowledge(id(1, 2)));
+    let protected = Action::Say(Notice::Protected(id(1, 2)));
+    assert_eq!(actions, [protected, Action::Release { through: 2 }]);
+    side.refuses(
+        Message::Acknowledge(id(1, 2)),
+        "an acknowledgement of a checkpoint that was not sent",
+    );
+}
+
+#[test]
+fn an_epoch_in_no_net_mode() {
+    let settings = Settings {
+        mode: Mode::NoNet,
+        ..SETTINGS
+    };
+    let until = |deadline_ns| Action::Output(Output::Until { deadline_ns });
+    let mut side = Side::primary(settings);
+    let actions = protect(&mut side);
+    let sent = Action::SendCheckpoint(header(2, false, true));
+    assert_eq!(actions, [until(105), Action::Resume, sent]);
+    side.now_ns += 9;
+    side.hear(Message::Acknowledge(id(1, 2)));
+    assert!(side.wait(0).is_empty());
+    side.wait(6);
+    side.captured(3);
+    side.now_ns += 4;
+    let actions = side.hear(Message::Acknowledge(id(1, 3)));
+    assert!(
+        actions.contains(&until(120)),
+        "from the capture on, at 20: {actions:?}"
+    );
+}
+
+#[test]
+fn a_standby_waits_for_silence_and_for_the_lease() {
+    for (mode, taken_over_ns) in [(Mode::Net, 30), (Mode::NoNet, 111)] {
+        let settings = Settings { mode, ..SETTINGS };
+        let mut side = Side::standby(settings);
+        side.hear_checkpoint(header(1, true, false));
+        side.hear_checkpoint(header(2, false, true));
+        let mut actions = Vec::new();
+        while !actions.contains(&Action::Activate(id(1, 2))) {
+            actions = side.wait(1);
+            assert!(side.now_ns < 200, "it never takes over");
+        }
+        assert_eq!(side.now_ns, taken_over_ns, "{mode:?}");
+        let persisted = actions
+            .iter()
+            .position(|&action| action == Action::Persist(Record { term: 2 }));
+        let activated = actions
+            .iter()
+            .position(|&action| action == Action::Activate(id(1, 2)));
+        assert!(persisted.unwrap() < activated.unwrap(), "{actions:?}");
+        let actions = side.handle(Event::Activated);
+        assert!(actions.starts_with(&[Action::Output(Output::Open), Action::Announce]));
+    }
+}
+
+#[test]
+fn a_process_that_was_asleep_does_not_take_silence_for_a_failure() {
+    let mut side = Side::standby(SETTINGS);
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    assert!(
+        !side
+            .wait(1000)
+            .iter()
+            .any(|action| matches!(action, Action::Activate(_)))
+    );
+    assert_eq!(side.node.status().state, State::Armed);
+}
+
+#[test]
+fn a_copy_without_end_arms_some_time() {
+    let mut side = Side::primary(SETTINGS);
+    for number in 1.. {
+        let actions = side.captured(number);
+        if actions.contains(&Action::SendCheckpoint(header(number, false, true))) {
+            assert_eq!(number, 9);
+            break;
+        }
+        // Longer than any interval, with signs of life in between.
+        for _ in 0..6 {
+            side.now_ns += 10;
+            side.hear(Message::Heartbeat);
+        }
+        side.hear(Message::Acknowledge(id(1, number)));
+        side.wait(0);
+    }
+}
+
+#[test]
+fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
+    // The connection breaks with a checkpoint on its way: it is sent again, or counts, or all is copied.
+    let armed = |number| Standing::Standby {
+        held: Some(Held {
+            id: id(1, number),
+            armed: true,
+        }),
+        claiming: false,
+        unheard: false,
+    };
+    let broken = || {
+        let mut side = Side::primary(SETTINGS);
+        protect(&mut side);
+        side.hear(Message::Acknowledge(id(1, 2)));
+        side.wait(5);
+        side.captured(3);
+        side.handle(Event::Disconnected { connection: 1 });
+        side.handle(Event::Connected { connection: 1 });
+        side
+    };
+    let sent_again = Action::SendCheckpoint(header(3, false, true));
+    assert!(
+        broken()
+            .hear(hello(SETTINGS, 1, armed(2)))
+            .contains(&sent_again)
+    );
+    let counts = Action::Release { through: 3 };
+    assert!(
+        broken()
+            .hear(hello(SETTINGS, 1, armed(3)))
+            .contains(&counts)
+    );
+    let actions = broken().hear(hello(SETTINGS, 1, NOTHING));
+    assert!(
+        actions.contains(&Action::Output(Output::Open)),
+        "{actions:?}"
+    );
+    assert!(
+        actions.contains(&Action::Capture {
+            number: 4,
+            full: true
+        }),
+        "{actions:?}"
+    );
+    // It is about to take over: nothing leaves, and nothing is sent.
+    let claiming = Standing::Standby {
+        held: Some(Held {
+            id: id(1, 2),
+            armed: true,
+        }),
+        claiming: true,
+        unheard: false,
+    };
+    let actions = broken().hear(hello(SETTINGS, 1, claiming));
+    assert!(
+        actions
+            .iter()
+            .all(|action| matches!(action, Action::Say(_))),
+        "{actions:?}"
+    );
+}
