@@ -1,0 +1,309 @@
+//! What a process does of what its node says.
+
+use std::collections::VecDeque;
+
+use super::super::guest::Image;
+use super::super::host::Later;
+use super::{ACTIVATE_NS, CAPTURE_NS, Happening, Side, WITNESS_NS, World};
+use crate::protocol::checkpoint::Digest;
+use crate::protocol::message::Message;
+use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part};
+
+impl World<'_> {
+    pub(super) fn handle(&mut self, side: Side, event: Event, data: &[u8]) {
+        let host = &mut self.hosts[side];
+        let clock_ns = host.clock_ns(self.now_ns);
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        let mut actions = Vec::new();
+        process.node.handle(clock_ns, event, &mut actions);
+        if process.node.wake_ns() <= clock_ns {
+            self.observer
+                .complain(|| format!("{side} wants to look at the clock without end"));
+        }
+        self.carry_out(side, actions, data);
+        self.schedule_wake(side);
+    }
+
+    pub(super) fn carry_out(&mut self, side: Side, actions: Vec<Action>, data: &[u8]) {
+        let mut rest = VecDeque::from(actions);
+        while let Some(action) = rest.pop_front() {
+            if self.stops_before_next(side) {
+                if let Some(process) = self.process_mut(side) {
+                    rest.push_front(action);
+                    process
+                        .later
+                        .push_front(Later::Actions(rest.into(), data.to_vec()));
+                    self.coverage.froze_between += 1;
+                }
+                return;
+            }
+            self.carried_out[side] += 1;
+            self.act(side, action, data);
+        }
+    }
+
+    /// Whether the process ends or stands still before its next action.
+    pub(super) fn stops_before_next(&mut self, side: Side) -> bool {
+        let Some(process) = self.process_mut(side) else {
+            return true;
+        };
+        if let Some((left, power)) = &mut process.crash_in {
+            if *left == 0 {
+                let power = *power;
+                self.crash(side, power);
+                return true;
+            }
+            *left -= 1;
+        }
+        let Some(process) = self.process_mut(side) else {
+            return true;
+        };
+        if process.frozen.is_some() {
+            return true;
+        }
+        if let Some((left, freeze)) = &mut process.freeze_in {
+            if *left == 0 {
+                let freeze = *freeze;
+                process.freeze_in = None;
+                self.freeze(side, freeze);
+                return true;
+            }
+            *left -= 1;
+        }
+        false
+    }
+
+    pub(super) fn act(&mut self, side: Side, action: Action, data: &[u8]) {
+        if !matches!(action, Action::Stage(_)) {
+            self.note(|| format!("{side} -> {action:?}"));
+        }
+        match action {
+            Action::Persist(record) => self.hosts[side].record = record,
+            Action::Send(message) => self.send_and_watch(side, &message),
+            Action::SendCheckpoint(header) => self.send_checkpoint(side, &header),
+            Action::Disconnect => {
+                if let Some(number) = self.process(side).and_then(|process| process.connection) {
+                    self.close(side, number);
+                }
+            }
+            Action::Capture { number, full } => self.capture(side, number, full),
+            Action::Claim { expected } => {
+                let delay_ns = self.draw.between(WITNESS_NS.0, WITNESS_NS.1);
+                if let Some(incarnation) = self.process(side).map(|process| process.incarnation) {
+                    self.at(
+                        self.now_ns + delay_ns,
+                        Happening::Claimed(expected, incarnation),
+                    );
+                }
+            }
+            Action::Activate(_) | Action::Boot => self.activate(side, action),
+            Action::Output(output) => {
+                if let Some(process) = self.process_mut(side) {
+                    process.gate.output = output;
+                }
+                match output {
+                    Output::Open => self.release(side, u64::MAX),
+                    Output::Closed => {
+                        if let Some(process) = self.process_mut(side) {
+                            process.gate.drop_held();
+                        }
+                    }
+                    Output::Hold | Output::Until { .. } => {}
+                }
+            }
+            Action::Release { through } => self.release(side, through),
+            Action::Commit(id) => self.commit(side, id),
+            Action::Stage(part) => {
+                if std::mem::take(&mut self.hosts[side].unusable) {
+                    self.coverage.unusable += 1;
+                    return self.handle(side, Event::Unusable, &[]);
+                }
+                if let Some(process) = self.process_mut(side) {
+                    match part {
+                        Part::Ram => process.staged.0.extend_from_slice(data),
+                        Part::Device => process.staged.1.extend_from_slice(data),
+                    }
+                }
+            }
+            Action::Say(notice) => self.count(notice),
+            Action::Announce => {}
+            Action::Pause | Action::Resume | Action::Destroy | Action::Discard | Action::Forget => {
+                self.change(side, action)
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, side: Side, action: Action) {
+        let Some(process) = self.hosts[side].process.as_mut() else {
+            return;
+        };
+        match action {
+            Action::Pause | Action::Resume => {
+                if let Some(guest) = &mut process.guest {
+                    guest.runs = action == Action::Resume;
+                }
+            }
+            Action::Destroy => process.guest = None,
+            Action::Discard => {
+                self.coverage.discarded += 1;
+                process.staged.0.clear();
+                process.staged.1.clear();
+            }
+            Action::Forget => {
+                process.store = None;
+                process.promised = None;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn count(&mut self, notice: Notice) {
+        match notice {
+            Notice::Copying => self.coverage.copies += 1,
+            Notice::Waiting => self.coverage.waited += 1,
+            Notice::Alone => self.coverage.alone += 1,
+            Notice::Fenced { .. } => self.coverage.fenced += 1,
+            Notice::AtRisk => {
+                self.coverage.at_risk += 1;
+                let promises = self.plan.settings.promises_one_voice();
+                if promises {
+                    self.observer
+                        .complain(|| "at risk, with settings that promise otherwise".into());
+                }
+                self.observer.is_off = true;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn send_and_watch(&mut self, side: Side, message: &Message) {
+        match *message {
+            Message::Acknowledge(id) => {
+                if let Some(process) = self.process_mut(side) {
+                    let mut image = process
+                        .store
+                        .map_or_else(Image::default, |(_, image)| image);
+                    image.patch(&process.staged.0, &process.staged.1);
+                    process.promised = Some(id);
+                    self.observer.acknowledge(side, id, &image);
+                }
+            }
+            Message::Handover(id) => self.observer.hand_over(id),
+            _ => {}
+        }
+        self.send(side, message);
+    }
+
+    pub(super) fn send_checkpoint(&mut self, side: Side, header: &Header) {
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        let (ram, device) = process.captured.clone();
+        let mut digest = Digest::new(header);
+        self.coverage.resent += u64::from(self.observer.is_sent(header.id));
+        self.observer.send(header.id, header.arms);
+        let mut messages = vec![Message::Begin(*header)];
+        let faulty = std::mem::take(&mut self.hosts[side].sends_part);
+        let (first, second) = ram.split_at(self.draw.below(ram.len() + 1));
+        for (part, data) in [
+            (Part::Ram, first),
+            (Part::Ram, second),
+            (Part::Device, &device[..]),
+        ] {
+            if !data.is_empty() {
+                digest.add(part, data);
+                if faulty != Some(part) {
+                    messages.push(Message::Chunk(part, data));
+                }
+            }
+        }
+        messages.push(Message::End {
+            id: header.id,
+            checksum: digest.finish(),
+        });
+        for message in messages {
+            // It may end in the middle of it.
+            if let Some((left, power)) = self
+                .process_mut(side)
+                .and_then(|process| process.crash_in.as_mut())
+            {
+                if *left == 0 {
+                    let power = *power;
+                    return self.crash(side, power);
+                }
+                *left -= 1;
+            }
+            self.carried_out[side] += 1;
+            self.send(side, &message);
+        }
+    }
+
+    pub(super) fn capture(&mut self, side: Side, number: u64, full: bool) {
+        let (now_ns, delay_ns) = (self.now_ns, self.draw.between(CAPTURE_NS.0, CAPTURE_NS.1));
+        let host = &mut self.hosts[side];
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        let Some(guest) = &mut process.guest else {
+            return;
+        };
+        let fails = std::mem::take(&mut host.capture_fails);
+        guest.runs = false;
+        if !fails {
+            process.captured = guest.capture(full);
+        }
+        let happening = Happening::Captured(side, process.incarnation, number, fails, now_ns);
+        let when_ns = now_ns + delay_ns + host.slow_capture_ns;
+        self.at(when_ns, happening);
+    }
+
+    pub(super) fn release(&mut self, side: Side, through: u64) {
+        while let Some((holder, state)) = self
+            .process_mut(side)
+            .and_then(|process| process.gate.release(through))
+        {
+            self.coverage.released += 1;
+            self.hear(side, holder, state);
+        }
+    }
+
+    pub(super) fn commit(&mut self, side: Side, id: CheckpointId) {
+        self.coverage.committed += 1;
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        let mut image = process
+            .store
+            .map_or_else(Image::default, |(_, image)| image);
+        let (ram, device) = std::mem::take(&mut process.staged);
+        image.patch(&ram, &device);
+        process.store = Some((id, image));
+    }
+
+    pub(super) fn activate(&mut self, side: Side, action: Action) {
+        let delay_ns = self.draw.between(ACTIVATE_NS.0, ACTIVATE_NS.1);
+        let host = &mut self.hosts[side];
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        let from = match action {
+            Action::Activate(id) => {
+                let store = process.store.unwrap_or((id, Image::default()));
+                Some((id, store.1))
+            }
+            _ => None,
+        };
+        let happening = Happening::Activated(side, process.incarnation, from);
+        if let Some((id, _)) = from {
+            self.watch_gate(1 - side);
+            if self.observer.is_handed_over(id) {
+                self.coverage.switchovers += 1;
+            } else {
+                self.coverage.takeovers += 1;
+            }
+        }
+        self.at(self.now_ns + delay_ns, happening);
+    }
+}

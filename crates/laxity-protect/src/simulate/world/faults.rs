@@ -1,0 +1,212 @@
+//! What goes wrong, and the end of it.
+
+use super::super::host::{Freeze, Later, Process};
+use super::super::{Fault, MS};
+use super::{Happening, Side, World};
+use crate::protocol::{Event, Order, State};
+
+impl World<'_> {
+    pub(super) fn fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash {
+                side,
+                actions,
+                power,
+            } => {
+                if let Some(process) = self.process_mut(side) {
+                    process.crash_in = Some((actions, power));
+                }
+            }
+            Fault::Restart { side } => self.begin(side),
+            Fault::Freeze {
+                side,
+                actions,
+                for_ns,
+                guest,
+                clock_first,
+            } => {
+                if let Some(process) = self.process_mut(side) {
+                    let freeze = Freeze {
+                        for_ns,
+                        guest,
+                        clock_first,
+                    };
+                    process.freeze_in = Some((actions, freeze));
+                }
+            }
+            Fault::Cut { from, for_ns } => {
+                for side in [0, 1].into_iter().filter(|&side| from[side]) {
+                    self.network.cut_until_ns[side] = self.now_ns + for_ns;
+                }
+            }
+            Fault::Reset => {
+                for side in [0, 1] {
+                    if let Some(number) = self.process(side).and_then(|process| process.connection)
+                    {
+                        let lost_ns = self.now_ns + self.draw.between(0, MS);
+                        self.network.connections[number].lost_from_ns = [lost_ns; 2];
+                        let closed_ns = lost_ns + self.draw.between(0, MS);
+                        self.at(closed_ns, Happening::Closed(side, number));
+                    }
+                }
+            }
+            Fault::Damage { from, damage } => self.network.damage[from] = Some(damage),
+            Fault::Slow { for_ns, by_ns } => self.network.slow = (self.now_ns + for_ns, by_ns),
+            Fault::SlowCapture { side, by_ns } => self.hosts[side].slow_capture_ns = by_ns,
+            Fault::CaptureFails { side } => self.hosts[side].capture_fails = true,
+            Fault::ActivationFails { side } => self.hosts[side].activation_fails = true,
+            Fault::Unusable { side } => self.hosts[side].unusable = true,
+            Fault::SendsPart { side, without } => self.hosts[side].sends_part = Some(without),
+            Fault::WitnessSilent { for_ns, hears } => {
+                self.witness_silent = (self.now_ns + for_ns, hears);
+            }
+            Fault::GuestOff => {
+                for side in [0, 1] {
+                    let guest = self
+                        .process_mut(side)
+                        .and_then(|process| process.guest.as_mut());
+                    if let Some(guest) = guest.filter(|guest| !guest.is_off) {
+                        guest.is_off = true;
+                        self.coverage.guests_off += 1;
+                        self.deliver(side, Event::GuestOff);
+                    }
+                }
+            }
+            Fault::Switchover => self.order_holders(Order::Switchover),
+            Fault::Unprotect { for_ns } => {
+                self.order_holders(Order::Unprotect);
+                for side in [0, 1] {
+                    let again_ns = self.now_ns + for_ns;
+                    self.at(again_ns, Happening::Ordered(side, Order::Protect));
+                }
+            }
+            Fault::GoOn => {
+                for side in [0, 1] {
+                    if self.process(1 - side).is_none() && self.process(side).is_some() {
+                        self.coverage.go_ons += 1;
+                        self.go_on(side);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of whoever has a guest.
+    pub(super) fn order_holders(&mut self, order: Order) {
+        for side in [0, 1] {
+            if self
+                .process(side)
+                .is_some_and(|process| process.guest.is_some())
+            {
+                self.deliver(side, Event::Order(order));
+            }
+        }
+    }
+
+    /// The other host is off, and what it has done since it took over, if it did, is to be forgotten.
+    pub(super) fn go_on(&mut self, side: Side) {
+        let process = self.hosts[side].process.as_mut();
+        let waits = |process: &&mut Process| {
+            process.node.status().state == State::Waiting && process.frozen.is_none()
+        };
+        if let Some(guest) = process
+            .filter(waits)
+            .and_then(|process| process.guest.as_mut())
+        {
+            guest.holder = self.observer.go_back_to(guest.state);
+        }
+        self.deliver(side, Event::Order(Order::GoOn));
+    }
+
+    /// To a process that is not standing still; one that is does not hear of it.
+    pub(super) fn deliver(&mut self, side: Side, event: Event) {
+        if self
+            .process(side)
+            .is_some_and(|process| process.frozen.is_none())
+        {
+            self.handle(side, event, &[]);
+        }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.note(|| "all that was wrong ends".into());
+        self.network.cut_until_ns = [0; 2];
+        self.network.slow = (0, 0);
+        self.network.damage = [None; 2];
+        self.witness_silent = (0, true);
+        for side in [0, 1] {
+            let host = &mut self.hosts[side];
+            host.slow_capture_ns = 0;
+            host.capture_fails = false;
+            host.activation_fails = false;
+            host.unusable = false;
+            host.sends_part = None;
+            if let Some(process) = &mut host.process {
+                process.crash_in = None;
+                process.freeze_in = None;
+            }
+            self.thaw(side);
+        }
+        self.order_holders(Order::Protect);
+        self.healed = true;
+        self.has_holder = self.never_began() || self.find_holder();
+        for side in [0, 1] {
+            self.begin(side);
+        }
+    }
+
+    pub(super) fn freeze(&mut self, side: Side, freeze: Freeze) {
+        let until_ns = self.now_ns + freeze.for_ns;
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        process.frozen = Some(freeze);
+        let incarnation = process.incarnation;
+        self.note(|| format!("{side} stands still"));
+        self.at(until_ns, Happening::Thaw(side, incarnation));
+    }
+
+    pub(super) fn thaw(&mut self, side: Side) {
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        let Some(freeze) = process.frozen.take() else {
+            return;
+        };
+        let incarnation = process.incarnation;
+        self.note(|| format!("{side} goes on"));
+        // First what it had begun to do.
+        while let Some(process) = self.process_mut(side)
+            && process.frozen.is_none()
+            && matches!(process.later.front(), Some(Later::Actions(..)))
+        {
+            if let Some(Later::Actions(actions, frame)) = process.later.pop_front() {
+                self.carry_out(side, actions, &frame);
+            }
+        }
+        if freeze.clock_first
+            && self
+                .process(side)
+                .is_some_and(|process| process.frozen.is_none())
+        {
+            self.handle(side, Event::Timer, &[]);
+        }
+        while let Some(process) = self.process_mut(side)
+            && process.frozen.is_none()
+            && process.incarnation == incarnation
+            && let Some(later) = process.later.pop_front()
+        {
+            match later {
+                Later::Happening(happening) => self.happen_to(side, happening),
+                Later::Frame(holder, state) => self.pass(side, holder, state),
+                Later::Actions(actions, frame) => self.carry_out(side, actions, &frame),
+            }
+        }
+        if self
+            .process(side)
+            .is_some_and(|process| process.frozen.is_none())
+        {
+            self.handle(side, Event::Timer, &[]);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What passes between the hosts, and what the guest sends.
+
+use super::super::guest::{Guest, Image, StateId};
+use super::super::host::{Later, Process};
+use super::super::network::Damage;
+use super::super::observer::Taken;
+use super::{Happening, STEP_NS, Side, World};
+use crate::protocol::message::{self, Message};
+use crate::protocol::{CheckpointId, Event, Mode, Output};
+
+impl World<'_> {
+    pub(super) fn send(&mut self, side: Side, message: &Message) {
+        let Some(number) = self.process(side).and_then(|process| process.connection) else {
+            return;
+        };
+        let mut frame = Vec::with_capacity(96);
+        let sequence = self.network.connections[number].sent[side];
+        self.network.connections[number].sent[side] += 1;
+        message::encode(message, sequence, &mut frame);
+        let mut times = 1;
+        if let Some(damage) = self.network.damage[side].take() {
+            match damage {
+                Damage::Flip => {
+                    let bit = self.draw.below(frame.len() * 8);
+                    frame[bit / 8] ^= 1 << (bit % 8);
+                }
+                Damage::Truncate => frame.truncate(self.draw.below(frame.len())),
+                Damage::Repeat => times = 2,
+            }
+        }
+        for _ in 0..times {
+            let arrival_ns = self
+                .network
+                .arrival_ns(self.now_ns, number, side, &mut self.draw);
+            if let Some(arrival_ns) = arrival_ns {
+                let happening = Happening::Arrive(1 - side, number, frame.clone());
+                self.at(arrival_ns, happening);
+            }
+        }
+    }
+
+    pub(super) fn arrive(&mut self, side: Side, number: usize, frame: &[u8]) {
+        let connection = &mut self.network.connections[number];
+        if !connection.open[side] && !self.draw.chance(4) {
+            return;
+        }
+        match message::decode(frame, connection.taken[side]) {
+            Ok(message) => {
+                connection.taken[side] += 1;
+                let event = Event::Received {
+                    connection: number as u64,
+                    message,
+                };
+                let data = if let Message::Chunk(_, data) = message {
+                    data
+                } else {
+                    &[]
+                };
+                self.note(|| format!("{side} <- {message:?}"));
+                self.handle(side, event, data);
+            }
+            Err(_) => {
+                self.coverage.damaged += 1;
+                self.close(side, number);
+                let connection = number as u64;
+                self.handle(side, Event::Disconnected { connection }, &[]);
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, side: Side) {
+        let Some(process) = self.hosts[side].process.as_mut() else {
+            return;
+        };
+        let incarnation = process.incarnation;
+        let Some(guest) = process.guest.as_mut().filter(|guest| !guest.is_off) else {
+            return;
+        };
+        if guest.runs {
+            guest.step(&mut self.observer.lineage);
+            let (holder, state) = (guest.holder, guest.state);
+            if process.frozen.is_some() {
+                process.later.push_back(Later::Frame(holder, state));
+            } else {
+                self.pass(side, holder, state);
+            }
+        }
+        let next_ns = self.now_ns + self.draw.between(STEP_NS.0, STEP_NS.1);
+        self.at(next_ns, Happening::Step(side, incarnation));
+    }
+
+    /// What a guest sent comes to the gate.
+    pub(super) fn pass(&mut self, side: Side, holder: usize, state: StateId) {
+        let host = &mut self.hosts[side];
+        let clock_ns = host.clock_ns(self.now_ns);
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        if process.gate.passes(holder, state, clock_ns) {
+            self.hear(side, holder, state);
+        } else if matches!(process.gate.output, Output::Until { .. }) {
+            self.coverage.lapsed += 1;
+        }
+    }
+
+    pub(super) fn hear(&mut self, side: Side, holder: usize, state: StateId) {
+        self.coverage.heard += 1;
+        self.heard_since |= self.healed;
+        if self.heard_ns >= 0 {
+            self.silence_ns = self.silence_ns.max(self.now_ns - self.heard_ns);
+        }
+        self.heard_ns = self.now_ns;
+        let term = self
+            .process(side)
+            .map_or(0, |process| process.node.status().term);
+        // With which checkpoint the other could take over, after it has done what it had begun to do.
+        let other = self.process(1 - side).and_then(|other| {
+            let id = other.promised.or(other.store.map(|(id, _)| id))?;
+            let taken = self.observer.taken(id)?;
+            (id.term == term && taken.armed).then_some(taken.state)
+        });
+        self.note(|| format!("{side} is heard: state {state}"));
+        self.observer.hear(self.now_ns, holder, state, other);
+    }
+
+    pub(super) fn captured(&mut self, side: Side, number: u64, fails: bool, begun_ns: i64) {
+        let now_ns = self.now_ns;
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        let term = process.node.status().term;
+        let Some(guest) = process.guest.as_mut().filter(|guest| !guest.is_off) else {
+            return;
+        };
+        if fails {
+            self.coverage.captures_failed += 1;
+            return self.handle(side, Event::CaptureFailed { number }, &[]);
+        }
+        let state = guest.state;
+        process.gate.epoch = number + 1;
+        let event = Event::Captured {
+            number,
+            ram_bytes: process.captured.0.len() as u64,
+            device_bytes: process.captured.1.len() as u64,
+            pause_ns: now_ns - begun_ns,
+        };
+        self.observer.take(Taken {
+            id: CheckpointId { term, number },
+            state,
+            settled_ns: now_ns,
+            armed: false,
+            sent: false,
+        });
+        self.handle(side, event, &[]);
+    }
+
+    pub(super) fn activated(&mut self, side: Side, from: Option<(CheckpointId, Image)>) {
+        if std::mem::take(&mut self.hosts[side].activation_fails) {
+            self.coverage.activations_failed += 1;
+            if let Some(process) = self.process_mut(side) {
+                process.unheard = Some(process.node.status().term);
+            }
+            return self.handle(side, Event::ActivationFailed, &[]);
+        }
+        let Some(process) = self.process(side) else {
+            return;
+        };
+        let (term, promised) = (process.node.status().term, process.promised);
+        let (holder, state) = self.observer.activate(side, term, from, promised);
+        let guest = match (from, state) {
+            (Some((_, image)), Some(state)) => Guest::new(image, state, holder),
+            _ => Guest::boot(&mut self.observer.lineage, holder),
+        };
+        self.takeovers += u64::from(holder > 0);
+        let delay_ns = self.draw.between(STEP_NS.0, STEP_NS.1);
+        if let Some(process) = self.process_mut(side) {
+            process.gate.epoch = from.map_or(1, |(id, _)| id.number + 1);
+            process.guest = Some(guest);
+            process.store = None;
+            let incarnation = process.incarnation;
+            self.at(self.now_ns + delay_ns, Happening::Step(side, incarnation));
+        }
+        self.handle(side, Event::Activated, &[]);
+    }
+
+    /// Before the other host lets the guest run.
+    pub(super) fn watch_gate(&mut self, side: Side) {
+        let host = &self.hosts[side];
+        let has_guest = |process: &&Process| process.guest.is_some();
+        if let Some(process) = host.process.as_ref().filter(has_guest)
+            && self.plan.settings.mode == Mode::NoNet
+        {
+            let (output, clock_ns) = (process.gate.output, host.clock_ns(self.now_ns));
+            self.observer.watch_gate(output, clock_ns);
+        }
+    }
+}
