@@ -113,6 +113,11 @@ compare: ## HOSTS random hosts, from SEED on, against the reference
 	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-sim --test reference
 
+.PHONY: histories
+histories: ## HISTORIES random histories of protection, from SEED on
+	LAXITY_HISTORIES=$(or $(HISTORIES),1000000) LAXITY_SEED=$(or $(SEED),0) \
+	    $(CARGO_TEST) --package laxity-protect --test histories
+
 .PHONY: bench
 bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.md
 	$(BIN)/python -m pip install --quiet --group bench
