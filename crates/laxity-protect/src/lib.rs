@@ -4,5 +4,8 @@
 //! [`protocol`] decides everything and does nothing: pure state machines, to which the time comes with
 //! each event. [`simulate`] lets histories happen to them in which everything goes wrong.
 
+pub mod clock;
+pub mod gate;
+pub mod guest;
 pub mod protocol;
 pub mod simulate;

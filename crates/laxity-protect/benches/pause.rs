@@ -1,0 +1,171 @@
+//! How long a real guest stands still for a checkpoint, and where the time goes: with the tracker and by comparison, for
+//! guests of two sizes that write to some pages all the time. `make protect-guest` builds the guest.
+//!
+//! Not a criterion benchmark: one epoch follows the other on one guest, and it is the spread that matters.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use laxity_protect::guest::patches::Writer;
+use laxity_protect::guest::{
+    Accelerator, Captured, Changes, Kind, PAGE_BYTES, Page, Qemu, Specification, compare,
+};
+
+const EPOCHS: u32 = 400;
+const INTERVAL: Duration = Duration::from_millis(25);
+/// That the guest writes to every 10 ms.
+const DIRTY_PAGES: u32 = 64;
+
+fn main() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/protect");
+    if !built.join("counter.cpio").exists() {
+        eprintln!("SKIPPED: the guest is not built: make protect-guest");
+        return;
+    }
+    compare_alone();
+    println!(
+        "{EPOCHS} epochs of {} ms; {DIRTY_PAGES} pages written every 10 ms; medians in ms, and of the pause the 99th \
+         percentile",
+        INTERVAL.as_millis()
+    );
+    println!(
+        "{:8} {:>6} {:11} {:>6} | {:>6} {:>6} | {:>7} {:>6} {:>6} {:>6} | {:>6} {:>7} {:>6}",
+        "machine",
+        "MiB",
+        "changes",
+        "before",
+        "pause",
+        "p99",
+        "devices",
+        "find",
+        "copy",
+        "resume",
+        "pages",
+        "KiB",
+        "encode"
+    );
+    let accelerators: &[Accelerator] = match std::env::var("LAXITY_ACCELERATOR").as_deref() {
+        Ok("kvm") => &[Accelerator::Kvm],
+        _ => &[Accelerator::Tcg],
+    };
+    for &accelerator in accelerators {
+        for kind in [Kind::Pc, Kind::Microvm] {
+            for mib in [128, 512] {
+                for changes in [Changes::Tracker, Changes::Comparison] {
+                    let guest = Specification {
+                        name: "bench".into(),
+                        program: "qemu-system-x86_64".into(),
+                        kind,
+                        accelerator,
+                        cpu: None,
+                        vcpus: 1,
+                        memory_bytes: mib << 20,
+                        kernel: Some(built.join("kernel")),
+                        initrd: Some(built.join("counter.cpio")),
+                        append: format!("quiet dirty={DIRTY_PAGES}"),
+                        disks: Vec::new(),
+                        mac: [0x52, 0x54, 0, 0, 0, 1],
+                        console: None,
+                        arguments: Vec::new(),
+                        changes,
+                    };
+                    measure(&guest, mib);
+                }
+            }
+        }
+    }
+}
+
+/// What the comparison reads a second, without a guest.
+fn compare_alone() {
+    const PAGES: usize = (256 << 20) / PAGE_BYTES;
+    let before: Vec<Page> = vec![[1; PAGE_BYTES]; PAGES];
+    let mut now = before.clone();
+    now[PAGES / 2][17] = 2;
+    let mut best = f64::INFINITY;
+    let mut changed = Vec::new();
+    for _ in 0..5 {
+        changed.clear();
+        let begun = Instant::now();
+        compare(&now, &before, &mut changed);
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    assert_eq!(changed, [PAGES as u32 / 2]);
+    println!(
+        "comparison alone: {:.1} GB/s of guest memory",
+        (PAGES * PAGE_BYTES) as f64 / best / 1e9
+    );
+}
+
+fn measure(guest: &Specification, mib: u64) {
+    let directory =
+        Path::new("/dev/shm").join(format!("laxity-protect-bench-{}", std::process::id()));
+    let (mut qemu, mut network) = Qemu::start(guest, &directory, false).expect("QEMU starts");
+    // What it says to the network is of no interest.
+    thread::spawn(move || {
+        let mut some = [0; 4096];
+        while network.read(&mut some).is_ok_and(|count| count > 0) {}
+    });
+    thread::sleep(Duration::from_secs(4));
+    let mut writer = Writer::new(qemu.pages());
+    let mut captured = Captured::default();
+    let histogram =
+        || Histogram::<u64>::new_with_max(60_000_000_000, 3).expect("these bounds can be had");
+    let mut times: [Histogram<u64>; 9] = [(); 9].map(|()| histogram());
+    for epoch in 0..=EPOCHS {
+        let begun = Instant::now();
+        let is_first = epoch == 0;
+        qemu.capture(
+            &mut captured,
+            writer.copy(),
+            is_first || epoch == EPOCHS,
+            || {},
+        )
+        .expect("it is captured");
+        let encoding = Instant::now();
+        let mut batch = Vec::new();
+        for (&page, contents) in captured.changed.iter().zip(&captured.contents) {
+            writer.change(page, contents, &mut batch);
+        }
+        if !is_first {
+            assert_eq!(captured.missed, 0, "the tracker missed pages");
+            let timing = captured.timing;
+            let all = [
+                timing.before_ns,
+                timing.pause_ns,
+                timing.device_state_ns,
+                timing.find_ns,
+                timing.copy_ns,
+                timing.resume_ns,
+                captured.changed.len() as u64,
+                (batch.len() + captured.device_state.len()) as u64 / 1024,
+                encoding.elapsed().as_nanos() as u64,
+            ];
+            for (histogram, value) in times.iter_mut().zip(all) {
+                histogram.saturating_record(value);
+            }
+        }
+        thread::sleep(INTERVAL.saturating_sub(begun.elapsed()));
+    }
+    let ms = |at: usize| times[at].value_at_quantile(0.5) as f64 / 1e6;
+    println!(
+        "{:8} {mib:6} {:11} {:6.2} | {:6.2} {:6.2} | {:7.2} {:6.2} {:6.2} {:6.2} | {:6} {:7} {:6.2}",
+        format!("{:?}", guest.kind).to_lowercase(),
+        format!("{:?}", guest.changes).to_lowercase(),
+        ms(0),
+        ms(1),
+        times[1].value_at_quantile(0.99) as f64 / 1e6,
+        ms(2),
+        ms(3),
+        ms(4),
+        ms(5),
+        times[6].value_at_quantile(0.5),
+        times[7].value_at_quantile(0.5),
+        ms(8),
+    );
+    drop(qemu);
+    let _ = std::fs::remove_dir_all(directory);
+}

@@ -1,0 +1,262 @@
+//! The two ends of a gate: a stream of frames, as QEMU has it, and a tap device.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use nix::net::if_::if_nametoindex;
+
+use super::frames::{Deframer, FRAME_BYTES_MAX, length_of};
+
+/// Where a guest's frames go, and where those for it come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outside {
+    /// A tap device, which is there already: the operator has put it on a bridge.
+    Tap(String),
+    /// A stream socket that speaks as QEMU's netdev `stream` does: a virtual switch, say.
+    Socket(PathBuf),
+}
+
+/// One end of a gate.
+#[derive(Debug)]
+pub enum Port {
+    /// See there.
+    Tap(Tap),
+    /// See there.
+    Stream(FrameStream),
+}
+
+impl Port {
+    /// Opens the outside.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there.
+    pub fn open(outside: &Outside) -> io::Result<Port> {
+        Ok(match outside {
+            Outside::Tap(name) => Port::Tap(Tap::open(name)?),
+            Outside::Socket(path) => Port::Stream(FrameStream::new(UnixStream::connect(path)?)?),
+        })
+    }
+
+    /// The next frame that has come, or `None` if none waits.
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone.
+    pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        match self {
+            Port::Tap(tap) => tap.receive(),
+            Port::Stream(stream) => stream.receive(),
+        }
+    }
+
+    /// Sends a frame; false if there is no room, and it is lost.
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone.
+    pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        match self {
+            Port::Tap(tap) => tap.send(frame),
+            Port::Stream(stream) => stream.send(frame),
+        }
+    }
+
+    /// Whether something waits until there is room for it.
+    pub fn has_pending(&self) -> bool {
+        matches!(self, Port::Stream(stream) if stream.has_pending())
+    }
+
+    /// Sends what waits, as far as there is room.
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Port::Tap(_) => Ok(()),
+            Port::Stream(stream) => stream.flush(),
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Port::Tap(tap) => tap.device.as_fd(),
+            Port::Stream(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsFd for FrameStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// A stream on which each frame stands behind its length.
+#[derive(Debug)]
+pub struct FrameStream {
+    stream: UnixStream,
+    deframer: Deframer,
+    part: Vec<u8>,
+    /// What could not be sent yet: the rest of a frame, and whole ones behind it.
+    pending: VecDeque<u8>,
+}
+
+impl FrameStream {
+    const PART_BYTES: usize = 256 << 10;
+    /// A frame for which there is no room any more is lost, as in any network.
+    const PENDING_BYTES_MAX: usize = 1 << 20;
+
+    /// Takes a stream; from then on it does not block.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn new(stream: UnixStream) -> io::Result<FrameStream> {
+        stream.set_nonblocking(true)?;
+        Ok(FrameStream {
+            stream,
+            deframer: Deframer::default(),
+            part: vec![0; FrameStream::PART_BYTES],
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// As [`Port::receive`].
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone, or is out of step.
+    pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        while !self.deframer.has_frame().map_err(io::Error::other)? {
+            match self.stream.read(&mut self.part) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.deframer.add(&self.part[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.deframer.frame().map_err(io::Error::other)
+    }
+
+    /// Whether what has come ends with a whole frame.
+    pub fn is_between(&self) -> bool {
+        self.deframer.is_between()
+    }
+
+    /// As [`Port::send`].
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone.
+    pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        self.flush()?;
+        if self.pending.len() + frame.len() > FrameStream::PENDING_BYTES_MAX {
+            return Ok(false);
+        }
+        self.pending.extend(length_of(frame));
+        self.pending.extend(frame);
+        self.flush()?;
+        Ok(true)
+    }
+
+    /// As [`Port::has_pending`].
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// As [`Port::flush`].
+    ///
+    /// # Errors
+    ///
+    /// If the other side has gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while !self.pending.is_empty() {
+            match self.stream.write(self.pending.make_contiguous()) {
+                Ok(count) => drop(self.pending.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tap device: the host's end of a cable to the guest.
+#[derive(Debug)]
+pub struct Tap {
+    device: File,
+    frame: Vec<u8>,
+}
+
+// SAFETY of its callers: the argument is a `struct ifreq`, which the kernel reads.
+nix::ioctl_write_ptr_bad!(tunsetiff, TUNSETIFF, libc::ifreq);
+/// _IOW('T', 202, int) of linux/if_tun.h.
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+
+impl Tap {
+    fn open(name: &str) -> io::Result<Tap> {
+        if if_nametoindex(name).is_err() {
+            let help = format!(
+                "there is no interface {name}: make it, and put it on the bridge (ip tuntap add dev {name} mode tap; \
+                 ip link set {name} master BRIDGE up)"
+            );
+            return Err(io::Error::new(ErrorKind::NotFound, help));
+        }
+        let mut options = OpenOptions::new();
+        let device = options
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        // SAFETY: a structure of integers and bytes, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let room = request.ifr_name.len() - 1;
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: the descriptor is that of the tun device, and `request` lives until the call is over.
+        unsafe { tunsetiff(device.as_raw_fd(), &raw const request) }?;
+        Ok(Tap {
+            device,
+            frame: vec![0; FRAME_BYTES_MAX],
+        })
+    }
+
+    fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            match self.device.read(&mut self.frame) {
+                Ok(count) => return Ok(Some(&self.frame[..count])),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        loop {
+            match self.device.write(frame) {
+                Ok(_) => return Ok(true),
+                // It is full, or down, or the frame is none: an operator may take a link down and up again.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

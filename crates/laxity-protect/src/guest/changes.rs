@@ -1,0 +1,211 @@
+//! Which pages of a guest's memory changed since they were looked at last.
+//!
+//! The kernel knows, if QEMU runs with the write tracker (`tracker.c`): [`Tracker`]. Where it does not, and to check
+//! that it does, memory is compared with a copy: [`compare`].
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::memory::{PAGE_BYTES, Page};
+
+/// Pages whose content differs between two memories of the same size, in order.
+///
+/// The comparison of a page is the C library's `memcmp`, which has a version for each kind of vector unit.
+pub fn compare(now: &[Page], before: &[Page], changed: &mut Vec<u32>) {
+    assert_eq!(now.len(), before.len());
+    let pairs = now.iter().zip(before).enumerate();
+    changed.extend(
+        pairs
+            .filter(|(_, (now, before))| now != before)
+            .map(|(page, _)| page as u32),
+    );
+}
+
+/// The kernel's note of which pages of QEMU's mapping of a file were written.
+#[derive(Debug)]
+pub struct Tracker {
+    pagemap: File,
+    start: u64,
+    end: u64,
+    regions: Vec<Region>,
+}
+
+/// `struct page_region` of linux/fs.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_length: u64,
+    pages_max: u64,
+    inverted: u64,
+    mask: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+/// Protect anew what matches, and refuse a range that is not registered for it.
+const WRITE_PROTECT_MATCHING: u64 = 1 << 0;
+const CHECK_REGISTERED: u64 = 1 << 1;
+const WRITTEN: u64 = 1 << 1;
+
+// SAFETY of its callers: the argument is a `struct pm_scan_arg`, and what it points to outlives the call.
+nix::ioctl_readwrite!(pagemap_scan, b'f', 16, Scan);
+
+impl Tracker {
+    /// Finds the mapping of `memory` in the process, and begins to note: whatever was written before counts as written
+    /// now.
+    ///
+    /// # Errors
+    ///
+    /// In words for people, if the process has no such mapping, or the kernel does not note writes to it: it may be
+    /// older than Linux 6.7, or this process may not look.
+    pub fn open(process: u32, memory: &Path) -> Result<Tracker, String> {
+        let told = |error: io::Error| format!("process {process} cannot be looked at: {error}");
+        let inode = fs::metadata(memory).map_err(told)?.ino();
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(told)?;
+        let (start, end) = mapping_of(&maps, inode)
+            .ok_or_else(|| format!("process {process} does not map {}", memory.display()))?;
+        let pagemap = File::open(format!("/proc/{process}/pagemap")).map_err(told)?;
+        let mut tracker = Tracker {
+            pagemap,
+            start,
+            end,
+            // Enough for every second page of 4 MiB; the scan goes on where it had to stop.
+            regions: vec![Region::default(); 512],
+        };
+        let mut ignored = Vec::new();
+        tracker.take(&mut ignored).map_err(|error| {
+            format!(
+                "the kernel does not note writes to the guest's memory: {error} (Linux 6.7 can)"
+            )
+        })?;
+        Ok(tracker)
+    }
+
+    /// The pages that were written since the last call, in order; appended.
+    ///
+    /// The guest must not run: devices may write to memory in a way that is noted late.
+    ///
+    /// # Errors
+    ///
+    /// If the process has gone.
+    pub fn take(&mut self, changed: &mut Vec<u32>) -> io::Result<()> {
+        let mut from = self.start;
+        while from < self.end {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                flags: WRITE_PROTECT_MATCHING | CHECK_REGISTERED,
+                start: from,
+                end: self.end,
+                regions: self.regions.as_mut_ptr() as u64,
+                regions_length: self.regions.len() as u64,
+                mask: WRITTEN,
+                returned: WRITTEN,
+                ..Scan::default()
+            };
+            // SAFETY: `scan` is what this ioctl takes; `regions` has room for as many as it says, and both outlive
+            // the call.
+            let found = unsafe { pagemap_scan(self.pagemap.as_raw_fd(), &raw mut scan) }?;
+            for region in &self.regions[..found as usize] {
+                let page = |address: u64| ((address - self.start) / PAGE_BYTES as u64) as u32;
+                changed.extend(page(region.start)..page(region.end));
+            }
+            if scan.walk_end <= from {
+                return Err(io::Error::other("the kernel's scan does not go on"));
+            }
+            from = scan.walk_end;
+        }
+        Ok(())
+    }
+}
+
+/// Where a process maps a file, from its /proc/PID/maps. The kernel may show a mapping in pieces.
+fn mapping_of(maps: &str, inode: u64) -> Option<(u64, u64)> {
+    let mut found: Option<(u64, u64)> = None;
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (range, inode_word) = (words.next()?, words.nth(3)?);
+        if inode_word.parse() != Ok(inode) {
+            continue;
+        }
+        let (start, end) = range.split_once('-')?;
+        let (start, end) = (
+            u64::from_str_radix(start, 16).ok()?,
+            u64::from_str_radix(end, 16).ok()?,
+        );
+        found = match found {
+            None => Some((start, end)),
+            Some((first, last)) if last == start => Some((first, end)),
+            // Two mappings of it: that is no memory of QEMU's.
+            Some(_) => return None,
+        };
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::{RngCore as _, SeedableRng as _};
+
+    #[test]
+    fn a_mapping_in_pieces_is_one() {
+        let maps = "55d0-55d1 r--p 00000000 00:01 7    /usr/bin/qemu\n\
+                    7f00a000-7f00c000 rw-s 00000000 00:19 42    /dev/shm/memory\n\
+                    7f00c000-7f00d000 rw-s 00002000 00:19 42    /dev/shm/memory\n\
+                    7ffd0000-7ffd1000 rw-p 00000000 00:00 0     [stack]\n";
+        assert_eq!(mapping_of(maps, 42), Some((0x7f00_a000, 0x7f00_d000)));
+        assert_eq!(mapping_of(maps, 43), None);
+        let twice = format!("{maps}7fff0000-7fff1000 rw-s 00000000 00:19 42 /dev/shm/memory\n");
+        assert_eq!(mapping_of(&twice, 42), None);
+    }
+
+    /// Bytes looked at one by one.
+    fn differ_naively(a: &Page, b: &Page) -> bool {
+        let mut differ = false;
+        for at in 0..PAGE_BYTES {
+            differ |= a[at] ^ b[at] != 0;
+        }
+        differ
+    }
+
+    #[test]
+    fn no_difference_is_missed() {
+        for seed in 0..200 {
+            let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+            let mut before = vec![[0; PAGE_BYTES]; 64];
+            for page in &mut before {
+                if random.next_u32() % 2 == 0 {
+                    random.fill_bytes(page);
+                }
+            }
+            let mut now = before.clone();
+            for _ in 0..random.next_u32() % 40 {
+                let page = random.next_u32() as usize % now.len();
+                now[page][random.next_u32() as usize % PAGE_BYTES] ^= 1 << (random.next_u32() % 8);
+            }
+            let naive = (0..64).filter(|&page| differ_naively(&now[page], &before[page]));
+            let naive: Vec<u32> = naive.map(|page| page as u32).collect();
+            let mut found = Vec::new();
+            compare(&now, &before, &mut found);
+            assert_eq!(found, naive, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The guest: a stock QEMU, driven by nothing but its machine protocol.
+//!
+//! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from such a state
+//! elsewhere. [`Tracker`] and [`compare`] say which pages of its memory changed, [`patches`] is how these travel.
+
+mod changes;
+pub mod memory;
+pub mod patches;
+mod qemu;
+pub mod qmp;
+mod specification;
+
+pub use changes::{Tracker, compare};
+pub use memory::{Memory, PAGE_BYTES, Page};
+pub use qemu::{
+    Accelerator, Captured, Changes, GuestError, Kind, Qemu, Specification, TRACKER, Timing,
+};

@@ -1,0 +1,627 @@
+//! One QEMU: how it is started, captured, continued and ended.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::json;
+
+use super::changes::{Tracker, compare};
+use super::memory::{Memory, Page};
+use super::qmp::{Event, Qmp, QmpError, is_readable_by};
+use super::specification::{
+    Accelerator, Changes, Specification, accelerators, command_line, control_words,
+};
+
+/// The library that is preloaded into QEMU, so that the kernel notes writes to the file that `LAXITY_GUEST_MEMORY` names.
+pub const TRACKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracker.so"));
+/// The first with the netdev `stream`.
+const VERSION_MIN: (u32, u32) = (7, 2);
+/// Shared memory stays where it is, and the end of a migration is told.
+const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Of one capture or activation, on a machine that is busy.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a guest may send at once, or a device's state fill, before somebody has to take it.
+const SOCKET_BYTES: usize = 4 << 20;
+
+/// Why a guest is not where it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The program cannot be run.
+    #[error("cannot start {}: {source}", program.display())]
+    Start {
+        /// QEMU.
+        program: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+    /// It ended before it said anything.
+    #[error("{} ended at once: {said}", program.display())]
+    Ended {
+        /// QEMU.
+        program: PathBuf,
+        /// What it said on its way out.
+        said: String,
+    },
+    /// It cannot do what protection needs.
+    #[error("QEMU {version} cannot protect a guest: {lacks}")]
+    TooOld {
+        /// What it is.
+        version: String,
+        /// And what it has not.
+        lacks: String,
+    },
+    /// The tracker was asked for and cannot be had.
+    #[error("{0}; write changes = \"auto\", and memory is compared instead")]
+    Tracker(String),
+    /// QEMU could not save or load the devices' state.
+    #[error("QEMU could not {0} the devices' state: {1}")]
+    Migration(&'static str, String),
+    /// QEMU does not do as it is told.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// The system fails us.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
+    move |source| GuestError::System {
+        what,
+        source: source.into(),
+    }
+}
+
+/// Where the time of one capture went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// From the order to save the state until the guest stood still: it still ran.
+    pub before_ns: u64,
+    /// How long it stood still, by QEMU's own clock: all of the following, and its own part.
+    pub pause_ns: u64,
+    /// From there until the devices' state was read.
+    pub device_state_ns: u64,
+    /// Cutting its output.
+    pub cut_ns: u64,
+    /// Finding the pages that changed.
+    pub find_ns: u64,
+    /// Copying them.
+    pub copy_ns: u64,
+    /// Until QEMU had it run again.
+    pub resume_ns: u64,
+}
+
+/// What was captured at the end of an epoch.
+#[derive(Debug, Default)]
+pub struct Captured {
+    /// Of everything but memory, in QEMU's own format.
+    pub device_state: Vec<u8>,
+    /// Which pages may have changed, in order.
+    pub changed: Vec<u32>,
+    /// What was in them.
+    pub contents: Vec<Page>,
+    /// Pages that changed without the tracker having noted it. It must be 0.
+    pub missed: u64,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+/// A running QEMU. When it goes out of scope, so does the process, and its memory.
+#[derive(Debug)]
+pub struct Qemu {
+    child: Child,
+    qmp: Qmp,
+    memory: Memory,
+    memory_path: PathBuf,
+    tracker: Option<Tracker>,
+    /// Why there is no tracker.
+    why_compared: Option<String>,
+    has_ended: bool,
+}
+
+impl Qemu {
+    /// Starts a guest. `directory` is a place for files of its own, such as its memory: best in a file system in
+    /// memory. With `waits` it does not boot, but waits to be continued from somebody else's state.
+    ///
+    /// The other end of its network interface comes with it, QEMU's own protocol on a stream: each frame behind its
+    /// length, 32 bits, big endian.
+    ///
+    /// The process ends with the thread that called this.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started, or is too old. Nothing is left of it then.
+    pub fn start(
+        specification: &Specification,
+        directory: &Path,
+        waits: bool,
+    ) -> Result<(Qemu, UnixStream), GuestError> {
+        fs::create_dir_all(directory).map_err(system("make a directory for the guest"))?;
+        let preloaded = directory.join("tracker.so");
+        fs::write(&preloaded, TRACKER).map_err(system("write the tracker"))?;
+        // Each start has a file of its own: what is left in an old one must not be anybody's memory.
+        let memory_path = directory.join("memory");
+        let _ = fs::remove_file(&memory_path);
+        let memory = Memory::create(&memory_path, specification.memory_bytes)
+            .map_err(system("make the guest's memory"))?;
+        let (network, network_theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+        widen(&network);
+        widen(&network_theirs);
+        let words = |control| {
+            command_line(
+                specification,
+                &memory_path,
+                [control, network_theirs.as_raw_fd()],
+                waits,
+            )
+        };
+        let tracked = [
+            ("LD_PRELOAD", preloaded.as_path()),
+            ("LAXITY_GUEST_MEMORY", &memory_path),
+        ];
+        let (child, qmp) = spawn(
+            &specification.program,
+            words,
+            &tracked,
+            Some(network_theirs.as_raw_fd()),
+        )?;
+        drop(network_theirs);
+        let mut qemu = Qemu {
+            child,
+            qmp,
+            memory,
+            memory_path,
+            tracker: None,
+            why_compared: None,
+            has_ended: false,
+        };
+        qemu.forward_what_it_says(&specification.name);
+        probe(&mut qemu.qmp)?;
+        match specification.changes {
+            Changes::Comparison => qemu.why_compared = Some("the site file says so".into()),
+            wanted => match qemu.track() {
+                Ok(tracker) => qemu.tracker = Some(tracker),
+                Err(reason) if wanted == Changes::Tracker => {
+                    return Err(GuestError::Tracker(reason));
+                }
+                Err(reason) => qemu.why_compared = Some(reason),
+            },
+        }
+        Ok((qemu, network))
+    }
+
+    fn track(&self) -> Result<Tracker, String> {
+        // A page of a file in memory that is swapped out leaves nothing behind where it was written.
+        const HEAD_LINES: usize = 1;
+        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        if swaps.lines().count() > HEAD_LINES {
+            return Err("there is swap, and with it the kernel forgets some writes".into());
+        }
+        Tracker::open(self.child.id(), &self.memory_path)
+    }
+
+    fn forward_what_it_says(&mut self, name: &str) {
+        use std::io::{BufRead as _, BufReader};
+        let Some(stderr) = self.child.stderr.take() else {
+            return;
+        };
+        let name = name.to_string();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                tracing::warn!(vm = name, "QEMU: {line}");
+            }
+        });
+    }
+
+    /// Starts the program without a guest, and says which QEMU it is and what would run the guest, in words and as what
+    /// is to be asked for: both must be the same on both hosts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qemu::start`].
+    pub fn probe_program(
+        specification: &Specification,
+    ) -> Result<(String, Accelerator), GuestError> {
+        let words = |control| {
+            let mut words: Vec<OsString> = Vec::new();
+            words.extend(
+                [
+                    "-nodefaults",
+                    "-no-user-config",
+                    "-display",
+                    "none",
+                    "-machine",
+                    "none",
+                ]
+                .map(OsString::from),
+            );
+            words.extend(accelerators(specification.accelerator));
+            words.extend(control_words(control));
+            words
+        };
+        let (mut child, mut qmp) = spawn(&specification.program, words, &[], None)?;
+        let found = probe(&mut qmp).and_then(|()| Ok(qmp.execute("query-kvm", json!({}))?));
+        let _ = child.kill();
+        let _ = child.wait();
+        let (name, accelerator) = match found?["enabled"] == true {
+            true => ("kvm", Accelerator::Kvm),
+            false => ("tcg", Accelerator::Tcg),
+        };
+        Ok((format!("QEMU {} with {name}", qmp.version()), accelerator))
+    }
+
+    /// Why memory is compared and writes are not tracked; `None`: they are.
+    pub fn why_compared(&self) -> Option<&str> {
+        self.why_compared.as_deref()
+    }
+
+    /// How many pages the guest's memory has.
+    pub fn pages(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// QEMU's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the guest has ended by its own will: it powered off, or its kernel gave up.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU has gone, too.
+    pub fn has_ended(&mut self) -> Result<bool, GuestError> {
+        while self.next_event(Duration::ZERO)?.is_some() {}
+        Ok(self.has_ended)
+    }
+
+    fn next_event(&mut self, timeout: Duration) -> Result<Option<Event>, QmpError> {
+        let event = self.qmp.event(timeout)?;
+        let ends = |event: &Event| matches!(&*event.name, "SHUTDOWN" | "GUEST_PANICKED");
+        self.has_ended |= event.as_ref().is_some_and(ends);
+        Ok(event)
+    }
+
+    /// Copies pages while the guest runs, `first` and those behind it: some may be half old and half new. That is good
+    /// enough for a first look that a comparison follows.
+    pub fn look(&self, first: usize, into: &mut [Page]) {
+        // SAFETY: none is promised, as the guest runs; the bytes are copied and nobody relies on what they are until
+        // they have been compared while it stood still.
+        let pages = unsafe { self.memory.pages() };
+        into.copy_from_slice(&pages[first..][..into.len()]);
+    }
+
+    /// Captures the guest's state, and lets it run on.
+    ///
+    /// `copy` is what the standby has. With `compares` all memory is compared with it, and the tracker, if there is
+    /// one, is held against that. `cut` is called when the guest stands still and has sent all that it did in this
+    /// epoch.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU does not do it. It goes on with the guest then, if it can.
+    pub fn capture(
+        &mut self,
+        captured: &mut Captured,
+        copy: &[Page],
+        compares: bool,
+        cut: impl FnOnce(),
+    ) -> Result<(), GuestError> {
+        while self.next_event(Duration::ZERO)?.is_some() {}
+        let begun = Instant::now();
+        self.save(&mut captured.device_state)?;
+        let stopped_at_ns = self.migrated("save")?;
+        let saved = Instant::now();
+        cut();
+        let cut_at = Instant::now();
+        captured.changed.clear();
+        captured.missed = 0;
+        let found = self.find(captured, copy, compares);
+        let found_at = Instant::now();
+        // SAFETY: QEMU has said that the guest stands still, and was not told otherwise since.
+        let pages = unsafe { self.memory.pages() };
+        captured.contents.clear();
+        let contents = captured.changed.iter().map(|&page| pages[page as usize]);
+        captured.contents.extend(contents);
+        let copied = Instant::now();
+        self.qmp.execute("cont", json!({}))?;
+        let resumed_at_ns = loop {
+            let event = self.next_event(MIGRATION_TIMEOUT)?;
+            let event = event.ok_or_else(|| failed("save", "the guest does not run on"))?;
+            if event.name == "RESUME" {
+                break event.at_ns;
+            }
+        };
+        let resumed = Instant::now();
+        found?;
+        let ns = |from: Instant, to: Instant| (to - from).as_nanos() as u64;
+        let pause_ns = u64::try_from(resumed_at_ns - stopped_at_ns).unwrap_or(0);
+        let until_resumed_ns = ns(begun, resumed);
+        let after_state_ns = ns(saved, resumed);
+        captured.timing = Timing {
+            before_ns: until_resumed_ns.saturating_sub(pause_ns),
+            pause_ns,
+            device_state_ns: pause_ns.saturating_sub(after_state_ns),
+            cut_ns: ns(saved, cut_at),
+            find_ns: ns(cut_at, found_at),
+            copy_ns: ns(found_at, copied),
+            resume_ns: ns(copied, resumed),
+        };
+        Ok(())
+    }
+
+    fn find(
+        &mut self,
+        captured: &mut Captured,
+        copy: &[Page],
+        compares: bool,
+    ) -> Result<(), GuestError> {
+        if let Some(tracker) = &mut self.tracker {
+            let taken = tracker.take(&mut captured.changed);
+            taken.map_err(system("ask the kernel for the pages that were written"))?;
+            if !compares {
+                return Ok(());
+            }
+        }
+        // SAFETY: as in `capture`.
+        let pages = unsafe { self.memory.pages() };
+        let noted = std::mem::take(&mut captured.changed);
+        compare(pages, copy, &mut captured.changed);
+        if self.tracker.is_some() {
+            let changed = captured.changed.iter();
+            let missed = changed.filter(|page| noted.binary_search(page).is_err());
+            captured.missed = missed.count() as u64;
+        }
+        Ok(())
+    }
+
+    /// Has QEMU stop the guest and say all of its state but its memory.
+    fn save(&mut self, state: &mut Vec<u8>) -> Result<(), GuestError> {
+        let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+        widen(&theirs);
+        self.qmp.pass("checkpoint", theirs.as_fd())?;
+        drop(theirs);
+        self.qmp
+            .execute("migrate", json!({ "uri": "fd:checkpoint" }))?;
+        state.clear();
+        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        // Without `read_to_end`, which would wait for ever for a QEMU that hangs.
+        let read = system("read the devices' state");
+        let mut part = vec![0; 256 << 10];
+        loop {
+            if !is_readable_by(&ours, deadline).map_err(&read)? {
+                return Err(failed("save", "it does not end"));
+            }
+            match ours.read(&mut part).map_err(&read)? {
+                0 => return Ok(()),
+                count => state.extend_from_slice(&part[..count]),
+            }
+        }
+    }
+
+    /// Waits until a migration is done; when the guest was stopped for it, by QEMU's clock.
+    fn migrated(&mut self, what: &'static str) -> Result<i64, GuestError> {
+        let mut stopped_at_ns = 0;
+        loop {
+            let event = self.next_event(MIGRATION_TIMEOUT)?;
+            let event = event.ok_or_else(|| failed(what, "it does not end"))?;
+            let status = event.data["status"].as_str().unwrap_or_default();
+            match (&*event.name, status) {
+                ("STOP", _) => stopped_at_ns = event.at_ns,
+                ("MIGRATION", "completed") => return Ok(stopped_at_ns),
+                ("MIGRATION", "failed" | "cancelled") => {
+                    let said = self.qmp.execute("query-migrate", json!({}))?;
+                    let reason = said["error-desc"].as_str().unwrap_or("it does not say why");
+                    return Err(failed(what, reason));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The memory of a guest that waits to be continued.
+    ///
+    /// # Safety
+    ///
+    /// It was started as one that waits, and [`Qemu::activate`] was not called.
+    pub unsafe fn waiting_memory(&mut self) -> &mut [Page] {
+        // SAFETY: as the caller says.
+        unsafe { self.memory.pages_mut() }
+    }
+
+    /// Continues from a state; its memory is that of the same moment.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU does not take it. It is of no use any more then.
+    pub fn activate(&mut self, state: &[u8]) -> Result<(), GuestError> {
+        let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+        widen(&ours);
+        self.qmp.pass("checkpoint", theirs.as_fd())?;
+        drop(theirs);
+        self.qmp
+            .execute("migrate-incoming", json!({ "uri": "fd:checkpoint" }))?;
+        let write = system("write the devices' state");
+        ours.set_write_timeout(Some(MIGRATION_TIMEOUT))
+            .map_err(&write)?;
+        ours.write_all(state).map_err(&write)?;
+        ours.shutdown(Shutdown::Write).map_err(&write)?;
+        loop {
+            let event = self.next_event(MIGRATION_TIMEOUT)?;
+            let event = event.ok_or_else(|| failed("load", "it does not end"))?;
+            match (&*event.name, event.data["status"].as_str()) {
+                ("RESUME", _) => return Ok(()),
+                ("MIGRATION", Some("failed")) => return Err(failed("load", "QEMU's log says why")),
+                _ => {}
+            }
+        }
+    }
+
+    /// After a capture that failed: whatever came of it, the guest stands still.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU has gone, or does not come to an end with it.
+    pub fn give_up(&mut self) -> Result<(), GuestError> {
+        self.qmp.execute("migrate_cancel", json!({}))?;
+        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        while Instant::now() < deadline {
+            let said = self.qmp.execute("query-migrate", json!({}))?;
+            let is_over = matches!(
+                said["status"].as_str(),
+                None | Some("none" | "completed" | "failed" | "cancelled")
+            );
+            let said = self.qmp.execute("query-status", json!({}))?;
+            if is_over && said["status"] != "finish-migrate" {
+                return self.stop();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(failed("save", "it does not end, even when it is cancelled"))
+    }
+
+    /// Stops the guest, for good or until [`Qemu::resume`].
+    ///
+    /// # Errors
+    ///
+    /// If QEMU does not.
+    pub fn stop(&mut self) -> Result<(), GuestError> {
+        self.qmp.execute("stop", json!({}))?;
+        Ok(())
+    }
+
+    /// Lets it run on.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU does not.
+    pub fn resume(&mut self) -> Result<(), GuestError> {
+        self.qmp.execute("cont", json!({}))?;
+        Ok(())
+    }
+}
+
+/// Starts QEMU, with what it is to have in its environment, and greets it. `words` makes the words of its command line,
+/// given its end of our connection; it gets `file`, too.
+fn spawn(
+    program: &Path,
+    words: impl FnOnce(RawFd) -> Vec<OsString>,
+    environment: &[(&str, &Path)],
+    file: Option<RawFd>,
+) -> Result<(Child, Qmp), GuestError> {
+    let (control, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+    let files: Vec<RawFd> = file.into_iter().chain([theirs.as_raw_fd()]).collect();
+    let mut command = Command::new(program);
+    command
+        .args(words(theirs.as_raw_fd()))
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    // SAFETY: what runs between fork and exec makes system calls, and nothing else.
+    unsafe {
+        command.pre_exec(move || {
+            for file in &files {
+                // SAFETY: they are open in the parent until it has spawned us.
+                let file = BorrowedFd::borrow_raw(*file);
+                fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            }
+            Ok(set_pdeathsig(Signal::SIGKILL)?)
+        });
+    }
+    let mut child = command.spawn().map_err(|source| GuestError::Start {
+        program: program.into(),
+        source,
+    })?;
+    drop(theirs);
+    match Qmp::greet(control, START_TIMEOUT) {
+        Ok(qmp) => Ok((child, qmp)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            let mut said = String::new();
+            if let Some(mut stderr) = child.stderr.take() {
+                let _ = stderr.read_to_string(&mut said);
+            }
+            match (error, said.trim()) {
+                (QmpError::Gone, said) if !said.is_empty() => Err(GuestError::Ended {
+                    program: program.into(),
+                    said: said.into(),
+                }),
+                (error, _) => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Refuses a QEMU that cannot do what we need, and sets it up for it.
+fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
+    let version = qmp.version().to_string();
+    let too_old = |lacks: String| GuestError::TooOld {
+        version: version.clone(),
+        lacks,
+    };
+    let mut parts = version
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let (major, minor) = VERSION_MIN;
+    if found < VERSION_MIN {
+        return Err(too_old(format!("{major}.{minor} or newer is needed")));
+    }
+    let known = qmp.execute("query-migrate-capabilities", json!({}))?;
+    let known = known.as_array().map_or(&[][..], |known| known);
+    for capability in CAPABILITIES {
+        if !known.iter().any(|each| each["capability"] == capability) {
+            return Err(too_old(format!(
+                "it has no migration capability {capability}"
+            )));
+        }
+    }
+    let wanted = CAPABILITIES.map(|each| json!({ "capability": each, "state": true }));
+    qmp.execute(
+        "migrate-set-capabilities",
+        json!({ "capabilities": wanted }),
+    )?;
+    // Nothing is to slow a state down on its way to us: it never leaves the machine in this form.
+    qmp.execute(
+        "migrate-set-parameters",
+        json!({ "max-bandwidth": 1_u64 << 40 }),
+    )?;
+    Ok(())
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.memory_path);
+    }
+}
+
+fn failed(what: &'static str, reason: &str) -> GuestError {
+    GuestError::Migration(what, reason.into())
+}
+
+/// Room in a socket for what one sends at once. Root gets it; others get what the system allows, and wait more often.
+fn widen(socket: &UnixStream) {
+    let _ = setsockopt(socket, sockopt::SndBuf, &SOCKET_BYTES);
+    let _ = setsockopt(socket, sockopt::SndBufForce, &SOCKET_BYTES);
+}

@@ -1,0 +1,340 @@
+//! QEMU's machine protocol (QMP), as far as protection needs it: one command at a time, events kept in order, file
+//! descriptors passed along. See "QEMU Machine Protocol Specification" in QEMU's documentation.
+//!
+//! The crates for QMP cannot pass descriptors, and each epoch passes one.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde_json::{Value, json};
+
+/// Nothing that QEMU says is longer.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// What goes wrong between QEMU and us.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// QEMU has ended, or closed the connection.
+    #[error("QEMU has gone")]
+    Gone,
+    /// QEMU does not answer.
+    #[error("QEMU did not answer `{waited_for}` within {} ms", timeout.as_millis())]
+    Silent {
+        /// The command or the event.
+        waited_for: String,
+        /// How long it had.
+        timeout: Duration,
+    },
+    /// QEMU says no.
+    #[error("QEMU refuses `{command}`: {description}")]
+    Refused {
+        /// What it was told.
+        command: String,
+        /// Its own words.
+        description: String,
+    },
+    /// What it says is no QMP.
+    #[error("what QEMU says is no QMP: {0}")]
+    Garbled(String),
+    /// The socket fails.
+    #[error("the connection to QEMU fails: {0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for QmpError {
+    fn from(error: io::Error) -> QmpError {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match error.kind() {
+            BrokenPipe | ConnectionReset | UnexpectedEof => QmpError::Gone,
+            _ => QmpError::Io(error),
+        }
+    }
+}
+
+/// Something that happened in QEMU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// As the QMP reference has it: STOP, RESUME, MIGRATION, ….
+    pub name: String,
+    /// What comes with it.
+    pub data: Value,
+    /// When, by QEMU's own word: nanoseconds of the system's wall clock, in steps of a microsecond.
+    pub at_ns: i64,
+}
+
+/// A connection to one QEMU.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    /// What came and is not taken yet; before `scanned` there is no end of a line.
+    received: Vec<u8>,
+    scanned: usize,
+    events: VecDeque<Event>,
+    /// Of the last command. An answer that comes too late is that to another.
+    commands: u64,
+    /// What QEMU says of itself: "7.2.22".
+    version: String,
+}
+
+impl Qmp {
+    /// Greets the QEMU at the other end.
+    ///
+    /// # Errors
+    ///
+    /// If it has ended, does not greet within `timeout`, or is no QEMU.
+    pub fn greet(stream: UnixStream, timeout: Duration) -> Result<Qmp, QmpError> {
+        let mut qmp = Qmp {
+            stream,
+            received: Vec::new(),
+            scanned: 0,
+            events: VecDeque::new(),
+            commands: 0,
+            version: String::new(),
+        };
+        let greeting = qmp.message(Instant::now() + timeout)?;
+        let greeting = greeting.ok_or_else(|| silent("its greeting", timeout))?;
+        let version = &greeting["QMP"]["version"]["qemu"];
+        let part = |name: &str| version[name].as_u64();
+        let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
+        else {
+            return Err(QmpError::Garbled(greeting.to_string()));
+        };
+        qmp.version = format!("{major}.{minor}.{micro}");
+        qmp.execute("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    /// QEMU's version.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Tells QEMU to do something and gives back its answer.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU says no, or nothing.
+    pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
+        self.send(command, arguments, None)
+    }
+
+    /// Gives QEMU a file descriptor, which it then knows by `name`.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU says no, or nothing.
+    pub fn pass(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let arguments = json!({ "fdname": name });
+        self.send("getfd", arguments, Some(descriptor.as_raw_fd()))?;
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        descriptor: Option<RawFd>,
+    ) -> Result<Value, QmpError> {
+        /// QEMU answers at once, unless it is in trouble or its machine is.
+        const TIMEOUT: Duration = Duration::from_secs(10);
+        self.commands += 1;
+        let message = json!({ "execute": command, "arguments": arguments, "id": self.commands });
+        let mut line = message.to_string();
+        line.push('\n');
+        self.stream.set_write_timeout(Some(TIMEOUT))?;
+        let mut sent = 0;
+        while sent < line.len() {
+            let descriptors: Vec<RawFd> = descriptor.filter(|_| sent == 0).into_iter().collect();
+            let with = [ControlMessage::ScmRights(&descriptors)];
+            let with = if descriptors.is_empty() {
+                &[][..]
+            } else {
+                &with
+            };
+            let bytes = [IoSlice::new(&line.as_bytes()[sent..])];
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            let done = sendmsg::<()>(self.stream.as_raw_fd(), &bytes, with, flags, None);
+            sent += done.map_err(io::Error::from)?;
+        }
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let answer = self.message(deadline)?;
+            let mut answer = answer.ok_or_else(|| silent(command, TIMEOUT))?;
+            if is_answer(&answer) && answer["id"] != self.commands {
+                continue;
+            }
+            if let Some(returned) = answer.get_mut("return") {
+                return Ok(returned.take());
+            }
+            if let Some(error) = answer.get("error") {
+                let description = error["desc"].as_str().unwrap_or("without saying why");
+                return Err(QmpError::Refused {
+                    command: command.into(),
+                    description: description.into(),
+                });
+            }
+            self.keep(answer)?;
+        }
+    }
+
+    /// The next event, the oldest first, or `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU has gone.
+    pub fn event(&mut self, timeout: Duration) -> Result<Option<Event>, QmpError> {
+        let deadline = Instant::now() + timeout;
+        while self.events.is_empty() {
+            match self.message(deadline)? {
+                Some(message) if is_answer(&message) => {}
+                Some(message) => self.keep(message)?,
+                None => break,
+            }
+        }
+        Ok(self.events.pop_front())
+    }
+
+    fn keep(&mut self, message: Value) -> Result<(), QmpError> {
+        const NS_IN_S: i64 = 1_000_000_000;
+        const NS_IN_US: i64 = 1_000;
+        let part = |name: &str| message["timestamp"][name].as_i64();
+        let (Some(name), Some(seconds), Some(microseconds)) = (
+            message["event"].as_str(),
+            part("seconds"),
+            part("microseconds"),
+        ) else {
+            return Err(QmpError::Garbled(message.to_string()));
+        };
+        self.events.push_back(Event {
+            name: name.into(),
+            data: message["data"].clone(),
+            at_ns: seconds
+                .saturating_mul(NS_IN_S)
+                .saturating_add(microseconds.saturating_mul(NS_IN_US)),
+        });
+        Ok(())
+    }
+
+    /// The next line. `None`: none by the deadline.
+    fn message(&mut self, deadline: Instant) -> Result<Option<Value>, QmpError> {
+        loop {
+            let end = self.received[self.scanned..]
+                .iter()
+                .position(|&byte| byte == b'\n');
+            if let Some(end) = end {
+                let line: Vec<u8> = self.received.drain(..=self.scanned + end).collect();
+                self.scanned = 0;
+                return match serde_json::from_slice(&line) {
+                    Ok(message) => Ok(Some(message)),
+                    Err(error) => Err(QmpError::Garbled(error.to_string())),
+                };
+            }
+            self.scanned = self.received.len();
+            if self.scanned > LINE_BYTES_MAX {
+                return Err(QmpError::Garbled("a line without an end".into()));
+            }
+            if !is_readable_by(&self.stream, deadline)? {
+                return Ok(None);
+            }
+            let mut part = [0; 4096];
+            let count = self.stream.read(&mut part)?;
+            if count == 0 {
+                return Err(QmpError::Gone);
+            }
+            self.received.extend_from_slice(&part[..count]);
+        }
+    }
+}
+
+/// To a command, and no event.
+fn is_answer(message: &Value) -> bool {
+    message.get("return").or(message.get("error")).is_some()
+}
+
+fn silent(waited_for: &str, timeout: Duration) -> QmpError {
+    QmpError::Silent {
+        waited_for: waited_for.into(),
+        timeout,
+    }
+}
+
+/// Waits until there is something to read, or until the deadline: then it is false.
+pub(crate) fn is_readable_by(stream: &UnixStream, deadline: Instant) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, ppoll};
+    use nix::sys::time::TimeSpec;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut polled = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(left)), None) {
+            Ok(count) => return Ok(count > 0),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::thread;
+
+    const GREETING: &str =
+        "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}}}}\r\n";
+    const SOON: Duration = Duration::from_millis(50);
+
+    /// A QEMU that greets, then says `answers`, one to each command.
+    fn qemu(answers: &'static [&'static str]) -> (UnixStream, thread::JoinHandle<Vec<String>>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let run = thread::spawn(move || {
+            theirs.write_all(GREETING.as_bytes()).unwrap();
+            let mut lines = BufReader::new(theirs.try_clone().unwrap()).lines();
+            let mut told = Vec::new();
+            for answer in ["{\"return\": {}, \"id\": 1}\r\n"].iter().chain(answers) {
+                match lines.next() {
+                    Some(Ok(line)) => told.push(line),
+                    _ => break,
+                }
+                theirs.write_all(answer.as_bytes()).unwrap();
+            }
+            told
+        });
+        (ours, run)
+    }
+
+    #[test]
+    fn answers_and_events_are_told_apart() {
+        let (stream, run) = qemu(&[
+            "{\"timestamp\": {\"seconds\": 2, \"microseconds\": 5}, \"event\": \"STOP\"}\r\n{\"return\": {\"a\": 0}, \"id\": 1}\r\n{\"return\": {\"a\": 1}, \"id\": 2}\r\n",
+            "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no such thing\"}, \"id\": 3}\r\n",
+        ]);
+        let mut qmp = Qmp::greet(stream, Duration::from_secs(5)).unwrap();
+        assert_eq!(qmp.version(), "7.2.22");
+        assert_eq!(qmp.execute("query-a", json!({})).unwrap(), json!({"a": 1}));
+        let event = qmp.event(SOON).unwrap().unwrap();
+        assert_eq!((&*event.name, event.at_ns), ("STOP", 2_000_005_000));
+        assert_eq!(qmp.event(Duration::ZERO).unwrap_or(None), None);
+        let refused = qmp.execute("cont", json!({})).unwrap_err();
+        assert_eq!(refused.to_string(), "QEMU refuses `cont`: no such thing");
+        let told = run.join().unwrap();
+        assert_eq!(told.len(), 3);
+        assert!(matches!(
+            qmp.execute("cont", json!({})),
+            Err(QmpError::Gone)
+        ));
+    }
+
+    #[test]
+    fn who_does_not_greet_is_no_qemu() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let silent = Qmp::greet(ours.try_clone().unwrap(), SOON).unwrap_err();
+        assert!(matches!(silent, QmpError::Silent { .. }), "{silent}");
+        theirs.write_all(b"220 mail.example ESMTP\r\n").unwrap();
+        let garbled = Qmp::greet(ours, SOON).unwrap_err();
+        assert!(matches!(garbled, QmpError::Garbled(_)), "{garbled}");
+    }
+}

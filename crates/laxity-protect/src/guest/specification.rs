@@ -1,0 +1,208 @@
+//! What a guest is, as its owner says, and what that is in QEMU's words.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// What runs the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accelerator {
+    /// KVM where it is, emulation elsewhere.
+    Auto,
+    /// The processor.
+    Kvm,
+    /// QEMU's emulation.
+    Tcg,
+}
+
+/// What the machine looks like to its guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A PC with PCI.
+    Pc,
+    /// The least that a Linux with virtio needs: less state, so shorter pauses.
+    Microvm,
+}
+
+/// How it is found out which pages changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Changes {
+    /// By the tracker where the kernel can, by comparison elsewhere.
+    Auto,
+    /// By the kernel's notes, and not at all without.
+    Tracker,
+    /// By comparing all memory.
+    Comparison,
+}
+
+/// What a guest is, as its owner says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Specification {
+    /// For people.
+    pub name: String,
+    /// The QEMU, by its path or a name on the path.
+    pub program: PathBuf,
+    /// What the guest sees.
+    pub kind: Kind,
+    /// What runs it.
+    pub accelerator: Accelerator,
+    /// The processor's model, as QEMU names it; QEMU's default if there is none.
+    pub cpu: Option<String>,
+    /// How many.
+    pub vcpus: u32,
+    /// A multiple of a page.
+    pub memory_bytes: u64,
+    /// What it boots; the first disk if there is none.
+    pub kernel: Option<PathBuf>,
+    /// Its first root.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's arguments.
+    pub append: String,
+    /// Images that it may read and not write.
+    pub disks: Vec<PathBuf>,
+    /// Of its network interface.
+    pub mac: [u8; 6],
+    /// Where its serial console goes.
+    pub console: Option<PathBuf>,
+    /// More words for QEMU.
+    pub arguments: Vec<String>,
+    /// How changed pages are found.
+    pub changes: Changes,
+}
+
+impl Specification {
+    /// What must be the same on both hosts, for a state from one to be of use on the other, in words.
+    pub fn essence(&self) -> String {
+        let cpu = self.cpu.as_deref().unwrap_or("default");
+        let mac = self.mac.map(|byte| format!("{byte:02x}")).join(":");
+        format!(
+            "{:?}, {} VCPUs of model {cpu}, {} bytes, {mac}, {} disks, {:?}",
+            self.kind,
+            self.vcpus,
+            self.memory_bytes,
+            self.disks.len(),
+            self.arguments
+        )
+    }
+}
+
+/// The words behind QEMU's name. `files` are the descriptors of control and network.
+pub(super) fn command_line(
+    specification: &Specification,
+    memory: &Path,
+    files: [RawFd; 2],
+    waits: bool,
+) -> Vec<OsString> {
+    let Specification { kind, vcpus, .. } = specification;
+    let [control, network] = files;
+    let mut words: Vec<OsString> = Vec::new();
+    let mut say = |these: &[&str]| words.extend(these.iter().map(OsString::from));
+    let machine = match kind {
+        Kind::Pc => "pc",
+        Kind::Microvm => "microvm,acpi=on,rtc=on",
+    };
+    say(&[
+        "-name",
+        &escaped(&specification.name),
+        "-nodefaults",
+        "-no-user-config",
+    ]);
+    say(&["-display", "none", "-no-shutdown"]);
+    say(&["-machine", &format!("{machine},memory-backend=memory")]);
+    if let Some(cpu) = &specification.cpu {
+        say(&["-cpu", cpu]);
+    }
+    let bytes = specification.memory_bytes;
+    let path = escaped(&memory.to_string_lossy());
+    say(&["-smp", &vcpus.to_string(), "-m", &format!("{bytes}B")]);
+    say(&[
+        "-object",
+        &format!("memory-backend-file,id=memory,share=on,mem-path={path},size={bytes}B"),
+    ]);
+    let address = format!("addr.type=fd,addr.str={network}");
+    say(&[
+        "-netdev",
+        &format!("stream,id=network,server=off,{address}"),
+    ]);
+    let mac = specification
+        .mac
+        .map(|byte| format!("{byte:02x}"))
+        .join(":");
+    let card = match kind {
+        Kind::Pc => format!("virtio-net-pci,netdev=network,mac={mac},romfile="),
+        Kind::Microvm => format!("virtio-net-device,netdev=network,mac={mac}"),
+    };
+    say(&["-device", &card, "-device", random_device(*kind)]);
+    if let Some(kernel) = &specification.kernel {
+        say(&["-kernel", &kernel.to_string_lossy()]);
+    }
+    if let Some(initrd) = &specification.initrd {
+        say(&["-initrd", &initrd.to_string_lossy()]);
+    }
+    if !specification.append.is_empty() {
+        say(&["-append", &specification.append]);
+    }
+    if let Some(console) = &specification.console {
+        let path = escaped(&console.to_string_lossy());
+        say(&[
+            "-chardev",
+            &format!("file,id=console,path={path},append=on"),
+        ]);
+        say(&["-serial", "chardev:console"]);
+    }
+    for (number, disk) in specification.disks.iter().enumerate() {
+        let path = escaped(&disk.to_string_lossy());
+        say(&[
+            "-drive",
+            &format!("id=disk{number},if=none,format=raw,readonly=on,file={path}"),
+        ]);
+        let device = match kind {
+            Kind::Pc => "virtio-blk-pci",
+            Kind::Microvm => "virtio-blk-device",
+        };
+        say(&["-device", &format!("{device},drive=disk{number}")]);
+    }
+    words.extend(accelerators(specification.accelerator));
+    words.extend(control_words(control));
+    words.extend(specification.arguments.iter().map(OsString::from));
+    if waits {
+        words.extend(["-incoming", "defer"].map(OsString::from));
+    }
+    words
+}
+
+pub(super) fn accelerators(accelerator: Accelerator) -> Vec<OsString> {
+    let names = match accelerator {
+        Accelerator::Auto => &["kvm", "tcg"][..],
+        Accelerator::Kvm => &["kvm"],
+        Accelerator::Tcg => &["tcg"],
+    };
+    names
+        .iter()
+        .flat_map(|name| ["-accel", name])
+        .map(OsString::from)
+        .collect()
+}
+
+pub(super) fn control_words(control: RawFd) -> [OsString; 4] {
+    let socket = format!("socket,id=control,fd={control}");
+    ["-chardev", &socket, "-mon", "chardev=control,mode=control"].map(OsString::from)
+}
+
+/// Without a source of chance Linux waits for one.
+fn random_device(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Pc => "virtio-rng-pci",
+        Kind::Microvm => "virtio-rng-device",
+    }
+}
+
+/// Inside QEMU's options a comma ends a value; two are one.
+fn escaped(value: &str) -> String {
+    value.replace(',', ",,")
+}
