@@ -9,3 +9,4 @@ pub mod gate;
 pub mod guest;
 pub mod protocol;
 pub mod simulate;
+pub mod transport;

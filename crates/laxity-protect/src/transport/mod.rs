@@ -1,0 +1,280 @@
+//! The way between two hosts: TCP with TLS 1.3, both sides known by their certificates.
+//!
+//! A [`Link`] is one connection for one virtual machine. After the handshake each side says which machine it means, and
+//! what its guest runs on; then come the frames of [`protocol::message`](crate::protocol::message), one thread for each
+//! direction.
+
+mod keys;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConnection, Connection, ServerConnection};
+use serde::{Deserialize, Serialize};
+use webpki::EndEntityCert;
+
+use crate::protocol::message::{LENGTH_BYTES, rest_bytes};
+pub use keys::{Keys, KeysError, make as make_keys};
+
+/// Of the handshake, and of each send: who takes longer is of no use as the other host.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What is read from the network at once.
+const PART_BYTES: usize = 64 << 10;
+
+/// What each side says before the first frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preamble {
+    /// The virtual machine.
+    pub vm: String,
+    /// What must be the same on both sides for a state to be of use on the other, in words.
+    pub guest: String,
+}
+
+/// An established connection.
+#[derive(Debug)]
+pub struct Link {
+    /// Who the other side has proved to be.
+    pub peer: String,
+    /// What it has said.
+    pub preamble: Preamble,
+    /// The direction from it.
+    pub reader: Reader,
+    /// The direction to it.
+    pub writer: Writer,
+    /// Ends both.
+    pub closer: Closer,
+}
+
+/// Connects to a host.
+///
+/// # Errors
+///
+/// If it does not answer, is another, or does not know us.
+pub fn dial(keys: &Keys, address: SocketAddr, peer: &str, preamble: &Preamble) -> io::Result<Link> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    let name = ServerName::try_from(peer.to_string()).map_err(io::Error::other)?;
+    let client = ClientConnection::new(keys.client.clone(), name).map_err(io::Error::other)?;
+    let (mut link, _) = handshake(stream, client.into())?;
+    link.say(preamble)?;
+    link.preamble = link.hear()?;
+    link.peer = peer.into();
+    Ok(link)
+}
+
+/// Takes the other end of [`dial`]. `answer` is given who it is, of these hosts, and what it has said, and answers, or
+/// refuses in words for the log.
+///
+/// # Errors
+///
+/// If it does not prove to be one of the hosts, or was refused.
+pub fn accept(
+    keys: &Keys,
+    stream: TcpStream,
+    hosts: &[String],
+    answer: impl FnOnce(&str, &Preamble) -> Result<Preamble, String>,
+) -> io::Result<Link> {
+    let server = ServerConnection::new(keys.server.clone()).map_err(io::Error::other)?;
+    let (mut link, certificate) = handshake(stream, server.into())?;
+    let certificate = EndEntityCert::try_from(&certificate).map_err(io::Error::other)?;
+    let is_for = |host: &&String| {
+        ServerName::try_from(host.as_str())
+            .is_ok_and(|name| certificate.verify_is_valid_for_subject_name(&name).is_ok())
+    };
+    let peer = hosts
+        .iter()
+        .find(is_for)
+        .ok_or_else(|| io::Error::other("its certificate is for none of the hosts"))?;
+    link.peer.clone_from(peer);
+    link.preamble = link.hear()?;
+    let answer = answer(peer, &link.preamble).map_err(io::Error::other)?;
+    link.say(&answer)?;
+    Ok(link)
+}
+
+/// A link whose other side has shown its certificate, and said nothing yet.
+fn handshake(
+    mut stream: TcpStream,
+    mut tls: Connection,
+) -> io::Result<(Link, CertificateDer<'static>)> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    setsockopt(&stream, sockopt::KeepAlive, &true)?;
+    setsockopt(
+        &stream,
+        sockopt::TcpUserTimeout,
+        &(TIMEOUT.as_millis() as u32),
+    )?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream)?;
+    }
+    let certificate = tls
+        .peer_certificates()
+        .and_then(<[_]>::first)
+        .ok_or(ErrorKind::PermissionDenied)?;
+    let certificate = certificate.clone().into_owned();
+    // What is sent is encrypted in parts as they are given, and waits nowhere.
+    tls.set_buffer_limit(None);
+    let tls = Arc::new(Mutex::new(tls));
+    let stream = Arc::new(stream);
+    let link = Link {
+        peer: String::new(),
+        preamble: Preamble::default(),
+        reader: Reader {
+            stream: stream.clone(),
+            tls: tls.clone(),
+            received: Vec::new(),
+            taken: 0,
+        },
+        writer: Writer {
+            stream: stream.clone(),
+            tls,
+            encrypted: Vec::new(),
+        },
+        closer: Closer(stream),
+    };
+    Ok((link, certificate))
+}
+
+impl Link {
+    /// What is said first is a line of JSON behind its length (32 bits, little endian).
+    fn say(&mut self, preamble: &Preamble) -> io::Result<()> {
+        let text = serde_json::to_vec(preamble)?;
+        let length = (text.len() as u32).to_le_bytes();
+        self.writer.send(&[&length[..], &text].concat())
+    }
+
+    fn hear(&mut self) -> io::Result<Preamble> {
+        const BYTES_MAX: usize = 4096;
+        let length = u32::from_le_bytes(*self.reader.take()?) as usize;
+        if length > BYTES_MAX {
+            return Err(io::Error::other("what it says first is too long"));
+        }
+        let preamble = serde_json::from_slice(self.reader.take_some(length)?)?;
+        // From now on silence is for the protocol to judge.
+        self.reader.stream.set_read_timeout(None)?;
+        Ok(preamble)
+    }
+}
+
+/// Takes frames off a link.
+#[derive(Debug)]
+pub struct Reader {
+    stream: Arc<TcpStream>,
+    tls: Arc<Mutex<Connection>>,
+    /// Decrypted; before `taken` it is of no use any more.
+    received: Vec<u8>,
+    taken: usize,
+}
+
+impl Reader {
+    /// Waits for the next frame, length included.
+    ///
+    /// # Errors
+    ///
+    /// If the link has ended, or what comes is no frame.
+    pub fn frame(&mut self) -> io::Result<Vec<u8>> {
+        let length: [u8; LENGTH_BYTES] = *self.take()?;
+        let rest = self.take_some(rest_bytes(length).map_err(io::Error::other)?)?;
+        Ok([&length[..], rest].concat())
+    }
+
+    fn take<const BYTES: usize>(&mut self) -> io::Result<&[u8; BYTES]> {
+        let taken = self.take_some(BYTES)?;
+        Ok(taken.first_chunk().expect("so many were taken"))
+    }
+
+    fn take_some(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        self.fill(bytes)?;
+        let begin = self.taken;
+        self.taken += bytes;
+        Ok(&self.received[begin..self.taken])
+    }
+
+    /// Until so many bytes are there to be taken.
+    fn fill(&mut self, bytes: usize) -> io::Result<()> {
+        let mut part = [0; PART_BYTES];
+        while self.received.len() - self.taken < bytes {
+            // Something may have come with the handshake.
+            let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+            self.received.drain(..self.taken);
+            self.taken = 0;
+            take(&mut tls, &mut self.received)?;
+            drop(tls);
+            if self.received.len() >= bytes {
+                break;
+            }
+            let count = (&*self.stream).read(&mut part)?;
+            if count == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let mut encrypted = &part[..count];
+            let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+            while !encrypted.is_empty() {
+                tls.read_tls(&mut encrypted)?;
+                tls.process_new_packets().map_err(io::Error::other)?;
+                take(&mut tls, &mut self.received)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes all that is decrypted.
+fn take(tls: &mut Connection, into: &mut Vec<u8>) -> io::Result<()> {
+    match tls.reader().read_to_end(into) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts frames on a link.
+#[derive(Debug)]
+pub struct Writer {
+    stream: Arc<TcpStream>,
+    tls: Arc<Mutex<Connection>>,
+    encrypted: Vec<u8>,
+}
+
+impl Writer {
+    /// Sends a frame. It waits while the other side does not take what was sent before.
+    ///
+    /// # Errors
+    ///
+    /// If the link has ended, or the other side takes nothing for too long.
+    pub fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        // In parts, so that what comes in does not have to wait for long.
+        for part in frame.chunks(PART_BYTES) {
+            self.encrypted.clear();
+            let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+            tls.writer().write_all(part)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut self.encrypted)?;
+            }
+            drop(tls);
+            (&*self.stream).write_all(&self.encrypted)?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a link, whoever waits for it.
+#[derive(Debug, Clone)]
+pub struct Closer(Arc<TcpStream>);
+
+impl Closer {
+    /// Now.
+    pub fn close(&self) {
+        // It may have ended before.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests;

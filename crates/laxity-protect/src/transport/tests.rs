@@ -1,0 +1,136 @@
+//! Links over the loopback interface.
+
+use super::*;
+use crate::protocol::message::{self, Message};
+use crate::protocol::{CheckpointId, Part};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::thread;
+
+/// A directory with the keys of `north` and `south`.
+struct Site(PathBuf);
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-keys-{}-{name}", std::process::id()));
+        make_keys(&directory, &["north".into(), "south".into()]).unwrap();
+        Site(directory)
+    }
+
+    fn keys(&self, host: &str) -> Keys {
+        Keys::load(&self.0, host).unwrap()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn preamble(guest: &str) -> Preamble {
+    Preamble {
+        vm: "signalling".into(),
+        guest: guest.into(),
+    }
+}
+
+/// `client`, as `north`, dials `server`, who is asked for as `name`.
+fn link(client: Keys, server: Keys, name: &'static str) -> (io::Result<Link>, io::Result<Link>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let dialled = thread::spawn(move || dial(&client, address, name, &preamble("a")));
+    let (stream, _) = listener.accept().unwrap();
+    let hosts = ["north".into(), "south".into()];
+    let accepted = accept(&server, stream, &hosts, |_, _| Ok(preamble("b")));
+    (dialled.join().unwrap(), accepted)
+}
+
+#[test]
+fn frames_pass_both_ways_at_once() {
+    const FRAMES: u64 = 200;
+    let site = Site::new("both");
+    let (dialled, accepted) = link(site.keys("north"), site.keys("south"), "south");
+    let (dialled, accepted) = (dialled.unwrap(), accepted.unwrap());
+    assert_eq!((&*dialled.peer, &*accepted.peer), ("south", "north"));
+    assert_eq!(
+        (dialled.preamble.guest, accepted.preamble.guest),
+        ("b".into(), "a".into())
+    );
+    let data: Vec<u8> = (0..300_000_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let data = &data[..];
+    thread::scope(|scope| {
+        for (mut reader, mut writer) in [
+            (dialled.reader, accepted.writer),
+            (accepted.reader, dialled.writer),
+        ] {
+            scope.spawn(move || {
+                for sequence in 0..FRAMES {
+                    let mut frame = Vec::new();
+                    let length = (sequence * 7919) as usize % data.len();
+                    message::encode(
+                        &Message::Chunk(Part::Ram, &data[..length]),
+                        sequence,
+                        &mut frame,
+                    );
+                    writer.send(&frame).unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for sequence in 0..FRAMES {
+                    let frame = reader.frame().unwrap();
+                    let length = (sequence * 7919) as usize % data.len();
+                    let expected = Message::Chunk(Part::Ram, &data[..length]);
+                    assert!(message::decode(&frame, sequence).unwrap() == expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_closed_link_ends_for_both() {
+    let site = Site::new("closed");
+    let (dialled, accepted) = link(site.keys("north"), site.keys("south"), "south");
+    let (dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+    let mut reader = dialled.reader;
+    let waiting = thread::spawn(move || reader.frame());
+    dialled.closer.close();
+    assert!(waiting.join().unwrap().is_err());
+    assert!(accepted.reader.frame().is_err());
+    let mut frame = Vec::new();
+    let id = CheckpointId { term: 1, number: 1 };
+    message::encode(&Message::Acknowledge(id), 0, &mut frame);
+    // The first one may still find room in the system's buffer.
+    let sent = (0..100).try_for_each(|_| accepted.writer.send(&frame));
+    assert!(sent.is_err());
+}
+
+#[test]
+fn strangers_are_refused() {
+    let (ours, theirs) = (Site::new("ours"), Site::new("theirs"));
+    let (_, accepted) = link(theirs.keys("north"), ours.keys("south"), "south");
+    assert!(accepted.is_err(), "its certificate is of another site");
+    let (dialled, _) = link(ours.keys("north"), theirs.keys("south"), "south");
+    assert!(
+        dialled.is_err(),
+        "the server's certificate is of another site"
+    );
+    let (dialled, _) = link(ours.keys("north"), ours.keys("north"), "south");
+    assert!(dialled.is_err(), "it is not who was asked for");
+}
+
+#[test]
+fn keys_are_not_overwritten_and_missing_ones_are_named() {
+    let site = Site::new("once");
+    let again = make_keys(&site.0, &["north".into()]).unwrap_err();
+    assert!(again.to_string().contains("is there already"), "{again}");
+    let missing = Keys::load(&site.0, "west").unwrap_err();
+    assert!(missing.to_string().contains("west.crt"), "{missing}");
+    std::fs::write(site.0.join("north.key"), "nothing").unwrap();
+    let wrong = Keys::load(&site.0, "north").unwrap_err();
+    assert!(wrong.to_string().contains("north.key"), "{wrong}");
+}
