@@ -550,22 +550,36 @@ def diff(
         raise typer.Exit(FAILED_VERDICT)
 
 
-@app.command(
-    context_settings={
-        "allow_extra_args": True,
-        "ignore_unknown_options": True,
-        "help_option_names": [],
-    },
-    epilog=_examples("bandwidth --help"),
-)
+PASSED_ON = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""Of commands whose words are for another program."""
+
+
+def _pass_on(name: str, words: list[str]) -> None:
+    program = programs.find(name)
+    sys.stdout.flush()
+    os.execv(program, [str(program), *words])  # noqa: S606 - signals are the program's
+
+
+@app.command(context_settings=PASSED_ON, epilog=_examples("bandwidth --help"))
 def bandwidth(context: typer.Context) -> None:
     """Hold virtual machines to agreements about a link: check, run, status.
 
     Passes everything on to the daemon's own program; `laxity bandwidth --help` shows what it takes.
     """
-    program = programs.find("laxity-bandwidth")
-    sys.stdout.flush()
-    os.execv(program, [str(program), *context.args])  # noqa: S606 - signals are the program's
+    _pass_on("laxity-bandwidth", context.args)
+
+
+@app.command(context_settings=PASSED_ON, epilog=_examples("protect --help"))
+def protect(context: typer.Context) -> None:
+    """Keep virtual machines going when their host fails: check, keys, run, status, switchover.
+
+    Passes everything on to the daemon's own program; `laxity protect --help` shows what it takes.
+    """
+    _pass_on("laxity-protect", context.args)
 
 
 @app.command(epilog=_examples("appliance signalling", "appliance media -o vms"))

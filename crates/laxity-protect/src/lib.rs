@@ -5,8 +5,11 @@
 //! each event. [`simulate`] lets histories happen to them in which everything goes wrong.
 
 pub mod clock;
+pub mod daemon;
 pub mod gate;
 pub mod guest;
 pub mod protocol;
+pub mod report;
 pub mod simulate;
+pub mod site;
 pub mod transport;

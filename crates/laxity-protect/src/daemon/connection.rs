@@ -1,0 +1,140 @@
+//! A link in use: a thread for each direction.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use super::hook::{Step, reach};
+use crate::protocol::Part;
+use crate::protocol::message::{self, Message};
+use crate::transport::{Closer, Link};
+
+/// Frames that were read and not taken, before the other side has to wait.
+const FRAMES_MAX: usize = 16;
+
+/// Something to send.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A message without data.
+    Message(Message<'static>),
+    /// A part of a checkpoint.
+    Chunk(Part, Arc<Vec<u8>>),
+    /// All that comes out of there, until its other end goes.
+    All(Receiver<Outgoing>),
+}
+
+/// What a connection tells of.
+#[derive(Debug)]
+pub enum Heard {
+    /// A frame can be taken.
+    Frame,
+    /// It has ended, for this reason.
+    Ended(io::Error),
+}
+
+/// A connection to the other host.
+#[derive(Debug)]
+pub struct Connection {
+    /// No other has had it in this process.
+    pub number: u64,
+    /// Of the next frame from the other side.
+    pub sequence: u64,
+    closer: Closer,
+    outgoing: Sender<Outgoing>,
+    frames: Receiver<Vec<u8>>,
+}
+
+impl Connection {
+    /// Starts both directions. `tell` is called from threads of their own.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for a thread.
+    pub fn start(
+        number: u64,
+        link: Link,
+        tell: impl Fn(u64, Heard) + Send + Clone + 'static,
+    ) -> io::Result<Connection> {
+        let Link {
+            mut reader,
+            mut writer,
+            closer,
+            ..
+        } = link;
+        let (outgoing, queue) = channel();
+        let (taken, frames): (SyncSender<Vec<u8>>, _) = sync_channel(FRAMES_MAX);
+        let (told, both) = (tell.clone(), closer.clone());
+        thread::Builder::new()
+            .name("receive".into())
+            .spawn(move || {
+                let ended = loop {
+                    match reader.frame() {
+                        Ok(frame) => match taken.send(frame) {
+                            Ok(()) => told(number, Heard::Frame),
+                            Err(_) => return,
+                        },
+                        Err(error) => break error,
+                    }
+                };
+                both.close();
+                told(number, Heard::Ended(ended));
+            })?;
+        let both = closer.clone();
+        thread::Builder::new().name("send".into()).spawn(move || {
+            let (mut sequence, mut frame) = (0, Vec::new());
+            let mut send = |outgoing: &Outgoing| -> io::Result<()> {
+                let message = match outgoing {
+                    Outgoing::Message(message) => *message,
+                    Outgoing::Chunk(part, data) => Message::Chunk(*part, &data[..]),
+                    Outgoing::All(_) => return Ok(()),
+                };
+                frame.clear();
+                message::encode(&message, sequence, &mut frame);
+                sequence += 1;
+                writer.send(&frame)?;
+                match message {
+                    Message::Begin(_) => reach(Step::Begun),
+                    Message::End { .. } => reach(Step::Sent),
+                    _ => {}
+                }
+                Ok(())
+            };
+            for outgoing in queue {
+                let sent = match &outgoing {
+                    Outgoing::All(all) => all.iter().try_for_each(|each| send(&each)),
+                    one => send(one),
+                };
+                if let Err(error) = sent {
+                    tell(number, Heard::Ended(error));
+                    break;
+                }
+            }
+            both.close();
+        })?;
+        Ok(Connection {
+            number,
+            sequence: 0,
+            closer,
+            outgoing,
+            frames,
+        })
+    }
+
+    /// Sends something after all that was sent before. Whether it arrives is told otherwise.
+    pub fn send(&self, outgoing: Outgoing) {
+        // Without somebody to take it the connection has ended, which is told.
+        let _ = self.outgoing.send(outgoing);
+    }
+
+    /// The next frame, if there is one.
+    pub fn frame(&self) -> Option<Vec<u8>> {
+        self.frames.try_recv().ok()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.closer.close();
+    }
+}

@@ -1,0 +1,128 @@
+//! How the operator asks a running daemon: a line of JSON and a line in answer, on a Unix socket.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::Order;
+use crate::report::{Board, Snapshot};
+
+/// Who asks has this long to do so, and to take the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// What an operator asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// How everything is.
+    Status,
+    /// See [`Order::Switchover`].
+    Switchover {
+        /// Which virtual machine.
+        vm: String,
+    },
+    /// See [`Order::Start`].
+    Start {
+        /// Which virtual machine.
+        vm: String,
+        /// Although the other host does not answer.
+        alone: bool,
+    },
+    /// See [`Order::GoOn`].
+    GoOn {
+        /// Which virtual machine.
+        vm: String,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// How everything is.
+    Status(Snapshot),
+    /// It is being done.
+    Taken,
+    /// It cannot be done, for this reason.
+    Refused(String),
+}
+
+/// Listens, unless another daemon does. A socket that nobody answers any more is in the way.
+///
+/// # Errors
+///
+/// If another daemon answers there, or the system refuses.
+pub fn listen(socket: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(socket).is_ok() {
+        return Err(io::Error::other(
+            "a daemon answers there already; stop it, or give this one another --socket",
+        ));
+    }
+    if let Some(directory) = socket.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let _ = std::fs::remove_file(socket);
+    UnixListener::bind(socket)
+}
+
+/// Answers whoever asks; `order` has an order carried out, or says why not.
+///
+/// # Errors
+///
+/// If the thread cannot be started.
+pub fn serve(
+    listener: UnixListener,
+    board: Board,
+    order: impl Fn(&str, Order) -> Result<(), String> + Send + 'static,
+) -> io::Result<()> {
+    thread::Builder::new()
+        .name("operator".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // Who does not take it does not get it.
+                let _ = answer(&stream, &board, &order);
+            }
+        })?;
+    Ok(())
+}
+
+fn answer(
+    mut stream: &UnixStream,
+    board: &Board,
+    order: &impl Fn(&str, Order) -> Result<(), String>,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let taken = |done: Result<(), String>| done.map_or_else(Answer::Refused, |()| Answer::Taken);
+    let answer = match serde_json::from_str(&line) {
+        Ok(Request::Status) => Answer::Status(board.snapshot()),
+        Ok(Request::Switchover { vm }) => taken(order(&vm, Order::Switchover)),
+        Ok(Request::Start { vm, alone }) => taken(order(&vm, Order::Start { alone })),
+        Ok(Request::GoOn { vm }) => taken(order(&vm, Order::GoOn)),
+        Err(error) => Answer::Refused(format!("that is no request of this version: {error}")),
+    };
+    serde_json::to_writer(&mut stream, &answer)?;
+    stream.write_all(b"\n")
+}
+
+/// Asks the daemon that listens on a socket.
+///
+/// # Errors
+///
+/// If none answers, or none of this version.
+pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    serde_json::to_writer(&mut stream, request)?;
+    stream.write_all(b"\n")?;
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}

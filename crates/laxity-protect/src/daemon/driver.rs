@@ -1,0 +1,475 @@
+//! What drives the protocol of one virtual machine: events in, actions out, in one thread.
+
+use std::io;
+use std::mem;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tracing::{debug, error, info, warn};
+
+use super::connection::{Connection, Heard, Outgoing};
+use super::hook::{Step, reach};
+use super::record::{Stored, incarnation};
+use super::worker::{Command, Report, Worker};
+use crate::clock::now_ns;
+use crate::gate::Gate;
+use crate::protocol::message::{self, Message, Standing};
+use crate::protocol::{Action, Event, Node, Notice, Order, Output, Record, Settings, State};
+use crate::report::Shared;
+use crate::transport::Link;
+
+/// Parts of a checkpoint that are ready and not sent.
+const PARTS_MAX: usize = 8;
+
+/// What happens to a driver.
+#[derive(Debug)]
+pub enum Input {
+    /// There is a connection.
+    Link(Box<Link>),
+    /// Something happened to one.
+    Heard(u64, Heard),
+    /// What the guest's thread says.
+    Report(Report),
+    /// What the operator says, and where to answer.
+    Order(Order, Sender<String>),
+    /// The daemon ends.
+    Stop,
+}
+
+/// One virtual machine on this host.
+pub struct Driver {
+    /// Its name.
+    pub vm: String,
+    /// As its site file says.
+    pub settings: Settings,
+    /// This host, by number.
+    pub host: u64,
+    /// Whether the guest is booted here when nobody has it.
+    pub begins_here: bool,
+    /// Its record.
+    pub stored: Stored,
+    /// Its network.
+    pub gate: Arc<Gate>,
+    /// Its guest.
+    pub worker: Worker,
+    /// What happens.
+    pub inputs: Receiver<Input>,
+    /// For the threads that tell.
+    pub sender: Sender<Input>,
+    /// Whom to ask for a connection, if this is the host that makes them.
+    pub dialler: Option<Sender<()>>,
+    /// What others may know.
+    pub shared: Shared,
+}
+
+impl Driver {
+    /// Goes on until it is told to stop.
+    ///
+    /// # Errors
+    ///
+    /// If something fails that it cannot do without, such as the disk with its record. Nothing leaves the guest then.
+    pub fn run(self, record: Record) -> io::Result<()> {
+        let incarnation = incarnation()?;
+        let node = Node::new(self.settings, self.host, incarnation, record, now_ns());
+        self.dial();
+        let mut run = Run {
+            driver: self,
+            node,
+            record,
+            connection: None,
+            connections: 0,
+            actions: Vec::new(),
+            answer: None,
+            sent_at_ns: 0,
+            wants_start: false,
+            held: None,
+            waiting: 0,
+        };
+        let done = run.go();
+        run.driver.gate.set(Output::Closed);
+        run.driver.worker.destroy();
+        done
+    }
+
+    fn dial(&self) {
+        if let Some(dialler) = &self.dialler {
+            let _ = dialler.send(());
+        }
+    }
+}
+
+struct Run {
+    driver: Driver,
+    node: Node,
+    record: Record,
+    connection: Option<Connection>,
+    /// How many there have been.
+    connections: u64,
+    actions: Vec<Action>,
+    /// For the operator, while an order of his is carried out.
+    answer: Option<Sender<String>>,
+    sent_at_ns: i64,
+    wants_start: bool,
+    /// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
+    held: Option<Vec<u8>>,
+    /// Frames behind it.
+    waiting: usize,
+}
+
+impl Run {
+    fn go(&mut self) -> io::Result<()> {
+        loop {
+            let wait_ns = u64::try_from(self.node.wake_ns() - now_ns()).unwrap_or(0);
+            let wait = Duration::from_nanos(wait_ns);
+            let mut next = match self.driver.inputs.recv_timeout(wait) {
+                Ok(input) => Some(input),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            while let Some(input) = next {
+                if matches!(input, Input::Stop) {
+                    return Ok(());
+                }
+                self.take(input)?;
+                next = self.driver.inputs.try_recv().ok();
+            }
+            if now_ns() >= self.node.wake_ns() {
+                self.handle(Event::Timer, &[])?;
+            }
+            if mem::take(&mut self.wants_start) && self.node.status().state == State::Empty {
+                self.handle(Event::Order(Order::Start { alone: false }), &[])?;
+            }
+            self.show();
+        }
+    }
+
+    fn take(&mut self, input: Input) -> io::Result<()> {
+        match input {
+            Input::Link(link) => self.connect(*link),
+            Input::Heard(number, heard) => self.hear(number, heard),
+            Input::Report(report) => self.report(report),
+            Input::Order(order, answer) => {
+                self.answer = Some(answer);
+                self.handle(Event::Order(order), &[])?;
+                if let Some(answer) = self.answer.take() {
+                    let _ = answer.send(String::new());
+                }
+                Ok(())
+            }
+            Input::Stop => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, link: Link) -> io::Result<()> {
+        self.connections += 1;
+        let number = self.connections;
+        let sender = self.driver.sender.clone();
+        info!(vm = self.driver.vm, peer = link.peer, "connected");
+        // One that takes the place of another ends it.
+        self.close();
+        let started = Connection::start(number, link, move |number, heard| {
+            let _ = sender.send(Input::Heard(number, heard));
+        });
+        self.connection = Some(started?);
+        self.handle(Event::Connected { connection: number }, &[])
+    }
+
+    fn hear(&mut self, number: u64, heard: Heard) -> io::Result<()> {
+        let Some(connection) = self
+            .connection
+            .as_mut()
+            .filter(|each| each.number == number)
+        else {
+            return Ok(());
+        };
+        match heard {
+            // It is a sign of life, whatever it says.
+            Heard::Frame if self.held.is_some() => {
+                self.waiting += 1;
+                let (connection, message) = (number, Message::Heartbeat);
+                self.handle(
+                    Event::Received {
+                        connection,
+                        message,
+                    },
+                    &[],
+                )
+            }
+            Heard::Frame => match connection.frame() {
+                Some(frame) => self.read(number, frame),
+                None => Ok(()),
+            },
+            Heard::Ended(error) => {
+                info!(vm = self.driver.vm, "the connection has ended: {error}");
+                self.disconnect(number)
+            }
+        }
+    }
+
+    fn read(&mut self, number: u64, frame: Vec<u8>) -> io::Result<()> {
+        let sequence = self.connection.as_mut().map_or(0, |connection| {
+            connection.sequence += 1;
+            connection.sequence - 1
+        });
+        match message::decode(&frame, sequence) {
+            // What is acknowledged next must be fit to be committed.
+            Ok(Message::End { .. }) => {
+                self.driver.worker.tell(Command::Check(number));
+                self.held = Some(frame);
+                Ok(())
+            }
+            Ok(message) => self.receive(number, message),
+            Err(refused) => {
+                warn!(
+                    vm = self.driver.vm,
+                    "what the other host sends is refused: {refused}"
+                );
+                self.disconnect(number)
+            }
+        }
+    }
+
+    /// What was staged has been looked at.
+    fn checked(&mut self, number: u64, result: Result<(), String>) -> io::Result<()> {
+        let is_current = self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.number == number);
+        let Some(frame) = self.held.take().filter(|_| is_current) else {
+            return Ok(());
+        };
+        match result {
+            Ok(()) => {
+                let sequence = self
+                    .connection
+                    .as_ref()
+                    .map_or(0, |connection| connection.sequence - 1);
+                let message = message::decode(&frame, sequence).expect("it was decoded before");
+                self.receive(number, message)?;
+            }
+            Err(reason) => {
+                warn!(vm = self.driver.vm, "a checkpoint is of no use: {reason}");
+                self.handle(Event::Unusable, &[])?;
+            }
+        }
+        while self.waiting > 0 && self.held.is_none() {
+            self.waiting -= 1;
+            let Some(frame) = self.connection.as_ref().and_then(Connection::frame) else {
+                break;
+            };
+            self.read(number, frame)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, connection: u64, message: Message<'_>) -> io::Result<()> {
+        let mut data: &[u8] = &[];
+        match message {
+            Message::Chunk(_, bytes) => data = bytes,
+            // So that it is ready when the first checkpoint comes.
+            Message::Hello(hello) if hello.standing == Standing::Primary => {
+                if self.node.status().state == State::Empty {
+                    self.driver.worker.tell(Command::Prepare);
+                }
+            }
+            Message::Acknowledge(_) => {
+                reach(Step::Acknowledged);
+                let transfer_ns = u64::try_from(now_ns() - self.sent_at_ns).unwrap_or(0);
+                let mut shared = self
+                    .driver
+                    .shared
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                shared.acknowledged_at_ns = now_ns();
+                shared.transfer.saturating_record(transfer_ns);
+            }
+            _ => {}
+        }
+        self.handle(
+            Event::Received {
+                connection,
+                message,
+            },
+            data,
+        )
+    }
+
+    fn close(&mut self) {
+        self.connection = None;
+        self.held = None;
+        self.waiting = 0;
+    }
+
+    fn disconnect(&mut self, number: u64) -> io::Result<()> {
+        self.close();
+        self.driver.dial();
+        self.handle(Event::Disconnected { connection: number }, &[])
+    }
+
+    fn report(&mut self, report: Report) -> io::Result<()> {
+        let vm = self.driver.vm.clone();
+        match report {
+            Report::Captured {
+                number,
+                ram_bytes,
+                device_bytes,
+                pages,
+                missed,
+                timing,
+            } => {
+                {
+                    let mut shared = self
+                        .driver
+                        .shared
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    shared.note_capture(ram_bytes + device_bytes, pages, missed, &timing);
+                }
+                let pause_ns = timing.pause_ns as i64;
+                self.handle(
+                    Event::Captured {
+                        number,
+                        ram_bytes,
+                        device_bytes,
+                        pause_ns,
+                    },
+                    &[],
+                )
+            }
+            Report::CaptureFailed { number, reason } => {
+                warn!(vm, "a checkpoint could not be taken: {reason}");
+                self.handle(Event::CaptureFailed { number }, &[])
+            }
+            Report::Activated => {
+                self.handle(Event::Activated, &[])?;
+                self.driver.gate.thaw();
+                Ok(())
+            }
+            Report::ActivationFailed(reason) => {
+                error!(vm, "the guest cannot run here: {reason}");
+                self.handle(Event::ActivationFailed, &[])
+            }
+            Report::Checked(number, result) => self.checked(number, result),
+            Report::Off => self.handle(Event::GuestOff, &[]),
+            Report::Gone(reason) => self.lose(&reason),
+        }
+    }
+
+    /// QEMU has gone. A standby has nothing to take over with then. A primary is as one whose host has failed: it begins
+    /// anew, and the other side, which hears no more of it, takes over.
+    fn lose(&mut self, reason: &str) -> io::Result<()> {
+        error!(vm = self.driver.vm, "QEMU has ended: {reason}");
+        match self.node.status().state {
+            State::Empty | State::Armed | State::Claiming | State::Refused => {
+                self.handle(Event::Unusable, &[])
+            }
+            State::Activating => self.handle(Event::ActivationFailed, &[]),
+            _ => {
+                self.driver.gate.set(Output::Closed);
+                self.close();
+                self.driver.worker.destroy();
+                let Driver { settings, host, .. } = self.driver;
+                self.node = Node::new(settings, host, incarnation()?, self.record, now_ns());
+                self.driver.dial();
+                Ok(())
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event<'_>, data: &[u8]) -> io::Result<()> {
+        let mut actions = mem::take(&mut self.actions);
+        self.node.handle(now_ns(), event, &mut actions);
+        for action in actions.drain(..) {
+            self.carry_out(action, data)?;
+        }
+        self.actions = actions;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, action: Action, data: &[u8]) -> io::Result<()> {
+        let Driver { worker, gate, .. } = &self.driver;
+        match action {
+            Action::Persist(record) => {
+                self.record = record;
+                self.driver.stored.write(record)?;
+            }
+            Action::Send(message) => self.send(Outgoing::Message(message)),
+            Action::SendCheckpoint(header) => {
+                let (into, all) = sync_channel(PARTS_MAX);
+                self.sent_at_ns = now_ns();
+                worker.tell(Command::Send(header, into));
+                self.send(Outgoing::All(all));
+            }
+            Action::Disconnect => {
+                self.close();
+                self.driver.dial();
+            }
+            Action::Capture { number, full } => worker.tell(Command::Capture { number, full }),
+            Action::Pause => worker.tell(Command::Pause),
+            Action::Resume => {
+                worker.tell(Command::Resume);
+                gate.thaw();
+            }
+            Action::Destroy => worker.destroy(),
+            Action::Output(output) => gate.set(output),
+            Action::Release { through } => {
+                gate.release(through);
+                reach(Step::Released);
+            }
+            Action::Stage(part) => worker.tell(Command::Stage(part, data.to_vec())),
+            Action::Discard => worker.tell(Command::Discard),
+            Action::Commit(_) => worker.tell(Command::Commit),
+            Action::Forget => worker.tell(Command::Forget),
+            Action::Activate(_) => worker.tell(Command::Activate),
+            Action::Boot => worker.tell(Command::Boot),
+            Action::Announce => gate.announce(),
+            // A site file has no witness.
+            Action::Claim { .. } => {}
+            Action::Say(notice) => self.say(notice),
+        }
+        Ok(())
+    }
+
+    fn send(&self, outgoing: Outgoing) {
+        if let Some(connection) = &self.connection {
+            connection.send(outgoing);
+        }
+    }
+
+    fn say(&mut self, notice: Notice) {
+        let vm = &self.driver.vm;
+        match notice {
+            Notice::Impossible(why) => match &self.answer.take() {
+                Some(answer) => drop(answer.send(why.into())),
+                None => debug!(vm, "{notice}"),
+            },
+            Notice::Waiting | Notice::AtRisk | Notice::ActivationFailed | Notice::Fenced { .. } => {
+                error!(vm, "{notice}");
+            }
+            Notice::Alone | Notice::Lost | Notice::Disagrees | Notice::Rejected(_) => {
+                warn!(vm, "{notice}")
+            }
+            _ => info!(vm, "{notice}"),
+        }
+        if matches!(notice, Notice::Greeted { .. }) {
+            self.wants_start = self.driver.begins_here;
+        }
+        let mut shared = self
+            .driver
+            .shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        shared.notice = notice.to_string();
+    }
+
+    fn show(&self) {
+        let status = self.node.status();
+        let mut shared = self
+            .driver
+            .shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        shared.status = Some(status);
+    }
+}

@@ -1,0 +1,440 @@
+//! The daemon of a host: for each of its virtual machines a [`Driver`], and around them who connects hosts, who listens,
+//! and who answers the operator.
+//!
+//! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one driver for each virtual
+//! machine, which decides; one for its guest, which captures and commits; one for its gate; two for its connection; and
+//! for the whole daemon one that listens to other hosts, one to the operator, one to Prometheus.
+
+mod connection;
+pub mod control;
+mod driver;
+pub mod hook;
+mod record;
+mod worker;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal};
+use tracing::{error, info, warn};
+
+use crate::gate::{Gate, HELD_BYTES_MAX, Port};
+use crate::guest::{GuestError, Qemu};
+use crate::report::{Board, Counts, serve_metrics};
+use crate::site::{Site, Vm, number_of};
+use crate::transport::{Keys, KeysError, Link, Preamble, accept, dial};
+use driver::{Driver, Input};
+use record::Stored;
+use worker::Worker;
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The site file has no such host.
+    #[error("the site has no host `{name}`; it has {known}")]
+    Host {
+        /// As it was given.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// It would have nothing to do.
+    #[error("no virtual machine of the site has `{0}` among its hosts")]
+    Idle(String),
+    /// The keys are missing or wrong.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// QEMU cannot do it.
+    #[error("virtual machine `{vm}`: {source}")]
+    Guest {
+        /// Whose.
+        vm: String,
+        /// Why.
+        source: GuestError,
+    },
+    /// Something is in the way.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// Of what was tried.
+        what: String,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> DaemonError {
+    move |source| DaemonError::System {
+        what: what.into(),
+        source: source.into(),
+    }
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Options {
+    /// Which of the site's hosts this is.
+    pub host: String,
+    /// Where the operator asks.
+    pub socket: PathBuf,
+    /// Where Prometheus asks.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// One virtual machine, from outside its threads.
+#[derive(Clone)]
+struct Running {
+    name: String,
+    peer: String,
+    /// What both sides must have the same.
+    guest: String,
+    inputs: Sender<Input>,
+}
+
+/// Runs until it is told to stop (SIGTERM, SIGINT). All that can be refused is, before anything is started.
+///
+/// # Errors
+///
+/// If something was refused, or fails that the daemon cannot do without.
+pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
+    let signals = take_signals().map_err(system("take signals"))?;
+    let name = &options.host;
+    let host = site.host(name).ok_or_else(|| DaemonError::Host {
+        name: name.clone(),
+        known: site
+            .hosts
+            .iter()
+            .map(|host| &*host.name)
+            .collect::<Vec<_>>()
+            .join(", "),
+    })?;
+    let vms: Vec<&Vm> = site
+        .vms
+        .iter()
+        .filter(|vm| vm.other(name).is_some())
+        .collect();
+    if vms.is_empty() {
+        return Err(DaemonError::Idle(name.clone()));
+    }
+    let keys = Keys::load(&site.keys, name)?;
+    let mut guests = Vec::new();
+    for vm in &vms {
+        let probed = Qemu::probe_program(&vm.guest).map_err(|source| DaemonError::Guest {
+            vm: vm.name.clone(),
+            source,
+        })?;
+        guests.push(probed);
+    }
+    let listening = format!("listen on {}", host.address);
+    let listener = TcpListener::bind(host.address).map_err(system(listening))?;
+    let control =
+        control::listen(&options.socket).map_err(system(options.socket.display().to_string()))?;
+    let metrics = options
+        .metrics
+        .map(|address| TcpListener::bind(address).map_err(system(format!("listen on {address}"))));
+    let metrics = metrics.transpose()?;
+
+    let mut board = Board {
+        host: name.clone(),
+        vms: Vec::new(),
+    };
+    let mut running = Vec::new();
+    let mut drivers = Vec::new();
+    for (vm, (guest, accelerator)) in vms.iter().zip(guests) {
+        let (started, driver, record) = prepare(site, vm, name, &keys, &guest, accelerator)?;
+        board
+            .vms
+            .push((vm.name.clone(), driver.shared.clone(), driver.gate.clone()));
+        running.push(started);
+        drivers.push((driver, record));
+    }
+    let others = site
+        .hosts
+        .iter()
+        .map(|host| host.name.clone())
+        .filter(|other| other != name)
+        .collect();
+    let thread = |error| system("start a thread")(error);
+    serve_hosts(listener, keys, others, running.clone()).map_err(thread)?;
+    serve_operator(control, board.clone(), &running).map_err(thread)?;
+    if let Some(metrics) = metrics {
+        serve_metrics(metrics, board).map_err(thread)?;
+    }
+    let (ended, end) = channel();
+    for (driver, record) in drivers {
+        let ended = ended.clone();
+        let vm = driver.vm.clone();
+        let spawned = thread::Builder::new().name("driver".into()).spawn(move || {
+            let done = driver.run(record);
+            let _ = ended.send(Some((vm, done)));
+        });
+        spawned.map_err(thread)?;
+    }
+    let stopped = ended.clone();
+    let spawned = thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let _ = signals.wait();
+            let _ = stopped.send(None);
+        });
+    spawned.map_err(thread)?;
+    info!(host = name, vms = running.len(), "running");
+    let done = serve_until_end(&running, &end);
+    let _ = std::fs::remove_file(&options.socket);
+    done
+}
+
+type Ended = Option<(String, io::Result<()>)>;
+
+fn serve_until_end(running: &[Running], end: &Receiver<Ended>) -> Result<(), DaemonError> {
+    let mut left = running.len();
+    let mut failed = Ok(());
+    while left > 0 {
+        match end.recv() {
+            Ok(None) => {
+                info!("stopping");
+                for each in running {
+                    let _ = each.inputs.send(Input::Stop);
+                }
+            }
+            Ok(Some((vm, done))) => {
+                left -= 1;
+                if let Err(source) = done {
+                    error!(vm, "this virtual machine is given up: {source}");
+                    failed = Err(system(format!("go on with `{vm}`"))(source));
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    failed
+}
+
+fn prepare(
+    site: &Site,
+    vm: &Vm,
+    host: &str,
+    keys: &Keys,
+    description: &str,
+    accelerator: crate::guest::Accelerator,
+) -> Result<(Running, Driver, crate::protocol::Record), DaemonError> {
+    let what = || format!("keep the record of `{}`", vm.name);
+    let (stored, record) = Stored::open(&site.directory, &vm.name).map_err(system(what()))?;
+    let network = format!("open the network of `{}`", vm.name);
+    let gate = Port::open(&vm.outside)
+        .and_then(|outside| Gate::start(outside, vm.guest.mac, &vm.addresses, HELD_BYTES_MAX))
+        .map_err(system(network))?;
+    let gate = Arc::new(gate);
+    let (sender, inputs) = channel();
+    let told = sender.clone();
+    let guest = crate::guest::Specification {
+        accelerator,
+        ..vm.guest.clone()
+    };
+    let preamble = Preamble {
+        vm: vm.name.clone(),
+        guest: format!("{description}, {}", guest.essence()),
+    };
+    let report = move |report| drop(told.send(Input::Report(report)));
+    let directory = site.memory_directory.join(host);
+    let worker =
+        Worker::start(guest, directory, gate.clone(), report).map_err(system("start a thread"))?;
+    let peer = vm
+        .other(host)
+        .expect("only a host's own were taken")
+        .to_string();
+    let begins_here = vm.hosts[0] == host;
+    let dialler = if begins_here {
+        let address = site.host(&peer).expect("the site file was checked").address;
+        let dialler = start_dialler(
+            keys.clone(),
+            address,
+            peer.clone(),
+            preamble.clone(),
+            sender.clone(),
+        );
+        Some(dialler.map_err(system("start a thread"))?)
+    } else {
+        None
+    };
+    let running = Running {
+        name: vm.name.clone(),
+        peer,
+        guest: preamble.guest,
+        inputs: sender.clone(),
+    };
+    let driver = Driver {
+        vm: vm.name.clone(),
+        settings: vm.settings,
+        host: number_of(host),
+        begins_here,
+        stored,
+        gate,
+        worker,
+        inputs,
+        sender,
+        dialler,
+        shared: Arc::new(Mutex::new(Counts::default())),
+    };
+    Ok((running, driver, record))
+}
+
+/// A thread that connects to the other host whenever it is asked to, as long as it takes.
+fn start_dialler(
+    keys: Keys,
+    address: SocketAddr,
+    peer: String,
+    preamble: Preamble,
+    inputs: Sender<Input>,
+) -> io::Result<Sender<()>> {
+    const PAUSE_MIN: Duration = Duration::from_millis(50);
+    const PAUSE_MAX: Duration = Duration::from_secs(1);
+    const SAY_EVERY: Duration = Duration::from_secs(60);
+    let (asks, asked) = channel();
+    thread::Builder::new().name("dial".into()).spawn(move || {
+        let mut said: Option<Instant> = None;
+        while asked.recv().is_ok() {
+            let mut pause = PAUSE_MIN;
+            let link = loop {
+                let failed = match dial(&keys, address, &peer, &preamble) {
+                    Ok(link) if link.preamble.guest == preamble.guest => break link,
+                    Ok(link) => unlike(&preamble.guest, &link.preamble.guest),
+                    Err(error) => error.to_string(),
+                };
+                if said.is_none_or(|said| said.elapsed() > SAY_EVERY) {
+                    warn!(vm = preamble.vm, peer, "cannot connect: {failed}");
+                    said = Some(Instant::now());
+                }
+                thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE_MAX);
+            };
+            said = None;
+            // What was asked for meanwhile is this one.
+            while asked.try_recv().is_ok() {}
+            if inputs.send(Input::Link(Box::new(link))).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(asks)
+}
+
+fn unlike(ours: &str, theirs: &str) -> String {
+    format!(
+        "the other host's guest would be another, and could not go on from this one's state: it has {theirs}, here it is {ours}"
+    )
+}
+
+/// Takes connections from other hosts.
+fn serve_hosts(
+    listener: TcpListener,
+    keys: Keys,
+    hosts: Vec<String>,
+    vms: Vec<Running>,
+) -> io::Result<()> {
+    /// Strangers may knock, but not all at once.
+    const GREETED_MAX: usize = 64;
+    let greeted = Arc::new(AtomicUsize::new(0));
+    let known = Arc::new((keys, hosts, vms));
+    thread::Builder::new()
+        .name("listen".into())
+        .spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Too many files are open, say: it may pass.
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                if greeted.fetch_add(1, Ordering::Relaxed) >= GREETED_MAX {
+                    greeted.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let (known, counted) = (known.clone(), greeted.clone());
+                let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
+                    let (keys, hosts, vms) = &*known;
+                    greet(keys, hosts, vms, stream);
+                    counted.fetch_sub(1, Ordering::Relaxed);
+                });
+                if spawned.is_err() {
+                    greeted.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) {
+    let find = |peer: &str, vm: &str| vms.iter().find(|each| each.name == vm && each.peer == peer);
+    let from = stream
+        .peer_addr()
+        .map_or_else(|_| "?".into(), |address| address.to_string());
+    let accepted = accept(keys, stream, hosts, |peer, said| {
+        match find(peer, &said.vm) {
+            Some(vm) => Ok(Preamble {
+                vm: vm.name.clone(),
+                guest: vm.guest.clone(),
+            }),
+            None => Err(format!(
+                "{peer} has no part in a virtual machine `{}` here",
+                said.vm
+            )),
+        }
+    });
+    let link: Link = match accepted {
+        Ok(link) => link,
+        Err(error) => {
+            warn!(from, "a connection is refused: {error}");
+            return;
+        }
+    };
+    let Some(vm) = find(&link.peer, &link.preamble.vm) else {
+        return;
+    };
+    if link.preamble.guest == vm.guest {
+        let _ = vm.inputs.send(Input::Link(Box::new(link)));
+    } else {
+        warn!(
+            vm = vm.name,
+            peer = link.peer,
+            "{}",
+            unlike(&vm.guest, &link.preamble.guest)
+        );
+        link.closer.close();
+    }
+}
+
+fn serve_operator(listener: UnixListener, board: Board, vms: &[Running]) -> io::Result<()> {
+    let inputs: HashMap<String, Sender<Input>> = vms
+        .iter()
+        .map(|vm| (vm.name.clone(), vm.inputs.clone()))
+        .collect();
+    control::serve(listener, board, move |vm, order| {
+        let inputs = inputs
+            .get(vm)
+            .ok_or_else(|| format!("there is no virtual machine `{vm}` here"))?;
+        let (answer, answered) = channel();
+        let gone = |_| "the daemon has given this virtual machine up".to_string();
+        inputs
+            .send(Input::Order(order, answer))
+            .map_err(|_| gone(()))?;
+        match answered.recv().map_err(|_| gone(()))? {
+            done if done.is_empty() => Ok(()),
+            why => Err(why),
+        }
+    })
+}
+
+fn take_signals() -> nix::Result<SigSet> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block()?;
+    Ok(signals)
+}

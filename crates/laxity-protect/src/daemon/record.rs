@@ -1,0 +1,103 @@
+//! What a host must not forget, on disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::protocol::Record;
+
+/// The record of one virtual machine on this host, which no other process has meanwhile.
+#[derive(Debug)]
+pub struct Stored {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Stored {
+    /// Opens the record in a directory, and reads it; a new one is empty.
+    ///
+    /// # Errors
+    ///
+    /// If another process has it, or it cannot be read.
+    pub fn open(directory: &Path, vm: &str) -> io::Result<(Stored, Record)> {
+        let told =
+            |path: &Path, what: &str| io::Error::other(format!("{}: {what}", path.display()));
+        fs::create_dir_all(directory)?;
+        let path = directory.join(format!("{vm}.lock"));
+        let mut options = OpenOptions::new();
+        let lock = options
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| told(&path, "another daemon protects this virtual machine here"))?;
+        let path = directory.join(format!("{vm}.record"));
+        let record = match fs::read_to_string(&path) {
+            Ok(text) => {
+                let term = text
+                    .strip_prefix("term ")
+                    .and_then(|text| text.trim_end().parse().ok());
+                let term = term.ok_or_else(|| {
+                    told(
+                        &path,
+                        "this is no record; if the other host has a newer one, remove this",
+                    )
+                })?;
+                Record { term }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Record::default(),
+            Err(error) => return Err(error),
+        };
+        Ok((Stored { path, _lock: lock }, record))
+    }
+
+    /// Puts a record in the place of the one before; when this returns it is there whatever happens.
+    ///
+    /// # Errors
+    ///
+    /// If it may not be there.
+    pub fn write(&self, record: Record) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        writeln!(file, "term {}", record.term)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        File::open(directory)?.sync_all()
+    }
+}
+
+/// A number that no other process has had.
+///
+/// # Errors
+///
+/// If the system has none.
+pub fn incarnation() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_kept_and_nobody_elses() {
+        let directory = std::env::temp_dir().join(format!("laxity-record-{}", std::process::id()));
+        let (stored, record) = Stored::open(&directory, "vm").unwrap();
+        assert_eq!(record, Record::default());
+        assert!(Stored::open(&directory, "vm").is_err());
+        stored.write(Record { term: 7 }).unwrap();
+        drop(stored);
+        let (stored, record) = Stored::open(&directory, "vm").unwrap();
+        assert_eq!(record, Record { term: 7 });
+        drop(stored);
+        fs::write(directory.join("vm.record"), "tern 8").unwrap();
+        assert!(Stored::open(&directory, "vm").is_err());
+        fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,589 @@
+//! The one who handles a guest: a thread that does one thing after the other.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::connection::Outgoing;
+use super::hook::{Step, reach};
+use crate::gate::Gate;
+use crate::guest::patches::{Staged, Writer};
+use crate::guest::{Captured, GuestError, PAGE_BYTES, Qemu, Specification, Timing};
+use crate::protocol::checkpoint::Digest;
+use crate::protocol::message::CHUNK_BYTES_MAX;
+use crate::protocol::{Header, Message, Part};
+
+/// A part of a checkpoint's memory, so that signs of life need not wait behind more.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_PAGES: usize = BATCH_BYTES / PAGE_BYTES;
+/// The tracker is held against a full comparison so often.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// A guest may end by itself.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is to be done, in the words of [`protocol::Action`](crate::protocol::Action).
+#[derive(Debug)]
+pub enum Command {
+    /// Have a guest that waits to be continued.
+    Prepare,
+    /// See there.
+    Boot,
+    /// See there.
+    Activate,
+    /// See there.
+    Capture {
+        /// Of the checkpoint.
+        number: u64,
+        /// All of the memory.
+        full: bool,
+    },
+    /// Send what was captured last, with this header.
+    Send(Header, SyncSender<Outgoing>),
+    /// Put the bytes of a part by.
+    Stage(Part, Vec<u8>),
+    /// Say whether all that was staged, over the connection of this number, can be committed.
+    Check(u64),
+    /// See there.
+    Discard,
+    /// See there.
+    Commit,
+    /// See there.
+    Forget,
+    /// See there.
+    Pause,
+    /// See there.
+    Resume,
+    /// End the guest, and say so.
+    Destroy(Sender<()>),
+}
+
+/// What was done, or has happened.
+#[derive(Debug)]
+pub enum Report {
+    /// See [`protocol::Event::Captured`](crate::protocol::Event::Captured); the guest runs again, and is not heard.
+    Captured {
+        /// Of the checkpoint.
+        number: u64,
+        /// Of its memory.
+        ram_bytes: u64,
+        /// Of its devices.
+        device_bytes: u64,
+        /// Which changed.
+        pages: u64,
+        /// Which changed without the tracker's noting it.
+        missed: u64,
+        /// Where the time went.
+        timing: Timing,
+    },
+    /// It could not be.
+    CaptureFailed {
+        /// Of the checkpoint.
+        number: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Whether all that was staged, over the connection of this number, can be committed, or why not.
+    Checked(u64, Result<(), String>),
+    /// The guest runs here.
+    Activated,
+    /// It does not.
+    ActivationFailed(String),
+    /// The guest has ended by its own will.
+    Off,
+    /// QEMU has ended, and the guest with it.
+    Gone(String),
+}
+
+/// The thread, from outside.
+#[derive(Debug)]
+pub struct Worker(Sender<Command>);
+
+impl Worker {
+    /// Starts it. `directory` is for the guest's own files, `report` is called from the thread.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for a thread.
+    pub fn start(
+        guest: Specification,
+        directory: PathBuf,
+        gate: Arc<Gate>,
+        report: impl Fn(Report) + Send + 'static,
+    ) -> std::io::Result<Worker> {
+        let (sender, commands) = channel();
+        let state = State {
+            guest,
+            directory,
+            gate,
+            report: Box::new(report),
+            qemu: None,
+            stands: Stands::Waiting,
+            last: None,
+            staged: Staged::default(),
+            staged_device: Vec::new(),
+            staging_failed: None,
+            device: None,
+            checked: Instant::now(),
+        };
+        thread::Builder::new()
+            .name("guest".into())
+            .spawn(move || state.serve(&commands))?;
+        Ok(Worker(sender))
+    }
+
+    /// Has something done after all that it was told before.
+    pub fn tell(&self, command: Command) {
+        self.0.send(command).expect("the thread outlives its owner");
+    }
+
+    /// Waits until the guest is no more.
+    pub fn destroy(&self) {
+        let (answer, answered) = channel();
+        self.tell(Command::Destroy(answer));
+        answered.recv().expect("each question is answered");
+    }
+}
+
+/// What was captured last.
+struct Last {
+    writer: Writer,
+    captured: Captured,
+    is_full: bool,
+    /// Of a capture that is not full.
+    batches: Vec<Arc<Vec<u8>>>,
+    device: Arc<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    /// There is none, or it waits to be continued.
+    Waiting,
+    Running,
+    /// It was told to stand still.
+    Paused,
+    /// It has ended, which was said.
+    Off,
+}
+
+struct State {
+    guest: Specification,
+    directory: PathBuf,
+    gate: Arc<Gate>,
+    report: Box<dyn Fn(Report) + Send>,
+    qemu: Option<Qemu>,
+    stands: Stands,
+    last: Option<Last>,
+    staged: Staged,
+    staged_device: Vec<u8>,
+    staging_failed: Option<String>,
+    /// Of the current checkpoint, whose memory is QEMU's.
+    device: Option<Vec<u8>>,
+    checked: Instant,
+}
+
+impl State {
+    fn serve(mut self, commands: &Receiver<Command>) {
+        loop {
+            match commands.recv_timeout(LOOK_EVERY) {
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+        }
+    }
+
+    /// Whether the guest is still there.
+    fn look(&mut self) {
+        let Some(qemu) = &mut self.qemu else { return };
+        match qemu.has_ended() {
+            Ok(false) => {}
+            Ok(true) if self.stands == Stands::Running => {
+                self.stands = Stands::Off;
+                (self.report)(Report::Off);
+            }
+            Ok(true) => {}
+            Err(error) => self.lose(&error),
+        }
+    }
+
+    fn lose(&mut self, error: &GuestError) {
+        self.qemu = None;
+        self.device = None;
+        self.discard();
+        self.stands = Stands::Waiting;
+        self.gate.detach();
+        (self.report)(Report::Gone(error.to_string()));
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Prepare => {
+                if let Err(error) = self.prepare() {
+                    error!(vm = self.guest.name, "{error}");
+                }
+            }
+            Command::Boot => {
+                let done = self.start(false);
+                self.begun(done);
+            }
+            Command::Activate => {
+                reach(Step::Activating);
+                let done = self.activate();
+                self.begun(done);
+            }
+            Command::Capture { number, full } => self.capture(number, full),
+            Command::Send(header, into) => {
+                // Whoever does not take it is gone, which is told elsewhere.
+                let _ = self.send(&header, &into);
+            }
+            Command::Stage(part, data) => self.stage(part, &data),
+            Command::Check(number) => {
+                let checked = match &self.staging_failed {
+                    Some(reason) => Err(reason.clone()),
+                    None if split_device(&self.staged_device).is_none() => {
+                        Err("what comes with the devices' state is not what it should be".into())
+                    }
+                    None => Ok(()),
+                };
+                if checked.is_ok() {
+                    reach(Step::Staged);
+                }
+                (self.report)(Report::Checked(number, checked));
+            }
+            Command::Discard => self.discard(),
+            Command::Commit => self.commit(),
+            Command::Forget => self.device = None,
+            Command::Pause => self.pause(),
+            Command::Resume => self.resume(),
+            Command::Destroy(answer) => {
+                self.qemu = None;
+                self.device = None;
+                self.last = None;
+                self.stands = Stands::Waiting;
+                self.gate.detach();
+                let _ = answer.send(());
+            }
+        }
+    }
+
+    fn start(&mut self, waits: bool) -> Result<(), GuestError> {
+        self.qemu = None;
+        self.last = None;
+        let directory = self.directory.join(&self.guest.name);
+        let (qemu, network) = Qemu::start(&self.guest, &directory, waits)?;
+        match qemu.why_compared() {
+            Some(reason) => info!(
+                vm = self.guest.name,
+                "changed pages are found by comparison: {reason}"
+            ),
+            None => info!(
+                vm = self.guest.name,
+                "changed pages are tracked by the kernel"
+            ),
+        }
+        let attached = self.gate.attach(network);
+        attached.map_err(|source| GuestError::System {
+            what: "serve the guest's network",
+            source,
+        })?;
+        if !waits {
+            self.gate.begin();
+        }
+        self.qemu = Some(qemu);
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), GuestError> {
+        if self.qemu.is_none() {
+            self.device = None;
+            self.start(true)?;
+        }
+        Ok(())
+    }
+
+    fn activate(&mut self) -> Result<(), GuestError> {
+        let (Some(qemu), Some(device)) = (&mut self.qemu, self.device.take()) else {
+            return Err(GuestError::Migration(
+                "load",
+                "there is no checkpoint any more".into(),
+            ));
+        };
+        let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
+        self.gate.learn(addresses);
+        self.gate.begin();
+        qemu.activate(state)
+    }
+
+    fn begun(&mut self, done: Result<(), GuestError>) {
+        match done {
+            Ok(()) => {
+                self.stands = Stands::Running;
+                (self.report)(Report::Activated);
+            }
+            Err(error) => {
+                self.qemu = None;
+                self.device = None;
+                self.gate.detach();
+                (self.report)(Report::ActivationFailed(error.to_string()));
+            }
+        }
+    }
+
+    fn capture(&mut self, number: u64, full: bool) {
+        match self.try_capture(number, full) {
+            Ok(report) => {
+                reach(Step::Captured);
+                (self.report)(report);
+            }
+            Err(error) => {
+                // What was to be sent is of no use: the next one is made of everything.
+                self.last = None;
+                if let (Some(qemu), Stands::Running) = (&mut self.qemu, self.stands)
+                    && !matches!(qemu.has_ended(), Ok(true))
+                {
+                    match qemu.give_up() {
+                        Ok(()) => self.stands = Stands::Paused,
+                        Err(error) => return self.lose(&error),
+                    }
+                }
+                let reason = error.to_string();
+                (self.report)(Report::CaptureFailed { number, reason });
+            }
+        }
+    }
+
+    fn try_capture(&mut self, number: u64, full: bool) -> Result<Report, GuestError> {
+        let Some(qemu) = &mut self.qemu else {
+            return Err(GuestError::Migration("save", "there is no guest".into()));
+        };
+        let pages = qemu.pages();
+        let last = self.last.get_or_insert_with(|| Last {
+            writer: Writer::new(pages),
+            captured: Captured::default(),
+            is_full: false,
+            batches: Vec::new(),
+            device: Arc::default(),
+        });
+        let Last {
+            writer, captured, ..
+        } = last;
+        if full {
+            for (at, pages) in writer.copy_mut().chunks_mut(BATCH_PAGES).enumerate() {
+                qemu.look(at * BATCH_PAGES, pages);
+            }
+        }
+        let checks = self.checked.elapsed() > CHECK_EVERY;
+        let gate = &self.gate;
+        qemu.capture(captured, writer.copy(), full || checks, || {
+            gate.cut(number);
+            reach(Step::Stopped);
+        })?;
+        if full || checks {
+            self.checked = Instant::now();
+        }
+        if captured.missed > 0 && !full {
+            error!(
+                vm = self.guest.name,
+                pages = captured.missed,
+                "the tracker has MISSED changed pages, which a comparison found"
+            );
+        }
+        let missed = if full { 0 } else { captured.missed };
+        last.is_full = full;
+        last.batches.clear();
+        let mut ram_bytes = 0;
+        let changed = captured.changed.iter().zip(&captured.contents);
+        if full {
+            for (&page, contents) in changed {
+                writer.copy_mut()[page as usize] = *contents;
+            }
+            let mut batch = Vec::with_capacity(2 * BATCH_BYTES);
+            for range in batches(pages) {
+                batch.clear();
+                writer.renewal(range, &mut batch);
+                ram_bytes += batch.len() as u64;
+            }
+        } else {
+            let mut batch = Vec::with_capacity(2 * BATCH_BYTES);
+            for (&page, contents) in changed {
+                writer.change(page, contents, &mut batch);
+                if batch.len() >= BATCH_BYTES {
+                    ram_bytes += batch.len() as u64;
+                    last.batches.push(Arc::new(std::mem::take(&mut batch)));
+                }
+            }
+            if !batch.is_empty() {
+                ram_bytes += batch.len() as u64;
+                last.batches.push(Arc::new(batch));
+            }
+        }
+        last.device = Arc::new(join_device(&self.gate.addresses(), &captured.device_state));
+        Ok(Report::Captured {
+            number,
+            ram_bytes,
+            device_bytes: last.device.len() as u64,
+            pages: captured.changed.len() as u64,
+            missed,
+            timing: captured.timing,
+        })
+    }
+
+    fn send(&mut self, header: &Header, into: &SyncSender<Outgoing>) -> Option<()> {
+        let last = self.last.as_ref()?;
+        let mut digest = Digest::new(header);
+        let mut put = |part, data: Arc<Vec<u8>>| {
+            digest.add(part, &data);
+            into.send(Outgoing::Chunk(part, data)).ok()
+        };
+        into.send(Outgoing::Message(Message::Begin(*header))).ok()?;
+        if last.is_full {
+            for range in batches(last.writer.copy().len()) {
+                let mut batch = Vec::with_capacity(2 * BATCH_BYTES);
+                last.writer.renewal(range, &mut batch);
+                put(Part::Ram, Arc::new(batch))?;
+            }
+        } else {
+            for batch in &last.batches {
+                put(Part::Ram, batch.clone())?;
+            }
+        }
+        for part in last.device.chunks(CHUNK_BYTES_MAX) {
+            put(Part::Device, Arc::new(part.to_vec()))?;
+        }
+        let checksum = digest.finish();
+        into.send(Outgoing::Message(Message::End {
+            id: header.id,
+            checksum,
+        }))
+        .ok()
+    }
+
+    fn stage(&mut self, part: Part, data: &[u8]) {
+        /// Of any guest.
+        const DEVICE_BYTES_MAX: usize = 256 << 20;
+        if self.staging_failed.is_some() {
+            return;
+        }
+        let staged = match part {
+            Part::Ram => self
+                .prepare()
+                .map_err(|error| error.to_string())
+                .and_then(|()| {
+                    let pages = self.qemu.as_ref().map_or(0, Qemu::pages);
+                    self.staged
+                        .add(data, pages)
+                        .map_err(|error| error.to_string())?;
+                    if self.staged.bytes() > pages * PAGE_BYTES {
+                        return Err("it has more pages than the guest".into());
+                    }
+                    Ok(())
+                }),
+            Part::Device if self.staged_device.len() + data.len() > DEVICE_BYTES_MAX => {
+                Err("the devices' state is too large".into())
+            }
+            Part::Device => {
+                self.staged_device.extend_from_slice(data);
+                Ok(())
+            }
+        };
+        if let Err(reason) = staged {
+            warn!(
+                vm = self.guest.name,
+                "a checkpoint cannot be staged: {reason}"
+            );
+            self.staging_failed = Some(reason);
+        }
+    }
+
+    fn discard(&mut self) {
+        self.staged.discard();
+        self.staged_device.clear();
+        self.staging_failed = None;
+    }
+
+    fn commit(&mut self) {
+        if let Some(qemu) = &mut self.qemu {
+            // SAFETY: nothing is committed where the guest runs, and one that waits was started to.
+            self.staged.apply(unsafe { qemu.waiting_memory() });
+            self.device = Some(std::mem::take(&mut self.staged_device));
+        }
+        self.discard();
+        reach(Step::Committed);
+    }
+
+    fn pause(&mut self) {
+        if let (Some(qemu), Stands::Running) = (&mut self.qemu, self.stands) {
+            match qemu.stop() {
+                Ok(()) => self.stands = Stands::Paused,
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    fn resume(&mut self) {
+        if let (Some(qemu), Stands::Paused) = (&mut self.qemu, self.stands) {
+            match qemu.resume() {
+                Ok(()) => self.stands = Stands::Running,
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+}
+
+/// All pages of a memory, in parts of one batch.
+fn batches(pages: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..pages)
+        .step_by(BATCH_PAGES)
+        .map(move |first| first..(first + BATCH_PAGES).min(pages))
+}
+
+/// The devices' part of a checkpoint: the addresses that the guest is known by, as text behind its length (32 bits,
+/// little endian), then QEMU's own.
+fn join_device(addresses: &[IpAddr], state: &[u8]) -> Vec<u8> {
+    let text: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    let text = text.join(" ");
+    let length = (text.len() as u32).to_le_bytes();
+    [&length[..], text.as_bytes(), state].concat()
+}
+
+fn split_device(device: &[u8]) -> Option<(Vec<IpAddr>, &[u8])> {
+    let (length, rest) = device.split_first_chunk()?;
+    let (text, state) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let words = std::str::from_utf8(text).ok()?.split_whitespace();
+    let addresses = words
+        .map(|word| word.parse().ok())
+        .collect::<Option<Vec<IpAddr>>>()?;
+    Some((addresses, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_part_comes_apart_as_it_was_joined() {
+        let addresses = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+        for addresses in [&addresses[..], &[]] {
+            let joined = join_device(addresses, b"state");
+            assert_eq!(
+                split_device(&joined),
+                Some((addresses.to_vec(), &b"state"[..]))
+            );
+        }
+        assert_eq!(split_device(&[1, 0, 0]), None);
+        assert_eq!(split_device(&[9, 0, 0, 0, b'x']), None);
+        assert_eq!(split_device(b"\x05\0\0\0seven"), None);
+    }
+
+    #[test]
+    fn batches_are_all_pages() {
+        let all: Vec<usize> = batches(200).flatten().collect();
+        assert_eq!(all, (0..200).collect::<Vec<_>>());
+    }
+}

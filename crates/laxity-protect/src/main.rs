@@ -1,0 +1,299 @@
+//! `laxity-protect`: keeps virtual machines going when their host fails.
+#![forbid(unsafe_code)]
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use laxity_protect::daemon::control::{Answer, Request, ask};
+use laxity_protect::daemon::hook::{self, DieAt};
+use laxity_protect::daemon::{self, Options};
+use laxity_protect::protocol::Mode;
+use laxity_protect::report::Snapshot;
+use laxity_protect::site::{self, Site};
+use laxity_protect::transport::make_keys;
+
+/// Keeps virtual machines going when their host fails.
+#[derive(Parser)]
+#[command(name = "laxity protect", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const SOCKET: &str = "/run/laxity-protect/control.sock";
+
+#[derive(clap::Args)]
+struct Socket {
+    /// Where the daemon answers
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Says what is wrong with a site file, and what it promises
+    Check {
+        /// The site file
+        file: PathBuf,
+    },
+    /// Makes keys and certificates for all hosts of a site
+    Keys {
+        /// The site file
+        file: PathBuf,
+        /// Where to; each host then gets site.crt and its own two files
+        directory: PathBuf,
+    },
+    /// Protects the virtual machines that have a part on this host, until it is told to stop (SIGTERM, SIGINT)
+    Run {
+        /// The site file, the same on all hosts
+        file: PathBuf,
+        /// Which of its hosts this is
+        #[arg(long = "as", value_name = "HOST")]
+        host: String,
+        /// Answer Prometheus here (GET /metrics)
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        metrics: Option<SocketAddr>,
+        /// Where `status` and the orders ask
+        #[arg(long, value_name = "PATH", default_value = SOCKET)]
+        socket: PathBuf,
+        /// Log as JSON, an object a line
+        #[arg(long)]
+        log_json: bool,
+        /// Kill this process at a step of the protocol, for tests
+        #[arg(long, value_name = "STEP:TIMES", hide = true)]
+        die_at: Option<DieAt>,
+    },
+    /// Shows a running daemon's table, again and again on a terminal
+    Status {
+        #[command(flatten)]
+        socket: Socket,
+        /// Show it once
+        #[arg(long)]
+        once: bool,
+        /// One JSON object, once
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lets the standby take over now, and loses nothing
+    Switchover {
+        /// The virtual machine, which this host has
+        vm: String,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Boots a virtual machine here, as nobody has it
+    Start {
+        /// The virtual machine
+        vm: String,
+        /// Although the other host does not answer: you have made sure that it does not run the virtual machine
+        #[arg(long)]
+        alone: bool,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Goes on although the other host does not answer: you have made sure that it is off
+    GoOn {
+        /// The virtual machine
+        vm: String,
+        #[command(flatten)]
+        socket: Socket,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Check { file } => read(&file, &|_| true).map(|site| show(&site)),
+        Command::Keys { file, directory } => keys(&file, &directory),
+        Command::Run {
+            file,
+            host,
+            metrics,
+            socket,
+            log_json,
+            die_at,
+        } => {
+            let options = Options {
+                host,
+                socket,
+                metrics,
+            };
+            run(&file, &options, log_json, die_at)
+        }
+        Command::Status { socket, once, json } => status(&socket.socket, once, json),
+        Command::Switchover { vm, socket } => switchover(vm, &socket.socket),
+        Command::Start { vm, alone, socket } => {
+            order(&socket.socket, &Request::Start { vm, alone })
+        }
+        Command::GoOn { vm, socket } => order(&socket.socket, &Request::GoOn { vm }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) if message.starts_with("error") => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn read(file: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Site, String> {
+    let failed = |error| format!("cannot read {}: {error}", file.display());
+    let text = std::fs::read(file).map_err(failed)?;
+    let base = std::path::absolute(file).map_err(failed)?;
+    let base = base.parent().unwrap_or(Path::new("/"));
+    site::load(&text, &file.to_string_lossy(), base, is_there).map_err(|error| error.to_string())
+}
+
+/// What a site promises, in the operator's words.
+fn show(site: &Site) {
+    for vm in &site.vms {
+        let [begins, standby] = &vm.hosts;
+        let settings = &vm.settings;
+        let ms = |ns: i64| ns as f64 / 1e6;
+        println!("{}: begins on {begins}, and {standby} takes over", vm.name);
+        println!(
+            "  a checkpoint every {} to {} ms; a host that is silent for {} ms is taken for lost",
+            ms(settings.interval.minimum_ns),
+            ms(settings.interval.maximum_ns),
+            ms(settings.detection_ns)
+        );
+        match settings.mode {
+            Mode::Net => println!(
+                "  net: nothing that anybody has seen is lost; answers wait for their checkpoint"
+            ),
+            Mode::NoNet => println!(
+                "  no-net: answers leave at once; a failure loses what happened since the last checkpoint, and the \
+                 standby waits for {} ms",
+                ms(settings.lease_ns)
+            ),
+        }
+        if settings.promises_one_voice() {
+            println!("  when its standby is silent it waits, silent too, for it or for you");
+        } else {
+            println!(
+                "  AT YOUR RISK: when its standby is silent it goes on, and if that has only lost the connection and \
+                 taken over, both are heard"
+            );
+        }
+        let disks = vm.guest.disks.len();
+        println!("  protected: memory and devices; {disks} disks, which it can only read");
+    }
+}
+
+fn keys(file: &Path, directory: &Path) -> Result<(), String> {
+    let site = read(file, &|_| true)?;
+    let hosts: Vec<String> = site.hosts.iter().map(|host| host.name.clone()).collect();
+    make_keys(directory, &hosts).map_err(|error| error.to_string())?;
+    println!(
+        "made keys for {}; keep site.key where no host is, it is for new hosts only",
+        hosts.join(", ")
+    );
+    Ok(())
+}
+
+fn run(
+    file: &Path,
+    options: &Options,
+    log_json: bool,
+    die_at: Option<DieAt>,
+) -> Result<(), String> {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    if log_json {
+        log.json().init();
+    } else {
+        log.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+    if let Some(die_at) = die_at {
+        hook::arm(die_at);
+    }
+    let site = read(file, &|path| path.exists())?;
+    daemon::run(&site, options).map_err(|error| error.to_string())
+}
+
+fn asked(socket: &Path, request: &Request) -> Result<Answer, String> {
+    ask(socket, request).map_err(|error| {
+        format!(
+            "no daemon answers on {}: {error}; is it running?",
+            socket.display()
+        )
+    })
+}
+
+fn snapshot(socket: &Path) -> Result<Snapshot, String> {
+    match asked(socket, &Request::Status)? {
+        Answer::Status(snapshot) => Ok(snapshot),
+        Answer::Refused(why) => Err(why),
+        Answer::Taken => Err("what answers is no daemon of this version".into()),
+    }
+}
+
+fn status(socket: &Path, once: bool, json: bool) -> Result<(), String> {
+    const BETWEEN: Duration = Duration::from_secs(1);
+    loop {
+        let snapshot = snapshot(socket)?;
+        if json {
+            println!(
+                "{}",
+                serde_json::to_string(&snapshot).expect("a snapshot is JSON")
+            );
+            return Ok(());
+        }
+        if once || !std::io::stdout().is_terminal() {
+            print!("{}", snapshot.table());
+            return Ok(());
+        }
+        print!("\x1b[H\x1b[2J{}", snapshot.table());
+        std::thread::sleep(BETWEEN);
+    }
+}
+
+fn order(socket: &Path, request: &Request) -> Result<(), String> {
+    match asked(socket, request)? {
+        Answer::Refused(why) => Err(why),
+        Answer::Taken | Answer::Status(_) => Ok(()),
+    }
+}
+
+/// Waits until it is done: the guest is the other host's then.
+fn switchover(vm: String, socket: &Path) -> Result<(), String> {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    const BETWEEN: Duration = Duration::from_millis(20);
+    order(socket, &Request::Switchover { vm: vm.clone() })?;
+    let begun = Instant::now();
+    while begun.elapsed() < TIMEOUT {
+        let snapshot = snapshot(socket)?;
+        let state = snapshot
+            .vms
+            .iter()
+            .find(|each| each.name == vm)
+            .map(|each| &*each.state);
+        match state {
+            Some("empty" | "armed") => {
+                println!(
+                    "{vm} runs on the other host now, after {} ms",
+                    begun.elapsed().as_millis()
+                );
+                return Ok(());
+            }
+            Some("switching" | "waiting") => std::thread::sleep(BETWEEN),
+            _ => {
+                return Err(format!(
+                    "{vm} was not switched over; the daemon's log says why"
+                ));
+            }
+        }
+    }
+    Err(format!(
+        "{vm} is not switched over after {} s",
+        TIMEOUT.as_secs()
+    ))
+}

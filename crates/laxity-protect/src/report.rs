@@ -1,0 +1,668 @@
+//! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ns;
+use crate::gate::{Counters, Gate};
+use crate::guest::Timing;
+use crate::protocol::{State, Status};
+
+/// What is counted of one virtual machine.
+pub struct Counts {
+    /// As the protocol has it; `None` before the first step.
+    pub status: Option<Status>,
+    /// What was said last.
+    pub notice: String,
+    /// When a checkpoint was last acknowledged, by the host's clock; 0: none was.
+    pub acknowledged_at_ns: i64,
+    /// From the sending of checkpoints to their acknowledgement.
+    pub transfer: Histogram<u64>,
+    checkpoints: u64,
+    bytes: u64,
+    pages: u64,
+    missed: u64,
+    pause: Histogram<u64>,
+    parts: [Histogram<u64>; PARTS.len()],
+    last_pages: u64,
+    last_bytes: u64,
+}
+
+/// What a pause is made of, as [`Timing`] has it.
+pub const PARTS: [&str; 5] = ["device state", "cut", "find pages", "copy pages", "resume"];
+
+fn histogram() -> Histogram<u64> {
+    const NS_MAX: u64 = 60_000_000_000;
+    Histogram::new_with_max(NS_MAX, 3).expect("these bounds can be had")
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            status: None,
+            notice: String::new(),
+            acknowledged_at_ns: 0,
+            transfer: histogram(),
+            checkpoints: 0,
+            bytes: 0,
+            pages: 0,
+            missed: 0,
+            pause: histogram(),
+            parts: PARTS.map(|_| histogram()),
+            last_pages: 0,
+            last_bytes: 0,
+        }
+    }
+}
+
+impl Counts {
+    /// A checkpoint was captured.
+    pub fn note_capture(&mut self, bytes: u64, pages: u64, missed: u64, timing: &Timing) {
+        self.checkpoints += 1;
+        self.bytes += bytes;
+        self.pages += pages;
+        self.missed += missed;
+        (self.last_pages, self.last_bytes) = (pages, bytes);
+        self.pause.saturating_record(timing.pause_ns);
+        let Timing {
+            device_state_ns,
+            cut_ns,
+            find_ns,
+            copy_ns,
+            resume_ns,
+            ..
+        } = *timing;
+        for (part, ns) in
+            self.parts
+                .iter_mut()
+                .zip([device_state_ns, cut_ns, find_ns, copy_ns, resume_ns])
+        {
+            part.saturating_record(ns);
+        }
+    }
+}
+
+/// Counts that the daemon writes and others read.
+pub type Shared = Arc<Mutex<Counts>>;
+
+/// All virtual machines of a daemon.
+#[derive(Clone)]
+pub struct Board {
+    /// This host.
+    pub host: String,
+    /// Each with its counts and its gate.
+    pub vms: Vec<(String, Shared, Arc<Gate>)>,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Who says it.
+    pub host: String,
+    /// All virtual machines that are there, or could be.
+    pub vms: Vec<VmState>,
+}
+
+/// What is known of one virtual machine on this host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VmState {
+    /// From the site file.
+    pub name: String,
+    /// In one word: `protected`, `alone`, `armed`, ….
+    pub state: String,
+    /// What was said last.
+    pub notice: String,
+    /// The holder's number.
+    pub term: u64,
+    /// The number of the last checkpoint that was acknowledged; 0: none was.
+    pub checkpoint: u64,
+    /// Whether the other host is connected.
+    pub connected: bool,
+    /// From one checkpoint to the next; of a primary.
+    pub interval_ns: Option<u64>,
+    /// Since a checkpoint was last acknowledged; of a primary.
+    pub since_acknowledged_ns: Option<u64>,
+    /// Captured here, since the daemon's start, as all that follows.
+    pub checkpoints: u64,
+    /// Of all of them.
+    pub bytes: u64,
+    /// That changed, of all of them.
+    pub pages: u64,
+    /// That changed without the tracker's noting it. It must be 0.
+    pub pages_missed: u64,
+    /// Of the last checkpoint.
+    pub last_bytes: u64,
+    /// Of the last checkpoint.
+    pub last_pages: u64,
+    /// How long the guest stood still for a checkpoint.
+    pub pause: Quantiles,
+    /// What that is made of, in the order of [`PARTS`]: the median of each.
+    pub pause_parts_p50_ns: Vec<u64>,
+    /// From the sending of a checkpoint to its acknowledgement.
+    pub transfer: Quantiles,
+    /// How long output was held.
+    pub delay: Quantiles,
+    /// Frames of the guest's that wait now.
+    pub frames_held: u64,
+    /// Frames of the guest's that left.
+    pub frames_sent: u64,
+    /// Frames for the guest.
+    pub frames_received: u64,
+    /// Frames for which there was no room.
+    pub frames_dropped: u64,
+    /// Frames that were not allowed to leave.
+    pub frames_refused: u64,
+    /// Why the network does not work, if it does not.
+    pub network_fault: Option<String>,
+}
+
+/// Of a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50_ns: u64,
+    /// Of a hundred, one is longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Quantiles {
+    fn of(histogram: &Histogram<u64>) -> Quantiles {
+        Quantiles {
+            p50_ns: histogram.value_at_quantile(0.5),
+            p99_ns: histogram.value_at_quantile(0.99),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+/// A state in one word.
+pub fn word(state: State) -> &'static str {
+    match state {
+        State::Alone => "alone",
+        State::Copying => "copying",
+        State::Protected => "protected",
+        State::Switching => "switching",
+        State::Waiting => "waiting",
+        State::AtRisk => "at-risk",
+        State::Off => "off",
+        State::Empty => "empty",
+        State::Armed => "armed",
+        State::Claiming => "claiming",
+        State::Refused => "refused",
+        State::Activating => "activating",
+    }
+}
+
+/// All of them, in the order in which the metrics number them.
+const STATES: [State; 12] = [
+    State::Alone,
+    State::Copying,
+    State::Protected,
+    State::Switching,
+    State::Waiting,
+    State::AtRisk,
+    State::Off,
+    State::Empty,
+    State::Armed,
+    State::Claiming,
+    State::Refused,
+    State::Activating,
+];
+
+impl Board {
+    /// As it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        let vms = self.vms.iter().map(|(name, counts, gate)| {
+            let Counters {
+                sent,
+                received,
+                held,
+                dropped,
+                refused,
+            } = gate.counters();
+            let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let status = counts.status;
+            let is_primary = status.is_some_and(|status| status.interval_ns.is_some());
+            let since_ns = (is_primary && counts.acknowledged_at_ns > 0)
+                .then(|| now_ns() - counts.acknowledged_at_ns);
+            VmState {
+                name: name.clone(),
+                state: status
+                    .map_or("starting", |status| word(status.state))
+                    .into(),
+                notice: counts.notice.clone(),
+                term: status.map_or(0, |status| status.term),
+                checkpoint: status
+                    .and_then(|status| status.checkpoint)
+                    .map_or(0, |id| id.number),
+                connected: status.is_some_and(|status| status.connected),
+                interval_ns: status
+                    .and_then(|status| status.interval_ns)
+                    .map(|ns| ns as u64),
+                since_acknowledged_ns: since_ns.and_then(|ns| ns.try_into().ok()),
+                checkpoints: counts.checkpoints,
+                bytes: counts.bytes,
+                pages: counts.pages,
+                pages_missed: counts.missed,
+                last_bytes: counts.last_bytes,
+                last_pages: counts.last_pages,
+                pause: Quantiles::of(&counts.pause),
+                pause_parts_p50_ns: counts
+                    .parts
+                    .iter()
+                    .map(|part| part.value_at_quantile(0.5))
+                    .collect(),
+                transfer: Quantiles::of(&counts.transfer),
+                delay: Quantiles::of(&gate.delays()),
+                frames_held: held,
+                frames_sent: sent,
+                frames_received: received,
+                frames_dropped: dropped,
+                frames_refused: refused,
+                network_fault: gate.why_broken(),
+            }
+        });
+        Snapshot {
+            host: self.host.clone(),
+            vms: vms.collect(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// A table for a terminal.
+    pub fn table(&self) -> String {
+        let head = [
+            "vm",
+            "state",
+            "term",
+            "checkpoint",
+            "since",
+            "interval",
+            "pause",
+            "p99",
+            "pages",
+            "KiB",
+            "transfer",
+            "held",
+            "delay",
+            "p99",
+        ];
+        let ms = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
+        let rows = self.vms.iter().map(|vm| {
+            [
+                vm.name.clone(),
+                if vm.connected {
+                    vm.state.clone()
+                } else {
+                    format!("{} (not connected)", vm.state)
+                },
+                vm.term.to_string(),
+                vm.checkpoint.to_string(),
+                vm.since_acknowledged_ns.map_or_else(String::new, ms),
+                vm.interval_ns.map_or_else(String::new, ms),
+                ms(vm.pause.p50_ns),
+                ms(vm.pause.p99_ns),
+                vm.last_pages.to_string(),
+                vm.last_bytes.div_ceil(1024).to_string(),
+                ms(vm.transfer.p50_ns),
+                vm.frames_held.to_string(),
+                ms(vm.delay.p50_ns),
+                ms(vm.delay.p99_ns),
+            ]
+        });
+        let rows: Vec<[String; 14]> = std::iter::once(head.map(String::from))
+            .chain(rows)
+            .collect();
+        let width = |column: usize| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        let mut table = format!("{}, times in ms\n", self.host);
+        for row in &rows {
+            const WORDS: usize = 2;
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, &width))| {
+                    if column < WORDS {
+                        format!("{cell:width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            table.push_str(line.trim_end());
+            table.push('\n');
+        }
+        for vm in &self.vms {
+            let _ = writeln!(table, "{}: {}", vm.name, vm.notice);
+            if vm.pages_missed > 0 {
+                let _ = writeln!(
+                    table,
+                    "{}: the tracker MISSED {} pages",
+                    vm.name, vm.pages_missed
+                );
+            }
+            if let Some(fault) = &vm.network_fault {
+                let _ = writeln!(table, "{}: its network does not work: {fault}", vm.name);
+            }
+        }
+        table
+    }
+}
+
+/// Who looks has this long to ask and to take the answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Answers `GET /metrics`.
+///
+/// # Errors
+///
+/// If the thread cannot be started.
+pub fn serve_metrics(listener: TcpListener, board: Board) -> io::Result<()> {
+    let mut registry = Registry::with_prefix("laxity_protect");
+    registry.register_collector(Box::new(Metrics(board)));
+    thread::Builder::new()
+        .name("metrics".into())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = stream.set_read_timeout(Some(TIMEOUT));
+                let _ = stream.set_write_timeout(Some(TIMEOUT));
+                let _ = answer(&stream, &registry);
+            }
+        })?;
+    Ok(())
+}
+
+/// One question, one answer: all of HTTP that a scrape needs.
+fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
+    const REQUEST_BYTES_MAX: u64 = 16 << 10;
+    let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    while lines
+        .next()
+        .transpose()?
+        .is_some_and(|line| !line.is_empty())
+    {}
+    let mut words = request.split_whitespace();
+    let (status, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => {
+            let mut text = String::new();
+            encode(&mut text, registry).map_err(io::Error::other)?;
+            ("200 OK", text)
+        }
+        (Some("GET"), _) => ("404 Not Found", "only /metrics is here\n".into()),
+        _ => ("405 Method Not Allowed", "only GET is answered\n".into()),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+struct Metrics(Board);
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Metrics")
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    vm: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuantileLabels {
+    vm: String,
+    quantile: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    vm: String,
+    state: &'static str,
+}
+
+/// Name, help, and the value of one virtual machine.
+type Family = (&'static str, &'static str, fn(&VmState) -> f64);
+/// The same with several.
+type TimeFamily = (&'static str, &'static str, fn(&VmState) -> Quantiles);
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let vms = self.0.snapshot().vms;
+        let gauges: [Family; 7] = [
+            ("connected", "Whether the other host is connected", |vm| {
+                f64::from(vm.connected)
+            }),
+            ("term", "The holder's number", |vm| vm.term as f64),
+            (
+                "interval_seconds",
+                "From one checkpoint to the next",
+                |vm| vm.interval_ns.unwrap_or(0) as f64 / 1e9,
+            ),
+            (
+                "since_acknowledged_seconds",
+                "Since a checkpoint was last acknowledged",
+                |vm| {
+                    vm.since_acknowledged_ns
+                        .map_or(f64::NAN, |ns| ns as f64 / 1e9)
+                },
+            ),
+            ("last_pages", "That changed in the last epoch", |vm| {
+                vm.last_pages as f64
+            }),
+            ("last_bytes", "Of the last checkpoint", |vm| {
+                vm.last_bytes as f64
+            }),
+            ("frames_held", "Frames that wait for a checkpoint", |vm| {
+                vm.frames_held as f64
+            }),
+        ];
+        for (name, help, value) in gauges {
+            let metrics = vms
+                .iter()
+                .map(|vm| (labels(vm), ConstGauge::new(value(vm))));
+            family(&mut encoder, name, help, metrics)?;
+        }
+        let counters: [Family; 8] = [
+            ("checkpoints", "Captured", |vm| vm.checkpoints as f64),
+            ("bytes", "Of all checkpoints", |vm| vm.bytes as f64),
+            ("pages", "That changed", |vm| vm.pages as f64),
+            ("pages_missed", "That the tracker missed", |vm| {
+                vm.pages_missed as f64
+            }),
+            ("frames_sent", "From the guest", |vm| vm.frames_sent as f64),
+            ("frames_received", "To the guest", |vm| {
+                vm.frames_received as f64
+            }),
+            ("frames_dropped", "For want of room", |vm| {
+                vm.frames_dropped as f64
+            }),
+            ("frames_refused", "That were not allowed to leave", |vm| {
+                vm.frames_refused as f64
+            }),
+        ];
+        for (name, help, value) in counters {
+            let metrics = vms
+                .iter()
+                .map(|vm| (labels(vm), ConstCounter::new(value(vm))));
+            family(&mut encoder, name, help, metrics)?;
+        }
+        let times: [TimeFamily; 3] = [
+            (
+                "pause_seconds",
+                "How long the guest stood still for a checkpoint",
+                |vm| vm.pause,
+            ),
+            (
+                "epoch_seconds",
+                "From the sending of a checkpoint to its acknowledgement",
+                |vm| vm.transfer,
+            ),
+            ("output_delay_seconds", "How long output was held", |vm| {
+                vm.delay
+            }),
+        ];
+        for (name, help, value) in times {
+            let metrics = vms.iter().flat_map(|vm| {
+                let Quantiles {
+                    p50_ns,
+                    p99_ns,
+                    max_ns,
+                } = value(vm);
+                [("0.5", p50_ns), ("0.99", p99_ns), ("1", max_ns)].map(|(quantile, ns)| {
+                    let labels = QuantileLabels {
+                        vm: vm.name.clone(),
+                        quantile,
+                    };
+                    (labels, ConstGauge::new(ns as f64 / 1e9))
+                })
+            });
+            family(&mut encoder, name, help, metrics)?;
+        }
+        let states = vms.iter().flat_map(|vm| {
+            STATES.map(|state| {
+                let labels = StateLabels {
+                    vm: vm.name.clone(),
+                    state: word(state),
+                };
+                (labels, ConstGauge::new(f64::from(vm.state == word(state))))
+            })
+        });
+        family(
+            &mut encoder,
+            "state",
+            "1 for the state that it is in",
+            states,
+        )
+    }
+}
+
+fn labels(vm: &VmState) -> Labels {
+    Labels {
+        vm: vm.name.clone(),
+    }
+}
+
+fn family<L: prometheus_client::encoding::EncodeLabelSet, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metrics: impl Iterator<Item = (L, M)>,
+) -> fmt::Result {
+    let mut metrics = metrics.peekable();
+    let Some((_, first)) = metrics.peek() else {
+        return Ok(());
+    };
+    let mut family = encoder.encode_descriptor(name, help, None, first.metric_type())?;
+    for (labels, metric) in metrics {
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{FrameStream, Port};
+    use std::os::unix::net::UnixStream;
+
+    struct Pipe<'q> {
+        question: &'q [u8],
+        answer: Vec<u8>,
+    }
+
+    impl Read for Pipe<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.question.read(buffer)
+        }
+    }
+
+    impl Write for Pipe<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.answer.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_scrape_is_answered_and_nothing_else() {
+        let (stream, _theirs) = UnixStream::pair().unwrap();
+        let outside = Port::Stream(FrameStream::new(stream).unwrap());
+        let gate = Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap());
+        let mut counts = Counts::default();
+        let timing = Timing {
+            pause_ns: 2_000_000,
+            ..Timing::default()
+        };
+        counts.note_capture(5000, 3, 0, &timing);
+        let board = Board {
+            host: "north".into(),
+            vms: vec![("signalling".into(), Arc::new(Mutex::new(counts)), gate)],
+        };
+        let snapshot = board.snapshot();
+        let json = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot);
+        assert!(
+            snapshot
+                .table()
+                .contains("signalling  starting (not connected)")
+        );
+
+        let mut registry = Registry::with_prefix("laxity_protect");
+        registry.register_collector(Box::new(Metrics(board)));
+        let asked = |question: &str| {
+            let mut pipe = Pipe {
+                question: question.as_bytes(),
+                answer: Vec::new(),
+            };
+            answer(&mut pipe, &registry).unwrap();
+            String::from_utf8(pipe.answer).unwrap()
+        };
+        let said = asked("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        for line in [
+            "laxity_protect_bytes_total{vm=\"signalling\"} 5000.0\n",
+            "laxity_protect_state{vm=\"signalling\",state=\"protected\"} 0.0\n",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+        let pause = said
+            .lines()
+            .find(|line| line.contains("pause_seconds{vm=\"signalling\",quantile=\"0.5\"}"));
+        let pause: f64 = pause
+            .and_then(|line| line.split(' ').nth(1))
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((pause - 0.002).abs() < 1e-5, "{pause}");
+        assert!(asked("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(asked("").starts_with("HTTP/1.1 405 "));
+    }
+}

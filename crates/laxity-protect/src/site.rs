@@ -1,0 +1,565 @@
+//! The site file: hosts, and which of them protects which virtual machine. Types, defaults, validation with line and
+//! column.
+
+mod words;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use laxity_host::HostError;
+use laxity_host::reading::{
+    Duration, Field, FileKind, Kind as QuantityKind, List, Name, Problem, Problems, Quantity, Span,
+    Whole, read,
+};
+use serde::Deserialize;
+
+use crate::gate::Outside;
+use crate::gate::frames::Mac;
+use crate::guest::{Accelerator, Changes, Kind, Specification};
+use crate::protocol::interval::Bounds;
+use crate::protocol::{Mode, Settings, StandbyLost};
+use words::{Written, unprotectable};
+
+const MS: i64 = 1_000_000;
+const INTERVAL_NS_MIN: i64 = MS;
+const TIME_NS_MAX: i64 = 60_000 * MS;
+const VCPUS_MAX: i64 = 255;
+/// Two crystals of the cheaper sort.
+const DRIFT_PPM: i64 = 200;
+
+/// Defaults, as the operator's page has them.
+mod defaults {
+    use super::MS;
+
+    pub const MINIMUM_NS: i64 = 25 * MS;
+    pub const MAXIMUM_NS: i64 = 400 * MS;
+    pub const PAUSES_PERCENT: i64 = 20;
+    pub const HEARTBEAT_NS: i64 = 50 * MS;
+    pub const DETECTION_NS: i64 = 300 * MS;
+    pub const LEASE_NS: i64 = 800 * MS;
+    pub const MEMORY_BYTES: i64 = 256 << 20;
+    pub const DIRECTORY: &str = "/var/lib/laxity-protect";
+    pub const MEMORY_DIRECTORY: &str = "/dev/shm/laxity-protect";
+    pub const KEYS: &str = "/etc/laxity-protect";
+    pub const QEMU: &str = "qemu-system-x86_64";
+}
+
+/// A guest's memory.
+#[derive(Debug, Clone, Copy)]
+struct MemoryKind;
+
+impl QuantityKind for MemoryKind {
+    const WHAT: &'static str = "a size";
+    const EXAMPLE: &'static str = "256 MiB";
+    const UNITS: &'static [(&'static str, i64)] = &[("MiB", 1 << 20), ("GiB", 1 << 30)];
+    const MIN: (i64, &'static str) = (16 << 20, "16 MiB");
+    const MAX: (i64, &'static str) = (1 << 40, "1024 GiB");
+}
+
+/// All that an operator has said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    /// For what must be there after a restart.
+    pub directory: PathBuf,
+    /// For guests' memory: best in a file system in memory.
+    pub memory_directory: PathBuf,
+    /// Where a host's key, its certificate and that of the site are.
+    pub keys: PathBuf,
+    /// All of them.
+    pub hosts: Vec<Host>,
+    /// All of them.
+    pub vms: Vec<Vm>,
+}
+
+/// A machine that runs guests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    /// As its certificate says.
+    pub name: String,
+    /// Where the other hosts find it.
+    pub address: SocketAddr,
+}
+
+/// A protected virtual machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vm {
+    /// For people, and for the two hosts to mean the same.
+    pub name: String,
+    /// Where it begins, and where its standby is.
+    pub hosts: [String; 2],
+    /// What the protocol goes by.
+    pub settings: Settings,
+    /// What it is.
+    pub guest: Specification,
+    /// Its network.
+    pub outside: Outside,
+    /// What it is known to be called there.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Vm {
+    /// The other one of its two hosts; `None` if `host` is neither.
+    pub fn other(&self, host: &str) -> Option<&str> {
+        match &self.hosts {
+            [here, there] | [there, here] if here == host => Some(there),
+            _ => None,
+        }
+    }
+}
+
+impl Site {
+    /// A host by its name.
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+}
+
+/// A number for a name, the same wherever it is asked for: FNV-1a.
+pub fn number_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct File {
+    directory: Field<Written<PathBuf>>,
+    memory_directory: Field<Written<PathBuf>>,
+    keys: Field<Written<PathBuf>>,
+    host: Field<List<HostTable>>,
+    vm: Field<List<VmTable>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct HostTable {
+    name: Field<Name>,
+    address: Field<Written<SocketAddr>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct VmTable {
+    name: Field<Name>,
+    hosts: Field<List<Name>>,
+    mode: Field<ModeWord>,
+    standby_lost: Field<StandbyLostWord>,
+    interval: Field<IntervalTable>,
+    heartbeat: Field<Duration<MS, TIME_NS_MAX>>,
+    detection: Field<Duration<MS, TIME_NS_MAX>>,
+    lease: Field<Duration<MS, TIME_NS_MAX>>,
+    memory: Field<Quantity<MemoryKind>>,
+    vcpus: Field<Whole<1, VCPUS_MAX>>,
+    machine: Field<Kind>,
+    accelerator: Field<Accelerator>,
+    cpu: Field<Written<String>>,
+    qemu: Field<Written<PathBuf>>,
+    kernel: Field<Written<PathBuf>>,
+    initrd: Field<Written<PathBuf>>,
+    append: Field<Written<String>>,
+    disks: Field<List<Written<PathBuf>>>,
+    arguments: Field<List<Written<String>>>,
+    console: Field<Written<PathBuf>>,
+    mac: Field<Written<Mac>>,
+    tap: Field<Written<String>>,
+    socket: Field<Written<PathBuf>>,
+    addresses: Field<List<Written<IpAddr>>>,
+    changes: Field<Changes>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, such as { minimum = \"25 ms\", maximum = \"400 ms\", pauses = 20 }"
+)]
+struct IntervalTable {
+    minimum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
+    maximum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
+    pauses: Field<Whole<1, 99>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ModeWord {
+    Net,
+    NoNet,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum StandbyLostWord {
+    Stop,
+    Continue,
+}
+
+const KIND: FileKind = FileKind {
+    noun: "site file",
+    with_article: "a site file",
+    least: "a site file has at least two [[host]] with name and address, and a [[vm]]",
+};
+
+/// Makes a site of the text of a file. `name` is what messages call it; paths in it begin in `base`, the file's own
+/// directory. `is_there` is asked for every file that a guest needs; whoever does not care says yes.
+///
+/// # Errors
+///
+/// All that is wrong, with places and what would be right.
+pub fn load(
+    text: &[u8],
+    name: &str,
+    base: &Path,
+    is_there: &dyn Fn(&Path) -> bool,
+) -> Result<Site, HostError> {
+    read(text, name, &KIND, |file: &File, root, problems| {
+        Reading {
+            base,
+            is_there,
+            problems,
+        }
+        .site(file, root)
+    })
+}
+
+struct Reading<'r> {
+    base: &'r Path,
+    is_there: &'r dyn Fn(&Path) -> bool,
+    problems: &'r Problems,
+}
+
+fn items<T>(list: &Field<List<T>>) -> Vec<(&T, Span)> {
+    match &list.value {
+        Some(list) => list.0.iter().filter_map(Field::given).collect(),
+        None => Vec::new(),
+    }
+}
+
+impl Reading<'_> {
+    fn site(&self, file: &File, root: Span) -> Site {
+        let directory = |field: &Field<Written<PathBuf>>, default: &str| match &field.value {
+            Some(path) => self.base.join(&path.0),
+            None => default.into(),
+        };
+        let tables = items(&file.host);
+        for (is_absent, what, help) in [
+            (
+                file.host.is_absent(),
+                "there is no host",
+                "add two: [[host]] with name and address",
+            ),
+            (
+                file.vm.is_absent(),
+                "there is no virtual machine",
+                "add one: [[vm]] with name, hosts, kernel and tap",
+            ),
+        ] {
+            if is_absent {
+                self.problems.report(root, what, help);
+            }
+        }
+        self.once("two hosts have the name", &tables, |table| &table.name);
+        let hosts: Vec<Host> = tables
+            .iter()
+            .map(|(table, span)| self.host(table, *span))
+            .collect();
+        let tables = items(&file.vm);
+        self.once("two virtual machines have the name", &tables, |table| {
+            &table.name
+        });
+        let vms = tables
+            .iter()
+            .map(|(table, span)| self.vm(table, *span, &hosts))
+            .collect();
+        Site {
+            directory: directory(&file.directory, defaults::DIRECTORY),
+            memory_directory: directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
+            keys: directory(&file.keys, defaults::KEYS),
+            hosts,
+            vms,
+        }
+    }
+
+    fn host(&self, table: &HostTable, span: Span) -> Host {
+        self.lacks(
+            span,
+            "name",
+            table.name.is_absent(),
+            "a host",
+            "write name = \"north\", say",
+        );
+        let help = "write where the other hosts find it: address = \"192.0.2.1:7421\"";
+        self.lacks(span, "address", table.address.is_absent(), "a host", help);
+        Host {
+            name: table
+                .name
+                .value
+                .as_ref()
+                .map_or_else(String::new, |name| name.0.clone()),
+            address: table
+                .address
+                .value
+                .as_ref()
+                .map_or(([0, 0, 0, 0], 0).into(), |address| address.0),
+        }
+    }
+
+    fn vm(&self, table: &VmTable, span: Span, hosts: &[Host]) -> Vm {
+        let lacks =
+            |key, is_absent, help| self.lacks(span, key, is_absent, "a virtual machine", help);
+        lacks(
+            "name",
+            table.name.is_absent(),
+            "write name = \"signalling\", say",
+        );
+        let help = "write where it begins and where its standby is: hosts = [\"north\", \"south\"]";
+        lacks("hosts", table.hosts.is_absent(), help);
+        let name = table
+            .name
+            .value
+            .as_ref()
+            .map_or_else(String::new, |name| name.0.clone());
+        Vm {
+            hosts: self.pair(table, hosts),
+            settings: self.settings(table, span, &name),
+            guest: self.guest(table, span, &name),
+            outside: self.outside(table, span),
+            addresses: items(&table.addresses)
+                .iter()
+                .map(|(address, _)| address.0)
+                .collect(),
+            name,
+        }
+    }
+
+    fn pair(&self, table: &VmTable, hosts: &[Host]) -> [String; 2] {
+        let names = items(&table.hosts);
+        for (Name(name), span) in &names {
+            if !hosts.iter().any(|host| host.name == *name) {
+                let help = "name one of the [[host]]s";
+                self.problems
+                    .report(*span, format!("there is no host `{name}`"), help);
+            }
+        }
+        match &names[..] {
+            [(first, _), (second, span)] => {
+                if first == second {
+                    let help = "a host that fails takes its standby with it; name another";
+                    self.problems
+                        .report(*span, "a virtual machine cannot protect itself", help);
+                }
+                [first.0.clone(), second.0.clone()]
+            }
+            names => {
+                if let Some((_, span)) = table.hosts.given() {
+                    let message = format!("`hosts` has two names, not {}", names.len());
+                    let help =
+                        "write where it begins and where its standby is: [\"north\", \"south\"]";
+                    self.problems.report(span, message, help);
+                }
+                Default::default()
+            }
+        }
+    }
+
+    fn settings(&self, table: &VmTable, span: Span, name: &str) -> Settings {
+        let interval = table.interval.value.as_ref();
+        let minimum_ns = interval
+            .and_then(|table| table.minimum.value)
+            .map(|time| time.ns);
+        let maximum_ns = interval
+            .and_then(|table| table.maximum.value)
+            .map(|time| time.ns);
+        let pauses = interval
+            .and_then(|table| table.pauses.value)
+            .map(|percent| percent.0);
+        let minimum_or_default_ns =
+            minimum_ns.unwrap_or(defaults::MINIMUM_NS.min(maximum_ns.unwrap_or(i64::MAX)));
+        let settings = Settings {
+            vm: number_of(name),
+            mode: match table.mode.value {
+                Some(ModeWord::NoNet) => Mode::NoNet,
+                Some(ModeWord::Net) | None => Mode::Net,
+            },
+            standby_lost: match table.standby_lost.value {
+                Some(StandbyLostWord::Continue) => StandbyLost::Continue,
+                Some(StandbyLostWord::Stop) | None => StandbyLost::Stop,
+            },
+            witness: false,
+            heartbeat_ns: table
+                .heartbeat
+                .value
+                .map_or(defaults::HEARTBEAT_NS, |time| time.ns),
+            detection_ns: table
+                .detection
+                .value
+                .map_or(defaults::DETECTION_NS, |time| time.ns),
+            lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
+            drift_ppm: DRIFT_PPM,
+            interval: Bounds {
+                minimum_ns: minimum_or_default_ns,
+                maximum_ns: maximum_ns.unwrap_or(defaults::MAXIMUM_NS.max(minimum_or_default_ns)),
+                pause_share_percent: pauses.unwrap_or(defaults::PAUSES_PERCENT),
+            },
+        };
+        if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {
+            let help = "leave it out: in mode \"net\" output waits for acknowledgements, and needs no lease";
+            self.problems
+                .report(span, "`lease` is of mode \"no-net\"", help);
+        }
+        for wrong in settings.check().err().unwrap_or_default() {
+            self.problems.report(
+                span,
+                wrong.to_string(),
+                "change one of the two, or leave it out",
+            );
+        }
+        settings
+    }
+
+    fn guest(&self, table: &VmTable, span: Span, name: &str) -> Specification {
+        let path = |field: &Field<Written<PathBuf>>| {
+            field.value.as_ref().map(|path| self.base.join(&path.0))
+        };
+        let text = |field: &Field<Written<String>>| field.value.as_ref().map(|text| text.0.clone());
+        if table.kernel.is_absent() && table.disks.is_absent() {
+            let help = "write kernel = \"vmlinuz\" and initrd, or disks = [\"image\"]";
+            self.problems
+                .report(span, "a virtual machine has nothing to boot from", help);
+        }
+        if let (Some((_, span)), true) = (table.initrd.given(), table.kernel.is_absent()) {
+            self.problems.report(
+                span,
+                "`initrd` needs a `kernel`",
+                "write kernel = \"vmlinuz\", say",
+            );
+        }
+        let mut disks = Vec::new();
+        for (Written(disk), span) in items(&table.disks) {
+            disks.push(self.there(disk, span));
+        }
+        for field in [&table.kernel, &table.initrd] {
+            if let Some((Written(path), span)) = field.given() {
+                self.there(path, span);
+            }
+        }
+        let mut arguments = Vec::new();
+        for (Written(argument), span) in items(&table.arguments) {
+            if let Some((message, help)) = unprotectable(argument) {
+                self.problems.report(span, message, help);
+            }
+            arguments.push(argument.clone());
+        }
+        let memory = table
+            .memory
+            .value
+            .map_or(defaults::MEMORY_BYTES, |memory| memory.0);
+        Specification {
+            name: name.into(),
+            program: table
+                .qemu
+                .value
+                .as_ref()
+                .map_or(defaults::QEMU.into(), |path| path.0.clone()),
+            kind: table.machine.value.unwrap_or(Kind::Pc),
+            accelerator: table.accelerator.value.unwrap_or(Accelerator::Auto),
+            cpu: text(&table.cpu),
+            vcpus: table.vcpus.value.map_or(1, |vcpus| vcpus.0 as u32),
+            memory_bytes: memory as u64,
+            kernel: path(&table.kernel),
+            initrd: path(&table.initrd),
+            append: text(&table.append).unwrap_or_default(),
+            disks,
+            mac: table
+                .mac
+                .value
+                .as_ref()
+                .map_or_else(|| mac_of(name), |mac| mac.0),
+            console: path(&table.console),
+            arguments,
+            changes: table.changes.value.unwrap_or(Changes::Auto),
+        }
+    }
+
+    fn there(&self, path: &Path, span: Span) -> PathBuf {
+        let path = self.base.join(path);
+        if !(self.is_there)(&path) {
+            let help = "both hosts need it, at the same place";
+            self.problems
+                .report(span, format!("there is no {}", path.display()), help);
+        }
+        path
+    }
+
+    fn outside(&self, table: &VmTable, span: Span) -> Outside {
+        match (&table.tap.value, &table.socket.value) {
+            (Some(tap), None) => return Outside::Tap(tap.0.clone()),
+            (None, Some(socket)) => return Outside::Socket(self.base.join(&socket.0)),
+            (Some(_), Some(_)) => {
+                let help = "leave one out: `tap` for an interface of the host, `socket` for a virtual switch";
+                self.problems.report(
+                    span,
+                    "a virtual machine has one network: `tap` or `socket`",
+                    help,
+                );
+            }
+            (None, None) if table.tap.is_absent() && table.socket.is_absent() => {
+                let help = "write tap = \"tap0\", an interface of the host that is on a bridge";
+                self.problems
+                    .report(span, "a virtual machine has no network", help);
+            }
+            (None, None) => {}
+        }
+        Outside::Tap(String::new())
+    }
+
+    fn lacks(&self, table: Span, key: &'static str, is_absent: bool, what: &str, help: &str) {
+        if is_absent && !self.problems.is_misspelt(table, key) {
+            self.problems
+                .report(table, format!("{what} has no `{key}`"), help);
+        }
+    }
+
+    fn once<'t, T: 't>(
+        &self,
+        what: &str,
+        tables: &[(&'t T, Span)],
+        field: impl Fn(&'t T) -> &'t Field<Name>,
+    ) {
+        let mut seen: HashMap<&str, Span> = HashMap::new();
+        for (table, _) in tables {
+            if let Some((Name(name), span)) = field(table).given()
+                && let Some(first) = seen.insert(name, span)
+            {
+                self.problems.push(Problem {
+                    help: Some("give each a name of its own".into()),
+                    related: Some((first, "the first one")),
+                    ..Problem::new(span, format!("{what} `{name}`"))
+                });
+            }
+        }
+    }
+}
+
+/// An address that is the same on both hosts, of those that anybody may use.
+fn mac_of(name: &str) -> Mac {
+    let [a, b, c, ..] = number_of(name).to_le_bytes();
+    [0x52, 0x54, 0, a, b, c]
+}

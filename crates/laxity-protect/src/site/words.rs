@@ -1,0 +1,138 @@
+//! Values of a site file that are written as text.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use crate::gate::frames::Mac;
+
+/// Something that is written in quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written<T>(pub T);
+
+/// How it is written.
+pub trait Word: Sized {
+    /// In messages.
+    const EXPECTED: &'static str;
+    /// What is written, or what is wrong, and in a second line what would be right.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+impl<'de, T: Word> Deserialize<'de> for Written<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordVisitor<T>(PhantomData<T>);
+
+        impl<T: Word> Visitor<'_> for WordVisitor<T> {
+            type Value = Written<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(T::EXPECTED)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Written<T>, E> {
+                T::parse(text).map(Written).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(WordVisitor(PhantomData))
+    }
+}
+
+impl Word for SocketAddr {
+    const EXPECTED: &'static str = "an address and a port in quotes, such as \"192.0.2.1:7421\"";
+
+    fn parse(text: &str) -> Result<SocketAddr, String> {
+        let help = "write \"192.0.2.1:7421\" or \"[2001:db8::1]:7421\": names are not looked up";
+        text.parse()
+            .map_err(|_| format!("is no address with a port: {text:?}\n{help}"))
+    }
+}
+
+impl Word for IpAddr {
+    const EXPECTED: &'static str = "an address in quotes, such as \"192.0.2.1\"";
+
+    fn parse(text: &str) -> Result<IpAddr, String> {
+        text.parse()
+            .map_err(|_| format!("is no address: {text:?}\nwrite \"192.0.2.1\" or \"2001:db8::1\""))
+    }
+}
+
+impl Word for Mac {
+    const EXPECTED: &'static str = "an Ethernet address in quotes, such as \"52:54:00:12:34:56\"";
+
+    fn parse(text: &str) -> Result<Mac, String> {
+        let refused =
+            || format!("is no Ethernet address: {text:?}\nwrite \"52:54:00:12:34:56\", say");
+        let mut mac = Mac::default();
+        let mut parts = text.split(':');
+        for byte in &mut mac {
+            let part = parts
+                .next()
+                .filter(|part| part.len() == 2)
+                .ok_or_else(refused)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| refused())?;
+        }
+        if parts.next().is_some() {
+            return Err(refused());
+        }
+        if mac[0] & 1 != 0 {
+            return Err(format!(
+                "is a group's address: {text:?}\nthe first byte of a host's is even"
+            ));
+        }
+        Ok(mac)
+    }
+}
+
+impl Word for PathBuf {
+    const EXPECTED: &'static str = "a path in quotes";
+
+    fn parse(text: &str) -> Result<PathBuf, String> {
+        String::parse(text).map(PathBuf::from)
+    }
+}
+
+impl Word for String {
+    const EXPECTED: &'static str = "text in quotes";
+
+    fn parse(text: &str) -> Result<String, String> {
+        if text.is_empty() {
+            Err("is empty\nwrite something, or leave it out".into())
+        } else if text.contains('\0') {
+            Err("has a zero byte in it\nno program takes one".into())
+        } else {
+            Ok(text.into())
+        }
+    }
+}
+
+/// What is wrong with a word for QEMU, and what would be right: the daemon gives it some itself, and some it cannot
+/// protect.
+pub fn unprotectable(argument: &str) -> Option<(String, &'static str)> {
+    let option = argument
+        .strip_prefix("--")
+        .or_else(|| argument.strip_prefix('-'))?;
+    let said = |help| Some((format!("QEMU's `-{option}` cannot be given here"), help));
+    match option {
+        "m" => said("write memory = \"256 MiB\""),
+        "smp" => said("write vcpus = 2"),
+        "machine" | "M" => said("write machine = \"pc\" or \"microvm\""),
+        "accel" | "enable-kvm" => said("write accelerator = \"kvm\", \"tcg\" or \"auto\""),
+        "cpu" => said("write cpu = \"qemu64\", say"),
+        "kernel" | "initrd" | "append" => said("write it as a key of its own, without the dash"),
+        "netdev" | "nic" | "net" => {
+            said("the guest's network is at the gate: write tap = \"tap0\"")
+        }
+        "drive" | "blockdev" | "hda" | "hdb" | "hdc" | "hdd" | "cdrom" | "sd" | "mtdblock"
+        | "pflash" | "fda" | "fdb" => said(
+            "what a guest writes to a disk is not protected: write disks = [\"image\"], which it can only read",
+        ),
+        "incoming" | "S" | "qmp" | "mon" | "daemonize" | "loadvm" | "snapshot" | "no-shutdown"
+        | "runas" | "sandbox" | "mem-path" => said("that is the daemon's own to say"),
+        _ => None,
+    }
+}

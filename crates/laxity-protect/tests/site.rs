@@ -1,0 +1,180 @@
+//! Site files: what they mean, and that every one of `refused.md` is refused with exactly the message that stands below
+//! it.
+
+use std::path::Path;
+
+use laxity_protect::gate::Outside;
+use laxity_protect::guest::{Accelerator, Changes, Kind, Specification};
+use laxity_protect::protocol::interval::Bounds;
+use laxity_protect::protocol::{Mode, Settings, StandbyLost};
+use laxity_protect::site::{Host, Site, Vm, load, number_of};
+
+const WHOLE: &str = r#"
+directory = "state"
+memory-directory = "/dev/shm/guests"
+keys = "keys"
+
+[[host]]
+name = "north"
+address = "192.0.2.1:7421"
+
+[[host]]
+name = "south"
+address = "[2001:db8::2]:7421"
+
+[[vm]]
+name = "media"
+hosts = ["south", "north"]
+mode = "no-net"
+standby-lost = "continue"
+interval = { minimum = "30 ms", maximum = "100 ms", pauses = 5 }
+heartbeat = "20 ms"
+detection = "90 ms"
+lease = "250 ms"
+memory = "1 GiB"
+vcpus = 2
+machine = "microvm"
+accelerator = "tcg"
+cpu = "max"
+qemu = "/opt/qemu"
+kernel = "kernel"
+initrd = "/boot/initrd"
+append = "quiet"
+disks = ["image"]
+arguments = ["-device", "virtio-balloon-device"]
+console = "console.log"
+mac = "52:54:00:00:00:01"
+socket = "switch.sock"
+addresses = ["192.0.2.11", "2001:db8::11"]
+changes = "comparison"
+"#;
+
+#[test]
+fn every_key() {
+    let host = |name: &str, address: &str| Host {
+        name: name.into(),
+        address: address.parse().unwrap(),
+    };
+    const MS: i64 = 1_000_000;
+    let vm = Vm {
+        name: "media".into(),
+        hosts: ["south".into(), "north".into()],
+        settings: Settings {
+            vm: number_of("media"),
+            mode: Mode::NoNet,
+            standby_lost: StandbyLost::Continue,
+            witness: false,
+            heartbeat_ns: 20 * MS,
+            detection_ns: 90 * MS,
+            lease_ns: 250 * MS,
+            drift_ppm: 200,
+            interval: Bounds {
+                minimum_ns: 30 * MS,
+                maximum_ns: 100 * MS,
+                pause_share_percent: 5,
+            },
+        },
+        guest: Specification {
+            name: "media".into(),
+            program: "/opt/qemu".into(),
+            kind: Kind::Microvm,
+            accelerator: Accelerator::Tcg,
+            cpu: Some("max".into()),
+            vcpus: 2,
+            memory_bytes: 1 << 30,
+            kernel: Some("/etc/laxity/kernel".into()),
+            initrd: Some("/boot/initrd".into()),
+            append: "quiet".into(),
+            disks: vec!["/etc/laxity/image".into()],
+            mac: [0x52, 0x54, 0, 0, 0, 1],
+            console: Some("/etc/laxity/console.log".into()),
+            arguments: vec!["-device".into(), "virtio-balloon-device".into()],
+            changes: Changes::Comparison,
+        },
+        outside: Outside::Socket("/etc/laxity/switch.sock".into()),
+        addresses: vec![
+            "192.0.2.11".parse().unwrap(),
+            "2001:db8::11".parse().unwrap(),
+        ],
+    };
+    let expected = Site {
+        directory: "/etc/laxity/state".into(),
+        memory_directory: "/dev/shm/guests".into(),
+        keys: "/etc/laxity/keys".into(),
+        hosts: vec![
+            host("north", "192.0.2.1:7421"),
+            host("south", "[2001:db8::2]:7421"),
+        ],
+        vms: vec![vm],
+    };
+    assert_eq!(
+        load(
+            WHOLE.as_bytes(),
+            "site.toml",
+            Path::new("/etc/laxity"),
+            &|_| true
+        )
+        .unwrap(),
+        expected
+    );
+    assert_eq!(expected.vms[0].other("north"), Some("south"));
+    assert_eq!(expected.vms[0].other("west"), None);
+}
+
+/// Both hosts must come to the same without saying so.
+#[test]
+fn what_is_not_said_is_the_same_everywhere() {
+    assert_eq!(number_of(""), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(number_of("a"), 0xaf63_dc4c_8601_ec8c);
+    let text = WHOLE.replace("mac = \"52:54:00:00:00:01\"\n", "");
+    let load = |text: &str| {
+        load(text.as_bytes(), "a.toml", Path::new("/"), &|_| true)
+            .unwrap()
+            .vms[0]
+            .guest
+            .mac
+    };
+    assert_eq!(load(&text), load(&text));
+    assert_ne!(load(&text), load(&text.replace("\"media\"", "\"other\"")));
+}
+
+#[test]
+fn the_example() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/protect/site.toml");
+    let site = load(
+        &std::fs::read(path).unwrap(),
+        "site.toml",
+        Path::new("/"),
+        &|_| true,
+    )
+    .unwrap();
+    assert_eq!((site.hosts.len(), site.vms.len()), (2, 2));
+}
+
+/// The cases of `refused.md`: blocks of TOML, each with the message in the block behind it.
+#[test]
+fn refused() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let mut written = String::new();
+    let mut blocks = document.split("```toml\n");
+    written += blocks.next().unwrap();
+    let mut cases = 0;
+    for block in blocks {
+        let (text, rest) = block.split_once("```\n").unwrap();
+        let (_, after) = rest.split_once("```text\n").unwrap();
+        let (_, after) = after.split_once("```\n").unwrap();
+        let is_there = |path: &Path| !path.to_string_lossy().contains("absent");
+        let said = match load(text.as_bytes(), "site.toml", Path::new("/etc"), &is_there) {
+            Ok(loaded) => panic!("not refused: {text}\n{loaded:?}"),
+            Err(error) => error.to_string(),
+        };
+        written += &format!("```toml\n{text}```\n\n```text\n{said}\n```\n{after}");
+        cases += 1;
+    }
+    assert!(cases > 10);
+    if std::env::var_os("LAXITY_BLESS").is_some() {
+        std::fs::write(&path, &written).unwrap();
+    }
+    assert!(written == document, "the messages are now:\n{written}");
+}
