@@ -80,14 +80,18 @@ format: setup ## Formats the three languages
 test-policy: ## The policies in C: freestanding, under sanitizers, under a fuzzer
 	$(MAKE) -C policy test
 
+.PHONY: protect-guest
+protect-guest: setup ## The guest that the tests of protection kill the hosts of
+	$(BIN)/python tools/counter_guest.py || echo 'SKIPPED: real failovers need that guest'
+
 .PHONY: test-rust
-test-rust: ## All crates, with 10,000 random hosts against the reference
+test-rust: protect-guest ## All crates, with 10,000 random hosts against the reference
 	$(CARGO_TEST) --workspace --quiet
 
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench
-	cargo build --quiet --release --package laxity-media --package laxity-bandwidth
+	cargo build --quiet --release --package laxity-media --package laxity-bandwidth --package laxity-protect
 	$(BIN)/python -m pytest -q -n 2 -m 'not xen'
 
 .PHONY: lab
@@ -117,6 +121,16 @@ compare: ## HOSTS random hosts, from SEED on, against the reference
 histories: ## HISTORIES random histories of protection, from SEED on
 	LAXITY_HISTORIES=$(or $(HISTORIES),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-protect --test histories
+
+.PHONY: failovers
+failovers: protect-guest ## COUNT real failovers of a protected guest, with SEED
+	LAXITY_FAILOVERS=$(or $(COUNT),1000) LAXITY_SEED=$(or $(SEED),1) \
+	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture nothing_seen_is_forgotten
+
+.PHONY: protect-soak
+protect-soak: protect-guest ## SECONDS of protection under load: no false takeover, nothing lost, no growth
+	LAXITY_SOAK_S=$(or $(SECONDS),3600) \
+	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored soak
 
 .PHONY: bench
 bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.md

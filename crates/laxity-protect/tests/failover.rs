@@ -1,0 +1,299 @@
+//! Real guests, real kills: nothing that a client has seen is ever forgotten.
+//!
+//! `LAXITY_FAILOVERS` says how many, `LAXITY_SEED` with which seed (`make failovers COUNT=1000 SEED=7`).
+
+mod scene;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use laxity_protect::daemon::control::{Answer, Request};
+use nix::sys::signal::Signal;
+use rand_core::{RngCore as _, SeedableRng as _};
+use scene::{Clients, HOSTS, POWER_OFF, Scene, ask_once};
+
+const GUEST: &str = "memory = \"48 MiB\"\naccelerator = \"tcg\"";
+
+/// Scenes come one after the other: a host that waits for a CPU is taken for one that has failed.
+static ONE_SCENE: Mutex<()> = Mutex::new(());
+
+/// `None`: this machine cannot, and the test says so.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    if let Some(reason) = scene::what_is_missing() {
+        eprintln!("SKIPPED: {reason}");
+        return None;
+    }
+    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => default,
+    }
+}
+
+/// Where in an epoch a primary dies, and where a standby does.
+const PRIMARY_STEPS: [&str; 6] = [
+    "stopped",
+    "captured",
+    "begun",
+    "sent",
+    "acknowledged",
+    "released",
+];
+const STANDBY_STEPS: [&str; 2] = ["staged", "committed"];
+/// By then the standby is armed: it is copied to in a few.
+const EPOCHS_MIN: u64 = 14;
+const EPOCHS: u64 = 16;
+
+#[test]
+fn nothing_seen_is_forgotten() {
+    let Some(_turn) = turn() else { return };
+    let (failovers, seed) = (number("LAXITY_FAILOVERS", 50), number("LAXITY_SEED", 1));
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+    let mut scene = Scene::new("failovers", GUEST);
+    let mut primary = 0;
+    // Who is to die by itself is told so at its start.
+    let mut fates: [Option<String>; 2] = [None, None];
+    let fate = |random: &mut rand_pcg::Pcg64Mcg| {
+        let step = PRIMARY_STEPS[random.next_u32() as usize % PRIMARY_STEPS.len()];
+        let epoch = EPOCHS_MIN + random.next_u64() % EPOCHS;
+        (random.next_u32() % 3 > 0).then(|| format!("{step}:{epoch}"))
+    };
+    for host in [0, 1] {
+        fates[host] = fate(&mut random);
+        scene.start(host, fates[host].as_deref());
+    }
+    let begun = Instant::now();
+    let clients = Clients::start();
+    let mut died = std::collections::BTreeMap::new();
+    let mut kills = Vec::new();
+    for failover in 0..failovers {
+        let said = || format!("failover {failover}, seed {seed}");
+        let standby = 1 - primary;
+        // From here on it may die at any moment, if that is its fate.
+        scene.wait_until(standby, "armed", |vm| vm.state == "armed");
+        match &fates[primary] {
+            Some(_) => scene.wait_for_end(primary),
+            None => {
+                std::thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
+                scene.kill(primary);
+            }
+        }
+        let (killed, answers) = (Instant::now(), clients.seen.answers());
+        let how = fates[primary]
+            .as_ref()
+            .map_or("killed", |fate| fate.split(':').next().unwrap());
+        *died.entry(how.to_string()).or_insert(0) += 1;
+        while clients.seen.answers() == answers {
+            assert!(
+                killed.elapsed() < Duration::from_secs(30),
+                "nobody answers: {}\n{}",
+                said(),
+                scene.logs()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kills.push(killed);
+        assert_eq!(clients.seen.forgotten(), 0, "{}\n{}", said(), scene.logs());
+        assert_eq!(
+            clients.seen.wrong(),
+            0,
+            "a half checkpoint: {}\n{}",
+            said(),
+            scene.logs()
+        );
+        fates[primary] = fate(&mut random);
+        scene.start(primary, fates[primary].as_deref());
+        primary = standby;
+    }
+    let seen = clients.seen.clone();
+    let (_, by_tcp) = clients.stop();
+    assert!(by_tcp > failovers, "{by_tcp} answers in the TCP connection");
+    kills.push(Instant::now());
+    let silences = kills
+        .windows(2)
+        .map(|pair| seen.silence_after(pair[0], pair[1]));
+    let mut outages: Vec<Duration> = silences.collect();
+    outages.sort();
+    eprintln!(
+        "{failovers} failovers in {:.0} s, seed {seed}, how: {died:?}; {} answers, {by_tcp} of them in one TCP \
+         connection, none forgotten; from a death to the first answer of the survivor: median {:?}, longest {:?}",
+        begun.elapsed().as_secs_f64(),
+        seen.answers(),
+        outages[outages.len() / 2],
+        outages[outages.len() - 1],
+    );
+}
+
+/// Switchover, a standby that is lost, a primary that was stopped, overtaken and goes on, and an end.
+#[test]
+fn the_life_of_a_guest() {
+    let Some(_turn) = turn() else { return };
+    let mut scene = Scene::protected("life", GUEST);
+    let clients = Clients::start();
+
+    let done = scene.order(
+        0,
+        &Request::Switchover {
+            vm: "counter".into(),
+        },
+    );
+    assert_eq!(done, Answer::Taken, "{}", scene.logs());
+    scene.wait_for(1, "protected");
+    let refused = scene.order(
+        0,
+        &Request::Switchover {
+            vm: "counter".into(),
+        },
+    );
+    assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+
+    // The standby is lost: the primary is silent, until the standby says that it has nothing.
+    for step in STANDBY_STEPS {
+        scene.kill(0);
+        scene.wait_for(1, "waiting");
+        let answers = clients.seen.answers();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(
+            clients.seen.answers(),
+            answers,
+            "it was heard without a standby"
+        );
+        scene.start(0, Some(&format!("{step}:20")));
+        scene.wait_for_end(0);
+        scene.wait_for(1, "waiting");
+        scene.start(0, None);
+        scene.wait_for(1, "protected");
+    }
+
+    // Stopped, overtaken, and going on: it does not know, and is not heard.
+    scene.signal(1, Signal::SIGSTOP);
+    scene.wait_until(0, "active", |vm| vm.state == "alone");
+    let answers = clients.seen.answers();
+    while clients.seen.answers() < answers + 20 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.signal(1, Signal::SIGCONT);
+    scene.wait_for(0, "protected");
+    let answers = clients.seen.answers();
+    while clients.seen.answers() < answers + 50 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(
+        (clients.seen.forgotten(), clients.seen.wrong()),
+        (0, 0),
+        "{}",
+        scene.logs()
+    );
+    assert_eq!(scene.state(0).unwrap().pages_missed, 0);
+    clients.stop();
+
+    // It ends by itself, and nobody takes over.
+    let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+    socket
+        .send_to(&POWER_OFF.to_le_bytes(), scene::GUEST)
+        .unwrap();
+    scene.wait_for(0, "off");
+    scene.wait_for(1, "empty");
+}
+
+/// What is heard beyond the last checkpoint may be lost, and no more than that.
+#[test]
+fn without_waiting_little_is_lost() {
+    let Some(_turn) = turn() else { return };
+    let mut scene = Scene::protected(
+        "no-net",
+        &format!("{GUEST}\nmode = \"no-net\"\nlease = \"850 ms\""),
+    );
+    for primary in [0, 1] {
+        let standby = 1 - primary;
+        let before = ask_once(1);
+        // So that all until then is in a checkpoint.
+        let number = scene.state(primary).unwrap().checkpoint;
+        scene.wait_until(primary, "further", |vm| vm.checkpoint > number + 1);
+        scene.kill(primary);
+        let after = ask_once(2);
+        assert!(
+            after.count > before.count,
+            "{before:?} {after:?}\n{}",
+            scene.logs()
+        );
+        assert_eq!(after.wrong, 0, "a half checkpoint");
+        scene.start(primary, None);
+        scene.wait_for(standby, "protected");
+    }
+}
+
+#[test]
+fn what_cannot_be_protected_is_refused() {
+    let Some(_turn) = turn() else { return };
+    let mut scene = Scene::new("refused", "memory = \"48 MiB\"\nqemu = \"/bin/false\"");
+    scene.start(0, None);
+    scene.wait_for_end(0);
+    assert!(scene.logs().contains("QEMU"), "{}", scene.logs());
+
+    let mut scene = Scene::new("unlike", GUEST);
+    scene.edit(1, "48 MiB", "64 MiB");
+    for host in 0..HOSTS.len() {
+        scene.start(host, None);
+    }
+    scene.wait_for_log(0, "could not go on from this one's state");
+}
+
+/// Protection for as long as `LAXITY_SOAK_S` says, with clients all the time: no takeover, nothing lost, and nothing that
+/// grows. `make protect-soak SECONDS=3600`.
+#[test]
+#[ignore = "it takes as long as it is told to"]
+fn soak() {
+    let Some(_turn) = turn() else { return };
+    let seconds = number("LAXITY_SOAK_S", 60);
+    let memory = number("LAXITY_MEMORY_MIB", 128);
+    let vm = format!(
+        "memory = \"{memory} MiB\"\naccelerator = \"tcg\"\nappend = \"quiet dirty=64\"\n\
+         interval = {{ minimum = \"25 ms\", maximum = \"25 ms\", pauses = 99 }}"
+    );
+    let scene = Scene::protected("soak", &vm);
+    let clients = Clients::start();
+    let begun = Instant::now();
+    let mut memory_kib = [(0, 0); 2];
+    for second in 0..seconds {
+        std::thread::sleep(Duration::from_secs(1));
+        let vm = scene.state(0).expect("the daemon answers");
+        assert_eq!(
+            (&*vm.state, vm.term, vm.pages_missed),
+            ("protected", 1, 0),
+            "{}",
+            scene.logs()
+        );
+        for (host, (first, last)) in memory_kib.iter_mut().enumerate() {
+            *last = scene.memory_kib(host);
+            if second < 10 {
+                *first = *last;
+            }
+        }
+    }
+    let vm = scene.state(0).unwrap();
+    let elapsed_s = begun.elapsed().as_secs_f64();
+    let (seen, ms) = (clients.seen.clone(), |ns: u64| ns as f64 / 1e6);
+    let (mut by_udp, by_tcp) = clients.stop();
+    by_udp.sort();
+    eprintln!(
+        "{elapsed_s:.0} s, {memory} MiB: {} checkpoints, one every {:.1} ms; pause median {:.2} ms, p99 {:.2}; output \
+         delay median {:.2} ms, p99 {:.2}; answers by UDP median {:?}, p99 {:?}; {} by TCP; KiB of the daemons' own \
+         memory after 10 s and at the end: {memory_kib:?}",
+        vm.checkpoints,
+        elapsed_s * 1e3 / vm.checkpoints as f64,
+        ms(vm.pause.p50_ns),
+        ms(vm.pause.p99_ns),
+        ms(vm.delay.p50_ns),
+        ms(vm.delay.p99_ns),
+        by_udp[by_udp.len() / 2],
+        by_udp[by_udp.len() * 99 / 100],
+        by_tcp,
+    );
+    assert_eq!((seen.forgotten(), seen.wrong()), (0, 0), "{}", scene.logs());
+}

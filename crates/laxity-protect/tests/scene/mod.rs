@@ -1,0 +1,479 @@
+//! Two hosts that protect a real guest, on this machine: a network namespace with a bridge, the daemons' connections on
+//! its loopback interface, and a client who remembers all that it was told. All of it goes when the scene does.
+#![allow(dead_code, reason = "each user needs another part")]
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use laxity_protect::daemon::control::{Answer, Request, ask};
+use laxity_protect::report::VmState;
+use laxity_protect::transport::make_keys;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// Before something is taken for never to come: machines are shared.
+const PATIENCE: Duration = Duration::from_secs(180);
+pub const GUEST: &str = "192.0.2.10:7";
+pub const HOSTS: [&str; 2] = ["north", "south"];
+/// Asked to count this, the guest ends.
+pub const POWER_OFF: u64 = u64::MAX;
+
+fn built(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/protect")
+        .join(name)
+}
+
+/// Why there can be no scene here; `None`: there can.
+pub fn what_is_missing() -> Option<&'static str> {
+    let runs = |program: &str, argument: &str| {
+        let mut command = Command::new(program);
+        command
+            .arg(argument)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok()
+    };
+    if !nix::unistd::geteuid().is_root() {
+        Some("network namespaces need root")
+    } else if !Path::new("/dev/net/tun").exists() {
+        Some("there are no tap devices")
+    } else if !runs("ip", "-V") {
+        Some("there is no iproute2")
+    } else if !runs("qemu-system-x86_64", "--version") {
+        Some("there is no QEMU (Debian's qemu-system-x86)")
+    } else if !built("counter.cpio").exists() {
+        Some("the guest is not built: make protect-guest")
+    } else {
+        None
+    }
+}
+
+pub struct Scene {
+    directory: PathBuf,
+    daemons: [Option<Child>; 2],
+    /// How often each was started.
+    starts: u32,
+}
+
+impl Scene {
+    /// In a network namespace of the calling thread, which it is from now on. `vm` is what the site file says of the
+    /// virtual machine, beside what is needed for it to be there.
+    pub fn new(name: &str, vm: &str) -> Scene {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let name = format!("laxity-protect-{}-{name}", std::process::id());
+        let directory = Path::new("/dev/shm").join(name);
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        ip("link set lo up");
+        ip("link add br0 type bridge forward_delay 0");
+        ip("address add 192.0.2.1/24 dev br0");
+        ip("link set br0 up");
+        make_keys(&directory.join("keys"), &HOSTS.map(String::from)).unwrap();
+        // On a machine that is busy with other things a host is easily taken for lost.
+        let times = match std::env::var("LAXITY_DETECTION_MS") {
+            Ok(detection) => format!("detection = \"{detection} ms\""),
+            Err(_) => String::new(),
+        };
+        for host in HOSTS {
+            ip(&format!("tuntap add dev {host}0 mode tap"));
+            ip(&format!("link set {host}0 master br0 up"));
+            let site = format!(
+                "directory = \"state-{host}\"\nmemory-directory = \"memory\"\nkeys = \"keys\"\n\
+                 [[host]]\nname = \"north\"\naddress = \"127.0.0.1:7421\"\n\
+                 [[host]]\nname = \"south\"\naddress = \"127.0.0.1:7422\"\n\
+                 [[vm]]\nname = \"counter\"\nhosts = [\"north\", \"south\"]\ntap = \"{host}0\"\n\
+                 kernel = {:?}\ninitrd = {:?}\n{times}\n{vm}\n",
+                built("kernel"),
+                built("counter.cpio"),
+            );
+            fs::write(directory.join(format!("{host}.toml")), site).unwrap();
+        }
+        Scene {
+            directory,
+            daemons: [None, None],
+            starts: 0,
+        }
+    }
+
+    /// Both daemons, and a guest that is protected.
+    pub fn protected(name: &str, vm: &str) -> Scene {
+        let mut scene = Scene::new(name, vm);
+        scene.start(0, None);
+        scene.start(1, None);
+        scene.wait_for(0, "protected");
+        scene
+    }
+
+    /// Gives one host a site file that is another.
+    pub fn edit(&self, host: usize, old: &str, new: &str) {
+        let path = self.directory.join(format!("{}.toml", HOSTS[host]));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(old));
+        fs::write(path, text.replace(old, new)).unwrap();
+    }
+
+    pub fn wait_for_log(&self, host: usize, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !fs::read_to_string(self.log_path(host))
+            .unwrap_or_default()
+            .contains(words)
+        {
+            assert!(
+                Instant::now() < deadline,
+                "it does not say: {words}\n{}",
+                self.logs()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn start(&mut self, host: usize, die_at: Option<&str>) {
+        self.starts += 1;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path(host))
+            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_laxity-protect"));
+        command
+            .arg("run")
+            .arg(self.directory.join(format!("{}.toml", HOSTS[host])));
+        command
+            .args(["--as", HOSTS[host], "--socket"])
+            .arg(self.socket(host));
+        if let Some(die_at) = die_at {
+            command.args(["--die-at", die_at]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0);
+        // SAFETY: what runs between fork and exec is one system call.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        self.daemons[host] = Some(command.spawn().unwrap());
+    }
+
+    /// To the daemon of a host and to all that it has started.
+    pub fn signal(&self, host: usize, signal: Signal) {
+        let daemon = self.daemons[host].as_ref().expect("it was started");
+        let _ = killpg(Pid::from_raw(daemon.id() as i32), signal);
+    }
+
+    /// As if the power had gone.
+    pub fn kill(&mut self, host: usize) {
+        self.signal(host, Signal::SIGKILL);
+        self.wait_for_end(host);
+    }
+
+    /// Until it has ended, by itself or not.
+    pub fn wait_for_end(&mut self, host: usize) {
+        let mut daemon = self.daemons[host].take().expect("it was started");
+        let deadline = Instant::now() + PATIENCE;
+        while daemon.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                self.daemons[host] = Some(daemon);
+                panic!("{} does not end\n{}", HOSTS[host], self.logs());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn has_ended(&mut self, host: usize) -> bool {
+        self.daemons[host]
+            .as_mut()
+            .is_none_or(|daemon| daemon.try_wait().unwrap().is_some())
+    }
+
+    pub fn state(&self, host: usize) -> Option<VmState> {
+        match ask(&self.socket(host), &Request::Status) {
+            Ok(Answer::Status(snapshot)) => snapshot.vms.into_iter().next(),
+            _ => None,
+        }
+    }
+
+    pub fn wait_for(&self, host: usize, state: &str) -> VmState {
+        self.wait_until(host, state, |vm| vm.state == state)
+    }
+
+    pub fn wait_until(&self, host: usize, what: &str, is_so: impl Fn(&VmState) -> bool) -> VmState {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let vm = self.state(host);
+            match vm {
+                Some(vm) if is_so(&vm) => return vm,
+                vm if Instant::now() > deadline => {
+                    panic!("{} is not {what}: {vm:?}\n{}", HOSTS[host], self.logs())
+                }
+                _ => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// What a daemon has for itself, without what it shares with its guest.
+    pub fn memory_kib(&self, host: usize) -> u64 {
+        let daemon = self.daemons[host].as_ref().expect("it was started");
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
+        let anonymous = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .unwrap();
+        anonymous
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    pub fn order(&self, host: usize, request: &Request) -> Answer {
+        ask(&self.socket(host), request).unwrap()
+    }
+
+    fn socket(&self, host: usize) -> PathBuf {
+        self.directory.join(format!("{}.sock", HOSTS[host]))
+    }
+
+    fn log_path(&self, host: usize) -> PathBuf {
+        self.directory.join(format!("{}.log", HOSTS[host]))
+    }
+
+    /// What both daemons have said, and the guest.
+    pub fn logs(&self) -> String {
+        const LAST_LINES: usize = 60;
+        let mut all = String::new();
+        for host in 0..HOSTS.len() {
+            let log = fs::read_to_string(self.log_path(host)).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+            all += &format!("--- {}\n{}\n", HOSTS[host], last.join("\n"));
+        }
+        all
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for host in 0..HOSTS.len() {
+            if self.daemons[host].is_some() {
+                self.signal(host, Signal::SIGKILL);
+                let _ = self.daemons[host].take().expect("it is there").wait();
+            }
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn ip(words: &str) {
+    let output = Command::new("ip")
+        .args(words.split_whitespace())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {words}: {error}");
+}
+
+/// What the guest says to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    pub request: u64,
+    pub count: u64,
+    pub wrong: u64,
+}
+
+impl Said {
+    pub const BYTES: usize = 24;
+
+    pub fn of(bytes: &[u8; Said::BYTES]) -> Said {
+        let number = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+        Said {
+            request: number(0),
+            count: number(8),
+            wrong: number(16),
+        }
+    }
+}
+
+/// What clients have seen, all of them together.
+#[derive(Debug, Default)]
+pub struct Seen {
+    highest: AtomicU64,
+    answers: AtomicU64,
+    wrong: AtomicU64,
+    /// Answers that a survivor would have had to know of.
+    forgotten: AtomicU64,
+    /// When answers came.
+    times: Mutex<Vec<Instant>>,
+}
+
+impl Seen {
+    pub fn highest(&self) -> u64 {
+        self.highest.load(Ordering::SeqCst)
+    }
+
+    pub fn answers(&self) -> u64 {
+        self.answers.load(Ordering::SeqCst)
+    }
+
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::SeqCst)
+    }
+
+    pub fn wrong(&self) -> u64 {
+        self.wrong.load(Ordering::SeqCst)
+    }
+
+    /// From a moment until the first answer after the silence that it began, which is the longest before `end`.
+    pub fn silence_after(&self, begin: Instant, end: Instant) -> Duration {
+        let times = self.times.lock().unwrap();
+        let silences = times
+            .windows(2)
+            .filter(|pair| (begin..end).contains(&pair[1]));
+        let longest = silences
+            .max_by_key(|pair| pair[1] - pair[0])
+            .expect("there were answers");
+        longest[1] - begin
+    }
+
+    /// An answer to a request that was sent when `before` had been seen: the guest has counted further since.
+    fn note(&self, said: Said, before: u64) {
+        self.times.lock().unwrap().push(Instant::now());
+        self.answers.fetch_add(1, Ordering::SeqCst);
+        self.highest.fetch_max(said.count, Ordering::SeqCst);
+        self.wrong.fetch_max(said.wrong, Ordering::SeqCst);
+        if said.count <= before {
+            self.forgotten.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Clients that ask without end: one by UDP, each request again until it is answered, and one in a single TCP connection.
+pub struct Clients {
+    pub seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    udp: JoinHandle<Vec<Duration>>,
+    tcp: JoinHandle<u64>,
+}
+
+/// Between two requests that are answered, and until one is sent again.
+const PACE: Duration = Duration::from_millis(3);
+const AGAIN: Duration = Duration::from_millis(20);
+
+impl Clients {
+    /// To be called in the scene's thread: theirs are in its namespace then.
+    pub fn start() -> Clients {
+        let seen = Arc::new(Seen::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (both, until) = (seen.clone(), stop.clone());
+        let udp = thread::spawn(move || ask_by_udp(&both, &until));
+        let (both, until) = (seen.clone(), stop.clone());
+        let tcp = thread::spawn(move || ask_by_tcp(&both, &until));
+        Clients {
+            seen,
+            stop,
+            udp,
+            tcp,
+        }
+    }
+
+    /// Ends them. How long each answer by UDP took, and how many came by TCP.
+    pub fn stop(self) -> (Vec<Duration>, u64) {
+        self.stop.store(true, Ordering::SeqCst);
+        (self.udp.join().unwrap(), self.tcp.join().unwrap())
+    }
+}
+
+fn ask_by_udp(seen: &Seen, stop: &AtomicBool) -> Vec<Duration> {
+    let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
+    socket.connect(GUEST).unwrap();
+    socket.set_read_timeout(Some(AGAIN)).unwrap();
+    let mut took = Vec::new();
+    let mut request = 0_u64;
+    'requests: while !stop.load(Ordering::SeqCst) {
+        request += 1;
+        let begun = Instant::now();
+        let before = seen.highest();
+        loop {
+            // While nobody has the address, the system says so.
+            let _ = socket.send(&request.to_le_bytes());
+            let mut answer = [0; Said::BYTES];
+            let sent = Instant::now();
+            while sent.elapsed() < AGAIN {
+                match socket.recv(&mut answer) {
+                    Ok(Said::BYTES) => {
+                        let said = Said::of(&answer);
+                        if said.request == request {
+                            seen.note(said, before);
+                            took.push(begun.elapsed());
+                            thread::sleep(PACE);
+                            continue 'requests;
+                        }
+                    }
+                    Ok(_) => panic!("half an answer"),
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+            if stop.load(Ordering::SeqCst) {
+                break 'requests;
+            }
+        }
+    }
+    took
+}
+
+fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
+    let mut answers = 0_u64;
+    let mut stream = loop {
+        match TcpStream::connect(GUEST) {
+            Ok(stream) => break stream,
+            Err(_) if stop.load(Ordering::SeqCst) => return 0,
+            Err(_) => thread::sleep(AGAIN),
+        }
+    };
+    stream.set_nodelay(true).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    while !stop.load(Ordering::SeqCst) {
+        let before = seen.highest();
+        let mut answer = [0; Said::BYTES];
+        let asked = stream
+            .write_all(&answers.to_le_bytes())
+            .and_then(|()| stream.read_exact(&mut answer));
+        asked.unwrap_or_else(|error| panic!("the connection did not survive: {error}"));
+        let said = Said::of(&answer);
+        assert_eq!(said.request, answers);
+        seen.note(said, before);
+        answers += 1;
+        thread::sleep(PACE);
+    }
+    answers
+}
+
+/// Asks once, by UDP, again and again until there is an answer.
+pub fn ask_once(request: u64) -> Said {
+    let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
+    socket.connect(GUEST).unwrap();
+    socket.set_read_timeout(Some(AGAIN)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        let _ = socket.send(&request.to_le_bytes());
+        let mut answer = [0; Said::BYTES];
+        if let Ok(Said::BYTES) = socket.recv(&mut answer) {
+            return Said::of(&answer);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("nobody answers");
+}
