@@ -981,6 +981,71 @@ MUTATIONS += [
 ]
 
 
+PROTECT_PAGES = "crates/laxity-protect/src/guest"
+PROTECT_GATE = "crates/laxity-protect/src/gate"
+
+MUTATIONS += [
+    Mutation(
+        "protect-page-skipped",
+        "changes.rs",
+        "let pairs = now.iter().zip(before).enumerate();",
+        "let pairs = now.iter().zip(before).enumerate().skip(1);",
+        "no changed page is missed",
+        quick=True,
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-page-not-kept",
+        "patches.rs",
+        "        *copy = *page;\n",
+        "        if *page != ZERO_PAGE {\n            *copy = *page;\n        }\n",
+        "what the standby has is known",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-zeros-not-sent",
+        "patches.rs",
+        "        zero(batch, pages.end - zeros, zeros);\n",
+        "",
+        "a full checkpoint leaves nothing of what was there",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-output-of-the-next-epoch",
+        "mod.rs",
+        "            if self.is_frozen || self.output == Output::Hold {",
+        "            if self.output == Output::Hold {",
+        "what a guest sends after its capture is not seen before it counts as running",
+        directory=PROTECT_GATE,
+    ),
+    Mutation(
+        "protect-output-before-its-checkpoint",
+        "queue.rs",
+        "        if waits_for > checkpoint {",
+        "        if waits_for > checkpoint + 1 {",
+        "no output leaves before its checkpoint is safe",
+        quick=True,
+        directory=PROTECT_GATE,
+    ),
+    Mutation(
+        "protect-lease-not-looked-at",
+        "mod.rs",
+        "Output::Until { deadline_ns } => now_ns() < deadline_ns,",
+        "Output::Until { .. } => true,",
+        "without a lease nothing is heard",
+        directory=PROTECT_GATE,
+    ),
+    Mutation(
+        "protect-cut-too-early",
+        "mod.rs",
+        "        self.take_from_guest();\n        self.queue.cut(checkpoint);\n",
+        "        self.queue.cut(checkpoint);\n        self.take_from_guest();\n",
+        "all that was sent in an epoch leaves with its checkpoint, and not with the next",
+        directory=PROTECT_GATE,
+    ),
+]
+
+
 def shown(path: Path) -> str:
     """The path as one would write it at the root."""
     return str(path.relative_to(ROOT))
@@ -1032,6 +1097,8 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     if directory == PROTECT:
         own = [*cargo, "--package", "laxity-protect", "--lib"]
         return [[*own, "--test", "message", "--test", "node", "--test", "histories"]]
+    if directory in {PROTECT_PAGES, PROTECT_GATE}:
+        return [[*cargo, "--package", "laxity-protect", "--lib", "--", "guest", "gate"]]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],
