@@ -276,14 +276,16 @@ fn a_signalling_server_that_never_answers_fails_calls_after_seven_tries() {
     );
 }
 
-/// Wire, one queue, wire: when each of some packets has left, for those who wait in the order in which they came (Lindley).
-fn lindley(sent_ns: &[i64], wire_ns: i64, work_ns: i64) -> Vec<i64> {
-    let (mut wire, mut server, mut out) = (0, 0, 0);
+/// Wire, as many servers as there are, one queue before them, wire: when each of some packets has left, in the order in
+/// which they came, if each goes to the server that is free first (Lindley for one server, Kiefer and Wolfowitz for several).
+fn queue(sent_ns: &[i64], wire_ns: i64, work_ns: i64, servers: usize) -> Vec<i64> {
+    let (mut wire, mut free, mut out) = (0, vec![0; servers], 0);
     let mut left_ns = Vec::new();
     for &sent_ns in sent_ns {
         wire = sent_ns.max(wire) + wire_ns;
-        server = wire.max(server) + work_ns;
-        out = server.max(out) + wire_ns;
+        let first = free.iter_mut().min().expect("there are servers");
+        *first = wire.max(*first) + work_ns;
+        out = out.max(*first) + wire_ns;
         left_ns.push(out);
     }
     left_ns
@@ -291,13 +293,26 @@ fn lindley(sent_ns: &[i64], wire_ns: i64, work_ns: i64) -> Vec<i64> {
 
 #[test]
 fn every_packet_leaves_when_a_queue_on_paper_lets_it_go() {
-    for (seed, streams) in [(1, 50), (2, 400), (3, 800), (4, 990)] {
+    let hosts = [
+        (1, 50),
+        (1, 400),
+        (1, 800),
+        (1, 990),
+        (2, 400),
+        (2, 990),
+        (3, 990),
+    ];
+    for (seed, (vcpus, streams)) in (1..).zip(hosts) {
         let overrides = [
             format!("seed={seed}"),
             format!("calls.streams={streams}"),
             "calls.sample=1".into(),
             "duration=2 s".into(),
-            "host.network.relay=18 us".into(),
+            format!("host.network.relay={} us", 18 * vcpus),
+            format!("host.cpus={vcpus}"),
+            format!("domain.media.vcpus={vcpus}"),
+            // Those that are idle are where they were last, be that one busy or not.
+            format!("domain.media.workload.threads={}", 3 * vcpus - 2),
         ];
         let host = laxity_host::load(ALONE, "host.toml", &overrides).expect("it is right");
         let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("the policy takes it");
@@ -314,7 +329,7 @@ fn every_packet_leaves_when_a_queue_on_paper_lets_it_go() {
             .collect();
         packets.sort_unstable();
         let sent_ns: Vec<i64> = packets.iter().map(|(sent_ns, _)| *sent_ns).collect();
-        let expected_ns = lindley(&sent_ns, 1_904, 18_000);
+        let expected_ns = queue(&sent_ns, 1_904, 18_000 * vcpus as i64, vcpus);
         for ((_, arrived_ns), expected_ns) in packets.iter().zip(expected_ns) {
             // Interrupts and receptions of 1 ns each, of all that come meanwhile, and one more where one is interrupted.
             let behind_ns = arrived_ns - expected_ns;

@@ -91,9 +91,19 @@ impl Line {
             || self.burst
     }
 
+    /// Whether the guest's scheduler sees threads here: packets count as one only when there are so many in a row that a
+    /// thread has taken them over.
+    pub fn has_threads(&self) -> bool {
+        self.has_own_threads() || self.active != 0 && self.in_a_row >= PACKETS_IN_A_ROW
+    }
+
+    fn has_own_threads(&self) -> bool {
+        self.thread.is_some() || self.ready > 0
+    }
+
     fn kernel_has_turn(&self) -> bool {
-        let threads = self.thread.is_some() || self.ready > 0;
-        self.interrupts > 0 || self.active != 0 && !(threads && self.in_a_row >= PACKETS_IN_A_ROW)
+        self.interrupts > 0
+            || self.active != 0 && !(self.has_own_threads() && self.in_a_row >= PACKETS_IN_A_ROW)
     }
 
     /// What it does now, if it has begun with it.

@@ -31,6 +31,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 /// Slots of the rings that a guest shares with netback, each way.
 const SHARED_RING: usize = 256;
@@ -75,8 +76,9 @@ struct Pool {
     work: Cost,
     /// What a thread pays to send a packet on.
     send: Cost,
-    /// VCPUs at which idle threads are; who has been idle longest comes first.
+    /// Of each idle thread the VCPU at which it was last; who has been idle longest comes first.
     idle: VecDeque<usize>,
+    vcpus: Range<usize>,
     waiting: VecDeque<Packet>,
     /// Cards of its own; otherwise its packets go through its interface.
     cards: Vec<usize>,
@@ -333,6 +335,7 @@ impl Workloads {
                 idle: (0..server.threads as usize)
                     .map(|thread| first_vcpus[domain] + thread % vcpus(domain))
                     .collect(),
+                vcpus: first_vcpus[domain]..first_vcpus[domain] + vcpus(domain),
                 waiting: VecDeque::new(),
                 cards,
                 interface,
@@ -764,10 +767,22 @@ impl Workloads {
             return self.lose(&packet);
         }
         pool.waiting.push_back(packet);
-        if let Some(line) = pool.idle.pop_front() {
+        if let Some(last) = pool.idle.pop_front() {
+            let vcpus = pool.vcpus.clone();
+            let line = self.place_thread(last, vcpus);
             self.line(line).ready += 1;
             self.signals.push(line);
         }
+    }
+
+    /// Where a thread that is woken goes, as Linux's does: to the VCPU where it was last if no thread is there, else to one
+    /// of its domain's where none is, else it waits where it was.
+    fn place_thread(&self, last: usize, vcpus: Range<usize>) -> usize {
+        let has_threads = |vcpu: usize| self.lines[vcpu].as_ref().is_some_and(Line::has_threads);
+        std::iter::once(last)
+            .chain(vcpus)
+            .find(|&vcpu| !has_threads(vcpu))
+            .unwrap_or(last)
     }
 
     /// A thread has done its work on a packet, sends on what comes of it, and looks for the next one.
