@@ -3,7 +3,8 @@
 //! A VCPU has a working set. What of it is not in the cache of the CPU where it runs, it fetches as it works: until all is
 //! there, half of its time goes into fetching. What it fetches drives others' parts out of a cache that is full, in proportion
 //! to what each has there. So a short run on a cold CPU loses little, a long one at most the whole refill, and a VCPU that comes
-//! back soon, to the same cache, loses nothing.
+//! back soon, to the same cache, loses nothing. What it fetches is in no other cache any longer: it writes to it, and a line that
+//! is written has one owner.
 
 use laxity_host::{Cache, Host};
 
@@ -91,8 +92,21 @@ impl Caches {
             let bytes = stalled_ns as u64 * 1024 / state.refill_kib_ns.max(1);
             state.fill(vcpu, bytes);
             self.fetched_bytes[vcpu] += bytes;
+            self.take_from_others(vcpu, cache);
         }
         stalled_ns
+    }
+
+    /// What the VCPU has in this cache it has in no other one.
+    fn take_from_others(&mut self, vcpu: usize, cache: usize) {
+        let mut rest_bytes =
+            self.working_set_bytes[vcpu].saturating_sub(self.caches[cache].resident_bytes[vcpu]);
+        for (other, state) in self.caches.iter_mut().enumerate() {
+            if other != cache {
+                state.resident_bytes[vcpu] = state.resident_bytes[vcpu].min(rest_bytes);
+                rest_bytes -= state.resident_bytes[vcpu];
+            }
+        }
     }
 
     /// Lines that the VCPU has fetched so far.
@@ -179,9 +193,21 @@ mod tests {
     #[test]
     fn another_cpu_with_a_cache_of_its_own_is_cold() {
         let mut caches = caches(&[1 << 20, 1 << 20], &[1 << 19]);
-        for (cpu, ns) in [(0, 10_819_200), (1, 10_819_200), (0, 10_000_000)] {
+        for (cpu, ns) in [(0, 10_819_200), (1, 10_819_200), (1, 10_000_000)] {
             caches.enter(0, cpu);
             assert_eq!(work(&mut caches, 0, cpu, 10_000_000), ns);
+        }
+    }
+
+    #[test]
+    fn what_is_fetched_elsewhere_is_cold_at_home() {
+        let mut caches = caches(&[1 << 20, 1 << 20], &[1 << 19]);
+        caches.enter(0, 0);
+        work(&mut caches, 0, 0, 10_000_000);
+        // 100 KiB of the 512, and back: those 100 are missing, the others are still there.
+        for (cpu, work_ns, ns) in [(1, 160_000, 320_000), (0, 10_000_000, 10_160_000)] {
+            caches.enter(0, cpu);
+            assert_eq!(work(&mut caches, 0, cpu, work_ns), ns);
         }
     }
 
@@ -204,6 +230,10 @@ mod tests {
                 }
                 for state in &caches.caches {
                     prop_assert!(state.resident_bytes.iter().sum::<u64>() <= state.bytes);
+                }
+                for (vcpu, working_set) in working_sets.iter().enumerate() {
+                    let everywhere = caches.caches.iter().map(|state| state.resident_bytes[vcpu]);
+                    prop_assert!(everywhere.sum::<u64>() <= *working_set);
                 }
             }
         }
