@@ -612,16 +612,16 @@ MUTATIONS = [
     Mutation(
         "s-bound-stolen",
         "scheduler_s.c",
-        "        if (!(saved && vcpu->vcpu.on_cpu) && !s_is_bound(instance, vcpu) &&",
-        "        if (!(saved && vcpu->vcpu.on_cpu) &&",
+        "        if (!vcpu->vcpu.on_cpu && !s_is_bound(instance, vcpu) &&",
+        "        if (!vcpu->vcpu.on_cpu &&",
         "with LL nobody steals a real-time VCPU",
         quick=True,
     ),
     Mutation(
         "s-steals-unsaved",
         "scheduler_s.c",
-        "        if (!(saved && vcpu->vcpu.on_cpu) && !s_is_bound(instance, vcpu) &&",
-        "        if ((saved || !saved) && !s_is_bound(instance, vcpu) &&",
+        "        if (!vcpu->vcpu.on_cpu && !s_is_bound(instance, vcpu) &&",
+        "        if (!s_is_bound(instance, vcpu) &&",
         "no VCPU is stolen before its state is saved",
     ),
     Mutation(
@@ -689,11 +689,11 @@ MUTATIONS = [
         "a domain that used up its cap waits, infinite credit or not",
     ),
     Mutation(
-        "s-offer-missing",
+        "s-idle-not-called",
         "scheduler_s.c",
-        "    s_offer(instance, cpu);\n    if (from",
-        "    if (from",
-        "a CPU that idles takes who waits elsewhere",
+        "        s_call_idle(instance, vcpu);\n    s_review",
+        "        s_is_bound(instance, vcpu);\n    s_review",
+        "a VCPU that becomes ready calls an idle CPU",
     ),
     Mutation(
         "ticks-never-stop",

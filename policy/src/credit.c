@@ -140,15 +140,6 @@ static void credit_call_idle(struct laxity_instance *instance, const struct cred
     }
 }
 
-/* Does so for the first VCPU that waits in a CPU's queues. */
-static void credit_offer(struct laxity_instance *instance, const struct credit_cpu *cpu)
-{
-    enum credit_class best = credit_best_waiting(cpu);
-    if (best < CREDIT_CLASSES)
-        credit_call_idle(instance,
-                         laxity_container(cpu->queue[best].next, struct credit_vcpu, queue));
-}
-
 /* Puts a VCPU that became ready into its queue, and calls whoever should run it. */
 static void credit_ready(struct laxity_instance *instance, struct credit_vcpu *vcpu, int64_t now)
 {
@@ -324,8 +315,7 @@ static struct credit_vcpu *credit_first_for(struct laxity_instance *instance, st
 
 /* Takes a VCPU of a class better than `own` from another CPU, or returns NULL. */
 static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct credit_cpu *cpu,
-                                        enum credit_class own, struct credit_cpu **from,
-                                        int64_t now)
+                                        enum credit_class own, int64_t now)
 {
     uint32_t self = cpu->cpu.number;
 
@@ -341,7 +331,6 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
         if (vcpu) {
             credit_dequeue(vcpu);
             vcpu->vcpu.cpu = self;
-            *from = peer;
             credit_review(instance, peer, now);
         }
         instance->embedder->unlock(instance, number);
@@ -353,16 +342,15 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
     return NULL;
 }
 
-/* Takes the VCPU that should run from the CPU's queues, or from another CPU's, which `from` tells.
- */
+/* Takes the VCPU that should run from the CPU's queues, or from another CPU's. */
 static struct credit_vcpu *credit_take(struct laxity_instance *instance, struct credit_cpu *cpu,
-                                       struct credit_cpu **from, int64_t now)
+                                       int64_t now)
 {
     enum credit_class best = credit_best_waiting(cpu);
     struct credit_vcpu *vcpu = NULL;
 
     if (best >= CREDIT_OVER && credit_instance_of(instance)->cpu_count > 1)
-        vcpu = credit_steal(instance, cpu, best, from, now);
+        vcpu = credit_steal(instance, cpu, best, now);
     if (!vcpu && best < CREDIT_CLASSES) {
         vcpu = laxity_container(cpu->queue[best].next, struct credit_vcpu, queue);
         credit_dequeue(vcpu);
@@ -386,19 +374,15 @@ static struct laxity_decision credit_schedule(struct laxity_instance *instance,
 {
     struct credit_cpu *cpu = credit_cpu_of(base);
     struct credit_vcpu *before = base->current ? credit_vcpu_of(base->current) : NULL;
-    struct credit_cpu *from = cpu;
     struct credit_vcpu *chosen;
 
     if (before && before->vcpu.runnable && !before->parked)
         credit_enqueue(cpu, before);
-    chosen = credit_take(instance, cpu, &from, now);
+    chosen = credit_take(instance, cpu, now);
     base->current = chosen ? &chosen->vcpu : NULL;
     cpu->chosen_ns = now;
     cpu->until_ns = credit_until(instance, cpu, now);
     credit_set_ticking(instance, cpu, chosen != NULL, now);
-    credit_offer(instance, cpu);
-    if (from != cpu)
-        credit_offer(instance, from);
     return (struct laxity_decision){base->current, cpu->until_ns};
 }
 

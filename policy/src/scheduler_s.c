@@ -200,14 +200,14 @@ static inline void s_dequeue(struct s_vcpu *vcpu)
         list_remove(&vcpu->queue);
 }
 
-/* The first VCPU in a part of a queue that may be taken to CPU `number`; `saved`: at once. */
+/* The first VCPU in a part of a queue that may be taken to CPU `number`. */
 static struct s_vcpu *s_first_for(struct laxity_instance *instance, struct list *part,
-                                  uint32_t number, bool saved)
+                                  uint32_t number)
 {
     struct list *node = part->next;
     for (int seen = 0; node != part && seen < S_SCAN; node = node->next, seen++) {
         struct s_vcpu *vcpu = laxity_container(node, struct s_vcpu, queue);
-        if (!(saved && vcpu->vcpu.on_cpu) && !s_is_bound(instance, vcpu) &&
+        if (!vcpu->vcpu.on_cpu && !s_is_bound(instance, vcpu) &&
             instance->embedder->may_run_on(instance, &vcpu->vcpu, number))
             return vcpu;
     }
@@ -228,25 +228,6 @@ static void s_call_idle(struct laxity_instance *instance, const struct s_vcpu *v
             instance->embedder->kick(instance, number);
             return;
         }
-}
-
-/* After a decision: asks the first idle CPU that could take one of those who wait here. */
-static void s_offer(struct laxity_instance *instance, struct s_cpu *cpu)
-{
-    uint32_t own = cpu->cpu.number;
-
-    if (s_instance_of(instance)->cpu_count == 1 || !s_head(cpu))
-        return;
-    for (uint32_t number = share_next_cpu(instance, own); number != own;
-         number = share_next_cpu(instance, number)) {
-        if (!instance->cpu[number] || instance->cpu[number]->current)
-            continue;
-        for (int part = S_BOOST; part < S_CLASSES; part++)
-            if (s_first_for(instance, &cpu->queue[part], number, false)) {
-                instance->embedder->kick(instance, number);
-                return;
-            }
-    }
 }
 
 /* Has a CPU decide if it idles or runs a VCPU of a worse class than this one, which waits. */
@@ -357,13 +338,16 @@ static enum laxity_error s_set_domain(struct laxity_instance *instance,
                                       const struct laxity_parameters *parameters, int64_t now)
 {
     enum laxity_error error = share_check(parameters);
-    (void)instance;
+    const struct s_vcpu *moving = s_instance_of(instance)->moving;
     (void)now;
     if (!error && (parameters->laxity_ns < 0 || parameters->laxity_ns > LAXITY_DURATION_MAX))
         error = LAXITY_ERROR_LAXITY;
-    if (!error)
-        domain->parameters = *parameters;
-    return error;
+    if (error)
+        return error;
+    domain->parameters = *parameters;
+    if (moving && moving->vcpu.domain == domain && !parameters->laxity_ns)
+        s_set_moving(instance, NULL);
+    return LAXITY_OK;
 }
 
 static enum laxity_error s_add_domain(struct laxity_instance *instance, struct laxity_domain *base,
@@ -486,13 +470,13 @@ static struct s_vcpu *s_find(struct laxity_instance *instance, struct s_cpu *cpu
     struct s_vcpu *vcpu;
 
     for (int part = S_BOOST; part < better; part++) {
-        vcpu = s_first_for(instance, &peer->queue[part], self, true);
+        vcpu = s_first_for(instance, &peer->queue[part], self);
         if (vcpu)
             return vcpu;
     }
     if (!own || !s_has(instance, S_BALANCE) || s_is_real_time(own))
         return NULL;
-    vcpu = s_first_for(instance, &peer->queue[own->part], self, true);
+    vcpu = s_first_for(instance, &peer->queue[own->part], self);
     if (vcpu && (s_is_real_time(vcpu) || vcpu->queued_ns + S_THRESHOLD_NS <= own->queued_ns))
         return vcpu;
     return NULL;
@@ -500,7 +484,7 @@ static struct s_vcpu *s_find(struct laxity_instance *instance, struct s_cpu *cpu
 
 /* Takes a VCPU from another CPU's queue, or returns NULL. */
 static struct s_vcpu *s_steal(struct laxity_instance *instance, struct s_cpu *cpu,
-                              const struct s_vcpu *own, struct s_cpu **from, int64_t now)
+                              const struct s_vcpu *own, int64_t now)
 {
     uint32_t self = cpu->cpu.number;
 
@@ -515,7 +499,6 @@ static struct s_vcpu *s_steal(struct laxity_instance *instance, struct s_cpu *cp
         if (vcpu) {
             s_dequeue(vcpu);
             vcpu->vcpu.cpu = self;
-            *from = peer;
             s_review(instance, peer, now);
         }
         instance->embedder->unlock(instance, number);
@@ -527,15 +510,14 @@ static struct s_vcpu *s_steal(struct laxity_instance *instance, struct s_cpu *cp
     return NULL;
 }
 
-/* Takes the VCPU that should run from the CPU's queue, or from another's, which `from` tells. */
-static struct s_vcpu *s_take(struct laxity_instance *instance, struct s_cpu *cpu,
-                             struct s_cpu **from, int64_t now)
+/* Takes the VCPU that should run from the CPU's queue, or from another's. */
+static struct s_vcpu *s_take(struct laxity_instance *instance, struct s_cpu *cpu, int64_t now)
 {
     struct s_vcpu *own = s_head(cpu), *vcpu = NULL;
 
     if ((!own || own->part == S_OVER || s_has(instance, S_BALANCE)) &&
         s_instance_of(instance)->cpu_count > 1)
-        vcpu = s_steal(instance, cpu, own, from, now);
+        vcpu = s_steal(instance, cpu, own, now);
     if (!vcpu && own) {
         vcpu = own;
         s_dequeue(vcpu);
@@ -557,8 +539,7 @@ static bool s_comes_first(struct laxity_instance *instance, const struct s_cpu *
 
 /* LL: takes the VCPU that is to come here if it waits and comes first, or leaves it to its own CPU
  * and returns NULL. */
-static struct s_vcpu *s_fetch(struct laxity_instance *instance, struct s_cpu *cpu,
-                              struct s_cpu **from, int64_t now)
+static struct s_vcpu *s_fetch(struct laxity_instance *instance, struct s_cpu *cpu, int64_t now)
 {
     struct s_instance *s = s_instance_of(instance);
     struct s_vcpu *vcpu = s->moving;
@@ -578,8 +559,7 @@ static struct s_vcpu *s_fetch(struct laxity_instance *instance, struct s_cpu *cp
         if (comes) {
             s_dequeue(vcpu);
             vcpu->vcpu.cpu = self;
-            *from = s_cpu_of(instance->cpu[number]);
-            s_review(instance, *from, now);
+            s_review(instance, s_cpu_of(instance->cpu[number]), now);
         }
         instance->embedder->unlock(instance, number);
     }
@@ -607,7 +587,7 @@ static struct laxity_decision s_schedule(struct laxity_instance *instance, struc
                                          int64_t now)
 {
     struct s_instance *s = s_instance_of(instance);
-    struct s_cpu *cpu = s_cpu_of(base), *from = cpu;
+    struct s_cpu *cpu = s_cpu_of(base);
     struct s_vcpu *before = base->current ? s_vcpu_of(base->current) : NULL, *chosen = NULL;
 
     s_charge(instance, cpu, now);
@@ -618,18 +598,15 @@ static struct laxity_decision s_schedule(struct laxity_instance *instance, struc
         s_enqueue(instance, cpu, before);
     }
     if (s->moving && s->goal == base->number)
-        chosen = s_fetch(instance, cpu, &from, now);
+        chosen = s_fetch(instance, cpu, now);
     if (!chosen)
-        chosen = s_take(instance, cpu, &from, now);
+        chosen = s_take(instance, cpu, now);
     base->current = chosen ? &chosen->vcpu : NULL;
     cpu->chosen_ns = now;
     cpu->until_ns = s_until(instance, cpu, now);
     s_set_ticking(instance, cpu, chosen != NULL, now);
     if (before && before == s->moving && list_holds(&before->queue))
         s_call(instance, before, s->goal);
-    s_offer(instance, cpu);
-    if (from != cpu)
-        s_offer(instance, from);
     return (struct laxity_decision){base->current, cpu->until_ns};
 }
 

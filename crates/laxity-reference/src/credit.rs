@@ -117,13 +117,6 @@ impl Credit {
         }
     }
 
-    /// After a decision or a theft: so does the first that waits on a CPU.
-    fn offer(&mut self, cpu: usize) {
-        if let Some((_, vcpu)) = self.head(cpu, cpu) {
-            self.call_idle(vcpu);
-        }
-    }
-
     /// "A VCPU that becomes ready, by waking or by being unparked": its CPU decides anew if its class
     /// is better than that of the running VCPU, or the CPU is idle; otherwise it calls an idle CPU.
     fn ready(&mut self, vcpu: usize) {
@@ -336,14 +329,9 @@ impl Rules for Credit {
         }
         self.cpus[number].chosen_ns = now_ns;
         if let Some((_, vcpu)) = chosen {
-            let from = self.vcpus[vcpu].cpu;
             self.dequeue(vcpu);
             self.vcpus[vcpu].cpu = number;
             self.cpus[number].running = Some(vcpu);
-            self.offer(number);
-            if from != number {
-                self.offer(from);
-            }
         }
     }
 

@@ -229,17 +229,6 @@ impl SchedulerS {
         }
     }
 
-    /// "The next idle CPU by number that could take one of those who wait on that CPU is called."
-    fn offer(&mut self, cpu: usize) {
-        let takes = |&other: &usize| {
-            self.is_idle(other)
-                && (CLASSES.into_iter()).any(|part| self.stealable(cpu, part, other).is_some())
-        };
-        if let Some(idle) = self.others(cpu).into_iter().find(takes) {
-            self.cpus[idle].kicked = true;
-        }
-    }
-
     /// "At the end of a slice at which nobody waits in the part of the running VCPU's class or a
     /// better one, nothing is decided."
     fn is_turn_over(&self, number: usize) -> bool {
@@ -537,14 +526,9 @@ impl Rules for SchedulerS {
             .or(own.map(|(_, vcpu)| vcpu));
         self.cpus[number].chosen_ns = now_ns;
         if let Some(vcpu) = chosen {
-            let from = self.vcpus[vcpu].cpu;
             self.dequeue(vcpu);
             self.vcpus[vcpu].cpu = number;
             self.cpus[number].running = Some(vcpu);
-            self.offer(number);
-            if from != number {
-                self.offer(from);
-            }
         }
         if let (Some(before), Some((moving, goal))) = (before, self.moving)
             && before == moving
