@@ -17,7 +17,7 @@ from laxity import reproduce
 from laxity.errors import InputError
 from laxity.reproduce import published, statistics
 from laxity.reproduce.lab import Lab, Outcome
-from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row, shown
+from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row, digits, shown
 from laxity.reproduce.rt_xen import figure_5, figure_6, setup, table_1, table_2, table_4
 from rich.console import Console
 
@@ -444,6 +444,13 @@ def test_values_as_people_read_them() -> None:
         "0.123",
         "1, 2.5",
     ]
+    assert [digits(value, 2) for value in (0.0912, 5.34, 99.6, 2512.0)] == [
+        "0.091",
+        "5.3",
+        "100",
+        "2,500",
+    ]
+    assert shown(999.7) == "1,000"
 
 
 def test_one_reason_is_told_once() -> None:

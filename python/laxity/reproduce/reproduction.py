@@ -110,7 +110,15 @@ def shown(value: Value) -> str:
         return ", ".join(shown(element) for element in value)
     if value == int(value):
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004
+    return digits(value, 3)
+
+
+def digits(value: float, count: int) -> str:
+    """A number of so many significant digits, and never with an exponent for a large one."""
+    rounded = float(f"{value:.{count}g}")
+    if abs(rounded) >= 10 ** (count - 1):
+        return f"{rounded:,.0f}"
+    return f"{rounded:.{count}g}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from laxity.reproduce import published
-from laxity.reproduce.reproduction import Experiment, Row, verdict
+from laxity.reproduce.reproduction import Experiment, Row, digits, verdict
 from laxity.telephony import Telephony
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ class Point:
 
     def __str__(self) -> str:
         """Such as "2.1: 3.1 %, 4.2 ms"."""
-        return f"{self.name}: {percent(self.loss)}, {self.median:.2g} ms"
+        return f"{self.name}: {percent(self.loss)}, {digits(self.median, 2)} ms"
 
     @property
     def spread(self) -> str:
         """The ranges of the seeds."""
         return (
             f"{self.name}: {percent(min(self.losses))} to {percent(max(self.losses))},"
-            f" {min(self.medians):.2g} to {max(self.medians):.2g} ms"
+            f" {digits(min(self.medians), 2)} to {digits(max(self.medians), 2)} ms"
         )
 
     @property
