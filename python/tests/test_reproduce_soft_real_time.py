@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from laxity import Host, reproduce, telephony, tracefile
+from laxity.plots import svg
 from laxity.reproduce import published, quality
 from laxity.reproduce.lab import Lab
 from laxity.reproduce.quality import Outcome, Use
-from laxity.reproduce.soft_real_time import queues, setup
+from laxity.reproduce.soft_real_time import expected, queues, setup
 from laxity.reproduce.soft_real_time.setup import Several, alike, better, good
 
 if TYPE_CHECKING:
@@ -96,6 +97,27 @@ def test_queue_metrics_of_a_trace_by_hand() -> None:
     assert found.run_class.tolist() == [0, 0, 1]
 
 
+def test_expected_waits_by_hand() -> None:
+    def vcpu(*times_ns: tuple[int, int, int]) -> queues.Runs:
+        queued, started, stopped = np.array(times_ns, np.int64).T
+        nothing = np.zeros(len(times_ns), np.int64)
+        return queues.Runs(queued, started, stopped, nothing, nothing, nothing)
+
+    first = vcpu((0, 0, 30), (50, 60, 80))
+    # Behind the first, which ran for 30 the last time and not for 20 as now; then behind nobody.
+    second = vcpu((55, 82, 90), (95, 100, 110))
+    found = expected.differences_ns({"one": [first], "two": [second]})
+    assert found["one"].tolist() == [0, 10]
+    assert found["two"].tolist() == [27 - 30, 5]
+
+
+def test_figures_are_drawn_of_what_is_measured() -> None:
+    for name in ("figure-3", "figure-11"):
+        found = reproduce.run("soft-real-time", name, quick=True).experiments[0]
+        assert found.draw is not None
+        assert svg(found.draw(found.data)).startswith(b"<?xml")
+
+
 def test_queue_metrics_of_a_run() -> None:
     found = reproduce.run("soft-real-time", "figure-11", quick=True).experiments[0]
     media = found.data[found.data.domain == "media"]
@@ -152,12 +174,14 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     monkeypatch.setattr(setup, "measure_all", measure_all)
-    monkeypatch.setattr(queues, "_traced", traced)
+    for module in (queues, expected):
+        monkeypatch.setattr(module, "traced", traced)
 
 
 def traced(*_: Any) -> dict[str, list[queues.Runs]]:
-    times = np.array([0, 10, 20])
-    runs = queues.Runs(times, times + 1, times + 5, np.array([0, 1, 1]), np.array([0, 1, 1]))
+    times = np.arange(0, 1200, 10)
+    classes = times // 10 % 2
+    runs = queues.Runs(times, times + 1, times + 5, classes, classes, 0 * times)
     return {"media": [runs], "dom0": [runs]}
 
 

@@ -10,8 +10,8 @@ from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain
 from laxity.reproduce.reproduction import shown
 from laxity.reproduce.rt_xen import figure_5, figure_6
+from laxity.reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity.reproduce.soft_real_time import setup as soft_real_time
-from laxity.reproduce.soft_real_time import voice_quality
 from laxity.results import read_json
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
             " over the task sets, bands their 95 % confidence intervals; the dotted line defines"
             " capacity."
         ),
+    ),
+    ("soft-real-time", "figure-3"): (
+        expected.draw,
+        "Actual less expected waits of VCPUs: quartiles, and 1 % to 99 %.",
+    ),
+    ("soft-real-time", "figure-11"): (
+        queues.draw,
+        "How often VCPUs enter the queue as under, and for how long they run then; means of VCPUs.",
+    ),
+    ("soft-real-time", "figure-17"): (
+        latency.draw_misses,
+        "Cache misses of all domains, a box over the runs, and of each domain.",
     ),
     ("soft-real-time", "figure-9"): (
         voice_quality.draw_work,
@@ -86,7 +98,8 @@ def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
         ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
     ]
     if "seeds" in content and not _is_on_xen(content):
-        facts.append(("Task sets drawn", str(content["seeds"])))
+        drawn = "Task sets drawn" if content["paper"] == "rt-xen" else "Seeds at each point"
+        facts.append((drawn, str(content["seeds"])))
     if content.get("quick"):
         facts.append(
             ("Lengths", "quick: shorter runs than the paper's, a smoke test and not a result")

@@ -21,7 +21,14 @@ from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction,
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
 from laxity.reproduce.rt_xen.on_xen import experiments as on_xen
 from laxity.reproduce.rt_xen.on_xen import isolation
-from laxity.reproduce.soft_real_time import beyond, latency, queues, shared_caches, voice_quality
+from laxity.reproduce.soft_real_time import (
+    beyond,
+    expected,
+    latency,
+    queues,
+    shared_caches,
+    voice_quality,
+)
 from laxity.reproduce.telephony import mixed, network, turnkey
 
 if TYPE_CHECKING:
@@ -88,6 +95,7 @@ PAPERS: dict[str, _Paper] = {
     "soft-real-time": _Paper(
         {
             "figure-1": _Planned(voice_quality.figure_1, 0.15),
+            "figure-3": _Planned(expected.figure_3, 0.02),
             "figure-8": _Planned(voice_quality.figure_8, 0.15),
             "figure-9": _Planned(voice_quality.figure_9, 0.05),
             "figure-10": _Planned(voice_quality.figure_10, 0.1),

@@ -65,7 +65,6 @@ def beyond(lab: Lab) -> Experiment:
 def _goals(bound: Several, short: Several, work: float) -> list[Row]:
     part = 100 * bound.work("c-dom") / work
     reached = f"at least {GOOD_PERCENT}"
-    mean_us, worst_ms = bound.wait_mean_us(*REAL_TIME), bound.wait_worst_ms(*REAL_TIME)
     rows: list[tuple[str, str, float | str, bool]] = [
         (
             "ALL: calls at PESQ 4 or better, %",
@@ -80,19 +79,23 @@ def _goals(bound: Several, short: Several, work: float) -> list[Row]:
             f"{short.pesq_mean:.3f}",
             short.pesq_mean > bound.pesq_mean,
         ),
-        (
-            "ALL 1 ms: mean wait of real-time VCPUs, us",
-            f"shorter than ALL's {mean_us:.3g}",
-            short.wait_mean_us(*REAL_TIME),
-            short.wait_mean_us(*REAL_TIME) < mean_us,
-        ),
-        (
-            "ALL 1 ms: longest wait of real-time VCPUs, ms",
-            f"shorter than ALL's {worst_ms:.3g}",
-            short.wait_worst_ms(*REAL_TIME),
-            short.wait_worst_ms(*REAL_TIME) < worst_ms,
-        ),
     ]
+    for domain in REAL_TIME:
+        mean_us, worst_ms = bound.wait_mean_us(domain), bound.wait_worst_ms(domain)
+        rows += [
+            (
+                f"ALL 1 ms: mean wait of {domain}, us",
+                f"shorter than ALL's {mean_us:.3g}",
+                short.wait_mean_us(domain),
+                short.wait_mean_us(domain) < mean_us,
+            ),
+            (
+                f"ALL 1 ms: longest wait of {domain}, ms",
+                f"shorter than ALL's {worst_ms:.3g}",
+                short.wait_worst_ms(domain),
+                short.wait_worst_ms(domain) < worst_ms,
+            ),
+        ]
     return [
         Row(what, goal, ours, verdict(holds=holds), "" if holds else "the goal is not reached")
         for what, goal, ours, holds in rows

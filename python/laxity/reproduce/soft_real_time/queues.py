@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from matplotlib.figure import Figure
 
     from laxity.reproduce.lab import Lab
 
@@ -55,6 +56,8 @@ class Runs(NamedTuple):
     """Its class when it entered, as `CLASSES` has them."""
     run_class: npt.NDArray[np.int64]
     """Its class when it began to run."""
+    cpu: npt.NDArray[np.int64]
+    """Where it ran."""
 
 
 def runs(records: npt.NDArray[np.void], domain: int, vcpu: int) -> Runs:
@@ -65,25 +68,25 @@ def runs(records: npt.NDArray[np.void], domain: int, vcpu: int) -> Runs:
     steps = mine[enters | (mine["kind"] == RUN) | (mine["kind"] == STOP)]
     rows = []
     queued = started = None
-    for kind, argument, time_ns in zip(
-        steps["kind"].tolist(), steps["argument"].tolist(), steps["time_ns"].tolist(), strict=True
-    ):
+    columns = (steps[name].tolist() for name in ("kind", "argument", "time_ns", "cpu"))
+    for kind, argument, time_ns, cpu in zip(*columns, strict=True):
         if kind == RUN:
             started = time_ns
             continue
         if kind == STOP and started is not None and queued is not None:
-            rows.append((queued, started, time_ns))
+            rows.append((queued, started, time_ns, cpu))
             started = queued = None
         if kind == WAKE or argument == 1:
             queued = time_ns
-    queued_ns, started_ns, stopped_ns = np.array(rows, np.int64).reshape(-1, 3).T
+    queued_ns, started_ns, stopped_ns, cpus = np.array(rows, np.int64).reshape(-1, 4).T
 
     def class_at(time_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         # What happens at that very instant belongs to it: a wake makes boost.
         place = np.searchsorted(changes["time_ns"], time_ns, side="right")
         return np.concatenate([[CLASSES.index("under")], changes["argument"]])[place]
 
-    return Runs(queued_ns, started_ns, stopped_ns, class_at(queued_ns), class_at(started_ns))
+    classes = class_at(queued_ns), class_at(started_ns)
+    return Runs(queued_ns, started_ns, stopped_ns, *classes, cpus)
 
 
 def figure_11(lab: Lab) -> Experiment:
@@ -91,7 +94,7 @@ def figure_11(lab: Lab) -> Experiment:
     duration = "3 s" if lab.quick else "10 s"
     seed = lab.seeds[0]
     found = {
-        name: _traced(configuration, duration, seed)
+        name: traced(configuration, duration, seed)
         for name, configuration in {
             "credit-std": standard("credit", *STREAMS),
             "base-cpuload": cpuload("base", *STREAMS),
@@ -158,7 +161,14 @@ def figure_11(lab: Lab) -> Experiment:
         " message",
     )
     title = "queue metrics (figures 11 and 12)"
-    return Experiment("figure-11", title, METHOD, rows, [waited], _frame(found))
+    return Experiment("figure-11", title, METHOD, rows, [waited], _frame(found), draw)
+
+
+def draw(data: pd.DataFrame) -> Figure:
+    """Figures 11 and 12."""
+    from laxity.reproduce.soft_real_time import plots  # noqa: PLC0415 - Matplotlib, for those who draw
+
+    return plots.queues(data)
 
 
 def _waited(vcpus: Sequence[Runs]) -> list[float]:
@@ -169,7 +179,7 @@ def _waited(vcpus: Sequence[Runs]) -> list[float]:
     return [float(100 * lengths[classes == each].sum() / total) for each in range(len(CLASSES))]
 
 
-def _traced(configuration: Configuration, duration: str, seed: int) -> dict[str, list[Runs]]:
+def traced(configuration: Configuration, duration: str, seed: int) -> dict[str, list[Runs]]:
     """The runs of every VCPU, by domain."""
     host = Host(published.host_file("soft_real_time", HOST), f"{HOST}.toml")
     with tempfile.TemporaryDirectory(prefix="laxity-queues.") as directory:

@@ -48,8 +48,8 @@ PINNED = (
     "domain.c-dom.affinity=[3]",
 )
 """Media and signalling have CPUs of their own, which only Dom0 may use beside them (section 2.3).
-The paper does not say how many each. Here it is one for each VCPU of the media server and one for
-signalling, which leaves one for C-Dom."""
+The paper does not say how many each. Here it is two for the media server, so that it gets out of
+Dom0's way, and one for signalling, which leaves one for C-Dom."""
 
 
 class Configuration(NamedTuple):
@@ -170,7 +170,7 @@ def good(name: str, found: Several) -> Row:
     """The row of a configuration that the paper found good."""
     holds = found.toll_percent >= GOOD_PERCENT
     what = f"{name}: calls at PESQ 4 or better, %"
-    why = "" if holds else _state(name, found)
+    why = "" if holds else state(name, found)
     return Row(what, "good", found.toll_percent, verdict(holds=holds), why, found.spread())
 
 
@@ -183,7 +183,7 @@ def better(name: str, other: str, found: Mapping[str, Several]) -> Row:
     elif found[other].toll_percent > 100 - VISIBLE_PERCENT:
         why = f"{other} is good here, and nothing is left to improve: see figure-1"
     else:
-        why = _state(name, found[name])
+        why = state(name, found[name])
     return _against(name, other, found, "better", why, holds=holds)
 
 
@@ -192,7 +192,7 @@ def alike(name: str, other: str, found: Mapping[str, Several], claim: str) -> Ro
     gain = found[name].toll_percent - found[other].toll_percent
     holds = abs(gain) < VISIBLE_PERCENT
     if not holds:
-        why = f"{_state(name, found[name])}; {_state(other, found[other])}"
+        why = f"{state(name, found[name])}; {state(other, found[other])}"
     elif min(found[name].toll_percent, found[other].toll_percent) >= GOOD_PERCENT:
         why = "both are good here, so that this says little"
     else:
@@ -208,8 +208,8 @@ def _against(
     return Row(what, claim, ours, verdict(holds=holds), why)
 
 
-def _state(name: str, found: Several) -> str:
-    """What is known of why the calls of a configuration are as they are."""
+def state(name: str, found: Several) -> str:
+    """What was measured of the calls of a configuration beside their quality."""
     lost = 100 * sum(run.loss_ratio for run in found.runs) / len(found.runs)
     return (
         f"{name} loses {lost:.2g} % of the packets; VCPUs of the media server wait up to"
