@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from laxity.plots import INK, MUTED, POLICY_LOOKS, WIDTH_INCHES, Look, legend, line_handle, styled
 
@@ -34,7 +35,7 @@ def waits(data: pd.DataFrame) -> Figure:
         boxes.append({**box, "q3": at[0.75], "whishi": at[0.99]})
     _box(axes, boxes)
     axes.axhline(0, color=MUTED, linewidth=0.7)
-    axes.set_yscale("symlog", linthresh=10)
+    _stretch(axes, 10)
     axes.tick_params(axis="x", rotation=35)
     axes.set_ylabel("Actual less expected wait (us)")
     return figure
@@ -67,7 +68,9 @@ def queues(data: pd.DataFrame) -> Figure:
                     marker=look.marker,
                     markersize=3,
                 )
+            _stretch(axes, 10)
             axes.set_ylim(bottom=0)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if column == 0:
                 axes.set_ylabel(label)
             if row == 0:
@@ -116,6 +119,12 @@ def misses(data: pd.DataFrame) -> Figure:
     patches = [_patch(look, policy) for policy, look in looks.items()]
     legend(figure, patches)
     return figure
+
+
+def _stretch(axes: Axes, linear: float) -> None:
+    """Logarithmic both ways beyond `linear`, with numbers as people write them."""
+    axes.set_yscale("symlog", linthresh=linear)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
 
 
 def _patch(look: Look, label: str) -> Line2D:
