@@ -5,9 +5,9 @@
     tools/mutate.py NAME ...   these
 
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
-usual, and the storms in C with their look at the queues. A mutation that they let pass is reported
-as SURVIVED, and the exit code is 1. It is 2 when a mutation does not fit the sources any more: then
-it is to be written anew.
+usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
+of bandwidth the allocator's. A mutation that they let pass is reported as SURVIVED, and the exit
+code is 1. It is 2 when a mutation does not fit the sources any more: then it is to be written anew.
 """
 
 from __future__ import annotations
@@ -732,6 +732,8 @@ MUTATIONS = [
 
 
 BANDWIDTH = "crates/laxity-bandwidth/src"
+SIMULATOR = "crates/laxity-sim/src"
+WORKLOADS = f"{SIMULATOR}/workloads"
 
 MUTATIONS += [
     Mutation(
@@ -805,6 +807,54 @@ MUTATIONS += [
         "            known.limits.ceiling_bit_s = if is_free || known.demand_bit_s > 0 {",
         "who is held back is held to its share",
         directory=BANDWIDTH,
+    ),
+    Mutation(
+        "thread-stays",
+        "mod.rs",
+        ".find(|&vcpu| !has_threads(vcpu))",
+        ".find(|&vcpu| vcpu == last || !has_threads(vcpu))",
+        "a woken thread goes where its domain has a VCPU without one",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "kernel-keeps-vcpu",
+        "line.rs",
+        "self.active != 0 && !(self.has_own_threads() && self.in_a_row >= PACKETS_IN_A_ROW)",
+        "self.active != 0",
+        "packets without end leave threads a part of the VCPU",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "loss-uncounted",
+        "phones.rs",
+        "            self.tally.lost += 1;\n",
+        "",
+        "a packet is received, lost or on its way",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "coalesce-ignored",
+        "card.rs",
+        "} else if self.received.len() >= self.coalesce_packets || self.coalesce_ns == 0 {",
+        "} else if !self.received.is_empty() {",
+        "a card that coalesces interrupts after the time or the packets",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "wire-in-the-past",
+        "card.rs",
+        "self.inward_until_ns = self.inward_until_ns.max(now) + self.wire_ns(bytes);",
+        "self.inward_until_ns += self.wire_ns(bytes);",
+        "a packet takes its time on the wire from when it is sent",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "line-of-two-caches",
+        "caches.rs",
+        "            self.take_from_others(vcpu, cache);\n",
+        "",
+        "what a VCPU fetches is in no other cache any longer",
+        directory=SIMULATOR,
     ),
 ]
 
@@ -1099,6 +1149,8 @@ def commands(target: Path, directory: str) -> list[list[str]]:
         return [[*own, "--test", "message", "--test", "node", "--test", "histories"]]
     if directory in {PROTECT_PAGES, PROTECT_GATE}:
         return [[*cargo, "--package", "laxity-protect", "--lib", "--", "guest", "gate"]]
+    if directory in {SIMULATOR, WORKLOADS}:
+        return [[*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony"]]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],
