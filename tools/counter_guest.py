@@ -1,9 +1,10 @@
-"""Makes the guest of protection's tests: Debian's kernel, and a first root with nothing in it but the program
-`crates/laxity-protect/tests/guest/counter.c` and the modules of virtio.
+"""Makes the guest of protection's tests: Debian's kernel, and a first root with nothing in it but
+the program `crates/laxity-protect/tests/guest/counter.c` and the modules of virtio.
 
     .venv/bin/python tools/counter_guest.py
 
-It goes to `target/protect`, where the tests look for it, and is made anew only when something has changed.
+It goes to `target/protect`, where the tests look for it, and is made anew only when something has
+changed.
 """
 
 from __future__ import annotations

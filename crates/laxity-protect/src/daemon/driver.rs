@@ -19,6 +19,10 @@ use crate::protocol::{Action, Event, Node, Notice, Order, Output, Record, Settin
 use crate::report::Shared;
 use crate::transport::Link;
 
+/// At least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After a guest could not be booted.
+const START_AGAIN_NS: i64 = 5_000_000_000;
 /// Parts of a checkpoint that are ready and not sent.
 const PARTS_MAX: usize = 8;
 
@@ -82,7 +86,7 @@ impl Driver {
             actions: Vec::new(),
             answer: None,
             sent_at_ns: 0,
-            wants_start: false,
+            start_at_ns: None,
             held: None,
             waiting: 0,
         };
@@ -110,7 +114,8 @@ struct Run {
     /// For the operator, while an order of his is carried out.
     answer: Option<Sender<String>>,
     sent_at_ns: i64,
-    wants_start: bool,
+    /// When to boot the guest here, unless somebody has it.
+    start_at_ns: Option<i64>,
     /// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
     held: Option<Vec<u8>>,
     /// Frames behind it.
@@ -121,7 +126,7 @@ impl Run {
     fn go(&mut self) -> io::Result<()> {
         loop {
             let wait_ns = u64::try_from(self.node.wake_ns() - now_ns()).unwrap_or(0);
-            let wait = Duration::from_nanos(wait_ns);
+            let wait = Duration::from_nanos(wait_ns).min(LOOK_EVERY);
             let mut next = match self.driver.inputs.recv_timeout(wait) {
                 Ok(input) => Some(input),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -137,7 +142,12 @@ impl Run {
             if now_ns() >= self.node.wake_ns() {
                 self.handle(Event::Timer, &[])?;
             }
-            if mem::take(&mut self.wants_start) && self.node.status().state == State::Empty {
+            if self
+                .start_at_ns
+                .take_if(|at_ns| now_ns() >= *at_ns)
+                .is_some()
+                && self.node.status().state == State::Empty
+            {
                 self.handle(Event::Order(Order::Start { alone: false }), &[])?;
             }
             self.show();
@@ -268,10 +278,11 @@ impl Run {
         match message {
             Message::Chunk(_, bytes) => data = bytes,
             // So that it is ready when the first checkpoint comes.
-            Message::Hello(hello) if hello.standing == Standing::Primary => {
-                if self.node.status().state == State::Empty {
-                    self.driver.worker.tell(Command::Prepare);
-                }
+            Message::Hello(hello)
+                if hello.standing == Standing::Primary
+                    && self.node.status().state == State::Empty =>
+            {
+                self.driver.worker.tell(Command::Prepare);
             }
             Message::Acknowledge(_) => {
                 reach(Step::Acknowledged);
@@ -452,8 +463,13 @@ impl Run {
             }
             _ => info!(vm, "{notice}"),
         }
-        if matches!(notice, Notice::Greeted { .. }) {
-            self.wants_start = self.driver.begins_here;
+        let start_in_ns = match notice {
+            Notice::Greeted { .. } => Some(0),
+            Notice::ActivationFailed => Some(START_AGAIN_NS),
+            _ => None,
+        };
+        if let (Some(start_in_ns), true) = (start_in_ns, self.driver.begins_here) {
+            self.start_at_ns = Some(now_ns() + start_in_ns);
         }
         let mut shared = self
             .driver

@@ -12,6 +12,5 @@ mod specification;
 
 pub use changes::{Tracker, compare};
 pub use memory::{Memory, PAGE_BYTES, Page};
-pub use qemu::{
-    Accelerator, Captured, Changes, GuestError, Kind, Qemu, Specification, TRACKER, Timing,
-};
+pub use qemu::{Captured, GuestError, Qemu, TRACKER, Timing};
+pub use specification::{Accelerator, Changes, Kind, Specification};

@@ -30,7 +30,8 @@ pub const TRACKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracker.so"
 const VERSION_MIN: (u32, u32) = (7, 2);
 /// Shared memory stays where it is, and the end of a migration is told.
 const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// On a machine that is busy: nobody waits for a guest that begins but those who want it.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of one capture or activation, on a machine that is busy.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// What a guest may send at once, or a device's state fill, before somebody has to take it.

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 /// Nothing that QEMU says is longer.
 const LINE_BYTES_MAX: usize = 16 << 20;
+/// QEMU answers at once, unless it is in trouble or its machine is.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What goes wrong between QEMU and us.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +106,7 @@ impl Qmp {
             return Err(QmpError::Garbled(greeting.to_string()));
         };
         qmp.version = format!("{major}.{minor}.{micro}");
-        qmp.execute("qmp_capabilities", json!({}))?;
+        qmp.send("qmp_capabilities", json!({}), None, timeout)?;
         Ok(qmp)
     }
 
@@ -119,7 +121,7 @@ impl Qmp {
     ///
     /// If QEMU says no, or nothing.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
-        self.send(command, arguments, None)
+        self.send(command, arguments, None, TIMEOUT)
     }
 
     /// Gives QEMU a file descriptor, which it then knows by `name`.
@@ -129,7 +131,7 @@ impl Qmp {
     /// If QEMU says no, or nothing.
     pub fn pass(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
         let arguments = json!({ "fdname": name });
-        self.send("getfd", arguments, Some(descriptor.as_raw_fd()))?;
+        self.send("getfd", arguments, Some(descriptor.as_raw_fd()), TIMEOUT)?;
         Ok(())
     }
 
@@ -138,14 +140,13 @@ impl Qmp {
         command: &str,
         arguments: Value,
         descriptor: Option<RawFd>,
+        timeout: Duration,
     ) -> Result<Value, QmpError> {
-        /// QEMU answers at once, unless it is in trouble or its machine is.
-        const TIMEOUT: Duration = Duration::from_secs(10);
         self.commands += 1;
         let message = json!({ "execute": command, "arguments": arguments, "id": self.commands });
         let mut line = message.to_string();
         line.push('\n');
-        self.stream.set_write_timeout(Some(TIMEOUT))?;
+        self.stream.set_write_timeout(Some(timeout))?;
         let mut sent = 0;
         while sent < line.len() {
             let descriptors: Vec<RawFd> = descriptor.filter(|_| sent == 0).into_iter().collect();
@@ -160,10 +161,10 @@ impl Qmp {
             let done = sendmsg::<()>(self.stream.as_raw_fd(), &bytes, with, flags, None);
             sent += done.map_err(io::Error::from)?;
         }
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + timeout;
         loop {
             let answer = self.message(deadline)?;
-            let mut answer = answer.ok_or_else(|| silent(command, TIMEOUT))?;
+            let mut answer = answer.ok_or_else(|| silent(command, timeout))?;
             if is_answer(&answer) && answer["id"] != self.commands {
                 continue;
             }
