@@ -61,7 +61,7 @@ fn nothing_seen_is_forgotten() {
     let fate = |random: &mut rand_pcg::Pcg64Mcg| {
         let step = PRIMARY_STEPS[random.next_u32() as usize % PRIMARY_STEPS.len()];
         let epoch = EPOCHS_MIN + random.next_u64() % EPOCHS;
-        (random.next_u32() % 3 > 0).then(|| format!("{step}:{epoch}"))
+        (!random.next_u32().is_multiple_of(3)).then(|| format!("{step}:{epoch}"))
     };
     for host in [0, 1] {
         fates[host] = fate(&mut random);

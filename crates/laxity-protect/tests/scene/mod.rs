@@ -253,11 +253,11 @@ impl Scene {
     pub fn logs(&self) -> String {
         const LAST_LINES: usize = 60;
         let mut all = String::new();
-        for host in 0..HOSTS.len() {
+        for (host, name) in HOSTS.iter().enumerate() {
             let log = fs::read_to_string(self.log_path(host)).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-            all += &format!("--- {}\n{}\n", HOSTS[host], last.join("\n"));
+            all += &format!("--- {name}\n{}\n", last.join("\n"));
         }
         all
     }
@@ -265,7 +265,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for host in 0..HOSTS.len() {
+        for host in 0..self.daemons.len() {
             if self.daemons[host].is_some() {
                 self.signal(host, Signal::SIGKILL);
                 let _ = self.daemons[host].take().expect("it is there").wait();
