@@ -29,6 +29,8 @@ TABLES = {
     "`coalesce`": "CoalesceTable",
     "`[calls]`": "CallsTable",
     "`[calls.acceptance]`": "AcceptanceTable",
+    "`[link]`": "LinkTable",
+    "an agreement": "LinkAgreementTable",
     "`tick`": "TickTable",
 }
 

@@ -56,6 +56,7 @@ def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> Renderabl
         "",
         table,
         *_lost(telephony),
+        *_interfaces(telephony, host),
         "",
         _domains(result),
         "",
@@ -82,6 +83,31 @@ def _lost(telephony: Telephony) -> list[RenderableType]:
     }
     lost = [f"{count:,} {place}" for place, count in places.items() if count]
     return [Text(f"Dropped: {', '.join(lost)}", "red")] if lost else []
+
+
+def _interfaces(telephony: Telephony, host: Mapping[str, Any]) -> list[RenderableType]:
+    """Who sent what towards the driver domain, if some are senders or held to agreements."""
+    senders = [each for each in host["domains"] if _is_sender(each)]
+    if host["network"]["link"] is None and not senders:
+        return []
+    table = plain_table(
+        Column("sends", overflow="fold"),
+        *right("packets", "dropped in the guest %", "dropped at the card %"),
+    )
+    for each in telephony.interfaces:
+        offered = max(1, each.offered)
+        table.add_row(
+            each.domain,
+            f"{each.offered:,}",
+            bare(each.dropped_in_guest / offered),
+            bare(each.dropped_at_card / offered),
+        )
+    return ["", table]
+
+
+def _is_sender(domain: Mapping[str, Any]) -> bool:
+    workload = domain["workload"]
+    return workload is not None and workload["kind"] == "sender"
 
 
 def _domains(result: Run) -> RenderableType:

@@ -75,7 +75,14 @@ def telephony(report: Mapping[str, Any], there: int) -> dict[str, Any]:
         "retransmissions": sip["calls"]["retransmissions"],
         "setup_ns": _quantiles(sip["calls"]["setup"]),
     }
-    return {"voice": voice, "drops": drops, "calls": calls, "nics": [], "quality": None}
+    return {
+        "voice": voice,
+        "drops": drops,
+        "calls": calls,
+        "nics": [],
+        "interfaces": [],
+        "quality": None,
+    }
 
 
 def kept_streams(report: Mapping[str, Any], there: int) -> Iterator[KeptStream]:

@@ -110,6 +110,20 @@ class Nic:
 
 
 @dataclass(frozen=True)
+class Interface:
+    """What a domain sent towards the driver domain; what is missing of `offered` was on its way."""
+
+    domain: str
+    offered: int
+    dropped_in_guest: int
+    """Its own queue was full: without agreements netback did not come, with them it had sent what
+    it may."""
+    dropped_at_card: int
+    """After the driver domain had taken them."""
+    sent: int
+
+
+@dataclass(frozen=True)
 class Scores:
     """Each is that of a stream."""
 
@@ -156,6 +170,8 @@ class Telephony:
     drops: Drops
     calls: Calls | None
     nics: tuple[Nic, ...]
+    interfaces: tuple[Interface, ...] = ()
+    """Of the domains whose packets go through the driver domain, in the simulator."""
     quality: Quality | None = None
     """None until the sampled streams are scored."""
 
@@ -174,12 +190,15 @@ class Telephony:
             drops=Drops(**content["drops"]),
             calls=calls and Calls(**{**calls, "setup_ns": Quantiles(**calls["setup_ns"])}),
             nics=tuple(Nic(**nic) for nic in content["nics"]),
+            # Older results do not have them.
+            interfaces=tuple(Interface(**each) for each in content.get("interfaces", ())),
             quality=content["quality"] and _quality(content["quality"]),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object."""
-        return {**asdict(self), "nics": [asdict(nic) for nic in self.nics]}
+        content = asdict(self)
+        return content | {key: list(content[key]) for key in ("nics", "interfaces")}
 
 
 def _quality(content: Mapping[str, Any]) -> Quality:

@@ -15,6 +15,7 @@ use crate::quantities::{Bytes, Quantity};
 use crate::suggest;
 use crate::telephony::costs::PROFILES as PROFILES_OF_NETWORKS;
 use crate::telephony::file::{CacheTable, CallsTable, NetworkChoice, NicTable, WorkloadTable};
+use crate::telephony::link::LinkTable;
 use crate::tree::Field;
 use crate::units::{Cap, Duration, HOUR_NS, Load, RUN_DURATION_NS_MAX, Whole};
 
@@ -59,6 +60,8 @@ pub(crate) struct File {
     pub nic: Field<List<NicTable>>,
     /// The telephone calls.
     pub calls: Field<CallsTable>,
+    /// Agreements about what domains send through the driver domain's cards.
+    pub link: Field<LinkTable>,
 }
 
 /// The physical host.

@@ -2,10 +2,13 @@
 
 pub(crate) mod costs;
 pub(crate) mod file;
+pub(crate) mod link;
 pub(crate) mod resolve;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use link::{Link, LinkAgreement, LinkSharing};
 
 use crate::model::Cost;
 
@@ -39,6 +42,13 @@ pub enum Workload {
     SignallingServer(Server),
     /// Is asked by the signalling server about every call.
     CallControl(Server),
+    /// Sends packets that nobody answers.
+    Sender {
+        /// What it sends; at least 1000.
+        rate_bit_s: i64,
+        /// Of a packet, from its Ethernet header on; 64 to 9014.
+        frame_bytes: u32,
+    },
 }
 
 /// A pool of threads that take packets from their sockets.
@@ -63,6 +73,8 @@ pub struct Network {
     pub driver: Option<usize>,
     /// What packets cost.
     pub costs: NetworkCosts,
+    /// What was agreed about the driver domain's cards, if something was.
+    pub link: Option<Link>,
 }
 
 /// A network interface card.
@@ -113,6 +125,8 @@ pub struct NetworkCosts {
     pub disk: Cost,
     /// How long the disk itself takes.
     pub disk_latency: Cost,
+    /// The allocator's look at a domain's network backend, and setting its rate.
+    pub look: Cost,
 }
 
 /// The calls of a host.

@@ -1,8 +1,8 @@
 //! What comes out of host files that are right.
 
 use laxity_host::{
-    Acceptance, Cache, Codec, Cost, GuestScheduler, Host, Nic, Parameters, Policy,
-    RUN_DURATION_NS_MAX, Server, Settings, Tick, Workload, load,
+    Acceptance, Cache, Codec, Cost, GuestScheduler, Host, Link, LinkAgreement, LinkSharing, Nic,
+    Parameters, Policy, RUN_DURATION_NS_MAX, Server, Settings, Tick, Workload, load,
 };
 
 const MILLISECOND_NS: i64 = 1_000_000;
@@ -135,6 +135,10 @@ fn every_key_of_telephony_arrives() {
             run_ns: 50 * MILLISECOND_NS,
             idle_ns: MILLISECOND_NS,
         }),
+        Some(Workload::Sender {
+            rate_bit_s: 50_000_000,
+            frame_bytes: 256,
+        }),
     ];
     let found: Vec<Option<Workload>> = (host.domains.iter())
         .map(|domain| domain.workload.clone())
@@ -174,8 +178,26 @@ fn every_key_of_telephony_arrives() {
         costs.signalling,
         costs.disk,
         costs.disk_latency,
+        costs.look,
     ];
-    assert_eq!(told, [11, 12, 13, 14_000].map(constant));
+    assert_eq!(told, [11, 12, 13, 14_000, 15].map(constant));
+    let agreement = |domain, class, minimum_bit_s, maximum_bit_s, weight| LinkAgreement {
+        domain,
+        class,
+        minimum_bit_s,
+        maximum_bit_s,
+        weight,
+    };
+    let link = Link {
+        rate_bit_s: 90_000_000,
+        period_ns: 20 * MILLISECOND_NS,
+        sharing: LinkSharing::ByClass,
+        agreements: vec![
+            agreement(5, 1, 10_000_000, 20_000_000, 1),
+            agreement(8, 2, 0, 80_000_000, 3),
+        ],
+    };
+    assert_eq!(network.link, Some(link));
 
     let calls = host.calls.expect("calls");
     let arrivals = (calls.streams, calls.rate, calls.hold_ns);

@@ -503,7 +503,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     /// Lets the running VCPU go on with what its workload has it do.
     fn execute_workload(&mut self, cpu: u32, vcpu: usize, now: i64) {
-        let end_ns = match self.workloads.current(vcpu) {
+        let end_ns = match self.workloads.current(vcpu, now) {
             Some(work_ns) => self.end_ns(cpu, vcpu, work_ns, now),
             None => {
                 self.pending.insert(cpu);

@@ -269,14 +269,29 @@ def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
             "leave it out, or run it in the simulator",
         )
     for domain in host["domains"]:
-        if domain["tasks"]:
-            raise InputError(
-                f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
-                "domains are run",
-                "leave it out, or run it in the simulator or on Xen",
-            )
+        _refuse_domain(domain)
+    if host["network"].get("link") is not None:
+        raise InputError(
+            "`[link]` is held by the simulator here",
+            "leave it out; `laxity bandwidth run` holds agreements on Linux",
+        )
     for nic in host["network"]["nics"]:
         _refuse_nic(nic, host)
+
+
+def _refuse_domain(domain: Mapping[str, Any]) -> None:
+    if domain["tasks"]:
+        raise InputError(
+            f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
+            "domains are run",
+            "leave it out, or run it in the simulator or on Xen",
+        )
+    if (domain["workload"] or {}).get("kind") == "sender":
+        raise InputError(
+            f"`domain.{domain['name']}` is a sender, and on Linux only servers and CPU-bound "
+            "domains are run",
+            "leave it out, or run it in the simulator",
+        )
 
 
 def _refuse_nic(nic: Mapping[str, Any], host: Mapping[str, Any]) -> None:

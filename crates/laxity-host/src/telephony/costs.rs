@@ -48,6 +48,7 @@ pub(crate) fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
         signalling: of(&table.signalling),
         disk: of(&table.disk),
         disk_latency: of(&table.disk_latency),
+        look: of(&table.look),
     }
 }
 

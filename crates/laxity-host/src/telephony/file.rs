@@ -64,6 +64,11 @@ pub(crate) struct WorkloadTable {
     /// Servers: CPU time for each packet, reception and sending not counted. By default what the
     /// network's profile says.
     pub work: Field<CostChoice>,
+    /// Sender: how much it sends.
+    pub rate: Field<Quantity<Bits>>,
+    /// Sender: how large its packets are, from the Ethernet header on; 64 to 9014 bytes.
+    #[schemars(extend("default" = "1514 B"))]
+    pub size: Field<Quantity<Bytes>>,
     /// Media server: packets are decoded and coded again, at the cost that the network's profile
     /// says.
     #[schemars(extend("default" = false))]
@@ -84,6 +89,8 @@ pub(crate) enum WorkloadKind {
     SignallingServer,
     /// A pool of threads that the signalling server asks about every call.
     CallControl,
+    /// A thread that sends packets which nobody answers.
+    Sender,
 }
 
 impl WorkloadKind {
@@ -94,6 +101,7 @@ impl WorkloadKind {
             WorkloadKind::MediaServer => "media-server",
             WorkloadKind::SignallingServer => "signalling-server",
             WorkloadKind::CallControl => "call-control",
+            WorkloadKind::Sender => "sender",
         }
     }
 }
@@ -289,6 +297,8 @@ pub(crate) struct NetworkTable {
     pub disk: Field<CostChoice>,
     /// How long the disk itself takes.
     pub disk_latency: Field<CostChoice>,
+    /// The allocator's look at a domain's network backend, and setting its rate.
+    pub look: Field<CostChoice>,
 }
 
 impl<'de> Deserialize<'de> for NetworkChoice {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::costs::{self, PROFILES};
 use super::file::{CallsTable, NetworkChoice, NicTable, WorkloadKind, WorkloadTable};
+use super::link;
 use super::{Acceptance, Cache, Calls, Codec, Network, NetworkCosts, Nic, Server, Workload};
 use crate::file::{DomainTable, File, Name};
 use crate::model::{Cost, Host};
@@ -44,11 +45,22 @@ pub(crate) fn resolve(
     all_take_part(file, tables, problems);
     if host.calls.is_some() {
         all_are_reached(tables, &nics, driver, problems);
+        let through_driver = |domain: usize| {
+            let sends = host.domains[domain].workload.as_ref();
+            let sends = sends.is_some_and(|workload| {
+                !matches!(workload, Workload::Bursts { .. } | Workload::Driver)
+            });
+            sends && !nics.iter().any(|nic| nic.domain == domain)
+        };
+        let link = link::resolve(file, &names, tables, through_driver, problems);
         host.network = Some(Network {
             nics,
             driver,
             costs,
+            link,
         });
+    } else {
+        link::resolve(file, &names, tables, |_| true, problems);
     }
 }
 
@@ -142,6 +154,7 @@ fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> O
         WorkloadKind::CallControl => {
             Workload::CallControl(server(workload, costs.signalling, problems))
         }
+        WorkloadKind::Sender => sender(workload, span, problems)?,
     };
     if let Some(span) = table.tasks.span
         && (is_drawn(table) || table.tasks.value.is_some())
@@ -179,7 +192,7 @@ fn transcodes(workload: &WorkloadTable) -> bool {
 
 /// Keys that mean nothing to the kind of workload.
 fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
-    use WorkloadKind::{CallControl, CpuBound, MediaServer, SignallingServer};
+    use WorkloadKind::{CallControl, CpuBound, MediaServer, Sender, SignallingServer};
     let servers = &[MediaServer, SignallingServer, CallControl][..];
     let keys = [
         ("run", workload.run.span, &[CpuBound][..]),
@@ -187,6 +200,8 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
         ("threads", workload.threads.span, servers),
         ("work", workload.work.span, servers),
         ("transcode", workload.transcode.span, &[MediaServer]),
+        ("rate", workload.rate.span, &[Sender]),
+        ("size", workload.size.span, &[Sender]),
     ];
     for (key, span, kinds) in keys {
         if let Some(span) = span
@@ -208,6 +223,28 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
     }
 }
 
+fn sender(workload: &WorkloadTable, span: Span, problems: &Problems) -> Option<Workload> {
+    const FRAME_BYTES: i64 = 1514;
+    const FRAME_BYTES_MAX: i64 = 9014;
+    if lacks(span, "rate", &workload.rate, problems) {
+        let help = "write rate = \"800 Mbit/s\", say";
+        problems.report(span, "a sender has no `rate`", help);
+    }
+    let bytes = workload.size.value.map_or(FRAME_BYTES, |size| size.0);
+    if let (true, Some(span)) = (bytes > FRAME_BYTES_MAX, workload.size.span) {
+        let message = format!("packets of {bytes} bytes are larger than any frame");
+        problems.report(
+            span,
+            message,
+            "write size = \"1514 B\", say; at most 9014 B",
+        );
+    }
+    Some(Workload::Sender {
+        rate_bit_s: workload.rate.value?.0,
+        frame_bytes: bytes as u32,
+    })
+}
+
 fn bursts(workload: &WorkloadTable, span: Span, problems: &Problems) -> Option<Workload> {
     let keys = [("run", &workload.run), ("idle", &workload.idle)];
     for [(there, given), (missing, other)] in [keys, [keys[1], keys[0]]] {
@@ -225,7 +262,7 @@ fn bursts(workload: &WorkloadTable, span: Span, problems: &Problems) -> Option<W
     })
 }
 
-fn kind(table: &DomainTable) -> Option<WorkloadKind> {
+pub(super) fn kind(table: &DomainTable) -> Option<WorkloadKind> {
     table.workload.value.as_ref()?.kind.value
 }
 
@@ -246,7 +283,7 @@ fn the_driver(tables: &[(&DomainTable, Span)], problems: &Problems) -> Option<us
 }
 
 /// Domains by name.
-struct Names<'f>(HashMap<&'f str, usize>);
+pub(super) struct Names<'f>(HashMap<&'f str, usize>);
 
 impl<'f> Names<'f> {
     fn of(tables: &[(&'f DomainTable, Span)]) -> Names<'f> {
@@ -261,7 +298,7 @@ impl<'f> Names<'f> {
     }
 
     /// The domain that the field names.
-    fn find(&self, field: &Field<Name>, problems: &Problems) -> Option<(usize, Span)> {
+    pub fn find(&self, field: &Field<Name>, problems: &Problems) -> Option<(usize, Span)> {
         let (Name(name), span) = field.given()?;
         let found = self.0.get(name.as_str()).copied();
         if found.is_none() {
@@ -463,6 +500,7 @@ fn all_take_part(file: &File, tables: &[(&DomainTable, Span)], problems: &Proble
             Some(WorkloadKind::MediaServer) => "media-server",
             Some(WorkloadKind::SignallingServer) => "signalling-server",
             Some(WorkloadKind::CallControl) => "call-control",
+            Some(WorkloadKind::Sender) if file.calls.is_absent() => "media-server",
             _ => continue,
         };
         let Some(span) = table.workload.span else {
@@ -480,11 +518,16 @@ fn all_take_part(file: &File, tables: &[(&DomainTable, Span)], problems: &Proble
                 || (!field.is_absent() && field.value.is_none())
         };
         if file.calls.is_absent() {
-            problems.report(
-                span,
-                format!("{} waits for calls, and there are none", title(table)),
-                "add [calls] with streams = 100, say",
-            );
+            let message = match kind(table) {
+                Some(WorkloadKind::Sender) => {
+                    format!(
+                        "{} sends packets, and without calls there is no network",
+                        title(table)
+                    )
+                }
+                _ => format!("{} waits for calls, and there are none", title(table)),
+            };
+            problems.report(span, message, "add [calls] with streams = 100, say");
         } else if calls.is_some_and(|calls| !named(calls)) {
             problems.report(
                 span,

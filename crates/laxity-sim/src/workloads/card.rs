@@ -17,8 +17,8 @@ pub struct Card {
     received: VecDeque<Packet>,
     /// The wire towards the card is busy until then.
     inward_until_ns: i64,
-    /// The wire away from it is.
-    outward_until_ns: i64,
+    /// When each packet that waits for the wire away from it, or is on it, will have left.
+    leaving_ns: VecDeque<i64>,
     pub interrupts: u64,
     pub packets_received: u64,
     pub packets_sent: u64,
@@ -46,7 +46,7 @@ impl Card {
             coalesce_packets: nic.coalesce_packets as usize,
             received: VecDeque::new(),
             inward_until_ns: 0,
-            outward_until_ns: 0,
+            leaving_ns: VecDeque::new(),
             interrupts: 0,
             packets_received: 0,
             packets_sent: 0,
@@ -96,14 +96,25 @@ impl Card {
 
     /// When a packet that the driver puts in now has left; `None` if there is no room for it.
     pub fn transmit(&mut self, bytes: u32, now: i64) -> Option<i64> {
-        let wire_ns = self.wire_ns(bytes);
-        let waiting_ns = self.outward_until_ns - now;
-        if waiting_ns > wire_ns * self.ring as i64 {
+        while self
+            .leaving_ns
+            .front()
+            .is_some_and(|&left_ns| left_ns <= now)
+        {
+            self.leaving_ns.pop_front();
+        }
+        // One more than the ring holds is on the wire.
+        if self.leaving_ns.len() > self.ring {
             return None;
         }
         self.packets_sent += 1;
-        self.outward_until_ns = self.outward_until_ns.max(now) + wire_ns;
-        Some(self.outward_until_ns)
+        let begin_ns = self
+            .leaving_ns
+            .back()
+            .map_or(now, |&last_ns| last_ns.max(now));
+        let left_ns = begin_ns + self.wire_ns(bytes);
+        self.leaving_ns.push_back(left_ns);
+        Some(left_ns)
     }
 }
 
@@ -165,5 +176,10 @@ mod tests {
         let left: Vec<Option<i64>> = (0..4).map(|_| card.transmit(125, 0)).collect();
         assert_eq!(left, [Some(1_000), Some(2_000), Some(3_000), None]);
         assert_eq!(card.packets_sent, 3);
+        // However large they are: two wait again when the first two have left.
+        assert_eq!(card.transmit(12_500, 2_000), Some(103_000));
+        assert_eq!(card.transmit(125, 2_000), Some(104_000));
+        assert_eq!(card.transmit(125, 2_999), None);
+        assert_eq!(card.transmit(125, 3_000), Some(105_000));
     }
 }

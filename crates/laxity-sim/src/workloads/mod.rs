@@ -12,6 +12,7 @@
 mod card;
 mod kept;
 mod line;
+mod link;
 mod packet;
 mod phones;
 
@@ -23,7 +24,8 @@ use crate::engine::draw;
 use card::{Card, Reaction};
 use laxity_host::{Calls, Cost, Host, NetworkCosts, Server, Workload};
 use line::{Line, Next, Step, What};
-use packet::{Kind, Packet};
+use link::{Allocator, Counted, Credit};
+use packet::{Kind, Packet, WIRE_BYTES};
 use phones::{Phones, Send};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
@@ -52,6 +54,8 @@ enum Origin {
     ToGuest(usize),
     /// From the guest to netback.
     FromGuest(usize),
+    /// The allocator's turns.
+    Allocator,
 }
 
 struct Source {
@@ -68,6 +72,20 @@ struct Interface {
     from_guest: VecDeque<Packet>,
     to_source: usize,
     from_source: usize,
+    /// Of a domain that is held to an agreement.
+    credit: Option<Credit>,
+    /// Netback waits for credit.
+    is_stopped: bool,
+    counted: InterfaceResult,
+    /// Frames that netback took, in bytes, and how often it stopped.
+    sent_bytes: u64,
+    stops: u64,
+}
+
+impl Interface {
+    fn is_full(&self) -> bool {
+        self.from_guest.len() >= SHARED_RING + NETFRONT_QUEUE
+    }
 }
 
 /// A domain that serves packets.
@@ -91,6 +109,7 @@ enum Role {
     Media,
     Signalling,
     Control,
+    Sender,
 }
 
 /// What happens outside of VCPUs.
@@ -102,6 +121,12 @@ enum Outside {
     Disk { call: u64 },
     /// A VCPU that computes with pauses has paused.
     Burst { line: usize },
+    /// A sender sends its next packet.
+    Send { domain: usize },
+    /// Netback has credit for a guest again.
+    Credit { interface: usize },
+    /// The allocator is to look.
+    Look,
 }
 
 /// The way of packets on a host.
@@ -114,7 +139,32 @@ struct Path {
     driver: Option<usize>,
     /// Cards of the driver domain.
     driver_cards: Vec<usize>,
+    /// Of each domain's packets, and the time between them; 0 if it is no sender.
+    senders: Vec<(u32, i64)>,
+    link: Option<LinkState>,
     phones: Phones,
+}
+
+/// The allocator at work.
+struct LinkState {
+    allocator: Allocator,
+    source: usize,
+    /// A look is due and has not begun.
+    is_due: bool,
+}
+
+impl Path {
+    /// Of a packet, from its Ethernet header on.
+    fn frame_bytes(&self, packet: &Packet) -> u32 {
+        match packet.kind {
+            Kind::Bulk => self.senders[packet.of as usize].0,
+            _ => packet.frame_bytes(self.voice_bytes),
+        }
+    }
+
+    fn wire_bytes(&self, packet: &Packet) -> u32 {
+        self.frame_bytes(packet) + WIRE_BYTES
+    }
 }
 
 /// All of it, for a host.
@@ -155,6 +205,8 @@ pub struct Telephony {
     pub calls: Option<CallsResult>,
     /// In the order of the host file.
     pub nics: Vec<NicResult>,
+    /// Of the domains whose packets go through the driver domain, in the order of the host file.
+    pub interfaces: Vec<InterfaceResult>,
     /// What was heard; null until the sampled streams are scored.
     pub quality: Option<Quality>,
 }
@@ -219,6 +271,21 @@ pub struct NicResult {
     pub sent: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,
+}
+
+/// What a domain sent towards the driver domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct InterfaceResult {
+    /// Its name.
+    pub domain: String,
+    /// Packets that it wanted to send.
+    pub offered: u64,
+    /// Of these it dropped so many itself, as its queue was full.
+    pub dropped_in_guest: u64,
+    /// So many the driver domain dropped, which had taken them: its card's queue was full.
+    pub dropped_at_card: u64,
+    /// So many left the card, or went on to another guest or a disk. What is missing was on its way at the end.
+    pub sent: u64,
 }
 
 impl Workloads {
@@ -302,8 +369,15 @@ impl Workloads {
             (0..network.nics.len()).filter(of).collect()
         };
         let costs = network.costs;
+        let sends = Server {
+            threads: 1,
+            work: Cost::default(),
+            own_work: None,
+            transcode: false,
+        };
         for (domain, description) in host.domains.iter().enumerate() {
             let (role, server): (Role, &Server) = match &description.workload {
+                Some(Workload::Sender { .. }) => (Role::Sender, &sends),
                 Some(Workload::MediaServer(server)) => (Role::Media, server),
                 Some(Workload::SignallingServer(server)) => (Role::Signalling, server),
                 Some(Workload::CallControl(server)) => (Role::Control, server),
@@ -320,6 +394,14 @@ impl Workloads {
                     from_guest: VecDeque::new(),
                     to_source: self.add_source(Origin::ToGuest(number), to_line),
                     from_source: self.add_source(Origin::FromGuest(number), from_line),
+                    credit: None,
+                    is_stopped: false,
+                    counted: InterfaceResult {
+                        domain: description.name.clone(),
+                        ..InterfaceResult::default()
+                    },
+                    sent_bytes: 0,
+                    stops: 0,
                 };
                 self.interfaces.push(interface);
                 number
@@ -342,7 +424,43 @@ impl Workloads {
                 handled: 0,
             });
         }
+        let link = (network.link.as_ref())
+            .zip(network.driver)
+            .map(|(link, driver)| {
+                let interface = |domain: usize| {
+                    self.interfaces
+                        .iter()
+                        .position(|each| each.domain == domain)
+                };
+                let allocator = Allocator::new(link, interface);
+                for (&interface, credit) in allocator.interfaces.iter().zip(allocator.credits()) {
+                    self.interfaces[interface].credit = Some(credit);
+                }
+                self.outside(allocator.period_ns, Outside::Look);
+                LinkState {
+                    allocator,
+                    source: self.add_source(Origin::Allocator, first_vcpus[driver]),
+                    is_due: false,
+                }
+            });
+        let mut senders = vec![(0, 0); host.domains.len()];
+        for (domain, description) in host.domains.iter().enumerate() {
+            if let Some(Workload::Sender {
+                rate_bit_s,
+                frame_bytes,
+            }) = description.workload
+            {
+                let interval_ns = i64::from(frame_bytes) * 8_000_000_000 / rate_bit_s;
+                let interval_ns = interval_ns.max(1);
+                senders[domain] = (frame_bytes, interval_ns);
+                let draw = u128::from(self.random[domain].next_u64());
+                let at_ns = ((draw * interval_ns as u128) >> 64) as i64;
+                self.outside(at_ns, Outside::Send { domain });
+            }
+        }
         self.path = Some(Path {
+            senders,
+            link,
             costs,
             voice_bytes: calls.codec.payload_bytes(),
             signalling: calls.signalling_server,
@@ -435,6 +553,14 @@ impl Workloads {
                     self.line(line).burst = true;
                     self.signals.push(line);
                 }
+                Outside::Send { domain } => self.send_next(domain, at_ns),
+                Outside::Credit { interface } => {
+                    self.interfaces[interface].is_stopped = false;
+                    if !self.interfaces[interface].from_guest.is_empty() {
+                        self.notify(self.interfaces[interface].from_source);
+                    }
+                }
+                Outside::Look => self.look_is_due(at_ns),
             }
         } else if let Some(path) = &mut self.path
             && let Send::Packet(packet) = path.phones.serve(now)
@@ -465,7 +591,7 @@ impl Workloads {
             own
         };
         let card = cards[packet.of as usize % cards.len()];
-        let bytes = packet.bytes(path.voice_bytes);
+        let bytes = path.wire_bytes(&packet);
         match self.cards[card].arrival_ns(bytes, now) {
             Some(at_ns) => self.wires[card].push_back((at_ns, packet)),
             None => {
@@ -487,6 +613,64 @@ impl Workloads {
                 self.lose(&packet);
             }
         }
+    }
+
+    /// A sender's thread has a packet to send, and the next one after its time.
+    fn send_next(&mut self, domain: usize, now: i64) {
+        let Some(path) = &self.path else { return };
+        let (_, interval_ns) = path.senders[domain];
+        self.outside(now + interval_ns, Outside::Send { domain });
+        let packet = Packet {
+            kind: Kind::Bulk,
+            of: domain as u64,
+            number: 0,
+            sent_ns: now,
+        };
+        self.put_into_socket(domain, packet);
+    }
+
+    /// The driver domain is told to look, unless it has not come to the last time.
+    fn look_is_due(&mut self, now: i64) {
+        let link = self.path.as_mut().and_then(|path| path.link.as_mut());
+        let Some(link) = link else { return };
+        link.is_due = true;
+        let (source, period_ns) = (link.source, link.allocator.period_ns);
+        self.outside(now + period_ns, Outside::Look);
+        self.notify(source);
+    }
+
+    /// The allocator has looked.
+    fn look(&mut self, now: i64) {
+        let Workloads {
+            path: Some(path),
+            interfaces,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let frame_bytes = |packet: &Packet| u64::from(path.frame_bytes(packet));
+        let Some(link) = &path.link else { return };
+        let counted = link.allocator.interfaces.iter().map(|&at| {
+            let interface = &interfaces[at];
+            Counted {
+                sent_bytes: interface.sent_bytes,
+                dropped: interface.counted.dropped_in_guest,
+                stops: interface.stops,
+                waiting_bytes: interface.from_guest.iter().map(frame_bytes).sum(),
+            }
+        });
+        let counted: Vec<Counted> = counted.collect();
+        let Some(link) = &mut path.link else { return };
+        let mut credits: Vec<(usize, &mut Credit)> = interfaces
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, interface)| Some((at, interface.credit.as_mut()?)))
+            .collect();
+        let order = &link.allocator.interfaces;
+        credits.sort_by_key(|(at, _)| order.iter().position(|other| other == at));
+        let mut credits: Vec<&mut Credit> = credits.into_iter().map(|(_, credit)| credit).collect();
+        link.allocator.look(&counted, &mut credits, now);
     }
 
     fn lose(&mut self, packet: &Packet) {
@@ -511,15 +695,19 @@ impl Workloads {
         self.signals.push(line);
     }
 
-    /// Tells who handles the source that it has packets, unless it looks anyway.
+    /// Tells who handles the source that it has packets, unless it looks anyway or waits for credit.
     fn notify(&mut self, source: usize) {
-        if !self.is_looked_at(source) {
+        let waits = match self.sources[source].origin {
+            Origin::FromGuest(interface) => self.interfaces[interface].is_stopped,
+            _ => false,
+        };
+        if !waits && !self.is_looked_at(source) {
             self.raise(source);
         }
     }
 
     /// How much CPU time the VCPU's present step still needs; begins one if it has none. `None`: it has nothing to do.
-    pub fn current(&mut self, vcpu: usize) -> Option<i64> {
+    pub fn current(&mut self, vcpu: usize, now: i64) -> Option<i64> {
         if let Some(step) = self.line(vcpu).current() {
             return Some(step.remaining_ns);
         }
@@ -529,7 +717,7 @@ impl Workloads {
                 Next::Interrupt => {
                     Some((What::Interrupt, self.cost(vcpu, |costs| costs.interrupt)))
                 }
-                Next::Source(place) => self.begin_source(vcpu, place),
+                Next::Source(place) => self.begin_source(vcpu, place, now),
                 Next::Thread => self.begin_thread(vcpu),
                 Next::Burst => {
                     self.line(vcpu).burst = false;
@@ -555,10 +743,16 @@ impl Workloads {
     }
 
     /// Takes a packet out of a source; `None` if it had none.
-    fn begin_source(&mut self, vcpu: usize, place: u32) -> Option<(What, i64)> {
+    fn begin_source(&mut self, vcpu: usize, place: u32, now: i64) -> Option<(What, i64)> {
         let number = self.line(vcpu).sources[place as usize];
         let origin = self.sources[number as usize].origin;
+        let may_take = match origin {
+            Origin::FromGuest(interface) => self.has_credit(interface, now),
+            _ => true,
+        };
         let packet = match origin {
+            _ if !may_take => None,
+            Origin::Allocator => self.take_look(),
             Origin::Card(card) => self.cards[card].take(),
             Origin::ToGuest(interface) => self.interfaces[interface].to_guest.pop_front(),
             Origin::FromGuest(interface) => self.interfaces[interface].from_guest.pop_front(),
@@ -570,7 +764,18 @@ impl Workloads {
         let path = self.path.as_ref()?;
         let costs = path.costs;
         let is_driver = path.driver == Some(self.domain_of[vcpu]);
+        if let Origin::Allocator = origin {
+            let looked_at = path
+                .link
+                .as_ref()
+                .map_or(0, |link| link.allocator.interfaces.len());
+            let random = &mut self.random[self.domain_of[vcpu]];
+            let cost_ns = (0..looked_at).map(|_| draw(&costs.look, random)).sum();
+            let source = number;
+            return Some((What::Source { source, packet }, cost_ns));
+        }
         let (first, then) = match origin {
+            Origin::Allocator => return None,
             Origin::Card(_) if is_driver => (costs.receive, Some(costs.netback_receive)),
             Origin::Card(_) => (costs.receive.plus(costs.socket_receive), None),
             Origin::ToGuest(_) => (costs.netfront_receive.plus(costs.socket_receive), None),
@@ -597,6 +802,36 @@ impl Workloads {
             }
         }
         Some((what, cost_ns))
+    }
+
+    /// Whether netback may take the next packet of a guest. If not it stops, until there is credit.
+    fn has_credit(&mut self, number: usize, now: i64) -> bool {
+        let Some(path) = &self.path else { return true };
+        let interface = &mut self.interfaces[number];
+        let Some(packet) = interface.from_guest.front() else {
+            return true;
+        };
+        let bytes = path.frame_bytes(packet);
+        if let Some(credit) = &mut interface.credit
+            && let Err(until_ns) = credit.take(bytes, now)
+        {
+            interface.is_stopped = true;
+            interface.stops += 1;
+            self.outside(until_ns, Outside::Credit { interface: number });
+            return false;
+        }
+        interface.sent_bytes += u64::from(bytes);
+        true
+    }
+
+    fn take_look(&mut self) -> Option<Packet> {
+        let link = self.path.as_mut()?.link.as_mut()?;
+        std::mem::take(&mut link.is_due).then_some(Packet {
+            kind: Kind::Look,
+            of: 0,
+            number: 0,
+            sent_ns: 0,
+        })
     }
 
     /// Where the driver domain sends a packet of a guest.
@@ -648,8 +883,17 @@ impl Workloads {
             pool.idle.push_back(vcpu);
             return None;
         };
+        // Out of credit netback leaves the ring full, and the guest's own queue drops: netfront has no work then.
+        let is_dropped = pool.interface.is_some_and(|interface| {
+            let interface = &self.interfaces[interface];
+            interface.credit.is_some() && interface.is_full()
+        });
+        let send = match (&self.path, is_dropped) {
+            (Some(path), true) => path.costs.socket_send,
+            _ => pool.send,
+        };
         let cost_ns =
-            draw(&pool.work, &mut self.random[domain]) + draw(&pool.send, &mut self.random[domain]);
+            draw(&pool.work, &mut self.random[domain]) + draw(&send, &mut self.random[domain]);
         if packet.kind == Kind::Voice
             && let Some(path) = &mut self.path
         {
@@ -698,6 +942,7 @@ impl Workloads {
             Origin::Card(card) => self.cards[card].is_empty(),
             Origin::ToGuest(interface) => self.interfaces[interface].to_guest.is_empty(),
             Origin::FromGuest(interface) => self.interfaces[interface].from_guest.is_empty(),
+            Origin::Allocator => true,
         };
         if empty {
             let Source { line, place, .. } = self.sources[source];
@@ -709,6 +954,12 @@ impl Workloads {
     fn moved(&mut self, source: usize, vcpu: usize, packet: Packet, now: i64) {
         let origin = self.sources[source].origin;
         let domain = self.domain_of[vcpu];
+        if packet.kind == Kind::Look {
+            return self.look(now);
+        }
+        if let Origin::FromGuest(interface) = origin {
+            self.interfaces[interface].counted.sent += 1;
+        }
         if packet.kind == Kind::Disk {
             let latency_ns = self.cost(vcpu, |costs| costs.disk_latency);
             return self.outside(now + latency_ns, Outside::Disk { call: packet.of });
@@ -720,8 +971,12 @@ impl Workloads {
         match origin {
             Origin::ToGuest(_) => self.put_into_socket(domain, packet),
             Origin::Card(_) if !is_driver => self.put_into_socket(domain, packet),
-            Origin::FromGuest(_) if self.way_on(&packet) == WayOn::Wire => {
-                self.onto_wire(None, packet, now);
+            Origin::FromGuest(interface) if self.way_on(&packet) == WayOn::Wire => {
+                if !self.onto_wire(None, packet, now) {
+                    let counted = &mut self.interfaces[interface].counted;
+                    counted.sent -= 1;
+                    counted.dropped_at_card += 1;
+                }
             }
             _ => match self.destination(&packet, origin) {
                 Some(interface) => self.put_into_guest(interface, packet),
@@ -803,6 +1058,7 @@ impl Workloads {
         let next = match (role, packet.kind) {
             (Role::Media, _) => Kind::Voice,
             (Role::Control, _) => Kind::Answer,
+            (Role::Sender, _) => Kind::Bulk,
             (Role::Signalling, Kind::Signalling) if asks => Kind::Question,
             (Role::Signalling, Kind::Signalling | Kind::Answer) if writes => Kind::Disk,
             (Role::Signalling, _) => Kind::Signalling,
@@ -815,26 +1071,27 @@ impl Workloads {
             return;
         };
         match pool.interface {
-            None => self.onto_wire(Some(domain), packet, now),
+            None => {
+                self.onto_wire(Some(domain), packet, now);
+            }
             Some(interface) => {
-                let Interface {
-                    from_guest,
-                    from_source,
-                    ..
-                } = &mut self.interfaces[interface];
-                if from_guest.len() >= SHARED_RING + NETFRONT_QUEUE {
+                let interface = &mut self.interfaces[interface];
+                interface.counted.offered += 1;
+                if interface.is_full() {
+                    interface.counted.dropped_in_guest += 1;
                     self.drops.netfront += 1;
                     return self.lose(&packet);
                 }
-                from_guest.push_back(packet);
-                let source = *from_source;
+                interface.from_guest.push_back(packet);
+                let source = interface.from_source;
                 self.notify(source);
             }
         }
     }
 
-    /// Puts a packet into a card of a domain of its own, or else of the driver domain; it reaches a phone.
-    fn onto_wire(&mut self, own: Option<usize>, packet: Packet, now: i64) {
+    /// Puts a packet into a card of a domain of its own, or else of the driver domain; it reaches a phone. Whether
+    /// there was room.
+    fn onto_wire(&mut self, own: Option<usize>, packet: Packet, now: i64) -> bool {
         let Workloads {
             pools,
             cards,
@@ -842,20 +1099,23 @@ impl Workloads {
             ..
         } = self
         else {
-            return;
+            return false;
         };
         let candidates = match own.and_then(|domain| pools[domain].as_ref()) {
             Some(pool) => &pool.cards,
             None => &path.driver_cards,
         };
         let card = candidates[packet.of as usize % candidates.len()];
-        match cards[card].transmit(packet.bytes(path.voice_bytes), now) {
+        let sent_ns = cards[card].transmit(path.wire_bytes(&packet), now);
+        match sent_ns {
+            Some(_) if packet.kind == Kind::Bulk => {}
             Some(at_ns) => path.phones.deliver(&packet, at_ns),
             None => {
                 self.drops.nic_transmit += 1;
                 self.lose(&packet);
             }
         }
+        sent_ns.is_some()
     }
 
     /// A disk operation is done: the signalling server hears of it as of a packet.
@@ -892,6 +1152,11 @@ impl Workloads {
                     sent: card.packets_sent,
                     interrupts: card.interrupts,
                 })
+                .collect(),
+            interfaces: self
+                .interfaces
+                .into_iter()
+                .map(|each| each.counted)
                 .collect(),
             quality: None,
         };

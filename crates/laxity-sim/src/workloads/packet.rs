@@ -26,17 +26,23 @@ pub enum Kind {
     Disk,
     /// It is done.
     DiskDone,
+    /// What a sender sends; of a domain.
+    Bulk,
+    /// The allocator's turn: not a packet, but work that comes like one.
+    Look,
 }
 
-/// RTP and UDP, IP, Ethernet with preamble, checksum and gap: what a payload has around it on the wire.
-const AROUND_BYTES: u32 = 8 + 20 + 14 + 24;
+/// UDP, IP, Ethernet: what a payload has around it in a frame.
+const HEADERS_BYTES: u32 = 8 + 20 + 14;
+/// Preamble, checksum and gap: what a frame has around it on the wire.
+pub const WIRE_BYTES: u32 = 24;
 /// Of a SIP message, with its session description; about.
 const MESSAGE_BYTES: u32 = 600;
 
 impl Packet {
-    /// On the wire.
-    pub fn bytes(&self, voice_payload_bytes: u32) -> u32 {
-        AROUND_BYTES
+    /// From the Ethernet header on; not of [`Kind::Bulk`], whose sender says it.
+    pub fn frame_bytes(&self, voice_payload_bytes: u32) -> u32 {
+        HEADERS_BYTES
             + match self.kind {
                 Kind::Voice => voice_payload_bytes,
                 _ => MESSAGE_BYTES,
