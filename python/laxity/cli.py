@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from laxity.lab.plan import Mode
     from laxity.lab.where import Place
+    from laxity.reproduce import Reproduction
     from laxity.reproduce.rt_xen.on_xen.model import Calibration
     from laxity.results import Run
 
@@ -636,6 +637,7 @@ def report(
         "reproduce rt-xen --quick",
         "reproduce rt-xen figure-6 --seeds 100",
         "reproduce rt-xen table-2 --on xen",
+        "reproduce bandwidth drops --on linux",
     )
 )
 def reproduce(
@@ -650,7 +652,7 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=2, help="Random seeds at each point.")
     ] = None,
-    on: OnOption = "sim",
+    on: OnAnyOption = "sim",
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -681,13 +683,20 @@ def reproduce(
             _calibrate(calibration)
     elif calibrate:
         raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
+    elif on == "linux":
+        _refuse_on_linux(quick, seeds)
+        result = papers.run_on_linux(paper, experiment)
     else:
         with _progress("reproducing") as progress:
             result = papers.run(paper, experiment, quick, seeds, progress)
-    if output is not None:
-        result.save(output)
     if docs is not None:
         result.write_docs(docs)
+    _give(result, output, as_json)
+
+
+def _give(result: Reproduction, output: Path | None, as_json: bool) -> None:
+    if output is not None:
+        result.save(output)
     if as_json:
         _print_json(result.to_json())
     else:
@@ -695,6 +704,11 @@ def reproduce(
         _say_written(output)
     if not result.reproduced:
         raise typer.Exit(FAILED_VERDICT)
+
+
+def _refuse_on_linux(quick: bool, seeds: int | None) -> None:
+    if quick or seeds is not None:
+        raise InputError("real packets have no seeds", "leave --seeds and --quick out")
 
 
 def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calibrate: bool) -> None:

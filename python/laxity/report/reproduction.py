@@ -8,7 +8,8 @@ import pandas as pd
 
 from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain
-from laxity.reproduce.reproduction import shown
+from laxity.reproduce.bandwidth import plots as bandwidth
+from laxity.reproduce.reproduction import WHERE, shown
 from laxity.reproduce.rt_xen import figure_5, figure_6
 from laxity.reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity.reproduce.soft_real_time import setup as soft_real_time
@@ -25,7 +26,7 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
         figure_5.draw,
         "Deadline miss ratio against the utilization of the task, a line for each quantum.",
     ),
-    ("rt-xen on Xen", "figure-6"): (
+    ("rt-xen, on Xen", "figure-6"): (
         figure_6.draw,
         "Deadline miss ratio on Xen against load for three patterns of shares; one task set.",
     ),
@@ -63,6 +64,24 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
         *("figure-15", "figure-16", "figure-19", "beyond"),
     )
 }
+_DRAWINGS |= {
+    (f"bandwidth{where}", name): (
+        bandwidth.throughput,
+        "What each machine delivered over time; a panel for each way to divide the link.",
+    )
+    for where, names in (
+        ("", ("figure-3", "figure-4", "oversubscribed", "bursty", "joining", "tcp", "liar")),
+        (WHERE["linux"], ("figure-4",)),
+    )
+    for name in names
+}
+_DRAWINGS |= {
+    (f"bandwidth{where}", name): (
+        bandwidth.against_the_period,
+        "Against the period of the allocator.",
+    )
+    for where, name in (("", "figure-7"), (WHERE["linux"], "figure-5"))
+}
 
 
 def page(directory: Path) -> Page:
@@ -73,31 +92,30 @@ def page(directory: Path) -> Page:
     rows = [row for experiment in experiments for row in experiment["rows"]]
     reproduced = sum(1 for row in rows if row["verdict"] == "reproduced")
     paper = str(content["paper"])
-    on_xen = _is_on_xen(content)
+    on = content.get("on", "sim")
     return Page(
-        kind=f"Reproduction of {paper}" + (" on Xen" if on_xen else ""),
+        kind=f"Reproduction of {paper}{WHERE[on]}",
         verdict=f"{reproduced} of {len(rows)} published values and claims are reproduced.",
         tone="good" if reproduced == len(rows) else "",
         lead=str(content.get("title", "")),
         facts=_facts(content),
         sections=[
-            _section(directory, f"{paper} on Xen" if on_xen else paper, experiment)
-            for experiment in experiments
+            _section(directory, f"{paper}{WHERE[on]}", experiment) for experiment in experiments
         ],
         command=_command(content),
         version=manifest.version,
     )
 
 
-def _is_on_xen(content: dict[str, Any]) -> bool:
-    return bool(content.get("on") == "xen")
+def _is_simulated(content: dict[str, Any]) -> bool:
+    return bool(content.get("on", "sim") == "sim")
 
 
 def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
     ]
-    if "seeds" in content and not _is_on_xen(content):
+    if "seeds" in content and _is_simulated(content):
         drawn = "Task sets drawn" if content["paper"] == "rt-xen" else "Seeds at each point"
         facts.append((drawn, str(content["seeds"])))
     if content.get("quick"):
@@ -109,13 +127,13 @@ def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _command(content: dict[str, Any]) -> str:
     words = ["laxity", "reproduce", str(content["paper"])]
-    if _is_on_xen(content):
-        words += ["--on", "xen"]
+    if not _is_simulated(content):
+        words += ["--on", str(content["on"])]
     if len(content["experiments"]) == 1:
         words.append(str(content["experiments"][0]["name"]))
     if content.get("quick"):
         words.append("--quick")
-    if "seeds" in content and not _is_on_xen(content):
+    if "seeds" in content and _is_simulated(content):
         words += ["--seeds", str(content["seeds"])]
     return " ".join([*words, "-o", "again"])
 

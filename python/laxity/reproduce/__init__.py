@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError
 from laxity.reproduce import published
 from laxity.reproduce.bandwidth import beyond as bandwidth_beyond
-from laxity.reproduce.bandwidth import period, throughput
+from laxity.reproduce.bandwidth import on_linux, period, throughput
 from laxity.reproduce.lab import PROGRESS_STEPS, Lab
 from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
@@ -46,6 +46,7 @@ __all__ = [
     "Reproduction",
     "Row",
     "run",
+    "run_on_linux",
     "run_on_xen",
 ]
 
@@ -170,6 +171,26 @@ def run(
         progress(PROGRESS_STEPS, PROGRESS_STEPS)
     title: str = published.facts(lab.paper)["title"]
     return Reproduction(paper, title, seeds, quick, found)
+
+
+def run_on_linux(paper: str, experiment: str | None = None) -> Reproduction:
+    """Runs the experiments of a paper, or one of them, with real packets on this machine, as root.
+
+    Raises InputError if there is no such paper or experiment, or if it cannot be run here.
+    """
+    if paper != "bandwidth":
+        raise InputError(
+            f"there is no paper `{paper}` on Linux here",
+            "there is bandwidth; `laxity run HOST --on linux` runs calls with real packets",
+        )
+    names = list(on_linux.EXPERIMENTS)
+    if experiment is not None and experiment not in names:
+        raise InputError(
+            f"{paper} has no experiment `{experiment}` on Linux", f"it has {', '.join(names)}"
+        )
+    found = on_linux.experiments(names if experiment is None else [experiment])
+    title: str = published.facts("bandwidth")["title"]
+    return Reproduction(paper, title, 1, quick=False, experiments=found, on="linux")
 
 
 def run_on_xen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laxity import plots
-from laxity.reproduce.reproduction import QUICK, shown
+from laxity.reproduce.reproduction import QUICK, WHERE, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 ON_XEN = "real Xen 4.17 in the emulated machine of the lab, repeatable, one CPU"
+ON_LINUX = "real packets through the kernel's traffic control, in network namespaces"
 
 
 def write(reproduction: Reproduction, path: Path) -> None:
     """Writes the page, and its figures into a directory beside it that has the page's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    on_xen = reproduction.on == "xen"
     seeds = f"{reproduction.seeds} seeds in each experiment"
+    setting = {"sim": seeds, "xen": ON_XEN, "linux": ON_LINUX}[reproduction.on]
     lines = [
         f"<!-- Written by `{_command(reproduction)} --docs {path.name}`. Do not edit. -->",
         "",
-        f"# {reproduction.title}: published and ours{', on Xen' if on_xen else ''}",
+        f"# {reproduction.title}: published and ours{WHERE[reproduction.on]}",
         "",
-        f"Laxity {reproduction.version}, {ON_XEN if on_xen else seeds}.",
+        f"Laxity {reproduction.version}, {setting}.",
         "",
     ]
     if reproduction.quick:
@@ -45,7 +46,7 @@ def write(reproduction: Reproduction, path: Path) -> None:
 
 def _command(reproduction: Reproduction) -> str:
     words = ["laxity reproduce", reproduction.paper]
-    words += ["--on xen"] if reproduction.on == "xen" else []
+    words += [f"--on {reproduction.on}"] if reproduction.on != "sim" else []
     words += ["--quick"] if reproduction.quick else []
     return " ".join(words)
 

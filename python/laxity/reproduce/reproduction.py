@@ -133,8 +133,8 @@ class Reproduction:
     quick: bool
     """Fewer seeds, shorter runs and coarser loads than the paper's: a smoke test, not a result."""
     experiments: list[Experiment]
-    on: Literal["sim", "xen"] = "sim"
-    """The simulator, or the real hypervisor."""
+    on: Literal["sim", "xen", "linux"] = "sim"
+    """The simulator, the real hypervisor, or this machine."""
     version: str = field(default=_core.__version__)
 
     @property
@@ -172,7 +172,7 @@ class Reproduction:
 
     def __rich__(self) -> RenderableType:
         """For a terminal of 80 columns or more."""
-        title = f"{self.title}: published and ours" + (", on Xen" if self.on == "xen" else "")
+        title = f"{self.title}: published and ours{WHERE[self.on]}"
         parts: list[RenderableType] = [Text(title, style="bold")]
         if self.quick:
             parts.append(Text(QUICK, style="yellow"))
@@ -183,6 +183,9 @@ class Reproduction:
         parts += [Text(""), Text(f"{same} of {len(rows)} rows reproduced", style="bold")]
         return Group(*parts)
 
+
+WHERE = {"sim": "", "xen": ", on Xen", "linux": ", on Linux"}
+"""For titles."""
 
 QUICK = "--quick: fewer seeds, shorter runs, coarser loads. Verdicts are not results."
 

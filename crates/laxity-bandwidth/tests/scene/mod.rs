@@ -163,6 +163,10 @@ impl Scene {
         self.tc_in(&self.host(), words)
     }
 
+    pub fn ip(&self, words: &str) -> String {
+        ip(&format!("-n {} {words}", self.host()))
+    }
+
     pub fn tc_in(&self, namespace: &str, words: &str) -> String {
         run("tc", &format!("-n {namespace} {words}"))
     }

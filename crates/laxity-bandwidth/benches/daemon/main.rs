@@ -4,18 +4,22 @@
 //! - `wake`: how long a machine that was idle waits for its minimum while others flood the link;
 //! - `random`: 100 random senders for some seconds: what of its minimum anyone lacked in any second;
 //! - `paper`: the paper's scenario, a tenth of its time and of its rates, with and without the daemon;
+//! - `periods`: its first part, at one period after the other: loss, and CPU time of all;
+//! - `drops`: CPU time of a packet that is dropped, by where;
 //! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms.
 //!
 //! Prints one JSON object a line.
 
-#[path = "../tests/scene/mod.rs"]
+mod cost;
+mod drops;
+mod paper;
+#[path = "../../tests/scene/mod.rs"]
 mod scene;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use scene::{FRAME_BYTES, PAYLOAD_BYTES, Pace, Scene, constant, flood};
@@ -37,15 +41,16 @@ fn main() {
         random();
     }
     if is_wanted("paper") {
-        paper(None);
-        paper(Some([60, 30, 10]));
-        paper(Some([60, 60, 40]));
+        paper::run();
+    }
+    if is_wanted("periods") {
+        paper::periods();
+    }
+    if is_wanted("drops") {
+        drops::run();
     }
     if is_wanted("cost") {
-        for period_ms in [10, 100] {
-            cost(period_ms, 0);
-            cost(period_ms, 50);
-        }
+        cost::run();
     }
 }
 
@@ -221,89 +226,4 @@ fn random() {
         snapshot.loop_ns_max as f64 / 1e6,
         snapshot.periods_missed
     );
-}
-
-/// Without maxima there is no daemon, but a link of the same rate.
-fn paper(maxima: Option<[u64; 3]>) {
-    /// A tenth of the paper's seconds and Mbit/s.
-    const VM_1: [(u64, u64); 6] = [(10, 80), (4, 20), (3, 60), (2, 20), (6, 50), (5, 80)];
-    const OTHERS_BIT_S: u64 = 80_000_000;
-    let mut scene = Scene::new("paper", 3);
-    match maxima {
-        Some(maxima) => {
-            let mut text = head(10, 100) + "reserve = \"0 bit/s\"\n";
-            text.insert_str(0, "sharing = \"by-class\"\n");
-            for (at, minimum) in [30_000, 10_000, 0].into_iter().enumerate() {
-                text += &agreement(at, 1 + at as u64, minimum, maxima[at] * 1_000, 1);
-            }
-            let file = scene.write("agreements.toml", &text);
-            scene.start(&file);
-        }
-        None => {
-            scene.tc("qdisc add dev up0 root tbf rate 100mbit burst 32kb limit 1514000");
-        }
-    }
-    let listener = scene.listen();
-    let _others = [1, 2].map(|at| scene.send(at, constant(OTHERS_BIT_S)));
-    let before = listener.bytes(0);
-    let mut phases = Vec::new();
-    let mut offered = 0;
-    for (s, mbit_s) in VM_1 {
-        let sender = scene.send(0, constant(mbit_s * 1_000_000));
-        offered += s * mbit_s * 1_000_000 / 8;
-        let rates = listener.mbit_s(Duration::from_secs(s));
-        phases.push(format!(
-            "[{mbit_s}, {:.1}, {:.1}, {:.1}]",
-            rates[0], rates[1], rates[2]
-        ));
-        drop(sender);
-    }
-    let lost = 100.0 - (listener.bytes(0) - before) as f64 / offered as f64 * 100.0;
-    println!(
-        "{{\"part\": \"paper\", \"maxima_mbit_s\": {:?}, \"class_1_loss_percent\": {lost:.2}, \
-         \"vm_1_offers_and_all_get_mbit_s\": [{}]}}",
-        maxima.unwrap_or_default(),
-        phases.join(", ")
-    );
-}
-
-/// `busy` of a thousand machines flood the link; the others are there.
-fn cost(period_ms: u64, busy: usize) {
-    const MACHINES: usize = 1_000;
-    const TIME: Duration = Duration::from_secs(10);
-    let mut scene = Scene::with_idle(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
-    let mut text = head(period_ms, 200);
-    for at in 0..MACHINES {
-        text += &agreement(at, 1 + at as u64 % 3, 100, 200_000, 1);
-    }
-    let file = scene.write("agreements.toml", &text);
-    scene.start(&file);
-    let _senders: Vec<_> = (0..busy)
-        .map(|at| scene.send(at, random_pace(at as u64, 4_000_000)))
-        .collect();
-    thread::sleep(Duration::from_secs(1));
-    let (before, started) = (cpu_s(scene.daemon()), Instant::now());
-    thread::sleep(TIME);
-    let used = (cpu_s(scene.daemon()) - before) / started.elapsed().as_secs_f64() * 100.0;
-    let snapshot = scene.snapshot().expect("a daemon that answers");
-    println!(
-        "{{\"part\": \"cost\", \"interfaces\": {MACHINES}, \"busy\": {busy}, \"period_ms\": {period_ms}, \
-         \"cpu_percent\": {used:.2}, \"loop_ms\": {:.2}, \"loop_ms_max\": {:.2}, \"periods\": {}, \"periods_missed\": {}}}",
-        snapshot.loop_ns as f64 / 1e6,
-        snapshot.loop_ns_max as f64 / 1e6,
-        snapshot.periods,
-        snapshot.periods_missed
-    );
-    scene.signal(Signal::SIGTERM);
-    assert!(scene.wait());
-}
-
-/// CPU time of a process so far, its kernel's included.
-fn cpu_s(process: u32) -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let (_, fields) = text.rsplit_once(") ").unwrap();
-    let fields: Vec<&str> = fields.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
-    (ticks(11) + ticks(12)) / TICKS_A_SECOND
 }

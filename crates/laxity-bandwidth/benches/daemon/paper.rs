@@ -1,0 +1,121 @@
+//! The paper's scenario, a tenth of its time and of its rates.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::cost::cpu_s;
+use crate::scene::{Listener, Scene, constant};
+use crate::{agreement, head};
+
+/// A tenth of the paper's seconds and Mbit/s.
+const VM_1: [(u64, u64); 6] = [(10, 80), (4, 20), (3, 60), (2, 20), (6, 50), (5, 80)];
+const OTHERS_BIT_S: u64 = 80_000_000;
+const MAXIMA: [u64; 3] = [60, 30, 10];
+const EVERY: Duration = Duration::from_millis(250);
+
+pub fn run() {
+    paper(None);
+    paper(Some(MAXIMA));
+    paper(Some([60, 60, 40]));
+}
+
+/// A link of 100 Mbit/s with a daemon that looks every `period_ms`; without maxima there is none.
+fn scene(name: &str, maxima: Option<[u64; 3]>, period_ms: u64) -> Scene {
+    let mut scene = Scene::new(name, 3);
+    // A tenth of the thousand packets that a link's queue has, too: what waits at the end of a flood is delivered.
+    scene.ip("link set up0 txqueuelen 100");
+    let Some(maxima) = maxima else {
+        scene.tc("qdisc add dev up0 root tbf rate 100mbit burst 32kb limit 151400");
+        return scene;
+    };
+    let mut text = head(period_ms, 100) + "reserve = \"0 bit/s\"\n";
+    text.insert_str(0, "sharing = \"by-class\"\n");
+    for (at, minimum) in [30_000, 10_000, 0].into_iter().enumerate() {
+        text += &agreement(at, 1 + at as u64, minimum, maxima[at] * 1_000, 1);
+    }
+    let file = scene.write("agreements.toml", &text);
+    scene.start(&file);
+    scene
+}
+
+fn rates(listener: &Listener) -> String {
+    let rates = listener.mbit_s(EVERY);
+    let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.2}")).collect();
+    format!("[{}]", rates.join(", "))
+}
+
+fn paper(maxima: Option<[u64; 3]>) {
+    let scene = scene("paper", maxima, 10);
+    let listener = scene.listen();
+    let _others = [1, 2].map(|at| scene.send(at, constant(OTHERS_BIT_S)));
+    let before = listener.bytes(0);
+    let (mut offered, mut series) = (0, Vec::new());
+    for (s, mbit_s) in VM_1 {
+        let started = Instant::now();
+        let sender = scene.send(0, constant(mbit_s * 1_000_000));
+        for _ in 0..s * 1_000 / EVERY.as_millis() as u64 {
+            series.push(rates(&listener));
+        }
+        // It is stopped first, so that it has sent no longer than this.
+        drop(sender);
+        offered += (started.elapsed().as_secs_f64() * (mbit_s * 1_000_000 / 8) as f64) as u64;
+    }
+    // What still waits is delivered.
+    thread::sleep(EVERY);
+    let lost = 100.0 - (listener.bytes(0) - before) as f64 / offered as f64 * 100.0;
+    let maxima = maxima.map_or("null".into(), |maxima| format!("{maxima:?}"));
+    println!(
+        "{{\"part\": \"paper\", \"maxima_mbit_s\": {maxima}, \"class_1_loss_percent\": {lost:.2}, \
+         \"every_s\": {}, \"mbit_s\": [{}]}}",
+        EVERY.as_secs_f64(),
+        series.join(", ")
+    );
+}
+
+/// All three send more than they may: what VM 1 loses, and what CPU time all of it takes. Senders, bridge and link are
+/// this process's threads, the daemon is another.
+pub fn periods() {
+    const TIME: Duration = Duration::from_secs(4);
+    let points = [
+        None,
+        Some(1),
+        Some(2),
+        Some(5),
+        Some(10),
+        Some(20),
+        Some(50),
+    ];
+    let points = points.into_iter().chain([100, 200, 500, 1_000].map(Some));
+    for period_ms in points {
+        let scene = scene(
+            "periods",
+            period_ms.map(|_| MAXIMA),
+            period_ms.unwrap_or(10),
+        );
+        let listener = scene.listen();
+        let _all = [0, 1, 2].map(|at| scene.send(at, constant(OTHERS_BIT_S)));
+        thread::sleep(Duration::from_secs(2));
+        let daemon_s = || period_ms.map_or(0.0, |_| cpu_s(scene.daemon()));
+        let before = (own_cpu_s(), daemon_s(), Instant::now());
+        let rates = listener.mbit_s(TIME);
+        let elapsed_s = before.2.elapsed().as_secs_f64();
+        let (packets_s, daemon_s) = (own_cpu_s() - before.0, daemon_s() - before.1);
+        let lost = 100.0 - rates[0] * 1e6 / OTHERS_BIT_S as f64 * 100.0;
+        let period = period_ms.map_or("null".into(), |ms| ms.to_string());
+        println!(
+            "{{\"part\": \"periods\", \"period_ms\": {period}, \"loss_percent\": {lost:.2}, \
+             \"packets_cpu_percent\": {:.2}, \"daemon_cpu_percent\": {:.2}}}",
+            packets_s / elapsed_s * 100.0,
+            daemon_s / elapsed_s * 100.0
+        );
+    }
+}
+
+/// CPU time of all threads of this process so far.
+fn own_cpu_s() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("this process");
+    let s = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    s(usage.user_time()) + s(usage.system_time())
+}
