@@ -71,7 +71,8 @@ pub enum Event<'a> {
         /// How long the guest has stood still for it.
         pause_ns: i64,
     },
-    /// The checkpoint could not be taken; the guest stands still.
+    /// The checkpoint could not be taken; the guest stands still, and what has changed since the one before
+    /// still counts as changed.
     CaptureFailed {
         /// As [`Action::Capture`] said.
         number: u64,
