@@ -643,7 +643,9 @@ def report(
 def reproduce(
     paper: Annotated[
         str,
-        typer.Argument(metavar="PAPER", help="rt-xen, telephony, soft-real-time or bandwidth."),
+        typer.Argument(
+            metavar="PAPER", help="rt-xen, telephony, soft-real-time, bandwidth or availability."
+        ),
     ],
     experiment: Annotated[
         str | None, typer.Argument(metavar="EXPERIMENT", help="By default all of the paper.")

@@ -72,6 +72,7 @@ _DRAWINGS |= {
     for where, names in (
         ("", ("figure-3", "figure-4", "oversubscribed", "bursty", "joining", "tcp", "liar")),
         (WHERE["linux"], ("figure-4",)),
+        (WHERE["xen"], ("figure-4",)),
     )
     for name in names
 }

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.reproduce import published
+from laxity.reproduce.availability import on_linux as availability_on_linux
 from laxity.reproduce.bandwidth import beyond as bandwidth_beyond
-from laxity.reproduce.bandwidth import on_linux, period, throughput
+from laxity.reproduce.bandwidth import on_linux as bandwidth_on_linux
+from laxity.reproduce.bandwidth import on_xen as bandwidth_on_xen
+from laxity.reproduce.bandwidth import period, throughput
 from laxity.reproduce.lab import PROGRESS_STEPS, Lab
 from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
@@ -33,6 +36,7 @@ from laxity.reproduce.telephony import mixed, network, turnkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from laxity.lab.where import Say
     from laxity.reproduce.lab import Progress
@@ -178,18 +182,19 @@ def run_on_linux(paper: str, experiment: str | None = None) -> Reproduction:
 
     Raises InputError if there is no such paper or experiment, or if it cannot be run here.
     """
-    if paper != "bandwidth":
+    if paper not in _ON_LINUX:
         raise InputError(
             f"there is no paper `{paper}` on Linux here",
-            "there is bandwidth; `laxity run HOST --on linux` runs calls with real packets",
+            f"there are {' and '.join(_ON_LINUX)}; `laxity run HOST --on linux` runs calls",
         )
-    names = list(on_linux.EXPERIMENTS)
+    real = _ON_LINUX[paper]
+    names = list(real.EXPERIMENTS)
     if experiment is not None and experiment not in names:
         raise InputError(
             f"{paper} has no experiment `{experiment}` on Linux", f"it has {', '.join(names)}"
         )
-    found = on_linux.experiments(names if experiment is None else [experiment])
-    title: str = published.facts("bandwidth")["title"]
+    found = real.experiments(names if experiment is None else [experiment])
+    title: str = published.facts(paper)["title"]
     return Reproduction(paper, title, 1, quick=False, experiments=found, on="linux")
 
 
@@ -207,9 +212,13 @@ def run_on_xen(
     `calibration` was among them. A boot that fails is a row that says so. Raises InputError if
     there is no such paper or experiment.
     """
-    if paper != "rt-xen":
-        raise InputError(f"there is no paper `{paper}` on Xen here", "there is rt-xen")
+    if paper not in ("rt-xen", "bandwidth"):
+        raise InputError(
+            f"there is no paper `{paper}` on Xen here", "there are rt-xen and bandwidth"
+        )
     with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
+        if paper == "bandwidth":
+            return _bandwidth_on_xen(experiment, Path(directory), say or _silent), None
         found, calibration = on_xen.run(
             experiment,
             quick=quick,
@@ -220,6 +229,23 @@ def run_on_xen(
     title: str = published.facts("rt_xen")["title"]
     seeds = len(isolation.seeds(quick))
     return Reproduction(paper, title, seeds, quick, found, "xen"), calibration
+
+
+def _bandwidth_on_xen(experiment: str | None, directory: Path, say: Say) -> Reproduction:
+    if experiment not in (None, "figure-4"):
+        raise InputError(
+            f"bandwidth has no experiment `{experiment}` on Xen", "it has figure-4 alone"
+        )
+    found = bandwidth_on_xen.throughput(bandwidth_on_xen.measure(directory, say))
+    title: str = published.facts("bandwidth")["title"]
+    return Reproduction("bandwidth", title, 1, quick=False, experiments=[found], on="xen")
+
+
+_ON_LINUX: dict[str, ModuleType] = {
+    "bandwidth": bandwidth_on_linux,
+    "availability": availability_on_linux,
+}
+"""Papers that run with real packets: modules with EXPERIMENTS and `experiments`."""
 
 
 def _silent(line: str) -> None:
