@@ -159,7 +159,7 @@ def throughput(parts: list[Part]) -> Experiment:
 def _near(what: str, published: float, part: Part) -> Row:
     ours = part["class_1_loss_percent"]
     holds = abs(ours - published) <= LOSS_TOLERANCE
-    why = "senders in bursts of what a millisecond brings do not lose exactly in proportion"
+    why = "the cause has not been measured"
     return Row(what, published, ours, verdict(holds=holds), "" if holds else why)
 
 
@@ -205,7 +205,7 @@ def periods(parts: list[Part]) -> Experiment:
             facts["long"],
             [round(100 * whole(part) / whole(native), 1) for part in long],
             verdict(holds=same),
-            "" if same else "packets go through a shaper of each machine in the place of one queue",
+            "" if same else "the cause has not been measured",
         ),
         _goal(
             "VM 1 offers 80 Mbit/s: its greatest loss at any period, %",
