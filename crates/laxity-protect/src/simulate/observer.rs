@@ -164,15 +164,19 @@ impl Observer {
         (self.holders.len() - 1, taken.map(|taken| taken.state))
     }
 
-    /// By its operator's word a host goes on from a state that may be older than what was heard; its number
-    /// as a holder from now on.
-    pub fn go_back_to(&mut self, state: StateId) -> usize {
+    /// By its operator's word a host goes on from a state that may be older than what was heard.
+    pub fn go_back_to(&mut self, state: StateId) {
         let on_the_way = |(depth, &known): (usize, &StateId)| {
             depth as u32 <= self.lineage.depth(state)
                 && self.lineage.before(state, depth as u32) == known
         };
         let common = self.line.iter().enumerate().rposition(on_the_way);
         self.line.truncate(common.map_or(0, |depth| depth + 1));
+    }
+
+    /// A host goes on with a guest that it had, by its operator's word; its number as a holder from now on.
+    pub fn hold_again(&mut self, state: StateId) -> usize {
+        self.go_back_to(state);
         self.holders.push(Holder {
             term: 0,
             from: None,

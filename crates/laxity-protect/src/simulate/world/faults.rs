@@ -1,6 +1,6 @@
 //! What goes wrong, and the end of it.
 
-use super::super::host::{Freeze, Later, Process};
+use super::super::host::{Freeze, Later};
 use super::super::{Fault, MS};
 use super::{Happening, Side, World};
 use crate::protocol::{Event, Order, State};
@@ -105,15 +105,24 @@ impl World<'_> {
 
     /// The other host is off, and what it has done since it took over, if it did, is to be forgotten.
     pub(super) fn go_on(&mut self, side: Side) {
-        let process = self.hosts[side].process.as_mut();
-        let waits = |process: &&mut Process| {
-            process.node.status().state == State::Waiting && process.frozen.is_none()
-        };
-        if let Some(guest) = process
-            .filter(waits)
-            .and_then(|process| process.guest.as_mut())
+        if let Some(process) = self.hosts[side].process.as_mut()
+            && process.frozen.is_none()
         {
-            guest.holder = self.observer.go_back_to(guest.state);
+            match (
+                process.node.status().state,
+                &mut process.guest,
+                process.store,
+            ) {
+                (State::Waiting, Some(guest), _) => {
+                    guest.holder = self.observer.hold_again(guest.state);
+                }
+                (State::Refused, _, Some((_, image))) => {
+                    if let Some(state) = image.state() {
+                        self.observer.go_back_to(state);
+                    }
+                }
+                _ => {}
+            }
         }
         self.deliver(side, Event::Order(Order::GoOn));
     }
