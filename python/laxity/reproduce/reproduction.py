@@ -100,6 +100,10 @@ def verdict(*, holds: bool) -> Verdict:
     return "reproduced" if holds else "differs"
 
 
+WHOLE = 1000
+"""From here on all digits before the point are shown, and none behind it."""
+
+
 def shown(value: Value) -> str:
     """A value as tables show it."""
     if value is None:
@@ -108,8 +112,8 @@ def shown(value: Value) -> str:
         return value
     if isinstance(value, list):
         return ", ".join(shown(element) for element in value)
-    if value == int(value):
-        return f"{int(value):,}"
+    if value == int(value) or abs(value) >= WHOLE:
+        return f"{value:,.0f}"
     return digits(value, 3)
 
 
