@@ -1041,7 +1041,6 @@ MUTATIONS += [
         "let pairs = now.iter().zip(before).enumerate();",
         "let pairs = now.iter().zip(before).enumerate().skip(1);",
         "no changed page is missed",
-        quick=True,
         directory=PROTECT_PAGES,
     ),
     Mutation(
@@ -1074,7 +1073,6 @@ MUTATIONS += [
         "        if waits_for > checkpoint {",
         "        if waits_for > checkpoint + 1 {",
         "no output leaves before its checkpoint is safe",
-        quick=True,
         directory=PROTECT_GATE,
     ),
     Mutation(
