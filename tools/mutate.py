@@ -871,7 +871,6 @@ MUTATIONS += [
         "            actions.push(Action::Release { through });\n"
         "            return;\n        }\n",
         "output waits for the acknowledgement of its checkpoint",
-        quick=True,
         directory=PROTECT,
     ),
     Mutation(
@@ -938,7 +937,6 @@ MUTATIONS += [
         "                self.staging = Some(Staging::new(header));\n"
         "                actions.push(Action::Send(Message::Acknowledge(header.id)));",
         "a checkpoint is acknowledged when all of it is there",
-        quick=True,
         directory=PROTECT,
     ),
     Mutation(
@@ -965,7 +963,6 @@ MUTATIONS += [
         "        silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())",
         "        silence_ns",
         "a standby waits the lease out",
-        quick=True,
         directory=PROTECT,
     ),
     Mutation(
