@@ -55,7 +55,7 @@ def test_calls_go_through_netback_to_a_guest_and_back(laxity: Laxity, tmp_path: 
     assert voice["received"] + voice["lost"] == voice["sent"]
     assert voice["lost"] == sum(drops.values()) == 0
     assert 0 < voice["delay_ns"]["p50"] < voice["delay_ns"]["p99"] < 2_000_000
-    assert result["telephony"]["quality"]["toll"] == 1
+    assert result["telephony"]["quality"]["toll_quality"] == 20
     dom0, media, batch = result["domains"]
     assert media["cpu_ns"] < dom0["cpu_ns"] < batch["cpu_ns"]
     assert dom0["cpu_ns"] + media["cpu_ns"] + batch["cpu_ns"] > 3_900_000_000
