@@ -157,6 +157,10 @@ results-soft-real-time: setup ## Re-runs the evaluation of scheduler S; writes d
 results-bandwidth: setup ## Re-runs the bandwidth allocator's evaluation; writes docs/results/bandwidth.md
 	$(LAXITY) reproduce bandwidth -o out/bandwidth-results --docs docs/results/bandwidth.md || $(VERDICT)
 
+.PHONY: results-bandwidth-xen
+results-bandwidth-xen: lab ## The same with real netbacks on Xen; writes docs/results/bandwidth-xen.md
+	$(LAXITY) reproduce bandwidth --on xen -o out/bandwidth-xen --docs docs/results/bandwidth-xen.md || $(VERDICT)
+
 .PHONY: results-bandwidth-linux
 results-bandwidth-linux: setup ## The same with real packets, as root; writes docs/results/bandwidth-linux.md
 	$(LAXITY) reproduce bandwidth --on linux -o out/bandwidth-on-linux --docs docs/results/bandwidth-linux.md || $(VERDICT)
