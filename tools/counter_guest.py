@@ -13,18 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from laxity.appliances.image import MODULES
 from laxity.errors import InputError
 from laxity.lab import cpio, image
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "crates/laxity-protect/tests/guest/counter.c"
 OUT = ROOT / "target/protect"
-
-MODULES = (
-    *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"),
-    *("virtio_mmio", "failover", "net_failover", "virtio_net", "virtio-rng"),
-)
-"""In the order in which they need each other."""
 
 
 def main() -> int:
@@ -43,8 +38,10 @@ def main() -> int:
             cpio.file("init", program, executable=True),
             cpio.character_device("dev/console", 5, 1),
             *(
-                cpio.file(f"modules/{number}.ko", kernel.modules / f"{name}.ko")
-                for number, name in enumerate(MODULES)
+                cpio.file(f"modules/{number}.ko", path)
+                for number, path in enumerate(
+                    image.in_load_order(kernel.modules / f"{name}.ko" for name in MODULES)
+                )
             ),
         ]
     )

@@ -108,6 +108,22 @@ def program(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
+def test_modules_are_loaded_behind_those_that_they_need(tmp_path: Path) -> None:
+    def module(name: str, needs: str) -> Path:
+        path = tmp_path / f"{name}.ko"
+        path.write_bytes(b"\x7fELF\0license=GPL\0depends=" + needs.encode() + b"\0retpoline=Y\0")
+        return path
+
+    card, bus, ring = (
+        module("a-card", "the_bus,ring"),
+        module("the-bus", "ring"),
+        module("ring", ""),
+    )
+    assert image.in_load_order([card, bus, ring]) == [ring, bus, card]
+    with pytest.raises(LabError, match="the module the_bus needs ring, which is not asked for"):
+        image.in_load_order([bus])
+
+
 def test_a_package_that_apt_does_not_know(tmp_path: Path, apt: Path) -> None:
     program(apt / "apt-get", 'echo "E: Unable to locate package xen-utils-4.17" >&2; exit 100')
     with pytest.raises(LabError, match=r"knows no package xen-utils-4\.17(.|\n)*apt-get update"):

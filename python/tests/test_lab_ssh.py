@@ -251,10 +251,7 @@ def server_of(directory: Path, packages: list[Path], port: int) -> list[cpio.Ent
     ssh.chmod(0o755)
     return [
         cpio.file("bin/dropbear", dropbear, executable=True),
-        *(
-            cpio.file(f"{image.LIBRARY_DIRECTORIES[0]}/{path.name}", path)
-            for path in image._libraries(unpacked, [dropbear])
-        ),
+        *image.libraries(unpacked, [dropbear]),
         cpio.file("etc/host-key", host_key),
         cpio.file("etc/passwd", b"root::0:0::/root:/bin/sh\n"),
         cpio.file("etc/shells", b"/bin/sh\n"),

@@ -12,7 +12,8 @@ use nix::sys::signal::Signal;
 use rand_core::{RngCore as _, SeedableRng as _};
 use scene::{Clients, HOSTS, POWER_OFF, Scene, ask_once};
 
-const GUEST: &str = "memory = \"48 MiB\"\naccelerator = \"tcg\"";
+/// Debian's kernel alone does not fit into 80.
+const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"";
 
 /// Scenes come one after the other: a host that waits for a CPU is taken for one that has failed.
 static ONE_SCENE: Mutex<()> = Mutex::new(());
@@ -235,13 +236,13 @@ fn without_waiting_little_is_lost() {
 #[ignore = "real hosts, on a machine that does nothing else: make failovers"]
 fn what_cannot_be_protected_is_refused() {
     let Some(_turn) = turn() else { return };
-    let mut scene = Scene::new("refused", "memory = \"48 MiB\"\nqemu = \"/bin/false\"");
+    let mut scene = Scene::new("refused", "memory = \"96 MiB\"\nqemu = \"/bin/false\"");
     scene.start(0, None);
     scene.wait_for_end(0);
     assert!(scene.logs().contains("QEMU"), "{}", scene.logs());
 
     let mut scene = Scene::new("unlike", GUEST);
-    scene.edit(1, "48 MiB", "64 MiB");
+    scene.edit(1, "96 MiB", "128 MiB");
     for host in 0..HOSTS.len() {
         scene.start(host, None);
     }

@@ -26,7 +26,7 @@ MODULES = (
     *("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"),
     *("virtio_mmio", "failover", "net_failover", "virtio_net", "virtio-rng"),
 )
-"""In the order in which they need each other."""
+"""What a guest of QEMU needs to see its network and its source of randomness."""
 
 PROTOCOLS = b"tcp 6 TCP\nudp 17 UDP\n"
 """Kamailio asks for TCP's number by its name."""

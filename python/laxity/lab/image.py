@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -57,7 +58,7 @@ MODULES = ("xen-privcmd", "xenfs", "xen-evtchn", "xen-gntdev", "xen-gntalloc")
 """In the order in which dom0 loads them: xenfs needs what xen-privcmd exports."""
 
 NETBACK_MODULES = ("llc", "stp", "bridge", "xen-netback")
-"""What dom0 loads for a network, in this order."""
+"""What dom0 loads for a network."""
 NETFRONT_MODULES = ("xen-netfront",)
 """What a guest loads."""
 
@@ -255,11 +256,34 @@ def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
 
 
 def numbered(directory: str, modules: Path, names: Iterable[str]) -> list[cpio.Entry]:
-    """Modules of a kernel, named so that they are loaded in this order."""
+    """Modules of a kernel, named so that each is loaded behind those that it needs."""
     return [
-        cpio.file(f"{directory}/{number:02}-{name}.ko", modules / f"{name}.ko")
-        for number, name in enumerate(names)
+        cpio.file(f"{directory}/{number:02}-{path.name}", path)
+        for number, path in enumerate(in_load_order(modules / f"{name}.ko" for name in names))
     ]
+
+
+def in_load_order(modules: Iterable[Path]) -> list[Path]:
+    """Modules of a kernel, each behind those that it says it depends on.
+
+    Raises LabError if one of those is not among them. Kernels differ in who needs whom, even from
+    one update to the next.
+    """
+    paths = {_module_name(path.stem): path for path in modules}
+    needs: dict[str, list[str]] = {}
+    for name, path in paths.items():
+        found = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
+        needed = found[1].decode().split(",") if found and found[1] else []
+        needs[name] = [_module_name(other) for other in needed]
+        for other in needs[name]:
+            if other not in paths:
+                raise LabError(f"the module {name} needs {other}, which is not asked for")
+    return [paths[name] for name in TopologicalSorter(needs).static_order()]
+
+
+def _module_name(text: str) -> str:
+    """As the kernel writes it; files are named with either sign."""
+    return text.replace("-", "_")
 
 
 def static(program: str, say: Callable[[str], None] = print) -> Path:
