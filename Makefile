@@ -125,7 +125,7 @@ histories: ## HISTORIES random histories of protection, from SEED on
 .PHONY: failovers
 failovers: protect-guest ## COUNT real failovers of a protected guest, with SEED
 	LAXITY_FAILOVERS=$(or $(COUNT),1000) LAXITY_SEED=$(or $(SEED),1) \
-	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored --skip soak
+	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture
 
 .PHONY: protect-soak
 protect-soak: protect-guest ## SECONDS of protection under load: no false takeover, nothing lost, no growth

@@ -51,7 +51,6 @@ const EPOCHS_MIN: u64 = 14;
 const EPOCHS: u64 = 16;
 
 #[test]
-#[ignore = "real hosts, on a machine that does nothing else: make failovers"]
 fn nothing_seen_is_forgotten() {
     let Some(_turn) = turn() else { return };
     let (failovers, seed) = (number("LAXITY_FAILOVERS", 50), number("LAXITY_SEED", 1));
@@ -133,7 +132,6 @@ fn nothing_seen_is_forgotten() {
 
 /// Switchover, a standby that is lost, a primary that was stopped, overtaken and goes on, and an end.
 #[test]
-#[ignore = "real hosts, on a machine that does nothing else: make failovers"]
 fn the_life_of_a_guest() {
     let Some(_turn) = turn() else { return };
     let mut scene = Scene::protected("life", GUEST);
@@ -206,7 +204,6 @@ fn the_life_of_a_guest() {
 
 /// What is heard beyond the last checkpoint may be lost, and no more than that.
 #[test]
-#[ignore = "real hosts, on a machine that does nothing else: make failovers"]
 fn without_waiting_little_is_lost() {
     let Some(_turn) = turn() else { return };
     let mut scene = Scene::protected(
@@ -233,7 +230,6 @@ fn without_waiting_little_is_lost() {
 }
 
 #[test]
-#[ignore = "real hosts, on a machine that does nothing else: make failovers"]
 fn what_cannot_be_protected_is_refused() {
     let Some(_turn) = turn() else { return };
     let mut scene = Scene::new("refused", "memory = \"96 MiB\"\nqemu = \"/bin/false\"");

@@ -123,6 +123,13 @@ impl Gate {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What did not fit into the outside is the thread's to send, which may be waiting for something else.
+    fn wake_for_what_is_left(&self, inner: &Inner) {
+        if inner.outside.has_pending() {
+            let _ = self.wake.write(1);
+        }
+    }
+
     /// Puts a guest behind the gate, in place of the one before: the other end of its network interface, as
     /// [`Qemu::start`](crate::guest::Qemu::start) gives it. It does not run yet.
     ///
@@ -160,7 +167,9 @@ impl Gate {
     /// The guest stands still: all that it has sent, and nothing else, waits for this checkpoint. It counts as standing
     /// still until [`Gate::thaw`]: what it sends before that does not leave, whatever the output is set to.
     pub fn cut(&self, checkpoint: u64) {
-        self.inner().cut(checkpoint);
+        let mut inner = self.inner();
+        inner.cut(checkpoint);
+        self.wake_for_what_is_left(&inner);
     }
 
     /// What becomes of the guest's output from now on.
@@ -168,6 +177,7 @@ impl Gate {
         let mut inner = self.inner();
         inner.output = output;
         inner.settle();
+        self.wake_for_what_is_left(&inner);
     }
 
     /// The guest counts as running again, after a cut.
@@ -175,6 +185,7 @@ impl Gate {
         let mut inner = self.inner();
         inner.is_frozen = false;
         inner.settle();
+        self.wake_for_what_is_left(&inner);
     }
 
     /// Lets go what waits for this checkpoint or one before it.
@@ -185,6 +196,7 @@ impl Gate {
             inner.delays.saturating_record(waited_ns);
             inner.leave(&held.frame);
         }
+        self.wake_for_what_is_left(&inner);
     }
 
     /// Tells the network that the guest's addresses are here now.
@@ -194,6 +206,7 @@ impl Gate {
         for address in inner.addresses.clone() {
             inner.leave(&announcement(address, owner));
         }
+        self.wake_for_what_is_left(&inner);
     }
 
     /// The addresses that the guest is known to have.

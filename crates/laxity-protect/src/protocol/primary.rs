@@ -125,6 +125,8 @@ impl Primary {
             _ if self.guest == Guest::Off => State::Off,
             _ if self.at_risk => State::AtRisk,
             _ if self.switching => State::Switching,
+            // What arms it is on its way, and may never come.
+            (Some(_), _) if self.rounds > 0 && self.guest == Guest::Runs => State::Copying,
             (Some(_), Some(_)) => State::Protected,
             (Some(_), None) if self.guest == Guest::Runs => State::Protected,
             (Some(_), None) => State::Waiting,
