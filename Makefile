@@ -100,7 +100,7 @@ lab: setup ## The hypervisor, dom0 and guests of --on xen
 
 .PHONY: test-xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
-	$(BIN)/python -m pytest -q -m xen
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m xen
 
 .PHONY: fuzz
 fuzz: ## Fuzzes all that parses, SECONDS each
