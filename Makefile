@@ -136,6 +136,7 @@ protect-soak: protect-guest ## SECONDS of protection under load: no false takeov
 bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.md
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench
+	cargo bench --quiet --package laxity-media --bench lateness
 
 .PHONY: results
 results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
