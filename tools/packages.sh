@@ -22,6 +22,7 @@ programs=(
     'sipp sip-tester the tests of SIP'
     'tc iproute2 the tests of bandwidth'
     'systemd-analyze systemd the unit of the bandwidth daemon'
+    'etcd etcd-server the witness of protection'
 )
 
 missing=()

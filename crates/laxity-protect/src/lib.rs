@@ -13,3 +13,4 @@ pub mod report;
 pub mod simulate;
 pub mod site;
 pub mod transport;
+pub mod witness;

@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::daemon::hook::{self, DieAt};
 use laxity_protect::daemon::{self, Options};
-use laxity_protect::protocol::Mode;
+use laxity_protect::protocol::{Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
 use laxity_protect::site::{self, Site};
 use laxity_protect::transport::make_keys;
@@ -174,13 +174,18 @@ fn show(site: &Site) {
                 ms(settings.lease_ns)
             ),
         }
-        if settings.promises_one_voice() {
-            println!("  when its standby is silent it waits, silent too, for it or for you");
-        } else {
-            println!(
+        match (settings.standby_lost, settings.witness) {
+            (StandbyLost::Stop, _) => {
+                println!("  when its standby is silent it waits, silent too, for it or for you");
+            }
+            (StandbyLost::Continue, true) => println!(
+                "  when its standby is silent it asks the witness, and goes on, unprotected, if that says that the standby \
+                 may not"
+            ),
+            (StandbyLost::Continue, false) => println!(
                 "  AT YOUR RISK: when its standby is silent it goes on, and if that has only lost the connection and \
                  taken over, both are heard"
-            );
+            ),
         }
         let disks = vm.guest.disks.len();
         println!("  protected: memory and devices; {disks} disks, which it can only read");
@@ -189,11 +194,12 @@ fn show(site: &Site) {
 
 fn keys(file: &Path, directory: &Path) -> Result<(), String> {
     let site = read(file, &|_| true)?;
-    let hosts: Vec<String> = site.hosts.iter().map(|host| host.name.clone()).collect();
-    make_keys(directory, &hosts).map_err(|error| error.to_string())?;
+    let owners = site.owners_of_keys();
+    make_keys(directory, &owners).map_err(|error| error.to_string())?;
+    let names: Vec<&str> = owners.iter().map(|(name, _)| &**name).collect();
     println!(
         "made keys for {}; keep site.key where no host is, it is for new hosts only",
-        hosts.join(", ")
+        names.join(", ")
     );
     Ok(())
 }

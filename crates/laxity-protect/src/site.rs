@@ -13,18 +13,22 @@ use laxity_host::reading::{
     Whole, read,
 };
 use serde::Deserialize;
+use ureq::http::Uri;
 
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
 use crate::guest::{Accelerator, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings, StandbyLost};
-use words::{Written, unprotectable};
+use crate::witness::Place;
+use words::{Endpoint, Written, unprotectable};
 
 const MS: i64 = 1_000_000;
 const INTERVAL_NS_MIN: i64 = MS;
 const TIME_NS_MAX: i64 = 60_000 * MS;
 const VCPUS_MAX: i64 = 255;
+/// Whose key and certificate that of etcd's members is.
+const WITNESS: &str = "witness";
 /// Two crystals of the cheaper sort.
 const DRIFT_PPM: i64 = 200;
 
@@ -43,6 +47,7 @@ mod defaults {
     pub const MEMORY_DIRECTORY: &str = "/dev/shm/laxity-protect";
     pub const KEYS: &str = "/etc/laxity-protect";
     pub const QEMU: &str = "qemu-system-x86_64";
+    pub const PREFIX: &str = "laxity-protect/";
 }
 
 /// A guest's memory.
@@ -66,6 +71,8 @@ pub struct Site {
     pub memory_directory: PathBuf,
     /// Where a host's key, its certificate and that of the site are.
     pub keys: PathBuf,
+    /// Who gives out terms, if anybody does.
+    pub witness: Option<Place>,
     /// All of them.
     pub hosts: Vec<Host>,
     /// All of them.
@@ -109,6 +116,24 @@ impl Vm {
 }
 
 impl Site {
+    /// Who gets a key and a certificate, and what others know them by.
+    pub fn owners_of_keys(&self) -> Vec<(String, Vec<String>)> {
+        let hosts = self.hosts.iter();
+        let mut owners: Vec<_> = hosts
+            .map(|host| (host.name.clone(), vec![host.name.clone()]))
+            .collect();
+        let members = self.witness.iter().flat_map(|witness| &witness.endpoints);
+        let addresses: Vec<String> = members
+            .filter_map(|member| Uri::try_from(member).ok())
+            .filter(|uri| uri.scheme_str() == Some("https"))
+            .filter_map(|uri| Some(uri.host()?.trim_matches(['[', ']']).to_string()))
+            .collect();
+        if !addresses.is_empty() {
+            owners.push((WITNESS.into(), addresses));
+        }
+        owners
+    }
+
     /// A host by its name.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
@@ -133,6 +158,7 @@ struct File {
     directory: Field<Written<PathBuf>>,
     memory_directory: Field<Written<PathBuf>>,
     keys: Field<Written<PathBuf>>,
+    witness: Field<WitnessTable>,
     host: Field<List<HostTable>>,
     vm: Field<List<VmTable>>,
 }
@@ -147,6 +173,18 @@ struct File {
 struct HostTable {
     name: Field<Name>,
     address: Field<Written<SocketAddr>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+struct WitnessTable {
+    endpoints: Field<List<Written<Endpoint>>>,
+    prefix: Field<Written<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -284,17 +322,58 @@ impl Reading<'_> {
         self.once("two virtual machines have the name", &tables, |table| {
             &table.name
         });
+        let witness = self.witness(file);
         let vms = tables
             .iter()
-            .map(|(table, span)| self.vm(table, *span, &hosts))
+            .map(|(table, span)| {
+                let mut vm = self.vm(table, *span, &hosts);
+                vm.settings.witness = witness.is_some();
+                vm
+            })
             .collect();
         Site {
             directory: directory(&file.directory, defaults::DIRECTORY),
             memory_directory: directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
             keys: directory(&file.keys, defaults::KEYS),
+            witness,
             hosts,
             vms,
         }
+    }
+
+    fn witness(&self, file: &File) -> Option<Place> {
+        let (table, span) = file.witness.given()?;
+        let help = "write its members: endpoints = [\"https://192.0.2.9:2379\"]";
+        let given = items(&table.endpoints);
+        let is_absent = table.endpoints.is_absent();
+        self.lacks(span, "endpoints", is_absent, "a witness", help);
+        if let Some((list, span)) = table.endpoints.given()
+            && list.0.is_empty()
+        {
+            self.problems
+                .report(span, "the witness has no members", help);
+        }
+        for host in items(&file.host)
+            .iter()
+            .filter_map(|(host, _)| host.name.given())
+        {
+            if host.0.0 == WITNESS {
+                let help = "name it otherwise: the witness has a certificate of that name";
+                self.problems
+                    .report(host.1, format!("a host is called `{WITNESS}`"), help);
+            }
+        }
+        Some(Place {
+            endpoints: given
+                .iter()
+                .map(|(Written(Endpoint(member)), _)| member.clone())
+                .collect(),
+            prefix: table
+                .prefix
+                .value
+                .as_ref()
+                .map_or_else(|| defaults::PREFIX.into(), |prefix| prefix.0.clone()),
+        })
     }
 
     fn host(&self, table: &HostTable, span: Span) -> Host {

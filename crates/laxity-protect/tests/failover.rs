@@ -2,6 +2,7 @@
 //!
 //! `LAXITY_FAILOVERS` says how many, `LAXITY_SEED` with which seed (`make failovers COUNT=1000 SEED=7`).
 
+mod etcd;
 mod scene;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -200,6 +201,59 @@ fn the_life_of_a_guest() {
         .unwrap();
     scene.wait_for(0, "off");
     scene.wait_for(1, "empty");
+}
+
+/// Who goes on alone is the witness's decision, and nobody is heard while it cannot be asked.
+#[test]
+fn a_witness_decides() {
+    let Some(_turn) = turn() else { return };
+    if !etcd::is_there() {
+        eprintln!("SKIPPED: there is no etcd (Debian's etcd-server)");
+        return;
+    }
+    let mut scene = Scene::new("witness", &format!("{GUEST}\nstandby-lost = \"continue\""));
+    let endpoint = "http://127.0.0.1:2379";
+    let mut member = Some(etcd::Member::start(endpoint, None));
+    for host in 0..HOSTS.len() {
+        let keys = "keys = \"keys\"";
+        let witness = format!("witness = {{ endpoints = [{endpoint:?}] }}\n{keys}");
+        scene.edit(host, keys, &witness);
+        scene.start(host, None);
+    }
+    scene.wait_for(0, "protected");
+    let clients = Clients::start();
+    let hear = |count: usize| {
+        let answers = clients.seen.answers();
+        while clients.seen.answers() < answers + count as u64 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    hear(10);
+
+    // The standby is gone, and the witness will not let it take over any more.
+    scene.kill(1);
+    scene.wait_for(0, "alone");
+    hear(10);
+    scene.start(1, None);
+    scene.wait_for(0, "protected");
+    hear(10);
+
+    // The witness is gone, too: nobody knows who may go on. It answers again, and the standby does.
+    let stopped = member.take().unwrap().stop();
+    scene.kill(0);
+    scene.wait_for(1, "claiming");
+    let answers = clients.seen.answers();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(clients.seen.answers(), answers, "nobody may be heard");
+    let _member = stopped.start();
+    scene.wait_for(1, "alone");
+    hear(10);
+    scene.start(0, None);
+    scene.wait_for(1, "protected");
+    hear(10);
+    let lost = (clients.seen.forgotten(), clients.seen.wrong());
+    assert_eq!(lost, (0, 0), "{}", scene.logs());
+    clients.stop();
 }
 
 /// What is heard beyond the last checkpoint may be lost, and no more than that.

@@ -8,11 +8,13 @@ use laxity_protect::guest::{Accelerator, Changes, Kind, Specification};
 use laxity_protect::protocol::interval::Bounds;
 use laxity_protect::protocol::{Mode, Settings, StandbyLost};
 use laxity_protect::site::{Host, Site, Vm, load, number_of};
+use laxity_protect::witness::Place;
 
 const WHOLE: &str = r#"
 directory = "state"
 memory-directory = "/dev/shm/guests"
 keys = "keys"
+witness = { endpoints = ["https://192.0.2.9:2379", "http://127.0.0.1:2379"], prefix = "voice/" }
 
 [[host]]
 name = "north"
@@ -63,7 +65,7 @@ fn every_key() {
             vm: number_of("media"),
             mode: Mode::NoNet,
             standby_lost: StandbyLost::Continue,
-            witness: false,
+            witness: true,
             heartbeat_ns: 20 * MS,
             detection_ns: 90 * MS,
             lease_ns: 250 * MS,
@@ -101,6 +103,12 @@ fn every_key() {
         directory: "/etc/laxity/state".into(),
         memory_directory: "/dev/shm/guests".into(),
         keys: "/etc/laxity/keys".into(),
+        witness: Some(Place {
+            endpoints: ["https://192.0.2.9:2379", "http://127.0.0.1:2379"]
+                .map(String::from)
+                .into(),
+            prefix: "voice/".into(),
+        }),
         hosts: vec![
             host("north", "192.0.2.1:7421"),
             host("south", "[2001:db8::2]:7421"),

@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::sync::{Arc, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tracing::{debug, error, info, warn};
@@ -15,9 +16,12 @@ use super::worker::{Command, Report, Worker};
 use crate::clock::now_ns;
 use crate::gate::Gate;
 use crate::protocol::message::{self, Message, Standing};
-use crate::protocol::{Action, Event, Node, Notice, Order, Output, Record, Settings, State};
+use crate::protocol::{
+    Action, Event, Node, Notice, Order, Output, Record, Settings, State, Verdict,
+};
 use crate::report::Shared;
 use crate::transport::Link;
+use crate::witness::Witness;
 
 /// At least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,6 +39,8 @@ pub enum Input {
     Heard(u64, Heard),
     /// What the guest's thread says.
     Report(Report),
+    /// What the witness says to a claim of this incarnation's, and of which term it was.
+    Verdict(u64, u64, Verdict),
     /// What the operator says, and where to answer.
     Order(Order, Sender<String>),
     /// The daemon ends.
@@ -61,6 +67,8 @@ pub struct Driver {
     pub inputs: Receiver<Input>,
     /// For the threads that tell.
     pub sender: Sender<Input>,
+    /// Who gives out its terms, if anybody does.
+    pub witness: Option<Witness>,
     /// Whom to ask for a connection, if this is the host that makes them.
     pub dialler: Option<Sender<()>>,
     /// What others may know.
@@ -80,6 +88,7 @@ impl Driver {
         let mut run = Run {
             driver: self,
             node,
+            incarnation,
             record,
             connection: None,
             connections: 0,
@@ -106,6 +115,7 @@ impl Driver {
 struct Run {
     driver: Driver,
     node: Node,
+    incarnation: u64,
     record: Record,
     connection: Option<Connection>,
     /// How many there have been.
@@ -159,6 +169,13 @@ impl Run {
             Input::Link(link) => self.connect(*link),
             Input::Heard(number, heard) => self.hear(number, heard),
             Input::Report(report) => self.report(report),
+            Input::Verdict(incarnation, expected, verdict) => {
+                // What was given to the one before is lost; the next claim says so.
+                if incarnation == self.incarnation {
+                    self.handle(Event::Verdict { expected, verdict }, &[])?;
+                }
+                Ok(())
+            }
             Input::Order(order, answer) => {
                 self.answer = Some(answer);
                 self.handle(Event::Order(order), &[])?;
@@ -381,7 +398,8 @@ impl Run {
                 self.close();
                 self.driver.worker.destroy();
                 let Driver { settings, host, .. } = self.driver;
-                self.node = Node::new(settings, host, incarnation()?, self.record, now_ns());
+                self.incarnation = incarnation()?;
+                self.node = Node::new(settings, host, self.incarnation, self.record, now_ns());
                 self.driver.dial();
                 Ok(())
             }
@@ -435,11 +453,34 @@ impl Run {
             Action::Activate(_) => worker.tell(Command::Activate),
             Action::Boot => worker.tell(Command::Boot),
             Action::Announce => gate.announce(),
-            // A site file has no witness.
-            Action::Claim { .. } => {}
+            Action::Claim { expected } => self.claim(expected),
             Action::Say(notice) => self.say(notice),
         }
         Ok(())
+    }
+
+    /// Asks the witness, in a thread of its own: an epoch does not wait for it.
+    fn claim(&self, expected: u64) {
+        let Some(witness) = self.driver.witness.clone() else {
+            return;
+        };
+        let (vm, sender) = (self.driver.vm.clone(), self.driver.sender.clone());
+        let incarnation = self.incarnation;
+        let ask = move || {
+            let verdict = witness
+                .claim(expected, incarnation)
+                .unwrap_or_else(|reason| {
+                    warn!(vm, "the witness: {reason}");
+                    Verdict::Unknown
+                });
+            let _ = sender.send(Input::Verdict(incarnation, expected, verdict));
+        };
+        let started = thread::Builder::new().name("witness".into()).spawn(ask);
+        if let Err(error) = started {
+            warn!(vm = self.driver.vm, "cannot ask the witness: {error}");
+            let silent = Input::Verdict(incarnation, expected, Verdict::Unknown);
+            let _ = self.driver.sender.send(silent);
+        }
     }
 
     fn send(&self, outgoing: Outgoing) {

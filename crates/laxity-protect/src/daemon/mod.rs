@@ -3,7 +3,8 @@
 //!
 //! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one driver for each virtual
 //! machine, which decides; one for its guest, which captures and commits; one for its gate; two for its connection; and
-//! for the whole daemon one that listens to other hosts, one to the operator, one to Prometheus.
+//! for the whole daemon one that listens to other hosts, one to the operator, one to Prometheus. A claim at the witness is
+//! made by a thread that is there for it alone.
 
 mod connection;
 pub mod control;
@@ -31,6 +32,7 @@ use crate::guest::{GuestError, Qemu};
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Site, Vm, number_of};
 use crate::transport::{Keys, KeysError, Link, Preamble, accept, dial};
+use crate::witness::Witness;
 use driver::{Driver, Input};
 use record::Stored;
 use worker::Worker;
@@ -275,6 +277,10 @@ fn prepare(
         settings: vm.settings,
         host: number_of(host),
         begins_here,
+        witness: site
+            .witness
+            .as_ref()
+            .map(|place| Witness::new(place, keys, &vm.name)),
         stored,
         gate,
         worker,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
+use ureq::http::Uri;
 
 use crate::gate::frames::Mac;
 
@@ -85,6 +86,33 @@ impl Word for Mac {
             ));
         }
         Ok(mac)
+    }
+}
+
+/// A member of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint(pub String);
+
+impl Word for Endpoint {
+    const EXPECTED: &'static str = "a member of etcd in quotes, such as \"https://192.0.2.9:2379\"";
+
+    fn parse(text: &str) -> Result<Endpoint, String> {
+        let uri: Option<Uri> = text.parse().ok();
+        let is_one = |uri: &Uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.host().is_some_and(|host| !host.is_empty())
+                && uri.port_u16().is_some()
+                && uri.path() == "/"
+                && uri.query().is_none()
+                && !text.ends_with('/')
+                && !text.contains('@')
+        };
+        match uri.filter(is_one) {
+            Some(_) => Ok(Endpoint(text.into())),
+            None => Err(format!(
+                "is no member of etcd: {text:?}\nwrite \"https://192.0.2.9:2379\", or http where nobody else can listen or speak"
+            )),
+        }
     }
 }
 

@@ -10,10 +10,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 const AUTHORITY: &str = "site.crt";
 const AUTHORITY_KEY: &str = "site.key";
@@ -42,6 +44,7 @@ pub enum KeysError {
 pub struct Keys {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
+    web: TlsConfig,
 }
 
 impl Keys {
@@ -79,6 +82,8 @@ impl Keys {
             PrivateKeyDer::from_pem_file(&path).map_err(|error| refused(&path, error.to_string()))
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let web = web(&provider, &certificates(AUTHORITY)?, &chain, &path)
+            .map_err(|reason| refused(&path, reason))?;
         let own = |error: rustls::Error| refused(&directory.join(&name), error.to_string());
         let roots = Arc::new(roots);
         let client = ClientConfig::builder_with_provider(provider.clone())
@@ -103,20 +108,47 @@ impl Keys {
         Ok(Keys {
             client: Arc::new(client),
             server: Arc::new(server),
+            web,
         })
     }
+
+    /// The same for HTTP: both sides prove who they are with certificates of the site.
+    pub fn for_web(&self) -> TlsConfig {
+        self.web.clone()
+    }
+}
+
+fn web(
+    provider: &Arc<CryptoProvider>,
+    roots: &[CertificateDer],
+    chain: &[CertificateDer],
+    key: &Path,
+) -> Result<TlsConfig, String> {
+    let owned = |certificates: &[CertificateDer]| -> Vec<Certificate<'static>> {
+        let each = certificates.iter();
+        each.map(|certificate| Certificate::from_der(certificate).to_owned())
+            .collect()
+    };
+    let pem = fs::read(key).map_err(|error| error.to_string())?;
+    let key = PrivateKey::from_pem(&pem).map_err(|error| error.to_string())?;
+    Ok(TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(provider.clone())
+        .root_certs(RootCerts::Specific(Arc::new(owned(roots))))
+        .client_cert(Some(ClientCert::new_with_certs(&owned(chain), key)))
+        .build())
 }
 
 fn other(error: KeysError) -> rustls::Error {
     rustls::Error::General(error.to_string())
 }
 
-/// Makes an authority for a site, and for each host a key and a certificate, into a directory.
+/// Makes an authority for a site, and for each `(name, addresses)` a key and a certificate, into a directory: a file's
+/// name, and what others know its owner by.
 ///
 /// # Errors
 ///
 /// If there is an authority already, or something cannot be written.
-pub fn make(directory: &Path, hosts: &[String]) -> Result<(), KeysError> {
+pub fn make(directory: &Path, owners: &[(String, Vec<String>)]) -> Result<(), KeysError> {
     let made = |error: rcgen::Error| KeysError::Make(error.to_string());
     let written = |error: io::Error| KeysError::Make(format!("{}: {error}", directory.display()));
     fs::create_dir_all(directory).map_err(written)?;
@@ -130,17 +162,17 @@ pub fn make(directory: &Path, hosts: &[String]) -> Result<(), KeysError> {
     let authority_key = KeyPair::generate().map_err(made)?;
     let certificate = params.self_signed(&authority_key).map_err(made)?;
     let issuer = Issuer::new(params, authority_key);
-    for host in hosts {
-        let mut params = CertificateParams::new(vec![host.clone()]).map_err(made)?;
+    for (name, known_as) in owners {
+        let mut params = CertificateParams::new(known_as.clone()).map_err(made)?;
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
         let key = KeyPair::generate().map_err(made)?;
         let certificate = params.signed_by(&key, &issuer).map_err(made)?;
-        write_secret(&directory.join(format!("{host}.key")), &key.serialize_pem())
+        write_secret(&directory.join(format!("{name}.key")), &key.serialize_pem())
             .map_err(written)?;
-        fs::write(directory.join(format!("{host}.crt")), certificate.pem()).map_err(written)?;
+        fs::write(directory.join(format!("{name}.crt")), certificate.pem()).map_err(written)?;
     }
     write_secret(
         &directory.join(AUTHORITY_KEY),

@@ -7,6 +7,11 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::thread;
 
+fn owners(hosts: &[&str]) -> Vec<(String, Vec<String>)> {
+    let owner = |host: &&str| (host.to_string(), vec![host.to_string()]);
+    hosts.iter().map(owner).collect()
+}
+
 /// A directory with the keys of `north` and `south`.
 struct Site(PathBuf);
 
@@ -14,7 +19,7 @@ impl Site {
     fn new(name: &str) -> Site {
         let directory =
             std::env::temp_dir().join(format!("laxity-keys-{}-{name}", std::process::id()));
-        make_keys(&directory, &["north".into(), "south".into()]).unwrap();
+        make_keys(&directory, &owners(&["north", "south"])).unwrap();
         Site(directory)
     }
 
@@ -126,7 +131,7 @@ fn strangers_are_refused() {
 #[test]
 fn keys_are_not_overwritten_and_missing_ones_are_named() {
     let site = Site::new("once");
-    let again = make_keys(&site.0, &["north".into()]).unwrap_err();
+    let again = make_keys(&site.0, &owners(&["north"])).unwrap_err();
     assert!(again.to_string().contains("is there already"), "{again}");
     let missing = Keys::load(&site.0, "west").unwrap_err();
     assert!(missing.to_string().contains("west.crt"), "{missing}");

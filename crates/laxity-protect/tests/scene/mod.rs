@@ -79,7 +79,8 @@ impl Scene {
         ip("link add br0 type bridge forward_delay 0");
         ip("address add 192.0.2.1/24 dev br0");
         ip("link set br0 up");
-        make_keys(&directory.join("keys"), &HOSTS.map(String::from)).unwrap();
+        let owners = HOSTS.map(|host| (host.to_string(), vec![host.to_string()]));
+        make_keys(&directory.join("keys"), &owners).unwrap();
         // On a machine that is busy with other things a host is easily taken for lost.
         let times = match std::env::var("LAXITY_DETECTION_MS") {
             Ok(detection) => format!("detection = \"{detection} ms\""),

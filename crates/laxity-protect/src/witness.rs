@@ -1,0 +1,212 @@
+//! The witness: a key in etcd (v3.4 or newer) that says which term of a virtual machine was given out last, and to whom.
+//!
+//! A claim is one compare-and-swap, and may be repeated: whoever was given a term and did not hear of it is told so the
+//! next time. It goes through etcd's JSON gateway, so that there is nothing between the two but HTTP.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use ureq::Agent;
+
+use crate::protocol::Verdict;
+use crate::transport::Keys;
+
+/// Of one member; the next one is asked then.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
+/// An answer is a few hundred bytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// What the site file says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Members of etcd, in the order in which they are asked: `http://ADDRESS:PORT`, or `https` with the site's keys.
+    pub endpoints: Vec<String>,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+}
+
+/// Whom to ask for the terms of one virtual machine.
+#[derive(Debug, Clone)]
+pub struct Witness {
+    agent: Agent,
+    endpoints: Vec<String>,
+    key: String,
+}
+
+/// The last term that was given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Given {
+    term: u64,
+    incarnation: u64,
+}
+
+impl Witness {
+    /// Connects to nobody yet. With `https` a member proves with a certificate of the site that it is one, and so do we.
+    pub fn new(place: &Place, keys: &Keys, vm: &str) -> Witness {
+        let agent = Agent::config_builder()
+            .timeout_global(Some(MEMBER_TIMEOUT))
+            .tls_config(keys.for_web())
+            .build();
+        Witness {
+            agent: agent.into(),
+            endpoints: place.endpoints.clone(),
+            key: format!("{}{vm}", place.prefix),
+        }
+    }
+
+    /// Asks for the term after `expected`, as [`Action::Claim`](crate::protocol::Action::Claim) says; blocks for as long
+    /// as members do not answer, a second each.
+    ///
+    /// # Errors
+    ///
+    /// Why no member has given a verdict. One may have done as it was asked, nevertheless.
+    pub fn claim(&self, expected: u64, incarnation: u64) -> Result<Verdict, String> {
+        let mut said = String::new();
+        for endpoint in &self.endpoints {
+            match self.claim_at(endpoint, expected, incarnation) {
+                Ok(verdict) => return Ok(verdict),
+                Err(reason) => {
+                    let separator = if said.is_empty() { "" } else { "; " };
+                    let _ = write!(said, "{separator}{endpoint}: {reason}");
+                }
+            }
+        }
+        Err(said)
+    }
+
+    fn claim_at(&self, endpoint: &str, expected: u64, incarnation: u64) -> Result<Verdict, String> {
+        let wanted = Given {
+            term: expected + 1,
+            incarnation,
+        };
+        let (revision, given) = found(&self.ask(endpoint, "range", &range(&self.key))?)?;
+        if given.term != expected {
+            return Ok(judge(given, wanted));
+        }
+        let answer = self.ask(endpoint, "txn", &swap(&self.key, revision, wanted))?;
+        if answer["succeeded"] == true {
+            return Ok(Verdict::Granted { term: wanted.term });
+        }
+        // Somebody was faster; the answer has what there is now.
+        let (_, given) = found(&answer["responses"][0]["response_range"])?;
+        Ok(judge(given, wanted))
+    }
+
+    fn ask(&self, endpoint: &str, what: &str, body: &Value) -> Result<Value, String> {
+        let url = format!("{endpoint}/v3/kv/{what}");
+        let mut response = self
+            .agent
+            .post(&url)
+            .send_json(body)
+            .map_err(|error| error.to_string())?;
+        response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_json()
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn judge(given: Given, wanted: Given) -> Verdict {
+    if given == wanted {
+        Verdict::Granted { term: given.term }
+    } else {
+        Verdict::Refused {
+            current: given.term,
+        }
+    }
+}
+
+fn encoded(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}
+
+/// As etcd does by default, it waits for a majority of the members: what it says is the last word.
+fn range(key: &str) -> Value {
+    json!({ "key": encoded(key) })
+}
+
+/// If the key is still what it was in that revision (0: not there), it becomes `wanted`, else we are told what it is.
+fn swap(key: &str, revision: i64, wanted: Given) -> Value {
+    let Given { term, incarnation } = wanted;
+    let value = encoded(&format!("{term} {incarnation:016x}"));
+    let key = encoded(key);
+    json!({
+        "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
+        "success": [{ "request_put": { "key": key, "value": value } }],
+        "failure": [{ "request_range": { "key": key } }],
+    })
+}
+
+/// etcd writes 64-bit numbers as text.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Entry {
+    value: String,
+    mod_revision: String,
+}
+
+/// What is there, and since which revision; no term has been given out where there is nothing.
+fn found(answer: &Value) -> Result<(i64, Given), String> {
+    let strange = |what: &str| format!("what it has is none of ours: {what}");
+    let Some(entry) = answer["kvs"].get(0) else {
+        return match answer["header"].is_object() || answer.is_object() {
+            true => Ok((0, Given::default())),
+            false => Err(format!("it answers {answer}")),
+        };
+    };
+    let entry: Entry = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
+    let value = BASE64_STANDARD
+        .decode(&entry.value)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| strange("not text"))?;
+    let given = value.split_once(' ').and_then(|(term, incarnation)| {
+        Some(Given {
+            term: term.parse().ok()?,
+            incarnation: u64::from_str_radix(incarnation, 16).ok()?,
+        })
+    });
+    let revision = entry
+        .mod_revision
+        .parse()
+        .map_err(|_| format!("it answers revision {:?}", entry.mod_revision))?;
+    Ok((
+        revision,
+        given.ok_or_else(|| strange(&format!("{value:?}")))?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_has_is_read() {
+        let answer = |value: &str| json!({ "header": {}, "kvs": [{ "value": encoded(value), "mod_revision": "41" }] });
+        let given = |term, incarnation| Given { term, incarnation };
+        assert_eq!(
+            found(&answer("7 00000000000000ff")),
+            Ok((41, given(7, 255)))
+        );
+        assert_eq!(found(&json!({ "header": {} })), Ok((0, given(0, 0))));
+        for strange in [
+            "",
+            "7",
+            "7 ",
+            "x 00ff",
+            "7 00fg",
+            "-1 0",
+            "18446744073709551616 0",
+        ] {
+            assert!(found(&answer(strange)).is_err(), "{strange:?}");
+        }
+        assert!(found(&json!("nothing")).is_err());
+        let no_revision = json!({ "kvs": [{ "value": encoded("7 ff") }] });
+        assert!(found(&no_revision).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! The witness against a real etcd: one term is given out once, whoever asks, however often, whatever fails.
+
+mod etcd;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use laxity_protect::protocol::Verdict;
+use laxity_protect::transport::{Keys, make_keys};
+use laxity_protect::witness::{Place, Witness};
+
+/// Keys of `north`, and of a witness on the loopback interface.
+struct Site(PathBuf);
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let name = format!("laxity-witness-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        let owner = |name: &str, known_as: &str| (name.to_string(), vec![known_as.to_string()]);
+        let owners = [owner("north", "north"), owner("witness", "127.0.0.1")];
+        make_keys(&directory, &owners).unwrap();
+        Site(directory)
+    }
+
+    fn witness(&self, endpoints: &[&str], vm: &str) -> Witness {
+        let place = Place {
+            endpoints: endpoints.iter().map(|each| each.to_string()).collect(),
+            prefix: "laxity-protect/".into(),
+        };
+        Witness::new(&place, &Keys::load(&self.0, "north").unwrap(), vm)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A port that nobody has just now.
+fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// It listens before it answers.
+fn first_claim(witness: &Witness, incarnation: u64) -> Verdict {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match witness.claim(0, incarnation) {
+            Ok(verdict) => return verdict,
+            Err(reason) => assert!(Instant::now() < deadline, "{reason}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_term_is_given_out_once() {
+    if !etcd::is_there() {
+        eprintln!("SKIPPED: there is no etcd (Debian's etcd-server)");
+        return;
+    }
+    let site = Site::new("once");
+    let endpoint = format!("http://127.0.0.1:{}", port());
+    let member = etcd::Member::start(&endpoint, None);
+    let silent = format!("http://127.0.0.1:{}", port());
+    let witness = site.witness(&[&silent, &endpoint], "counter");
+    let granted = |term| Ok(Verdict::Granted { term });
+    let refused = |current| Ok(Verdict::Refused { current });
+    assert_eq!(Ok(first_claim(&witness, 1)), granted(1));
+    assert_eq!(witness.claim(0, 1), granted(1), "it is told again");
+    assert_eq!(witness.claim(0, 2), refused(1));
+    assert_eq!(witness.claim(7, 2), refused(1));
+    assert_eq!(witness.claim(1, 2), granted(2));
+    assert_eq!(witness.claim(0, 1), refused(2), "that was before");
+    let another = site.witness(&[&endpoint], "media");
+    assert_eq!(
+        another.claim(0, 1),
+        granted(1),
+        "of another virtual machine"
+    );
+
+    // Many at once: one of them gets it, and the others are told so.
+    for expected in 2..12 {
+        let claims: Vec<_> = (0..8)
+            .map(|incarnation| {
+                let witness = witness.clone();
+                thread::spawn(move || witness.claim(expected, 100 + incarnation))
+            })
+            .collect();
+        let verdicts: Vec<_> = claims
+            .into_iter()
+            .map(|claim| claim.join().unwrap().unwrap())
+            .collect();
+        let is_granted = |verdict: &&Verdict| matches!(verdict, Verdict::Granted { .. });
+        assert_eq!(
+            verdicts.iter().filter(is_granted).count(),
+            1,
+            "{verdicts:?}"
+        );
+    }
+
+    let stopped = member.stop();
+    assert!(witness.claim(12, 3).is_err(), "nobody answers");
+    let _member = stopped.start();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while witness.claim(12, 3).is_err() {
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(witness.claim(12, 3), granted(13), "it remembers");
+}
+
+#[test]
+fn both_sides_prove_who_they_are() {
+    if !etcd::is_there() {
+        eprintln!("SKIPPED: there is no etcd (Debian's etcd-server)");
+        return;
+    }
+    let (site, stranger) = (Site::new("ours"), Site::new("strange"));
+    let endpoint = format!("https://127.0.0.1:{}", port());
+    let _member = etcd::Member::start(&endpoint, Some(&site.0));
+    let verdict = first_claim(&site.witness(&[&endpoint], "counter"), 1);
+    assert_eq!(verdict, Verdict::Granted { term: 1 });
+    let refused = stranger.witness(&[&endpoint], "counter").claim(1, 2);
+    assert!(refused.unwrap_err().contains("certificate"));
+    let plain = endpoint.replace("https", "http");
+    assert!(site.witness(&[&plain], "counter").claim(1, 2).is_err());
+}
