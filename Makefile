@@ -166,6 +166,10 @@ results-bandwidth-xen: lab ## The same with real netbacks on Xen; writes docs/re
 results-bandwidth-linux: setup ## The same with real packets, as root; writes docs/results/bandwidth-linux.md
 	$(LAXITY) reproduce bandwidth --on linux -o out/bandwidth-on-linux --docs docs/results/bandwidth-linux.md || $(VERDICT)
 
+.PHONY: results-protection
+results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest; writes docs/results/protection.md
+	$(BIN)/python tools/protection_page.py
+
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
 	$(BIN)/python tools/voice_page.py

@@ -3,8 +3,9 @@
 //!
 //! Not a criterion benchmark: one epoch follows the other on one guest, and it is the spread that matters.
 
+use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,10 +66,10 @@ fn main() {
                         memory_bytes: mib << 20,
                         kernel: Some(built.join("kernel")),
                         initrd: Some(built.join("counter.cpio")),
-                        append: format!("quiet dirty={DIRTY_PAGES}"),
+                        append: format!("quiet console=ttyS0 dirty={DIRTY_PAGES}"),
                         disks: Vec::new(),
                         mac: [0x52, 0x54, 0, 0, 0, 1],
-                        console: None,
+                        console: Some(directory().join("console")),
                         arguments: Vec::new(),
                         changes,
                     };
@@ -100,16 +101,34 @@ fn compare_alone() {
     );
 }
 
+fn directory() -> PathBuf {
+    Path::new("/dev/shm").join(format!("laxity-protect-bench-{}", std::process::id()))
+}
+
+/// A guest that still boots writes to other pages.
+fn wait_until_it_works(guest: &Specification) {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let console = guest.console.as_ref().expect("it has one");
+    let begun = Instant::now();
+    loop {
+        let said = fs::read(console).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        if said.contains("counter: ready") {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it does not come up:\n{said}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn measure(guest: &Specification, mib: u64) {
-    let directory =
-        Path::new("/dev/shm").join(format!("laxity-protect-bench-{}", std::process::id()));
-    let (mut qemu, mut network) = Qemu::start(guest, &directory, false).expect("QEMU starts");
+    let (mut qemu, mut network) = Qemu::start(guest, &directory(), false).expect("QEMU starts");
     // What it says to the network is of no interest.
     thread::spawn(move || {
         let mut some = [0; 4096];
         while network.read(&mut some).is_ok_and(|count| count > 0) {}
     });
-    thread::sleep(Duration::from_secs(4));
+    wait_until_it_works(guest);
     let mut writer = Writer::new(qemu.pages());
     let mut captured = Captured::default();
     let histogram =
@@ -167,5 +186,5 @@ fn measure(guest: &Specification, mib: u64) {
         ms(8),
     );
     drop(qemu);
-    let _ = std::fs::remove_dir_all(directory);
+    let _ = fs::remove_dir_all(directory());
 }
