@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from laxity import _core, reproduce
-from laxity.reproduce.bandwidth import beyond, setup, throughput
+from laxity.reproduce.bandwidth import beyond, memory, setup, throughput
 from laxity.reproduce.lab import Lab
 
 if TYPE_CHECKING:
@@ -81,6 +81,37 @@ def test_means_of_the_times_at_which_vm_1_offers_a_rate() -> None:
     assert setup.settled(200) == [(101, 140), (171, 190)]
     data = pd.DataFrame({"at_s": [0.0, 1.0, 1.0], "vm": [1, 1, 2], "delivered_mbit_s": [9, 5, 7]})
     assert setup.mean_mbit_s(data, 1) == [5, 7]
+
+
+def test_transactions_are_lines_of_what_a_packet_touches() -> None:
+    copied, mapped = memory.way(1500), memory.way(1500, is_mapped=True)
+    # 24 lines are read and 24 written; a page that is mapped is read by the card alone.
+    assert copied.channel - mapped.channel == 2 * 24 - (4 + 2 + 2)
+    assert memory.way(64).channel == copied.channel - 2 * 23
+    data = pd.DataFrame(
+        {
+            "at_s": [0.0, 0.0, 1.0, 1.0],
+            "offered_mbit_s": [12.0, 24.0, 12.0, 24.0],
+            "delivered_mbit_s": [12.0, 6.0, 12.0, 6.0],
+            "dropped_at_link_mbit_s": [0.0, 6.0, 0.0, 6.0],
+        }
+    )
+    found = memory.packets(data)
+    # 1,000 packets a second are 12 Mbit/s.
+    assert (found.offered, found.carried, found.delivered) == (3000, 2000, 1500)
+    assert memory.channel_lines(found, copied) == 2000 * copied.channel
+    whole = 3000 * 48 + 2000 * (copied.channel + 1) + 1500 * 26
+    assert memory.all_lines(found, copied) == whole
+
+
+def test_dropping_in_the_guest_saves_transactions(quick: Reproduction) -> None:
+    assert row(quick, "figure-6", "and more").verdict == "reproduced"
+    # Short periods lose nothing with Laxity, and so save no more.
+    assert row(quick, "figure-6", "below").verdict == "differs"
+    figure = next(each for each in quick.experiments if each.name == "figure-6")
+    native = figure.data[figure.data.line == setup.REGIMES["native"]]
+    assert set(native.value) == {native.value.iloc[0]}
+    assert (figure.data.value <= native.value.iloc[0]).all()
 
 
 def test_a_scenario_that_is_none_is_refused() -> None:

@@ -16,9 +16,9 @@ from laxity.errors import InputError
 from laxity.reproduce import published
 from laxity.reproduce.availability import on_linux as availability_on_linux
 from laxity.reproduce.bandwidth import beyond as bandwidth_beyond
+from laxity.reproduce.bandwidth import memory, period, throughput
 from laxity.reproduce.bandwidth import on_linux as bandwidth_on_linux
 from laxity.reproduce.bandwidth import on_xen as bandwidth_on_xen
-from laxity.reproduce.bandwidth import period, throughput
 from laxity.reproduce.lab import PROGRESS_STEPS, Lab
 from laxity.reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity.reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
@@ -121,7 +121,8 @@ PAPERS: dict[str, _Paper] = {
         {
             "figure-3": _Planned(throughput.figure_3, 0.05),
             "figure-4": _Planned(throughput.figure_4, 0.15),
-            "figure-7": _Planned(period.figure_7, 0.4),
+            "figure-6": _Planned(memory.figure_6, 0.39),
+            "figure-7": _Planned(period.figure_7, 0.01),
             "oversubscribed": _Planned(bandwidth_beyond.oversubscribed, 0.1),
             "bursty": _Planned(bandwidth_beyond.bursty, 0.1),
             "joining": _Planned(bandwidth_beyond.joining, 0.1),
