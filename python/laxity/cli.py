@@ -686,8 +686,9 @@ def reproduce(
     elif calibrate:
         raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
     elif on == "linux":
-        _refuse_on_linux(quick, seeds)
-        result = papers.run_on_linux(paper, experiment)
+        if seeds is not None:
+            raise InputError("real packets have no seeds", "leave --seeds out")
+        result = papers.run_on_linux(paper, experiment, quick)
     else:
         with _progress("reproducing") as progress:
             result = papers.run(paper, experiment, quick, seeds, progress)
@@ -706,11 +707,6 @@ def _give(result: Reproduction, output: Path | None, as_json: bool) -> None:
         _say_written(output)
     if not result.reproduced:
         raise typer.Exit(FAILED_VERDICT)
-
-
-def _refuse_on_linux(quick: bool, seeds: int | None) -> None:
-    if quick or seeds is not None:
-        raise InputError("real packets have no seeds", "leave --seeds and --quick out")
 
 
 def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calibrate: bool) -> None:

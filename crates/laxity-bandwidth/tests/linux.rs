@@ -4,12 +4,15 @@
 
 mod scene;
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use laxity_bandwidth::linux::Tree;
+use laxity_bandwidth::shaper::{Counters, Shaper as _};
 use nix::sys::signal::Signal;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scene::{Scene, constant, flood};
+use scene::{PAYLOAD_BYTES, Pace, Scene, constant, flood};
 
 /// `None`: this machine cannot, and the test says so.
 fn scene(name: &str, machines: usize) -> Option<Scene> {
@@ -242,6 +245,72 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     assert_eq!((snapshot.reloads, snapshot.reloads_refused), (2, 1));
     scene.signal(Signal::SIGINT);
     assert!(scene.wait());
+}
+
+/// A look asks only about those who have sent, or still have a queue: all the others are as they were.
+/// `LAXITY_SEED` says who sends how much when.
+#[test]
+fn a_look_at_those_who_have_sent_misses_nobody() {
+    const MACHINES: usize = 5;
+    const LOOKS: usize = 60;
+    let Some(scene) = scene("looks", MACHINES) else {
+        return;
+    };
+    let seed = std::env::var("LAXITY_SEED").map_or(1, |text| text.parse().unwrap());
+    println!("LAXITY_SEED={seed}");
+    let agreements = (0..MACHINES).map(|at| agreement(at, 1, "1", "4", ""));
+    let text = HEAD.to_string() + &agreements.collect::<String>();
+    let (tell, told): (Vec<_>, Vec<_>) = (0..MACHINES).map(|_| channel::<u64>()).unzip();
+    let _senders: Vec<_> = (told.into_iter().enumerate())
+        .map(|(at, told)| {
+            let pace: Pace = Box::new(move |socket, _| {
+                for count in told {
+                    for _ in 0..count {
+                        let _ = socket.send(&[0; PAYLOAD_BYTES]);
+                    }
+                }
+            });
+            scene.send(at, pace)
+        })
+        .collect();
+    let looking = std::thread::spawn({
+        let host = scene.host();
+        move || {
+            scene::enter(&host);
+            let (mut tree, holders) = scene::tree(&text);
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let mut waits = 0;
+            for _ in 0..LOOKS {
+                for tell in &tell {
+                    // Mostly nothing; now and then more than a look's time lets out.
+                    let count = [0, 0, 0, 0, 1, 20][random.next_u64() as usize % 6];
+                    tell.send(count).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(random.next_u64() % 8));
+                tree.read().unwrap();
+            }
+            drop(tell);
+            let all = |tree: &Tree| -> Vec<Counters> {
+                (0..=holders).map(|at| tree.counters(at)).collect()
+            };
+            // Until all queues are empty, and nobody is read any more.
+            while all(&tree).iter().any(|each| each.backlog_bytes > 0) {
+                std::thread::sleep(Duration::from_millis(1));
+                tree.read().unwrap();
+                waits += 1;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..2 {
+                tree.read().unwrap();
+            }
+            let known = all(&tree);
+            tree.read_all().unwrap();
+            assert_eq!(known, all(&tree), "LAXITY_SEED={seed}");
+            assert!(waits > 0 && known.iter().all(|each| each.bytes > 0));
+            tree.close().unwrap();
+        }
+    });
+    looking.join().unwrap();
 }
 
 #[test]

@@ -178,7 +178,7 @@ def run(
     return Reproduction(paper, title, seeds, quick, found)
 
 
-def run_on_linux(paper: str, experiment: str | None = None) -> Reproduction:
+def run_on_linux(paper: str, experiment: str | None = None, quick: bool = False) -> Reproduction:
     """Runs the experiments of a paper, or one of them, with real packets on this machine, as root.
 
     Raises InputError if there is no such paper or experiment, or if it cannot be run here.
@@ -194,9 +194,10 @@ def run_on_linux(paper: str, experiment: str | None = None) -> Reproduction:
         raise InputError(
             f"{paper} has no experiment `{experiment}` on Linux", f"it has {', '.join(names)}"
         )
-    found = real.experiments(names if experiment is None else [experiment])
+    chosen = names if experiment is None else [experiment]
+    found = real.experiments(chosen, quick=quick)
     title: str = published.facts(paper)["title"]
-    return Reproduction(paper, title, 1, quick=False, experiments=found, on="linux")
+    return Reproduction(paper, title, 1, quick, found, on="linux")
 
 
 def run_on_xen(

@@ -1,57 +1,126 @@
 //! What the daemon costs.
 
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use laxity_bandwidth::shaper::Shaper as _;
 use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, enter, tree};
 use crate::{agreement, head, random_pace};
 
-pub fn run() {
+const MACHINES: usize = 1_000;
+
+/// As `laxity-bandwidth.service` has it.
+const PRIORITY: &str = "10";
+
+pub fn run(is_quick: bool) {
+    let time = Duration::from_secs(if is_quick { 1 } else { 10 });
     for period_ms in [10, 100] {
-        cost(period_ms, 0);
-        cost(period_ms, 50);
+        cost(period_ms, 0, time);
+        cost(period_ms, 50, time);
     }
 }
 
-/// `busy` of a thousand machines flood the link; the others are there.
-fn cost(period_ms: u64, busy: usize) {
-    const MACHINES: usize = 1_000;
-    const TIME: Duration = Duration::from_secs(10);
-    let mut scene = Scene::with_idle(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
+fn agreements_text(period_ms: u64) -> String {
     let mut text = head(period_ms, 200);
     for at in 0..MACHINES {
         text += &agreement(at, 1 + at as u64 % 3, 100, 200_000, 1);
     }
-    let file = scene.write("agreements.toml", &text);
+    text
+}
+
+/// `busy` of a thousand machines flood the link; the others are there.
+fn cost(period_ms: u64, busy: usize, time: Duration) {
+    let mut scene = Scene::with_idle(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
+    let file = scene.write("agreements.toml", &agreements_text(period_ms));
     scene.start(&file);
+    let process = scene.daemon().to_string();
+    let mut command = Command::new("chrt");
+    command.args(["--rr", "--pid", PRIORITY, &process]);
+    assert!(command.status().is_ok_and(|status| status.success()));
     let _senders: Vec<_> = (0..busy)
         .map(|at| scene.send(at, random_pace(at as u64, 4_000_000)))
         .collect();
     thread::sleep(Duration::from_secs(1));
+    let began = scene.snapshot().expect("a daemon that answers");
     let (before, started) = (cpu_s(scene.daemon()), Instant::now());
-    thread::sleep(TIME);
+    thread::sleep(time);
     let used = (cpu_s(scene.daemon()) - before) / started.elapsed().as_secs_f64() * 100.0;
     let snapshot = scene.snapshot().expect("a daemon that answers");
     println!(
         "{{\"part\": \"cost\", \"interfaces\": {MACHINES}, \"busy\": {busy}, \"period_ms\": {period_ms}, \
-         \"cpu_percent\": {used:.2}, \"loop_ms\": {:.2}, \"loop_ms_max\": {:.2}, \"periods\": {}, \"periods_missed\": {}}}",
+         \"cpu_percent\": {used:.3}, \"loop_ms\": {:.3}, \"loop_ms_max\": {:.2}, \"periods\": {}, \
+         \"periods_missed\": {}, \"load\": {:.2}}}",
         snapshot.loop_ns as f64 / 1e6,
         snapshot.loop_ns_max as f64 / 1e6,
-        snapshot.periods,
-        snapshot.periods_missed
+        snapshot.periods - began.periods,
+        snapshot.periods_missed - began.periods_missed,
+        load()
     );
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
 }
 
+/// A look at the kernel's counters alone: at all classes, and at those of machines that have sent, by turns.
+pub fn looks(is_quick: bool) {
+    let rounds = if is_quick { 20 } else { 200 };
+    for busy in [0, 50] {
+        let scene = Scene::with_idle(&format!("look-{busy}"), busy, MACHINES - busy);
+        let _senders: Vec<_> = (0..busy)
+            .map(|at| scene.send(at, random_pace(at as u64, 4_000_000)))
+            .collect();
+        let text = agreements_text(10);
+        let [mut all, mut active] = thread::scope(|threads| {
+            let looking = threads.spawn(|| {
+                enter(&scene.host());
+                look(&text, rounds)
+            });
+            looking.join().unwrap()
+        });
+        all.sort_by(f64::total_cmp);
+        active.sort_by(f64::total_cmp);
+        println!(
+            "{{\"part\": \"look\", \"interfaces\": {MACHINES}, \"busy\": {busy}, \"rounds\": {rounds}, \
+             \"all_us\": {:.1}, \"active_us\": {:.1}, \"load\": {:.2}}}",
+            crate::percentile(&all, 0.5),
+            crate::percentile(&active, 0.5),
+            load()
+        );
+    }
+}
+
+/// CPU time of looks at all classes and of looks at the active ones, in us.
+fn look(text: &str, rounds: usize) -> [Vec<f64>; 2] {
+    let (mut tree, _) = tree(text);
+    let mut us: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        thread::sleep(Duration::from_millis(10));
+        us[1].push(own_us(|| tree.read().unwrap()));
+        us[0].push(own_us(|| tree.read_all().unwrap()));
+    }
+    us
+}
+
+/// CPU time of this thread.
+fn own_us(work: impl FnOnce()) -> f64 {
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let before = now();
+    work();
+    (now() - before).as_secs_f64() * 1e6
+}
+
+/// What the machine does besides: its mean load over the last minute.
+pub fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// CPU time of a process so far, its kernel's included.
 pub fn cpu_s(process: u32) -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let (_, fields) = text.rsplit_once(") ").unwrap();
-    let fields: Vec<&str> = fields.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
-    (ticks(11) + ticks(12)) / TICKS_A_SECOND
+    let clock = clock_getcpuclockid(Pid::from_raw(process as i32)).unwrap();
+    Duration::from(clock_gettime(clock).unwrap()).as_secs_f64()
 }

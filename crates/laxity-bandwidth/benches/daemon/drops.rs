@@ -6,9 +6,6 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::scene::{PAYLOAD_BYTES, Pace, Scene};
 
-const ROUNDS: usize = 7;
-const PACKETS: usize = 100_000;
-
 /// Where all packets but a few are dropped, what makes it so, and what ends it; of `eth0` in the machine's own
 /// namespace or of the host's interfaces.
 const PLACES: [(&str, &str, &str); 3] = [
@@ -19,10 +16,11 @@ const PLACES: [(&str, &str, &str); 3] = [
     ("link", "up0", "root tbf rate 8kbit burst 2kb limit 3000"),
 ];
 
-pub fn run() {
+pub fn run(is_quick: bool) {
+    let (rounds, packets) = if is_quick { (1, 10_000) } else { (7, 100_000) };
     let scene = Scene::new("drops", 1);
     let mut us_of: Vec<Vec<f64>> = vec![Vec::new(); PLACES.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for (at, (_, interface, qdisc)) in PLACES.into_iter().enumerate() {
             let tc = |words: &str| {
                 if interface == "eth0" {
@@ -42,11 +40,11 @@ pub fn run() {
                     program.display()
                 ));
             }
-            us_of[at].push(packet_us(&scene));
+            us_of[at].push(packet_us(&scene, packets));
             let dropped = dropped(&tc(&format!("-s qdisc show dev {interface} {place}")));
             assert!(
-                dropped >= PACKETS * 99 / 100,
-                "of {PACKETS} packets {dropped} were dropped at {interface}"
+                dropped >= packets * 99 / 100,
+                "of {packets} packets {dropped} were dropped at {interface}"
             );
             tc(&format!("qdisc delete dev {interface} {place}"));
         }
@@ -54,26 +52,26 @@ pub fn run() {
     for ((place, ..), mut us) in PLACES.into_iter().zip(us_of) {
         us.sort_by(f64::total_cmp);
         println!(
-            "{{\"part\": \"drops\", \"place\": {place:?}, \"rounds\": {ROUNDS}, \"packets\": {PACKETS}, \
+            "{{\"part\": \"drops\", \"place\": {place:?}, \"rounds\": {rounds}, \"packets\": {packets}, \
              \"median_us\": {:.3}, \"min_us\": {:.3}, \"max_us\": {:.3}}}",
-            us[ROUNDS / 2],
+            us[rounds / 2],
             us[0],
-            us[ROUNDS - 1]
+            us[rounds - 1]
         );
     }
 }
 
 /// CPU time of the thread that sends, for each packet: all of its way is in it.
-fn packet_us(scene: &Scene) -> f64 {
+fn packet_us(scene: &Scene, packets: usize) -> f64 {
     let (told, us) = std::sync::mpsc::channel();
     let pace: Pace = Box::new(move |socket, _| {
         let packet = [0; PAYLOAD_BYTES];
         let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
         let before = now();
-        for _ in 0..PACKETS {
+        for _ in 0..packets {
             let _ = socket.send(&packet);
         }
-        let us = (now() - before).as_secs_f64() * 1e6 / PACKETS as f64;
+        let us = (now() - before).as_secs_f64() * 1e6 / packets as f64;
         let _ = told.send(us);
     });
     let _sending = scene.send(0, pace);

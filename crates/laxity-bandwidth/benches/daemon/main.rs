@@ -1,11 +1,12 @@
 //! What the daemon costs and how well it holds agreements, with real packets in network namespaces (as
-//! root): `cargo bench -p laxity-bandwidth --bench daemon [PART …]`.
+//! root): `cargo bench -p laxity-bandwidth --bench daemon -- [--quick] [PART …]`; quick is to see that all works.
 //!
 //! - `wake`: how long a machine that was idle waits for its minimum while others flood the link;
 //! - `random`: 100 random senders for some seconds: what of its minimum anyone lacked in any second;
 //! - `paper`: the paper's scenario, a tenth of its time and of its rates, with and without the daemon;
 //! - `periods`: its first part, at one period after the other: loss, and CPU time of all;
 //! - `drops`: CPU time of a packet that is dropped, by where;
+//! - `look`: CPU time of a look at 1,000 classes, at all of them and at those that are active;
 //! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms.
 //!
 //! Prints one JSON object a line.
@@ -33,24 +34,28 @@ fn main() {
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
+    let is_quick = std::env::args().any(|word| word == "--quick");
     let is_wanted = |part: &str| words.is_empty() || words.iter().any(|word| word == part);
     if is_wanted("wake") {
-        wake();
+        wake(is_quick);
     }
     if is_wanted("random") {
-        random();
+        random(is_quick);
     }
     if is_wanted("paper") {
-        paper::run();
+        paper::run(is_quick);
     }
     if is_wanted("periods") {
-        paper::periods();
+        paper::periods(is_quick);
     }
     if is_wanted("drops") {
-        drops::run();
+        drops::run(is_quick);
+    }
+    if is_wanted("look") {
+        cost::looks(is_quick);
     }
     if is_wanted("cost") {
-        cost::run();
+        cost::run(is_quick);
     }
 }
 
@@ -74,9 +79,9 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
 /// A machine with a minimum of 30 Mbit/s sends at that rate for 200 ms after a pause of 300 ms, again and
 /// again, while two others flood the link of 100. When a window of 10 ms first holds 95 % of what it
 /// sends in 10 ms, less a packet, the minimum is there; its end is counted from the first packet sent.
-fn wake() {
+fn wake(is_quick: bool) {
     const MINIMUM_BIT_S: u64 = 30_000_000;
-    const ROUNDS: usize = 40;
+    let rounds = if is_quick { 4 } else { 40 };
     const WINDOW: Duration = Duration::from_millis(10);
     let mut scene = Scene::new("wake", 3);
     let text = [
@@ -90,7 +95,7 @@ fn wake() {
     let listener = scene.listen();
     let _floods = [scene.send(1, flood()), scene.send(2, flood())];
     thread::sleep(Duration::from_secs(1));
-    let mut waits_ms: Vec<f64> = (0..ROUNDS)
+    let mut waits_ms: Vec<f64> = (0..rounds)
         .map(|_| {
             thread::sleep(Duration::from_millis(300));
             let (first, is_sending) = std::sync::mpsc::channel();
@@ -122,7 +127,7 @@ fn wake() {
         .collect();
     waits_ms.sort_by(f64::total_cmp);
     println!(
-        "{{\"part\": \"wake\", \"rounds\": {ROUNDS}, \"median_ms\": {:.2}, \"p90_ms\": {:.2}, \"max_ms\": {:.2}}}",
+        "{{\"part\": \"wake\", \"rounds\": {rounds}, \"median_ms\": {:.2}, \"p90_ms\": {:.2}, \"max_ms\": {:.2}}}",
         percentile(&waits_ms, 0.5),
         percentile(&waits_ms, 0.9),
         percentile(&waits_ms, 1.0)
@@ -161,9 +166,9 @@ fn random_pace(seed: u64, fair_bit_s: u64) -> Pace {
 
 /// The kernel's counters say, second by second, who had a queue all the time and got less than its
 /// minimum: the daemon counts them as violations, and this looks at the same counters by itself.
-fn random() {
+fn random(is_quick: bool) {
     const MACHINES: usize = 100;
-    const SECONDS: u64 = 20;
+    let seconds = if is_quick { 3 } else { 20 };
     const LINK_MBIT_S: u64 = 200;
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut below = |end: u64| random.next_u64() % end;
@@ -188,7 +193,7 @@ fn random() {
     let mut worst = 0.0_f64;
     let mut windows = 0;
     let mut short = 0;
-    let ended = Instant::now() + Duration::from_secs(SECONDS);
+    let ended = Instant::now() + Duration::from_secs(seconds);
     // Of each machine: since when it has had a queue, and what it had sent by then.
     let mut begins: Vec<Option<(Instant, u64)>> = vec![None; MACHINES];
     while Instant::now() < ended {
@@ -220,7 +225,7 @@ fn random() {
     let snapshot = scene.snapshot().expect("a daemon that answers");
     let violations: u64 = snapshot.holders.iter().map(|each| each.violations).sum();
     println!(
-        "{{\"part\": \"random\", \"machines\": {MACHINES}, \"seconds\": {SECONDS}, \"busy_seconds_of_machines\": {windows}, \
+        "{{\"part\": \"random\", \"machines\": {MACHINES}, \"seconds\": {seconds}, \"busy_seconds_of_machines\": {windows}, \
          \"short_by_more_than_1_percent\": {short}, \"worst_percent\": {worst:.2}, \"violations\": {violations}, \
          \"loop_ms_max\": {:.2}, \"periods_missed\": {}}}",
         snapshot.loop_ns_max as f64 / 1e6,

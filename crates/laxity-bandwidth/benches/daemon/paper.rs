@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::cost::cpu_s;
+use crate::cost::{cpu_s, load};
 use crate::scene::{Listener, Scene, constant};
 use crate::{agreement, head};
 
@@ -13,12 +13,14 @@ use crate::{agreement, head};
 const VM_1: [(u64, u64); 6] = [(10, 80), (4, 20), (3, 60), (2, 20), (6, 50), (5, 80)];
 const OTHERS_BIT_S: u64 = 80_000_000;
 const MAXIMA: [u64; 3] = [60, 30, 10];
-const EVERY: Duration = Duration::from_millis(250);
+/// Of a second of the paper's scenario.
+const EVERY_MS: u64 = 250;
 
-pub fn run() {
-    paper(None);
-    paper(Some(MAXIMA));
-    paper(Some([60, 60, 40]));
+pub fn run(is_quick: bool) {
+    let shorter = if is_quick { 10 } else { 1 };
+    for maxima in [None, Some(MAXIMA), Some([60, 60, 40])] {
+        paper(maxima, shorter);
+    }
 }
 
 /// A link of 100 Mbit/s with a daemon that looks every `period_ms`; without maxima there is none.
@@ -40,44 +42,51 @@ fn scene(name: &str, maxima: Option<[u64; 3]>, period_ms: u64) -> Scene {
     scene
 }
 
-fn rates(listener: &Listener) -> String {
-    let rates = listener.mbit_s(EVERY);
+fn rates(listener: &Listener, every: Duration) -> String {
+    let rates = listener.mbit_s(every);
     let rates: Vec<String> = rates.iter().map(|rate| format!("{rate:.2}")).collect();
     format!("[{}]", rates.join(", "))
 }
 
-fn paper(maxima: Option<[u64; 3]>) {
+fn paper(maxima: Option<[u64; 3]>, shorter: u64) {
+    let every = Duration::from_millis(EVERY_MS / shorter);
     let scene = scene("paper", maxima, 10);
     let listener = scene.listen();
     let _others = [1, 2].map(|at| scene.send(at, constant(OTHERS_BIT_S)));
-    let before = listener.bytes(0);
-    let (mut offered, mut series) = (0, Vec::new());
+    let (delivered, sent) = (listener.bytes(0), scene.sent_bytes(0));
+    let (mut scheduled, mut series) = (0, Vec::new());
     for (s, mbit_s) in VM_1 {
         let started = Instant::now();
         let sender = scene.send(0, constant(mbit_s * 1_000_000));
-        for _ in 0..s * 1_000 / EVERY.as_millis() as u64 {
-            series.push(rates(&listener));
+        for _ in 0..s * 1_000 / EVERY_MS {
+            series.push(rates(&listener, every));
         }
         // It is stopped first, so that it has sent no longer than this.
         drop(sender);
-        offered += (started.elapsed().as_secs_f64() * (mbit_s * 1_000_000 / 8) as f64) as u64;
+        scheduled += (started.elapsed().as_secs_f64() * (mbit_s * 1_000_000 / 8) as f64) as u64;
     }
     // What still waits is delivered.
-    thread::sleep(EVERY);
-    let lost = 100.0 - (listener.bytes(0) - before) as f64 / offered as f64 * 100.0;
+    thread::sleep(Duration::from_millis(EVERY_MS));
+    let delivered = listener.bytes(0) - delivered;
+    let sent = scene.sent_bytes(0) - sent;
+    let lost = |of: u64| 100.0 - delivered as f64 / of as f64 * 100.0;
     let maxima = maxima.map_or("null".into(), |maxima| format!("{maxima:?}"));
     println!(
-        "{{\"part\": \"paper\", \"maxima_mbit_s\": {maxima}, \"class_1_loss_percent\": {lost:.2}, \
-         \"every_s\": {}, \"mbit_s\": [{}]}}",
-        EVERY.as_secs_f64(),
+        "{{\"part\": \"paper\", \"maxima_mbit_s\": {maxima}, \"class_1_loss_percent\": {:.2}, \
+         \"loss_of_schedule_percent\": {:.2}, \"unheard\": {}, \"load\": {:.2}, \"shorter\": {shorter}, \"every_s\": {}, \"mbit_s\": [{}]}}",
+        lost(sent),
+        lost(scheduled),
+        scene.unheard(),
+        load(),
+        every.as_secs_f64(),
         series.join(", ")
     );
 }
 
 /// All three send more than they may: what VM 1 loses, and what CPU time all of it takes. Senders, bridge and link are
 /// this process's threads, the daemon is another.
-pub fn periods() {
-    const TIME: Duration = Duration::from_secs(4);
+pub fn periods(is_quick: bool) {
+    let time = Duration::from_secs(if is_quick { 1 } else { 4 });
     let points = [
         None,
         Some(1),
@@ -99,7 +108,7 @@ pub fn periods() {
         thread::sleep(Duration::from_secs(2));
         let daemon_s = || period_ms.map_or(0.0, |_| cpu_s(scene.daemon()));
         let before = (own_cpu_s(), daemon_s(), Instant::now());
-        let rates = listener.mbit_s(TIME);
+        let rates = listener.mbit_s(time);
         let elapsed_s = before.2.elapsed().as_secs_f64();
         let (packets_s, daemon_s) = (own_cpu_s() - before.0, daemon_s() - before.1);
         let lost = 100.0 - rates[0] * 1e6 / OTHERS_BIT_S as f64 * 100.0;

@@ -1,12 +1,16 @@
 //! The program at the link that tells by which interface a packet came into the host, and so whose it is.
 //!
-//! Nothing else tells: addresses can be forged, and marks are not built everywhere. Ten instructions of
-//! eBPF look the number of the interface up in a map and answer with the class. Aya and libbpf would
-//! load it from an object file that a compiler must have made first; three system calls do, too.
+//! Nothing else tells: addresses can be forged, and marks are not built everywhere. Twenty instructions of
+//! eBPF look the number of the interface up in a map, count the packet and answer with the class. Aya and
+//! libbpf would load it from an object file that a compiler must have made first; a few system calls do, too.
+//!
+//! The counts lie in memory that the daemon reads: who has sent nothing is known without asking the kernel.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `linux/bpf.h`
 mod abi {
@@ -15,9 +19,12 @@ mod abi {
     pub const MAP_DELETE_ELEM: libc::c_long = 3;
     pub const PROG_LOAD: libc::c_long = 5;
     pub const MAP_TYPE_HASH: u32 = 1;
+    pub const MAP_TYPE_ARRAY: u32 = 2;
     pub const PROG_TYPE_SCHED_CLS: u32 = 3;
     /// Does not take all memory at once.
     pub const F_NO_PREALLOC: u32 = 1;
+    /// Its memory can be mapped (Linux 5.5).
+    pub const F_MMAPABLE: u32 = 1 << 10;
 
     #[repr(C)]
     #[derive(Default)]
@@ -56,11 +63,14 @@ mod abi {
 
 /// Entries of the map.
 const INTERFACES_MAX: u32 = 65_536;
+/// Classes, by the lower half of their handles.
+const CLASSES: usize = 65_536;
 
-/// The program, loaded, and the map that it looks into.
+/// The program, loaded, the map that it looks into, and what it counts.
 pub struct Classifier {
     map: OwnedFd,
     program: OwnedFd,
+    counts: Counts,
 }
 
 impl Classifier {
@@ -77,7 +87,18 @@ impl Classifier {
             },
         )?;
         let map = owned(map);
-        let instructions = program(map.as_raw_fd());
+        let counts = call(
+            abi::MAP_CREATE,
+            &abi::MapCreate {
+                map_type: abi::MAP_TYPE_ARRAY,
+                key_size: 4,
+                value_size: size_of::<AtomicU64>() as u32,
+                max_entries: CLASSES as u32,
+                map_flags: abi::F_MMAPABLE,
+            },
+        )?;
+        let counts = owned(counts);
+        let instructions = program(map.as_raw_fd(), counts.as_raw_fd());
         let program = call(
             abi::PROG_LOAD,
             &abi::ProgLoad {
@@ -91,6 +112,7 @@ impl Classifier {
         Ok(Classifier {
             map,
             program: owned(program),
+            counts: Counts::map(&counts)?,
         })
     }
 
@@ -109,6 +131,11 @@ impl Classifier {
         self.element(abi::MAP_DELETE_ELEM, &interface, None)
     }
 
+    /// Packets so far of the class whose handle has this lower half; under 0 those of nobody.
+    pub fn packets(&self, minor: u16) -> u64 {
+        self.counts.all()[usize::from(minor)].load(Ordering::Acquire)
+    }
+
     fn element(&self, command: libc::c_long, key: &u32, value: Option<&u32>) -> io::Result<()> {
         let element = abi::MapElement {
             map_fd: self.map.as_raw_fd() as u32,
@@ -118,6 +145,45 @@ impl Classifier {
             ..abi::MapElement::default()
         };
         call(command, &element).map(|_| ())
+    }
+}
+
+/// The memory of the array in which the program counts, by class.
+struct Counts(NonNull<AtomicU64>);
+
+impl Counts {
+    const BYTES: usize = CLASSES * size_of::<AtomicU64>();
+
+    fn map(array: &OwnedFd) -> io::Result<Counts> {
+        // SAFETY: a new mapping, at an address of the kernel's choice, takes nobody's memory.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Counts::BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                array.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Counts(address))
+    }
+
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is as long, page-aligned, and stays as long as this; the kernel writes whole
+        // words by atomic additions.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), CLASSES) }
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and no slice of it outlives this.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), Counts::BYTES) };
     }
 }
 
@@ -151,19 +217,24 @@ const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> u6
         | (immediate as u32 as u64) << 32
 }
 
-fn program(map: RawFd) -> [u64; 11] {
+fn program(map: RawFd, counts: RawFd) -> [u64; 23] {
     /// `offsetof(struct __sk_buff, ingress_ifindex)`
     const INGRESS_IFINDEX: i16 = 36;
     const LOAD_WORD: u8 = 0x61;
     const STORE_WORD: u8 = 0x63;
     const LOAD_WIDE: u8 = 0x18;
+    const ATOMIC: u8 = 0xdb;
+    const ATOMIC_ADD: i32 = 0;
     const MOVE: u8 = 0xbf;
+    const SET: u8 = 0xb7;
     const ADD: u8 = 0x07;
+    const AND: u8 = 0x57;
     const CALL: u8 = 0x85;
     const JUMP_IF_ZERO: u8 = 0x15;
     const EXIT: u8 = 0x95;
     const MAP_LOOKUP_ELEM: i32 = 1;
     const IS_MAP: u8 = 0x10;
+    const MINOR: i32 = 0xffff;
     [
         instruction(LOAD_WORD, 0x12, INGRESS_IFINDEX, 0), // r2 = skb->ingress_ifindex
         instruction(STORE_WORD, 0x2a, -4, 0),             // the key, on the stack
@@ -172,9 +243,21 @@ fn program(map: RawFd) -> [u64; 11] {
         instruction(MOVE, 0xa2, 0, 0), // r2 = &key
         instruction(ADD, 0x02, 0, -4),
         instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
-        instruction(JUMP_IF_ZERO, 0, 2, 0), // none: 0 is "no class"
-        instruction(LOAD_WORD, 0x00, 0, 0), // r0 = the class
-        instruction(EXIT, 0, 0, 0),
+        instruction(SET, 0x06, 0, 0), // r6 = 0, "no class"
+        instruction(JUMP_IF_ZERO, 0, 1, 0),
+        instruction(LOAD_WORD, 0x06, 0, 0), // r6 = the class
+        instruction(MOVE, 0x61, 0, 0),      // r1 = its minor number
+        instruction(AND, 0x01, 0, MINOR),
+        instruction(STORE_WORD, 0x1a, -4, 0),          // the key
+        instruction(LOAD_WIDE, IS_MAP | 1, 0, counts), // r1 = counts
+        0,
+        instruction(MOVE, 0xa2, 0, 0), // r2 = &key
+        instruction(ADD, 0x02, 0, -4),
+        instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
+        instruction(JUMP_IF_ZERO, 0, 2, 0), // never, but the verifier does not know
+        instruction(SET, 0x01, 0, 1),       // *r0 += 1
+        instruction(ATOMIC, 0x10, 0, ATOMIC_ADD),
+        instruction(MOVE, 0x60, 0, 0), // r0 = the class
         instruction(EXIT, 0, 0, 0),
     ]
 }

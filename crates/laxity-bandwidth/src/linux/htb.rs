@@ -135,6 +135,12 @@ pub fn delete_class(interface: u32, minor: u16) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelTrafficClass(message(header, Vec::new()))
 }
 
+/// Asks for one class.
+pub fn get_class(interface: u32, minor: u16) -> RouteNetlinkMessage {
+    let header = header(interface, class_handle(minor), TcHandle::UNSPEC);
+    RouteNetlinkMessage::GetTrafficClass(message(header, Vec::new()))
+}
+
 /// Asks for all classes of an interface.
 pub fn get_classes(interface: u32) -> RouteNetlinkMessage {
     let header = header(interface, TcHandle::UNSPEC, TcHandle::UNSPEC);

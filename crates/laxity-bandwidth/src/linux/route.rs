@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
     NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
@@ -16,6 +16,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 const BUFFER_BYTES: usize = 1 << 20;
 /// Requests in one datagram: their answers must fit the socket's buffer.
 const REQUESTS_MAX: usize = 64;
+/// The same, if each answer is a description and may take a page.
+const QUESTIONS_MAX: usize = 32;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -119,6 +121,48 @@ impl Route {
             }
         }
         Ok(())
+    }
+
+    /// Asks for single things in few system calls, and shows each answer, without its header. Gives how many
+    /// got none, as what they asked for is not there.
+    pub fn ask(
+        &mut self,
+        questions: impl Iterator<Item = RouteNetlinkMessage>,
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        let mut unanswered = 0;
+        let mut questions = questions.peekable();
+        while questions.peek().is_some() {
+            self.requests.clear();
+            let mut count = 0;
+            while let Some(question) = questions.next_if(|_| count < QUESTIONS_MAX) {
+                count += 1;
+                let is_last = count == QUESTIONS_MAX || questions.peek().is_none();
+                // Traffic control tells who asked only on the one flag; on the other the end of all is known,
+                // whatever is answered before.
+                self.append(question, NLM_F_ECHO | if is_last { NLM_F_ACK } else { 0 });
+            }
+            self.socket.send(&self.requests, 0)?;
+            unanswered += count;
+            let mut is_done = false;
+            while !is_done {
+                self.answers.clear();
+                self.socket.recv(&mut self.answers, 0)?;
+                for message in messages(&self.answers) {
+                    let before_last = self.sequence.wrapping_sub(message.sequence_number());
+                    if before_last as usize >= count {
+                        continue;
+                    }
+                    if message.message_type() == NLMSG_ERROR {
+                        is_done |= before_last == 0;
+                    } else {
+                        unanswered -= 1;
+                        each(message.payload());
+                    }
+                }
+            }
+        }
+        Ok(unanswered)
     }
 
     /// Asks for all of something, and shows every part of the answer, without its header.

@@ -41,6 +41,11 @@ impl Slot {
 
     /// The place of all who hold no agreement.
     const OTHERS: Slot = Slot(OTHERS);
+
+    /// Under which the classifier counts its packets: it knows nobody of those who hold none.
+    fn counted(self) -> u16 {
+        if self == Slot::OTHERS { 0 } else { self.0 }
+    }
 }
 
 /// What stays the same about a class while its limits change.
@@ -88,7 +93,20 @@ pub struct Tree {
     /// What the kernel was told last.
     classes: HashMap<Slot, Class>,
     /// By the number of the class.
-    counters: Vec<Counters>,
+    seen: Vec<Seen>,
+    /// Which classes there are may have changed since all were read.
+    is_new: bool,
+}
+
+/// What was read of a class last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    counters: Counters,
+    /// How many packets had been found to be of this class.
+    packets: u64,
+    /// More may have happened to it since, without a new packet: some wait, or one was between being
+    /// counted and being queued.
+    is_open: bool,
 }
 
 /// A holder in the tree.
@@ -149,7 +167,8 @@ impl Tree {
             places: Vec::new(),
             ended: Vec::new(),
             classes: HashMap::new(),
-            counters: Vec::new(),
+            seen: Vec::new(),
+            is_new: true,
         })
     }
 
@@ -214,12 +233,63 @@ impl Tree {
     fn dump(&mut self, mut each: impl FnMut(u16, Counters)) -> io::Result<()> {
         let request = htb::get_classes(self.interface);
         self.route.dump(request, |payload| {
-            if let Some(dumped) = htb::parse(payload)
-                && dumped.handle.major == MAJOR
-            {
-                each(dumped.handle.minor, dumped.counters);
+            if let Some((minor, counters)) = of_class(payload) {
+                each(minor, counters);
             }
         })
+    }
+
+    /// Reads the counters of all classes, whatever they did.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn read_all(&mut self) -> io::Result<()> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let read = self.dump(|minor, counters| note(&mut seen, minor, counters));
+        self.seen = seen;
+        read
+    }
+
+    /// Reads the counters of some classes.
+    fn read_these(&mut self, slots: &[Slot]) -> io::Result<()> {
+        let requests = (slots.iter()).map(|slot| htb::get_class(self.interface, slot.0));
+        let unanswered = self.route.ask(requests, |payload| {
+            if let Some((minor, counters)) = of_class(payload) {
+                note(&mut self.seen, minor, counters);
+            }
+        })?;
+        // What is there shows when all are read.
+        self.is_new |= unanswered > 0;
+        Ok(())
+    }
+
+    /// Those of which more may have been counted than is known.
+    fn active(&mut self) -> Vec<Slot> {
+        let is_active = |place: &&Place| {
+            let packets = self.classifier.packets(place.slot.counted());
+            let Some(seen) = self.seen.get_mut(usize::from(place.slot.0)) else {
+                return false;
+            };
+            let has_sent = std::mem::replace(&mut seen.packets, packets) != packets;
+            // Read once more after the last packet.
+            std::mem::replace(&mut seen.is_open, has_sent) || has_sent
+        };
+        (self.places.iter().filter(is_active))
+            .map(|place| place.slot)
+            .collect()
+    }
+}
+
+fn of_class(payload: &[u8]) -> Option<(u16, Counters)> {
+    let dumped = htb::parse(payload)?;
+    (dumped.handle.major == MAJOR).then_some((dumped.handle.minor, dumped.counters))
+}
+
+fn note(seen: &mut [Seen], minor: u16, counters: Counters) {
+    if let Some(seen) = seen.get_mut(usize::from(minor)) {
+        seen.counters = counters;
+        seen.is_open |= counters.backlog_bytes > 0;
     }
 }
 
@@ -265,6 +335,10 @@ impl Shaper for Tree {
             shape: shape(&agreements.others(), None),
             bound: None,
         });
+        let last = self.places.iter().map(|place| place.slot.0).max();
+        let last = usize::from(last.unwrap_or(OTHERS));
+        self.seen.resize(last + 1, Seen::default());
+        self.is_new = true;
         Ok(())
     }
 
@@ -340,20 +414,21 @@ impl Shaper for Tree {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let mut counters = std::mem::take(&mut self.counters);
-        let read = self.dump(|minor, each| {
-            if counters.len() <= minor as usize {
-                counters.resize(minor as usize + 1, Counters::default());
-            }
-            counters[minor as usize] = each;
-        });
-        self.counters = counters;
-        read
+        /// One class by itself takes up to so many times as long as in the list of all.
+        const ALONE: usize = 3;
+        let active = self.active();
+        if std::mem::take(&mut self.is_new) || active.len() * ALONE > self.places.len() {
+            self.read_all()
+        } else {
+            self.read_these(&active)
+        }
     }
 
     fn counters(&self, holder: usize) -> Counters {
-        let number = self.places[holder].slot.0 as usize;
-        self.counters.get(number).copied().unwrap_or_default()
+        let number = usize::from(self.places[holder].slot.0);
+        self.seen
+            .get(number)
+            .map_or(Counters::default(), |seen| seen.counters)
     }
 
     fn close(&mut self) -> io::Result<()> {

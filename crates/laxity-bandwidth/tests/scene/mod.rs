@@ -12,15 +12,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use laxity_bandwidth::agreements;
+use laxity_bandwidth::control::{Controller, Shapers};
+use laxity_bandwidth::linux::{Links, Tree};
 use laxity_bandwidth::report::Snapshot;
+use laxity_bandwidth::shaper::Shaper as _;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
 /// Of the network that is kept for examples (RFC 5737).
 const OUTSIDE: &str = "192.0.2.1";
 const FIRST_PORT: u16 = 5000;
 pub const PAYLOAD_BYTES: usize = 1400;
+const LISTENER_BYTES: usize = 8 << 20;
 /// With the headers of UDP, IPv4 and Ethernet: what the kernel counts.
 pub const FRAME_BYTES: u64 = PAYLOAD_BYTES as u64 + 8 + 20 + 14;
 
@@ -265,6 +271,8 @@ impl Scene {
             let (ready, is_ready) = std::sync::mpsc::channel();
             let thread = thread::spawn(move || {
                 let socket = socket_in(&outside, (OUTSIDE, FIRST_PORT + machine as u16));
+                // What comes while the machine has no time for this thread waits for it.
+                setsockopt(&socket, sockopt::RcvBufForce, &LISTENER_BYTES).unwrap();
                 socket
                     .set_read_timeout(Some(Duration::from_millis(50)))
                     .unwrap();
@@ -326,11 +334,29 @@ impl Scene {
 
     /// What has come to a machine, as its kernel counts.
     pub fn received_bytes(&self, machine: usize) -> u64 {
+        self.counted(machine, "rx_bytes")
+    }
+
+    /// What a machine has sent into its cable, as its kernel counts.
+    pub fn sent_bytes(&self, machine: usize) -> u64 {
+        self.counted(machine, "tx_bytes")
+    }
+
+    fn counted(&self, machine: usize, what: &str) -> u64 {
         let text = ip(&format!(
-            "netns exec {} cat /sys/class/net/eth0/statistics/rx_bytes",
+            "netns exec {} cat /sys/class/net/eth0/statistics/{what}",
             self.machine(machine)
         ));
         text.trim().parse().unwrap()
+    }
+
+    /// Packets that came out of the link and found no room in a listener's socket.
+    pub fn unheard(&self) -> u64 {
+        let text = ip(&format!("netns exec {} cat /proc/net/snmp", self.outside()));
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let mut words = || lines.next().unwrap().split(' ');
+        let at = words().position(|word| word == "RcvbufErrors").unwrap();
+        words().nth(at).unwrap().parse().unwrap()
     }
 }
 
@@ -353,9 +379,35 @@ impl Drop for Scene {
     }
 }
 
-fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
+/// From now on this thread is in that namespace.
+pub fn enter(namespace: &str) {
     let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+/// A tree at the link of the namespace in which this thread is, as a daemon has it before its first look,
+/// and how many hold agreements.
+pub fn tree(text: &str) -> (Tree, usize) {
+    let agreements = agreements::load(text.as_bytes(), "agreements.toml", &|_| true).unwrap();
+    let interfaces = Links::open().unwrap().all().unwrap();
+    let mut tree = Tree::open(interfaces[&agreements.link.interface]).unwrap();
+    tree.configure(&agreements).unwrap();
+    for (at, holder) in agreements.holders.iter().enumerate() {
+        tree.bind(at, interfaces.get(&holder.interface).copied())
+            .unwrap();
+    }
+    let own = agreements.holders.iter().map(|holder| holder.agreement);
+    let own: Vec<_> = own.chain([agreements.others()]).collect();
+    let link_bit_s = agreements.link.rate_bit_s;
+    let controller = Controller::new(link_bit_s, agreements.sharing, Shapers::Tree, &own);
+    let limits: Vec<_> = (0..own.len()).map(|at| controller.limits(at)).collect();
+    assert!(tree.apply(&limits).is_empty());
+    tree.tidy().unwrap();
+    (tree, agreements.holders.len())
+}
+
+fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
+    enter(namespace);
     UdpSocket::bind(address).unwrap()
 }
 
