@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -18,7 +19,7 @@ from bench import measure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.measure import CallSpeed, Curve, Speed, Spread, TraceCost
+    from bench.measure import Allocation, CallSpeed, Curve, Speed, Spread, TraceCost
 
 RESULTS = measure.ROOT / "docs" / "results"
 PAGE = RESULTS / "speed.md"
@@ -32,10 +33,13 @@ GROWTH = 2
 """A line that becomes no more than twice as steep, while the host outgrows one cache after another,
 still counts as log n."""
 SCHEDULE_NS = {5: 50, 1_000: 150}
+ALLOCATION_US = {1_000: 100}
+LOG_LINEAR = 2
+"""A hundred times as many claims may cost so many times as much each, over n log n: caches."""
 
 
 def main() -> None:
-    """Runs everything; takes two to three minutes."""
+    """Runs everything; takes about five minutes."""
     before = os.getloadavg()[0]
     simso, speeds = _step("speed against SimSo", measure.speeds)
     call_speeds = _step("speed of calls", measure.call_speeds)
@@ -43,6 +47,8 @@ def main() -> None:
     vcpu_curves = _step("1 to 1,000 VCPUs", measure.vcpu_curves)
     task_curves = _step("1 to 10,000 tasks", measure.task_curves)
     calls = _step("calls of the policies", measure.schedule_calls)
+    allocations = _step("the allocator", measure.allocations)
+    drops = _step("dropped packets", measure.dropped_packets)
     page = "\n".join(
         [
             "# Speed",
@@ -56,6 +62,7 @@ def main() -> None:
             *_trace_section(traces),
             *_curve_section(vcpu_curves, task_curves),
             *_schedule_section(calls),
+            *_bandwidth_section(allocations, drops),
         ]
     )
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -278,6 +285,67 @@ def _schedule_section(calls: list[dict[str, Any]]) -> list[str]:
         *_table(
             ("policy", "VCPUs", "`schedule`", "`wake`", "`timer`", "asked for", ""),
             rows,
+        ),
+    ]
+
+
+def _bandwidth_section(allocations: list[Allocation], drops: list[dict[str, Any]]) -> list[str]:
+    counts = list(allocations[0].us)
+    (asked_at, asked_us), most = next(iter(ALLOCATION_US.items())), max(counts)
+
+    def growth(us: dict[int, float]) -> float:
+        each = [us[count] / (count * math.log2(count)) for count in (asked_at, most)]
+        return each[1] / each[0]
+
+    rows = [
+        (
+            {"Weighted": "by weight", "ByClass": "by class"}[found.sharing],
+            *(f"{us:,.1f}" for us in found.us.values()),
+            f"below {asked_us} at {asked_at:,}",
+            _verdict(found.us[asked_at] < asked_us),
+            f"{growth(found.us):.2f}",
+            _verdict(growth(found.us) <= LOG_LINEAR),
+        )
+        for found in allocations
+    ]
+    lines = [
+        "## Bandwidth",
+        "",
+        *_paragraph(
+            f"""
+        One allocation of oversubscribed claims, in us: the median. *Growth* is how much more a
+        claim costs among {most:,} than among {asked_at:,}, over n log n: 1 is log-linear, up to
+        {LOG_LINEAR} is taken for it (caches).
+            """
+        ),
+        *_table(
+            ("shared", *(f"{count:,}" for count in counts), "asked for", "", "growth", ""), rows
+        ),
+    ]
+    if not drops:
+        return [*lines, "What a dropped packet costs was not measured: that needs root.", ""]
+    return [
+        *lines,
+        *_paragraph(
+            """
+        CPU time of a packet of 1,400 bytes that is dropped, by where, in network namespaces and in
+        turn: the sending thread's, in which all of a packet's way lies.
+            """
+        ),
+        *_table(
+            ("dropped", "us", "from", "to", "of the bridge's"),
+            (
+                (
+                    {"guest": "in the guest", "bridge": "at the bridge", "link": "at the link"}[
+                        drop["place"]
+                    ],
+                    f"{drop['median_us']:.2f}",
+                    f"{drop['min_us']:.2f}",
+                    f"{drop['max_us']:.2f}",
+                    f"{100 * drop['median_us'] / drops[1]['median_us']:.0f} %",
+                )
+                for drop in drops
+            ),
         ),
     ]
 

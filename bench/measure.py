@@ -287,3 +287,43 @@ def schedule_calls() -> list[dict[str, Any]]:
     command = ["cargo", "bench", "--quiet", "--package", "laxity-policy", "--bench", "schedule"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _bandwidth_bench(name: str, words: list[str], **variables: str) -> str:
+    command = ["cargo", "bench", "--quiet", "--package", "laxity-bandwidth", "--bench", name]
+    done = subprocess.run(  # noqa: S603 - words of ours
+        [*command, "--", *words],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | variables,
+    )
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """How long one allocation takes, of oversubscribed claims."""
+
+    sharing: str
+    us: dict[int, float]
+    """By how many claims there are; the median."""
+
+
+def allocations() -> list[Allocation]:
+    """What the benchmark of the allocator finds, from 10 to 100,000 claims."""
+    found: dict[str, dict[int, float]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        _bandwidth_bench("allocate", ["--noplot"], CRITERION_HOME=home)
+        for path in Path(home, "allocate").glob("*/*/new/estimates.json"):
+            sharing, claims = path.parts[-4:-2]
+            ns = json.loads(path.read_text())["median"]["point_estimate"]
+            found.setdefault(sharing, {})[int(claims)] = ns / 1000
+    return [Allocation(sharing, dict(sorted(us.items()))) for sharing, us in sorted(found.items())]
+
+
+def dropped_packets() -> list[dict[str, Any]]:
+    """CPU time of a packet that is dropped, by where; nothing where no namespaces can be made."""
+    lines = _bandwidth_bench("daemon", ["drops"]).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]

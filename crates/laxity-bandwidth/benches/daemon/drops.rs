@@ -16,6 +16,10 @@ const PLACES: [(&str, &str, &str); 3] = [
     ("link", "up0", "root tbf rate 8kbit burst 2kb limit 3000"),
 ];
 
+/// Where a busy machine lets another thread do a part of a packet's way, its queue drops packets before they come
+/// here, and what they cost is not this thread's: such a round does not count.
+const TRIES: usize = 20;
+
 pub fn run(is_quick: bool) {
     let (rounds, packets) = if is_quick { (1, 10_000) } else { (7, 100_000) };
     let scene = Scene::new("drops", 1);
@@ -40,12 +44,15 @@ pub fn run(is_quick: bool) {
                     program.display()
                 ));
             }
-            us_of[at].push(packet_us(&scene, packets));
-            let dropped = dropped(&tc(&format!("-s qdisc show dev {interface} {place}")));
-            assert!(
-                dropped >= packets * 99 / 100,
-                "of {packets} packets {dropped} were dropped at {interface}"
-            );
+            let show = format!("-s qdisc show dev {interface} {place}");
+            let mut before = dropped(&tc(&show));
+            let us = (0..TRIES).find_map(|_| {
+                let us = packet_us(&scene, packets);
+                let after = dropped(&tc(&show));
+                let here = after - std::mem::replace(&mut before, after);
+                (here >= packets * 99 / 100).then_some(us)
+            });
+            us_of[at].push(us.unwrap_or_else(|| panic!("packets are dropped before {interface}")));
             tc(&format!("qdisc delete dev {interface} {place}"));
         }
     }
