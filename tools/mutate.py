@@ -732,6 +732,7 @@ MUTATIONS = [
 
 
 BANDWIDTH = "crates/laxity-bandwidth/src"
+SENDERS = f"{BANDWIDTH}/simulate"
 SIMULATOR = "crates/laxity-sim/src"
 WORKLOADS = f"{SIMULATOR}/workloads"
 
@@ -847,6 +848,126 @@ MUTATIONS += [
         "self.inward_until_ns += self.wire_ns(bytes);",
         "a packet takes its time on the wire from when it is sent",
         directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-window-early",
+        "link.rs",
+        "if self.left_bytes < bytes && now >= self.since_ns + WINDOW_NS {",
+        "if self.left_bytes < bytes && now >= self.since_ns + WINDOW_NS / 2 {",
+        "a backend takes no more in a window than its rate gives",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-credit-free",
+        "link.rs",
+        "        self.left_bytes -= bytes;\n",
+        "        self.left_bytes -= bytes / 2;\n",
+        "every frame takes its credit",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-never-set",
+        "link.rs",
+        "credit.window_bytes = window_bytes(self.controller.limits(at).ceiling_bit_s);",
+        "let _ = (at, credit);",
+        "the allocator sets rates",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-queue-unseen",
+        "link.rs",
+        "backlog_bytes: now.waiting_bytes,",
+        "backlog_bytes: now.waiting_bytes & 0,",
+        "a domain that is held back wants more than it sends",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-stops-for-good",
+        "mod.rs",
+        "                        self.notify(self.interfaces[interface].from_source);\n",
+        "",
+        "with new credit netback goes on",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-dropped-unseen",
+        "mod.rs",
+        "                    interface.counted.dropped_in_guest += 1;\n",
+        "",
+        "what a guest drops is counted",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-dropped-is-sent",
+        "mod.rs",
+        "                    counted.sent -= 1;\n",
+        "",
+        "what a card drops was not sent",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-drop-dear",
+        "mod.rs",
+        "            (Some(path), true) => path.costs.socket_send,",
+        "            (Some(_), true) => pool.send,",
+        "what is dropped in the guest costs it a system call alone",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-look-free",
+        "mod.rs",
+        "let cost_ns = (0..looked_at).map(",
+        "let cost_ns = (0..looked_at.min(1)).map(",
+        "a look costs its time for each domain",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "link-looks-once",
+        "mod.rs",
+        "        self.outside(now + period_ns, Outside::Look);\n        self.notify(source);",
+        "        let _ = period_ns;\n        self.notify(source);",
+        "the allocator looks every period",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "sender-slow",
+        "mod.rs",
+        "        self.outside(now + interval_ns, Outside::Send { domain });",
+        "        self.outside(now + interval_ns + 1_000, Outside::Send { domain });",
+        "a sender sends at its rate",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "shared-queue-turned-round",
+        "guest.rs",
+        "        self.steps.push_back(taken.clone());",
+        "        self.steps.push_front(taken.clone());",
+        "first come, first served",
+        directory=SENDERS,
+    ),
+    Mutation(
+        "shared-queue-short",
+        "guest.rs",
+        "parts(offered, QUEUE_BYTES + link_bytes - self.bytes);",
+        "parts(offered, QUEUE_BYTES - self.bytes);",
+        "what the link takes meanwhile finds room",
+        directory=SENDERS,
+    ),
+    Mutation(
+        "shared-queue-forgets",
+        "guest.rs",
+        "        self.bytes -= sent.iter().sum::<u64>();",
+        "        self.bytes = 0;",
+        "a shared queue has an end",
+        directory=SENDERS,
+    ),
+    Mutation(
+        "shared-queue-unfair",
+        "guest.rs",
+        "let end_of = |upto: u64| (u128::from(upto) * u128::from(room) / u128::from(sum)) as u64;",
+        "let end_of = |upto: u64| upto.min(room);",
+        "a full queue drops of everybody as much as of what came",
+        directory=SENDERS,
     ),
     Mutation(
         "line-of-two-caches",
@@ -1136,8 +1257,10 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     """The tests of what is in a directory, those first that take the least time."""
     cargo = ["cargo", "test", "--quiet", "--locked", "--profile", "checked"]
     cargo += ["--target-dir", str(target)]
-    if directory == BANDWIDTH:
+    if directory in {BANDWIDTH, SENDERS}:
         own = [*cargo, "--package", "laxity-bandwidth"]
+        if directory == SENDERS:
+            return [[*own, "--lib", "--test", "simulate"]]
         return [[*own, "--lib", "--test", "allocate", "--test", "control"]]
     if directory == PROTECT:
         own = [*cargo, "--package", "laxity-protect", "--lib"]
@@ -1145,7 +1268,9 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     if directory in {PROTECT_PAGES, PROTECT_GATE}:
         return [[*cargo, "--package", "laxity-protect", "--lib", "--", "guest", "gate"]]
     if directory in {SIMULATOR, WORKLOADS}:
-        return [[*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony"]]
+        return [
+            [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"]
+        ]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
         [*cargo, "--package", "laxity-policy", "--test", "storm"],

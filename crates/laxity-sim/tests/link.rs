@@ -178,3 +178,55 @@ fn a_driver_domain_without_a_cpu_looks_late_and_credit_holds() {
     let outcome = run(&format!("{HOST}{LINK}"), &["domain.dom0.cap=20"]);
     assert!(mbit_s(&outcome, "batch") <= 252);
 }
+
+#[test]
+fn senders_send_at_their_rate() {
+    let outcome = run(HOST, &["domain.web.workload.rate=\"123 Mbit/s\""]);
+    for (domain, mbit_s) in [("web", 123), ("batch", 700)] {
+        let expected = 2 * mbit_s * 1_000_000 / FRAME_BITS;
+        let offered = interface(&outcome, domain).offered;
+        // As many as its socket holds may wait at the end; intervals are whole nanoseconds.
+        let room = 130 + expected / 10_000;
+        assert!(
+            offered.abs_diff(expected) <= room,
+            "{domain}: {offered}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn what_is_dropped_in_the_guest_costs_it_a_system_call() {
+    let text = format!("{HOST}{LINK}");
+    let outcome = run(&text, &["domain.batch.workload.rate=\"400 Mbit/s\""]);
+    let batch = interface(&outcome, "batch");
+    assert!(batch.dropped_in_guest > batch.offered / 4, "{batch:?}");
+    // 1 us for the socket, and for netfront 0.5 us only of what goes there.
+    let expected = batch.offered * 1_000 + (batch.offered - batch.dropped_in_guest) * 500;
+    let found = cpu_ns(&outcome, "batch") as u64;
+    assert!(
+        found.abs_diff(expected) <= expected / 200,
+        "{found}, not {expected}"
+    );
+}
+
+#[test]
+fn looks_cost_the_driver_domain_their_time() {
+    let text = format!("{HOST}{LINK}");
+    // So few packets that it does not matter how many come at once.
+    let quiet = [
+        "calls.streams=1",
+        "domain.batch.workload.rate=\"1 Mbit/s\"",
+        "domain.web.workload.rate=\"1 Mbit/s\"",
+    ];
+    let driver_ns = |look: &str| {
+        let text = text.replace("look = \"20 us\"", &format!("look = \"{look}\""));
+        cpu_ns(&run(&text, &quiet), "dom0")
+    };
+    // 199 looks in 2 s, at three domains.
+    let expected = 199 * 3 * 400_000;
+    let found = driver_ns("420 us") - driver_ns("20 us");
+    assert!(
+        (found - expected).abs() <= expected / 50,
+        "{found}, not {expected}"
+    );
+}
