@@ -811,7 +811,7 @@ MUTATIONS += [
     ),
     Mutation(
         "thread-stays",
-        "mod.rs",
+        "threads.rs",
         ".find(|&vcpu| !has_threads(vcpu))",
         ".find(|&vcpu| vcpu == last || !has_threads(vcpu))",
         "a woken thread goes where its domain has a VCPU without one",

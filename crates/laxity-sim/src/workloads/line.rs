@@ -44,8 +44,10 @@ pub struct Line {
     interrupts: u32,
     /// Where packets come from that it handles.
     pub sources: Vec<u32>,
-    /// A bit for each of these that has interrupted and may have packets.
-    active: u64,
+    /// Of each of these whether it has interrupted and may have packets.
+    is_active: Vec<bool>,
+    /// So many are.
+    active: u32,
     /// Which source had its turn last.
     turn: u32,
     in_a_row: u32,
@@ -60,18 +62,21 @@ pub struct Line {
 impl Line {
     pub fn add_source(&mut self, source: u32) -> u32 {
         self.sources.push(source);
+        self.is_active.push(false);
         self.sources.len() as u32 - 1
     }
 
     /// A source interrupts.
     pub fn raise(&mut self, place: u32) {
         self.interrupts += 1;
-        self.active |= 1 << place;
+        self.active += u32::from(!self.looks_at(place));
+        self.is_active[place as usize] = true;
     }
 
     /// A source has no more packets, and will interrupt again.
     pub fn quiet(&mut self, place: u32) {
-        self.active &= !(1 << place);
+        self.active -= u32::from(self.looks_at(place));
+        self.is_active[place as usize] = false;
         if self.active == 0 {
             self.in_a_row = 0;
         }
@@ -79,7 +84,7 @@ impl Line {
 
     /// Whether packets and interrupts are taken without a further interrupt of this source.
     pub fn looks_at(&self, place: u32) -> bool {
-        self.active >> place & 1 == 1
+        self.is_active[place as usize]
     }
 
     pub fn has_work(&self) -> bool {
@@ -129,7 +134,7 @@ impl Line {
             let places = self.sources.len() as u32;
             loop {
                 self.turn = (self.turn + 1) % places;
-                if self.active >> self.turn & 1 == 1 {
+                if self.looks_at(self.turn) {
                     return Next::Source(self.turn);
                 }
             }
@@ -257,5 +262,27 @@ mod tests {
         let turns: Vec<Next> = (0..4).map(|_| line.next()).collect();
         let expected = [1, 2, 0, 1].map(Next::Source);
         assert_eq!(turns, expected);
+    }
+
+    #[test]
+    fn sources_are_told_apart_however_many_they_are() {
+        let mut line = Line::default();
+        for place in 0..200 {
+            line.add_source(place);
+        }
+        for place in [199, 0, 64, 199] {
+            line.raise(place);
+            line.begin(step(What::Interrupt));
+            line.advance(10);
+            line.end();
+        }
+        let mut turns = Vec::new();
+        while let Next::Source(place) = line.next() {
+            assert!(line.looks_at(place));
+            line.quiet(place);
+            turns.push(place);
+        }
+        assert_eq!(turns, [64, 199, 0]);
+        assert!(!line.has_work());
     }
 }
