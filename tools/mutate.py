@@ -691,8 +691,8 @@ MUTATIONS = [
     Mutation(
         "s-idle-not-called",
         "scheduler_s.c",
-        "        s_call_idle(instance, vcpu);\n    s_review",
-        "        s_is_bound(instance, vcpu);\n    s_review",
+        "            s_call_idle(instance, vcpu);\n    }\n    s_review",
+        "            s_is_bound(instance, vcpu);\n    }\n    s_review",
         "a VCPU that becomes ready calls an idle CPU",
     ),
     Mutation(

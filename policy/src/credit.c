@@ -124,7 +124,8 @@ static inline void credit_dequeue(struct credit_vcpu *vcpu)
         list_remove(&vcpu->queue);
 }
 
-/* A VCPU waits here: asks the first idle CPU on which it may run to come for it. */
+/* A VCPU became ready on a CPU that is busy: asks the first idle CPU on which it may run to look
+ * for whom to take, be it this one or another who waits. */
 static void credit_call_idle(struct laxity_instance *instance, const struct credit_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
@@ -149,7 +150,7 @@ static void credit_ready(struct laxity_instance *instance, struct credit_vcpu *v
     credit_enqueue(cpu, vcpu);
     if (!current || vcpu->class < credit_vcpu_of(cpu->cpu.current)->class)
         instance->embedder->kick(instance, cpu->cpu.number);
-    else
+    if (current)
         credit_call_idle(instance, vcpu);
     credit_review(instance, cpu, now);
 }

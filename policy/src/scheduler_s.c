@@ -214,7 +214,8 @@ static struct s_vcpu *s_first_for(struct laxity_instance *instance, struct list 
     return NULL;
 }
 
-/* A VCPU waits here: asks the first idle CPU on which it may run to come for it. */
+/* A VCPU became ready on a CPU that is busy: asks the first idle CPU on which it may run to look
+ * for whom to take, be it this one or another who waits. */
 static void s_call_idle(struct laxity_instance *instance, const struct s_vcpu *vcpu)
 {
     uint32_t own = vcpu->vcpu.cpu;
@@ -248,9 +249,11 @@ static void s_ready(struct laxity_instance *instance, struct s_vcpu *vcpu, int64
     struct s_cpu *cpu = s_cpu_of(instance->cpu[vcpu->vcpu.cpu]);
 
     s_enqueue(instance, cpu, vcpu);
-    if (!(vcpu == s->moving && s_call(instance, vcpu, s->goal)) &&
-        !s_call(instance, vcpu, cpu->cpu.number))
-        s_call_idle(instance, vcpu);
+    if (!(vcpu == s->moving && s_call(instance, vcpu, s->goal))) {
+        s_call(instance, vcpu, cpu->cpu.number);
+        if (cpu->cpu.current)
+            s_call_idle(instance, vcpu);
+    }
     s_review(instance, cpu, now);
 }
 

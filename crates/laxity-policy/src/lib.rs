@@ -467,6 +467,21 @@ impl Instance {
         }
     }
 
+    /// The state of a VCPU that `schedule` has just taken off its CPU is still being saved: no other CPU takes
+    /// it until it is [`saved`](Self::saved).
+    #[inline]
+    pub fn is_being_saved(&mut self, vcpu: usize) {
+        // SAFETY: all pointers are live.
+        unsafe { (*self.vcpus[vcpu]).on_cpu = true }
+    }
+
+    /// The state of a VCPU is saved.
+    #[inline]
+    pub fn saved(&mut self, vcpu: usize) {
+        // SAFETY: all pointers are live.
+        unsafe { (*self.vcpus[vcpu]).on_cpu = false }
+    }
+
     /// The CPU's timer fired.
     #[inline]
     pub fn timer(&mut self, cpu: u32, now: i64) {

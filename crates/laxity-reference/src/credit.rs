@@ -118,7 +118,8 @@ impl Credit {
     }
 
     /// "A VCPU that becomes ready, by waking or by being unparked": its CPU decides anew if its class
-    /// is better than that of the running VCPU, or the CPU is idle; otherwise it calls an idle CPU.
+    /// is better than that of the running VCPU, or the CPU is idle; if it is not, an idle CPU is
+    /// called.
     fn ready(&mut self, vcpu: usize) {
         let (class, cpu) = (self.vcpus[vcpu].class, self.vcpus[vcpu].cpu);
         self.enqueue(vcpu);
@@ -127,7 +128,8 @@ impl Credit {
             .is_none_or(|running| class < running)
         {
             self.cpus[cpu].kicked = true;
-        } else {
+        }
+        if self.cpus[cpu].running.is_some() {
             self.call_idle(vcpu);
         }
     }

@@ -103,8 +103,9 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
         // 2. The policy's timers.
         rules.timers(now_ns);
 
-        // 3. A VCPU with nothing left to do blocks; every CPU with a reason to decides, by number;
-        //    so do those that another's decision gave a reason, until none has one.
+        // 3. A VCPU with nothing left to do blocks; every CPU with a reason to decides, by number from
+        //    the time's on; so do those that another's decision gave a reason, until none has one.
+        let first = now_ns as usize % cpus;
         for cpu in 0..cpus {
             if let Some(number) = rules.running(cpu)
                 && !guests.has_work(vcpus[number].domain, vcpus[number].vcpu)
@@ -113,7 +114,7 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
             }
         }
         while (0..cpus).any(|cpu| rules.has_reason(cpu, now_ns)) {
-            for cpu in 0..cpus {
+            for cpu in (first..cpus).chain(0..first) {
                 if rules.has_reason(cpu, now_ns) {
                     rules.decide(cpu, now_ns);
                 }

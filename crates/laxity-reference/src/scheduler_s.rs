@@ -219,7 +219,8 @@ impl SchedulerS {
         {
             return;
         }
-        if self.has_decide(cpu, vcpu) {
+        self.has_decide(cpu, vcpu);
+        if self.is_idle(cpu) {
             return;
         }
         if let Some(idle) = (self.others(cpu).into_iter())

@@ -1,5 +1,6 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
+mod saving;
 mod ticks;
 
 use crate::caches::Caches;
@@ -12,6 +13,7 @@ use laxity_policy::{Event, Instance, Refused, Report, Request};
 use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Lcg64Xsh32, Pcg32};
+use saving::Saving;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 use ticks::TICK;
@@ -245,6 +247,7 @@ struct Simulation<'host, S> {
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
     pending: Pending,
+    saving: Saving,
     workloads: Workloads,
     caches: Option<Caches>,
     sink: S,
@@ -309,6 +312,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 words: vec![0; cpus.div_ceil(64)],
                 any: false,
             },
+            saving: Saving::default(),
             workloads: Workloads::new(host, &first_vcpus, |domain| {
                 stream(host.seed, WORKLOAD, domain)
             }),
@@ -659,23 +663,33 @@ impl<'host, S: Sink> Simulation<'host, S> {
         self.report(now);
     }
 
-    /// One round of decisions: the CPUs that are pending, by number.
+    /// One round of decisions: the CPUs that are pending, by number, from one on that the time tells, so that where several are
+    /// called at once it is not always the same one that comes first.
     fn decide(&mut self, now: i64) {
-        for word in 0..self.pending.words.len() {
-            let mut to_come = u64::MAX;
-            loop {
-                let round = self.pending.words[word] & to_come;
-                if round == 0 {
-                    break;
-                }
-                let bit = round.trailing_zeros();
-                to_come = u64::MAX << bit << 1;
-                self.pending.words[word] &= !(1 << bit);
-                self.schedule(word as u32 * 64 + bit, now);
-            }
+        let first = now as u64 % u64::from(self.host.cpus);
+        let (word, below) = (first as usize / 64, (1 << (first % 64)) - 1);
+        self.decide_in(word, !below, now);
+        for word in (word + 1..self.pending.words.len()).chain(0..word) {
+            self.decide_in(word, u64::MAX, now);
         }
+        self.decide_in(word, below, now);
         // A CPU asked for after its turn in this round stays pending.
         self.pending.any = self.pending.words.iter().any(|&word| word != 0);
+    }
+
+    /// Of 64 CPUs these, with those of them that are asked for meanwhile.
+    #[inline]
+    fn decide_in(&mut self, word: usize, mut to_come: u64, now: i64) {
+        loop {
+            let round = self.pending.words[word] & to_come;
+            if round == 0 {
+                break;
+            }
+            let bit = round.trailing_zeros();
+            to_come &= u64::MAX << bit << 1;
+            self.pending.words[word] &= !(1 << bit);
+            self.schedule(word as u32 * 64 + bit, now);
+        }
     }
 
     fn schedule(&mut self, number: u32, now: i64) {
@@ -700,6 +714,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             self.trace(now, Kind::Block, number, before as usize, 0);
         }
 
+        self.saving.finish(&mut self.policy, now);
         let decision = self.policy.schedule(number, now);
         let chosen = decision.vcpu.map_or(NOBODY, |vcpu| vcpu as u32);
         let cpu = &mut self.cpus[number as usize];
@@ -726,6 +741,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
             let vcpu = &mut self.vcpus[before as usize];
             vcpu.cpu = NOBODY;
             vcpu.waiting_since_ns = now;
+            if cost_ns > 0 {
+                self.saving
+                    .begin(&mut self.policy, before as usize, now + cost_ns);
+            }
         }
         if chosen == NOBODY {
             self.agenda.completions.set(number as usize, NEVER);

@@ -191,8 +191,9 @@ struct laxity_dump {
 struct laxity_policy {
     const char *name;
     size_t instance_bytes, cpu_bytes, domain_bytes, vcpu_bytes;
-    /* CPUs take VCPUs from each other. An embedder whose VCPUs stay on_cpu for a while kicks an
-     * idle CPU that could have had one when it is on_cpu no more. */
+    /* CPUs take VCPUs from each other. An embedder whose VCPUs stay on_cpu for a while may kick an
+     * idle CPU that could have had one when it is on_cpu no more, so that it does not wait for the
+     * next wake. */
     bool steals;
 
     enum laxity_error (*init)(struct laxity_instance *instance,
