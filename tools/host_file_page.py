@@ -55,9 +55,9 @@ goes by its `name`, or by its number from 0.
 
 What each policy needs: deferrable, periodic, polling and sporadic a `budget` and a `period` in
 every domain; sedf a `slice` or `budget` and a `period`; credit nothing; scheduler S (`s-base`,
-`s-a`, `s-ab`, `s-al`, `s-all`, `s-aill`) a `laxity` in its real-time domains. VCPUs are placed in
-the order of the file, each on the CPU of its `affinity` that has the least share so far; per-CPU
-policies keep them there.
+`s-a`, `s-ab`, `s-al`, `s-all`, `s-aill`, `s-allc`) a `laxity` in its real-time domains. VCPUs are
+placed in the order of the file, each on the CPU of its `affinity` that has the least share so far;
+per-CPU policies keep them there.
 """
 
 

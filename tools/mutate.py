@@ -689,6 +689,13 @@ MUTATIONS = [
         "a domain that used up its cap waits, infinite credit or not",
     ),
     Mutation(
+        "s-cut-by-all",
+        "scheduler_s.c",
+        "           s_is_real_time(vcpu) && !s_is_real_time(running);",
+        "           !s_is_real_time(running);",
+        "with C only real-time VCPUs cut turns short",
+    ),
+    Mutation(
         "s-idle-not-called",
         "scheduler_s.c",
         "            s_call_idle(instance, vcpu);\n    }\n    s_review",

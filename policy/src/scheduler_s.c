@@ -6,7 +6,8 @@
  *
  * One implementation, of which each policy switches some parts on: s-base none, s-a (A) a place in
  * the queue by laxity, s-ab (B) boost with event, s-al (L) load balancing, s-all (LL) that of
- * real-time VCPUs by the second, s-aill (I) infinite credit.
+ * real-time VCPUs by the second, s-aill (I) infinite credit; s-allc (C), which is ours, turns cut
+ * short for real-time VCPUs.
  *
  * Credits are nanoseconds of CPU, charged as they are used: at every decision, tick and accounting.
  * Accounting gives the domains credits by weight and makes the VCPUs of a domain equal.
@@ -23,12 +24,13 @@
 
 #include "share.h"
 
-/* The parts of the scheduler (section 3; I: section 5.4). */
+/* The parts of the scheduler (section 3; I: section 5.4; C: ours). */
 #define S_LAXITY 1u    /* A */
 #define S_EVENT 2u     /* B */
 #define S_BALANCE 4u   /* L */
 #define S_BIND 8u      /* what LL adds to L */
 #define S_INFINITE 16u /* I */
+#define S_CUT 32u      /* C */
 
 enum s_class {
     S_BOOST,
@@ -231,12 +233,22 @@ static void s_call_idle(struct laxity_instance *instance, const struct s_vcpu *v
         }
 }
 
-/* Has a CPU decide if it idles or runs a VCPU of a worse class than this one, which waits. */
+/* C: whether a VCPU that waits cuts short the turn of one of its own class. */
+static inline bool s_cuts_short(struct laxity_instance *instance, const struct s_vcpu *vcpu,
+                                const struct s_vcpu *running)
+{
+    return s_has(instance, S_CUT) && vcpu->class == running->class && vcpu->class != S_OVER &&
+           s_is_real_time(vcpu) && !s_is_real_time(running);
+}
+
+/* Has a CPU decide if it idles or runs a VCPU of a worse class than this one, which waits, or one
+ * whose turn it cuts short. */
 static bool s_call(struct laxity_instance *instance, const struct s_vcpu *vcpu, uint32_t number)
 {
     struct laxity_vcpu *current = instance->cpu[number]->current;
 
-    if (current && s_vcpu_of(current)->class <= vcpu->class)
+    if (current && s_vcpu_of(current)->class <= vcpu->class &&
+        !s_cuts_short(instance, vcpu, s_vcpu_of(current)))
         return false;
     instance->embedder->kick(instance, number);
     return true;
@@ -861,6 +873,7 @@ const struct laxity_policy laxity_s_ab = S_POLICY("s-ab");
 const struct laxity_policy laxity_s_al = S_POLICY("s-al");
 const struct laxity_policy laxity_s_all = S_POLICY("s-all");
 const struct laxity_policy laxity_s_aill = S_POLICY("s-aill");
+const struct laxity_policy laxity_s_allc = S_POLICY("s-allc");
 
 static uint32_t s_parts_of(const struct laxity_policy *policy)
 {
@@ -874,6 +887,7 @@ static uint32_t s_parts_of(const struct laxity_policy *policy)
         {&laxity_s_al, S_LAXITY | S_BALANCE},
         {&laxity_s_all, S_LAXITY | S_BALANCE | S_BIND},
         {&laxity_s_aill, S_LAXITY | S_INFINITE | S_BALANCE | S_BIND},
+        {&laxity_s_allc, S_LAXITY | S_BALANCE | S_BIND | S_CUT},
     };
     uint32_t number = 0;
     while (policies[number].policy != policy)

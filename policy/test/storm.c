@@ -40,9 +40,9 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
 }
 
 static const struct laxity_policy *const policies[] = {
-    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic,
-    &laxity_sedf,       &laxity_credit,   &laxity_s_base,  &laxity_s_a,
-    &laxity_s_ab,       &laxity_s_al,     &laxity_s_all,   &laxity_s_aill,
+    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic, &laxity_sedf,
+    &laxity_credit,     &laxity_s_base,   &laxity_s_a,     &laxity_s_ab,     &laxity_s_al,
+    &laxity_s_all,      &laxity_s_aill,   &laxity_s_allc,
 };
 #define POLICIES (sizeof policies / sizeof *policies)
 
@@ -625,7 +625,8 @@ static void check_shares(const struct storm *storm, const struct counter *counte
         check(counter->lines[place] == (is_current || waits), "a VCPU is lost, or not gone");
     }
     /* One that is to move may be left to the CPU to which it goes. */
-    if (policy_of(storm) == &laxity_s_all || policy_of(storm) == &laxity_s_aill)
+    if (policy_of(storm) == &laxity_s_all || policy_of(storm) == &laxity_s_aill ||
+        policy_of(storm) == &laxity_s_allc)
         for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
             will_decide |= storm->kicked[cpu];
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     """Is called a few times a second with how much is done, of how much."""
 
-SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill")
+SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc")
 """Scheduler S, with more and more of its parts."""
 BY_WEIGHT = ("credit", *SCHEDULER_S)
 """Domains have weights and caps, and VCPUs have no budget and go to other CPUs."""

@@ -95,6 +95,7 @@ POLICY_LOOKS = {
     "s-al": Look("#7a5195", ">", DOTTED),
     "s-all": Look("#5f7f00", "p", DOTTED),
     "s-aill": Look("#b2182b", "h", DOTTED),
+    "s-allc": Look("#01665e", "d", DOTTED),
 }
 """The servers solid, the others dashed, as in RT-Xen's figure 6; scheduler S dotted."""
 

@@ -71,9 +71,9 @@ static inline struct laxity_vcpu *laxity_decided(const struct laxity_cpu *cpu)
                               .accounting_ns = 30 * LAXITY_MILLISECOND})
 
 static const struct laxity_policy *const laxity_policies[] = {
-    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic,
-    &laxity_sedf,       &laxity_credit,   &laxity_s_base,  &laxity_s_a,
-    &laxity_s_ab,       &laxity_s_al,     &laxity_s_all,   &laxity_s_aill,
+    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic, &laxity_sedf,
+    &laxity_credit,     &laxity_s_base,   &laxity_s_a,     &laxity_s_ab,     &laxity_s_al,
+    &laxity_s_all,      &laxity_s_aill,   &laxity_s_allc,
 };
 
 /* Blocks have the size of the largest policy's, so that an empty pool can go over to any. */

@@ -100,9 +100,9 @@ static const struct key keys[] = {
      LAXITY_ACCOUNTING_MAX, ", and a whole number of ticks"},
 };
 
-static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic",
-                                       "sedf",       "credit",   "s-base",  "s-a",
-                                       "s-ab",       "s-al",     "s-all",   "s-aill"};
+static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic", "sedf",
+                                       "credit",     "s-base",   "s-a",     "s-ab",     "s-al",
+                                       "s-all",      "s-aill",   "s-allc"};
 
 static int64_t key_value(const struct key *key, const struct laxity_op *op)
 {
@@ -206,7 +206,7 @@ static struct assignment parse_assignment(const char *word, bool of_pool)
         if (!assignment.policy)
             fail(EXIT_REFUSED,
                  "there is no policy '%s'%s; the policies are deferrable, periodic, polling, "
-                 "sporadic, sedf, credit, s-base, s-a, s-ab, s-al, s-all and s-aill",
+                 "sporadic, sedf, credit, s-base, s-a, s-ab, s-al, s-all, s-aill and s-allc",
                  value, did_you_mean(&nearest));
         right = true;
     }

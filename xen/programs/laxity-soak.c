@@ -374,9 +374,9 @@ static bool operate_set_wrong(void)
     return true;
 }
 
-static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic",
-                                       "sedf",       "credit",   "s-base",  "s-a",
-                                       "s-ab",       "s-al",     "s-all",   "s-aill"};
+static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic", "sedf",
+                                       "credit",     "s-base",   "s-a",     "s-ab",     "s-al",
+                                       "s-all",      "s-aill",   "s-allc"};
 /* Those of one kind go over into one another at any time: the first three, and scheduler S's. */
 #define SWITCHABLE 3
 

@@ -67,11 +67,14 @@ pub enum Policy {
     /// Scheduler S with laxity, infinite credit and cache-aware load balancing (A, I, LL).
     #[serde(rename = "s-aill")]
     SAill,
+    /// `s-all` with turns cut short for real-time VCPUs (A, LL, C).
+    #[serde(rename = "s-allc")]
+    SAllc,
 }
 
 impl Policy {
     /// Every policy, in the order in which tables show them.
-    pub const ALL: [Policy; 12] = [
+    pub const ALL: [Policy; 13] = [
         Policy::Deferrable,
         Policy::Periodic,
         Policy::Polling,
@@ -84,6 +87,7 @@ impl Policy {
         Policy::SAl,
         Policy::SAll,
         Policy::SAill,
+        Policy::SAllc,
     ];
 
     /// The name in host files and on the command line.
@@ -101,6 +105,7 @@ impl Policy {
             Policy::SAl => "s-al",
             Policy::SAll => "s-all",
             Policy::SAill => "s-aill",
+            Policy::SAllc => "s-allc",
         }
     }
 
@@ -124,7 +129,13 @@ impl Policy {
     pub fn is_scheduler_s(self) -> bool {
         matches!(
             self,
-            Policy::SBase | Policy::SA | Policy::SAb | Policy::SAl | Policy::SAll | Policy::SAill
+            Policy::SBase
+                | Policy::SA
+                | Policy::SAb
+                | Policy::SAl
+                | Policy::SAll
+                | Policy::SAill
+                | Policy::SAllc
         )
     }
 }

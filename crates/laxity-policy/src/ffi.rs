@@ -127,6 +127,7 @@ unsafe extern "C" {
     pub static laxity_s_al: Policy;
     pub static laxity_s_all: Policy;
     pub static laxity_s_aill: Policy;
+    pub static laxity_s_allc: Policy;
 }
 
 #[cfg(test)]

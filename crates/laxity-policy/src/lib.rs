@@ -208,6 +208,7 @@ fn table(policy: Policy) -> *const ffi::Policy {
         Policy::SAl => &raw const ffi::laxity_s_al,
         Policy::SAll => &raw const ffi::laxity_s_all,
         Policy::SAill => &raw const ffi::laxity_s_aill,
+        Policy::SAllc => &raw const ffi::laxity_s_allc,
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) struct SchedulerS {
     balances: bool,
     binds: bool,
     infinite: bool,
+    cuts: bool,
     domains: Vec<Domain>,
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
@@ -113,9 +114,10 @@ impl SchedulerS {
             settings: host.settings,
             by_laxity: host.policy != Policy::SBase,
             by_event: is_one_of(&[Policy::SAb]),
-            balances: is_one_of(&[Policy::SAl, Policy::SAll, Policy::SAill]),
-            binds: is_one_of(&[Policy::SAll, Policy::SAill]),
+            balances: is_one_of(&[Policy::SAl, Policy::SAll, Policy::SAill, Policy::SAllc]),
+            binds: is_one_of(&[Policy::SAll, Policy::SAill, Policy::SAllc]),
             infinite: is_one_of(&[Policy::SAill]),
+            cuts: is_one_of(&[Policy::SAllc]),
             domains,
             vcpus,
             cpus,
@@ -199,11 +201,19 @@ impl SchedulerS {
         self.cpus[cpu].running.is_none()
     }
 
-    /// A CPU decides if it idles or runs a worse class than that of the VCPU.
+    /// A CPU decides if it idles or runs a worse class than that of the VCPU; with C also if it runs one
+    /// of the same that is not real-time, as the VCPU is.
     fn has_decide(&mut self, cpu: usize, vcpu: usize) -> bool {
         let decides = match self.cpus[cpu].running {
             None => true,
-            Some(running) => self.vcpus[vcpu].class < self.vcpus[running].class,
+            Some(running) => {
+                let (own, its) = (self.vcpus[vcpu].class, self.vcpus[running].class);
+                let cuts_short = self.cuts
+                    && own != Class::Over
+                    && self.is_real_time(vcpu)
+                    && !self.is_real_time(running);
+                own < its || own == its && cuts_short
+            }
         };
         self.cpus[cpu].kicked |= decides;
         decides

@@ -91,7 +91,9 @@ fn alone(overrides: &[&str]) -> Telephony {
 
 #[test]
 fn every_packet_is_received_lost_somewhere_or_on_its_way() {
-    let policies = ["credit", "s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill"];
+    let policies = [
+        "credit", "s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc",
+    ];
     for (seed, policy) in (1..).zip(policies) {
         let outcome = run(&[
             &format!("seed={seed}"),

@@ -242,6 +242,6 @@ struct laxity_policy {
 
 extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling,
     laxity_sporadic, laxity_sedf, laxity_credit, laxity_s_base, laxity_s_a, laxity_s_ab,
-    laxity_s_al, laxity_s_all, laxity_s_aill;
+    laxity_s_al, laxity_s_all, laxity_s_aill, laxity_s_allc;
 
 #endif

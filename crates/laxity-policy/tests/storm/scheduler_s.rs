@@ -30,11 +30,11 @@ pub struct Waiting {
 }
 
 pub fn balances(policy: Policy) -> bool {
-    matches!(policy, Policy::SAl | Policy::SAll | Policy::SAill)
+    policy == Policy::SAl || binds(policy)
 }
 
 pub fn binds(policy: Policy) -> bool {
-    matches!(policy, Policy::SAll | Policy::SAill)
+    matches!(policy, Policy::SAll | Policy::SAill | Policy::SAllc)
 }
 
 /// The parts of a CPU's queue in which VCPUs wait, first to last, from a dump.

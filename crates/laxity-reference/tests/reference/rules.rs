@@ -530,6 +530,17 @@ fn scheduler_s_gives_infinite_credit() {
     }
 }
 
+/// B wakes at 5 beside A, which is boosted as well and runs until 10; both have been under. C has it run at once.
+#[test]
+fn scheduler_s_cuts_turns_short_for_real_time_vcpus() {
+    for (policy, wanted) in [(Policy::SAll, "..AAAAAABB"), (Policy::SAllc, "..AAABBAAA")] {
+        let a = domain(1, 1, 1).task(2, 6, 100);
+        let b = domain(1, 1, 1).task(5, 2, 100).laxity(1);
+        let host = credit(30, 30, 30, host(policy, 10, vec![a, b]));
+        assert_eq!(timeline(&host, 0), wanted, "{}", policy.name());
+    }
+}
+
 #[test]
 fn what_is_not_modelled_is_refused() {
     let mut costly = host(Policy::Deferrable, 10, vec![domain(1, 1, 1)]);

@@ -23,21 +23,19 @@ if TYPE_CHECKING:
 SHORT_SLICE = 'host.time-slice="1 ms"'
 
 WHY = (
-    "a running VCPU is cut short by a better class only: whom ALL leaves on a CPU, bound or over,"
-    " waits for the end of a slice. And at the end of every slice each CPU looks for whom to take"
-    " from the others. Slices of 1 ms instead of 30 bring both about sooner"
+    "under ALL a real-time VCPU that becomes ready waits for the end of a turn if a VCPU of its own"
+    " class runs on its CPU, and nobody else may take it. C has the CPU decide at once"
 )
 
 
 def beyond(lab: Lab) -> Experiment:
-    """ALL with slices of 1 ms instead of 30, and what that costs C-Dom."""
+    """ALL with C, and what that costs C-Dom; and ALL with slices of 1 ms instead of 30."""
     found = measured(
         lab,
         {
             "credit": cpuload("credit"),
-            "credit 1 ms": cpuload("credit", SHORT_SLICE),
-            "AL 1 ms": cpuload("AL", SHORT_SLICE),
             "ALL": cpuload("ALL"),
+            "ALLC": cpuload("ALLC"),
             "ALL 1 ms": cpuload("ALL", SHORT_SLICE),
             "pin": cpuload("base", *PINNED),
         },
@@ -50,20 +48,20 @@ def beyond(lab: Lab) -> Experiment:
             Measurement(
                 f"{name}: wait of real-time VCPUs, mean us and longest ms",
                 [several.wait_mean_us(*REAL_TIME), several.wait_worst_ms(*REAL_TIME)],
-                WHY if name == "ALL 1 ms" else "",
+                WHY if name == "ALLC" else "",
             ),
             Measurement(
                 f"{name}: work of C-Dom, % of that under credit", 100 * several.work("c-dom") / work
             ),
         ]
-    rows = _goals(found["ALL"], found["ALL 1 ms"], work)
-    title = "better than ALL: slices of 1 ms"
+    rows = _goals(found["ALL"], found["ALLC"], work)
+    title = "better than ALL: turns cut short"
     method = METHOD + " Beside the rows stand goals of ours, not published values; cpuload."
     return Experiment("beyond", title, method, rows, measurements, frame(found), draw)
 
 
-def _goals(bound: Several, short: Several, work: float) -> list[Row]:
-    part = 100 * bound.work("c-dom") / work
+def _goals(bound: Several, cutting: Several, work: float) -> list[Row]:
+    part, cut_part = (100 * each.work("c-dom") / work for each in (bound, cutting))
     reached = f"at least {GOOD_PERCENT}"
     rows: list[tuple[str, str, float | str, bool]] = [
         (
@@ -74,26 +72,32 @@ def _goals(bound: Several, short: Several, work: float) -> list[Row]:
         ),
         ("ALL: work of C-Dom, % of that under credit", reached, part, part >= GOOD_PERCENT),
         (
-            "ALL 1 ms: mean PESQ",
+            "ALLC: work of C-Dom, % of that under credit",
+            reached,
+            cut_part,
+            cut_part >= GOOD_PERCENT,
+        ),
+        (
+            "ALLC: mean PESQ",
             f"better than ALL's {bound.pesq_mean:.3f}",
-            f"{short.pesq_mean:.3f}",
-            short.pesq_mean > bound.pesq_mean,
+            f"{cutting.pesq_mean:.3f}",
+            cutting.pesq_mean > bound.pesq_mean,
         ),
     ]
     for domain in REAL_TIME:
         mean_us, worst_ms = bound.wait_mean_us(domain), bound.wait_worst_ms(domain)
         rows += [
             (
-                f"ALL 1 ms: mean wait of {domain}, us",
+                f"ALLC: mean wait of {domain}, us",
                 f"shorter than ALL's {mean_us:.3g}",
-                short.wait_mean_us(domain),
-                short.wait_mean_us(domain) < mean_us,
+                cutting.wait_mean_us(domain),
+                cutting.wait_mean_us(domain) < mean_us,
             ),
             (
-                f"ALL 1 ms: longest wait of {domain}, ms",
+                f"ALLC: longest wait of {domain}, ms",
                 f"shorter than ALL's {worst_ms:.3g}",
-                short.wait_worst_ms(domain),
-                short.wait_worst_ms(domain) < worst_ms,
+                cutting.wait_worst_ms(domain),
+                cutting.wait_worst_ms(domain) < worst_ms,
             ),
         ]
     return [

@@ -31,9 +31,10 @@ POLICIES = {
     "AL": "s-al",
     "ALL": "s-all",
     "AILL": "s-aill",
+    "ALLC": "s-allc",
 }
 """By the paper's names. Its section 2 measures Xen's own credit; what it calls base from section 3
-on charges exactly."""
+on charges exactly. ALLC is ours."""
 
 IDLE = 'domain.c-dom.workload={ kind = "cpu-bound", run = "1 us", idle = "1 h" }'
 """The standard configuration: nothing runs in C-Dom."""
