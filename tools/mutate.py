@@ -825,6 +825,22 @@ MUTATIONS += [
         directory=WORKLOADS,
     ),
     Mutation(
+        "threads-not-pulled",
+        "threads.rs",
+        "            self.pull_thread(vcpu, vcpus);\n",
+        "            let _ = vcpus;\n",
+        "threads do not wait for a VCPU while another of their domain has none",
+        directory=WORKLOADS,
+    ),
+    Mutation(
+        "taken-while-saved",
+        "engine/saving.rs",
+        "        policy.is_being_saved(vcpu);\n",
+        "",
+        "nobody takes a VCPU whose state is being saved",
+        directory=SIMULATOR,
+    ),
+    Mutation(
         "kernel-keeps-vcpu",
         "line.rs",
         "self.active != 0 && !(self.has_own_threads() && self.in_a_row >= PACKETS_IN_A_ROW)",

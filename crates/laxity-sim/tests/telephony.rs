@@ -207,6 +207,21 @@ fn what_is_too_slow_shows_where_packets_are_dropped() {
     assert!(thin.drops.wire > thin.drops.total() / 2, "{:?}", thin.drops);
 }
 
+/// One VCPU handles the card: it has no time for all threads as well, and need not, as the other one has.
+#[test]
+fn threads_leave_the_vcpu_that_handles_the_card() {
+    let overrides = [
+        "host.cpus=2",
+        "domain.media.vcpus=2",
+        "host.network.receive='9 us'",
+        "host.network.relay='18 us'",
+        "calls.streams=800",
+        "duration='5 s'",
+    ];
+    let telephony = alone(&overrides);
+    assert_eq!(telephony.voice.lost, 0, "{:?}", telephony.drops);
+}
+
 #[test]
 fn coalescing_saves_interrupts_and_costs_delay() {
     let nic = |coalesce: &str| {

@@ -99,10 +99,21 @@ impl Line {
     /// Whether the guest's scheduler sees threads here: packets count as one only when there are so many in a row that a
     /// thread has taken them over.
     pub fn has_threads(&self) -> bool {
-        self.has_own_threads() || self.active != 0 && self.in_a_row >= PACKETS_IN_A_ROW
+        self.has_own_threads() || self.packets_are_a_thread()
     }
 
-    fn has_own_threads(&self) -> bool {
+    fn packets_are_a_thread(&self) -> bool {
+        self.active != 0 && self.in_a_row >= PACKETS_IN_A_ROW
+    }
+
+    /// Whether a thread waits here behind another.
+    pub fn can_spare_thread(&self) -> bool {
+        let others = u32::from(self.thread.is_some()) + u32::from(self.packets_are_a_thread());
+        self.ready > 0 && self.ready + others > 1
+    }
+
+    /// Whether threads of the guest are here, beside what its kernel does.
+    pub fn has_own_threads(&self) -> bool {
         self.thread.is_some() || self.ready > 0
     }
 

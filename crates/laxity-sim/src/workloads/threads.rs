@@ -83,6 +83,8 @@ impl Workloads {
         self.lines[vcpu].as_mut()?.ready -= 1;
         let Some(packet) = packet else {
             pool.idle.push_back(vcpu);
+            let vcpus = pool.vcpus.clone();
+            self.pull_thread(vcpu, vcpus);
             return None;
         };
         // Out of credit netback leaves the ring full, and the guest's own queue drops: netfront has no work then.
@@ -102,6 +104,19 @@ impl Workloads {
             path.phones.dequeue(&packet);
         }
         Some((What::Thread(packet), cost_ns))
+    }
+
+    /// A VCPU that has no thread left takes one that waits behind another, as Linux does when a CPU becomes idle.
+    fn pull_thread(&mut self, vcpu: usize, vcpus: Range<usize>) {
+        let is = |vcpu: usize, what: fn(&Line) -> bool| self.lines[vcpu].as_ref().is_some_and(what);
+        if is(vcpu, Line::has_own_threads) {
+            return;
+        }
+        let mut others = vcpus.into_iter();
+        if let Some(other) = others.find(|&other| is(other, Line::can_spare_thread)) {
+            self.line(other).ready -= 1;
+            self.line(vcpu).ready += 1;
+        }
     }
 
     /// A thread has done its work on a packet, sends on what comes of it, and looks for the next one.
