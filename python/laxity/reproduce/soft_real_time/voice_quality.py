@@ -65,7 +65,7 @@ def figure_1(lab: Lab) -> Experiment:
         "almost 50",
         std.poor_percent,
         verdict(holds=holds),
-        "used for calibration, with longer runs and other seeds",
+        "" if holds else state("base-std", std),
         std.spread(),
     )
     servers = std.cores("media") + std.cores("call") + std.cores("sip")
