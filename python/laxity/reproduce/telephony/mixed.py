@@ -32,8 +32,9 @@ NATIVE_DELAY_MS = 0.5
 
 METHOD = (
     "Host file mixed.toml: 800 streams and their signalling, two CPU-bound virtual machines. How"
-    " long these compute and pause is not published; ours do so for 10 ms and 5 ms, chosen so that"
-    " with everything at its default (D) 1 to 2 % are lost, of which the text speaks."
+    " long these compute and pause is not published; ours do so for 10 ms and 5 ms, chosen with an"
+    " earlier form of the model, in which with everything at its default (D) 1 to 2 % were lost, of"
+    " which the text speaks; the rows below say what is lost now."
 )
 
 
