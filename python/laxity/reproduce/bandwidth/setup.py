@@ -30,8 +30,8 @@ limits that know nothing of each other (Xen)."""
 REGIMES: dict[Regime, str] = {
     "native": "without an allocator",
     "paper": "the paper's algorithm",
-    "tree": "Laxity, with the kernel's tree",
-    "single": "Laxity, with single limits",
+    "tree": "Laxity, kernel's tree",
+    "single": "Laxity, single limits",
 }
 _IN_RUST: dict[Regime, Any] = {
     "native": "native",
