@@ -914,7 +914,7 @@ MUTATIONS += [
     ),
     Mutation(
         "link-dropped-unseen",
-        "mod.rs",
+        "threads.rs",
         "                    interface.counted.dropped_in_guest += 1;\n",
         "",
         "what a guest drops is counted",
@@ -922,7 +922,7 @@ MUTATIONS += [
     ),
     Mutation(
         "link-dropped-is-sent",
-        "mod.rs",
+        "path.rs",
         "                    counted.sent -= 1;\n",
         "",
         "what a card drops was not sent",
@@ -930,7 +930,7 @@ MUTATIONS += [
     ),
     Mutation(
         "link-drop-dear",
-        "mod.rs",
+        "threads.rs",
         "            (Some(path), true) => path.costs.socket_send,",
         "            (Some(_), true) => pool.send,",
         "what is dropped in the guest costs it a system call alone",
@@ -938,7 +938,7 @@ MUTATIONS += [
     ),
     Mutation(
         "link-look-free",
-        "mod.rs",
+        "path.rs",
         "let cost_ns = (0..looked_at).map(",
         "let cost_ns = (0..looked_at.min(1)).map(",
         "a look costs its time for each domain",
@@ -946,7 +946,7 @@ MUTATIONS += [
     ),
     Mutation(
         "link-looks-once",
-        "mod.rs",
+        "agreements.rs",
         "        self.outside(now + period_ns, Outside::Look);\n        self.notify(source);",
         "        let _ = period_ns;\n        self.notify(source);",
         "the allocator looks every period",
@@ -954,7 +954,7 @@ MUTATIONS += [
     ),
     Mutation(
         "sender-slow",
-        "mod.rs",
+        "threads.rs",
         "        self.outside(now + interval_ns, Outside::Send { domain });",
         "        self.outside(now + interval_ns + 1_000, Outside::Send { domain });",
         "a sender sends at its rate",
