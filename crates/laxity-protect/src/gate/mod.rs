@@ -149,7 +149,9 @@ impl Gate {
 
     fn replace(&self, guest: Option<FrameStream>) {
         let mut inner = self.inner();
-        inner.guest = guest;
+        if let Some(before) = std::mem::replace(&mut inner.guest, guest) {
+            before.end();
+        }
         inner.guests += 1;
         inner.is_active = false;
         inner.queue.clear();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -189,6 +190,12 @@ impl FrameStream {
             }
         }
         Ok(())
+    }
+
+    /// Ends the connection for everyone, whoever else holds a copy of the descriptor: the other side sees it at once.
+    pub fn end(self) {
+        // It fails only where the other side has ended it before.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
