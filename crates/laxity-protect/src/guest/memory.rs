@@ -1,12 +1,10 @@
 //! The guest's memory: a file that QEMU maps, mapped here too.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::ptr::NonNull;
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use memmap2::MmapRaw;
 
 /// The bytes of a page, on the machines that QEMU's PC is emulated on.
 pub const PAGE_BYTES: usize = 4096;
@@ -20,12 +18,8 @@ pub type Page = [u8; PAGE_BYTES];
 /// whoever calls it says that the guest does not run.
 #[derive(Debug)]
 pub struct Memory {
-    start: NonNull<Page>,
-    pages: usize,
+    mapping: MmapRaw,
 }
-
-// SAFETY: the mapping belongs to nobody else in this process, and goes with its owner.
-unsafe impl Send for Memory {}
 
 impl Memory {
     /// Makes a new file of so many bytes, all zero, and maps it.
@@ -40,32 +34,20 @@ impl Memory {
     pub fn create(path: &Path, bytes: u64) -> io::Result<Memory> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).open(path)?;
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES as u64));
         file.set_len(bytes)?;
-        Memory::map(&file, usize::try_from(bytes).map_err(io::Error::other)?)
-    }
-
-    fn map(file: &File, bytes: usize) -> io::Result<Memory> {
-        assert!(bytes.is_multiple_of(PAGE_BYTES));
-        let length = NonZeroUsize::new(bytes).expect("a guest has memory");
-        // SAFETY: a new mapping, where the kernel likes, of a file that only we and QEMU know.
-        let start = unsafe {
-            let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-            mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0)?
-        };
-        Ok(Memory {
-            start: start.cast(),
-            pages: bytes / PAGE_BYTES,
-        })
+        let mapping = MmapRaw::map_raw(&file)?;
+        Ok(Memory { mapping })
     }
 
     /// How many pages there are.
     pub fn len(&self) -> usize {
-        self.pages
+        self.mapping.len() / PAGE_BYTES
     }
 
     /// Whether there are none, which never is.
     pub fn is_empty(&self) -> bool {
-        self.pages == 0
+        self.len() == 0
     }
 
     /// All pages, as they are.
@@ -75,7 +57,7 @@ impl Memory {
     /// The guest does not run while the pages are looked at.
     pub unsafe fn pages(&self) -> &[Page] {
         // SAFETY: so many pages are mapped, and nobody writes to them, as the caller says.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.pages) }
+        unsafe { std::slice::from_raw_parts(self.mapping.as_ptr().cast(), self.len()) }
     }
 
     /// All pages, to be written.
@@ -85,13 +67,6 @@ impl Memory {
     /// The guest does not run, and does not start to, while the pages are looked at.
     pub unsafe fn pages_mut(&mut self) -> &mut [Page] {
         // SAFETY: so many pages are mapped, and nobody else looks at them, as the caller says.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.pages) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: this is what was mapped, and no reference to it outlives `self`.
-        let _ = unsafe { munmap(self.start.cast(), self.pages * PAGE_BYTES) };
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.as_mut_ptr().cast(), self.len()) }
     }
 }

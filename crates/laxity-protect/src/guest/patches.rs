@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use lz4_flex::block;
+use memmap2::{Advice, MmapMut};
 
 use super::memory::{PAGE_BYTES, Page};
 
@@ -50,12 +51,34 @@ pub enum BatchError {
 #[derive(Debug)]
 pub struct Writer {
     /// What the standby will have when all that was written has been committed there.
-    copy: Vec<Page>,
+    copy: Copied,
     difference: Box<Page>,
     packed: Vec<u8>,
     /// Of the last differences, how well they packed, from 0 (not at all) to [`Writer::TRUST`].
     trust: u32,
     until_next_try: u32,
+}
+
+/// Pages that lie where vector units and the CPU's table of addresses like them: memory is compared with them in pauses.
+#[derive(Debug)]
+struct Copied(MmapMut);
+
+impl Copied {
+    /// All zero.
+    fn new(pages: usize) -> Copied {
+        let mapping = MmapMut::map_anon(pages * PAGE_BYTES).expect("there is memory for a copy");
+        // Without large pages it only takes longer.
+        let _ = mapping.advise(Advice::HugePage);
+        Copied(mapping)
+    }
+
+    fn pages(&self) -> &[Page] {
+        self.0.as_chunks().0
+    }
+
+    fn pages_mut(&mut self) -> &mut [Page] {
+        self.0.as_chunks_mut().0
+    }
 }
 
 impl Writer {
@@ -68,7 +91,7 @@ impl Writer {
     /// For a memory of so many pages, all zero.
     pub fn new(pages: usize) -> Writer {
         Writer {
-            copy: vec![ZERO_PAGE; pages],
+            copy: Copied::new(pages),
             difference: Box::new(ZERO_PAGE),
             packed: vec![0; block::get_maximum_output_size(PAGE_BYTES)],
             trust: Writer::TRUST,
@@ -78,12 +101,12 @@ impl Writer {
 
     /// What the standby has, or will have.
     pub fn copy(&self) -> &[Page] {
-        &self.copy
+        self.copy.pages()
     }
 
     /// Appends a patch for a page that the standby has.
     pub fn change(&mut self, number: u32, page: &Page, batch: &mut Vec<u8>) {
-        let copy = &mut self.copy[number as usize];
+        let copy = &mut self.copy.pages_mut()[number as usize];
         if *page == ZERO_PAGE {
             zero(batch, number as usize, 1);
         } else if self.trust > 0 || self.until_next_try == 0 {
@@ -112,14 +135,14 @@ impl Writer {
 
     /// The same, to be written before anything is sent.
     pub fn copy_mut(&mut self) -> &mut [Page] {
-        &mut self.copy
+        self.copy.pages_mut()
     }
 
     /// Appends patches that make pages what they are in the copy, whatever the standby has there.
     pub fn renewal(&self, pages: Range<usize>, batch: &mut Vec<u8>) {
         let mut zeros = 0;
         for number in pages.clone() {
-            let page = &self.copy[number];
+            let page = &self.copy.pages()[number];
             if *page == ZERO_PAGE {
                 zeros += 1;
                 continue;

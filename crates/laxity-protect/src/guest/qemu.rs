@@ -330,6 +330,8 @@ impl Qemu {
         self.save(&mut captured.device_state)?;
         let stopped_at_ns = self.migrated("save")?;
         let saved = Instant::now();
+        // QEMU reads it while we look for what has changed.
+        self.qmp.begin("cont")?;
         cut();
         let cut_at = Instant::now();
         captured.changed.clear();
@@ -342,7 +344,7 @@ impl Qemu {
         let contents = captured.changed.iter().map(|&page| pages[page as usize]);
         captured.contents.extend(contents);
         let copied = Instant::now();
-        self.qmp.execute("cont", json!({}))?;
+        self.qmp.finish()?;
         let resumed_at_ns = loop {
             let event = self.next_event(MIGRATION_TIMEOUT)?;
             let event = event.ok_or_else(|| failed("save", "the guest does not run on"))?;

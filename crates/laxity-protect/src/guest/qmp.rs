@@ -57,6 +57,9 @@ impl From<io::Error> for QmpError {
     }
 }
 
+/// What every command ends with.
+const END: u8 = b'}';
+
 /// Something that happened in QEMU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -78,6 +81,8 @@ pub struct Qmp {
     events: VecDeque<Event>,
     /// Of the last command. An answer that comes too late is that to another.
     commands: u64,
+    /// What was begun and waits for its end.
+    begun: Option<&'static str>,
     /// What QEMU says of itself: "7.2.22".
     version: String,
 }
@@ -95,6 +100,7 @@ impl Qmp {
             scanned: 0,
             events: VecDeque::new(),
             commands: 0,
+            begun: None,
             version: String::new(),
         };
         let greeting = qmp.message(Instant::now() + timeout)?;
@@ -106,7 +112,7 @@ impl Qmp {
             return Err(QmpError::Garbled(greeting.to_string()));
         };
         qmp.version = format!("{major}.{minor}.{micro}");
-        qmp.send("qmp_capabilities", json!({}), None, timeout)?;
+        qmp.send("qmp_capabilities", &json!({}), None, timeout)?;
         Ok(qmp)
     }
 
@@ -121,7 +127,7 @@ impl Qmp {
     ///
     /// If QEMU says no, or nothing.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
-        self.send(command, arguments, None, TIMEOUT)
+        self.send(command, &arguments, None, TIMEOUT)
     }
 
     /// Gives QEMU a file descriptor, which it then knows by `name`.
@@ -131,24 +137,71 @@ impl Qmp {
     /// If QEMU says no, or nothing.
     pub fn pass(&mut self, name: &str, descriptor: BorrowedFd<'_>) -> Result<(), QmpError> {
         let arguments = json!({ "fdname": name });
-        self.send("getfd", arguments, Some(descriptor.as_raw_fd()), TIMEOUT)?;
+        self.send("getfd", &arguments, Some(descriptor.as_raw_fd()), TIMEOUT)?;
         Ok(())
+    }
+
+    /// Says a command, but for its end. QEMU reads what it is told byte by byte, with some ten system calls each: when
+    /// [`Qmp::finish`] is called, it has most of that behind it. Nothing else can be said before.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU has gone.
+    pub fn begin(&mut self, command: &'static str) -> Result<(), QmpError> {
+        let message = self.command(command, &json!({}));
+        let (end, beginning) = message.split_last().expect("it has an end");
+        assert_eq!(*end, END);
+        self.begun = Some(command);
+        self.write(beginning, None, TIMEOUT)
+    }
+
+    /// Says the end of the command that was begun, and gives back QEMU's answer.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU says no, or nothing.
+    ///
+    /// # Panics
+    ///
+    /// If none was begun.
+    pub fn finish(&mut self) -> Result<Value, QmpError> {
+        let command = self.begun.take().expect("a command was begun");
+        self.write(&[END], None, TIMEOUT)?;
+        self.answer(command, TIMEOUT)
     }
 
     fn send(
         &mut self,
         command: &str,
-        arguments: Value,
+        arguments: &Value,
         descriptor: Option<RawFd>,
         timeout: Duration,
     ) -> Result<Value, QmpError> {
+        assert_eq!(self.begun, None, "one command at a time");
+        let message = self.command(command, arguments);
+        self.write(&message, descriptor, timeout)?;
+        self.answer(command, timeout)
+    }
+
+    /// The next command, as short as can be.
+    fn command(&mut self, command: &str, arguments: &Value) -> Vec<u8> {
         self.commands += 1;
-        let message = json!({ "execute": command, "arguments": arguments, "id": self.commands });
-        let mut line = message.to_string();
-        line.push('\n');
+        let mut message = json!({ "execute": command, "id": self.commands });
+        if arguments.as_object().is_some_and(|some| !some.is_empty()) {
+            message["arguments"] = arguments.clone();
+        }
+        message.to_string().into_bytes()
+    }
+
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        descriptor: Option<RawFd>,
+        timeout: Duration,
+    ) -> Result<(), QmpError> {
         self.stream.set_write_timeout(Some(timeout))?;
         let mut sent = 0;
-        while sent < line.len() {
+        while sent < bytes.len() {
             let descriptors: Vec<RawFd> = descriptor.filter(|_| sent == 0).into_iter().collect();
             let with = [ControlMessage::ScmRights(&descriptors)];
             let with = if descriptors.is_empty() {
@@ -156,11 +209,15 @@ impl Qmp {
             } else {
                 &with
             };
-            let bytes = [IoSlice::new(&line.as_bytes()[sent..])];
+            let part = [IoSlice::new(&bytes[sent..])];
             let flags = MsgFlags::MSG_NOSIGNAL;
-            let done = sendmsg::<()>(self.stream.as_raw_fd(), &bytes, with, flags, None);
+            let done = sendmsg::<()>(self.stream.as_raw_fd(), &part, with, flags, None);
             sent += done.map_err(io::Error::from)?;
         }
+        Ok(())
+    }
+
+    fn answer(&mut self, command: &str, timeout: Duration) -> Result<Value, QmpError> {
         let deadline = Instant::now() + timeout;
         loop {
             let answer = self.message(deadline)?;
@@ -281,7 +338,7 @@ pub(crate) fn is_readable_by(stream: &UnixStream, deadline: Instant) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::io::Write as _;
     use std::thread;
 
     const GREETING: &str =
@@ -289,15 +346,16 @@ mod tests {
     const SOON: Duration = Duration::from_millis(50);
 
     /// A QEMU that greets, then says `answers`, one to each command.
-    fn qemu(answers: &'static [&'static str]) -> (UnixStream, thread::JoinHandle<Vec<String>>) {
+    fn qemu(answers: &'static [&'static str]) -> (UnixStream, thread::JoinHandle<Vec<Value>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let run = thread::spawn(move || {
             theirs.write_all(GREETING.as_bytes()).unwrap();
-            let mut lines = BufReader::new(theirs.try_clone().unwrap()).lines();
+            let commands = serde_json::Deserializer::from_reader(theirs.try_clone().unwrap());
+            let mut commands = commands.into_iter::<Value>();
             let mut told = Vec::new();
             for answer in ["{\"return\": {}, \"id\": 1}\r\n"].iter().chain(answers) {
-                match lines.next() {
-                    Some(Ok(line)) => told.push(line),
+                match commands.next() {
+                    Some(Ok(command)) => told.push(command),
                     _ => break,
                 }
                 theirs.write_all(answer.as_bytes()).unwrap();
@@ -327,6 +385,25 @@ mod tests {
             qmp.execute("cont", json!({})),
             Err(QmpError::Gone)
         ));
+    }
+
+    #[test]
+    fn what_is_begun_is_done_when_it_is_finished() {
+        let (stream, run) = qemu(&[
+            "{\"return\": {\"b\": 2}, \"id\": 2}\r\n",
+            "{\"return\": {}, \"id\": 3}\r\n",
+        ]);
+        let mut qmp = Qmp::greet(stream, Duration::from_secs(5)).unwrap();
+        qmp.begin("cont").unwrap();
+        assert_eq!(qmp.event(SOON).unwrap(), None);
+        assert_eq!(qmp.finish().unwrap(), json!({"b": 2}));
+        qmp.execute("stop", json!({ "now": true })).unwrap();
+        let told = run.join().unwrap();
+        assert_eq!(told[1], json!({ "execute": "cont", "id": 2 }));
+        assert_eq!(
+            told[2],
+            json!({ "execute": "stop", "id": 3, "arguments": { "now": true } })
+        );
     }
 
     #[test]
