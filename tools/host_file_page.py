@@ -31,6 +31,9 @@ TABLES = {
     "`[calls.acceptance]`": "AcceptanceTable",
     "`[link]`": "LinkTable",
     "an agreement": "LinkAgreementTable",
+    "`[protect]`": "ProtectTable",
+    "a protected domain": "ProtectedTable",
+    "`failure`": "FailureTable",
     "`tick`": "TickTable",
 }
 

@@ -57,6 +57,8 @@ def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> Renderabl
         table,
         *_lost(telephony),
         *_interfaces(telephony, host),
+        *_registrations(telephony),
+        *_protection(telephony),
         "",
         _domains(result),
         "",
@@ -80,6 +82,8 @@ def _lost(telephony: Telephony) -> list[RenderableType]:
         "in sockets": drops.socket,
         "in the guest's other ring": drops.netfront,
         "on the way out": drops.nic_transmit,
+        "where output waits for checkpoints": drops.held,
+        "with their host": drops.failure,
     }
     lost = [f"{count:,} {place}" for place, count in places.items() if count]
     return [Text(f"Dropped: {', '.join(lost)}", "red")] if lost else []
@@ -101,6 +105,46 @@ def _interfaces(telephony: Telephony, host: Mapping[str, Any]) -> list[Renderabl
             f"{each.offered:,}",
             bare(each.dropped_in_guest / offered),
             bare(each.dropped_at_card / offered),
+        )
+    return ["", table]
+
+
+def _registrations(telephony: Telephony) -> list[RenderableType]:
+    found = telephony.registrations
+    if found is None:
+        return []
+    table = plain_table(
+        "registrations",
+        *right("offered", "succeeded", "failed", "sent again", "p50", "p99", "longest"),
+    )
+    delay_ns = found.delay_ns
+    counts = (found.offered, found.succeeded, found.failed, found.retransmissions)
+    table.add_row(
+        "",
+        *(f"{count:,}" for count in counts),
+        *(time(ns) for ns in (delay_ns.p50, delay_ns.p99, delay_ns.max)),
+    )
+    return ["", table]
+
+
+def _protection(telephony: Telephony) -> list[RenderableType]:
+    if not telephony.protection:
+        return []
+    table = plain_table(
+        Column("protected", overflow="fold"),
+        *right("checkpoints", "pages", "pause", "held", "lost", "outage", "forgotten"),
+    )
+    for each in telephony.protection:
+        count = max(1, each.checkpoints)
+        table.add_row(
+            each.domain,
+            f"{each.checkpoints:,}",
+            f"{each.pages / count:,.0f}",
+            time(round(each.paused_ns / count)),
+            f"{each.held:,}",
+            f"{each.lost:,}",
+            time(each.outage_ns),
+            f"{each.forgotten:,}",
         )
     return ["", table]
 

@@ -128,6 +128,7 @@ def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> str:
             drops.socket
         ),
         f"the CPU time of {driver}, which takes {media}'s packets too late": drops.netfront,
+        "what may be held of a protected domain's output": drops.held,
     }
     place, dropped = max(places.items(), key=lambda item: item[1])
     if not dropped:

@@ -85,6 +85,10 @@ class Drops:
     """A guest's ring towards netback was full: netback did not come."""
     nic_transmit: int
     """A card's queue towards the wire was full."""
+    held: int = 0
+    """More output of a protected domain waited for its checkpoint than may."""
+    failure: int = 0
+    """The host of a protected domain had died."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,41 @@ class Calls:
     retransmissions: int
     setup_ns: Quantiles
     """From the first message to the answer."""
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """Users who were to be registered."""
+
+    offered: int
+    succeeded: int
+    failed: int
+    retransmissions: int
+    delay_ns: Quantiles
+    """From the first packet to the answer."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What protection by checkpoint did to a domain."""
+
+    domain: str
+    checkpoints: int
+    acknowledged: int
+    pages: int
+    paused_ns: int
+    acknowledged_after_ns_max: int
+    """From the beginning of a checkpoint to its acknowledgement."""
+    held: int
+    """Packets that waited for a checkpoint: `released`, `lost` with the host, or `waiting`."""
+    held_most: int
+    released: int
+    lost: int
+    waiting: int
+    outage_ns: int | None
+    """From the failure to the domain's running on."""
+    forgotten: int
+    """Registrations whose answer had left, and that the domain did not know when it ran on."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +211,9 @@ class Telephony:
     nics: tuple[Nic, ...]
     interfaces: tuple[Interface, ...] = ()
     """Of the domains whose packets go through the driver domain, in the simulator."""
+    registrations: Registrations | None = None
+    protection: tuple[Protection, ...] = ()
+    """Of the protected domains, in the simulator."""
     quality: Quality | None = None
     """None until the sampled streams are scored."""
 
@@ -179,6 +221,7 @@ class Telephony:
     def from_json(cls, content: Mapping[str, Any]) -> Telephony:
         """Makes one of the object in a result."""
         voice, calls = content["voice"], content["calls"]
+        registrations = content.get("registrations")
         return cls(
             voice=Voice(
                 **{
@@ -192,13 +235,18 @@ class Telephony:
             nics=tuple(Nic(**nic) for nic in content["nics"]),
             # Older results do not have them.
             interfaces=tuple(Interface(**each) for each in content.get("interfaces", ())),
+            registrations=registrations
+            and Registrations(
+                **{**registrations, "delay_ns": Quantiles(**registrations["delay_ns"])}
+            ),
+            protection=tuple(Protection(**each) for each in content.get("protection", ())),
             quality=content["quality"] and _quality(content["quality"]),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object."""
         content = asdict(self)
-        return content | {key: list(content[key]) for key in ("nics", "interfaces")}
+        return content | {key: list(content[key]) for key in ("nics", "interfaces", "protection")}
 
 
 def _quality(content: Mapping[str, Any]) -> Quality:

@@ -16,6 +16,7 @@ use crate::suggest;
 use crate::telephony::costs::PROFILES as PROFILES_OF_NETWORKS;
 use crate::telephony::file::{CacheTable, CallsTable, NetworkChoice, NicTable, WorkloadTable};
 use crate::telephony::link::LinkTable;
+use crate::telephony::protect::ProtectTable;
 use crate::tree::Field;
 use crate::units::{Cap, Duration, HOUR_NS, Load, RUN_DURATION_NS_MAX, Whole};
 
@@ -62,6 +63,8 @@ pub(crate) struct File {
     pub calls: Field<CallsTable>,
     /// Agreements about what domains send through the driver domain's cards.
     pub link: Field<LinkTable>,
+    /// Protection by checkpoint, and a failure of the host.
+    pub protect: Field<ProtectTable>,
 }
 
 /// The physical host.

@@ -49,8 +49,8 @@ use toml::de::DeTable;
 pub use model::*;
 pub use problem::{HostError, HostProblem};
 pub use telephony::{
-    Acceptance, Cache, Calls, Codec, Link, LinkAgreement, LinkSharing, Network, NetworkCosts, Nic,
-    Server, Workload,
+    Acceptance, Cache, Calls, Codec, Failure, Link, LinkAgreement, LinkSharing, Network,
+    NetworkCosts, Nic, PAGE_BYTES, Protect, ProtectMode, Protected, Server, Transport, Workload,
 };
 pub use units::{HOUR_NS, RUN_DURATION_NS_MAX, format_duration, parse_duration};
 

@@ -3,12 +3,14 @@
 pub(crate) mod costs;
 pub(crate) mod file;
 pub(crate) mod link;
+pub(crate) mod protect;
 pub(crate) mod resolve;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use link::{Link, LinkAgreement, LinkSharing};
+pub use protect::{Failure, PAGE_BYTES, Protect, ProtectMode, Protected};
 
 use crate::model::Cost;
 
@@ -75,6 +77,8 @@ pub struct Network {
     pub costs: NetworkCosts,
     /// What was agreed about the driver domain's cards, if something was.
     pub link: Option<Link>,
+    /// Who is protected, if somebody is.
+    pub protect: Option<Protect>,
 }
 
 /// A network interface card.
@@ -150,8 +154,25 @@ pub struct Calls {
     pub call_control: Option<usize>,
     /// Of every so many streams, the packets of one are kept, for its voice quality.
     pub sample: u32,
+    /// Registrations that come evenly, in 3600 millionths a second; 0 is none.
+    pub registrations: i64,
+    /// What they travel over.
+    pub registration_transport: Transport,
     /// What is good enough.
     pub acceptance: Acceptance,
+}
+
+/// What registrations travel over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// A packet, and one that answers it.
+    #[default]
+    Udp,
+    /// One connection of TCP for all, made before: the answer is acknowledged.
+    Tcp,
+    /// A connection of TCP for each, made and ended: nine segments.
+    TcpEach,
 }
 
 /// How voice is coded.

@@ -1,8 +1,9 @@
 //! What comes out of host files that are right.
 
 use laxity_host::{
-    Acceptance, Cache, Codec, Cost, GuestScheduler, Host, Link, LinkAgreement, LinkSharing, Nic,
-    Parameters, Policy, RUN_DURATION_NS_MAX, Server, Settings, Tick, Workload, load,
+    Acceptance, Cache, Codec, Cost, Failure, GuestScheduler, Host, Link, LinkAgreement,
+    LinkSharing, Nic, Parameters, Policy, Protect, ProtectMode, Protected, RUN_DURATION_NS_MAX,
+    Server, Settings, Tick, Transport, Workload, load,
 };
 
 const MILLISECOND_NS: i64 = 1_000_000;
@@ -198,8 +199,44 @@ fn every_key_of_telephony_arrives() {
         ],
     };
     assert_eq!(network.link, Some(link));
+    let protect = Protect {
+        pause_ns: 2 * MILLISECOND_NS,
+        page_pause_ns: 1_000,
+        checkpoint_ns: 3 * MILLISECOND_NS,
+        page_ns: 4_000,
+        rate_bit_s: 2_000_000_000,
+        acknowledgement_ns: 200_000,
+        failure: Some(Failure {
+            at_ns: 30_000 * MILLISECOND_NS,
+            detection_ns: 100 * MILLISECOND_NS,
+            activation_ns: 5 * MILLISECOND_NS,
+        }),
+        domains: vec![
+            Protected {
+                domain: 5,
+                mode: ProtectMode::Net,
+                interval_ns: 100 * MILLISECOND_NS,
+                pages: 256,
+                pages_per_packet: 0,
+                pages_most: 262_144,
+                held: 10_000,
+            },
+            Protected {
+                domain: 6,
+                mode: ProtectMode::NoNet,
+                interval_ns: 25 * MILLISECOND_NS,
+                pages: 100,
+                pages_per_packet: 2,
+                pages_most: 16_384,
+                held: 500,
+            },
+        ],
+    };
+    assert_eq!(network.protect, Some(protect));
 
     let calls = host.calls.expect("calls");
+    assert_eq!(calls.registrations, 5 * 3_600_000_000);
+    assert_eq!(calls.registration_transport, Transport::TcpEach);
     let arrivals = (calls.streams, calls.rate, calls.hold_ns);
     assert_eq!(arrivals, (40, 9_000_000_000, 30_000 * MILLISECOND_NS));
     assert_eq!(calls.codec, Codec::G711);

@@ -530,6 +530,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
                     self.account(cpu, now);
                     self.execute_workload(cpu, index, now);
                 }
+            } else if !self.workloads.has_work(index) {
+                // It stands still: what came waits until it goes on.
             } else if vcpu.blocked {
                 self.wake(index, now);
             } else {

@@ -20,6 +20,6 @@ pub use result::{
     Cpu, Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, Waits, ratio, schema,
 };
 pub use workloads::{
-    CallsResult, Drops, InterfaceResult, KeptStream, LOST, NicResult, Quality, Scores, Telephony,
-    Voice, WorstCall, WorstStream,
+    CallsResult, Drops, InterfaceResult, KeptStream, LOST, NicResult, ProtectionResult, Quality,
+    RegistrationsResult, Scores, Telephony, Voice, WorstCall, WorstStream,
 };

@@ -270,13 +270,27 @@ def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
         )
     for domain in host["domains"]:
         _refuse_domain(domain)
+    _refuse_what_is_simulated(host)
+    for nic in host["network"]["nics"]:
+        _refuse_nic(nic, host)
+
+
+def _refuse_what_is_simulated(host: Mapping[str, Any]) -> None:
     if host["network"].get("link") is not None:
         raise InputError(
             "`[link]` is held by the simulator here",
             "leave it out; `laxity bandwidth run` holds agreements on Linux",
         )
-    for nic in host["network"]["nics"]:
-        _refuse_nic(nic, host)
+    if host["network"].get("protect") is not None:
+        raise InputError(
+            "`[protect]` is simulated here",
+            "leave it out; `laxity protect run` protects guests on Linux",
+        )
+    if host["calls"].get("registrations"):
+        raise InputError(
+            "`calls.registrations` are simulated here",
+            "leave it out; `laxity reproduce availability --on linux` registers users",
+        )
 
 
 def _refuse_domain(domain: Mapping[str, Any]) -> None:

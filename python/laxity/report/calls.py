@@ -134,6 +134,8 @@ def _drops(telephony: Telephony) -> Table:
         "socket": ("in a socket, from which no thread took them", drops.socket),
         "other": ("in a guest's other ring, which netback did not empty", drops.netfront),
         "out": ("in a card, before a wire that was full", drops.nic_transmit),
+        "held": ("where output waits for checkpoints, as it was too much", drops.held),
+        "failure": ("with the host of a protected domain", drops.failure),
     }
     rows = [
         [*plain(where), Cell(f"{count:,}", "bad" if count else "")]

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use super::Codec;
 use super::costs::PROFILES;
+use super::{Codec, Transport};
 use crate::file::{CPUS_MAX, CostChoice, Flag, List, Name, NotNegative, Positive};
 use crate::quantities::{Bits, Bytes, Often, Part, Quantity};
 use crate::suggest;
@@ -179,6 +179,12 @@ pub(crate) struct CallsTable {
     pub signalling_server: Field<Name>,
     /// The domain that the signalling server asks.
     pub call_control: Field<Name>,
+    /// How many users register, evenly: "1400 /s". Each is a message to the signalling server and its
+    /// answer.
+    pub registrations: Field<Quantity<Often>>,
+    /// What registrations travel over: UDP, one connection of TCP for all, or one for each.
+    #[schemars(extend("default" = "udp"))]
+    pub registration_transport: Field<Transport>,
     /// Of every so many streams the packets of one are kept, for its voice quality.
     #[schemars(extend("default" = 4))]
     pub sample: Field<Whole<1, STREAMS_MAX>>,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::costs::{self, PROFILES};
 use super::file::{CallsTable, NetworkChoice, NicTable, WorkloadKind, WorkloadTable};
 use super::link;
+use super::protect;
 use super::{Acceptance, Cache, Calls, Codec, Network, NetworkCosts, Nic, Server, Workload};
 use crate::file::{DomainTable, File, Name};
 use crate::model::{Cost, Host};
@@ -53,14 +54,21 @@ pub(crate) fn resolve(
             sends && !nics.iter().any(|nic| nic.domain == domain)
         };
         let link = link::resolve(file, &names, tables, through_driver, problems);
+        let serves = |domain: usize| {
+            let workload = host.domains[domain].workload.as_ref();
+            through_driver(domain) && !matches!(workload, Some(Workload::Sender { .. }))
+        };
+        let protect = protect::resolve(file, &names, tables, serves, problems);
         host.network = Some(Network {
             nics,
             driver,
             costs,
             link,
+            protect,
         });
     } else {
         link::resolve(file, &names, tables, |_| true, problems);
+        protect::resolve(file, &names, tables, |_| true, problems);
     }
 }
 
@@ -441,6 +449,24 @@ fn calls(
             "write signalling-server = \"signalling\", say",
         );
     }
+    for (key, span) in [
+        ("registrations", table.registrations.span),
+        ("registration-transport", table.registration_transport.span),
+    ] {
+        if let Some(span) = span
+            && table.signalling_server.is_absent()
+        {
+            let message = format!("`{key}` go to the signalling server, and there is none");
+            let help = "write signalling-server = \"signalling\", say";
+            problems.report(span, message, help);
+        }
+    }
+    if let Some(span) = table.registration_transport.span
+        && table.registrations.is_absent()
+    {
+        let message = "`registration-transport` says how registrations travel, and none come";
+        problems.report(span, message, "write registrations = \"100 /s\", say");
+    }
     some_come(table, span, problems);
     let default = Acceptance::default();
     let acceptance = table.acceptance.value.as_ref();
@@ -453,6 +479,8 @@ fn calls(
         through_media_server: table.through_media_server.value.map_or(1.0, |part| part.0),
         signalling_server,
         call_control,
+        registrations: table.registrations.value.map_or(0, |rate| rate.0),
+        registration_transport: table.registration_transport.value.unwrap_or_default(),
         sample: table.sample.value.map_or(SAMPLE, |sample| sample.0 as u32),
         acceptance: acceptance.map_or(default, |table| Acceptance {
             loss: table.loss.value.map_or(default.loss, |part| part.0),
@@ -477,8 +505,11 @@ fn some_come(table: &CallsTable, span: Span, problems: &Problems) {
         ),
     ];
     if keys.iter().all(|(_, absent, _)| *absent) {
+        if !table.registrations.is_absent() {
+            return;
+        }
         if lacks(span, "streams", &table.streams, problems) {
-            let message = "`[calls]` has neither `streams` nor a `rate`";
+            let message = "`[calls]` has neither `streams`, nor a `rate`, nor `registrations`";
             let help = "write streams = 800, or rate = \"4 /s\" and hold = \"30 s\", say";
             problems.report(span, message, help);
         }

@@ -23,6 +23,8 @@ pub struct Interface {
     pub credit: Option<Credit>,
     /// Netback waits for credit.
     pub is_stopped: bool,
+    /// Of a domain that is protected, its number among them.
+    pub protection: Option<usize>,
     pub counted: InterfaceResult,
     /// Frames that netback took, in bytes, and how often it stopped.
     pub sent_bytes: u64,
@@ -40,6 +42,7 @@ impl Interface {
             from_source,
             credit: None,
             is_stopped: false,
+            protection: None,
             counted: InterfaceResult {
                 domain: name.to_string(),
                 ..InterfaceResult::default()

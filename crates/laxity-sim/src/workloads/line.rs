@@ -1,6 +1,7 @@
 //! What one VCPU of a guest with packets or pauses does: interrupts first, then packets, then threads.
 
 use super::packet::Packet;
+use std::collections::VecDeque;
 
 /// Packets in a row that a kernel handles before threads that are ready get as much of the VCPU as packets do (Linux's
 /// softirq hands over to a thread of its own, which is scheduled among the others).
@@ -25,6 +26,8 @@ pub enum What {
     Thread(Packet),
     /// Computing.
     Burst,
+    /// Copying the checkpoint of a protected domain, by its number.
+    Copy(u32),
 }
 
 /// What a VCPU is to do next that it has not begun.
@@ -33,6 +36,7 @@ pub enum Next {
     Interrupt,
     Source(u32),
     Thread,
+    Copy,
     Burst,
     Nothing,
 }
@@ -55,6 +59,8 @@ pub struct Line {
     thread: Option<Step>,
     /// Threads that were woken and have no packet yet.
     pub ready: u32,
+    /// Checkpoints that a process of the driver domain is to copy here.
+    pub copies: VecDeque<Step>,
     /// It has a computation to begin.
     pub burst: bool,
 }
@@ -93,6 +99,7 @@ impl Line {
             || self.interrupts > 0
             || self.active != 0
             || self.ready > 0
+            || !self.copies.is_empty()
             || self.burst
     }
 
@@ -114,7 +121,7 @@ impl Line {
 
     /// Whether threads of the guest are here, beside what its kernel does.
     pub fn has_own_threads(&self) -> bool {
-        self.thread.is_some() || self.ready > 0
+        self.thread.is_some() || self.ready > 0 || !self.copies.is_empty()
     }
 
     fn kernel_has_turn(&self) -> bool {
@@ -151,6 +158,8 @@ impl Line {
             }
         } else if self.ready > 0 {
             Next::Thread
+        } else if !self.copies.is_empty() {
+            Next::Copy
         } else if self.burst {
             Next::Burst
         } else {
@@ -160,9 +169,29 @@ impl Line {
 
     pub fn begin(&mut self, step: Step) {
         match step.what {
-            What::Thread(_) | What::Burst => self.thread = Some(step),
+            What::Thread(_) | What::Burst | What::Copy(_) => self.thread = Some(step),
             _ => self.kernel = Some(step),
         }
+    }
+
+    /// It forgets whatever it was to do. Answers the packets that it had in its hands.
+    pub fn forget(&mut self) -> Vec<Packet> {
+        let steps = [self.kernel.take(), self.thread.take()];
+        *self = Line {
+            is_active: vec![false; self.sources.len()],
+            sources: std::mem::take(&mut self.sources),
+            ..Line::default()
+        };
+        let packets = steps
+            .into_iter()
+            .flatten()
+            .filter_map(|step| match step.what {
+                What::Source { packet, .. } | What::Waste { packet, .. } | What::Thread(packet) => {
+                    Some(packet)
+                }
+                What::Interrupt | What::Burst | What::Copy(_) => None,
+            });
+        packets.collect()
     }
 
     /// It has worked for so long on what it does.

@@ -11,6 +11,7 @@
 
 mod agreements;
 mod card;
+mod failover;
 mod interface;
 mod kept;
 mod line;
@@ -18,21 +19,25 @@ mod link;
 mod packet;
 mod path;
 mod phones;
+mod protect;
 mod result;
 mod setup;
 mod threads;
 
 pub use kept::{KeptStream, LOST};
 pub use packet::Drops;
-pub use phones::{CallsResult, Voice, WorstStream};
+pub use phones::{CallsResult, RegistrationsResult, Voice, WorstStream};
+pub use protect::ProtectionResult;
 pub use result::{InterfaceResult, NicResult, Quality, Scores, Telephony, WorstCall};
 
 use card::Card;
 use interface::Interface;
+use laxity_host::Failure;
 use line::{Line, Next, Step, What};
 use packet::Packet;
 use path::Path;
 use phones::Send;
+use protect::Protection;
 use rand_pcg::Pcg32;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -48,6 +53,8 @@ enum Origin {
     ToGuest(usize),
     /// From the guest to netback.
     FromGuest(usize),
+    /// What a protected domain sent, by its number: its checkpoint is with the standby.
+    Released(usize),
     /// The allocator's turns.
     Allocator,
 }
@@ -74,6 +81,16 @@ enum Outside {
     Credit { interface: usize },
     /// The allocator is to look.
     Look,
+    /// A protected domain, by its number: its checkpoint begins …
+    Checkpoint { of: usize },
+    /// … its pause is over …
+    Resume { of: usize },
+    /// … the standby has it.
+    Acknowledged { of: usize },
+    /// The host of the protected domains dies.
+    Failure,
+    /// They run on.
+    Activation,
 }
 
 /// All of it, for a host.
@@ -98,6 +115,10 @@ pub struct Workloads {
     outside: BinaryHeap<Reverse<(i64, u64, Outside)>>,
     outside_made: u64,
     path: Option<Path>,
+    protections: Vec<Protection>,
+    /// Of each domain, whether it stands still for a checkpoint or is absent.
+    still: Vec<bool>,
+    failure: Option<Failure>,
     drops: Drops,
     next_ns: i64,
     signals: Vec<usize>,
@@ -120,7 +141,7 @@ impl Workloads {
     /// Whether the VCPU has something to do.
     #[inline]
     pub fn has_work(&self, vcpu: usize) -> bool {
-        self.lines[vcpu].as_ref().is_some_and(Line::has_work)
+        !self.still[self.domain_of[vcpu]] && self.lines[vcpu].as_ref().is_some_and(Line::has_work)
     }
 
     /// When something happens next that no VCPU does.
@@ -182,6 +203,11 @@ impl Workloads {
                     }
                 }
                 Outside::Look => self.look_is_due(at_ns),
+                Outside::Checkpoint { of } => self.begin_checkpoint(of, at_ns),
+                Outside::Resume { of } => self.end_pause(of),
+                Outside::Acknowledged { of } => self.acknowledged(of, at_ns),
+                Outside::Failure => self.fail(),
+                Outside::Activation => self.activate(),
             }
         } else if let Some(path) = &mut self.path
             && let Send::Packet(packet) = path.phones.serve(now)
@@ -199,6 +225,9 @@ impl Workloads {
 
     /// How much CPU time the VCPU's present step still needs; begins one if it has none. `None`: it has nothing to do.
     pub fn current(&mut self, vcpu: usize, now: i64) -> Option<i64> {
+        if self.still[self.domain_of[vcpu]] {
+            return None;
+        }
         if let Some(step) = self.line(vcpu).current() {
             return Some(step.remaining_ns);
         }
@@ -210,6 +239,11 @@ impl Workloads {
                 }
                 Next::Source(place) => self.begin_source(vcpu, place, now),
                 Next::Thread => self.begin_thread(vcpu),
+                Next::Copy => self
+                    .line(vcpu)
+                    .copies
+                    .pop_front()
+                    .map(|step| (step.what, step.remaining_ns)),
                 Next::Burst => {
                     self.line(vcpu).burst = false;
                     let run_ns = self.bursts[self.domain_of[vcpu]].map_or(1, |(run_ns, _)| run_ns);
@@ -233,7 +267,8 @@ impl Workloads {
 
     /// Whether the VCPU, which runs, should leave what it does for something that came up.
     pub fn is_to_switch(&self, vcpu: usize) -> bool {
-        self.lines[vcpu].as_ref().is_some_and(Line::is_to_switch)
+        self.still[self.domain_of[vcpu]]
+            || self.lines[vcpu].as_ref().is_some_and(Line::is_to_switch)
     }
 
     /// The VCPU has done its present step.
@@ -250,6 +285,12 @@ impl Workloads {
                 self.quiet_if_empty(source as usize);
             }
             Some(What::Thread(packet)) => self.handled(vcpu, packet, now),
+            Some(What::Copy(of)) => {
+                let of = of as usize;
+                if let Some(at_ns) = self.protections[of].copied(now) {
+                    self.outside(at_ns, Outside::Acknowledged { of });
+                }
+            }
             Some(What::Burst) => {
                 if let Some((_, idle_ns)) = self.bursts[self.domain_of[vcpu]] {
                     self.outside(now + idle_ns, Outside::Burst { line: vcpu });
@@ -264,12 +305,16 @@ impl Workloads {
         let Some(path) = self.path else {
             return (None, Vec::new());
         };
-        let (voice, calls, kept) = path.phones.finish(now);
+        let (voice, calls, registrations, kept) = path.phones.finish(now);
         let nics = self.cards.iter().zip(self.names);
         let telephony = Telephony {
             voice,
             drops: self.drops,
             calls: path.signalling.map(|_| calls),
+            registrations,
+            protection: (self.protections.into_iter())
+                .map(Protection::finish)
+                .collect(),
             nics: nics
                 .map(|(card, name)| NicResult {
                     name,

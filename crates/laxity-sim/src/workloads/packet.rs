@@ -28,6 +28,8 @@ pub enum Kind {
     DiskDone,
     /// What a sender sends; of a domain.
     Bulk,
+    /// A segment of TCP without a message, from a phone to the signalling server or from there to a phone.
+    Segment,
     /// The allocator's turn: not a packet, but work that comes like one.
     Look,
 }
@@ -36,6 +38,8 @@ pub enum Kind {
 const HEADERS_BYTES: u32 = 8 + 20 + 14;
 /// Preamble, checksum and gap: what a frame has around it on the wire.
 pub const WIRE_BYTES: u32 = 24;
+/// Of a TCP segment without a message: what its headers have more than UDP's.
+const SEGMENT_BYTES: u32 = 24;
 /// Of a SIP message, with its session description; about.
 const MESSAGE_BYTES: u32 = 600;
 
@@ -45,6 +49,7 @@ impl Packet {
         HEADERS_BYTES
             + match self.kind {
                 Kind::Voice => voice_payload_bytes,
+                Kind::Segment => SEGMENT_BYTES,
                 _ => MESSAGE_BYTES,
             }
     }
@@ -65,6 +70,10 @@ pub struct Drops {
     pub netfront: u64,
     /// A network card's queue towards the wire was full.
     pub nic_transmit: u64,
+    /// More output of a protected domain waited for its checkpoint than may.
+    pub held: u64,
+    /// The host of a protected domain had died.
+    pub failure: u64,
 }
 
 impl Drops {
@@ -76,5 +85,7 @@ impl Drops {
             + self.socket
             + self.netfront
             + self.nic_transmit
+            + self.held
+            + self.failure
     }
 }

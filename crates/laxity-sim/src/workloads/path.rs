@@ -49,7 +49,7 @@ impl Path {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WayOn {
+pub(super) enum WayOn {
     Guest(usize),
     Wire,
 }
@@ -58,6 +58,14 @@ impl Workloads {
     /// A phone sends a packet.
     pub(super) fn send_to_host(&mut self, packet: Packet, now: i64) {
         let Some(path) = &self.path else { return };
+        let server = match packet.kind {
+            Kind::Voice => Some(path.media),
+            _ => path.signalling,
+        };
+        if server.is_some_and(|domain| self.is_absent(domain)) {
+            self.drops.failure += 1;
+            return self.lose(&packet);
+        }
         let own = match packet.kind {
             Kind::Voice => self.pools[path.media]
                 .as_ref()
@@ -154,6 +162,7 @@ impl Workloads {
             Origin::Card(card) => self.cards[card].take(),
             Origin::ToGuest(interface) => self.interfaces[interface].to_guest.pop_front(),
             Origin::FromGuest(interface) => self.interfaces[interface].from_guest.pop_front(),
+            Origin::Released(number) => self.protections[number].take_released(),
         };
         let Some(packet) = packet else {
             self.line(vcpu).quiet(place);
@@ -176,8 +185,22 @@ impl Workloads {
             Origin::Allocator => return None,
             Origin::Card(_) if is_driver => (costs.receive, Some(costs.netback_receive)),
             Origin::Card(_) => (costs.receive.plus(costs.socket_receive), None),
+            // The kernel answers it.
+            Origin::ToGuest(_)
+                if packet.kind == Kind::Segment && packet.number != phones::ACKNOWLEDGE =>
+            {
+                (
+                    costs.netfront_receive.plus(costs.socket_receive),
+                    Some(costs.socket_send.plus(costs.netfront_transmit)),
+                )
+            }
             Origin::ToGuest(_) => (costs.netfront_receive.plus(costs.socket_receive), None),
             Origin::FromGuest(_) if packet.kind == Kind::Disk => (costs.disk, None),
+            Origin::FromGuest(interface) if self.holds(interface) => (costs.netback_transmit, None),
+            Origin::Released(_) => match self.way_on(&packet) {
+                WayOn::Guest(_) => (Cost::default(), Some(costs.netback_receive)),
+                WayOn::Wire => (costs.transmit, None),
+            },
             Origin::FromGuest(_) => match self.way_on(&packet) {
                 WayOn::Guest(_) => (costs.netback_transmit, Some(costs.netback_receive)),
                 WayOn::Wire => (costs.netback_transmit.plus(costs.transmit), None),
@@ -190,7 +213,7 @@ impl Workloads {
             packet,
         };
         if let Some(then) = then {
-            if self.has_room(&packet, origin) {
+            if matches!(origin, Origin::ToGuest(_)) || self.has_room(&packet, origin) {
                 cost_ns += draw(&then, &mut self.random[self.domain_of[vcpu]]);
             } else {
                 what = What::Waste {
@@ -203,7 +226,7 @@ impl Workloads {
     }
 
     /// Where the driver domain sends a packet of a guest.
-    fn way_on(&self, packet: &Packet) -> WayOn {
+    pub(super) fn way_on(&self, packet: &Packet) -> WayOn {
         let guest = |domain: Option<usize>| {
             let pool = domain.and_then(|domain| self.pools[domain].as_ref());
             pool.and_then(|pool| pool.interface)
@@ -221,7 +244,7 @@ impl Workloads {
 
     /// The interface to which the driver domain takes a packet that came from a card or a guest.
     fn destination(&self, packet: &Packet, origin: Origin) -> Option<usize> {
-        if let Origin::FromGuest(_) = origin {
+        if let Origin::FromGuest(_) | Origin::Released(_) = origin {
             return match self.way_on(packet) {
                 WayOn::Guest(interface) => Some(interface),
                 WayOn::Wire => None,
@@ -246,6 +269,7 @@ impl Workloads {
             Origin::Card(card) => self.cards[card].is_empty(),
             Origin::ToGuest(interface) => self.interfaces[interface].to_guest.is_empty(),
             Origin::FromGuest(interface) => self.interfaces[interface].from_guest.is_empty(),
+            Origin::Released(number) => !self.protections[number].has_released(),
             Origin::Allocator => true,
         };
         if empty {
@@ -262,6 +286,9 @@ impl Workloads {
             return self.look(now);
         }
         if let Origin::FromGuest(interface) = origin {
+            if !self.guard(interface, packet) {
+                return;
+            }
             self.interfaces[interface].counted.sent += 1;
         }
         if packet.kind == Kind::Disk {
@@ -273,7 +300,11 @@ impl Workloads {
             .as_ref()
             .is_some_and(|path| path.driver == Some(domain));
         match origin {
+            Origin::ToGuest(_) if packet.kind == Kind::Segment => {
+                self.take_segment(domain, packet, now)
+            }
             Origin::ToGuest(_) => self.put_into_socket(domain, packet),
+            Origin::Released(number) => self.leave(number, packet, now),
             Origin::Card(_) if !is_driver => self.put_into_socket(domain, packet),
             Origin::FromGuest(interface) if self.way_on(&packet) == WayOn::Wire => {
                 if !self.onto_wire(None, packet, now) {
@@ -289,7 +320,11 @@ impl Workloads {
         }
     }
 
-    fn put_into_guest(&mut self, interface: usize, packet: Packet) {
+    pub(super) fn put_into_guest(&mut self, interface: usize, packet: Packet) {
+        if self.is_absent(self.interfaces[interface].domain) {
+            self.drops.failure += 1;
+            return self.lose(&packet);
+        }
         let interface = &mut self.interfaces[interface];
         // Others may have come while netback had this one in its hands.
         if !interface.has_room() {

@@ -3,7 +3,7 @@
 use super::kept::{Keeper, KeptStream, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
 use crate::distribution::{Quantiles, Times};
-use laxity_host::Calls;
+use laxity_host::{Calls, Transport};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
 use schemars::JsonSchema;
@@ -24,12 +24,22 @@ mod step {
     pub const ACK: u8 = 2;
     pub const BYE: u8 = super::BYE as u8;
     pub const BYE_OK: u8 = 4;
+    /// Of a user who registers: the message and its answer; around it, with a connection of TCP for each, what makes the
+    /// connection and what ends it.
+    pub const REGISTER: u8 = super::REGISTER as u8;
+    pub const CONNECT: u8 = 6;
+    pub const CLOSE: u8 = 7;
 }
 
 /// The number of a call's first message, which the signalling server writes down …
 pub const INVITE: u32 = 0;
 /// … and of that which ends it.
 pub const BYE: u32 = 3;
+
+/// The number of a registration …
+pub const REGISTER: u32 = 5;
+/// … and of a segment that nobody answers.
+pub const ACKNOWLEDGE: u32 = 8;
 
 const NEVER: i64 = i64::MAX;
 
@@ -115,6 +125,10 @@ enum Event {
     HangUp {
         call: u64,
     },
+    /// A phone acknowledges what came, over TCP.
+    Acknowledge {
+        call: u64,
+    },
     /// A stream of the call begins, and ends at this time.
     Speak {
         call: u64,
@@ -126,6 +140,10 @@ enum Event {
 pub struct Phones {
     interval_ns: i64,
     rate: i64,
+    registration_rate: i64,
+    transport: Transport,
+    next_registration: u64,
+    next_registration_ns: i64,
     hold_ns: i64,
     has_signalling: bool,
     through_media_server: f64,
@@ -141,6 +159,7 @@ pub struct Phones {
     keeper: Keeper,
     delays: Times,
     setups: Times,
+    registered: Times,
     tally: Tally,
     jitter_ns_max: i64,
     jitter_sum_ns: f64,
@@ -161,6 +180,10 @@ struct Tally {
     answered: u64,
     failed: u64,
     retransmissions: u64,
+    registrations: u64,
+    registered: u64,
+    unregistered: u64,
+    registrations_again: u64,
 }
 
 /// Voice, end to end.
@@ -224,6 +247,21 @@ pub struct CallsResult {
     pub setup_ns: Quantiles,
 }
 
+/// Users who were to be registered.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RegistrationsResult {
+    /// Users who began to register.
+    pub offered: u64,
+    /// Users who were told that they are registered.
+    pub succeeded: u64,
+    /// Users who gave up. What is missing had not ended when the run did.
+    pub failed: u64,
+    /// Messages and segments that phones sent again.
+    pub retransmissions: u64,
+    /// From the first packet to the answer.
+    pub delay_ns: Quantiles,
+}
+
 /// What phones do next.
 pub enum Send {
     /// They send this packet to the host.
@@ -232,11 +270,24 @@ pub enum Send {
     Nothing,
 }
 
+/// When the `number`th of what comes evenly, in 3600 millionths a second, comes.
+fn even_ns(rate: i64, number: u64) -> i64 {
+    if rate == 0 {
+        return NEVER;
+    }
+    const HOUR_MILLIONTHS_NS: u128 = 3_600_000_000 * 1_000_000_000;
+    (u128::from(number) * HOUR_MILLIONTHS_NS / rate as u128) as i64
+}
+
 impl Phones {
     pub fn new(calls: &Calls, random: Pcg32) -> Phones {
         let mut phones = Phones {
             interval_ns: calls.codec.interval_ns(),
             rate: calls.rate,
+            registration_rate: calls.registrations,
+            transport: calls.registration_transport,
+            next_registration: 0,
+            next_registration_ns: NEVER,
             hold_ns: calls.hold_ns,
             has_signalling: calls.signalling_server.is_some(),
             through_media_server: calls.through_media_server,
@@ -251,6 +302,7 @@ impl Phones {
             keeper: Keeper::new(calls.sample),
             delays: Times::new(),
             setups: Times::new(),
+            registered: Times::new(),
             tally: Tally::default(),
             jitter_ns_max: 0,
             jitter_sum_ns: 0.0,
@@ -263,22 +315,14 @@ impl Phones {
             let stream = phones.stream(None, NEVER);
             phones.sending.push_back((start_ns, stream));
         }
-        phones.next_call_ns = phones.call_ns(0);
+        phones.next_call_ns = even_ns(phones.rate, 0);
+        phones.next_registration_ns = even_ns(phones.registration_rate, 0);
         phones
     }
 
     /// Uniform within one interval.
     fn phase_ns(&mut self) -> i64 {
         ((u64::from(self.random.next_u32()) * self.interval_ns as u64) >> 32) as i64
-    }
-
-    /// When the `number`th call comes.
-    fn call_ns(&self, number: u64) -> i64 {
-        if self.rate == 0 {
-            return NEVER;
-        }
-        const HOUR_MILLIONTHS_NS: u128 = 3_600_000_000 * 1_000_000_000;
-        (u128::from(number) * HOUR_MILLIONTHS_NS / self.rate as u128) as i64
     }
 
     fn stream(&mut self, call: Option<u64>, end_ns: i64) -> u64 {
@@ -312,7 +356,10 @@ impl Phones {
             .events
             .peek()
             .map_or(NEVER, |Reverse((at_ns, ..))| *at_ns);
-        sending_ns.min(event_ns).min(self.next_call_ns)
+        sending_ns
+            .min(event_ns)
+            .min(self.next_call_ns)
+            .min(self.next_registration_ns)
     }
 
     /// They do it.
@@ -329,9 +376,14 @@ impl Phones {
             self.events.pop();
             return self.happen(event, now);
         }
+        if self.next_registration_ns == now {
+            self.next_registration += 1;
+            self.next_registration_ns = even_ns(self.registration_rate, self.next_registration);
+            return self.register(now);
+        }
         let number = self.next_call;
         self.next_call += 1;
-        self.next_call_ns = self.call_ns(self.next_call);
+        self.next_call_ns = even_ns(self.rate, self.next_call);
         self.begin(number, now)
     }
 
@@ -385,6 +437,23 @@ impl Phones {
         Send::Nothing
     }
 
+    /// A user begins to register.
+    fn register(&mut self, now: i64) -> Send {
+        self.tally.registrations += 1;
+        let step = match self.transport {
+            Transport::TcpEach => step::CONNECT,
+            Transport::Udp | Transport::Tcp => step::REGISTER,
+        };
+        let call = self.calls.push(Call {
+            started_ns: now,
+            step,
+            transmissions: 0,
+            voice: false,
+            voice_until_ns: now,
+        });
+        self.say(call, step, now)
+    }
+
     /// A phone sends the message of a step, for the first time or again.
     fn say(&mut self, number: u64, step: u8, now: i64) -> Send {
         let Some(call) = self.calls.get(number) else {
@@ -405,7 +474,10 @@ impl Phones {
             },
         );
         Send::Packet(Packet {
-            kind: Kind::Signalling,
+            kind: match step {
+                step::CONNECT | step::CLOSE => Kind::Segment,
+                _ => Kind::Signalling,
+            },
             of: number,
             number: u32::from(step),
             sent_ns: now,
@@ -418,6 +490,12 @@ impl Phones {
                 let stream = self.stream(Some(call), end_ns);
                 self.speak(stream, now)
             }
+            Event::Acknowledge { call } => Send::Packet(Packet {
+                kind: Kind::Segment,
+                of: call,
+                number: ACKNOWLEDGE,
+                sent_ns: now,
+            }),
             Event::HangUp { call } => self.go_on(call, step::BYE, now),
             Event::Reach { call, step } => self.reach(call, step, now),
             Event::NoAnswer {
@@ -433,10 +511,16 @@ impl Phones {
                 }
                 if transmissions == TRANSMISSIONS_MAX {
                     self.tally.failed += u64::from(step < step::ACK);
+                    self.tally.unregistered +=
+                        u64::from(matches!(step, step::CONNECT | step::REGISTER));
                     self.calls.remove(number);
                     return Send::Nothing;
                 }
-                self.tally.retransmissions += 1;
+                if step >= step::REGISTER {
+                    self.tally.registrations_again += 1;
+                } else {
+                    self.tally.retransmissions += 1;
+                }
                 self.say(number, step, now)
             }
         }
@@ -478,6 +562,27 @@ impl Phones {
                 Send::Nothing
             }
             step::BYE => self.go_on(number, step::BYE_OK, now),
+            step::CONNECT => {
+                self.event(now, Event::Acknowledge { call: number });
+                self.go_on(number, step::REGISTER, now)
+            }
+            step::REGISTER => {
+                self.tally.registered += 1;
+                self.registered.record(now - started_ns);
+                if self.transport != Transport::Udp {
+                    self.event(now, Event::Acknowledge { call: number });
+                }
+                if self.transport == Transport::TcpEach {
+                    return self.go_on(number, step::CLOSE, now);
+                }
+                self.calls.remove(number);
+                Send::Nothing
+            }
+            step::CLOSE => {
+                self.event(now, Event::Acknowledge { call: number });
+                self.calls.remove(number);
+                Send::Nothing
+            }
             _ => {
                 self.calls.remove(number);
                 Send::Nothing
@@ -598,7 +703,15 @@ impl Phones {
     }
 
     /// What came of it all; `now` is the end of the run.
-    pub fn finish(mut self, now: i64) -> (Voice, CallsResult, Vec<KeptStream>) {
+    pub fn finish(
+        mut self,
+        now: i64,
+    ) -> (
+        Voice,
+        CallsResult,
+        Option<RegistrationsResult>,
+        Vec<KeptStream>,
+    ) {
         let open = self.streams.first..self.streams.first + self.streams.things.len() as u64;
         for number in open {
             self.count(number);
@@ -625,9 +738,16 @@ impl Phones {
             retransmissions: tally.retransmissions,
             setup_ns: self.setups.quantiles(),
         };
+        let registrations = (self.registration_rate > 0).then(|| RegistrationsResult {
+            offered: tally.registrations,
+            succeeded: tally.registered,
+            failed: tally.unregistered,
+            retransmissions: tally.registrations_again,
+            delay_ns: self.registered.quantiles(),
+        });
         // What was sent in the last second may still have been on its way.
         const GRACE_NS: i64 = 1_000_000_000;
         let kept = self.keeper.finish(self.interval_ns, now - GRACE_NS);
-        (voice, calls, kept)
+        (voice, calls, registrations, kept)
     }
 }

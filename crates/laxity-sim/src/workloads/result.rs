@@ -1,7 +1,8 @@
 //! What a run says about calls and packets.
 
 use super::packet::Drops;
-use super::phones::{CallsResult, Voice};
+use super::phones::{CallsResult, RegistrationsResult, Voice};
+use super::protect::ProtectionResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,6 +15,10 @@ pub struct Telephony {
     pub drops: Drops,
     /// Calls that were set up; null without a signalling server.
     pub calls: Option<CallsResult>,
+    /// Users who registered; null if none were to.
+    pub registrations: Option<RegistrationsResult>,
+    /// Of the protected domains, in the order of the host file.
+    pub protection: Vec<ProtectionResult>,
     /// In the order of the host file.
     pub nics: Vec<NicResult>,
     /// Of the domains whose packets go through the driver domain, in the order of the host file.

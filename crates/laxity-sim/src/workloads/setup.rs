@@ -7,9 +7,10 @@ use super::link::Allocator;
 use super::packet::Drops;
 use super::path::{LinkState, Path};
 use super::phones::Phones;
+use super::protect::Protection;
 use super::threads::{Pool, Role};
 use super::{NEVER, Origin, Outside, Source, Workloads};
-use laxity_host::{Calls, Cost, Host, Server, Workload};
+use laxity_host::{Calls, Cost, Host, Protect, Server, Workload};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,6 +37,9 @@ impl Workloads {
             outside: BinaryHeap::new(),
             outside_made: 0,
             path: None,
+            protections: Vec::new(),
+            still: vec![false; domains],
+            failure: None,
             drops: Drops::default(),
             next_ns: NEVER,
             signals: Vec::new(),
@@ -136,6 +140,7 @@ impl Workloads {
                 cards,
                 interface,
                 handled: 0,
+                threads: server.threads as usize,
             });
         }
         let link = (network.link.as_ref())
@@ -157,6 +162,9 @@ impl Workloads {
                     is_due: false,
                 }
             });
+        if let (Some(protect), Some(driver)) = (&network.protect, network.driver) {
+            self.protect(host, protect, || next_line(driver));
+        }
         let mut senders = vec![(0, 0); host.domains.len()];
         for (domain, description) in host.domains.iter().enumerate() {
             if let Some(Workload::Sender {
@@ -184,6 +192,26 @@ impl Workloads {
             driver_cards: network.driver.map_or(Vec::new(), cards_of),
             phones: Phones::new(calls, random),
         });
+    }
+
+    fn protect(&mut self, host: &Host, protect: &Protect, mut next_line: impl FnMut() -> usize) {
+        for (number, how) in protect.domains.iter().enumerate() {
+            let source = self.add_source(Origin::Released(number), next_line());
+            let name = host.domains[how.domain].name.clone();
+            let protection = Protection::new(how, protect, source, name);
+            self.outside(protection.first_ns(), Outside::Checkpoint { of: number });
+            self.protections.push(protection);
+            let mut interfaces = self.interfaces.iter_mut();
+            if let Some(interface) = interfaces.find(|each| each.domain == how.domain) {
+                interface.protection = Some(number);
+            }
+        }
+        self.failure = protect.failure;
+        if let Some(failure) = protect.failure {
+            self.outside(failure.at_ns, Outside::Failure);
+            let absent_ns = failure.detection_ns + failure.activation_ns;
+            self.outside(failure.at_ns + absent_ns, Outside::Activation);
+        }
     }
 
     fn add_source(&mut self, origin: Origin, line: usize) -> usize {

@@ -25,6 +25,7 @@ pub struct Pool {
     pub cards: Vec<usize>,
     pub interface: Option<usize>,
     pub handled: u64,
+    pub threads: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Workloads {
 
     /// Where a thread that is woken goes, as Linux's does: to the VCPU where it was last if no thread is there, else to one
     /// of its domain's where none is, else it waits where it was.
-    fn place_thread(&self, last: usize, vcpus: Range<usize>) -> usize {
+    pub(super) fn place_thread(&self, last: usize, vcpus: Range<usize>) -> usize {
         let has_threads = |vcpu: usize| self.lines[vcpu].as_ref().is_some_and(Line::has_threads);
         std::iter::once(last)
             .chain(vcpus)
@@ -142,10 +143,21 @@ impl Workloads {
             (Role::Signalling, Kind::Signalling | Kind::Answer) if writes => Kind::Disk,
             (Role::Signalling, _) => Kind::Signalling,
         };
+        let sent_ns = match packet.number {
+            // Of an answer to a registration: when it was made.
+            phones::REGISTER if next == Kind::Signalling => now,
+            _ => packet.sent_ns,
+        };
         let packet = Packet {
             kind: next,
+            sent_ns,
             ..packet
         };
+        self.put_out(domain, packet, now);
+    }
+
+    /// A domain sends a packet.
+    pub(super) fn put_out(&mut self, domain: usize, packet: Packet, now: i64) {
         let Some(pool) = &self.pools[domain] else {
             return;
         };
@@ -162,6 +174,9 @@ impl Workloads {
                     return self.lose(&packet);
                 }
                 interface.from_guest.push_back(packet);
+                if let Some(number) = interface.protection {
+                    self.protections[number].put();
+                }
                 let source = interface.from_source;
                 self.notify(source);
             }

@@ -104,6 +104,8 @@ class Point:
             "socket": sum(run.drops.socket for run in self.runs),
             "netfront": sum(run.drops.netfront for run in self.runs),
             "card's queue": sum(run.drops.nic_transmit for run in self.runs),
+            "held output, which was too much": sum(run.drops.held for run in self.runs),
+            "host that failed": sum(run.drops.failure for run in self.runs),
         }
         total = sum(lost.values())
         parts = [f"{100 * count / total:.0f} % at the {at}" for at, count in lost.items() if count]
