@@ -1179,9 +1179,17 @@ MUTATIONS += [
     Mutation(
         "protect-page-skipped",
         "changes.rs",
-        "let pairs = now.iter().zip(before).enumerate();",
-        "let pairs = now.iter().zip(before).enumerate().skip(1);",
+        "let pages = (from..to).filter(|&page| now[page] != before[page]);",
+        "let pages = (from + 1..to).filter(|&page| now[page] != before[page]);",
         "no changed page is missed",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-last-share-skipped",
+        "changes.rs",
+        "let others = (share_pages..now.len()).step_by(share_pages);",
+        "let others = (share_pages..now.len().saturating_sub(share_pages)).step_by(share_pages);",
+        "no changed page is missed, whoever looks for it",
         directory=PROTECT_PAGES,
     ),
     Mutation(
