@@ -2,12 +2,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use caps::{CapSet, Capability};
 use clap::{Parser, Subcommand};
@@ -16,6 +15,7 @@ use laxity_bandwidth::daemon::{self, Daemon};
 use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
 use laxity_bandwidth::{Agreements, Claim, Sharing, agreements, allocate};
+use laxity_daemon::{exit_code, listen, silent, start_log, watch};
 
 /// Holds virtual machines to agreements about a link.
 #[derive(Parser)]
@@ -82,17 +82,7 @@ fn main() -> ExitCode {
         } => run(&file, metrics, &socket, log_json),
         Command::Status { socket, once, json } => status(&socket, once, json),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) if message.starts_with("error") => {
-            eprintln!("{message}");
-            ExitCode::from(2)
-        }
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(done)
 }
 
 fn check(file: &Path) -> Result<(), String> {
@@ -165,14 +155,7 @@ fn run(
     socket: &Path,
     log_json: bool,
 ) -> Result<(), String> {
-    let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    if log_json {
-        log.json().init();
-    } else {
-        log.with_ansi(std::io::stderr().is_terminal()).init();
-    }
+    start_log(log_json);
     // What can be refused is, before anything is changed.
     let metrics = metrics.map(|address| {
         TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))
@@ -193,22 +176,6 @@ fn run(
     done.map_err(|error| error.to_string())
 }
 
-/// A socket that nobody answers any more is in the way.
-fn listen(socket: &Path) -> Result<UnixListener, String> {
-    let failed = |error: std::io::Error| format!("cannot listen on {}: {error}", socket.display());
-    if UnixStream::connect(socket).is_ok() {
-        return Err(format!(
-            "a daemon answers on {} already; stop it, or give this one another --socket",
-            socket.display()
-        ));
-    }
-    if let Some(directory) = socket.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
-    let _ = std::fs::remove_file(socket);
-    UnixListener::bind(socket).map_err(failed)
-}
-
 /// All but what traffic control and its classifier need.
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     let had = caps::read(None, CapSet::Permitted)?;
@@ -223,27 +190,16 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
 }
 
 fn status(socket: &Path, once: bool, json: bool) -> Result<(), String> {
-    const BETWEEN: Duration = Duration::from_secs(1);
-    loop {
-        let answer = ask(socket).map_err(|error| {
-            format!(
-                "no daemon answers on {}: {error}; is it running?",
-                socket.display()
-            )
-        })?;
-        if json {
-            println!("{answer}");
-            return Ok(());
-        }
-        let snapshot: Snapshot = serde_json::from_str(&answer)
-            .map_err(|error| format!("what answers is no daemon of this version: {error}"))?;
-        if once || !std::io::stdout().is_terminal() {
-            print!("{}", snapshot.table());
-            return Ok(());
-        }
-        print!("\x1b[H\x1b[2J{}", snapshot.table());
-        std::thread::sleep(BETWEEN);
+    let asked = || ask(socket).map_err(|error| silent(socket, error));
+    if json {
+        println!("{}", asked()?);
+        return Ok(());
     }
+    watch(once, || {
+        let snapshot: Snapshot = serde_json::from_str(&asked()?)
+            .map_err(|error| format!("what answers is no daemon of this version: {error}"))?;
+        Ok(snapshot.table())
+    })
 }
 
 fn ask(socket: &Path) -> std::io::Result<String> {

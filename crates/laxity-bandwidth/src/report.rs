@@ -1,20 +1,21 @@
 //! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use crate::agreements::format_rate;
+use laxity_daemon::TIMEOUT;
+use laxity_daemon::metrics::{self, family, metric};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
+
+use crate::agreements::format_rate;
 
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -85,8 +86,8 @@ fn copy(shared: &Shared) -> Snapshot {
         .clone()
 }
 
-/// Who looks has this long to ask and to take the answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Of the names of metrics.
+const PREFIX: &str = "laxity_bandwidth";
 
 /// Answers whoever connects with one JSON object.
 ///
@@ -113,46 +114,7 @@ pub fn serve_status(listener: UnixListener, shared: Shared) -> io::Result<()> {
 ///
 /// If the thread cannot be started.
 pub fn serve_metrics(listener: TcpListener, shared: Shared) -> io::Result<()> {
-    let mut registry = Registry::with_prefix("laxity_bandwidth");
-    registry.register_collector(Box::new(Metrics(shared)));
-    thread::Builder::new()
-        .name("metrics".into())
-        .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = answer(&stream, &registry);
-            }
-        })?;
-    Ok(())
-}
-
-/// One question, one answer: all of HTTP that a scrape needs.
-fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
-    const REQUEST_BYTES_MAX: u64 = 16 << 10;
-    let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    while lines
-        .next()
-        .transpose()?
-        .is_some_and(|line| !line.is_empty())
-    {}
-    let mut words = request.split_whitespace();
-    let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            let mut text = String::new();
-            encode(&mut text, registry).map_err(io::Error::other)?;
-            ("200 OK", text)
-        }
-        (Some("GET"), _) => ("404 Not Found", "only /metrics is here\n".into()),
-        _ => ("405 Method Not Allowed", "only GET is answered\n".into()),
-    };
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
+    metrics::serve(listener, PREFIX, Metrics(shared))
 }
 
 /// Name, help, and the value of one holder.
@@ -166,6 +128,14 @@ struct Labels {
     vm: String,
     interface: String,
     direction: String,
+}
+
+fn labels(holder: &HolderState) -> Labels {
+    Labels {
+        vm: holder.name.clone(),
+        interface: holder.interface.clone(),
+        direction: holder.direction.clone(),
+    }
 }
 
 impl Collector for Metrics {
@@ -192,9 +162,9 @@ impl Collector for Metrics {
             }),
         ];
         for (name, help, value) in gauges {
-            per_holder(&mut encoder, &snapshot, name, help, |each| {
-                ConstGauge::new(value(each))
-            })?;
+            let metrics = snapshot.holders.iter();
+            let metrics = metrics.map(|each| (labels(each), ConstGauge::new(value(each))));
+            family(&mut encoder, name, help, metrics)?;
         }
         let counters: [Family; 4] = [
             ("delivered_bytes", "Sent", |each| {
@@ -215,9 +185,9 @@ impl Collector for Metrics {
             ),
         ];
         for (name, help, value) in counters {
-            per_holder(&mut encoder, &snapshot, name, help, |each| {
-                ConstCounter::new(value(each))
-            })?;
+            let metrics = snapshot.holders.iter();
+            let metrics = metrics.map(|each| (labels(each), ConstCounter::new(value(each))));
+            family(&mut encoder, name, help, metrics)?;
         }
         let whole = [
             (
@@ -258,39 +228,6 @@ impl Collector for Metrics {
         }
         Ok(())
     }
-}
-
-fn metric(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    metric: &impl EncodeMetric,
-) -> fmt::Result {
-    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
-    metric.encode(encoder)
-}
-
-fn per_holder<M: EncodeMetric>(
-    encoder: &mut DescriptorEncoder<'_>,
-    snapshot: &Snapshot,
-    name: &str,
-    help: &str,
-    value: impl Fn(&HolderState) -> M,
-) -> fmt::Result {
-    let Some(first) = snapshot.holders.first() else {
-        return Ok(());
-    };
-    let kind = value(first).metric_type();
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for holder in &snapshot.holders {
-        let labels = Labels {
-            vm: holder.name.clone(),
-            interface: holder.interface.clone(),
-            direction: holder.direction.clone(),
-        };
-        value(holder).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
 }
 
 impl Snapshot {
@@ -345,25 +282,8 @@ impl Snapshot {
         let rows: Vec<[String; 12]> = std::iter::once(head.map(String::from))
             .chain(rows)
             .collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
-        for row in &rows {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    const WORDS: usize = 3;
-                    if column < WORDS {
-                        format!("{cell:width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                });
-            let line = cells.collect::<Vec<_>>().join("  ");
-            table.push_str(line.trim_end());
-            table.push('\n');
-        }
+        const WORDS: usize = 3;
+        table.push_str(&laxity_daemon::table(&rows, WORDS));
         table.push_str("rates in Mbit/s\n");
         table
     }
@@ -377,29 +297,8 @@ fn megabits(bit_s: u64) -> String {
 mod tests {
     use super::*;
 
-    /// What one asks and what is answered.
-    struct Pipe<'q> {
-        question: &'q [u8],
-        answer: Vec<u8>,
-    }
-
-    impl Read for Pipe<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            self.question.read(buffer)
-        }
-    }
-
-    impl Write for Pipe<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.answer.write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn asked(question: &str) -> String {
+    #[test]
+    fn a_holder_is_told_by_its_labels() {
         let holder = HolderState {
             name: "media".into(),
             interface: "vif1.0".into(),
@@ -412,32 +311,13 @@ mod tests {
             holders: vec![holder],
             ..Snapshot::default()
         };
-        let mut registry = Registry::with_prefix("laxity_bandwidth");
-        registry.register_collector(Box::new(Metrics(Arc::new(Mutex::new(snapshot)))));
-        let mut pipe = Pipe {
-            question: question.as_bytes(),
-            answer: Vec::new(),
-        };
-        answer(&mut pipe, &registry).unwrap();
-        String::from_utf8(pipe.answer).unwrap()
-    }
-
-    #[test]
-    fn a_scrape_is_answered_and_nothing_else() {
-        let said = asked("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-        let (head, body) = said.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"));
-        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+        let told = metrics::text(PREFIX, Metrics(Arc::new(Mutex::new(snapshot))));
         let labels = "{vm=\"media\",interface=\"vif1.0\",direction=\"transmit\"}";
         for line in [
             format!("laxity_bandwidth_delivered_bytes_total{labels} 1234.0\n"),
             format!("laxity_bandwidth_throttled_seconds_total{labels} 1.5\n"),
         ] {
-            assert!(body.contains(&line), "{body}");
+            assert!(told.contains(&line), "{told}");
         }
-        assert!(body.ends_with("# EOF\n"));
-        assert!(asked("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(asked("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(asked("").starts_with("HTTP/1.1 405 "));
     }
 }

@@ -1,13 +1,13 @@
 //! `laxity-protect`: keeps virtual machines going when their host fails.
 #![forbid(unsafe_code)]
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use laxity_daemon::{exit_code, silent, start_log, watch};
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::daemon::hook::{self, DieAt};
 use laxity_protect::daemon::{self, Options};
@@ -130,17 +130,7 @@ fn main() -> ExitCode {
         }
         Command::GoOn { vm, socket } => order(&socket.socket, &Request::GoOn { vm }),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) if message.starts_with("error") => {
-            eprintln!("{message}");
-            ExitCode::from(2)
-        }
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::from(2)
-        }
-    }
+    exit_code(done)
 }
 
 fn read(file: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Site, String> {
@@ -210,14 +200,7 @@ fn run(
     log_json: bool,
     die_at: Option<DieAt>,
 ) -> Result<(), String> {
-    let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    if log_json {
-        log.json().init();
-    } else {
-        log.with_ansi(std::io::stderr().is_terminal()).init();
-    }
+    start_log(log_json);
     if let Some(die_at) = die_at {
         hook::arm(die_at);
     }
@@ -226,12 +209,7 @@ fn run(
 }
 
 fn asked(socket: &Path, request: &Request) -> Result<Answer, String> {
-    ask(socket, request).map_err(|error| {
-        format!(
-            "no daemon answers on {}: {error}; is it running?",
-            socket.display()
-        )
-    })
+    ask(socket, request).map_err(|error| silent(socket, error))
 }
 
 fn snapshot(socket: &Path) -> Result<Snapshot, String> {
@@ -243,23 +221,12 @@ fn snapshot(socket: &Path) -> Result<Snapshot, String> {
 }
 
 fn status(socket: &Path, once: bool, json: bool) -> Result<(), String> {
-    const BETWEEN: Duration = Duration::from_secs(1);
-    loop {
-        let snapshot = snapshot(socket)?;
-        if json {
-            println!(
-                "{}",
-                serde_json::to_string(&snapshot).expect("a snapshot is JSON")
-            );
-            return Ok(());
-        }
-        if once || !std::io::stdout().is_terminal() {
-            print!("{}", snapshot.table());
-            return Ok(());
-        }
-        print!("\x1b[H\x1b[2J{}", snapshot.table());
-        std::thread::sleep(BETWEEN);
+    if json {
+        let snapshot = serde_json::to_string(&snapshot(socket)?);
+        println!("{}", snapshot.expect("a snapshot is JSON"));
+        return Ok(());
     }
+    watch(once, || Ok(snapshot(socket)?.table()))
 }
 
 fn order(socket: &Path, request: &Request) -> Result<(), String> {

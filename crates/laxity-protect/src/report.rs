@@ -1,18 +1,16 @@
 //! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use laxity_daemon::metrics::{self, family};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ns;
@@ -328,31 +326,9 @@ impl Snapshot {
         let rows: Vec<[String; 14]> = std::iter::once(head.map(String::from))
             .chain(rows)
             .collect();
-        let width = |column: usize| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        const WORDS: usize = 2;
         let mut table = format!("{}, times in ms\n", self.host);
-        for row in &rows {
-            const WORDS: usize = 2;
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    if column < WORDS {
-                        format!("{cell:width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                });
-            let line = cells.collect::<Vec<_>>().join("  ");
-            table.push_str(line.trim_end());
-            table.push('\n');
-        }
+        table.push_str(&laxity_daemon::table(&rows, WORDS));
         for vm in &self.vms {
             let _ = writeln!(table, "{}: {}", vm.name, vm.notice);
             if vm.pages_missed > 0 {
@@ -370,8 +346,8 @@ impl Snapshot {
     }
 }
 
-/// Who looks has this long to ask and to take the answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Of the names of metrics.
+const PREFIX: &str = "laxity_protect";
 
 /// Answers `GET /metrics`.
 ///
@@ -379,46 +355,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// If the thread cannot be started.
 pub fn serve_metrics(listener: TcpListener, board: Board) -> io::Result<()> {
-    let mut registry = Registry::with_prefix("laxity_protect");
-    registry.register_collector(Box::new(Metrics(board)));
-    thread::Builder::new()
-        .name("metrics".into())
-        .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = answer(&stream, &registry);
-            }
-        })?;
-    Ok(())
-}
-
-/// One question, one answer: all of HTTP that a scrape needs.
-fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
-    const REQUEST_BYTES_MAX: u64 = 16 << 10;
-    let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    while lines
-        .next()
-        .transpose()?
-        .is_some_and(|line| !line.is_empty())
-    {}
-    let mut words = request.split_whitespace();
-    let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            let mut text = String::new();
-            encode(&mut text, registry).map_err(io::Error::other)?;
-            ("200 OK", text)
-        }
-        (Some("GET"), _) => ("404 Not Found", "only /metrics is here\n".into()),
-        _ => ("405 Method Not Allowed", "only GET is answered\n".into()),
-    };
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
+    metrics::serve(listener, PREFIX, Metrics(board))
 }
 
 struct Metrics(Board);
@@ -568,52 +505,14 @@ fn labels(vm: &VmState) -> Labels {
     }
 }
 
-fn family<L: prometheus_client::encoding::EncodeLabelSet, M: EncodeMetric>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    metrics: impl Iterator<Item = (L, M)>,
-) -> fmt::Result {
-    let mut metrics = metrics.peekable();
-    let Some((_, first)) = metrics.peek() else {
-        return Ok(());
-    };
-    let mut family = encoder.encode_descriptor(name, help, None, first.metric_type())?;
-    for (labels, metric) in metrics {
-        metric.encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
     use std::os::unix::net::UnixStream;
 
-    struct Pipe<'q> {
-        question: &'q [u8],
-        answer: Vec<u8>,
-    }
-
-    impl Read for Pipe<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            self.question.read(buffer)
-        }
-    }
-
-    impl Write for Pipe<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.answer.write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
-    fn a_scrape_is_answered_and_nothing_else() {
+    fn what_is_counted_is_told() {
         let (stream, _theirs) = UnixStream::pair().unwrap();
         let outside = Port::Stream(FrameStream::new(stream).unwrap());
         let gate = Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap());
@@ -636,17 +535,7 @@ mod tests {
                 .contains("signalling  starting (not connected)")
         );
 
-        let mut registry = Registry::with_prefix("laxity_protect");
-        registry.register_collector(Box::new(Metrics(board)));
-        let asked = |question: &str| {
-            let mut pipe = Pipe {
-                question: question.as_bytes(),
-                answer: Vec::new(),
-            };
-            answer(&mut pipe, &registry).unwrap();
-            String::from_utf8(pipe.answer).unwrap()
-        };
-        let said = asked("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let said = metrics::text(PREFIX, Metrics(board));
         for line in [
             "laxity_protect_bytes_total{vm=\"signalling\"} 5000.0\n",
             "laxity_protect_state{vm=\"signalling\",state=\"protected\"} 0.0\n",
@@ -662,7 +551,5 @@ mod tests {
             .parse()
             .unwrap();
         assert!((pause - 0.002).abs() < 1e-5, "{pause}");
-        assert!(asked("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(asked("").starts_with("HTTP/1.1 405 "));
     }
 }

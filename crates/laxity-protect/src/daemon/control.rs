@@ -52,24 +52,6 @@ pub enum Answer {
     Refused(String),
 }
 
-/// Listens, unless another daemon does. A socket that nobody answers any more is in the way.
-///
-/// # Errors
-///
-/// If another daemon answers there, or the system refuses.
-pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    if UnixStream::connect(socket).is_ok() {
-        return Err(io::Error::other(
-            "a daemon answers there already; stop it, or give this one another --socket",
-        ));
-    }
-    if let Some(directory) = socket.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    let _ = std::fs::remove_file(socket);
-    UnixListener::bind(socket)
-}
-
 /// Answers whoever asks; `order` has an order carried out, or says why not.
 ///
 /// # Errors

@@ -62,6 +62,9 @@ pub enum DaemonError {
         /// Why.
         source: GuestError,
     },
+    /// The operator could not ask it.
+    #[error("{0}")]
+    Control(String),
     /// Something is in the way.
     #[error("cannot {what}: {source}")]
     System {
@@ -136,8 +139,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     }
     let listening = format!("listen on {}", host.address);
     let listener = TcpListener::bind(host.address).map_err(system(listening))?;
-    let control =
-        control::listen(&options.socket).map_err(system(options.socket.display().to_string()))?;
+    let control = laxity_daemon::listen(&options.socket).map_err(DaemonError::Control)?;
     let metrics = options
         .metrics
         .map(|address| TcpListener::bind(address).map_err(system(format!("listen on {address}"))));
