@@ -17,6 +17,8 @@ LAXITY := $(BIN)/laxity
 VERDICT := test $$? = 1
 # Optimized, with debug assertions and overflow checks, and quick to link.
 CARGO_TEST := cargo test --profile checked
+# Where that leaves programs: Python's tests find them first, and nothing is built for them once more.
+WITH_CHECKED := PATH=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/checked:$$PATH
 
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
 POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
@@ -91,8 +93,8 @@ test-rust: protect-guest ## All crates, with 10,000 random hosts against the ref
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench
-	cargo build --quiet --release --package laxity-media --package laxity-bandwidth --package laxity-protect
-	$(BIN)/python -m pytest -q -n 2 -m 'not xen'
+	cargo build --quiet --profile checked --package laxity-media --package laxity-bandwidth --package laxity-protect
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
 
 .PHONY: lab
 lab: setup ## The hypervisor, dom0 and guests of --on xen
@@ -100,11 +102,11 @@ lab: setup ## The hypervisor, dom0 and guests of --on xen
 
 .PHONY: test-xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m xen
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m xen
 
 .PHONY: fuzz
 fuzz: ## Fuzzes all that parses, SECONDS each
-	$(MAKE) -C fuzz run SECONDS=$(or $(SECONDS),10)
+	$(MAKE) -C fuzz --jobs $$(nproc) --output-sync=target run SECONDS=$(or $(SECONDS),10)
 
 .PHONY: mutations mutations-quick
 mutations: ## Breaks the policies in many ways; the tests must notice every one

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from conftest import EXAMPLES
+from laxity import programs
+from laxity.errors import InputError
 
-ROOT = Path(__file__).parents[2]
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def bandwidth(*words: object) -> subprocess.CompletedProcess[str]:
-    paths = [str(TARGET / profile) for profile in ("checked", "release")]
-    if not any(Path(path, "laxity-bandwidth").exists() for path in paths):
+    try:
+        programs.find("laxity-bandwidth")
+    except InputError:
         pytest.skip("laxity-bandwidth is not built")
     return subprocess.run(
         [
@@ -27,7 +29,6 @@ def bandwidth(*words: object) -> subprocess.CompletedProcess[str]:
             "bandwidth",
             *map(str, words),
         ],
-        env=os.environ | {"PATH": os.pathsep.join([*paths, os.environ["PATH"]])},
         capture_output=True,
         text=True,
         check=False,

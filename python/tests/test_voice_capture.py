@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import struct
 import subprocess
 import wave
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from conftest import needs_spandsp
-from laxity import voice
+from laxity import programs, voice
 from laxity.errors import InputError
 from laxity.voice import capture as captures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from conftest import Laxity
 
@@ -181,8 +180,10 @@ def test_options_that_make_no_sense_are_refused(path: Path, laxity: Laxity) -> N
 
 
 def program() -> str | None:
-    built = Path(__file__).parents[2] / "target" / "release" / "laxity-media"
-    return shutil.which("laxity-media") or (str(built) if built.exists() else None)
+    try:
+        return str(programs.find("laxity-media"))
+    except InputError:
+        return None
 
 
 @needs_spandsp
