@@ -114,7 +114,7 @@ def _registrations(telephony: Telephony) -> list[RenderableType]:
     if found is None:
         return []
     table = plain_table(
-        "registrations",
+        Column("registrations"),
         *right("offered", "succeeded", "failed", "sent again", "p50", "p99", "longest"),
     )
     delay_ns = found.delay_ns

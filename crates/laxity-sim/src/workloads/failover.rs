@@ -2,8 +2,9 @@
 
 use super::line::{Step, What};
 use super::packet::{Kind, Packet};
+use super::path::WayOn;
 use super::phones;
-use super::{Outside, WayOn, Workloads};
+use super::{Outside, Workloads};
 
 impl Workloads {
     /// Whether the domain's host has died, and it does not run elsewhere.
