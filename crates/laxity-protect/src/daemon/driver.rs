@@ -126,10 +126,16 @@ struct Run {
     sent_at_ns: i64,
     /// When to boot the guest here, unless somebody has it.
     start_at_ns: Option<i64>,
-    /// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
-    held: Option<Vec<u8>>,
+    held: Option<End>,
     /// Frames behind it.
     waiting: usize,
+}
+
+/// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
+struct End {
+    /// On which it came. The thread may still have to answer for one that has ended.
+    connection: u64,
+    frame: Vec<u8>,
 }
 
 impl Run {
@@ -243,7 +249,10 @@ impl Run {
             // What is acknowledged next must be fit to be committed.
             Ok(Message::End { .. }) => {
                 self.driver.worker.tell(Command::Check(number));
-                self.held = Some(frame);
+                self.held = Some(End {
+                    connection: number,
+                    frame,
+                });
                 Ok(())
             }
             Ok(message) => self.receive(number, message),
@@ -259,11 +268,7 @@ impl Run {
 
     /// What was staged has been looked at.
     fn checked(&mut self, number: u64, result: Result<(), String>) -> io::Result<()> {
-        let is_current = self
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.number == number);
-        let Some(frame) = self.held.take().filter(|_| is_current) else {
+        let Some(End { frame, .. }) = self.held.take_if(|end| end.connection == number) else {
             return Ok(());
         };
         match result {
@@ -528,5 +533,83 @@ impl Run {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         shared.status = Some(status);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{FrameStream, Port};
+    use crate::protocol::interval::Bounds;
+    use crate::protocol::{Mode, StandbyLost};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    fn run(directory: &std::path::Path) -> (Run, Receiver<Command>) {
+        let (stored, record) = Stored::open(directory, "media").unwrap();
+        let (outside, _) = UnixStream::pair().unwrap();
+        let outside = Port::Stream(FrameStream::new(outside).unwrap());
+        let settings = Settings {
+            vm: 1,
+            mode: Mode::Net,
+            standby_lost: StandbyLost::Stop,
+            witness: false,
+            heartbeat_ns: 50_000_000,
+            detection_ns: 300_000_000,
+            lease_ns: 800_000_000,
+            drift_ppm: 200,
+            interval: Bounds {
+                minimum_ns: 25_000_000,
+                maximum_ns: 400_000_000,
+                pause_share_percent: 20,
+            },
+        };
+        let (sender, inputs) = channel();
+        let (worker, commands) = Worker::that_is_told();
+        let driver = Driver {
+            vm: "media".into(),
+            settings,
+            host: 1,
+            begins_here: false,
+            stored,
+            gate: Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap()),
+            worker,
+            inputs,
+            sender,
+            witness: None,
+            dialler: None,
+            shared: Shared::default(),
+        };
+        let run = Run {
+            node: Node::new(settings, 1, 1, record, now_ns()),
+            driver,
+            incarnation: 1,
+            record,
+            connection: None,
+            connections: 2,
+            actions: Vec::new(),
+            answer: None,
+            sent_at_ns: 0,
+            start_at_ns: None,
+            held: None,
+            waiting: 0,
+        };
+        (run, commands)
+    }
+
+    #[test]
+    fn what_is_said_of_a_connection_that_has_ended_is_not_about_this_one() {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-protect-driver-{}", std::process::id()));
+        let (mut run, _commands) = run(&directory);
+        run.held = Some(End {
+            connection: 2,
+            frame: Vec::new(),
+        });
+        for said in [Ok(()), Err("it is damaged".into())] {
+            run.report(Report::Checked(1, said)).unwrap();
+            assert!(run.held.is_some(), "the other end still waits for its own");
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

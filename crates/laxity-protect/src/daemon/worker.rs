@@ -136,6 +136,13 @@ impl Worker {
         Ok(Worker(sender))
     }
 
+    /// One that does nothing but to pass on what it is told.
+    #[cfg(test)]
+    pub fn that_is_told() -> (Worker, Receiver<Command>) {
+        let (sender, commands) = channel();
+        (Worker(sender), commands)
+    }
+
     /// Has something done after all that it was told before.
     pub fn tell(&self, command: Command) {
         self.0.send(command).expect("the thread outlives its owner");
