@@ -1,10 +1,12 @@
-"""Two network namespaces with a cable between them: the clients', and the media server's."""
+"""Network namespaces: two with a cable between them, or machines on a switch."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ CABLE = "media0"
 CLIENT_ADDRESS = ADDRESSES[CLIENT]
 GUEST_ADDRESS = "192.0.2.10"
 BRIDGE = "bridge0"
+UPLINK = "uplink"
 
 
 @contextmanager
@@ -32,19 +35,62 @@ def taps(names: Sequence[str]) -> Iterator[Path]:
     namespace = f"{PREFIX}{os.getpid()}-taps"
     _remove_left_behind()
     try:
-        _ip("netns", "add", namespace)
-        _ip("-n", namespace, "link", "set", "lo", "up")
-        # A bridge that waits before it forwards would look like a guest that does not answer.
-        _ip("-n", namespace, "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
-        _ip("-n", namespace, "address", "add", f"{CLIENT_ADDRESS}/24", "dev", BRIDGE)
-        _ip("-n", namespace, "link", "set", BRIDGE, "up")
-        for name in names:
-            _ip("-n", namespace, "tuntap", "add", "dev", name, "mode", "tap")
-            _ip("-n", namespace, "link", "set", name, "master", BRIDGE, "up")
+        _bridge(namespace, IPv4Interface(f"{CLIENT_ADDRESS}/24"), names)
         yield NAMESPACES / namespace
     finally:
         if (NAMESPACES / namespace).exists():
             _ip("netns", "delete", namespace)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One that is to be on a switch."""
+
+    name: str
+    address: IPv4Interface
+    taps: tuple[str, ...] = ()
+    """For guests, which are in the network as the machine is."""
+
+
+@contextmanager
+def switch(clients: IPv4Interface, machines: Sequence[Machine]) -> Iterator[dict[str, Path]]:
+    """A namespace for each machine by its name, and for the clients under `CLIENT`.
+
+    The clients' has the switch, whose own address is theirs.
+    """
+    names = {
+        name: f"{PREFIX}{os.getpid()}-{name}" for name in (CLIENT, *(m.name for m in machines))
+    }
+    switch = names[CLIENT]
+    _remove_left_behind()
+    try:
+        _bridge(switch, clients)
+        for number, machine in enumerate(machines):
+            name = names[machine.name]
+            _bridge(name, machine.address, machine.taps)
+            port = f"port{number}"
+            cable = ("link", "add", port, "netns", switch, "type", "veth")
+            _ip(*cable, "peer", "name", UPLINK, "netns", name)
+            _ip("-n", switch, "link", "set", port, "master", BRIDGE, "up")
+            _ip("-n", name, "link", "set", UPLINK, "master", BRIDGE, "up")
+        yield {name: NAMESPACES / namespace for name, namespace in names.items()}
+    finally:
+        for name in names.values():
+            if (NAMESPACES / name).exists():
+                _ip("netns", "delete", name)
+
+
+def _bridge(namespace: str, address: IPv4Interface, taps: Sequence[str] = ()) -> None:
+    """A namespace with a bridge, which has an address and tap devices."""
+    _ip("netns", "add", namespace)
+    _ip("-n", namespace, "link", "set", "lo", "up")
+    # A bridge that waits before it forwards would look like a guest that does not answer.
+    _ip("-n", namespace, "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
+    _ip("-n", namespace, "address", "add", str(address), "dev", BRIDGE)
+    _ip("-n", namespace, "link", "set", BRIDGE, "up")
+    for tap in taps:
+        _ip("-n", namespace, "tuntap", "add", "dev", tap, "mode", "tap")
+        _ip("-n", namespace, "link", "set", tap, "master", BRIDGE, "up")
 
 
 @contextmanager

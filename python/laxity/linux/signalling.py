@@ -19,7 +19,7 @@ from laxity.linux.network import ADDRESSES, CLIENT, SERVER
 from laxity.linux.process import END_S_MAX, START_S_MAX, Place, Process, process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 PROGRAMS = {
     "kamailio": "kamailio",
@@ -83,15 +83,40 @@ def proxy(place: Place, processes: int, media: MediaControl | None) -> Iterator[
             "OFFER_FLAGS": f'"replace-origin {media.offer_flags}"',
             "ANSWER_FLAGS": '"replace-origin"',
         }
-    files = place.files / "kamailio"
+    with kamailio("kamailio", definitions, place):
+        yield
+
+
+@contextmanager
+def balancer(
+    name: str, address: str, servers: Iterable[str], place: Place, processes: int = 1
+) -> Iterator[Process]:
+    """Kamailio that passes each user's requests to one of the servers, and remembers nothing.
+
+    Servers are given by their addresses, everywhere in the same order.
+    """
+    destinations = place.files / f"{name}.list"
+    destinations.write_text("".join(f"1 sip:{server}:{SIP_PORT}\n" for server in servers))
+    definitions = {"LISTEN": f"udp:{address}:{SIP_PORT}", "CHILDREN": str(processes)}
+    definitions["DESTINATIONS"] = f'"{destinations}"'
+    with kamailio(name, definitions, place, "balancer.cfg") as started:
+        yield started
+
+
+@contextmanager
+def kamailio(
+    name: str, definitions: Mapping[str, str], place: Place, configuration: str = "kamailio.cfg"
+) -> Iterator[Process]:
+    """A Kamailio that listens, with what its configuration wants defined from outside."""
+    files = place.files / name
     files.mkdir()
-    command = ["kamailio", "-f", str(FILES / "kamailio.cfg"), "-DD", "-E"]
+    command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E"]
     command += [word for option in ("-w", "-Y") for word in (option, str(files))]
     command += ["-P", str(files / "kamailio.pid")]
-    command += [word for name in definitions.items() for word in ("-A", "=".join(name))]
-    with process("kamailio", command, place, own_processes=True) as started:
+    command += [word for each in definitions.items() for word in ("-A", "=".join(each))]
+    with process(name, command, place, own_processes=True) as started:
         started.wait_for_port(SIP_PORT)
-        yield
+        yield started
 
 
 Transport = Literal["udp", "tcp", "tcp-each"]
@@ -110,6 +135,7 @@ def registrations(
     place: Place,
     *,
     server: str = ADDRESSES[SERVER],
+    client: str = ADDRESSES[CLIENT],
     transport: Transport = "udp",
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
@@ -117,13 +143,14 @@ def registrations(
 
     `meanwhile` is called once the first have registered.
     """
-    callee = f"{ADDRESSES[CLIENT]}:{CALLEE_PORT}"
+    callee = f"{client}:{CALLEE_PORT}"
     _inject(place, "register", (f"user{user};{callee};" for user in range(users)))
     size = ["-m", str(users), "-r", str(round(1000 * rate_per_s)), "-rp", "1000000"]
     size += ["-t", SIPP_TRANSPORTS[transport]]
     if transport == "tcp-each":
         size += ["-max_socket", str(users + 10)]
-    with _sipp("register", REGISTER_PORT, place, *size, server=server) as started:
+    parties = {"server": server, "client": client}
+    with _sipp("register", REGISTER_PORT, place, *size, **parties) as started:
         meanwhile()
         try:
             started.popen.wait(users / rate_per_s + END_S_MAX)
@@ -169,7 +196,14 @@ class Users:
 
 
 @contextmanager
-def users(traffic: Traffic, place: Place, orders: str) -> Iterator[Users]:
+def users(
+    traffic: Traffic,
+    place: Place,
+    orders: str,
+    *,
+    server: str = ADDRESSES[SERVER],
+    client: str = ADDRESSES[CLIENT],
+) -> Iterator[Users]:
     """Users that call and are called; they write of their media to the file `orders`."""
     free = CALLS_MAX - traffic.first
     both = [ports(traffic.first + call) for call in range(min(traffic.calls, free))]
@@ -182,9 +216,10 @@ def users(traffic: Traffic, place: Place, orders: str) -> Iterator[Users]:
     pace += ["-l", str(CALLS_MAX)]
     # It would hang up on an INVITE that comes again, as one does where the machine is busy.
     patience = ["-default_behaviors", "all,-abortunexp"]
-    with _sipp("callee", CALLEE_PORT, place, *log, *patience) as callee:
+    parties = {"server": server, "client": client}
+    with _sipp("callee", CALLEE_PORT, place, *log, *patience, **parties) as callee:
         callee.wait_for_port(CALLEE_PORT)
-        with _sipp("caller", CALLER_PORT, place, *log, *pace) as caller:
+        with _sipp("caller", CALLER_PORT, place, *log, *pace, **parties) as caller:
             yield Users(caller, callee)
 
 
@@ -221,10 +256,10 @@ def quantiles(times_ms: Iterable[float]) -> dict[str, float] | None:
 
 @contextmanager
 def _sipp(
-    scenario: str, port: int, place: Place, *more: str, server: str = ADDRESSES[SERVER]
+    scenario: str, port: int, place: Place, *more: str, server: str, client: str
 ) -> Iterator[Process]:
     files = ["-sf", str(FILES / f"{scenario}.xml"), "-inf", f"{scenario}.csv"]
-    here = ["-i", ADDRESSES[CLIENT], "-p", str(port), f"{server}:{SIP_PORT}"]
+    here = ["-i", client, "-p", str(port), f"{server}:{SIP_PORT}"]
     # SIPp gives up where it is kept waiting for a CPU too often; here somebody always is.
     endure = []
     for kind in ("minor", "major"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tempfile
 import time
 from contextlib import contextmanager
@@ -17,16 +16,15 @@ import pandas as pd
 from laxity.appliances import image
 from laxity.errors import InputError
 from laxity.linux import protected, signalling
-from laxity.linux.control import socket_in
 from laxity.linux.media_server import program
 from laxity.linux.network import GUEST_ADDRESS
 from laxity.linux.process import process
+from laxity.linux.registrar import bindings
 from laxity.packets import PACKET
 from laxity.reproduce import published
 from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator, Sequence
 
     from laxity.linux.protected import Mode, Site
@@ -53,8 +51,6 @@ MODES: dict[Mode, str] = {
     "no-net": "No-Net",
     "net": "Net",
 }
-ASKED_AGAIN = 30
-ANSWER_S = 1.0
 
 
 @contextmanager
@@ -65,48 +61,8 @@ def _site(name: str, mode: Mode) -> Iterator[Site]:
         with protected.site(files, mode, made, "") as site:
             if name == image.SIGNALLING:
                 # It is up when it answers, a while after its guest is.
-                bindings(site, 1)
+                bindings(site.place.namespace, GUEST_ADDRESS, ["user0"])
             yield site
-
-
-def bindings(site: Site, users: int) -> list[str]:
-    """The users whom the registrar knows, of user0 and so on; asked for each (RFC 3261, 10.2.3)."""
-    asking = socket_in(site.place.namespace)
-    known = []
-    with asking:
-        asking.connect((GUEST_ADDRESS, signalling.SIP_PORT))
-        asking.settimeout(ANSWER_S)
-        local = asking.getsockname()
-        for number in range(users):
-            answer = _ask(asking, f"user{number}", local)
-            if re.search(rb"^Contact: *<", answer, re.MULTILINE):
-                known.append(f"user{number}")
-    return known
-
-
-def _ask(asking: socket.socket, user: str, local: tuple[str, int]) -> bytes:
-    name = f"<sip:{user}@{GUEST_ADDRESS}:{signalling.SIP_PORT}>"
-    call = f"{user}-{time.monotonic_ns()}"
-    lines = [
-        f"REGISTER sip:{GUEST_ADDRESS}:{signalling.SIP_PORT} SIP/2.0",
-        f"Via: SIP/2.0/UDP {local[0]}:{local[1]};branch=z9hG4bK{call}",
-        f"From: {name};tag=1",
-        f"To: {name}",
-        f"Call-ID: {call}",
-        *("CSeq: 1 REGISTER", "Max-Forwards: 70", "Content-Length: 0", "", ""),
-    ]
-    for _ in range(ASKED_AGAIN):
-        try:
-            asking.send("\r\n".join(lines).encode())
-            while True:
-                answer = asking.recv(65_535)
-                if call.encode() in answer:
-                    return answer
-        except TimeoutError:
-            continue
-        except ConnectionRefusedError:
-            time.sleep(ANSWER_S)
-    raise InputError(f"the registrar does not answer for {user}", "see that the guest is up")
 
 
 def registrations() -> Experiment:
@@ -178,7 +134,9 @@ def failure_of_signalling() -> Experiment:
                 transport=transport,
                 meanwhile=fail,
             )
-            known = bindings(site, USERS)
+            known = bindings(
+                site.place.namespace, GUEST_ADDRESS, [f"user{number}" for number in range(USERS)]
+            )
         words = TRANSPORTS[transport]
         succeeded = 100 * counted["succeeded"] / USERS
         rows += [
