@@ -39,6 +39,9 @@ enum Command {
     Check {
         /// The site file
         file: PathBuf,
+        /// All that it says and leaves to defaults, as one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Makes keys and certificates for all hosts of a site
     Keys {
@@ -54,6 +57,9 @@ enum Command {
         /// Which of its hosts this is
         #[arg(long = "as", value_name = "HOST")]
         host: String,
+        /// Keep what is this host's own below this directory: the site file's directories are taken from here on
+        #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+        root: PathBuf,
         /// Answer Prometheus here (GET /metrics)
         #[arg(long, value_name = "ADDRESS:PORT")]
         metrics: Option<SocketAddr>,
@@ -106,11 +112,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Check { file } => read(&file, &|_| true).map(|site| show(&site)),
+        Command::Check { file, json } => {
+            read(&file, Path::new("/"), &|_| true).map(|site| show(&site, json))
+        }
         Command::Keys { file, directory } => keys(&file, &directory),
         Command::Run {
             file,
             host,
+            root,
             metrics,
             socket,
             log_json,
@@ -121,7 +130,7 @@ fn main() -> ExitCode {
                 socket,
                 metrics,
             };
-            run(&file, &options, log_json, die_at)
+            run(&file, &root, &options, log_json, die_at)
         }
         Command::Status { socket, once, json } => status(&socket.socket, once, json),
         Command::Switchover { vm, socket } => switchover(vm, &socket.socket),
@@ -133,16 +142,23 @@ fn main() -> ExitCode {
     exit_code(done)
 }
 
-fn read(file: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Site, String> {
+fn read(file: &Path, root: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Site, String> {
     let failed = |error| format!("cannot read {}: {error}", file.display());
     let text = std::fs::read(file).map_err(failed)?;
-    let base = std::path::absolute(file).map_err(failed)?;
+    let [base, root] = [file, root].map(std::path::absolute);
+    let (base, root) = (base.map_err(failed)?, root.map_err(failed)?);
     let base = base.parent().unwrap_or(Path::new("/"));
-    site::load(&text, &file.to_string_lossy(), base, is_there).map_err(|error| error.to_string())
+    let name = file.to_string_lossy();
+    site::load(&text, &name, base, &root, is_there).map_err(|error| error.to_string())
 }
 
 /// What a site promises, in the operator's words.
-fn show(site: &Site) {
+fn show(site: &Site, json: bool) {
+    if json {
+        let text = serde_json::to_string(site).expect("a site is JSON");
+        println!("{text}");
+        return;
+    }
     for vm in &site.vms {
         let [begins, standby] = &vm.hosts;
         let settings = &vm.settings;
@@ -180,10 +196,16 @@ fn show(site: &Site) {
         let disks = vm.guest.disks.len();
         println!("  protected: memory and devices; {disks} disks, which it can only read");
     }
+    if let Some(domain) = &site.domain {
+        println!("DNS is to have of {domain}:");
+        for record in site.records() {
+            println!("  {record}");
+        }
+    }
 }
 
 fn keys(file: &Path, directory: &Path) -> Result<(), String> {
-    let site = read(file, &|_| true)?;
+    let site = read(file, Path::new("/"), &|_| true)?;
     let owners = site.owners_of_keys();
     make_keys(directory, &owners).map_err(|error| error.to_string())?;
     let names: Vec<&str> = owners.iter().map(|(name, _)| &**name).collect();
@@ -196,6 +218,7 @@ fn keys(file: &Path, directory: &Path) -> Result<(), String> {
 
 fn run(
     file: &Path,
+    root: &Path,
     options: &Options,
     log_json: bool,
     die_at: Option<DieAt>,
@@ -204,7 +227,7 @@ fn run(
     if let Some(die_at) = die_at {
         hook::arm(die_at);
     }
-    let site = read(file, &|path| path.exists())?;
+    let site = read(file, root, &|path| path.exists())?;
     daemon::run(&site, options).map_err(|error| error.to_string())
 }
 

@@ -1,6 +1,8 @@
-//! The site file: hosts, and which of them protects which virtual machine. Types, defaults, validation with line and
-//! column.
+//! The site file: hosts, which of them protects which virtual machine, and who sends clients to them. Types, defaults,
+//! validation with line and column.
 
+mod appliance;
+mod balancer;
 mod words;
 
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ use laxity_host::reading::{
     Duration, Field, FileKind, Kind as QuantityKind, List, Name, Problem, Problems, Quantity, Span,
     Whole, read,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
 use crate::gate::Outside;
@@ -21,7 +23,11 @@ use crate::guest::{Accelerator, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings, StandbyLost};
 use crate::witness::Place;
-use words::{Endpoint, Written, unprotectable};
+pub use appliance::{Appliance, Served};
+pub use balancer::Balancer;
+use balancer::BalancerTable;
+pub use words::Interface;
+use words::{Domain, Endpoint, Written, unprotectable};
 
 const MS: i64 = 1_000_000;
 const INTERVAL_NS_MIN: i64 = MS;
@@ -46,6 +52,7 @@ mod defaults {
     pub const DIRECTORY: &str = "/var/lib/laxity-protect";
     pub const MEMORY_DIRECTORY: &str = "/dev/shm/laxity-protect";
     pub const KEYS: &str = "/etc/laxity-protect";
+    pub const APPLIANCES: &str = "/var/lib/laxity-protect/appliances";
     pub const QEMU: &str = "qemu-system-x86_64";
     pub const PREFIX: &str = "laxity-protect/";
 }
@@ -63,7 +70,7 @@ impl QuantityKind for MemoryKind {
 }
 
 /// All that an operator has said.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Site {
     /// For what must be there after a restart.
     pub directory: PathBuf,
@@ -71,8 +78,14 @@ pub struct Site {
     pub memory_directory: PathBuf,
     /// Where a host's key, its certificate and that of the site are.
     pub keys: PathBuf,
+    /// Where `laxity appliance` has put what appliances boot.
+    pub appliances: PathBuf,
     /// Who gives out terms, if anybody does.
     pub witness: Option<Place>,
+    /// What users are users of: clients ask DNS for its balancers.
+    pub domain: Option<String>,
+    /// All of them.
+    pub balancers: Vec<Balancer>,
     /// All of them.
     pub hosts: Vec<Host>,
     /// All of them.
@@ -80,7 +93,7 @@ pub struct Site {
 }
 
 /// A machine that runs guests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Host {
     /// As its certificate says.
     pub name: String,
@@ -89,10 +102,12 @@ pub struct Host {
 }
 
 /// A protected virtual machine.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Vm {
     /// For people, and for the two hosts to mean the same.
     pub name: String,
+    /// What it serves, where that is one of the project's own.
+    pub appliance: Option<Served>,
     /// Where it begins, and where its standby is.
     pub hosts: [String; 2],
     /// What the protocol goes by.
@@ -158,7 +173,10 @@ struct File {
     directory: Field<Written<PathBuf>>,
     memory_directory: Field<Written<PathBuf>>,
     keys: Field<Written<PathBuf>>,
+    appliances: Field<Written<PathBuf>>,
     witness: Field<WitnessTable>,
+    domain: Field<Written<Domain>>,
+    balancer: Field<List<BalancerTable>>,
     host: Field<List<HostTable>>,
     vm: Field<List<VmTable>>,
 }
@@ -197,6 +215,9 @@ struct WitnessTable {
 struct VmTable {
     name: Field<Name>,
     hosts: Field<List<Name>>,
+    appliance: Field<Appliance>,
+    address: Field<Written<Interface>>,
+    media: Field<Name>,
     mode: Field<ModeWord>,
     standby_lost: Field<StandbyLostWord>,
     interval: Field<IntervalTable>,
@@ -256,7 +277,8 @@ const KIND: FileKind = FileKind {
 };
 
 /// Makes a site of the text of a file. `name` is what messages call it; paths in it begin in `base`, the file's own
-/// directory. `is_there` is asked for every file that a guest needs; whoever does not care says yes.
+/// directory, and the host's own directories are taken below `root`, which is "/" unless several hosts are on one
+/// machine. `is_there` is asked for every file that a guest needs; whoever does not care says yes.
 ///
 /// # Errors
 ///
@@ -265,20 +287,23 @@ pub fn load(
     text: &[u8],
     name: &str,
     base: &Path,
+    root: &Path,
     is_there: &dyn Fn(&Path) -> bool,
 ) -> Result<Site, HostError> {
-    read(text, name, &KIND, |file: &File, root, problems| {
+    read(text, name, &KIND, |file: &File, whole, problems| {
         Reading {
             base,
+            root,
             is_there,
             problems,
         }
-        .site(file, root)
+        .site(file, whole)
     })
 }
 
 struct Reading<'r> {
     base: &'r Path,
+    root: &'r Path,
     is_there: &'r dyn Fn(&Path) -> bool,
     problems: &'r Problems,
 }
@@ -290,12 +315,22 @@ fn items<T>(list: &Field<List<T>>) -> Vec<(&T, Span)> {
     }
 }
 
+fn named(field: &Field<Name>) -> Option<(&str, Span)> {
+    let (Name(name), span) = field.given()?;
+    Some((name, span))
+}
+
 impl Reading<'_> {
-    fn site(&self, file: &File, root: Span) -> Site {
-        let directory = |field: &Field<Written<PathBuf>>, default: &str| match &field.value {
+    /// One of the host's own directories.
+    fn directory(&self, field: &Field<Written<PathBuf>>, default: &str) -> PathBuf {
+        let path = match &field.value {
             Some(path) => self.base.join(&path.0),
             None => default.into(),
         };
+        self.root.join(path.strip_prefix("/").unwrap_or(&path))
+    }
+
+    fn site(&self, file: &File, whole: Span) -> Site {
         let tables = items(&file.host);
         for (is_absent, what, help) in [
             (
@@ -310,34 +345,66 @@ impl Reading<'_> {
             ),
         ] {
             if is_absent {
-                self.problems.report(root, what, help);
+                self.problems.report(whole, what, help);
             }
         }
-        self.once("two hosts have the name", &tables, |table| &table.name);
+        self.once("two hosts have the name", &tables, |table| {
+            named(&table.name)
+        });
         let hosts: Vec<Host> = tables
             .iter()
             .map(|(table, span)| self.host(table, *span))
             .collect();
         let tables = items(&file.vm);
         self.once("two virtual machines have the name", &tables, |table| {
-            &table.name
+            named(&table.name)
         });
         let witness = self.witness(file);
+        let appliances = self.directory(&file.appliances, defaults::APPLIANCES);
         let vms = tables
             .iter()
             .map(|(table, span)| {
                 let mut vm = self.vm(table, *span, &hosts);
                 vm.settings.witness = witness.is_some();
+                self.appliance(table, *span, &tables, &appliances, &mut vm);
                 vm
             })
             .collect();
+        let (domain, balancers) = self.balancers(file, &tables);
+        self.addresses(file, &tables);
         Site {
-            directory: directory(&file.directory, defaults::DIRECTORY),
-            memory_directory: directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
-            keys: directory(&file.keys, defaults::KEYS),
+            directory: self.directory(&file.directory, defaults::DIRECTORY),
+            memory_directory: self.directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
+            keys: self.directory(&file.keys, defaults::KEYS),
+            appliances,
             witness,
+            domain,
+            balancers,
             hosts,
             vms,
+        }
+    }
+
+    /// Whoever serves clients has an address of its own.
+    fn addresses(&self, file: &File, vms: &[(&VmTable, Span)]) {
+        let vms = vms.iter().filter_map(|(table, _)| {
+            let (Written(interface), span) = table.address.given()?;
+            Some((IpAddr::V4(interface.address), span))
+        });
+        let balancers = items(&file.balancer);
+        let balancers = balancers.iter().filter_map(|(table, _)| {
+            let (Written(address), span) = table.address.given()?;
+            Some((*address, span))
+        });
+        let mut seen: HashMap<IpAddr, Span> = HashMap::new();
+        for (address, span) in vms.chain(balancers) {
+            if let Some(first) = seen.insert(address, span) {
+                self.problems.push(Problem {
+                    help: Some("give each an address of its own".into()),
+                    related: Some((first, "the first one")),
+                    ..Problem::new(span, format!("two have the address {address}"))
+                });
+            }
         }
     }
 
@@ -418,6 +485,7 @@ impl Reading<'_> {
         Vm {
             hosts: self.pair(table, hosts),
             settings: self.settings(table, span, &name),
+            appliance: None,
             guest: self.guest(table, span, &name),
             outside: self.outside(table, span),
             addresses: items(&table.addresses)
@@ -518,8 +586,13 @@ impl Reading<'_> {
             field.value.as_ref().map(|path| self.base.join(&path.0))
         };
         let text = |field: &Field<Written<String>>| field.value.as_ref().map(|text| text.0.clone());
-        if table.kernel.is_absent() && table.disks.is_absent() {
-            let help = "write kernel = \"vmlinuz\" and initrd, or disks = [\"image\"]";
+        let boots = [
+            table.kernel.is_absent(),
+            table.disks.is_absent(),
+            table.appliance.is_absent(),
+        ];
+        if boots == [true; 3] {
+            let help = "write appliance = \"signalling\", or kernel = \"vmlinuz\" and initrd, or disks = [\"image\"]";
             self.problems
                 .report(span, "a virtual machine has nothing to boot from", help);
         }
@@ -620,11 +693,11 @@ impl Reading<'_> {
         &self,
         what: &str,
         tables: &[(&'t T, Span)],
-        field: impl Fn(&'t T) -> &'t Field<Name>,
+        name: impl Fn(&'t T) -> Option<(&'t str, Span)>,
     ) {
         let mut seen: HashMap<&str, Span> = HashMap::new();
         for (table, _) in tables {
-            if let Some((Name(name), span)) = field(table).given()
+            if let Some((name, span)) = name(table)
                 && let Some(first) = seen.insert(name, span)
             {
                 self.problems.push(Problem {

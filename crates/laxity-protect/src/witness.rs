@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::Agent;
 
@@ -20,7 +20,7 @@ const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// What the site file says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// Members of etcd, in the order in which they are asked: `http://ADDRESS:PORT`, or `https` with the site's keys.
     pub endpoints: Vec<String>,

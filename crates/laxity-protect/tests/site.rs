@@ -1,13 +1,14 @@
 //! Site files: what they mean, and that every one of `refused.md` is refused with exactly the message that stands below
 //! it.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use laxity_protect::gate::Outside;
 use laxity_protect::guest::{Accelerator, Changes, Kind, Specification};
 use laxity_protect::protocol::interval::Bounds;
 use laxity_protect::protocol::{Mode, Settings, StandbyLost};
-use laxity_protect::site::{Host, Site, Vm, load, number_of};
+use laxity_protect::site::{Appliance, Host, Site, Vm, load, number_of};
 use laxity_protect::witness::Place;
 
 const WHOLE: &str = r#"
@@ -60,6 +61,7 @@ fn every_key() {
     const MS: i64 = 1_000_000;
     let vm = Vm {
         name: "media".into(),
+        appliance: None,
         hosts: ["south".into(), "north".into()],
         settings: Settings {
             vm: number_of("media"),
@@ -103,6 +105,9 @@ fn every_key() {
         directory: "/etc/laxity/state".into(),
         memory_directory: "/dev/shm/guests".into(),
         keys: "/etc/laxity/keys".into(),
+        appliances: "/var/lib/laxity-protect/appliances".into(),
+        domain: None,
+        balancers: vec![],
         witness: Some(Place {
             endpoints: ["https://192.0.2.9:2379", "http://127.0.0.1:2379"]
                 .map(String::from)
@@ -120,6 +125,7 @@ fn every_key() {
             WHOLE.as_bytes(),
             "site.toml",
             Path::new("/etc/laxity"),
+            Path::new("/"),
             &|_| true
         )
         .unwrap(),
@@ -136,9 +142,15 @@ fn what_is_not_said_is_the_same_everywhere() {
     assert_eq!(number_of("a"), 0xaf63_dc4c_8601_ec8c);
     let text = WHOLE.replace("mac = \"52:54:00:00:00:01\"\n", "");
     let load = |text: &str| {
-        load(text.as_bytes(), "a.toml", Path::new("/"), &|_| true)
-            .unwrap()
-            .vms[0]
+        load(
+            text.as_bytes(),
+            "a.toml",
+            Path::new("/"),
+            Path::new("/"),
+            &|_| true,
+        )
+        .unwrap()
+        .vms[0]
             .guest
             .mac
     };
@@ -153,10 +165,62 @@ fn the_example() {
         &std::fs::read(path).unwrap(),
         "site.toml",
         Path::new("/"),
+        Path::new("/"),
         &|_| true,
     )
     .unwrap();
     assert_eq!((site.hosts.len(), site.vms.len()), (2, 2));
+}
+
+/// What an appliance boots and is told, and what DNS is to have.
+#[test]
+fn a_site_of_two_stages() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site.toml");
+    let text = std::fs::read(path).unwrap();
+    let site = load(
+        &text,
+        "site.toml",
+        Path::new("/etc"),
+        Path::new("/hosts/north"),
+        &|path| path.starts_with("/hosts/north/var/lib/laxity-protect/appliances"),
+    )
+    .unwrap();
+    assert_eq!(
+        site.directory,
+        Path::new("/hosts/north/var/lib/laxity-protect")
+    );
+    assert_eq!(site.keys, Path::new("/hosts/north/etc/laxity-protect"));
+    let vm = &site.vms[0];
+    let files = Path::new("/hosts/north/var/lib/laxity-protect/appliances");
+    assert_eq!(vm.guest.kernel, Some(files.join("kernel")));
+    assert_eq!(vm.guest.initrd, Some(files.join("signalling.cpio")));
+    assert_eq!(
+        vm.guest.append,
+        "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 address=192.0.2.31/24 media_control=192.0.2.41:2223"
+    );
+    assert_eq!(vm.addresses, ["192.0.2.31".parse::<IpAddr>().unwrap()]);
+    let served = vm.appliance.unwrap();
+    assert_eq!(served.kind, Appliance::Signalling);
+    assert_eq!(served.address.to_string(), "192.0.2.31/24");
+    // Two primaries, one standby.
+    let hosts: Vec<_> = site.vms.iter().map(|vm| vm.hosts.clone()).collect();
+    assert_eq!(
+        hosts,
+        [
+            ["north", "reserve"],
+            ["south", "reserve"],
+            ["south", "reserve"]
+        ]
+    );
+    assert_eq!(
+        site.records(),
+        [
+            "_sip._udp.voice.example. SRV 10 50 5060 edge1.voice.example.",
+            "_sip._udp.voice.example. SRV 10 50 5060 edge2.voice.example.",
+            "edge1.voice.example. A 192.0.2.21",
+            "edge2.voice.example. A 192.0.2.22",
+        ]
+    );
 }
 
 /// The cases of `refused.md`: blocks of TOML, each with the message in the block behind it.
@@ -173,7 +237,13 @@ fn refused() {
         let (_, after) = rest.split_once("```text\n").unwrap();
         let (_, after) = after.split_once("```\n").unwrap();
         let is_there = |path: &Path| !path.to_string_lossy().contains("absent");
-        let said = match load(text.as_bytes(), "site.toml", Path::new("/etc"), &is_there) {
+        let said = match load(
+            text.as_bytes(),
+            "site.toml",
+            Path::new("/etc"),
+            Path::new("/"),
+            &is_there,
+        ) {
             Ok(loaded) => panic!("not refused: {text}\n{loaded:?}"),
             Err(error) => error.to_string(),
         };

@@ -10,11 +10,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use nix::net::if_::if_nametoindex;
+use serde::Serialize;
 
 use super::frames::{Deframer, FRAME_BYTES_MAX, length_of};
 
 /// Where a guest's frames go, and where those for it come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Outside {
     /// A tap device, which is there already: the operator has put it on a bridge.
     Tap(String),

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What runs the guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accelerator {
     /// KVM where it is, emulation elsewhere.
@@ -19,7 +19,7 @@ pub enum Accelerator {
 }
 
 /// What the machine looks like to its guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A PC with PCI.
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 /// How it is found out which pages changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Changes {
     /// By the tracker where the kernel can, by comparison elsewhere.
@@ -41,7 +41,7 @@ pub enum Changes {
 }
 
 /// What a guest is, as its owner says.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Specification {
     /// For people.
     pub name: String,

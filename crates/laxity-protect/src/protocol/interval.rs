@@ -1,8 +1,10 @@
 //! How long from one checkpoint to the next: as short as the guest's pauses and the way to the standby
 //! allow.
 
+use serde::Serialize;
+
 /// Within which the interval adapts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bounds {
     /// The shortest.
     pub minimum_ns: i64,

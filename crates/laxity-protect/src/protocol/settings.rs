@@ -1,11 +1,13 @@
 //! What the operator states about the protection of one virtual machine.
 
+use serde::Serialize;
 use thiserror::Error;
 
 use super::interval;
 
 /// What happens to the guest's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Output waits for the acknowledgement of the checkpoint at the end of its epoch: nothing that
     /// anybody has seen is ever lost.
@@ -16,7 +18,8 @@ pub enum Mode {
 }
 
 /// What the primary does when the standby falls silent, which may be because it has taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StandbyLost {
     /// It waits, silent, until the standby answers or the operator decides.
     Stop,
@@ -26,7 +29,7 @@ pub enum StandbyLost {
 }
 
 /// Of one virtual machine, the same on both of its hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// The virtual machine, by a number that no other has on these hosts.
     pub vm: u64,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use ureq::http::Uri;
 
 use crate::gate::frames::Mac;
@@ -60,6 +60,90 @@ impl Word for IpAddr {
         text.parse()
             .map_err(|_| format!("is no address: {text:?}\nwrite \"192.0.2.1\" or \"2001:db8::1\""))
     }
+}
+
+/// An address of a network card, with the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface {
+    /// Of the card.
+    pub address: Ipv4Addr,
+    /// In bits.
+    pub prefix: u8,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl Serialize for Interface {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Word for Interface {
+    const EXPECTED: &'static str =
+        "an address and the length of its prefix in quotes, such as \"192.0.2.10/24\"";
+
+    fn parse(text: &str) -> Result<Interface, String> {
+        const BITS: u8 = 32;
+        let parsed = text.split_once('/').and_then(|(address, prefix)| {
+            let (address, prefix) = (address.parse().ok()?, prefix.parse().ok()?);
+            (1..BITS)
+                .contains(&prefix)
+                .then_some(Interface { address, prefix })
+        });
+        parsed.ok_or_else(|| {
+            format!("is no IPv4 address with a prefix: {text:?}\nwrite \"192.0.2.10/24\"")
+        })
+    }
+}
+
+/// A name in DNS, without a dot at its end (RFC 1123, section 2.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain(pub String);
+
+impl Word for Domain {
+    const EXPECTED: &'static str = "a domain in quotes, such as \"voice.example\"";
+
+    fn parse(text: &str) -> Result<Domain, String> {
+        // So that there is room for `_sip._udp.` and a balancer's name in the 253 of DNS.
+        const LENGTH_MAX: usize = 180;
+        if text.len() <= LENGTH_MAX && text.split('.').all(is_label) {
+            Ok(Domain(text.to_ascii_lowercase()))
+        } else {
+            Err(format!(
+                "is no domain: {text:?}\nwrite letters, digits and `-` between dots, such as \"voice.example\""
+            ))
+        }
+    }
+}
+
+/// One part of a name in DNS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label(pub String);
+
+impl Word for Label {
+    const EXPECTED: &'static str = "a name in quotes, such as \"edge1\"";
+
+    fn parse(text: &str) -> Result<Label, String> {
+        if is_label(text) {
+            Ok(Label(text.to_ascii_lowercase()))
+        } else {
+            Err(format!(
+                "is no name in DNS: {text:?}\nwrite letters, digits and `-`, such as \"edge1\""
+            ))
+        }
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 impl Word for Mac {

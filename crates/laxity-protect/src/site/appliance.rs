@@ -1,0 +1,145 @@
+//! Virtual machines that the project makes itself: what they boot, and what their kernels are told.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use laxity_host::reading::{Name, Span};
+use serde::{Deserialize, Serialize};
+
+use super::words::{Interface, Written};
+use super::{Reading, Vm, VmTable};
+
+/// Where a media server is told of calls, as the appliance has it.
+const MEDIA_CONTROL_PORT: u16 = 2223;
+/// The console is for `console`, and boots are short. Where the host is busy an emulated timer is late, for which Linux
+/// would not boot; and a guest that has panicked serves nobody until it boots again.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1";
+
+/// What a virtual machine serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Appliance {
+    /// Registrar and proxy of SIP.
+    Signalling,
+    /// Relay of RTP.
+    Media,
+}
+
+/// Of a virtual machine that is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Served {
+    /// What it serves.
+    pub kind: Appliance,
+    /// Where.
+    pub address: Interface,
+}
+
+impl Appliance {
+    /// As `laxity appliance` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Appliance::Signalling => "signalling",
+            Appliance::Media => "media",
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// What a virtual machine has from being an appliance, and what only appliances have.
+    pub(super) fn appliance(
+        &self,
+        table: &VmTable,
+        span: Span,
+        all: &[(&VmTable, Span)],
+        directory: &Path,
+        vm: &mut Vm,
+    ) {
+        let media = table.media.given().and_then(|(Name(name), place)| {
+            let is_signalling = table.appliance.value == Some(Appliance::Signalling);
+            if !is_signalling && !table.appliance.is_absent() {
+                let help = "leave it out: `media` says through which media server the calls of a signalling one go";
+                self.problems
+                    .report(place, "only a signalling appliance has `media`", help);
+            }
+            self.media(name, place, all)
+        });
+        let Some((&appliance, place)) = table.appliance.given() else {
+            let others = [("address", table.address.span), ("media", table.media.span)];
+            for (key, place) in others {
+                if let (Some(place), true) = (place, table.appliance.is_absent()) {
+                    let help = "write appliance = \"signalling\" or \"media\", or leave it out";
+                    self.problems
+                        .report(place, format!("only an appliance has `{key}`"), help);
+                }
+            }
+            return;
+        };
+        for (key, given) in [
+            ("kernel", table.kernel.span),
+            ("initrd", table.initrd.span),
+            ("disks", table.disks.span),
+        ] {
+            if let Some(given) = given {
+                let help = "leave it out, or `appliance`";
+                self.problems
+                    .report(given, format!("an appliance brings its own `{key}`"), help);
+            }
+        }
+        let help = "write the address at which it serves: address = \"192.0.2.10/24\"";
+        let is_absent = table.address.is_absent();
+        self.lacks(span, "address", is_absent, "an appliance", help);
+        let Some(Written(interface)) = &table.address.value else {
+            return;
+        };
+        let name = appliance.name();
+        let [kernel, initrd] = ["kernel".into(), format!("{name}.cpio")].map(|file: String| {
+            let path = directory.join(file);
+            if !(self.is_there)(&path) {
+                let help = format!(
+                    "make it: laxity appliance {name} -o {}",
+                    directory.display()
+                );
+                self.problems
+                    .report(place, format!("there is no {}", path.display()), &*help);
+            }
+            path
+        });
+        vm.guest.kernel = Some(kernel);
+        vm.guest.initrd = Some(initrd);
+        let mut append = format!("{KERNEL_ARGUMENTS} address={interface}");
+        if let Some(media) = media {
+            append += &format!(" media_control={media}:{MEDIA_CONTROL_PORT}");
+        }
+        vm.guest.append = format!("{append} {}", vm.guest.append).trim_end().into();
+        vm.appliance = Some(Served {
+            kind: appliance,
+            address: *interface,
+        });
+        vm.addresses.insert(0, IpAddr::V4(interface.address));
+    }
+
+    /// The address of a media server by its name.
+    fn media(&self, name: &str, place: Span, all: &[(&VmTable, Span)]) -> Option<IpAddr> {
+        let named = all
+            .iter()
+            .find(|(table, _)| table.name.value.as_ref().is_some_and(|it| it.0 == name));
+        match named {
+            None => {
+                let help = "name a [[vm]] with appliance = \"media\"";
+                self.problems
+                    .report(place, format!("there is no virtual machine `{name}`"), help);
+                None
+            }
+            Some((table, _)) => {
+                if table.appliance.value != Some(Appliance::Media) {
+                    let help = "name a [[vm]] with appliance = \"media\"";
+                    self.problems
+                        .report(place, format!("`{name}` is no media server"), help);
+                }
+                let Written(interface) = table.address.value.as_ref()?;
+                Some(IpAddr::V4(interface.address))
+            }
+        }
+    }
+}

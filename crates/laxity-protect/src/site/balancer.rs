@@ -1,0 +1,136 @@
+//! The first stage of a site: who takes what clients send, and passes it to the signalling server that the user has.
+//!
+//! Clients find balancers by DNS (RFC 3263), by priority and weight (RFC 2782). That and the hash of users are all that
+//! divides the load: a balancer remembers nothing.
+
+use std::net::IpAddr;
+
+use laxity_host::reading::{Field, Span, Whole};
+use serde::{Deserialize, Serialize};
+
+use super::words::{Domain, Label, Written};
+use super::{Appliance, File, Reading, Site, VmTable, items};
+
+/// Of SIP, and what SRV records say.
+pub const SIP_PORT: u16 = 5060;
+const SHARE_MAX: i64 = u16::MAX as i64;
+/// Of a balancer of which nothing else is said.
+const SHARE: u16 = 10;
+
+/// One of those that clients are sent to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Balancer {
+    /// Its name in the domain.
+    pub name: String,
+    /// Where it serves SIP.
+    pub address: IpAddr,
+    /// Those with the lowest number are asked first.
+    pub priority: u16,
+    /// Its share among those with the same priority.
+    pub weight: u16,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+pub(super) struct BalancerTable {
+    name: Field<Written<Label>>,
+    pub(super) address: Field<Written<IpAddr>>,
+    priority: Field<Whole<0, SHARE_MAX>>,
+    weight: Field<Whole<0, SHARE_MAX>>,
+}
+
+impl Reading<'_> {
+    /// The domain, and its balancers.
+    pub(super) fn balancers(
+        &self,
+        file: &File,
+        vms: &[(&VmTable, Span)],
+    ) -> (Option<String>, Vec<Balancer>) {
+        let tables = items(&file.balancer);
+        self.once("two balancers have the name", &tables, |table| {
+            let (Written(Label(name)), span) = table.name.given()?;
+            Some((name, span))
+        });
+        match (file.domain.given(), tables.first()) {
+            (Some((_, span)), None) if file.balancer.is_absent() => {
+                let help = "add one: [[balancer]] with name and address, or leave `domain` out";
+                self.problems
+                    .report(span, "the domain has no balancers", help);
+            }
+            (None, Some((_, span))) if file.domain.is_absent() => {
+                let help = "write domain = \"voice.example\" above all tables";
+                self.problems
+                    .report(*span, "there is no `domain` to find a balancer by", help);
+            }
+            _ => {}
+        }
+        let is_signalling =
+            |(table, _): &(&VmTable, Span)| table.appliance.value == Some(Appliance::Signalling);
+        if let (Some((_, span)), false) = (tables.first(), vms.iter().any(is_signalling)) {
+            let help = "add a [[vm]] with appliance = \"signalling\"";
+            self.problems
+                .report(*span, "a balancer has nobody to pass requests to", help);
+        }
+        let balancers = tables.iter().map(|(table, span)| {
+            let help = "write name = \"edge1\", say";
+            self.lacks(*span, "name", table.name.is_absent(), "a balancer", help);
+            let help = "write where it serves SIP: address = \"192.0.2.21\"";
+            let is_absent = table.address.is_absent();
+            self.lacks(*span, "address", is_absent, "a balancer", help);
+            let share = |field: &Field<Whole<0, SHARE_MAX>>| {
+                let given = field.value.and_then(|share| u16::try_from(share.0).ok());
+                given.unwrap_or(SHARE)
+            };
+            Balancer {
+                name: match &table.name.value {
+                    Some(Written(Label(name))) => name.clone(),
+                    None => String::new(),
+                },
+                address: match table.address.value {
+                    Some(Written(address)) => address,
+                    None => [0, 0, 0, 0].into(),
+                },
+                priority: share(&table.priority),
+                weight: share(&table.weight),
+            }
+        });
+        let domain = file.domain.value.as_ref();
+        (
+            domain.map(|Written(Domain(name))| name.clone()),
+            balancers.collect(),
+        )
+    }
+}
+
+impl Site {
+    /// The records that DNS is to have, as a zone file has them (RFC 1035, section 5).
+    pub fn records(&self) -> Vec<String> {
+        let Some(domain) = &self.domain else {
+            return Vec::new();
+        };
+        let service = |balancer: &Balancer| {
+            let Balancer {
+                name,
+                priority,
+                weight,
+                ..
+            } = balancer;
+            format!("_sip._udp.{domain}. SRV {priority} {weight} {SIP_PORT} {name}.{domain}.")
+        };
+        let address = |balancer: &Balancer| {
+            let kind = if balancer.address.is_ipv4() {
+                "A"
+            } else {
+                "AAAA"
+            };
+            format!("{}.{domain}. {kind} {}", balancer.name, balancer.address)
+        };
+        let services = self.balancers.iter().map(service);
+        services.chain(self.balancers.iter().map(address)).collect()
+    }
+}
