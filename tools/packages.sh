@@ -23,6 +23,8 @@ programs=(
     'tc iproute2 the tests of bandwidth'
     'systemd-analyze systemd the unit of the bandwidth daemon'
     'etcd etcd-server the witness of protection'
+    'dnsmasq dnsmasq-base sites of balancers'
+    'dig bind9-dnsutils the tests of sites'
 )
 
 missing=()

@@ -25,6 +25,7 @@ from laxity.errors import HostError, InputError, core_errors
 from laxity.host import Host, overrides_of
 from laxity.lab.errors import LabError
 from laxity.lab_commands import lab
+from laxity.site_command import site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -600,6 +601,11 @@ def appliance(
     made = appliances.build(name, directory, _say)
     for path in (made.kernel, made.root):
         print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+
+
+app.command(
+    epilog=_examples("site examples/site.toml", "site examples/site.toml --duration '5 min'")
+)(site)
 
 
 @app.command(epilog=_examples("run examples/integrator.toml -o out", "report out"))

@@ -27,6 +27,18 @@ class InputError(ValueError):
         return f"error: {self.message}" + (f"\n  help: {self.help}" if self.help else "")
 
 
+class RefusedError(InputError):
+    """Bad input that another program of Laxity's has refused: `str()` is what that has said."""
+
+    def __init__(self, said: str) -> None:
+        """Takes all of it."""
+        super().__init__(said)
+
+    def __str__(self) -> str:
+        """As it was said."""
+        return self.message
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a host file or an override."""

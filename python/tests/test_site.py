@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Interface
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+from conftest import EXAMPLES
+from laxity import programs
+from laxity.errors import InputError
+from laxity.lab.machine import QEMU
 from laxity.linux import registrar, signalling
-from laxity.linux.network import CLIENT, Machine, switch
+from laxity.linux.network import CLIENT, NAMESPACES, Machine, switch
 from laxity.linux.process import Place
+from laxity.linux.protected import MEMORY_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from conftest import Laxity
 
 CLIENTS = "192.0.2.9"
 BALANCERS = ("192.0.2.21", "192.0.2.22")
@@ -83,3 +97,157 @@ def test_a_balancer_says_that_it_is_there_and_passes_on_nothing_else(tmp_path: P
             clients.namespace, BALANCERS[0], "OPTIONS", f"user@{CLIENTS}", route=elsewhere
         )
         assert refused.startswith(b"SIP/2.0 403 ")
+
+
+SITE = EXAMPLES / "site.toml"
+HOSTS = ("north", "south", "reserve")
+TAKEN_OVER_S_MAX = 60.0
+
+
+def test_a_site_file_that_is_wrong_is_refused_with_its_place(
+    laxity: Laxity, tmp_path: Path
+) -> None:
+    _needs_the_daemon()
+    path = tmp_path / "site.toml"
+    text = SITE.read_text().replace('media = "media1"', 'media = "medea1"', 1)
+    path.write_text(text)
+    line = 1 + text[: text.index("medea1")].count("\n")
+    refused = laxity("site", path, code=2)
+    assert "there is no virtual machine `medea1`" in refused.stderr
+    assert f"{path}:{line}:9" in refused.stderr
+    path.write_text(SITE.read_text().replace("192.0.2.41/24", "198.51.100.41/24"))
+    refused = laxity("site", path, code=2)
+    assert "media1 has 198.51.100.41, which is not in 192.0.2.0/24" in refused.stderr
+
+
+def _needs_the_daemon() -> None:
+    try:
+        programs.find("laxity-protect")
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+class Started:
+    """What `laxity site` has printed for a user to try."""
+
+    def __init__(self, output: IO[str]) -> None:
+        """Reads until all is there."""
+        self.text = ""
+        while self.text.count("laxity protect status") < len(HOSTS):
+            line = output.readline()
+            assert line, f"it has ended: {self.text}"
+            self.text += line
+
+    def line(self, pattern: str) -> str:
+        found = re.search(rf"^  (.*{pattern}.*)$", self.text, re.MULTILINE)
+        assert found is not None, self.text
+        return found[1]
+
+    @property
+    def clients(self) -> Path:
+        return NAMESPACES / self.line("dig").split()[3]
+
+    def run(self, line: str) -> str:
+        done = subprocess.run(
+            shlex.split(line, comments=True), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout
+
+    def status(self, host: str) -> dict[str, dict[str, Any]]:
+        words = self.line(f"laxity protect status .*{host}.sock").split()[2:]
+        line = shlex.join([str(programs.find("laxity-protect")), *words, "--json"])
+        return {vm["name"]: vm for vm in json.loads(self.run(line))["vms"]}
+
+    def balancers(self) -> list[str]:
+        """As a client finds them (RFC 2782): the addresses of those that it is to ask, in order."""
+        records = [record.split() for record in self.run(self.line("dig")).splitlines()]
+        assert {port for _, _, port, _ in records} == {"5060"}
+        names = [name for *_, name in sorted(records, key=lambda record: int(record[0]))]
+        server = self.line("dig").split()[6]
+        enter = f"ip netns exec {self.clients.name}"
+        return [self.run(f"{enter} dig +short {server} A {name}").strip() for name in names]
+
+    def answering(self) -> str:
+        """The first balancer that answers, as a client comes to it."""
+        for address in self.balancers():
+            try:
+                registrar.ask(self.clients, address, "OPTIONS", address, tries=2)
+            except InputError:
+                continue
+            return address
+        raise AssertionError("no balancer answers")
+
+    def known(self, address: str, users: list[str]) -> set[str]:
+        return set(registrar.bindings(self.clients, address, users))
+
+
+def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
+    """`examples/site.toml`, by the lines that the command prints for its users."""
+    _needs_the_daemon()
+    needed = ("kamailio", "sipp", "dnsmasq", "dig", QEMU, "dpkg-deb", "ip", "nsenter")
+    absent = [name for name in needed if shutil.which(name) is None]
+    if absent or os.geteuid() != 0:
+        pytest.skip(f"needs root and these programs: {', '.join(absent)}")
+    path = tmp_path / "site.toml"
+    # Six emulated guests on a machine that others use: who is slow is not to be taken for dead.
+    path.write_text(SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "4 s"'))
+    command = [sys.executable, "-c", "from laxity.cli import main; main()", "site", str(path)]
+    with (tmp_path / "errors").open("w+") as errors:
+        popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        with popen:
+            try:
+                assert popen.stdout is not None
+                _survives(Started(popen.stdout))
+                assert popen.poll() is None
+            finally:
+                popen.send_signal(signal.SIGINT)
+                popen.stdout.read()
+                popen.wait()
+                errors.seek(0)
+                print(errors.read())
+        assert popen.returncode == 0
+    mine = f"laxity-{popen.pid}-"
+    assert not list(NAMESPACES.glob(f"{mine}*"))
+    assert not list(MEMORY_DIRECTORY.glob(f"{mine}*"))
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not [each for each in commands if mine.encode() in each]
+
+
+def _survives(site: Started) -> None:
+    register = site.line("sipp")
+    assert set(site.balancers()) == {"192.0.2.21", "192.0.2.22"}
+    site.run(register)
+    users = re.findall(r"^(user\d+);", _users(register).read_text(), re.MULTILINE)
+    on_north = site.known("192.0.2.31", users)
+    assert 0 < len(on_north) < len(users)
+    before = site.status("south")
+    assert {name: vm["state"] for name, vm in before.items()} == {
+        "signalling2": "protected",
+        "media1": "protected",
+    }
+
+    site.run(site.line("host north"))
+    until_s = time.monotonic() + TAKEN_OVER_S_MAX
+    while site.status("reserve")["signalling1"]["state"] not in {"alone", "at-risk", "waiting"}:
+        assert time.monotonic() < until_s, site.status("reserve")
+        time.sleep(0.1)
+    assert site.known(site.answering(), users) == set(users)
+    assert site.known("192.0.2.31", users) == on_north
+    more = _users(register).with_name("more.csv")
+    more.write_text(_users(register).read_text().replace("user", "guest"))
+    site.run(register.replace(str(_users(register)), str(more)))
+    # The others have not been taken over, and still have their standby.
+    after = site.status("south")
+    for name, vm in before.items():
+        assert (after[name]["state"], after[name]["term"]) == (vm["state"], vm["term"])
+        assert after[name]["checkpoint"] > vm["checkpoint"]
+
+    site.run(site.line("balancer edge1"))
+    assert site.answering() == "192.0.2.22"
+    assert site.known("192.0.2.22", users) == set(users)
+
+
+def _users(register: str) -> Path:
+    words = register.split()
+    return Path(words[words.index("-inf") + 1])

@@ -115,7 +115,7 @@ def site(
     require(PROGRAMS)
     with ExitStack() as stack:
         namespace = stack.enter_context(taps(HOSTS))
-        memory = stack.enter_context(_memory())
+        memory = stack.enter_context(in_memory())
         made = Site(Place(namespace, files=files), mode, stack)
         arguments = f"{KERNEL_ARGUMENTS} address={GUEST_ADDRESS}/24 {arguments}".strip()
         (files / CONSOLE).touch()
@@ -131,8 +131,8 @@ def site(
 
 
 @contextmanager
-def _memory() -> Iterator[Path]:
-    """A directory for guests' memory, in memory."""
+def in_memory() -> Iterator[Path]:
+    """A directory in memory, for guests' own."""
     for left in MEMORY_DIRECTORY.glob(f"{PREFIX}*-memory"):
         if is_left_behind(left.name):
             shutil.rmtree(left, ignore_errors=True)

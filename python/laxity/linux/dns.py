@@ -1,0 +1,52 @@
+"""A small DNS server that knows one domain: dnsmasq, of Debian's."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laxity.linux.process import Place, Process, process
+from laxity.linux.signalling import SIP_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PORT = 53
+
+
+@dataclass(frozen=True)
+class Balancer:
+    """Whom clients are sent to (RFC 2782)."""
+
+    name: str
+    """In the domain."""
+    address: str
+    priority: int
+    weight: int
+
+
+def records(domain: str, balancers: Iterable[Balancer]) -> list[str]:
+    """Options of dnsmasq: where the domain's SIP is served (RFC 2782), and the addresses."""
+    options = []
+    for each in balancers:
+        name = f"{each.name}.{domain}"
+        service = [f"_sip._udp.{domain}", name, SIP_PORT, each.priority, each.weight]
+        options.append(f"--srv-host={','.join(map(str, service))}")
+        options.append(f"--host-record={name},{each.address}")
+    return options
+
+
+@contextmanager
+def server(
+    domain: str, balancers: Iterable[Balancer], address: str, place: Place
+) -> Iterator[Process]:
+    """Answers for the domain at an address, and for nothing else."""
+    command = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file="]
+    command += ["--no-resolv", "--no-hosts", "--no-poll", "--bind-interfaces", "--log-facility=-"]
+    # It would give up root for a user that a bare Debian does not have.
+    command += ["--user=root", f"--listen-address={address}", "--except-interface=lo"]
+    command += [f"--local=/{domain}/", *records(domain, balancers)]
+    with process("dns", command, place) as started:
+        started.wait_for_port(PORT)
+        yield started

@@ -1,0 +1,357 @@
+"""A whole site on this machine: hosts, balancers and DNS in namespaces, and protected guests.
+
+A host is a network namespace with a daemon of `laxity protect` and a directory that is its root. A
+switch connects hosts and balancers, in a namespace that clients share with the DNS server. All of
+it is gone when the process that started it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laxity import programs
+from laxity.appliances import image
+from laxity.errors import InputError, RefusedError
+from laxity.lab.machine import QEMU
+from laxity.linux import dns, network, registrar, signalling
+from laxity.linux.control import Control
+from laxity.linux.dns import Balancer
+from laxity.linux.process import Place, Process, process, require
+from laxity.linux.protected import POLL_S, PROGRAM, in_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROGRAMS = {
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+    "kamailio": "kamailio",
+    "dnsmasq": "dnsmasq-base",
+    QEMU: "qemu-system-x86",
+}
+"""With their Debian packages."""
+MEDIA_CONTROL_PORT = 2223
+UP_S_MAX = 240.0
+"""For all guests to be up and protected, on a machine that emulates them."""
+ELSEWHERE = {"armed", "empty", "waiting", "refused", "starting"}
+"""States of a guest on a host that does not run it; see docs/protection-operator.md."""
+SAFE, GONE, UP = "protected", "gone", "up"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A protected virtual machine, as the site file has it."""
+
+    name: str
+    mode: str
+    hosts: tuple[str, str]
+    tap: str | None
+    appliance: str | None
+    """What it serves; None if it is none of the project's own."""
+    interface: IPv4Interface | None
+    """Of an appliance."""
+
+    @property
+    def address(self) -> str:
+        """At which it serves."""
+        return "" if self.interface is None else str(self.interface.ip)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a site file says, as `laxity protect check` understands it."""
+
+    path: Path
+    domain: str | None
+    hosts: dict[str, str]
+    """Their addresses."""
+    balancers: tuple[Balancer, ...]
+    guests: tuple[Guest, ...]
+    keys: Path
+    appliances: Path
+
+    @property
+    def registrars(self) -> list[Guest]:
+        """Between whom the balancers divide the users, in the file's order."""
+        return [guest for guest in self.guests if guest.appliance == image.SIGNALLING]
+
+    def clients(self) -> IPv4Interface:
+        """Where clients and the DNS server are: the first address that nobody has.
+
+        Raises InputError if the site is more than one network, or one without room.
+        """
+        interface = next((guest.interface for guest in self.guests if guest.interface), None)
+        if interface is None:
+            help = "write appliance and address of at least one [[vm]]"
+            raise InputError("a site on one machine needs an appliance, whose network it is", help)
+        network = interface.network
+        taken = {guest.name: guest.address for guest in self.guests if guest.interface}
+        taken |= self.hosts | {each.name: each.address for each in self.balancers}
+        for name, address in taken.items():
+            if ip_address(address) not in network:
+                help = "on one machine a site is one network: give it an address of that"
+                raise InputError(f"{name} has {address}, which is not in {network}", help)
+        addresses = set(map(ip_address, taken.values()))
+        free = next((host for host in network.hosts() if host not in addresses), None)
+        if free is None:
+            raise InputError(f"there is no address left in {network} for clients")
+        return IPv4Interface(f"{free}/{network.prefixlen}")
+
+
+def read(path: Path) -> Description:
+    """Reads a site file. Raises InputError, with places, if something is wrong with it."""
+    done = subprocess.run(
+        [programs.find(PROGRAM), "check", "--json", path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RefusedError(done.stderr.strip())
+    content = json.loads(done.stdout)
+    return Description(
+        path=path,
+        domain=content["domain"],
+        hosts={host["name"]: _ip_of(host["address"]) for host in content["hosts"]},
+        balancers=tuple(Balancer(**each) for each in content["balancers"]),
+        guests=tuple(map(_guest, content["vms"])),
+        keys=Path(content["keys"]),
+        appliances=Path(content["appliances"]),
+    )
+
+
+def _ip_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _guest(vm: dict[str, Any]) -> Guest:
+    appliance = vm["appliance"]
+    return Guest(
+        name=vm["name"],
+        mode=vm["settings"]["mode"],
+        hosts=tuple(vm["hosts"]),
+        tap=vm["outside"].get("tap"),
+        appliance=appliance and appliance["kind"],
+        interface=IPv4Interface(appliance["address"]) if appliance else None,
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What runs where, and how it is."""
+
+    kind: str
+    name: str
+    address: str
+    where: str
+    """The host of a guest."""
+    state: str
+    group: int | None
+    """Of processes, which a signal ends at once; None where there are none."""
+
+
+@dataclass
+class Site:
+    """A site that runs."""
+
+    description: Description
+    files: Path
+    """With logs, and a root for each host."""
+    address: IPv4Address
+    """Of clients and DNS."""
+    namespaces: dict[str, Path]
+    """Of hosts, balancers and, as `CLIENT`, of clients."""
+    _stack: ExitStack
+    _running: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> Place:
+        """From where the site is used."""
+        return Place(self.namespaces[network.CLIENT], files=self.files)
+
+    def start_host(self, name: str) -> None:
+        """Starts the daemon of a host."""
+        command = [str(programs.find(PROGRAM)), "run", str(self.description.path), "--as", name]
+        command += ["--root", str(self.files / name), "--socket", str(self.control(name))]
+        place = Place(self.namespaces[_host(name)], files=self.files)
+        self._running[_host(name)] = self._stack.enter_context(process(_host(name), command, place))
+
+    def control(self, host: str) -> Path:
+        """The socket at which a host's daemon answers."""
+        return self.files / f"{host}.sock"
+
+    def kill_host(self, name: str) -> None:
+        """As if its power had gone: the daemon and its guests, at once."""
+        self._kill(_host(name))
+
+    def kill_balancer(self, name: str) -> None:
+        """As if its power had gone."""
+        self._kill(_balancer(name))
+
+    def _kill(self, machine: str) -> None:
+        popen = self._running[machine].popen
+        os.killpg(popen.pid, signal.SIGKILL)
+        popen.wait()
+
+    def start_balancer(self, balancer: Balancer) -> None:
+        """Starts a balancer before all registrars."""
+        name = _balancer(balancer.name)
+        place = Place(self.namespaces[name], files=self.files)
+        servers = [guest.address for guest in self.description.registrars]
+        started = signalling.balancer(name, balancer.address, servers, place)
+        self._running[name] = self._stack.enter_context(started)
+
+    def states(self, host: str) -> dict[str, str]:
+        """What a host says of its guests; nothing if it is silent."""
+        done = subprocess.run(
+            [programs.find(PROGRAM), "status", "--json", "--socket", self.control(host)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            return {}
+        return {vm["name"]: vm["state"] for vm in json.loads(done.stdout)["vms"]}
+
+    def rows(self) -> list[Row]:
+        """Balancers, hosts and guests as they are now."""
+
+        def row(kind: str, name: str, address: str, machine: str) -> Row:
+            running = self._running[machine]
+            alive = running.is_running
+            group = running.popen.pid if alive else None
+            return Row(kind, name, address, "", UP if alive else GONE, group)
+
+        said = self.description
+        states = {
+            host: self.states(host) if self._running[_host(host)].is_running else {}
+            for host in said.hosts
+        }
+        rows = [row("balancer", b.name, b.address, _balancer(b.name)) for b in said.balancers]
+        rows += [row("host", name, address, _host(name)) for name, address in said.hosts.items()]
+        for guest in said.guests:
+            found = {host: states[host].get(guest.name, GONE) for host in guest.hosts}
+            where = [host for host, state in found.items() if state not in {*ELSEWHERE, GONE}]
+            there = where[0] if where else ""
+            state = found[there] if there else " and ".join(found.values())
+            kind = guest.appliance or "guest"
+            rows.append(Row(kind, guest.name, guest.address, there, state, None))
+        return rows
+
+    def await_all(self, say: Callable[[str], None]) -> None:
+        """Waits until every guest is up and protected. Raises InputError if one does not get so."""
+        deadline_s = time.monotonic() + UP_S_MAX
+        waiting = list(self.description.guests)
+        while waiting:
+            for guest in list(waiting):
+                if self.is_ready(guest):
+                    waiting.remove(guest)
+                    say(f"{guest.name} is up on {guest.hosts[0]}, and {guest.hosts[1]} protects it")
+            dead = [name for name, each in self._running.items() if not each.is_running]
+            if dead:
+                raise InputError(f"{dead[0]} has ended: {self._running[dead[0]].complaint()}")
+            if waiting and time.monotonic() > deadline_s:
+                names = ", ".join(guest.name for guest in waiting)
+                complaint = self._running[_host(waiting[0].hosts[0])].complaint()
+                raise InputError(f"not up and protected after {UP_S_MAX:g} s: {names}; {complaint}")
+            time.sleep(POLL_S)
+
+    def is_ready(self, guest: Guest) -> bool:
+        """Whether it is protected where it begins, and serves."""
+        if self.states(guest.hosts[0]).get(guest.name) != SAFE:
+            return False
+        namespace = self.namespaces[network.CLIENT]
+        try:
+            if guest.appliance == image.SIGNALLING:
+                registrar.ask(namespace, guest.address, "OPTIONS", guest.address, tries=1)
+            elif guest.appliance == image.MEDIA:
+                with closing(Control(namespace, guest.address, MEDIA_CONTROL_PORT)) as control:
+                    control.ask("ping")
+        except InputError:
+            return False
+        return True
+
+
+def _host(name: str) -> str:
+    """What its namespace is called; a balancer may have the same name."""
+    return f"host-{name}"
+
+
+def _balancer(name: str) -> str:
+    return f"balancer-{name}"
+
+
+@contextmanager
+def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]:
+    """A site that is up and protected. Raises InputError if this machine cannot have it."""
+    clients = description.clients()
+    require(PROGRAMS)
+    with ExitStack() as stack:
+        files = stack.enter_context(in_memory())
+        _install(description, files, say)
+        machines = [
+            network.Machine(
+                _host(name),
+                IPv4Interface(f"{address}/{clients.network.prefixlen}"),
+                tuple(g.tap for g in description.guests if name in g.hosts and g.tap),
+            )
+            for name, address in description.hosts.items()
+        ]
+        machines += [
+            network.Machine(
+                _balancer(each.name), IPv4Interface(f"{each.address}/{clients.network.prefixlen}")
+            )
+            for each in description.balancers
+        ]
+        namespaces = stack.enter_context(network.switch(clients, machines))
+        made = Site(description, files, clients.ip, namespaces, stack)
+        if description.domain is not None:
+            server = dns.server(
+                description.domain, description.balancers, str(clients.ip), made.clients
+            )
+            stack.enter_context(server)
+        for balancer in description.balancers:
+            made.start_balancer(balancer)
+        for host in description.hosts:
+            made.start_host(host)
+        say(f"{len(description.hosts)} hosts boot {len(description.guests)} guests")
+        made.await_all(say)
+        yield made
+
+
+def _install(description: Description, files: Path, say: Callable[[str], None]) -> None:
+    """Gives each host its root, with the site's keys and what appliances boot."""
+    keys = files / "keys"
+    made = subprocess.run(
+        [programs.find(PROGRAM), "keys", description.path, keys],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise RefusedError(made.stderr.strip())
+    appliances = description.appliances
+    kinds = {guest.appliance for guest in description.guests if guest.appliance}
+    if not all((appliances / image.ROOT.format(kind)).exists() for kind in kinds):
+        appliances = files / "appliances"
+        for kind in sorted(kinds):
+            say(f"making the appliance {kind}")
+            image.build(kind, appliances, say)
+    for host in description.hosts:
+        root = files / host
+        places = {description.keys: keys, description.appliances: appliances}
+        for place, what in places.items():
+            link = root / place.relative_to("/")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(what)

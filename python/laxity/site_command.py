@@ -1,0 +1,114 @@
+"""`laxity site`: a whole site on this machine, for as long as somebody looks."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path  # noqa: TC003 - Typer looks at annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from laxity import _core
+from laxity.errors import core_errors
+from laxity.linux import site as sites
+from laxity.linux.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from laxity.linux.site import Row, Site
+
+LOOK_EVERY_S = 1.0
+USERS = 40
+"""Of the load that is proposed."""
+USERS_FILE = "users.csv"
+
+
+def site(
+    file: Annotated[Path, typer.Argument(metavar="SITE", help="The site file.")],
+    duration: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='End after that long, such as "5 min"; or at Ctrl-C.'),
+    ] = None,
+) -> None:
+    """Start a site of protected telephony on this machine: DNS, balancers, hosts, appliances.
+
+    Each host and balancer is a network namespace; clients have one, too. Shows what runs where, and
+    again whenever that changes. Nothing is left when it ends. Needs root.
+    """
+    with core_errors():
+        duration_ns = None if duration is None else _core.parse_duration(duration)
+    # A service manager's way, and that of a terminal that is closed, are as good as Ctrl-C, which
+    # does not come through to what a shell has started in the background.
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
+    description = sites.read(file)
+    with sites.site(description, _say) as running:
+        _watch(running, None if duration_ns is None else duration_ns / 1e9)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _watch(running: Site, duration_s: float | None) -> None:
+    console = Console()
+    ends_s = None if duration_s is None else time.monotonic() + duration_s
+    shown: list[Row] = []
+    try:
+        while ends_s is None or time.monotonic() < ends_s:
+            rows = running.rows()
+            if rows != shown:
+                console.print(table(rows))
+            if not shown:
+                console.print(how_to_try(running, rows), soft_wrap=True, highlight=False)
+            shown = rows
+            left_s = LOOK_EVERY_S if ends_s is None else ends_s - time.monotonic()
+            time.sleep(max(0.0, min(LOOK_EVERY_S, left_s)))
+    except KeyboardInterrupt:
+        _say("ending")
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """What runs where, and how it is."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("what", "name", "address", "on", "state"):
+        shown.add_column(head)
+    for row in rows:
+        shown.add_row(row.kind, row.name, row.address, row.where, row.state)
+    return shown
+
+
+def how_to_try(running: Site, rows: Sequence[Row]) -> str:
+    """Lines for another terminal, which work as they are."""
+    said = running.description
+    enter = f"ip netns exec {running.clients.namespace.name}"
+    lines = ["From another terminal, as root:"]
+    if said.domain is not None:
+        lines += [
+            "",
+            "  # whom clients are sent to",
+            f"  {enter} dig +short @{running.address} SRV _sip._udp.{said.domain}",
+        ]
+    if said.registrars:
+        callee = f"{running.address}:{CALLEE_PORT}"
+        users = "".join(f"user{number};{callee};\n" for number in range(USERS))
+        (running.files / USERS_FILE).write_text(f"SEQUENTIAL\n{users}")
+        register = f"sipp -sf {FILES / 'register.xml'} -inf {running.files / USERS_FILE}"
+        register += f" -i {running.address} -p {REGISTER_PORT} -m {USERS} -r 20"
+        address = (said.balancers or said.registrars)[0].address
+        lines += [
+            "",
+            f"  # {USERS} users register",
+            f"  {enter} {register} {address}:{SIP_PORT}",
+        ]
+    lines += ["", "  # as if their power had gone"]
+    lines += [f"  kill -9 -- -{row.group}    # {row.kind} {row.name}" for row in rows if row.group]
+    lines += ["", "  # checkpoints, pauses and delays, every second"]
+    lines += [f"  laxity protect status --socket {running.control(host)}" for host in said.hosts]
+    return "\n".join(lines) + "\n"
