@@ -30,6 +30,9 @@ needs_spandsp = pytest.mark.skipif(
 )
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SITE = EXAMPLES / "site.toml"
+"""A site file: what `laxity site` takes."""
+HOST_FILES = sorted(set(EXAMPLES.glob("*.toml")) - {SITE})
 
 HOST = """\
 duration = "1 s"

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
-from conftest import EXAMPLES, HOST, Laxity
+from conftest import EXAMPLES, HOST, HOST_FILES, Laxity
 from laxity import POLICIES, Host, _core, cli
 from laxity.host import SCHEDULER_S
 from typer.testing import CliRunner
@@ -130,7 +130,7 @@ def test_check_takes_policy_and_set(laxity: Laxity, host: Path) -> None:
 # run
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", HOST_FILES, ids=lambda path: path.stem)
 def test_examples_run(laxity: Laxity, example: Path) -> None:
     done = laxity("run", example)
     assert fits(done.stdout)
@@ -584,7 +584,7 @@ def test_schemas(laxity: Laxity, host: Path) -> None:
         schema = one_json(laxity("schema", name).stdout)
         jsonschema.Draft202012Validator.check_schema(schema)
     schema = json.loads(laxity("schema").stdout)
-    for path in [host, *EXAMPLES.glob("*.toml")]:
+    for path in [host, *HOST_FILES]:
         jsonschema.validate(tomllib.loads(path.read_text()), schema)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXAMPLES, HOST
+from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import Host, InputError
 from laxity.lab.plan import MODES, Plan, Window
 
@@ -134,7 +134,7 @@ def test_windows_that_one_boot_cannot_have_are_our_mistake() -> None:
 
 TOO_MUCH = ("telephony", "link", "protect")
 """For Xen: several CPUs, signalling, calls that come and go."""
-PLANNED = [path for path in sorted(EXAMPLES.glob("*.toml")) if path.stem not in TOO_MUCH]
+PLANNED = [path for path in HOST_FILES if path.stem not in TOO_MUCH]
 
 
 @pytest.mark.parametrize("example", PLANNED, ids=lambda path: path.stem)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
-from conftest import EXAMPLES
+from conftest import SITE
 from laxity import programs
 from laxity.errors import InputError
 from laxity.lab.machine import QEMU
@@ -99,7 +99,6 @@ def test_a_balancer_says_that_it_is_there_and_passes_on_nothing_else(tmp_path: P
         assert refused.startswith(b"SIP/2.0 403 ")
 
 
-SITE = EXAMPLES / "site.toml"
 HOSTS = ("north", "south", "reserve")
 TAKEN_OVER_S_MAX = 60.0
 
