@@ -244,7 +244,7 @@ class Site:
             found = {host: states[host].get(guest.name, GONE) for host in guest.hosts}
             where = [host for host, state in found.items() if state not in {*ELSEWHERE, GONE}]
             there = where[0] if where else ""
-            state = found[there] if there else " and ".join(found.values())
+            state = found[there] if there else ", ".join(f"{host} {found[host]}" for host in found)
             kind = guest.appliance or "guest"
             rows.append(Row(kind, guest.name, guest.address, there, state, None))
         return rows
