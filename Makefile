@@ -160,6 +160,10 @@ results-soft-real-time: setup ## Re-runs the evaluation of scheduler S; writes d
 results-bandwidth: setup ## Re-runs the bandwidth allocator's evaluation; writes docs/results/bandwidth.md
 	$(LAXITY) reproduce bandwidth -o out/bandwidth-results --docs docs/results/bandwidth.md || $(VERDICT)
 
+.PHONY: results-availability
+results-availability: setup ## Re-runs the evaluation of protection; writes docs/results/availability.md
+	$(LAXITY) reproduce availability -o out/availability-results --docs docs/results/availability.md || $(VERDICT)
+
 .PHONY: results-bandwidth-xen
 results-bandwidth-xen: lab ## The same with real netbacks on Xen; writes docs/results/bandwidth-xen.md
 	$(LAXITY) reproduce bandwidth --on xen -o out/bandwidth-xen --docs docs/results/bandwidth-xen.md || $(VERDICT)

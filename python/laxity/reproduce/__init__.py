@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.reproduce import published
+from laxity.reproduce.availability import fitted, media, register
 from laxity.reproduce.availability import on_linux as availability_on_linux
 from laxity.reproduce.bandwidth import beyond as bandwidth_beyond
 from laxity.reproduce.bandwidth import memory, period, throughput
@@ -132,6 +133,18 @@ PAPERS: dict[str, _Paper] = {
         seeds=5,
         seeds_quick=2,
     ),
+    "availability": _Paper(
+        {
+            "fitted": _Planned(fitted.fitted, 0.1),
+            "figure-2": _Planned(register.figure_2, 0.15),
+            "figure-3": _Planned(register.figure_3, 0.25),
+            "figure-4": _Planned(media.figure_4, 0.4),
+            "figure-5": _Planned(media.figure_5, 0.01),
+            "calls": _Planned(media.calls, 0.19),
+        },
+        seeds=3,
+        seeds_quick=2,
+    ),
 }
 """The papers by name."""
 
@@ -146,7 +159,7 @@ def run(
     """Runs all experiments of a paper, or one of them, on all CPUs.
 
     Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
-    `quick`), 5 in telephony and bandwidth and 3 in soft-real-time (2 if `quick`).
+    `quick`), 5 in telephony and bandwidth and 3 in soft-real-time and availability (2 if `quick`).
     `progress(done, total)` is called a few times a second. Raises InputError if there is no such
     paper or experiment, or for less than two seeds, as intervals need two.
     """

@@ -63,7 +63,7 @@ def _summary(reproduction: Reproduction) -> list[str]:
 
 def _rows(experiment: Experiment) -> list[str]:
     reasons = list(dict.fromkeys(row.why for row in experiment.rows if row.why))
-    lines = ["| what | published | ours | verdict |", "|---|---|---|---|"]
+    lines = ["| what | published | ours | verdict |", "|---|---|---|---|"] * bool(experiment.rows)
     for row in experiment.rows:
         ours = _cell(shown(row.ours)) + (f"<br>{_cell(row.spread)}" if row.spread else "")
         mark = f" [{reasons.index(row.why) + 1}]" if row.why else ""

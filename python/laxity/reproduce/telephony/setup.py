@@ -123,10 +123,14 @@ def percent(value: float) -> str:
 
 
 def measure(
-    lab: Lab, host: str, points: Mapping[str, Sequence[str]], share: float = 1.0
+    lab: Lab,
+    host: str,
+    points: Mapping[str, Sequence[str]],
+    share: float = 1.0,
+    seconds: int = DURATION_S,
 ) -> dict[str, Point]:
-    """Runs the host with each point's overrides and each seed."""
-    seconds = DURATION_QUICK_S if lab.quick else DURATION_S
+    """Runs the host with each point's overrides and each seed, for so long if not in a hurry."""
+    seconds = DURATION_QUICK_S if lab.quick else seconds
     lists = [
         [f"duration={seconds} s", f"seed={seed}", *overrides]
         for overrides in points.values()

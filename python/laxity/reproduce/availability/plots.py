@@ -1,0 +1,39 @@
+"""CPU use against load, as the paper draws it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from laxity.plots import DASHED, DOTTED, SOLID, WIDTH_INCHES, Look, legend, line_handle, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLOURS = {"Dom0": "#0072b2", "guest": "#d55e00"}
+DASHES = {"UDP": ("o", SOLID), "TCP_1": ("s", DASHED), "TCP_n": ("^", DOTTED)}
+
+
+@styled
+def cpu(data: pd.DataFrame) -> Figure:
+    """Each `line`'s `cpu_percent` against `per_s`; a line's name is "Dom0, UDP" and the like."""
+    figure = Figure(figsize=(WIDTH_INCHES, 3.4))
+    axes = figure.subplots()
+    looks = {}
+    for line, points in data.groupby("line", sort=False):
+        domain, transport = str(line).split(", ")
+        marker, dashes = DASHES[transport]
+        look = looks[str(line)] = Look(COLOURS[domain], marker, dashes)
+        axes.plot(
+            points.per_s,
+            points.cpu_percent,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.dashes,
+        )
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("REGISTER a second")
+    axes.set_ylabel("CPU (% of one)")
+    legend(figure, [line_handle(look, name) for name, look in looks.items()])
+    return figure
