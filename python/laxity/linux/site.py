@@ -26,7 +26,7 @@ from laxity.linux import dns, network, registrar, signalling
 from laxity.linux.control import Control
 from laxity.linux.dns import Balancer
 from laxity.linux.process import Place, Process, process, require
-from laxity.linux.protected import POLL_S, PROGRAM, in_memory
+from laxity.linux.protected import PROGRAM, in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +44,8 @@ PROGRAMS = {
 MEDIA_CONTROL_PORT = 2223
 UP_S_MAX = 240.0
 """For all guests to be up and protected, on a machine that emulates them."""
+LOOK_EVERY_S = 0.5
+"""At guests that boot: who asks more often takes from them what they boot with."""
 ELSEWHERE = {"armed", "empty", "waiting", "refused", "starting"}
 """States of a guest on a host that does not run it; see docs/protection-operator.md."""
 SAFE, GONE, UP = "protected", "gone", "up"
@@ -265,7 +267,7 @@ class Site:
                 names = ", ".join(guest.name for guest in waiting)
                 complaint = self._running[_host(waiting[0].hosts[0])].complaint()
                 raise InputError(f"not up and protected after {UP_S_MAX:g} s: {names}; {complaint}")
-            time.sleep(POLL_S)
+            time.sleep(LOOK_EVERY_S)
 
     def is_ready(self, guest: Guest) -> bool:
         """Whether it is protected where it begins, and serves."""
