@@ -993,6 +993,14 @@ MUTATIONS += [
         directory=SENDERS,
     ),
     Mutation(
+        "checkpoint-releases-all",
+        "protect.rs",
+        "let safe = self.held.partition_point(|(number, _)| *number <= put);",
+        "let safe = self.held.len() + (put & 0) as usize;",
+        "what was put out after a checkpoint began waits for the next one",
+        directory=WORKLOADS,
+    ),
+    Mutation(
         "line-of-two-caches",
         "caches.rs",
         "            self.take_from_others(vcpu, cache);\n",
@@ -1300,7 +1308,8 @@ def commands(target: Path, directory: str) -> list[list[str]]:
         return [[*cargo, "--package", "laxity-protect", "--lib", "--", "guest", "gate"]]
     if directory in {SIMULATOR, WORKLOADS}:
         return [
-            [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"]
+            [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"],
+            [*cargo, "--package", "laxity-sim", "--test", "protect"],
         ]
     return [
         ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
