@@ -197,7 +197,7 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
         with popen:
             try:
                 assert popen.stdout is not None
-                _survives(Started(popen.stdout))
+                _survives(Started(popen.stdout), tmp_path)
                 assert popen.poll() is None
             finally:
                 popen.send_signal(signal.SIGINT)
@@ -213,7 +213,7 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
     assert not [each for each in commands if mine.encode() in each]
 
 
-def _survives(site: Started) -> None:
+def _survives(site: Started, files: Path) -> None:
     register = site.line("sipp")
     assert set(site.balancers()) == {"192.0.2.21", "192.0.2.22"}
     site.run(register)
@@ -236,6 +236,18 @@ def _survives(site: Started) -> None:
     more = _users(register).with_name("more.csv")
     more.write_text(_users(register).read_text().replace("user", "guest"))
     site.run(register.replace(str(_users(register)), str(more)))
+    # Calls find their callees on the survivor, and the media server stands between the parties.
+    traffic = signalling.Traffic(calls=6, rate_per_s=3.0, hold_ns=500_000_000)
+    words = register.split()
+    parties = {"server": site.answering(), "client": words[words.index("-i") + 1]}
+    place = Place(site.clients, files=files)
+    with signalling.users(traffic, place, "orders", **parties) as talking:
+        talking.caller.popen.wait(60)
+        counted = talking.stop()
+    assert (counted["established"], counted["failed"]) == (traffic.calls, 0)
+    sent_to = re.findall(r"^send \S+ \S+ ([\d.]+):", (files / "orders").read_text(), re.MULTILINE)
+    assert len(sent_to) >= traffic.calls
+    assert set(sent_to) == {"192.0.2.41"}
     # The others have not been taken over, and still have their standby.
     after = site.status("south")
     for name, vm in before.items():
