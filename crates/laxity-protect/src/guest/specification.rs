@@ -92,7 +92,7 @@ impl Specification {
 }
 
 /// The older of virtio's two ways onto a PCI bus. Of the newer one QEMU saves, in every pause, all 1,024 queues that a
-/// device could have: 45 KiB and half a millisecond each.
+/// device could have: 45 KiB for each device.
 const LEGACY: &str = "disable-modern=on";
 
 /// The words behind QEMU's name. `files` are the descriptors of control and network.
