@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 VCPUS = 7
-CPUS = 3
+POLICIES = ["deferrable", "periodic", "polling", "sporadic", "sedf", "credit", "s-all"]
 
 # Every VCPU of dom0 has something to do at once, and all of them get somewhere.
 PLAN = f"""
@@ -35,10 +35,11 @@ nproc >"$RESULTS/vcpus"
 """
 
 
+# Where the computer has fewer than three CPUs, those of the machine take turns; two run at once.
 @pytest.mark.parametrize(
-    "policy", ["deferrable", "periodic", "polling", "sporadic", "sedf", "credit", "s-all"]
+    ("policy", "cpus"), [*((policy, 3) for policy in POLICIES), ("deferrable", 2)]
 )
-def test_dom0_boots_on_several_cpus(policy: str, tmp_path: Path) -> None:
+def test_dom0_boots_on_several_cpus(policy: str, cpus: int, tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     plan.mkdir()
     (plan / "plan.sh").write_text(PLAN)
@@ -47,7 +48,7 @@ def test_dom0_boots_on_several_cpus(policy: str, tmp_path: Path) -> None:
         image.build(say=lambda _: None),
         plan,
         mode="live",
-        cpus=CPUS,
+        cpus=cpus,
         xen_arguments=f"sched=laxity laxity={policy} dom0_max_vcpus={VCPUS}",
     )
     results = machine.run(tmp_path / "out")

@@ -156,6 +156,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_up_comes_back_when_the_window_ends_and_not_before() {
+        let mut credit = Credit::new(100_000_000);
+        while credit.take(1_000, 0).is_ok() {}
+        for now in (0..WINDOW_NS).step_by(100_000).chain([WINDOW_NS - 1]) {
+            assert_eq!(credit.take(1_000, now), Err(WINDOW_NS));
+        }
+        assert_eq!(credit.take(1_000, WINDOW_NS), Ok(()));
+    }
+
+    #[test]
     fn a_pause_saves_a_burst_and_no_more() {
         let mut credit = Credit::new(1_000_000);
         let mut bytes = 0;

@@ -197,3 +197,55 @@ impl Workloads {
         self.put_into_socket(domain, packet);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_pcg::Pcg32;
+
+    const HOST: &str = r#"
+duration = "1 s"
+host = { cpus = 2, policy = "credit" }
+calls = { streams = 1, media-server = "media" }
+
+[[domain]]
+name = "media"
+vcpus = 2
+workload = { kind = "media-server", threads = 4 }
+
+[[nic]]
+name = "eth0"
+domain = "media"
+"#;
+
+    /// Both VCPUs have two threads, and only the second one runs: it has handled all packets when its last thread finds none.
+    #[test]
+    fn a_vcpu_without_threads_takes_one_that_waits_behind_another() {
+        let host = laxity_host::load(HOST, "host.toml", &[] as &[&str]).expect("it is right");
+        let mut workloads = Workloads::new(&host, &[0], |domain| Pcg32::new(1, domain as u64));
+        let packet = |number| Packet {
+            kind: Kind::Signalling,
+            of: 0,
+            number,
+            sent_ns: 0,
+        };
+        let ready = |workloads: &mut Workloads| [0, 1].map(|vcpu| workloads.line(vcpu).ready);
+        for number in 0..4 {
+            workloads.put_into_socket(0, packet(number));
+        }
+        assert_eq!(ready(&mut workloads), [2, 2]);
+        for _ in 0..2 {
+            for _ in 0..2 {
+                assert!(workloads.begin_thread(1).is_some());
+            }
+            // Both have done their work, and look for the next packet.
+            workloads.line(1).ready += 2;
+        }
+        assert!(workloads.begin_thread(1).is_none());
+        assert_eq!(ready(&mut workloads), [2, 1], "one is still there");
+        assert!(workloads.begin_thread(1).is_none());
+        assert_eq!(ready(&mut workloads), [1, 1], "it took one over");
+        assert!(workloads.begin_thread(1).is_none());
+        assert_eq!(ready(&mut workloads), [1, 0], "that one waits for nobody");
+    }
+}
