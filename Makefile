@@ -93,7 +93,7 @@ test-rust: protect-guest ## All crates, with 10,000 random hosts against the ref
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench
-	cargo build --quiet --profile checked --package laxity-media --package laxity-bandwidth --package laxity-protect
+	$(CARGO_TEST) --workspace --quiet --no-run
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
 
 .PHONY: lab
