@@ -138,7 +138,7 @@ pub struct VmState {
     pub bytes: u64,
     /// That changed, of all of them.
     pub pages: u64,
-    /// That changed without the tracker's noting it. It must be 0.
+    /// That changed and only a full comparison found. It must be 0.
     pub pages_missed: u64,
     /// Of the last checkpoint.
     pub last_bytes: u64,
@@ -334,7 +334,7 @@ impl Snapshot {
             if vm.pages_missed > 0 {
                 let _ = writeln!(
                     table,
-                    "{}: the tracker MISSED {} pages",
+                    "{}: changed pages were MISSED: {}",
                     vm.name, vm.pages_missed
                 );
             }
@@ -429,7 +429,7 @@ impl Collector for Metrics {
             ("checkpoints", "Captured", |vm| vm.checkpoints as f64),
             ("bytes", "Of all checkpoints", |vm| vm.bytes as f64),
             ("pages", "That changed", |vm| vm.pages as f64),
-            ("pages_missed", "That the tracker missed", |vm| {
+            ("pages_missed", "That only a full comparison found", |vm| {
                 vm.pages_missed as f64
             }),
             ("frames_sent", "From the guest", |vm| vm.frames_sent as f64),

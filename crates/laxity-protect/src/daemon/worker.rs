@@ -21,7 +21,7 @@ use crate::protocol::{Header, Message, Part};
 /// A part of a checkpoint's memory, so that signs of life need not wait behind more.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PAGES: usize = BATCH_BYTES / PAGE_BYTES;
-/// The tracker is held against a full comparison so often.
+/// What finds changed pages is held against a full comparison so often.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// A guest may end by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -75,7 +75,7 @@ pub enum Report {
         device_bytes: u64,
         /// Which changed.
         pages: u64,
-        /// Which changed without the tracker's noting it.
+        /// Which changed and only a full comparison found.
         missed: u64,
         /// Where the time went.
         timing: Timing,
@@ -287,7 +287,7 @@ impl State {
         match qemu.why_compared() {
             Some(reason) => info!(
                 vm = self.guest.name,
-                "changed pages are found by comparison: {reason}"
+                "changed pages are found by looking through the memory: {reason}"
             ),
             None => info!(
                 vm = self.guest.name,
@@ -398,7 +398,7 @@ impl State {
             error!(
                 vm = self.guest.name,
                 pages = captured.missed,
-                "the tracker has MISSED changed pages, which a comparison found"
+                "changed pages were MISSED, which a comparison found"
             );
         }
         let missed = if full { 0 } else { captured.missed };

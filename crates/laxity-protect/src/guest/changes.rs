@@ -1,9 +1,10 @@
 //! Which pages of a guest's memory changed since they were looked at last.
 //!
-//! The kernel knows, if QEMU runs with the write tracker (`tracker.c`): [`Tracker`]. Where it does not, and to check
-//! that it does, memory is compared with a copy: [`compare`].
+//! The kernel knows, if QEMU runs with the write tracker (`tracker.c`): [`Tracker`]. Where it does not, memory is held
+//! against [`Fingerprints`] of what it was. To check either, it is compared with a copy, byte by byte: [`compare`].
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsRawFd as _;
@@ -11,40 +12,99 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 
+use twox_hash::XxHash3_128;
+
 use super::memory::{PAGE_BYTES, Page};
+
+/// With fewer pages a thread is not worth its start.
+const SHARE_PAGES_MIN: usize = 4096;
+
+/// One CPU cannot read as fast as the memory could be read, and those of the guest have nothing to do meanwhile: all take
+/// part.
+fn share_pages(pages: usize) -> usize {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    pages.div_ceil(cpus).max(SHARE_PAGES_MIN)
+}
 
 /// Pages whose content differs between two memories of the same size, in order; appended.
 ///
-/// The comparison of a page is the C library's `memcmp`, which has a version for each kind of vector unit. One CPU cannot
-/// read as fast as the memory could be read, and those of the guest have nothing to do meanwhile: all take part.
+/// The comparison of a page is the C library's `memcmp`, which has a version for each kind of vector unit.
 pub fn compare(now: &[Page], before: &[Page], changed: &mut Vec<u32>) {
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    compare_in_shares(
-        now.len().div_ceil(cpus).max(SHARE_PAGES_MIN),
-        now,
-        before,
-        changed,
-    );
+    compare_in_shares(share_pages(now.len()), now, before, changed);
 }
-
-/// With fewer a thread is not worth its start.
-const SHARE_PAGES_MIN: usize = 4096;
 
 fn compare_in_shares(share_pages: usize, now: &[Page], before: &[Page], changed: &mut Vec<u32>) {
     assert_eq!(now.len(), before.len());
-    let share = |from: usize| {
-        let to = (from + share_pages).min(now.len());
-        let pages = (from..to).filter(|&page| now[page] != before[page]);
-        pages.map(|page| page as u32)
+    let shares = now.chunks(share_pages).zip(before.chunks(share_pages));
+    in_shares(shares, share_pages, changed, |(now, before), at| {
+        now[at] != before[at]
+    });
+}
+
+/// What each page of a memory was when it was looked at last, in 128 bits (XXH3).
+///
+/// Looking reads the memory alone, where a comparison reads the copy as well, and both are limited by what the memory
+/// gives. Two contents have the same fingerprint with a probability of 2 to the power of -128, unless somebody makes them
+/// for that who knows the seed, which is drawn anew each time: a guest could deceive only itself.
+#[derive(Debug)]
+pub struct Fingerprints {
+    seed: u64,
+    of: Vec<u128>,
+}
+
+impl Fingerprints {
+    /// Of a memory of so many pages, all zero.
+    pub fn new(pages: usize) -> Fingerprints {
+        // The standard library draws its own keys from the system's source.
+        let seed = RandomState::new().hash_one(0);
+        let zero = XxHash3_128::oneshot_with_seed(seed, &[0; PAGE_BYTES]);
+        Fingerprints {
+            seed,
+            of: vec![zero; pages],
+        }
+    }
+
+    /// Pages that are not what they were at the last call, in order; appended.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is of another size.
+    pub fn take(&mut self, now: &[Page], changed: &mut Vec<u32>) {
+        self.take_in_shares(share_pages(now.len()), now, changed);
+    }
+
+    fn take_in_shares(&mut self, share_pages: usize, now: &[Page], changed: &mut Vec<u32>) {
+        assert_eq!(now.len(), self.of.len());
+        let seed = self.seed;
+        let shares = now.chunks(share_pages).zip(self.of.chunks_mut(share_pages));
+        in_shares(shares, share_pages, changed, |(now, before), at| {
+            let fingerprint = XxHash3_128::oneshot_with_seed(seed, &now[at]);
+            std::mem::replace(&mut before[at], fingerprint) != fingerprint
+        });
+    }
+}
+
+/// Of pages in shares of so many, each on a thread, those that `differ`, in order; appended.
+fn in_shares<'p, Before: Send>(
+    shares: impl Iterator<Item = (&'p [Page], Before)>,
+    share_pages: usize,
+    changed: &mut Vec<u32>,
+    differ: impl Fn(&mut (&'p [Page], Before), usize) -> bool + Send + Copy,
+) {
+    let look = move |(number, mut share): (usize, (&'p [Page], Before))| {
+        let pages = (0..share.0.len()).filter(|&at| differ(&mut share, at));
+        let pages = pages.map(|at| (number * share_pages + at) as u32);
+        pages.collect::<Vec<u32>>()
     };
+    let mut shares = shares.enumerate();
+    let first = shares.next();
     thread::scope(|scope| {
-        let others = (share_pages..now.len()).step_by(share_pages);
-        let others: Vec<_> = others
-            .map(|from| scope.spawn(move || share(from).collect::<Vec<u32>>()))
+        let others: Vec<_> = shares
+            .map(|share| scope.spawn(move || look(share)))
             .collect();
-        changed.extend(share(0));
+        changed.extend(first.map_or_else(Vec::new, look));
         for other in others {
-            changed.extend(other.join().expect("a comparison does not fail"));
+            changed.extend(other.join().expect("looking does not fail"));
         }
     });
 }
@@ -235,6 +295,23 @@ mod tests {
             let share_pages = 1 + random.next_u32() as usize % 80;
             compare_in_shares(share_pages, &now, &before, &mut found);
             assert_eq!(found, naive, "seed {seed}, in shares of {share_pages}");
+            let mut fingerprints = Fingerprints::new(before.len());
+            fingerprints.take(&before, &mut Vec::new());
+            found.clear();
+            fingerprints.take_in_shares(share_pages, &now, &mut found);
+            assert_eq!(found, naive, "seed {seed}, by fingerprints");
+            found.clear();
+            fingerprints.take(&now, &mut found);
+            assert_eq!(found, [0; 0], "seed {seed}: they are what they were");
         }
+    }
+
+    #[test]
+    fn what_was_never_looked_at_was_zero() {
+        let mut pages = vec![[0; PAGE_BYTES]; 9];
+        pages[5][4_000] = 1;
+        let mut found = Vec::new();
+        Fingerprints::new(9).take(&pages, &mut found);
+        assert_eq!(found, [5]);
     }
 }

@@ -1,7 +1,8 @@
 //! The guest: a stock QEMU, driven by nothing but its machine protocol.
 //!
 //! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from such a state
-//! elsewhere. [`Tracker`] and [`compare`] say which pages of its memory changed, [`patches`] is how these travel.
+//! elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed, [`compare`] checks what they say, and
+//! [`patches`] is how these pages travel.
 
 mod changes;
 pub mod memory;
@@ -10,7 +11,7 @@ mod qemu;
 pub mod qmp;
 mod specification;
 
-pub use changes::{Tracker, compare};
+pub use changes::{Fingerprints, Tracker, compare};
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, GuestError, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};

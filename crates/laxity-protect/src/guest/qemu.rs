@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
-use super::changes::{Tracker, compare};
+use super::changes::{Fingerprints, Tracker, compare};
 use super::memory::{Memory, Page};
 use super::qmp::{Event, Qmp, QmpError, is_readable_by};
 use super::specification::{
@@ -118,7 +118,7 @@ pub struct Captured {
     pub changed: Vec<u32>,
     /// What was in them.
     pub contents: Vec<Page>,
-    /// Pages that changed without the tracker having noted it. It must be 0.
+    /// Pages that changed and that only the comparison found. It must be 0.
     pub missed: u64,
     /// Where the time went.
     pub timing: Timing,
@@ -134,6 +134,8 @@ pub struct Qemu {
     tracker: Option<Tracker>,
     /// Why there is no tracker.
     why_compared: Option<String>,
+    /// Without a tracker, from the first look on.
+    fingerprints: Option<Fingerprints>,
     has_ended: bool,
 }
 
@@ -191,6 +193,7 @@ impl Qemu {
             memory_path,
             tracker: None,
             why_compared: None,
+            fingerprints: None,
             has_ended: false,
         };
         qemu.forward_what_it_says(&specification.name);
@@ -268,7 +271,7 @@ impl Qemu {
         Ok((format!("QEMU {} with {name}", qmp.version()), accelerator))
     }
 
-    /// Why memory is compared and writes are not tracked; `None`: they are.
+    /// Why memory is looked through and writes are not tracked; `None`: they are.
     pub fn why_compared(&self) -> Option<&str> {
         self.why_compared.as_deref()
     }
@@ -311,8 +314,8 @@ impl Qemu {
 
     /// Captures the guest's state, and lets it run on.
     ///
-    /// `copy` is what the standby has. With `compares` all memory is compared with it, and the tracker, if there is
-    /// one, is held against that. `cut` is called when the guest stands still and has sent all that it did in this
+    /// `copy` is what the standby has. With `compares` all memory is compared with it, byte by byte, and what else finds
+    /// changes, which is the tracker or fingerprints, is held against that. `cut` is called when the guest stands still and has sent all that it did in this
     /// epoch.
     ///
     /// # Errors
@@ -376,18 +379,20 @@ impl Qemu {
         copy: &[Page],
         compares: bool,
     ) -> Result<(), GuestError> {
+        // SAFETY: as in `capture`.
+        let pages = unsafe { self.memory.pages() };
         if let Some(tracker) = &mut self.tracker {
             let taken = tracker.take(&mut captured.changed);
             taken.map_err(system("ask the kernel for the pages that were written"))?;
-            if !compares {
-                return Ok(());
-            }
+        } else {
+            let fingerprints = self
+                .fingerprints
+                .get_or_insert_with(|| Fingerprints::new(pages.len()));
+            fingerprints.take(pages, &mut captured.changed);
         }
-        // SAFETY: as in `capture`.
-        let pages = unsafe { self.memory.pages() };
-        let noted = std::mem::take(&mut captured.changed);
-        compare(pages, copy, &mut captured.changed);
-        if self.tracker.is_some() {
+        if compares {
+            let noted = std::mem::take(&mut captured.changed);
+            compare(pages, copy, &mut captured.changed);
             let changed = captured.changed.iter();
             let missed = changed.filter(|page| noted.binary_search(page).is_err());
             captured.missed = missed.count() as u64;

@@ -32,11 +32,11 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Changes {
-    /// By the tracker where the kernel can, by comparison elsewhere.
+    /// By the tracker where the kernel can, by looking through all memory elsewhere.
     Auto,
     /// By the kernel's notes, and not at all without.
     Tracker,
-    /// By comparing all memory.
+    /// By looking through all memory.
     Comparison,
 }
 
