@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -579,13 +578,11 @@ def test_what_cannot_be_reproduced_is_refused(laxity: Laxity, tmp_path: Path) ->
     assert laxity(*words, code=2).stderr.startswith("error: ")
 
 
-def test_schemas(laxity: Laxity, host: Path) -> None:
+def test_schemas(laxity: Laxity) -> None:
     for name in ("host", "result"):
         schema = one_json(laxity("schema", name).stdout)
         jsonschema.Draft202012Validator.check_schema(schema)
-    schema = json.loads(laxity("schema").stdout)
-    for path in [host, *HOST_FILES]:
-        jsonschema.validate(tomllib.loads(path.read_text()), schema)
+    assert laxity("schema").stdout == laxity("schema", "host").stdout
 
 
 # Terminals, pipes, interrupts

@@ -1,4 +1,4 @@
-//! The schema for editors says the same as the parser.
+//! The schema for editors has all that the parser has. That it says the same of files is python/tests/test_schema.py's.
 
 use serde_json::Value;
 
@@ -85,76 +85,17 @@ fn it_knows_choices_bounds_and_defaults() {
     assert_eq!(domain["properties"]["extratime"]["type"], "boolean");
 }
 
-/// What the schema says of a host file, as an editor would ask it.
-fn is_valid(text: &str) -> Result<(), String> {
-    let file: toml::Value = toml::from_str(text).map_err(|error| error.to_string())?;
-    let file = serde_json::to_value(file).unwrap();
-    let validator = jsonschema::validator_for(&schema()).unwrap();
-    match validator.iter_errors(&file).next() {
-        None => Ok(()),
-        Some(error) => Err(format!("{}: {error}", error.instance_path())),
-    }
-}
-
 const EVERY_KEY: &str = include_str!("every-key.toml");
 
 #[test]
-fn what_the_parser_takes_the_schema_takes() {
+fn the_file_with_every_key_has_every_key() {
     laxity_host::load(EVERY_KEY, "every-key.toml", &[""; 0]).unwrap();
-    is_valid(EVERY_KEY).unwrap();
     let written = |key: &str| {
         EVERY_KEY.contains(&format!("{key} = ")) || EVERY_KEY.contains(&format!("{key}]"))
     };
     for (path, table) in tables(&schema()) {
         for key in table["properties"].as_object().unwrap().keys() {
             assert!(written(key), "every-key.toml lacks {key} of {path}");
-        }
-    }
-}
-
-#[test]
-fn what_one_value_alone_makes_wrong_the_schema_refuses() {
-    for (right, wrong) in [
-        ("cpus = 4", "cpus = 0"),
-        ("cpus = 4", "cpus = \"four\""),
-        ("policy = \"sedf\"", "policy = \"fifo\""),
-        ("quantum = \"1 ms\"", "quantum = \"1 fortnight\""),
-        ("quantum = \"1 ms\"", "quantum = 1"),
-        ("quantum = \"1 ms\"", "quamtum = \"1 ms\""),
-        ("load = \"70 %\"", "load = 70"),
-        ("name = \"control\"", "name = \"the control\""),
-        ("extratime = true", "extratime = \"yes\""),
-        ("weight = 512", "weight = 0"),
-        ("affinity = [3, 1]", "affinity = [3, 3]"),
-        ("kind = \"cpu-bound\"", "kind = \"gpu-bound\""),
-        ("tasks = \"drawn\"", "tasks = \"draw\""),
-        ("duration = \"60 s\"", ""),
-    ] {
-        assert!(EVERY_KEY.contains(right), "{right}");
-        let text = EVERY_KEY.replacen(right, wrong, 1);
-        assert!(is_valid(&text).is_err(), "the schema takes {wrong}");
-        assert!(
-            laxity_host::load(&text, "host.toml", &[""; 0]).is_err(),
-            "`load` takes {wrong}"
-        );
-    }
-}
-
-#[test]
-fn the_examples_are_right() {
-    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-    for entry in std::fs::read_dir(examples).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        // A site file is no host file: laxity-protect reads it.
-        let is_host_file = path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-            && !path.ends_with("site.toml");
-        if is_host_file {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let name = path.display().to_string();
-            laxity_host::load(&text, &name, &[""; 0]).unwrap_or_else(|error| panic!("{error}"));
-            is_valid(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }
