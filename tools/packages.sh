@@ -25,6 +25,7 @@ programs=(
     'etcd etcd-server the witness of protection'
     'dnsmasq dnsmasq-base sites of balancers'
     'dig bind9-dnsutils the tests of sites'
+    'iasl acpica-tools libxl with network buffering'
 )
 
 missing=()
@@ -44,6 +45,12 @@ fi
 
 # Xen's headers and the static library of xenstore, for the programs that run in dom0 and in guests.
 [[ -f /usr/include/xenstore.h ]] || missing+=(libxen-dev)
+
+# What libxl with network buffering is built of: xen/libxl.sh.
+for entry in libnl3/netlink/netlink.h:libnl-3-dev libnl3/netlink/route/qdisc/plug.h:libnl-route-3-dev \
+    yajl/yajl_gen.h:libyajl-dev uuid/uuid.h:uuid-dev zlib.h:zlib1g-dev; do
+    [[ -f /usr/include/${entry%%:*} ]] || missing+=("${entry##*:}")
+done
 
 if ((${#missing[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     echo "installing Debian packages: ${missing[*]}"
