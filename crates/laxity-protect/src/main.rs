@@ -13,7 +13,7 @@ use laxity_protect::daemon::hook::{self, DieAt};
 use laxity_protect::daemon::{self, Options};
 use laxity_protect::protocol::{Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
-use laxity_protect::site::{self, Site};
+use laxity_protect::site::{self, Domain, Site};
 use laxity_protect::transport::make_keys;
 
 /// Keeps virtual machines going when their host fails.
@@ -73,6 +73,12 @@ enum Command {
         #[arg(long, value_name = "STEP:TIMES", hide = true)]
         die_at: Option<DieAt>,
     },
+    /// The way of `xl remus` to the daemon
+    #[command(hide = true)]
+    Carry {
+        /// Where the daemon waits for it
+        socket: PathBuf,
+    },
     /// Shows a running daemon's table, again and again on a terminal
     Status {
         #[command(flatten)]
@@ -131,6 +137,9 @@ fn main() -> ExitCode {
                 metrics,
             };
             run(&file, &root, &options, log_json, die_at)
+        }
+        Command::Carry { socket } => {
+            daemon::carry(&socket).map_err(|error| format!("{}: {error}", socket.display()))
         }
         Command::Status { socket, once, json } => status(&socket.socket, once, json),
         Command::Switchover { vm, socket } => switchover(vm, &socket.socket),
@@ -196,12 +205,48 @@ fn show(site: &Site, json: bool) {
         let disks = vm.guest.disks.len();
         println!("  protected: memory and devices; {disks} disks, which it can only read");
     }
+    for domain in &site.xen_domains {
+        show_domain(domain);
+    }
     if let Some(domain) = &site.domain {
         println!("DNS is to have of {domain}:");
         for record in site.records() {
             println!("  {record}");
         }
     }
+}
+
+/// What Remus promises.
+fn show_domain(domain: &Domain) {
+    let [begins, standby] = &domain.hosts;
+    let settings = &domain.settings;
+    let ms = |ns: i64| ns as f64 / 1e6;
+    println!(
+        "{}: a domain of Xen, begins on {begins}, and {standby} takes over",
+        domain.name
+    );
+    println!(
+        "  xl remus takes a checkpoint every {} ms, and the time that it takes itself; a host that is silent for {} ms is \
+         taken for lost",
+        ms(settings.interval.minimum_ns),
+        ms(settings.detection_ns)
+    );
+    match settings.mode {
+        Mode::Net => println!(
+            "  net: what it sends waits for its checkpoint, where libxl does (see docs/xen.md)"
+        ),
+        Mode::NoNet => println!("  no-net: what it sends leaves at once"),
+    }
+    match settings.standby_lost {
+        StandbyLost::Stop => {
+            println!("  when its standby is silent it is paused, until that or you say otherwise")
+        }
+        StandbyLost::Continue => println!(
+            "  AT YOUR RISK: when its standby is silent it goes on, and if that has only lost the connection and taken \
+             over, both are heard"
+        ),
+    }
+    println!("  protected: memory and processors of a paravirtual guest; no disks");
 }
 
 fn keys(file: &Path, directory: &Path) -> Result<(), String> {

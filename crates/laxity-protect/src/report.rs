@@ -66,6 +66,13 @@ impl Default for Counts {
 }
 
 impl Counts {
+    /// A checkpoint of a stream that others make was acknowledged; of the stream so far.
+    pub fn note_stream(&mut self, bytes: u64) {
+        self.checkpoints += 1;
+        self.last_bytes = bytes.saturating_sub(self.bytes);
+        self.bytes = self.bytes.max(bytes);
+    }
+
     /// A checkpoint was captured.
     pub fn note_capture(&mut self, bytes: u64, pages: u64, missed: u64, timing: &Timing) {
         self.checkpoints += 1;
@@ -100,8 +107,8 @@ pub type Shared = Arc<Mutex<Counts>>;
 pub struct Board {
     /// This host.
     pub host: String,
-    /// Each with its counts and its gate.
-    pub vms: Vec<(String, Shared, Arc<Gate>)>,
+    /// Each with its counts, and its gate where that is ours.
+    pub vms: Vec<(String, Shared, Option<Arc<Gate>>)>,
 }
 
 /// Everything at one moment.
@@ -231,7 +238,10 @@ impl Board {
                 held,
                 dropped,
                 refused,
-            } = gate.counters();
+            } = gate
+                .as_ref()
+                .map(|gate| gate.counters())
+                .unwrap_or_default();
             let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
             let status = counts.status;
             let is_primary = status.is_some_and(|status| status.interval_ns.is_some());
@@ -265,13 +275,16 @@ impl Board {
                     .map(|part| part.value_at_quantile(0.5))
                     .collect(),
                 transfer: Quantiles::of(&counts.transfer),
-                delay: Quantiles::of(&gate.delays()),
+                delay: gate
+                    .as_ref()
+                    .map(|gate| Quantiles::of(&gate.delays()))
+                    .unwrap_or_default(),
                 frames_held: held,
                 frames_sent: sent,
                 frames_received: received,
                 frames_dropped: dropped,
                 frames_refused: refused,
-                network_fault: gate.why_broken(),
+                network_fault: gate.as_ref().and_then(|gate| gate.why_broken()),
             }
         });
         Snapshot {
@@ -524,7 +537,11 @@ mod tests {
         counts.note_capture(5000, 3, 0, &timing);
         let board = Board {
             host: "north".into(),
-            vms: vec![("signalling".into(), Arc::new(Mutex::new(counts)), gate)],
+            vms: vec![(
+                "signalling".into(),
+                Arc::new(Mutex::new(counts)),
+                Some(gate),
+            )],
         };
         let snapshot = board.snapshot();
         let json = serde_json::to_string(&snapshot).unwrap();

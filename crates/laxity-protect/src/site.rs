@@ -4,6 +4,7 @@
 mod appliance;
 mod balancer;
 mod words;
+mod xen;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +28,8 @@ pub use appliance::{Appliance, Served};
 pub use balancer::Balancer;
 use balancer::BalancerTable;
 pub use words::Interface;
-use words::{Domain, Endpoint, Written, unprotectable};
+use words::{DomainName, Endpoint, Written, unprotectable};
+pub use xen::Domain;
 
 const MS: i64 = 1_000_000;
 const INTERVAL_NS_MIN: i64 = MS;
@@ -88,8 +90,10 @@ pub struct Site {
     pub balancers: Vec<Balancer>,
     /// All of them.
     pub hosts: Vec<Host>,
-    /// All of them.
+    /// Those that QEMU runs.
     pub vms: Vec<Vm>,
+    /// Those that are domains of Xen.
+    pub xen_domains: Vec<Domain>,
 }
 
 /// A machine that runs guests.
@@ -120,13 +124,17 @@ pub struct Vm {
     pub addresses: Vec<IpAddr>,
 }
 
+fn other<'h>(hosts: &'h [String; 2], host: &str) -> Option<&'h str> {
+    match hosts {
+        [here, there] | [there, here] if here == host => Some(there),
+        _ => None,
+    }
+}
+
 impl Vm {
     /// The other one of its two hosts; `None` if `host` is neither.
     pub fn other(&self, host: &str) -> Option<&str> {
-        match &self.hosts {
-            [here, there] | [there, here] if here == host => Some(there),
-            _ => None,
-        }
+        other(&self.hosts, host)
     }
 }
 
@@ -175,7 +183,7 @@ struct File {
     keys: Field<Written<PathBuf>>,
     appliances: Field<Written<PathBuf>>,
     witness: Field<WitnessTable>,
-    domain: Field<Written<Domain>>,
+    domain: Field<Written<DomainName>>,
     balancer: Field<List<BalancerTable>>,
     host: Field<List<HostTable>>,
     vm: Field<List<VmTable>>,
@@ -215,6 +223,9 @@ struct WitnessTable {
 struct VmTable {
     name: Field<Name>,
     hosts: Field<List<Name>>,
+    engine: Field<EngineWord>,
+    configuration: Field<Written<PathBuf>>,
+    hold_script: Field<Written<PathBuf>>,
     appliance: Field<Appliance>,
     address: Field<Written<Interface>>,
     media: Field<Name>,
@@ -254,6 +265,13 @@ struct IntervalTable {
     minimum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
     maximum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
     pauses: Field<Whole<1, 99>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EngineWord {
+    Qemu,
+    Xen,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -361,7 +379,11 @@ impl Reading<'_> {
         });
         let witness = self.witness(file);
         let appliances = self.directory(&file.appliances, defaults::APPLIANCES);
-        let vms = tables
+        let (of_xen, of_qemu): (Vec<_>, Vec<_>) = tables
+            .iter()
+            .copied()
+            .partition(|(table, _)| table.engine.value == Some(EngineWord::Xen));
+        let vms = of_qemu
             .iter()
             .map(|(table, span)| {
                 let mut vm = self.vm(table, *span, &hosts);
@@ -372,6 +394,18 @@ impl Reading<'_> {
             .collect();
         let (domain, balancers) = self.balancers(file, &tables);
         self.addresses(file, &tables);
+        let xen_domains = of_xen
+            .iter()
+            .map(|(table, span)| {
+                if let (Some(_), Some((_, span))) = (&witness, table.engine.given()) {
+                    let help =
+                        "leave `[witness]` out, or have a site of its own for domains of Xen";
+                    self.problems
+                        .report(span, "Remus asks no witness who may go on", help);
+                }
+                self.xen_domain(table, *span, &hosts)
+            })
+            .collect();
         Site {
             directory: self.directory(&file.directory, defaults::DIRECTORY),
             memory_directory: self.directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
@@ -382,6 +416,7 @@ impl Reading<'_> {
             balancers,
             hosts,
             vms,
+            xen_domains,
         }
     }
 
@@ -482,6 +517,16 @@ impl Reading<'_> {
             .value
             .as_ref()
             .map_or_else(String::new, |name| name.0.clone());
+        for (key, given) in [
+            ("configuration", table.configuration.span),
+            ("hold-script", table.hold_script.span),
+        ] {
+            if let Some(given) = given {
+                let help = "leave it out, or write engine = \"xen\"";
+                let message = format!("`{key}` is of domains of Xen");
+                self.problems.report(given, message, help);
+            }
+        }
         Vm {
             hosts: self.pair(table, hosts),
             settings: self.settings(table, span, &name),

@@ -119,6 +119,7 @@ fn every_key() {
             host("south", "[2001:db8::2]:7421"),
         ],
         vms: vec![vm],
+        xen_domains: vec![],
     };
     assert_eq!(
         load(
@@ -220,6 +221,45 @@ fn a_site_of_two_stages() {
             "edge1.voice.example. A 192.0.2.21",
             "edge2.voice.example. A 192.0.2.22",
         ]
+    );
+}
+
+#[test]
+fn a_domain_of_xen() {
+    const MS: i64 = 1_000_000;
+    let text = WHOLE
+        .split_once("[[vm]]")
+        .unwrap()
+        .0
+        .replace("witness", "#")
+        + r#"
+[[vm]]
+engine = "xen"
+name = "signalling"
+hosts = ["north", "south"]
+configuration = "signalling.cfg"
+hold-script = "/laxity/netbuf"
+interval = { minimum = "500 ms" }
+"#;
+    let site = load(
+        text.as_bytes(),
+        "site.toml",
+        Path::new("/etc"),
+        Path::new("/"),
+        &|_| true,
+    )
+    .unwrap();
+    let [domain] = &site.xen_domains[..] else {
+        panic!("{site:?}")
+    };
+    assert!(site.vms.is_empty());
+    assert_eq!(domain.configuration, Path::new("/etc/signalling.cfg"));
+    assert_eq!(domain.hold_script, Path::new("/laxity/netbuf"));
+    assert_eq!(domain.other("south"), Some("north"));
+    let interval = domain.settings.interval;
+    assert_eq!(
+        (interval.minimum_ns, interval.maximum_ns),
+        (500 * MS, 500 * MS)
     );
 }
 

@@ -43,6 +43,8 @@ pub enum Input {
     Verdict(u64, u64, Verdict),
     /// What the operator says, and where to answer.
     Order(Order, Sender<String>),
+    /// What happens to a connection that carries a stream of Xen's, and to which.
+    Xen(u64, super::stream::Event),
     /// The daemon ends.
     Stop,
 }
@@ -190,7 +192,7 @@ impl Run {
                 }
                 Ok(())
             }
-            Input::Stop => Ok(()),
+            Input::Xen(..) | Input::Stop => Ok(()),
         }
     }
 

@@ -11,7 +11,9 @@ pub mod control;
 mod driver;
 pub mod hook;
 mod record;
+mod stream;
 mod worker;
+mod xen;
 
 use std::collections::HashMap;
 use std::io;
@@ -29,13 +31,16 @@ use tracing::{error, info, warn};
 
 use crate::gate::{Gate, HELD_BYTES_MAX, Port};
 use crate::guest::{GuestError, Qemu};
+use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
-use crate::site::{Site, Vm, number_of};
+use crate::site::{Domain, Site, Vm, number_of};
 use crate::transport::{Keys, KeysError, Link, Preamble, accept, dial};
 use crate::witness::Witness;
 use driver::{Driver, Input};
 use record::Stored;
+pub use stream::carry;
 use worker::Worker;
+use xen::Xen;
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +70,14 @@ pub enum DaemonError {
     /// The operator could not ask it.
     #[error("{0}")]
     Control(String),
+    /// Xen cannot do it.
+    #[error("domain `{domain}`: {why}")]
+    Xen {
+        /// Whose.
+        domain: String,
+        /// Why, and what would help.
+        why: String,
+    },
     /// Something is in the way.
     #[error("cannot {what}: {source}")]
     System {
@@ -125,8 +138,16 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
         .iter()
         .filter(|vm| vm.other(name).is_some())
         .collect();
-    if vms.is_empty() {
+    let domains: Vec<&Domain> = site
+        .xen_domains
+        .iter()
+        .filter(|domain| domain.other(name).is_some())
+        .collect();
+    if vms.is_empty() && domains.is_empty() {
         return Err(DaemonError::Idle(name.clone()));
+    }
+    for domain in &domains {
+        refuse_without_xen(domain)?;
     }
     let keys = Keys::load(&site.keys, name)?;
     let mut guests = Vec::new();
@@ -153,11 +174,23 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     let mut drivers = Vec::new();
     for (vm, (guest, accelerator)) in vms.iter().zip(guests) {
         let (started, driver, record) = prepare(site, vm, name, &keys, &guest, accelerator)?;
+        board.vms.push((
+            vm.name.clone(),
+            driver.shared.clone(),
+            Some(driver.gate.clone()),
+        ));
+        running.push(started);
+        let vm = vm.name.clone();
+        let run: Box<dyn FnOnce() -> io::Result<()> + Send> = Box::new(move || driver.run(record));
+        drivers.push((vm, run));
+    }
+    for domain in domains {
+        let (started, xen, record) = prepare_domain(site, domain, name, &keys)?;
         board
             .vms
-            .push((vm.name.clone(), driver.shared.clone(), driver.gate.clone()));
+            .push((domain.name.clone(), xen.shared.clone(), None));
         running.push(started);
-        drivers.push((driver, record));
+        drivers.push((domain.name.clone(), Box::new(move || xen.run(record))));
     }
     let others = site
         .hosts
@@ -172,11 +205,10 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
         serve_metrics(metrics, board).map_err(thread)?;
     }
     let (ended, end) = channel();
-    for (driver, record) in drivers {
+    for (vm, run) in drivers {
         let ended = ended.clone();
-        let vm = driver.vm.clone();
         let spawned = thread::Builder::new().name("driver".into()).spawn(move || {
-            let done = driver.run(record);
+            let done = run();
             let _ = ended.send(Some((vm, done)));
         });
         spawned.map_err(thread)?;
@@ -292,6 +324,80 @@ fn prepare(
         shared: Arc::new(Mutex::new(Counts::default())),
     };
     Ok((running, driver, record))
+}
+
+/// All that `xl remus` needs and can be seen beforehand.
+fn refuse_without_xen(domain: &Domain) -> Result<(), DaemonError> {
+    let refuse = |why| DaemonError::Xen {
+        domain: domain.name.clone(),
+        why,
+    };
+    xen::xl(&["info"]).map_err(|why| refuse(format!("this is no Xen host: {why}")))?;
+    if domain.settings.mode == Mode::Net && !domain.hold_script.exists() {
+        let script = domain.hold_script.display();
+        let why = format!(
+            "there is no {script}, which is to hold its output; name one with `hold-script`"
+        );
+        return Err(refuse(why));
+    }
+    Ok(())
+}
+
+fn prepare_domain(
+    site: &Site,
+    domain: &Domain,
+    host: &str,
+    keys: &Keys,
+) -> Result<(Running, Xen, crate::protocol::Record), DaemonError> {
+    let what = |what: &str| system(format!("{what} of `{}`", domain.name));
+    let (stored, record) =
+        Stored::open(&site.directory, &domain.name).map_err(what("keep the record"))?;
+    let configuration =
+        std::fs::read_to_string(&domain.configuration).map_err(what("read the configuration"))?;
+    let (sender, inputs) = channel();
+    let preamble = Preamble {
+        vm: domain.name.clone(),
+        guest: format!(
+            "Xen, a configuration with the sum {:016x}",
+            number_of(&configuration)
+        ),
+    };
+    let peer = domain
+        .other(host)
+        .expect("only a host's own were taken")
+        .to_string();
+    let begins_here = domain.hosts[0] == host;
+    let dialler = if begins_here {
+        let address = site.host(&peer).expect("the site file was checked").address;
+        let dialler = start_dialler(
+            keys.clone(),
+            address,
+            peer.clone(),
+            preamble.clone(),
+            sender.clone(),
+        );
+        Some(dialler.map_err(system("start a thread"))?)
+    } else {
+        None
+    };
+    let running = Running {
+        name: domain.name.clone(),
+        peer,
+        guest: preamble.guest,
+        inputs: sender.clone(),
+    };
+    let xen = Xen {
+        domain: domain.clone(),
+        host: number_of(host),
+        begins_here,
+        stored,
+        directory: site.directory.clone(),
+        inputs,
+        sender,
+        dialler,
+        shared: Arc::new(Mutex::new(Counts::default())),
+    };
+    Ok((running, xen, record))
 }
 
 /// A thread that connects to the other host whenever it is asked to, as long as it takes.

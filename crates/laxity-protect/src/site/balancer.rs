@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use laxity_host::reading::{Field, Span, Whole};
 use serde::{Deserialize, Serialize};
 
-use super::words::{Domain, Label, Written};
+use super::words::{DomainName, Label, Written};
 use super::{Appliance, File, Reading, Site, VmTable, items};
 
 /// Of SIP, and what SRV records say.
@@ -101,7 +101,7 @@ impl Reading<'_> {
         });
         let domain = file.domain.value.as_ref();
         (
-            domain.map(|Written(Domain(name))| name.clone()),
+            domain.map(|Written(DomainName(name))| name.clone()),
             balancers.collect(),
         )
     }

@@ -103,16 +103,16 @@ impl Word for Interface {
 
 /// A name in DNS, without a dot at its end (RFC 1123, section 2.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Domain(pub String);
+pub struct DomainName(pub String);
 
-impl Word for Domain {
+impl Word for DomainName {
     const EXPECTED: &'static str = "a domain in quotes, such as \"voice.example\"";
 
-    fn parse(text: &str) -> Result<Domain, String> {
+    fn parse(text: &str) -> Result<DomainName, String> {
         // So that there is room for `_sip._udp.` and a balancer's name in the 253 of DNS.
         const LENGTH_MAX: usize = 180;
         if text.len() <= LENGTH_MAX && text.split('.').all(is_label) {
-            Ok(Domain(text.to_ascii_lowercase()))
+            Ok(DomainName(text.to_ascii_lowercase()))
         } else {
             Err(format!(
                 "is no domain: {text:?}\nwrite letters, digits and `-` between dots, such as \"voice.example\""

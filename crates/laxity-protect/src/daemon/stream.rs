@@ -1,0 +1,328 @@
+//! A stream of bytes in both directions on a link, with messages between: what `xl remus` and `xl migrate-receive` say to
+//! each other.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
+
+use crate::clock::now_ns;
+use crate::protocol::Part;
+use crate::protocol::message::{self, Message};
+use crate::transport::{Closer, Link, Reader, Writer};
+
+/// What is read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Pieces on the way out, before who makes them has to wait.
+const OUT_MAX: usize = 16;
+/// Pieces that have come and were not taken, before the other side has to wait.
+const IN_MAX: usize = 1024;
+
+/// What a connection tells of.
+#[derive(Debug)]
+pub enum Event {
+    /// The other side says something.
+    Message(Message<'static>),
+    /// `xl remus` has its way out.
+    Carrier(UnixStream),
+    /// It has ended, for this reason.
+    Ended(io::Error),
+}
+
+#[derive(Debug)]
+enum Out {
+    Message(Message<'static>),
+    Bytes(Vec<u8>),
+}
+
+/// Where pieces of the stream go.
+#[derive(Debug, Clone)]
+pub struct Stream(SyncSender<Out>);
+
+/// What is seen of the other side, by whoever asks.
+#[derive(Debug, Default)]
+pub struct Signs {
+    heard_ns: AtomicI64,
+    /// It says more than is taken here: it is not silent.
+    is_full: AtomicBool,
+    acknowledged: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Signs {
+    /// When it was last heard, by the host's clock.
+    pub fn heard_ns(&self) -> i64 {
+        if self.is_full.load(Ordering::Relaxed) {
+            return now_ns();
+        }
+        self.heard_ns.load(Ordering::Relaxed)
+    }
+
+    /// How many checkpoints the standby has acknowledged: on the way back a zero is one, and nothing else has zeros.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Of the stream, in both directions, before they are packed.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn note_back(&self, bytes: &[u8]) {
+        let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+        self.acknowledged.fetch_add(zeros as u64, Ordering::Relaxed);
+    }
+}
+
+/// A connection that carries one stream.
+#[derive(Debug)]
+pub struct Wire {
+    /// No other has had it in this process.
+    pub number: u64,
+    closer: Closer,
+    out: SyncSender<Out>,
+    bytes: Option<Receiver<Vec<u8>>>,
+    signs: Arc<Signs>,
+}
+
+impl Wire {
+    /// Starts both directions. `tell` is called from threads of their own.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for a thread.
+    pub fn start(
+        number: u64,
+        link: Link,
+        tell: impl Fn(u64, Event) + Send + Clone + 'static,
+    ) -> io::Result<Wire> {
+        let Link {
+            reader,
+            writer,
+            closer,
+            ..
+        } = link;
+        let (out, outgoing) = sync_channel(OUT_MAX);
+        let (taken, bytes) = sync_channel(IN_MAX);
+        let signs = Arc::new(Signs::default());
+        signs.heard_ns.store(now_ns(), Ordering::Relaxed);
+        let (seen, told, both) = (signs.clone(), tell.clone(), closer.clone());
+        thread::Builder::new()
+            .name("receive".into())
+            .spawn(move || {
+                let ended = receive(reader, &taken, &seen, |message| {
+                    told(number, Event::Message(message))
+                });
+                both.close();
+                told(number, Event::Ended(ended));
+            })?;
+        let both = closer.clone();
+        thread::Builder::new().name("send".into()).spawn(move || {
+            if let Err(error) = send(writer, outgoing) {
+                tell(number, Event::Ended(error));
+            }
+            both.close();
+        })?;
+        Ok(Wire {
+            number,
+            closer,
+            out,
+            bytes: Some(bytes),
+            signs,
+        })
+    }
+
+    /// Sends a message, unless so much of the stream waits before it that it says as much.
+    pub fn send(&self, message: Message<'static>) {
+        let _ = match message {
+            Message::Heartbeat => self.out.try_send(Out::Message(message)).ok(),
+            _ => self.out.send(Out::Message(message)).ok(),
+        };
+    }
+
+    /// Where the stream's pieces go.
+    pub fn stream(&self) -> Stream {
+        Stream(self.out.clone())
+    }
+
+    /// The pieces that come, once.
+    pub fn take_bytes(&mut self) -> Option<Receiver<Vec<u8>>> {
+        self.bytes.take()
+    }
+
+    /// Whether it has carried no stream so far.
+    pub fn is_fresh(&self) -> bool {
+        self.bytes.is_some()
+    }
+
+    /// What is seen of the other side.
+    pub fn signs(&self) -> Arc<Signs> {
+        self.signs.clone()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.closer.close();
+    }
+}
+
+fn send(mut writer: Writer, outgoing: Receiver<Out>) -> io::Result<()> {
+    let mut frame = Vec::new();
+    for (sequence, out) in (0..).zip(outgoing) {
+        frame.clear();
+        match out {
+            Out::Message(message) => message::encode(&message, sequence, &mut frame),
+            Out::Bytes(bytes) => {
+                // Most of a guest's memory at its beginning is zeros.
+                let packed = compress_prepend_size(&bytes);
+                message::encode(&Message::Chunk(Part::Ram, &packed), sequence, &mut frame);
+            }
+        }
+        writer.send(&frame)?;
+    }
+    Ok(())
+}
+
+fn receive(
+    mut reader: Reader,
+    taken: &SyncSender<Vec<u8>>,
+    signs: &Signs,
+    tell: impl Fn(Message<'static>),
+) -> io::Error {
+    for sequence in 0.. {
+        let frame = match reader.frame() {
+            Ok(frame) => frame,
+            Err(error) => return error,
+        };
+        signs.heard_ns.store(now_ns(), Ordering::Relaxed);
+        match message::decode(&frame, sequence) {
+            Ok(Message::Chunk(_, packed)) => {
+                let bytes = match unpack(packed) {
+                    Ok(bytes) => bytes,
+                    Err(error) => return error,
+                };
+                signs.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                signs.is_full.store(true, Ordering::Relaxed);
+                // Whose other end has gone needs no more of it.
+                let _ = taken.send(bytes);
+                signs.is_full.store(false, Ordering::Relaxed);
+            }
+            Ok(Message::Hello(hello)) => tell(Message::Hello(hello)),
+            Ok(Message::Disarm { term }) => tell(Message::Disarm { term }),
+            Ok(Message::Heartbeat) => {}
+            Ok(other) => return io::Error::other(format!("{other:?} is not of a stream")),
+            Err(refused) => return io::Error::other(refused),
+        }
+    }
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
+    let claimed = packed
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if claimed as usize > PIECE_BYTES {
+        return Err(io::Error::other(format!(
+            "a piece of {claimed} bytes: there are none so long"
+        )));
+    }
+    decompress_size_prepended(packed).map_err(io::Error::other)
+}
+
+/// A thread that puts what comes from there on the stream, until it ends; `back` is told of acknowledgements in it.
+///
+/// # Errors
+///
+/// If there is no room for a thread.
+pub fn copy_out(
+    mut from: impl Read + Send + 'static,
+    to: Stream,
+    back: Option<Arc<Signs>>,
+) -> io::Result<()> {
+    let spawned = thread::Builder::new().name("out".into()).spawn(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        while let Ok(count @ 1..) = from.read(&mut piece) {
+            let sent = to.0.send(Out::Bytes(piece[..count].to_vec()));
+            if let Some(signs) = &back {
+                signs.note_back(&piece[..count]);
+                signs.bytes.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+    spawned.map(drop)
+}
+
+/// A thread that writes the pieces that come, until there are no more, and closes `to` when `open` has gone as well: for
+/// xl the end of its way in is the end of the other host. `back` is told of acknowledgements in the pieces.
+///
+/// # Errors
+///
+/// If there is no room for a thread.
+pub fn copy_in(
+    pieces: Receiver<Vec<u8>>,
+    mut to: impl Write + Send + 'static,
+    open: Receiver<Infallible>,
+    back: Option<Arc<Signs>>,
+) -> io::Result<()> {
+    let spawned = thread::Builder::new().name("in".into()).spawn(move || {
+        for piece in pieces {
+            if let Some(signs) = &back {
+                signs.note_back(&piece);
+            }
+            if to.write_all(&piece).is_err() {
+                return;
+            }
+        }
+        // Nothing comes; it only ends.
+        let _ = open.recv();
+    });
+    spawned.map(drop)
+}
+
+/// What `xl remus` starts as its way out: its standard input and output, and the daemon's socket. It ends with xl, or when
+/// the daemon says so by SIGTERM. Were it to end with the daemon, Remus would let the guest run on, whatever the other host
+/// does.
+///
+/// # Errors
+///
+/// If the daemon does not wait for it.
+pub fn carry(socket: &Path) -> io::Result<()> {
+    let mut daemon = UnixStream::connect(socket)?;
+    let mut back = daemon.try_clone()?;
+    // Not as lines: an acknowledgement is a byte, and waits for nothing.
+    let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    thread::Builder::new().name("back".into()).spawn(move || {
+        // Piece by piece: what the library would use instead holds small ones back.
+        let mut piece = vec![0; PIECE_BYTES];
+        while let Ok(count @ 1..) = back.read(&mut piece) {
+            if output.write_all(&piece[..count]).is_err() {
+                return;
+            }
+        }
+    })?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut input = io::stdin().lock();
+    loop {
+        let count = input.read(&mut piece)?;
+        if count == 0 {
+            return Ok(());
+        }
+        if daemon.write_all(&piece[..count]).is_err() {
+            loop {
+                thread::park();
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Domains of Xen, which xl and its Remus run and protect.
+
+use std::path::PathBuf;
+
+use laxity_host::reading::{Field, Span};
+use serde::Serialize;
+
+use super::words::Written;
+use super::{Host, MS, Reading, VmTable, other};
+use crate::protocol::{Mode, Settings};
+
+/// Defaults: what `xl remus` has itself.
+const INTERVAL_NS: i64 = 200 * MS;
+const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
+
+/// A protected virtual machine that is a domain of Xen, by `xl remus`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Domain {
+    /// As its configuration calls it.
+    pub name: String,
+    /// Where it begins, and where its standby is.
+    pub hosts: [String; 2],
+    /// What the protocol goes by; the interval is one.
+    pub settings: Settings,
+    /// What `xl create` is given.
+    pub configuration: PathBuf,
+    /// What holds the output of an interface; see `xl remus -N`.
+    pub hold_script: PathBuf,
+}
+
+impl Domain {
+    /// The other one of its two hosts; `None` if `host` is neither.
+    pub fn other(&self, host: &str) -> Option<&str> {
+        other(&self.hosts, host)
+    }
+}
+
+/// What only a virtual machine of QEMU has: where it stands, if it does, and what would be right.
+fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] {
+    const CONFIGURED: &str = "leave it out: `configuration` says what the domain is";
+    const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
+    const OTHERWISE: &str = "leave it out: Xen and xl see to that in their own way";
+    // By name, so that nobody adds a key and forgets to say here which engine has it.
+    let VmTable {
+        name: _,
+        hosts: _,
+        engine: _,
+        configuration: _,
+        hold_script: _,
+        mode: _,
+        standby_lost: _,
+        interval: _,
+        heartbeat: _,
+        detection: _,
+        lease: _,
+        appliance,
+        address,
+        media,
+        memory,
+        vcpus,
+        machine,
+        accelerator,
+        cpu,
+        qemu,
+        kernel,
+        initrd,
+        append,
+        disks,
+        arguments,
+        console,
+        mac,
+        tap,
+        socket,
+        addresses,
+        changes,
+    } = table;
+    [
+        ("appliance", appliance.span, NOT_ON_XEN),
+        ("address", address.span, NOT_ON_XEN),
+        ("media", media.span, NOT_ON_XEN),
+        ("memory", memory.span, CONFIGURED),
+        ("vcpus", vcpus.span, CONFIGURED),
+        ("machine", machine.span, CONFIGURED),
+        ("accelerator", accelerator.span, OTHERWISE),
+        ("cpu", cpu.span, CONFIGURED),
+        ("qemu", qemu.span, OTHERWISE),
+        ("kernel", kernel.span, CONFIGURED),
+        ("initrd", initrd.span, CONFIGURED),
+        ("append", append.span, CONFIGURED),
+        ("disks", disks.span, CONFIGURED),
+        ("arguments", arguments.span, CONFIGURED),
+        ("console", console.span, OTHERWISE),
+        ("mac", mac.span, CONFIGURED),
+        ("tap", tap.span, CONFIGURED),
+        ("socket", socket.span, CONFIGURED),
+        ("addresses", addresses.span, OTHERWISE),
+        ("changes", changes.span, OTHERWISE),
+    ]
+}
+
+impl Reading<'_> {
+    /// A `[[vm]]` with `engine = "xen"`.
+    pub(super) fn xen_domain(&self, table: &VmTable, span: Span, hosts: &[Host]) -> Domain {
+        let lacks = |key, is_absent, help| self.lacks(span, key, is_absent, "a domain", help);
+        let help = "write the name that its configuration has: name = \"signalling\", say";
+        lacks("name", table.name.is_absent(), help);
+        let help = "write where it begins and where its standby is: hosts = [\"north\", \"south\"]";
+        lacks("hosts", table.hosts.is_absent(), help);
+        let help = "write configuration = \"signalling.cfg\", as for `xl create`";
+        lacks("configuration", table.configuration.is_absent(), help);
+        for (key, given, help) in of_qemu(table) {
+            if let Some(given) = given {
+                let message = format!("`{key}` is of virtual machines of QEMU");
+                self.problems.report(given, message, help);
+            }
+        }
+        if let Some(interval) = &table.interval.value {
+            let given = [interval.maximum.span, interval.pauses.span];
+            for span in given.into_iter().flatten() {
+                let help = "write interval = { minimum = \"200 ms\" }";
+                self.problems
+                    .report(span, "Remus has one interval, and keeps to it", help);
+            }
+        }
+        let name = table
+            .name
+            .value
+            .as_ref()
+            .map_or_else(String::new, |name| name.0.clone());
+        let mut settings = self.settings(table, span, &name);
+        let minimum = table.interval.value.as_ref();
+        let minimum_ns = minimum.and_then(|table| table.minimum.value);
+        settings.interval.minimum_ns = minimum_ns.map_or(INTERVAL_NS, |time| time.ns);
+        settings.interval.maximum_ns = settings.interval.minimum_ns;
+        let path = |field: &Field<Written<PathBuf>>| {
+            field.value.as_ref().map(|path| self.base.join(&path.0))
+        };
+        if let (Some((_, span)), Mode::NoNet) = (table.hold_script.given(), settings.mode) {
+            let help = "leave it out: in mode \"no-net\" nothing is held";
+            self.problems
+                .report(span, "`hold-script` is of mode \"net\"", help);
+        }
+        if let Some((Written(path), span)) = table.configuration.given() {
+            self.there(path, span);
+        }
+        Domain {
+            hosts: self.pair(table, hosts),
+            configuration: path(&table.configuration).unwrap_or_default(),
+            hold_script: path(&table.hold_script).unwrap_or(HOLD_SCRIPT.into()),
+            settings,
+            name,
+        }
+    }
+}
