@@ -12,6 +12,7 @@ import typer
 from laxity.errors import InputError
 from laxity.host import Host
 from laxity.lab import image
+from laxity.lab import remus as protecting
 from laxity.lab import soak as soaking
 from laxity.lab.machine import Machine
 from laxity.lab.plan import SCRIPT, Mode, Plan, Window
@@ -153,6 +154,38 @@ def soak(
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
     soaking.soak(seed, minutes, mode, output, _say)
     print(f"console: {output / 'console.log'}")
+
+
+@lab.command()
+def remus(
+    mode: Annotated[
+        protecting.Mode,
+        typer.Option(
+            "--mode", metavar="net|no-net", help="What the guest sends waits for its checkpoint."
+        ),
+    ] = "net",
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the consoles' logs are left."),
+    ] = Path("out/remus"),
+) -> None:
+    """Let a guest outlive its Xen host: two hosts, `laxity protect` on both, and a failure.
+
+    Both are emulated, in wall time. Fails if the guest does not go on, or, in mode net, if anything
+    that was seen outside is undone.
+    """
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    done = protecting.failover(mode, output, _say)
+    print(
+        f"{done.checkpoints} checkpoints, one in {done.checkpoint_s:.1f} s; after the failure "
+        f"{done.silent_s:.1f} s of silence, then {done.heard} numbers\n"
+        f"the largest number that left the first host: {done.last}; the second one's first: "
+        f"{done.first}; said again: {done.undone}\n"
+        f"consoles: {output}"
+    )
+    if mode == "net" and done.undone:
+        raise typer.Exit(1)
 
 
 def _script(plan: Plan | None) -> str:

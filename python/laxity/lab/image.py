@@ -221,6 +221,15 @@ def hypervisor(variant: Variant = "release", say: Callable[[str], None] = print)
     return Path(_run(CHECKOUT / "xen" / "build.sh", variant).splitlines()[-1])
 
 
+def libxl(say: Callable[[str], None] = print) -> Path:
+    """The directory of libxl with network buffering, built by xen/libxl.sh where that changed.
+
+    Raises LabError with what that says if it fails.
+    """
+    say("making libxl with network buffering, some minutes when it is new")
+    return Path(_run(CHECKOUT / "xen" / "libxl.sh").splitlines()[-1])
+
+
 def ours(say: Callable[[str], None] = print) -> bytes:
     """The archive of what is Laxity's own in dom0: its scripts, programs and the guests' root."""
     made, scripts = programs(say), CHECKOUT / "xen" / "lab"
@@ -332,7 +341,7 @@ def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
         cpio.file("bin/busybox", unpacked / "bin/busybox", executable=True),
         *(cpio.link(f"bin/{name}", "busybox") for name in applets if name != "busybox"),
         *(cpio.file(f"bin/{path.name}", path, executable=True) for path in programs),
-        *libraries(unpacked, programs, also=[_in_libraries(unpacked, LIBGCC)]),
+        *libraries(unpacked, programs, also=[in_libraries(unpacked, LIBGCC)]),
         *(
             cpio.file(f"modules/{number}-{name}.ko", modules[name])
             for number, name in enumerate(MODULES)
@@ -377,7 +386,8 @@ def libraries(
     ]
 
 
-def _in_libraries(unpacked: Path, name: str) -> Path:
+def in_libraries(unpacked: Path, name: str) -> Path:
+    """A library of unpacked packages. Raises LabError if none has it."""
     for directory in LIBRARY_DIRECTORIES:
         path = unpacked / directory / name
         if path.exists():

@@ -29,6 +29,7 @@ from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from threading import Event
 
     from laxity.lab.image import Image
 
@@ -76,6 +77,11 @@ DOM0_ARGUMENTS = (
 )
 SHELL_ARGUMENT = "laxity_shell=1"
 
+
+class PowerCutError(LabError):
+    """Somebody has cut the machine's power."""
+
+
 LAST_LINES = 12
 
 
@@ -105,12 +111,15 @@ class Machine:
     """Wall time for all."""
     silence_s: float = 240.0
     """Wall time in which something must come on the console."""
+    cards: tuple[str, ...] = ()
+    """QEMU's words for what the machine has besides: network cards."""
 
-    def run(self, output: Path, say: Say | None = None) -> Path:
+    def run(self, output: Path, say: Say | None = None, cut: Event | None = None) -> Path:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
 
         Leaves `console.log` there, whatever happens. `say` is told what dom0 says of its progress.
-        Raises LabError if the machine does not boot, hangs, crashes or says that the plan failed.
+        Raises LabError if the machine does not boot, hangs, crashes or says that the plan failed,
+        and PowerCutError, with QEMU killed, once `cut` is set.
         """
         output.mkdir(parents=True, exist_ok=True)
         log = output / "console.log"
@@ -119,7 +128,7 @@ class Machine:
             serial = ("-serial", f"file:{_option(log.resolve())}")
             with _running([*self._command(files), *serial]) as process:
                 console = _Console(log, say or _say_nothing)
-                self._watch(process, console)
+                self._watch(process, console, cut)
             results = output / "results"
             _unpack(_take_from_shelf(files.shelf, console), results, console)
         _refuse_failure(results, console)
@@ -176,14 +185,17 @@ class Machine:
             *("-kernel", str(self.hypervisor), "-append", xen.strip(), "-initrd", modules),
             *("-object", f"{shelf},mem-path={_option(files.shelf)}"),
             *("-device", "ivshmem-plain,memdev=shelf"),
+            *self.cards,
         ]
 
-    def _watch(self, process: subprocess.Popen[bytes], console: _Console) -> None:
+    def _watch(
+        self, process: subprocess.Popen[bytes], console: _Console, cut: Event | None
+    ) -> None:
         """Returns when dom0 has done all, or the machine is off."""
         end_s = time.monotonic() + self.limit_s
         silent_s = time.monotonic() + self.silence_s
         while process.poll() is None:
-            time.sleep(POLL_S)
+            _wait(cut)
             now_s = time.monotonic()
             if lines := console.read():
                 silent_s = now_s + self.silence_s
@@ -247,6 +259,14 @@ class _Console:
             f"{message}\n  the console's last lines:{shown or ' (none)'}",
             f"{help}; {where}" if help else where,
         )
+
+
+def _wait(cut: Event | None) -> None:
+    """A moment. Raises PowerCutError if the power was cut meanwhile."""
+    if cut is None:
+        time.sleep(POLL_S)
+    elif cut.wait(POLL_S):
+        raise PowerCutError("the machine's power has been cut")
 
 
 def _refuse_crash(line: str, console: _Console) -> None:
