@@ -130,8 +130,9 @@ do_or_fail ip link set eth1 master laxity0
 do_or_fail ip link set eth1 up
 do_or_fail ip link set laxity0 up
 mkdir -p /run/protect
-{protect} run "$PLAN/site.toml" --as {host} --socket /run/protect/control.sock &
+{protect} run "$PLAN/site.toml" --as {host} --socket /run/protect/control.sock 2>/run/protect/protect.log &
 daemon=$! before=
+tail -f /run/protect/protect.log &
 until [ "${{state:-}}" = {until} ]; do
     sleep 2
     kill -0 $daemon || fail "{protect} has ended"
