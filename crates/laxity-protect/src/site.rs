@@ -529,7 +529,7 @@ impl Reading<'_> {
         }
         Vm {
             hosts: self.pair(table, hosts),
-            settings: self.settings(table, span, &name),
+            settings: self.settings(table, span, &name, interval(table)),
             appliance: None,
             guest: self.guest(table, span, &name),
             outside: self.outside(table, span),
@@ -571,19 +571,7 @@ impl Reading<'_> {
         }
     }
 
-    fn settings(&self, table: &VmTable, span: Span, name: &str) -> Settings {
-        let interval = table.interval.value.as_ref();
-        let minimum_ns = interval
-            .and_then(|table| table.minimum.value)
-            .map(|time| time.ns);
-        let maximum_ns = interval
-            .and_then(|table| table.maximum.value)
-            .map(|time| time.ns);
-        let pauses = interval
-            .and_then(|table| table.pauses.value)
-            .map(|percent| percent.0);
-        let minimum_or_default_ns =
-            minimum_ns.unwrap_or(defaults::MINIMUM_NS.min(maximum_ns.unwrap_or(i64::MAX)));
+    fn settings(&self, table: &VmTable, span: Span, name: &str, interval: Bounds) -> Settings {
         let settings = Settings {
             vm: number_of(name),
             mode: match table.mode.value {
@@ -605,11 +593,7 @@ impl Reading<'_> {
                 .map_or(defaults::DETECTION_NS, |time| time.ns),
             lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
             drift_ppm: DRIFT_PPM,
-            interval: Bounds {
-                minimum_ns: minimum_or_default_ns,
-                maximum_ns: maximum_ns.unwrap_or(defaults::MAXIMUM_NS.max(minimum_or_default_ns)),
-                pause_share_percent: pauses.unwrap_or(defaults::PAUSES_PERCENT),
-            },
+            interval,
         };
         if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {
             let help = "leave it out: in mode \"net\" output waits for acknowledgements, and needs no lease";
@@ -752,6 +736,27 @@ impl Reading<'_> {
                 });
             }
         }
+    }
+}
+
+/// Of a virtual machine that QEMU runs.
+fn interval(table: &VmTable) -> Bounds {
+    let interval = table.interval.value.as_ref();
+    let minimum_ns = interval
+        .and_then(|table| table.minimum.value)
+        .map(|time| time.ns);
+    let maximum_ns = interval
+        .and_then(|table| table.maximum.value)
+        .map(|time| time.ns);
+    let pauses = interval
+        .and_then(|table| table.pauses.value)
+        .map(|percent| percent.0);
+    let minimum_or_default_ns =
+        minimum_ns.unwrap_or(defaults::MINIMUM_NS.min(maximum_ns.unwrap_or(i64::MAX)));
+    Bounds {
+        minimum_ns: minimum_or_default_ns,
+        maximum_ns: maximum_ns.unwrap_or(defaults::MAXIMUM_NS.max(minimum_or_default_ns)),
+        pause_share_percent: pauses.unwrap_or(defaults::PAUSES_PERCENT),
     }
 }
 

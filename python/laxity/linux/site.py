@@ -122,6 +122,10 @@ def read(path: Path) -> Description:
     if done.returncode != 0:
         raise RefusedError(done.stderr.strip())
     content = json.loads(done.stdout)
+    if content["xen_domains"]:
+        name = content["xen_domains"][0]["name"]
+        help = "`laxity lab remus` shows such a domain outlive its host, in two emulated ones"
+        raise InputError(f"{path}: {name} is a domain of Xen, and hosts in namespaces have none", help)
     return Description(
         path=path,
         domain=content["domain"],

@@ -6,7 +6,8 @@ use laxity_host::reading::{Field, Span};
 use serde::Serialize;
 
 use super::words::Written;
-use super::{Host, MS, Reading, VmTable, other};
+use super::{Host, MS, Reading, VmTable, defaults, other};
+use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings};
 
 /// Defaults: what `xl remus` has itself.
@@ -127,11 +128,27 @@ impl Reading<'_> {
             .value
             .as_ref()
             .map_or_else(String::new, |name| name.0.clone());
-        let mut settings = self.settings(table, span, &name);
-        let minimum = table.interval.value.as_ref();
-        let minimum_ns = minimum.and_then(|table| table.minimum.value);
-        settings.interval.minimum_ns = minimum_ns.map_or(INTERVAL_NS, |time| time.ns);
-        settings.interval.maximum_ns = settings.interval.minimum_ns;
+        let given = table.interval.value.as_ref();
+        let interval_ns = given.and_then(|interval| interval.minimum.value);
+        let interval_ns = interval_ns.map_or(INTERVAL_NS, |time| time.ns);
+        let interval = Bounds {
+            minimum_ns: interval_ns,
+            maximum_ns: interval_ns,
+            pause_share_percent: defaults::PAUSES_PERCENT,
+        };
+        let settings = self.settings(table, span, &name, interval);
+        let waits_ns = 2 * settings.detection_ns;
+        if settings.mode == Mode::NoNet && settings.lease_ns < waits_ns {
+            let message = format!(
+                "a lease of {} ms is too short for a detection of {} ms: after that long a primary alone pauses its domain, \
+                 and the standby waits for the lease until that is surely done",
+                settings.lease_ns / MS,
+                settings.detection_ns / MS
+            );
+            let help = format!("write lease = \"{} ms\" or more", waits_ns / MS);
+            let place = table.lease.span.or(table.detection.span);
+            self.problems.report(place.unwrap_or(span), message, help);
+        }
         let path = |field: &Field<Written<PathBuf>>| {
             field.value.as_ref().map(|path| self.base.join(&path.0))
         };
