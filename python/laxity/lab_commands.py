@@ -11,7 +11,7 @@ import typer
 
 from laxity.errors import InputError
 from laxity.host import Host
-from laxity.lab import image
+from laxity.lab import failover, image
 from laxity.lab import remus as protecting
 from laxity.lab import soak as soaking
 from laxity.lab.machine import Machine
@@ -159,11 +159,14 @@ def soak(
 @lab.command()
 def remus(
     mode: Annotated[
-        protecting.Mode,
+        failover.Mode,
         typer.Option(
             "--mode", metavar="net|no-net", help="What the guest sends waits for its checkpoint."
         ),
     ] = "net",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the failure's moment.")
+    ] = 1,
     output: Annotated[
         Path,
         typer.Option("-o", "--output", metavar="DIR", help="Where the consoles' logs are left."),
@@ -176,14 +179,9 @@ def remus(
     """
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
-    done = protecting.failover(mode, output, _say)
-    print(
-        f"{done.checkpoints} checkpoints, one in {done.checkpoint_s:.1f} s; after the failure "
-        f"{done.silent_s:.1f} s of silence, then {done.heard} numbers\n"
-        f"the largest number that left the first host: {done.last}; the second one's first: "
-        f"{done.first}; said again: {done.undone}\n"
-        f"consoles: {output}"
-    )
+    done = protecting.fail_over(mode, seed, output, _say)
+    print(protecting.shown(mode, seed, done))
+    print(f"consoles: {output}")
     if mode == "net" and done.undone:
         raise typer.Exit(1)
 

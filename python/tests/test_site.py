@@ -117,6 +117,19 @@ def test_a_site_file_that_is_wrong_is_refused_with_its_place(
     path.write_text(SITE.read_text().replace("192.0.2.41/24", "198.51.100.41/24"))
     refused = laxity("site", path, code=2)
     assert "media1 has 198.51.100.41, which is not in 192.0.2.0/24" in refused.stderr
+    (tmp_path / "guest.cfg").touch()
+    path.write_text(f"{SITE.read_text()}{DOMAIN}")
+    refused = laxity("site", path, code=2)
+    assert "recorder is a domain of Xen" in refused.stderr
+
+
+DOMAIN = """
+[[vm]]
+engine = "xen"
+name = "recorder"
+hosts = ["north", "south"]
+configuration = "guest.cfg"
+"""
 
 
 def _needs_the_daemon() -> None:

@@ -113,6 +113,10 @@ class Machine:
     """Wall time in which something must come on the console."""
     cards: tuple[str, ...] = ()
     """QEMU's words for what the machine has besides: network cards."""
+    descriptors: tuple[int, ...] = ()
+    """Of open files, which QEMU has under the same numbers, for `cards` to name."""
+    features: tuple[str, ...] = ()
+    """Of its processors, beside those that every x86-64 one has."""
 
     def run(self, output: Path, say: Say | None = None, cut: Event | None = None) -> Path:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
@@ -126,7 +130,8 @@ class Machine:
         log.write_bytes(b"")
         with self._files() as files:
             serial = ("-serial", f"file:{_option(log.resolve())}")
-            with _running([*self._command(files), *serial]) as process:
+            command = [*self._command(files), *serial]
+            with _running(command, descriptors=self.descriptors) as process:
                 console = _Console(log, say or _say_nothing)
                 self._watch(process, console, cut)
             results = output / "results"
@@ -173,7 +178,8 @@ class Machine:
             clock = ["-accel", f"tcg,thread={_threads(self.cpus)}"]
         shelf = f"memory-backend-file,id=shelf,share=on,size={SHELF_BYTES}"
         return [
-            *(QEMU, *clock, "-cpu", "qemu64,+svm", "-smp", str(self.cpus)),
+            *(QEMU, *clock, "-cpu", ",+".join(("qemu64,+svm", *self.features))),
+            *("-smp", str(self.cpus)),
             *(
                 "-m",
                 str(self.dom0_memory_mib + self.guests_memory_mib),
@@ -319,7 +325,9 @@ def _refuse_failure(results: Path, console: _Console) -> None:
 
 
 @contextmanager
-def _running(command: list[str], *, own_terminal: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+def _running(
+    command: list[str], *, own_terminal: bool = True, descriptors: tuple[int, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process that has ended when this has, by whatever way, and that ends when we are killed.
 
     With `own_terminal` it does not hear the Ctrl-C that is for us: it ends because we do.
@@ -333,6 +341,7 @@ def _running(command: list[str], *, own_terminal: bool = True) -> Iterator[subpr
     process = subprocess.Popen(  # noqa: S603 - the command is ours
         ["setpriv", "--pdeathsig", "KILL", "--", *command],  # noqa: S607
         start_new_session=own_terminal,
+        pass_fds=descriptors,
         stdin=subprocess.DEVNULL if own_terminal else None,
         stdout=subprocess.DEVNULL if own_terminal else None,
         stderr=subprocess.PIPE if own_terminal else None,

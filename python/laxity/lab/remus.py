@@ -4,12 +4,15 @@ The hosts are machines of the lab, in wall time, joined by a cable. Each has a s
 bridge of its guests, whose other end is here: so what is seen here is what leaves the hosts, and
 nothing here is known to them. The guest counts, and says each number once
 (xen/programs/laxity-counter.c). When the second host has some checkpoints, the first one's QEMU is
-killed. If the second one's guest begins with a number that had left the first, what somebody had
-seen is undone.
+killed, at a random moment of an epoch. If the second one's guest begins with a number that had left
+the first, what somebody had seen is undone. What was seen is measured in failover.py.
 """
 
 from __future__ import annotations
 
+import json
+import random
+import re
 import socket
 import struct
 import subprocess
@@ -17,23 +20,20 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from laxity.lab import cpio, image
+from laxity.lab import cpio, failover, image
 from laxity.lab.errors import LabError
+from laxity.lab.failover import Failover, Mode, Progress, Story
 from laxity.lab.machine import Machine, PowerCutError
 from laxity.lab.plan import GUEST_ARGUMENTS, MEMORY_MIB, SCRIPT
 from laxity.lab.where import HOME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from laxity.lab.where import Say
-
-Mode = Literal["net", "no-net"]
-"""Output waits for its checkpoint, or not."""
 
 PROTECT, COUNTER = "laxity-protect", "laxity-counter"
 """What runs in dom0, and in the guest."""
@@ -61,21 +61,23 @@ MODULES = (
 
 INTERVAL_MS, HEARTBEAT_S, DETECTION_S = 500, 1, 15
 """An emulated host may stand still for seconds on a busy computer, and has not failed then."""
-CHECKPOINTS = 6
+CHECKPOINTS = 20
 """Before the failure."""
-SURVIVES_S = 10
-"""That the guest is listened to afterwards."""
+MOMENTS_S = 2.0
+"""In which the failure comes at random: more than an epoch."""
+SURVIVES_S = 5
+"""In the machine's time, that the guest is listened to afterwards."""
 
 DOM0_MEMORY_MIB = 512
 """The standby's has checkpoints until Xen has them."""
 GUESTS_MEMORY_MIB = 320
-LIMIT_S = 1800.0
+FEATURES = ("ssse3", "sse4.1", "sse4.2", "popcnt", "aes", "pclmulqdq")
+"""What TLS is quick with, and every processor of the last ten years has."""
+LIMIT_S = 900.0
 """Wall time for all."""
 
 LENGTH = struct.Struct(">I")
 """Stands before a frame, as QEMU writes it."""
-MAGIC = b"LAXITYCT"
-"""Stands before a number, as xen/programs/laxity-counter.c writes it."""
 
 SITE = f"""
 directory = "/run/protect"
@@ -100,7 +102,7 @@ detection = "{DETECTION_S} s"
 """
 OF_MODE: dict[Mode, str] = {
     "net": f'mode = "net"\nhold-script = "{HOME}/{HOLD}"\n',
-    "no-net": f'mode = "no-net"\nlease = "{DETECTION_S} s"\n',
+    "no-net": f'mode = "no-net"\nlease = "{2 * DETECTION_S} s"\n',
 }
 
 CONFIGURATION = f"""
@@ -117,6 +119,10 @@ on_reboot = "destroy"
 on_crash = "destroy"
 """
 
+SHORTEN = r's/.*"state":"\([^"]*\)".*"checkpoint":\([^,]*\),.*"bytes":\([^,]*\),.*/status \1 \2 \3/'
+"""For sed, of the one line of `laxity-protect status --json`."""
+STATUS = re.compile(r"status (?P<state>[a-z-]+) (?P<checkpoint>\d+) (?P<bytes>\d+)$")
+"""What that comes to."""
 PLAN = """
 set -eu
 for module in "$LAXITY"/modules/*; do
@@ -130,16 +136,17 @@ do_or_fail ip link set eth1 master laxity0
 do_or_fail ip link set eth1 up
 do_or_fail ip link set laxity0 up
 mkdir -p /run/protect
-{protect} run "$PLAN/site.toml" --as {host} --socket /run/protect/control.sock 2>/run/protect/protect.log &
+{protect} run "$PLAN/site.toml" --as {host} --socket /run/protect/control.sock --log-json \\
+    2>/run/protect/protect.log &
 daemon=$! before=
-tail -f /run/protect/protect.log &
-until [ "${{state:-}}" = {until} ]; do
-    sleep 2
+tail -f /run/protect/protect.log | while read -r line; do say "log $line"; done &
+until case $before in "status {until} "*) true ;; *) false ;; esac; do
+    sleep 1
     kill -0 $daemon || fail "{protect} has ended"
     now=$({protect} status --json --socket /run/protect/control.sock 2>/dev/null |
-        sed 's/.*"state":"\\([a-z-]*\\)".*"checkpoint":\\([0-9]*\\).*/\\1 \\2/') || :
+        sed '{shorten}') || :
     [ "$now" = "$before" ] || say "$now"
-    before=$now state=${{now% *}}
+    before=$now
 done
 sleep {survives}
 xl list >"$RESULTS/list"
@@ -149,39 +156,18 @@ wait $daemon || :
 """
 
 
-@dataclass(frozen=True)
-class Failover:
-    """What was seen outside. Times are the wall's, of an emulation."""
+class _Watcher:
+    """Who sees all that leaves the hosts, and hears what their daemons say."""
 
-    mode: Mode
-    checkpoints: int
-    """That the second host had when the first one failed, as it said last."""
-    checkpoint_s: float
-    """From one to the next, in the mean: the interval, and what xl takes."""
-    last: int
-    """The largest number that left the first host."""
-    first: int
-    """The number with which the second one's guest begins."""
-    silent_s: float
-    """From the failure to that."""
-    heard: int
-    """Numbers that left the second host."""
-
-    @property
-    def undone(self) -> int:
-        """How many numbers that had been seen were said again."""
-        return max(0, self.last - self.first + 1)
-
-
-@dataclass
-class _Outside:
-    """Who listens on the bridges' other ends."""
-
-    heard: list[tuple[float, str, int]] = field(default_factory=list)
-    """When, from which host, which number."""
+    def __init__(self, say: Say, armed: Callable[[], None]) -> None:
+        self.story = Story()
+        self._say = say
+        self._armed = armed
+        self._states: dict[str, str] = {}
 
     def listen(self, host: str, path: Path) -> None:
         """Takes one connection of QEMU's there: frames, each behind its length (32 bits)."""
+        frames = self.story.before if host == NORTH else self.story.after
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(path))
         server.listen(1)
@@ -190,19 +176,49 @@ class _Outside:
             with server, server.accept()[0] as connection, connection.makefile("rb") as stream:
                 while len(head := stream.read(LENGTH.size)) == LENGTH.size:
                     frame = stream.read(*LENGTH.unpack(head))
-                    at = frame.find(MAGIC)
-                    if at >= 0:
-                        (number,) = struct.unpack_from(">Q", frame, at + len(MAGIC))
-                        self.heard.append((time.monotonic(), host, number))
+                    if heard := failover.parse(time.monotonic(), frame):
+                        frames.append(heard)
 
         threading.Thread(target=take, daemon=True).start()
 
-    def of(self, host: str) -> list[tuple[float, int]]:
-        """What has come from a host so far: when, and the number."""
-        return [(at_s, number) for at_s, whose, number in list(self.heard) if whose == host]
+    def told(self, host: str, line: str) -> None:
+        """A line of a host's, as the plan writes it."""
+        kind, _, rest = line.partition(" ")
+        if kind == "log":
+            self._log(host, rest)
+        elif status := STATUS.match(line):
+            if status["state"] == "armed" and host == SOUTH:
+                self._note_progress(int(status["checkpoint"]), int(status["bytes"]))
+            if status["state"] != self._states.get(host):
+                self._say(f"{host}: {status['state']}")
+            self._states[host] = status["state"]
+        elif kind != "status":
+            self._say(f"{host}: {line}")
+
+    def _note_progress(self, checkpoint: int, stream_bytes: int) -> None:
+        armed = self.story.armed
+        armed.append(Progress(time.monotonic(), checkpoint, stream_bytes))
+        if checkpoint - armed[0].checkpoint >= CHECKPOINTS:
+            self._armed()
+
+    def _log(self, host: str, line: str) -> None:
+        try:
+            message = str(json.loads(line)["fields"]["message"])
+        except (ValueError, KeyError, TypeError):
+            # A console has no lines of its own: somebody else has written into it.
+            self._say(f"{host}: {line}")
+            return
+        self._say(f"{host}: {message}")
+        now_s = time.monotonic()
+        if host == NORTH and message.startswith("copying to the standby"):
+            self.story.copying_s = now_s
+        elif host == SOUTH and message.startswith("taking over from checkpoint"):
+            self.story.detected_s = now_s
+        elif host == SOUTH and message.startswith("the guest runs here"):
+            self.story.running_s = now_s
 
 
-def failover(mode: Mode, directory: Path, say: Say) -> Failover:
+def fail_over(mode: Mode, seed: int, directory: Path, say: Say) -> Failover:
     """Boots both hosts, protects the guest, kills the first host, and listens to the second.
 
     Leaves each host's `console.log` and the second one's results in `directory`. Raises LabError
@@ -210,61 +226,79 @@ def failover(mode: Mode, directory: Path, say: Say) -> Failover:
     """
     hypervisor, built = image.hypervisor("release", say), image.build(say=say)
     beside = _dom0(image.static(PROTECT, say), image.libxl(say))
-    outside, cut, checkpoints = _Outside(), threading.Event(), list[tuple[float, int]]()
-    failures = list[LabError]()
+    moment_s = random.Random(seed).uniform(0, MOMENTS_S)  # noqa: S311, it is no secret.
+    cut, give_up, failures = threading.Event(), threading.Event(), list[LabError]()
 
-    def told(host: str, line: str) -> None:
-        say(f"{host}: {line}")
-        state, _, number = line.partition(" ")
-        if host == SOUTH and state == "armed":
-            checkpoints.append((time.monotonic(), int(number)))
-            # Not with the first: the pace is to be seen as well.
-            if int(number) >= CHECKPOINTS and len(checkpoints) > 1:
-                cut.set()
+    def cut_soon() -> None:
+        if not timers:
+            timers.append(threading.Timer(moment_s, cut.set))
+            timers[0].start()
+
+    timers = list[threading.Timer]()
+    watcher = _Watcher(say, cut_soon)
+    story = watcher.story
 
     def boot_north(north: Machine) -> None:
         try:
-            north.run(directory / NORTH, lambda line: told(NORTH, line), cut)
+            north.run(directory / NORTH, lambda line: watcher.told(NORTH, line), cut)
         except PowerCutError:
-            cut_s.append(time.monotonic())
+            story.cut_s = time.monotonic()
             say(f"{NORTH}: its power is cut")
         except LabError as error:
             failures.append(error)
+            give_up.set()
 
-    cut_s = list[float]()
-    with _machines(mode, hypervisor, built, beside, outside) as machines:
+    with _machines(mode, hypervisor, built, beside, watcher) as machines:
         thread = threading.Thread(target=boot_north, args=[machines[NORTH]], daemon=True)
         thread.start()
         try:
-            machines[SOUTH].run(directory / SOUTH, lambda line: told(SOUTH, line))
+            south = machines[SOUTH]
+            south.run(directory / SOUTH, lambda line: watcher.told(SOUTH, line), give_up)
+        except PowerCutError:
+            raise failures[0] from None
         finally:
+            for timer in timers:
+                timer.cancel()
             cut.set()
             thread.join()
-    if failures:
-        raise failures[0]
-    north, south = outside.of(NORTH), outside.of(SOUTH)
-    if not north or not south or not checkpoints:
-        raise LabError(
-            f"{len(north)} numbers were heard from {NORTH} and {len(south)} from {SOUTH}",
-            f"the consoles are in {directory}",
-        )
-    (first_s, first), (last_s, last) = checkpoints[0], checkpoints[-1]
-    return Failover(
-        mode,
-        checkpoints=last,
-        checkpoint_s=(last_s - first_s) / max(1, last - first),
-        last=max(number for _, number in north),
-        first=south[0][1],
-        silent_s=south[0][0] - cut_s[0],
-        heard=len(south),
-    )
+    try:
+        return failover.measure(story)
+    except LabError as error:
+        raise LabError(str(error), f"the consoles are in {directory}") from None
+
+
+def shown(mode: Mode, seed: int, done: Failover) -> str:
+    """A table for a terminal: what was measured, and beside it what was asked for."""
+    second = "{:.2f} s".format
+    rows = [
+        ("all of the memory copied in", second(done.copy_s), f"{MEMORY_MIB} MiB"),
+        ("a checkpoint every", second(done.epoch_s), f"interval {INTERVAL_MS} ms"),
+        ("  of the stream", f"{done.checkpoint_bytes / 2**10:.0f} KiB", ""),
+        ("  guest stood still, median", second(done.pause_p50_s), "as it saw itself"),
+        ("  longest", second(done.pause_max_s), ""),
+        ("output later than the quickest, median", second(done.delay_p50_s), ""),
+        ("  longest", second(done.delay_max_s), ""),
+        ("failure", "", f"after checkpoint {done.checkpoint}, seed {seed}"),
+        ("  to its detection", second(done.detection_s), f"detection {DETECTION_S} s"),
+        ("  to the guest's running", second(done.running_s), ""),
+        ("  to its first number", second(done.silence_s), ""),
+        ("last number of the first host", str(done.last), ""),
+        ("first of the second, and how many", str(done.first), f"{done.heard} heard"),
+        ("seen before, and said again", str(done.undone), "0 promised" if mode == "net" else ""),
+        ("held, and never heard", str(done.unheard), ""),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = (f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c}".rstrip() for a, b, c in rows)
+    return "\n".join((f"mode {mode}", *lines))
 
 
 @contextmanager
 def _machines(
-    mode: Mode, hypervisor: Path, built: image.Image, beside: bytes, outside: _Outside
+    mode: Mode, hypervisor: Path, built: image.Image, beside: bytes, watcher: _Watcher
 ) -> Iterator[dict[str, Machine]]:
-    with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+    # Both ends are there before either machine is, so that it does not matter which comes first.
+    cable = socket.socketpair()
+    with tempfile.TemporaryDirectory(prefix="laxity.") as temporary, cable[0], cable[1]:
         directory = Path(temporary)
         keys = _keys(directory / "keys", mode)
         machines = {}
@@ -277,6 +311,7 @@ def _machines(
                 host=host,
                 protect=PROTECT,
                 until=until,
+                shorten=SHORTEN,
                 survives=SURVIVES_S,
             )
             (plan / SCRIPT).write_text(script, "utf-8")
@@ -285,8 +320,8 @@ def _machines(
             for name in ("site.crt", f"{host}.crt", f"{host}.key"):
                 (plan / name).write_bytes((keys / name).read_bytes())
             seen = directory / f"{host}.sock"
-            outside.listen(host, seen)
-            cable = f"server={'off' if number else 'on'},addr.path={directory / 'cable.sock'}"
+            watcher.listen(host, seen)
+            end = cable[number].fileno()
             machines[host] = Machine(
                 hypervisor,
                 built,
@@ -297,9 +332,11 @@ def _machines(
                 xen_arguments="sched=credit",
                 beside=beside,
                 cards=(
-                    *_card(0, number, cable),
-                    *_card(1, number, f"server=off,addr.path={seen}"),
+                    *_card(0, number, f"addr.type=fd,addr.str={end}"),
+                    *_card(1, number, f"addr.type=unix,addr.path={seen}"),
                 ),
+                descriptors=(end,),
+                features=FEATURES,
                 limit_s=LIMIT_S,
                 silence_s=LIMIT_S,
             )
@@ -309,7 +346,7 @@ def _machines(
 def _card(number: int, host: int, to: str) -> tuple[str, ...]:
     mac = f"52:54:00:00:{host:02x}:{number:02x}"
     return (
-        *("-netdev", f"stream,id=net{number},addr.type=unix,{to}"),
+        *("-netdev", f"stream,id=net{number},server=off,{to}"),
         *("-device", f"{CARD},netdev=net{number},romfile=,addr={number + 8:#x},mac={mac}"),
     )
 

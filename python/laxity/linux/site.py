@@ -125,7 +125,7 @@ def read(path: Path) -> Description:
     if content["xen_domains"]:
         name = content["xen_domains"][0]["name"]
         help = "`laxity lab remus` shows such a domain outlive its host, in two emulated ones"
-        raise InputError(f"{path}: {name} is a domain of Xen, and hosts in namespaces have none", help)
+        raise InputError(f"{name} is a domain of Xen, and hosts in namespaces have none", help)
     return Description(
         path=path,
         domain=content["domain"],
