@@ -1,7 +1,8 @@
-//! Two daemons and a domain of Xen, with a program in xl's place (`tests/xen/xl`): the first host is killed, and the second
-//! takes over from the last checkpoint, and not before the first has been silent for long enough.
+//! Two daemons and a domain of Xen, with a program in xl's place (`tests/xen/xl`): who runs the guest, and from which
+//! checkpoint, when a host or the other one fails, comes back, or stops.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,11 +10,18 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::{Answer, Request, ask};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_laxity-protect");
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two hosts' files, which are gone when this is.
+struct Site {
+    directory: PathBuf,
+    ports: [u16; 2],
+    mode: &'static str,
+}
 
 /// A daemon and all that it started: a process group, which has ended when this has.
 struct Host {
@@ -21,10 +29,33 @@ struct Host {
     directory: PathBuf,
 }
 
-impl Host {
-    fn start(site: &Path, name: &str, port: [u16; 2]) -> Host {
-        let directory = site.join(name);
+impl Site {
+    /// `None` where xl's stand-in cannot run.
+    fn new(name: &str, mode: &'static str) -> Option<Site> {
+        if Command::new("python3").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no python3, which xl's stand-in needs");
+            return None;
+        }
+        let directory =
+            std::env::temp_dir().join(format!("laxity-xen-{name}-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("guest.cfg"), "name = \"guest\"\n").unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let listeners = [free(), free()];
+        let ports = listeners
+            .each_ref()
+            .map(|one| one.local_addr().unwrap().port());
+        Some(Site {
+            directory,
+            ports,
+            mode,
+        })
+    }
+
+    fn start(&self, name: &str) -> Host {
+        let site = &self.directory;
+        let directory = site.join(name);
+        fs::create_dir_all(&directory).unwrap();
         let text = format!(
             r#"
 directory = "{name}"
@@ -39,12 +70,12 @@ engine = "xen"
 name = "guest"
 hosts = ["north", "south"]
 configuration = "guest.cfg"
-hold-script = "guest.cfg"
 interval = {{ minimum = "20 ms" }}
 heartbeat = "100 ms"
 detection = "2 s"
+{}
 "#,
-            port[0], port[1]
+            self.ports[0], self.ports[1], self.mode
         );
         let file = site.join(format!("{name}.toml"));
         fs::write(&file, text).unwrap();
@@ -65,7 +96,15 @@ detection = "2 s"
         let daemon = run.spawn().unwrap();
         Host { daemon, directory }
     }
+}
 
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Host {
     /// Its state, and the number of the last checkpoint.
     fn state(&self) -> Option<(String, u64)> {
         match ask(&self.directory.join("sock"), &Request::Status).ok()? {
@@ -99,10 +138,23 @@ detection = "2 s"
         Some((state.into(), number.parse().ok()?))
     }
 
+    fn order(&self, request: &Request) {
+        let answer = ask(&self.directory.join("sock"), request).unwrap();
+        assert_eq!(answer, Answer::Taken);
+    }
+
+    /// The host's power is cut.
     fn kill(&mut self) {
         let group = Pid::from_raw(self.daemon.id().try_into().unwrap());
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.daemon.wait();
+    }
+
+    /// Its daemon is told to stop.
+    fn stop(&mut self) {
+        let daemon = Pid::from_raw(self.daemon.id().try_into().unwrap());
+        kill(daemon, Signal::SIGTERM).unwrap();
+        assert!(self.daemon.wait().unwrap().success());
     }
 }
 
@@ -112,26 +164,24 @@ impl Drop for Host {
     }
 }
 
-#[test]
-fn a_domain_outlives_its_host() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no python3, which xl's stand-in needs");
-        return;
-    }
-    let site = std::env::temp_dir().join(format!("laxity-xen-{}", std::process::id()));
-    fs::create_dir(&site).unwrap();
-    fs::write(site.join("guest.cfg"), "name = \"guest\"\n").unwrap();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listeners = [free(), free()];
-    let ports = listeners
-        .each_ref()
-        .map(|one| one.local_addr().unwrap().port());
-    drop(listeners);
-    let mut north = Host::start(&site, "north", ports);
-    let south = Host::start(&site, "south", ports);
+const NET: &str = "mode = \"net\"\nhold-script = \"guest.cfg\"";
+const NO_NET: &str = "mode = \"no-net\"\nlease = \"5 s\"";
+
+/// Both, and the guest on the first of them, protected.
+fn protected(site: &Site) -> (Host, Host) {
+    let (north, south) = (site.start("north"), site.start("south"));
     south.wait_for("armed", 5);
     north.wait_for("protected", 5);
     assert_eq!(south.guest(), None);
+    (north, south)
+}
+
+#[test]
+fn a_domain_outlives_its_host() {
+    let Some(site) = Site::new("outlives", NET) else {
+        return;
+    };
+    let (mut north, south) = protected(&site);
     north.kill();
     let (_, seen) = north.guest().unwrap();
     south.wait_for("alone", 0);
@@ -139,6 +189,63 @@ fn a_domain_outlives_its_host() {
     assert_eq!(state, "running");
     // What was acknowledged was released, and is there.
     assert!(number >= seen, "{number} is before {seen}");
-    drop((north, south));
-    fs::remove_dir_all(site).unwrap();
+}
+
+/// Where output is not held, only the lease keeps two hosts from being heard.
+#[test]
+fn a_standby_waits_for_the_lease() {
+    const LEASE: Duration = Duration::from_secs(5);
+    const HEARTBEAT: Duration = Duration::from_millis(100);
+    let Some(site) = Site::new("lease", NO_NET) else {
+        return;
+    };
+    let (mut north, south) = protected(&site);
+    let alive = Instant::now();
+    north.kill();
+    south.wait_for("alone", 0);
+    // Not a moment earlier, however late on a busy machine.
+    assert!(alive.elapsed() > LEASE - 2 * HEARTBEAT);
+    assert_eq!(south.guest().unwrap().0, "running");
+}
+
+#[test]
+fn a_domain_whose_standby_is_lost_is_paused() {
+    let Some(site) = Site::new("lost", NET) else {
+        return;
+    };
+    let (north, mut south) = protected(&site);
+    south.kill();
+    north.wait_for("waiting", 0);
+    let (state, number) = north.guest().unwrap();
+    assert_eq!(state, "paused");
+    // It has come back, and has nothing: there is no other guest.
+    let mut south = site.start("south");
+    south.wait_for("armed", 5);
+    north.wait_for("protected", 5);
+    let (state, later) = north.guest().unwrap();
+    assert_eq!(state, "running");
+    assert!(later > number, "{later} is not after {number}");
+    south.kill();
+    north.wait_for("waiting", 0);
+    north.order(&Request::GoOn { vm: "guest".into() });
+    north.wait_for("alone", 0);
+    assert_eq!(north.guest().unwrap().0, "running");
+}
+
+#[test]
+fn a_daemon_that_stops_leaves_the_domain_to_nobody_else() {
+    let Some(site) = Site::new("stops", NET) else {
+        return;
+    };
+    let (mut north, south) = protected(&site);
+    north.stop();
+    assert_eq!(north.guest().unwrap().0, "running");
+    south.wait_for("empty", 0);
+    // It is found again, where it was.
+    let north = site.start("north");
+    south.wait_for("armed", 5);
+    north.wait_for("protected", 5);
+    assert_eq!(south.guest(), None);
+    let said = fs::read_to_string(north.directory.join("log")).unwrap();
+    assert_eq!(said.matches("create").count(), 1, "{said}");
 }

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
@@ -16,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 use tracing::{error, info, warn};
@@ -41,7 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// checkpoint.
 const ARMED_FROM: u64 = 2;
 /// Of what xl says, for the operator.
-const LAST_LINES: usize = 3;
+const LINES: usize = 3;
 
 /// One domain on this host.
 pub struct Xen {
@@ -758,13 +759,12 @@ impl Run {
     fn said(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
+        lines[lines.len().saturating_sub(LINES)..].join("; ")
     }
 
     fn start_xl(&self, words: &[&str], input: Stdio, output: Stdio) -> io::Result<Child> {
         let log = File::create(self.log())?;
-        Command::new(XL)
-            .args(words)
+        xl_command(words)
             .stdin(input)
             .stdout(output)
             .stderr(log)
@@ -783,7 +783,17 @@ impl Run {
     }
 }
 
-const XL: &str = "xl";
+/// Xl, which takes signals: the daemon blocks them, for a thread that waits for them, and what it starts would have that from
+/// it. Then nothing but SIGKILL would end xl, or what it starts itself.
+fn xl_command(words: &[&str]) -> Command {
+    let mut command = Command::new("xl");
+    command.args(words);
+    // SAFETY: what runs between fork and exec makes one system call, and nothing else.
+    unsafe {
+        command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?));
+    }
+    command
+}
 
 /// What xl answers.
 ///
@@ -792,17 +802,15 @@ const XL: &str = "xl";
 /// What it complains of.
 pub fn xl(words: &[&str]) -> Result<String, String> {
     let what = words.join(" ");
-    let done = Command::new(XL).args(words).stdin(Stdio::null()).output();
+    let done = xl_command(words).stdin(Stdio::null()).output();
     let done = done.map_err(|error| format!("xl {what}: {error}"))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).trim().into());
     }
+    // Its first lines have the cause, what follows is what it then could not clean up.
     let said = String::from_utf8_lossy(&done.stderr);
-    let said: Vec<&str> = said.lines().collect();
-    Err(format!(
-        "xl {what} failed: {}",
-        said[said.len().saturating_sub(LAST_LINES)..].join("; ")
-    ))
+    let said: Vec<&str> = said.lines().take(LINES).collect();
+    Err(format!("xl {what} failed: {}", said.join("; ")))
 }
 
 /// Whether it has ended well in time.
