@@ -59,7 +59,7 @@ MODULES = (
     *("ifb", "sch_plug", "sch_ingress", "act_mirred", "cls_matchall"),
 )
 
-INTERVAL_MS, HEARTBEAT_S, DETECTION_S = 500, 1, 15
+INTERVAL_MS, HEARTBEAT_S, DETECTION_S = 500, 1, 10
 """An emulated host may stand still for seconds on a busy computer, and has not failed then."""
 CHECKPOINTS = 20
 """Before the failure."""
@@ -75,6 +75,8 @@ FEATURES = ("ssse3", "sse4.1", "sse4.2", "popcnt", "aes", "pclmulqdq")
 """What TLS is quick with, and every processor of the last ten years has."""
 LIMIT_S = 900.0
 """Wall time for all."""
+SILENCE_S = 400.0
+"""Wall time in which something must come on a console: memory is copied without a word."""
 
 LENGTH = struct.Struct(">I")
 """Stands before a frame, as QEMU writes it."""
@@ -100,9 +102,11 @@ interval = {{ minimum = "{INTERVAL_MS} ms" }}
 heartbeat = "{HEARTBEAT_S} s"
 detection = "{DETECTION_S} s"
 """
+WAITS_S: dict[Mode, int] = {"net": DETECTION_S, "no-net": 2 * DETECTION_S}
+"""Until the second host takes over: detection, or lease."""
 OF_MODE: dict[Mode, str] = {
     "net": f'mode = "net"\nhold-script = "{HOME}/{HOLD}"\n',
-    "no-net": f'mode = "no-net"\nlease = "{2 * DETECTION_S} s"\n',
+    "no-net": f'mode = "no-net"\nlease = "{WAITS_S["no-net"]} s"\n',
 }
 
 CONFIGURATION = f"""
@@ -279,7 +283,7 @@ def shown(mode: Mode, seed: int, done: Failover) -> str:
         ("output later than the quickest, median", second(done.delay_p50_s), ""),
         ("  longest", second(done.delay_max_s), ""),
         ("failure", "", f"after checkpoint {done.checkpoint}, seed {seed}"),
-        ("  to its detection", second(done.detection_s), f"detection {DETECTION_S} s"),
+        ("  to its detection", second(done.detection_s), f"{WAITS_S[mode]} s of silence"),
         ("  to the guest's running", second(done.running_s), ""),
         ("  to its first number", second(done.silence_s), ""),
         ("last number of the first host", str(done.last), ""),
@@ -338,7 +342,7 @@ def _machines(
                 descriptors=(end,),
                 features=FEATURES,
                 limit_s=LIMIT_S,
-                silence_s=LIMIT_S,
+                silence_s=SILENCE_S,
             )
         yield machines
 
