@@ -78,6 +78,8 @@ enum Command {
     Carry {
         /// Where the daemon waits for it
         socket: PathBuf,
+        /// The domain, as xl knows it
+        domain: String,
     },
     /// Shows a running daemon's table, again and again on a terminal
     Status {
@@ -138,9 +140,8 @@ fn main() -> ExitCode {
             };
             run(&file, &root, &options, log_json, die_at)
         }
-        Command::Carry { socket } => {
-            daemon::carry(&socket).map_err(|error| format!("{}: {error}", socket.display()))
-        }
+        Command::Carry { socket, domain } => daemon::carry(&socket, &domain)
+            .map_err(|error| format!("{}: {error}", socket.display())),
         Command::Status { socket, once, json } => status(&socket.socket, once, json),
         Command::Switchover { vm, socket } => switchover(vm, &socket.socket),
         Command::Start { vm, alone, socket } => {

@@ -150,6 +150,12 @@ impl Host {
         let _ = self.daemon.wait();
     }
 
+    /// Its daemon alone ends, without a word.
+    fn crash(&mut self) {
+        self.daemon.kill().unwrap();
+        let _ = self.daemon.wait();
+    }
+
     /// Its daemon is told to stop.
     fn stop(&mut self) {
         let daemon = Pid::from_raw(self.daemon.id().try_into().unwrap());
@@ -248,4 +254,24 @@ fn a_daemon_that_stops_leaves_the_domain_to_nobody_else() {
     assert_eq!(south.guest(), None);
     let said = fs::read_to_string(north.directory.join("log")).unwrap();
     assert_eq!(said.matches("create").count(), 1, "{said}");
+}
+
+/// The host lives, and with it the guest: it must not be heard beside the other one, and ends when that is known.
+#[test]
+fn a_daemon_that_crashes_leaves_the_domain_paused() {
+    let Some(site) = Site::new("crashes", NO_NET) else {
+        return;
+    };
+    let (mut north, south) = protected(&site);
+    north.crash();
+    south.wait_for("alone", 0);
+    let (state, seen) = north.guest().unwrap();
+    assert_eq!(state, "paused");
+    let (state, number) = south.guest().unwrap();
+    assert_eq!(state, "running");
+    assert!(number >= seen, "{number} is before {seen}");
+    let again = site.start("north");
+    again.wait_for("armed", 5);
+    south.wait_for("protected", 5);
+    assert_eq!(again.guest(), None);
 }

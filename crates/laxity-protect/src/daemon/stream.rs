@@ -4,16 +4,18 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
 use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::xen::pause;
 use crate::clock::now_ns;
 use crate::protocol::Part;
 use crate::protocol::message::{self, Message};
@@ -292,17 +294,19 @@ pub fn copy_in(
 }
 
 /// What `xl remus` starts as its way out: its standard input and output, and the daemon's socket. It ends with xl, or when
-/// the daemon says so by SIGTERM. Were it to end with the daemon, Remus would let the guest run on, whatever the other host
-/// does.
+/// the daemon says so by SIGTERM. If the daemon has gone without that, the other host takes over: the domain is paused before
+/// this ends, as Remus then lets it run on, whatever the other host does.
 ///
 /// # Errors
 ///
-/// If the daemon does not wait for it.
-pub fn carry(socket: &Path) -> io::Result<()> {
+/// If the daemon does not wait for it, or has gone.
+pub fn carry(socket: &Path, domain: &str) -> io::Result<()> {
     let mut daemon = UnixStream::connect(socket)?;
     let mut back = daemon.try_clone()?;
     // Not as lines: an acknowledgement is a byte, and waits for nothing.
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let (gone, is_gone) = channel();
+    let there = gone.clone();
     thread::Builder::new().name("back".into()).spawn(move || {
         // Piece by piece: what the library would use instead holds small ones back.
         let mut piece = vec![0; PIECE_BYTES];
@@ -311,18 +315,41 @@ pub fn carry(socket: &Path) -> io::Result<()> {
                 return;
             }
         }
+        let _ = gone.send(Who::Daemon);
     })?;
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut input = io::stdin().lock();
-    loop {
-        let count = input.read(&mut piece)?;
-        if count == 0 {
-            return Ok(());
-        }
-        if daemon.write_all(&piece[..count]).is_err() {
-            loop {
-                thread::park();
+    thread::Builder::new().name("there".into()).spawn(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut input = io::stdin().lock();
+        while let Ok(count @ 1..) = input.read(&mut piece) {
+            if daemon.write_all(&piece[..count]).is_err() {
+                return;
             }
         }
+        let _ = there.send(Who::Xl);
+    })?;
+    match is_gone.recv() {
+        Ok(Who::Daemon) if !has_ended(io::stdin().as_fd())? => {
+            let paused = pause(domain);
+            let why = "the daemon has gone, and the other host may take over";
+            Err(io::Error::other(match paused {
+                Ok(()) => format!("{why}: the domain is paused"),
+                Err(error) => format!("{why}: {error}"),
+            }))
+        }
+        _ => Ok(()),
     }
+}
+
+/// Who has gone first.
+enum Who {
+    Xl,
+    Daemon,
+}
+
+/// Whether nobody writes into a pipe any more. What xl no longer needs the daemon gives up as well.
+fn has_ended(pipe: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    poll(&mut polled, PollTimeout::ZERO)?;
+    let said = polled[0].revents().unwrap_or(PollFlags::empty());
+    Ok(said.contains(PollFlags::POLLHUP))
 }

@@ -118,9 +118,10 @@ impl Xen {
     pub fn run(self, record: Record) -> io::Result<()> {
         let is_here = xl(&["domid", &self.domain.name]).is_ok();
         let role = if is_here {
+            // Whoever paused it did not know whether the other host takes over: a daemon that stopped, or `carry`.
             Role::Primary {
                 remus: None,
-                waiting: false,
+                waiting: is_paused(&self.domain.name),
                 again_ns: 0,
             }
         } else {
@@ -263,7 +264,9 @@ impl Run {
                 self.xl_or_note(&["destroy", &self.xen.domain.name.clone()]);
                 self.persist(hello.term)?;
                 self.role = Role::Standby { receiver: None };
+                // The other host waits for this, and has said already that it has the guest.
                 self.greet();
+                self.receive();
             }
             (Role::Primary { .. }, Standing::Primary) => {}
             (Role::Primary { waiting, .. }, Standing::Standby { .. })
@@ -326,7 +329,12 @@ impl Run {
         let socket = self.xen.directory.join(format!("{name}.sock"));
         let _ = std::fs::remove_file(&socket);
         let program = std::env::current_exe().unwrap_or_else(|_| "laxity-protect".into());
-        let way = format!("exec {} carry {}", quoted(&program), quoted(&socket));
+        let way = format!(
+            "exec {} carry {} {}",
+            quoted(&program),
+            quoted(&socket),
+            quoted(Path::new(name))
+        );
         let interval_ms = (settings.interval.minimum_ns / 1_000_000).to_string();
         let script = hold_script.to_string_lossy();
         let how: &[&str] = match settings.mode {
@@ -811,6 +819,29 @@ pub fn xl(words: &[&str]) -> Result<String, String> {
     let said = String::from_utf8_lossy(&done.stderr);
     let said: Vec<&str> = said.lines().take(LINES).collect();
     Err(format!("xl {what} failed: {}", said.join("; ")))
+}
+
+/// Whether somebody has paused a domain.
+fn is_paused(domain: &str) -> bool {
+    const STATE: usize = 4;
+    let listed = xl(&["list", domain]).unwrap_or_default();
+    let state = listed
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().nth(STATE));
+    state.is_some_and(|state| state.contains('p'))
+}
+
+/// Pauses a domain, unless it is: Xen counts.
+///
+/// # Errors
+///
+/// What xl complains of.
+pub fn pause(domain: &str) -> Result<(), String> {
+    if !is_paused(domain) {
+        xl(&["pause", domain])?;
+    }
+    Ok(())
 }
 
 /// Whether it has ended well in time.
