@@ -104,6 +104,11 @@ lab: setup ## The hypervisor, dom0 and guests of --on xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m xen
 
+.PHONY: remus
+remus: lab ## Xen's Remus through the failure of a host, in both modes, with SEED: ten minutes, not part of `make test`
+	$(LAXITY) lab remus --mode net --seed $(or $(SEED),1) -o out/remus/net
+	$(LAXITY) lab remus --mode no-net --seed $(or $(SEED),1) -o out/remus/no-net
+
 .PHONY: fuzz
 fuzz: ## Fuzzes all that parses, SECONDS each
 	$(MAKE) -C fuzz --jobs $$(nproc) --output-sync=target run SECONDS=$(or $(SECONDS),10)
@@ -175,6 +180,10 @@ results-bandwidth-linux: setup ## The same with real packets, as root; writes do
 .PHONY: results-protection
 results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest; writes docs/results/protection.md
 	$(BIN)/python tools/protection_page.py
+
+.PHONY: results-remus
+results-remus: lab ## Measures failures of Xen hosts, protected by Remus; writes docs/results/remus.md
+	$(BIN)/python tools/remus_page.py
 
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md

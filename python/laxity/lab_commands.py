@@ -180,7 +180,7 @@ def remus(
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
     done = protecting.fail_over(mode, seed, output, _say)
-    print(protecting.shown(mode, seed, done))
+    print(protecting.shown(mode, done))
     print(f"consoles: {output}")
     if mode == "net" and done.undone:
         raise typer.Exit(1)

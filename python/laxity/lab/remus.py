@@ -104,6 +104,8 @@ detection = "{DETECTION_S} s"
 """
 WAITS_S: dict[Mode, int] = {"net": DETECTION_S, "no-net": 2 * DETECTION_S}
 """Until the second host takes over: detection, or lease."""
+HELD: dict[Mode, str] = {"net": "until acknowledged", "no-net": "not at all"}
+UNDONE: dict[Mode, str] = {"net": "0 promised", "no-net": "not promised"}
 OF_MODE: dict[Mode, str] = {
     "net": f'mode = "net"\nhold-script = "{HOME}/{HOLD}"\n',
     "no-net": f'mode = "no-net"\nlease = "{WAITS_S["no-net"]} s"\n',
@@ -271,29 +273,34 @@ def fail_over(mode: Mode, seed: int, directory: Path, say: Say) -> Failover:
         raise LabError(str(error), f"the consoles are in {directory}") from None
 
 
-def shown(mode: Mode, seed: int, done: Failover) -> str:
-    """A table for a terminal: what was measured, and beside it what was asked for."""
+def rows(mode: Mode, done: Failover) -> list[tuple[str, str, str]]:
+    """What was measured: its name, its value, and what was asked for."""
     second = "{:.2f} s".format
-    rows = [
+    return [
         ("all of the memory copied in", second(done.copy_s), f"{MEMORY_MIB} MiB"),
-        ("a checkpoint every", second(done.epoch_s), f"interval {INTERVAL_MS} ms"),
-        ("  of the stream", f"{done.checkpoint_bytes / 2**10:.0f} KiB", ""),
-        ("  guest stood still, median", second(done.pause_p50_s), "as it saw itself"),
-        ("  longest", second(done.pause_max_s), ""),
-        ("output later than the quickest, median", second(done.delay_p50_s), ""),
-        ("  longest", second(done.delay_max_s), ""),
-        ("failure", "", f"after checkpoint {done.checkpoint}, seed {seed}"),
-        ("  to its detection", second(done.detection_s), f"{WAITS_S[mode]} s of silence"),
-        ("  to the guest's running", second(done.running_s), ""),
-        ("  to its first number", second(done.silence_s), ""),
+        ("a checkpoint every", second(done.epoch_s), f"{INTERVAL_MS} ms between"),
+        ("its stream", f"{done.checkpoint_bytes / 2**10:.0f} KiB", ""),
+        ("guest stood still, median", second(done.pause_p50_s), "as it saw itself"),
+        ("guest stood still, longest", second(done.pause_max_s), ""),
+        ("output held, median", second(done.delay_p50_s), HELD[mode]),
+        ("output held, longest", second(done.delay_max_s), ""),
+        ("power cut after checkpoint", str(done.checkpoint), ""),
+        ("from there to the takeover", second(done.detection_s), f"{WAITS_S[mode]} s of silence"),
+        ("to a guest that runs", second(done.running_s), ""),
+        ("to its first number", second(done.silence_s), ""),
         ("last number of the first host", str(done.last), ""),
-        ("first of the second, and how many", str(done.first), f"{done.heard} heard"),
-        ("seen before, and said again", str(done.undone), "0 promised" if mode == "net" else ""),
+        ("first number of the second", str(done.first), ""),
+        ("how many followed", str(done.heard), f"{failover.SURVIVES} at least"),
+        ("seen, and said again", str(done.undone), UNDONE[mode]),
         ("held, and never heard", str(done.unheard), ""),
     ]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = (f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c}".rstrip() for a, b, c in rows)
-    return "\n".join((f"mode {mode}", *lines))
+
+
+def shown(mode: Mode, done: Failover) -> str:
+    """A table for a terminal."""
+    table = rows(mode, done)
+    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
+    return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c}".rstrip() for a, b, c in table)
 
 
 @contextmanager
