@@ -260,6 +260,48 @@ def test_an_interface_joins_the_bridge(dom0: Dom0, bridge: str | None) -> None:
         assert (done.returncode, status) == (1, "error\n")
 
 
+@pytest.mark.parametrize("has_plug", [True, False])
+def test_the_output_of_an_interface_is_held_and_let_go(dom0: Dom0, has_plug: bool) -> None:
+    tc = dom0.home / "tc"
+    tc.write_text(f'#!/bin/sh\necho "tc $*" >>$LOG\n[ "$6" != plug ] || {str(has_plug).lower()}\n')
+    tc.chmod(0o755)
+    environment = {
+        "PATH": f"{dom0.home}:{os.environ['PATH']}",
+        "STORE": str(dom0.home / "store"),
+        "LOG": str(dom0.home / "log"),
+        "vifname": "vif3.0",
+        "XENBUS_PATH": "/remus",
+        "REMUS_IFB": "buf-vif3.0",
+    }
+    script = HOTPLUG.with_name("netbuf").read_text().replace("PATH=/sbin:/usr/sbin:/bin:", "PATH=")
+
+    def run(order: str) -> int:
+        command = [*dom0.shell, "-c", script, "netbuf", order]
+        return subprocess.run(command, env=environment, check=False, timeout=20).returncode
+
+    store = dom0.home / "store"
+    code, status = run("setup"), (store / "_remus_hotplug-status").read_text()
+    if not has_plug:
+        # libxl gives Remus up then, and does not call what nobody holds protected.
+        assert (code, status) == (1, "error\n")
+        assert "sch_plug" in (store / "_remus_hotplug-error").read_text()
+        return
+    assert (code, status) == (0, "connected\n")
+    assert (store / "_remus_ifb").read_text() == "buf-vif3.0\n"
+    before, plug, opened, ingress, filtered = dom0.log.rstrip().rsplit("\n", 4)
+    assert before.startswith("ip link add buf-vif3.0 type ifb")
+    assert plug.startswith("tc qdisc add dev buf-vif3.0 root plug")
+    assert opened == "tc qdisc change dev buf-vif3.0 root plug release_indefinite"
+    assert ingress == "tc qdisc add dev vif3.0 ingress"
+    # All of it, not IP alone.
+    assert "dev vif3.0" in filtered
+    assert "protocol all" in filtered
+    assert filtered.endswith("redirect dev buf-vif3.0")
+    assert [run("teardown"), run("teardown")] == [0, 0]
+    assert "ip link delete buf-vif3.0" in dom0.log
+    assert not (store / "_remus_ifb").exists()
+
+
 def test_long_lists_of_tasks_are_cut_into_pieces(dom0: Dom0) -> None:
     tasks = ";".join(f"{cost},200000000,200000000,0,0" for cost in range(1000, 1200))
     dom0.run(f"create a; tasks a one '{tasks}' 0")
