@@ -1258,6 +1258,35 @@ MUTATIONS += [
     ),
 ]
 
+PROTECT_XEN = "crates/laxity-protect/src/daemon"
+
+MUTATIONS += [
+    Mutation(
+        "protect-xen-lease-not-waited",
+        "xen.rs",
+        "Mode::NoNet => settings.detection_ns.max(settings.lease_ns),",
+        "Mode::NoNet => settings.detection_ns,",
+        "a standby of Xen waits until the other host's domain is surely paused",
+        directory=PROTECT_XEN,
+    ),
+    Mutation(
+        "protect-xen-not-paused",
+        "xen.rs",
+        '                *waiting = true;\n                self.xl_or_note(&["pause", &name]);\n',
+        "                *waiting = true;\n",
+        "a domain whose standby may have taken over is not heard",
+        directory=PROTECT_XEN,
+    ),
+    Mutation(
+        "protect-xen-crash-not-noticed",
+        "stream.rs",
+        "            let paused = pause(domain);\n",
+        "            let paused: Result<(), String> = Ok(());\n",
+        "a domain whose daemon has crashed is not heard",
+        directory=PROTECT_XEN,
+    ),
+]
+
 
 def shown(path: Path) -> str:
     """The path as one would write it at the root."""
@@ -1298,6 +1327,7 @@ def update_copy(tree: Path) -> None:
         if not copy.exists() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
+            copy.chmod((ROOT / path).stat().st_mode)
 
 
 def commands(target: Path, directory: str) -> list[list[str]]:
@@ -1312,8 +1342,9 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     if directory == PROTECT:
         own = [*cargo, "--package", "laxity-protect", "--lib"]
         return [[*own, "--test", "message", "--test", "node", "--test", "histories"]]
-    if directory in {PROTECT_PAGES, PROTECT_GATE}:
-        return [[*cargo, "--package", "laxity-protect", "--lib", "--", "guest", "gate"]]
+    if directory in {PROTECT_PAGES, PROTECT_GATE, PROTECT_XEN}:
+        which = ["--test", "xen"] if directory == PROTECT_XEN else ["--lib", "--", "guest", "gate"]
+        return [[*cargo, "--package", "laxity-protect", *which]]
     if directory in {SIMULATOR, WORKLOADS}:
         return [
             [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"],

@@ -26,6 +26,7 @@ programs=(
     'dnsmasq dnsmasq-base sites of balancers'
     'dig bind9-dnsutils the tests of sites'
     'iasl acpica-tools libxl with network buffering'
+    'pkg-config pkg-config libxl with network buffering'
 )
 
 missing=()
