@@ -14,6 +14,7 @@ mod record;
 mod stream;
 mod worker;
 mod xen;
+mod xl;
 
 use std::collections::HashMap;
 use std::io;
@@ -332,7 +333,7 @@ fn refuse_without_xen(domain: &Domain) -> Result<(), DaemonError> {
         domain: domain.name.clone(),
         why,
     };
-    xen::xl(&["info"]).map_err(|why| refuse(format!("this is no Xen host: {why}")))?;
+    xl::ask(&["info"]).map_err(|why| refuse(format!("this is no Xen host: {why}")))?;
     if domain.settings.mode == Mode::Net && !domain.hold_script.exists() {
         let script = domain.hold_script.display();
         let why = format!(

@@ -15,7 +15,7 @@ use std::thread;
 use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::xen::pause;
+use super::xl::pause;
 use crate::clock::now_ns;
 use crate::protocol::Part;
 use crate::protocol::message::{self, Message};

@@ -9,15 +9,14 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
 use tracing::{error, info, warn};
@@ -25,6 +24,7 @@ use tracing::{error, info, warn};
 use super::driver::Input;
 use super::record::{Stored, incarnation};
 use super::stream::{Event, Wire, copy_in, copy_out};
+use super::xl::{self, LOOK_EVERY, is_paused, quoted, wait_for};
 use crate::clock::now_ns;
 use crate::protocol::checkpoint::CheckpointId;
 use crate::protocol::message::{Hello, Message, Standing};
@@ -35,14 +35,9 @@ use crate::transport::Link;
 
 /// After something of xl's has failed.
 const AGAIN_NS: i64 = 5_000_000_000;
-/// What xl may take to end, or to let a guest run.
-const XL_ENDS: Duration = Duration::from_secs(120);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The standby could take over from this acknowledgement on: the primary has the one before, as it took another
 /// checkpoint.
 const ARMED_FROM: u64 = 2;
-/// Of what xl says, for the operator.
-const LINES: usize = 3;
 
 /// One domain on this host.
 pub struct Xen {
@@ -116,7 +111,7 @@ impl Xen {
     ///
     /// If something fails that it cannot do without, such as the disk with its record.
     pub fn run(self, record: Record) -> io::Result<()> {
-        let is_here = xl(&["domid", &self.domain.name]).is_ok();
+        let is_here = xl::ask(&["domid", &self.domain.name]).is_ok();
         let role = if is_here {
             // Whoever paused it did not know whether the other host takes over: a daemon that stopped, or `carry`.
             Role::Primary {
@@ -459,7 +454,7 @@ impl Run {
             let _ = xl.kill();
             let _ = xl.wait();
             let half = format!("{}--incoming", self.xen.domain.name);
-            let _ = self::xl(&["destroy", &half]);
+            let _ = xl::ask(&["destroy", &half]);
             self.acknowledged = 0;
         }
     }
@@ -606,7 +601,7 @@ impl Run {
         // Xl's way in ends, and that is what it waits for.
         drop(open);
         let begun = Instant::now();
-        let is_done = wait_for(&mut xl) && self::xl(&["domid", &self.xen.domain.name]).is_ok();
+        let is_done = wait_for(&mut xl) && xl::ask(&["domid", &self.xen.domain.name]).is_ok();
         if is_done {
             let ms = begun.elapsed().as_millis();
             self.note(format!(
@@ -767,12 +762,12 @@ impl Run {
     fn said(&self) -> String {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(LINES)..].join("; ")
+        lines[lines.len().saturating_sub(xl::LINES)..].join("; ")
     }
 
     fn start_xl(&self, words: &[&str], input: Stdio, output: Stdio) -> io::Result<Child> {
         let log = File::create(self.log())?;
-        xl_command(words)
+        xl::command(words)
             .stdin(input)
             .stdout(output)
             .stderr(log)
@@ -780,7 +775,7 @@ impl Run {
     }
 
     fn xl_or_note(&mut self, words: &[&str]) -> bool {
-        match xl(words) {
+        match xl::ask(words) {
             Ok(_) => true,
             Err(why) => {
                 warn!(vm = self.xen.domain.name, "{why}");
@@ -788,86 +783,5 @@ impl Run {
                 false
             }
         }
-    }
-}
-
-/// Xl, which takes signals: the daemon blocks them, for a thread that waits for them, and what it starts would have that from
-/// it. Then nothing but SIGKILL would end xl, or what it starts itself.
-fn xl_command(words: &[&str]) -> Command {
-    let mut command = Command::new("xl");
-    command.args(words);
-    // SAFETY: what runs between fork and exec makes one system call, and nothing else.
-    unsafe {
-        command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?));
-    }
-    command
-}
-
-/// What xl answers.
-///
-/// # Errors
-///
-/// What it complains of.
-pub fn xl(words: &[&str]) -> Result<String, String> {
-    let what = words.join(" ");
-    let done = xl_command(words).stdin(Stdio::null()).output();
-    let done = done.map_err(|error| format!("xl {what}: {error}"))?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).trim().into());
-    }
-    // Its first lines have the cause, what follows is what it then could not clean up.
-    let said = String::from_utf8_lossy(&done.stderr);
-    let said: Vec<&str> = said.lines().take(LINES).collect();
-    Err(format!("xl {what} failed: {}", said.join("; ")))
-}
-
-/// Whether somebody has paused a domain.
-fn is_paused(domain: &str) -> bool {
-    const STATE: usize = 4;
-    let listed = xl(&["list", domain]).unwrap_or_default();
-    let state = listed
-        .lines()
-        .nth(1)
-        .and_then(|line| line.split_whitespace().nth(STATE));
-    state.is_some_and(|state| state.contains('p'))
-}
-
-/// Pauses a domain, unless it is: Xen counts.
-///
-/// # Errors
-///
-/// What xl complains of.
-pub fn pause(domain: &str) -> Result<(), String> {
-    if !is_paused(domain) {
-        xl(&["pause", domain])?;
-    }
-    Ok(())
-}
-
-/// Whether it has ended well in time.
-fn wait_for(child: &mut Child) -> bool {
-    let end = Instant::now() + XL_ENDS;
-    while Instant::now() < end {
-        match child.try_wait() {
-            Ok(None) => thread::sleep(LOOK_EVERY),
-            Ok(Some(_)) => return true,
-            Err(_) => return false,
-        }
-    }
-    false
-}
-
-/// For a shell.
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_for_a_shell() {
-        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
     }
 }
