@@ -288,19 +288,8 @@ fn prepare(
         .expect("only a host's own were taken")
         .to_string();
     let begins_here = vm.hosts[0] == host;
-    let dialler = if begins_here {
-        let address = site.host(&peer).expect("the site file was checked").address;
-        let dialler = start_dialler(
-            keys.clone(),
-            address,
-            peer.clone(),
-            preamble.clone(),
-            sender.clone(),
-        );
-        Some(dialler.map_err(system("start a thread"))?)
-    } else {
-        None
-    };
+    let dialler = begins_here.then(|| start_dialler(site, keys, &peer, &preamble, &sender));
+    let dialler = dialler.transpose().map_err(system("start a thread"))?;
     let running = Running {
         name: vm.name.clone(),
         peer,
@@ -368,19 +357,8 @@ fn prepare_domain(
         .expect("only a host's own were taken")
         .to_string();
     let begins_here = domain.hosts[0] == host;
-    let dialler = if begins_here {
-        let address = site.host(&peer).expect("the site file was checked").address;
-        let dialler = start_dialler(
-            keys.clone(),
-            address,
-            peer.clone(),
-            preamble.clone(),
-            sender.clone(),
-        );
-        Some(dialler.map_err(system("start a thread"))?)
-    } else {
-        None
-    };
+    let dialler = begins_here.then(|| start_dialler(site, keys, &peer, &preamble, &sender));
+    let dialler = dialler.transpose().map_err(system("start a thread"))?;
     let running = Running {
         name: domain.name.clone(),
         peer,
@@ -403,16 +381,19 @@ fn prepare_domain(
 
 /// A thread that connects to the other host whenever it is asked to, as long as it takes.
 fn start_dialler(
-    keys: Keys,
-    address: SocketAddr,
-    peer: String,
-    preamble: Preamble,
-    inputs: Sender<Input>,
+    site: &Site,
+    keys: &Keys,
+    peer: &str,
+    preamble: &Preamble,
+    inputs: &Sender<Input>,
 ) -> io::Result<Sender<()>> {
     const PAUSE_MIN: Duration = Duration::from_millis(50);
     const PAUSE_MAX: Duration = Duration::from_secs(1);
     const SAY_EVERY: Duration = Duration::from_secs(60);
     let (asks, asked) = channel();
+    let address = site.host(peer).expect("the site file was checked").address;
+    let (keys, preamble, inputs) = (keys.clone(), preamble.clone(), inputs.clone());
+    let peer = peer.to_string();
     thread::Builder::new().name("dial".into()).spawn(move || {
         let mut said: Option<Instant> = None;
         while asked.recv().is_ok() {
