@@ -35,6 +35,7 @@ echo "sched $*" >>$LOG
 if [ "$1" = align ]; then echo $((($(date +%s) + 3) * 1000000000)); else echo "{}"; fi
 """,
     "insmod": 'echo "insmod ${1##*/}" >>$LOG',
+    "modprobe": 'echo "modprobe $*" >>$LOG; exit 1',
     "ip": 'echo "ip $*" >>$LOG; [ "$2 $3" != "add taken" ] || { echo File exists >&2; exit 2; }',
     "laxity-media": """
 echo "media $*" >>$LOG
@@ -227,9 +228,21 @@ def test_a_network_in_dom0(dom0: Dom0) -> None:
         "ip link set laxity0 up",
         *("xl vcpu-pin Domain-0 0 0,1", "xl vcpu-pin Domain-0 1 2"),
     ]
+    made = dom0.home / "results/bridge"
+    assert made.read_text() == "laxity0\n"
     assert "ip link add taken type bridge failed: File exists" in dom0.run(
         "network taken 192.0.2.1/24", code=1
     )
+    assert not made.exists(), "it is somebody else's"
+
+
+def test_a_network_on_a_host_with_modules_of_its_own(dom0: Dom0) -> None:
+    """They may be in its kernel."""
+    dom0.run("network laxity0 192.0.2.1/24")
+    assert dom0.log.splitlines()[:2] == [
+        "modprobe -a bridge xen-netback",
+        "ip link add laxity0 type bridge",
+    ]
 
 
 HOTPLUG = LIBRARY.with_name("vif")

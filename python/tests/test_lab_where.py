@@ -29,7 +29,41 @@ info) cat "$STATE/info" ;;
 list) echo 'Name ID Mem VCPUs State Time'; cat "$STATE/domains" ;;
 domid) sed -n "s/^$2 \\([0-9]*\\) .*/\\1/p" "$STATE/domains" ;;
 destroy) sed -i "/ $2 /d" "$STATE/domains" ;;
+vcpu-list) cat "$STATE/vcpus" ;;
+sched-credit) printf 'Name ID Weight Cap\\nDomain-0 0 512 0\\n' ;;
 esac
+"""
+
+IP = """\
+#!/bin/sh
+echo "ip $*" >>"$DIARY"
+case $2 in show) [ -f "$STATE/bridge" ] ;; esac
+"""
+
+VCPUS = """\
+Name                                ID  VCPU   CPU State   Time(s) Affinity (Hard / Soft)
+Domain-0                             0     0    1   r--     103.4  0-3 / all
+Domain-0                             0     1    0   -b-       9.0  all / 1
+Domain-0                             0     2    -   --p       0.1  all / all
+"""
+
+CALLS = """
+duration = "1 s"
+host = { cpus = 2, policy = "polling" }
+calls = { streams = 4, media-server = "media" }
+
+[[domain]]
+name = "driver"
+vcpus = 2
+budget = "2 ms"
+period = "10 ms"
+workload = { kind = "driver" }
+
+[[domain]]
+name = "media"
+budget = "2 ms"
+period = "10 ms"
+workload = { kind = "media-server" }
 """
 
 SSH = """\
@@ -61,6 +95,11 @@ start_all() { [ ! -f "$STATE/broken" ] || { echo 'laxity: error: the guest died'
     hang_in start_all; }
 tasks() { mkdir -p "$RESULTS/$2"; echo "$3" >"$RESULTS/$2/$1.tasks"; }
 window() { echo 5 >"$RESULTS/$1/start"; }
+network() { echo "$1" >"$RESULTS/bridge"; ls "$LAXITY" >"$RESULTS/files"; }
+pin() { :; }
+connect() { :; }
+program() { :; }
+calls() { :; }
 """
 
 PARAMETERS = {
@@ -127,7 +166,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     programs, state = tmp_path / "bin", tmp_path / "state"
     programs.mkdir()
     state.mkdir()
-    for name, text in (("xl", XL), ("ssh", SSH), ("mktemp", MKTEMP)):
+    for name, text in (("xl", XL), ("ssh", SSH), ("mktemp", MKTEMP), ("ip", IP)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
@@ -136,15 +175,18 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     files = {"laxity-sched": SCHED.encode(), "lib.sh": LIB.encode()}
     files["visit.sh"] = (SCRIPTS / "visit.sh").read_bytes()
     monkeypatch.setattr(where, "_files", lambda _: files)
+    media = {"laxity-media": b"", "network.cpio": b"", "vif": b""}
+    monkeypatch.setattr(where, "_network_files", lambda _: media)
     host = FakeHost(state)
     host.write("info", "nr_cpus                : 4\nxen_scheduler          : (null)\n")
     host.write("domains", "Domain-0 0 -\nshop 3 -\n")
     host.write("sched", json.dumps(POOL))
+    host.write("vcpus", VCPUS)
     return host
 
 
-def plan(*overrides: str, scheduler: str | None = None) -> Plan:
-    host = Host.parse(HOST).resolved(overrides)
+def plan(*overrides: str, scheduler: str | None = None, text: str = HOST) -> Plan:
+    host = Host.parse(text).resolved(overrides)
     return Plan.of([Window("run", host)], mode="live", scheduler=scheduler)
 
 
@@ -173,6 +215,27 @@ def test_a_visit_leaves_results_here_and_nothing_there(
         for line in through_ssh
     )
     assert any("root@server" in line for line in said) == at.startswith("ssh")
+
+
+@pytest.mark.parametrize("scheduler", [None, "credit"])
+def test_a_visit_with_calls_gives_dom0_back(
+    fake: FakeHost, tmp_path: Path, scheduler: str | None
+) -> None:
+    """The bridge is gone, and its VCPUs run where they did, with their weight."""
+    if scheduler:
+        fake.write("info", f"nr_cpus : 4\nxen_scheduler : {scheduler}\n")
+    directory = results(tmp_path)
+    made = plan(scheduler=scheduler, text=CALLS)
+    where.place("ssh://root@server", "live").execute(made, directory, print)
+    there = (directory / "results/files").read_text().split()
+    assert {"laxity-media", "network.cpio", "vif"} <= set(there)
+    diary = fake.diary()
+    assert "ip link delete laxity0" in diary
+    restored = [line for line in diary if line.startswith(("xl vcpu-pin", "xl sched-credit -d"))]
+    pins = ["xl vcpu-pin Domain-0 0 0-3 all", "xl vcpu-pin Domain-0 1 all 1"]
+    asked, weight = "xl sched-credit -d Domain-0", "xl sched-credit -d Domain-0 -w 512 -c 0"
+    assert restored == ([asked, *pins, weight] if scheduler else pins)
+    assert fake.homes() == set()
 
 
 def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Path) -> None:
@@ -281,6 +344,13 @@ def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> 
     refused(plan("host.cpus=8"), "this machine has 4")
     refused(plan(scheduler="credit2"), "and not credit2")
     refused(plan("host.policy=sedf"), "cannot be changed into sedf")
+    refused(plan("domain.driver.vcpus=1", text=CALLS), "and that of this machine has 2")
+    refused(plan(text=CALLS, scheduler="rtds"), "and not rtds")
+    fake.write("info", "nr_cpus : 4\nxen_scheduler : rtds\n")
+    refused(plan(text=CALLS, scheduler="rtds"), "could not give back")
+    fake.write("info", "nr_cpus : 4\nxen_scheduler : (null)\n")
+    fake.write("bridge", "")
+    refused(plan(text=CALLS), "already has a network interface laxity0")
     fake.write("domains", "Domain-0 0 -\nlaxity-late 3 -\n")
     refused(plan(), "already has laxity-late")
     fake.write("domains", "Domain-0 0 -\n")

@@ -12,6 +12,7 @@
 # sentence in $RESULTS/error; lines that begin with "laxity: " tell how far it is. In $RESULTS:
 #
 #   domids               a line "NAME DOMID" for each domain that the plan created
+#   bridge               the name of the bridge that the plan made, if calls need one
 #   RUN/guests, domids   who took part in a run, and their numbers
 #   RUN/start            CLOCK_REALTIME at its start, ns
 #   RUN/trace.bin        Xen's trace buffers, as laxity-trace writes them
@@ -232,10 +233,20 @@ settings() {
 
 # network BRIDGE ADDRESS/BITS: in dom0, for the interfaces of guests
 network() {
-    for module in "$LAXITY"/modules/*; do
-        do_or_fail insmod "$module"
-    done
-    do_or_fail ip link add "$1" type bridge
+    if [ -d "$LAXITY/modules" ]; then
+        for module in "$LAXITY"/modules/*; do
+            do_or_fail insmod "$module"
+        done
+    else
+        # A host's own kernel has them at hand, or in it.
+        modprobe -a bridge xen-netback 2>/dev/null || :
+    fi
+    # For who tidies up after us.
+    echo "$1" >"$RESULTS/bridge"
+    if ! (do_or_fail ip link add "$1" type bridge); then
+        rm "$RESULTS/bridge"
+        exit 1
+    fi
     do_or_fail ip address add "$2" dev "$1"
     do_or_fail ip link set "$1" up
 }
@@ -337,6 +348,7 @@ window() {
     tracer=
     # The media server serves until its guest is asked for a report.
     [ "$streams" = 0 ] || wait "$parties" || fail "laxity-media: $(cat "$into/calls.log")"
+    parties=
     echo "$start" >"$into/start"
     [ -z "${policy_of_runs:-}" ] || policy_between_runs
     while read -r name; do

@@ -3,8 +3,8 @@
 # Carries out a plan on a real host, in dom0 as root.
 #
 #   visit.sh HOME           HOME has programs, scripts and plan/, and gets results/
-#   visit.sh --leave HOME   ends what is still at work there, destroys the domains that it created, and
-#                           does what restore.sh says, if it is there
+#   visit.sh --leave HOME   ends what is still at work there, destroys the domains and the bridge that it
+#                           made, and does what restore.sh says, if it is there
 #
 # It ends by itself when nobody listens to it any more.
 set -u
@@ -17,6 +17,7 @@ leave() {
     trap '' HUP INT PIPE TERM
     # Else it would trace until the end of the run.
     [ -z "${tracer:-}" ] || { kill "$tracer" && wait "$tracer"; } 2>/dev/null
+    [ -z "${parties:-}" ] || { kill "$parties" && wait "$parties"; } 2>/dev/null
     if [ -f "$1/results/domids" ]; then
         while read -r name domid; do
             # By number: a name may have gone to another domain since.
@@ -26,6 +27,9 @@ leave() {
     # One that was about to get its number.
     if [ -f "$1/results/creating" ] && domid=$(xl domid "$(cat "$1/results/creating")" 2>/dev/null); then
         xl destroy "$domid"
+    fi
+    if [ -f "$1/results/bridge" ]; then
+        ip link delete "$(cat "$1/results/bridge")" && rm "$1/results/bridge"
     fi
     # What the scheduler was told before we came. Once: whoever comes next may tell it something else.
     if [ -f "$1/restore.sh" ]; then

@@ -61,6 +61,7 @@ NETBACK_MODULES = ("llc", "stp", "bridge", "xen-netback")
 """What dom0 loads for a network."""
 NETFRONT_MODULES = ("xen-netfront",)
 """What a guest loads."""
+NETWORK_MODULES = (*NETBACK_MODULES, *NETFRONT_MODULES)
 
 DIRECTORIES = (
     *("dev", "proc", "sys", "tmp", "run/xen", "var/lib/xen", "var/lib/xenstored"),
@@ -245,22 +246,26 @@ def ours(say: Callable[[str], None] = print) -> bytes:
 
 def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
     """The archive of what a network needs besides: modules, and static programs at both ends."""
-    made = kernel((*NETBACK_MODULES, *NETFRONT_MODULES))
-    guest = guest_root(
-        programs(_silent) / GUEST_PROGRAM,
-        [
-            *(cpio.file(path.name, path, executable=True) for path in guests),
-            *numbered(packets.MODULES, made.modules, NETFRONT_MODULES),
-        ],
-    )
+    made = kernel(NETWORK_MODULES)
     hotplug = CHECKOUT / "xen" / "lab" / packets.HOTPLUG
     return cpio.archive(
         [
             *(cpio.file(f"laxity/{path.name}", path, executable=True) for path in dom0s),
             cpio.file(f"laxity/{packets.HOTPLUG}", hotplug, executable=True),
-            cpio.file(f"laxity/{packets.ROOT}", guest),
+            cpio.file(f"laxity/{packets.ROOT}", network_root(guests)),
             *numbered(f"laxity/{packets.MODULES}", made.modules, NETBACK_MODULES),
         ]
+    )
+
+
+def network_root(at_top: Iterable[Path]) -> bytes:
+    """The root of a guest with a network: its modules, and static programs at its top."""
+    return guest_root(
+        programs(_silent) / GUEST_PROGRAM,
+        [
+            *(cpio.file(path.name, path, executable=True) for path in at_top),
+            *numbered(packets.MODULES, kernel(NETWORK_MODULES).modules, NETFRONT_MODULES),
+        ],
     )
 
 

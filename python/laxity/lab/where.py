@@ -74,6 +74,9 @@ SCRIPTS = ("lib.sh", "visit.sh")
 RESTORE = "restore.sh"
 """Beside them: what visit.sh does in the end."""
 
+VCPU_ROW = re.compile(r"\S+ +\d+ +(\d+) +\d+ +\S+ +[\d.]+ +(\S+) / (\S+)")
+"""Of `xl vcpu-list`, for one that is there: its number, where it may and where it should run."""
+
 POOL_KEYS = {
     "policy": "policy",
     "quantum_ns": "quantum",
@@ -178,7 +181,7 @@ class RealHost:
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Place."""
         self._refuse_unless_able(plan)
-        files = _files(say)
+        files = _files(say) | (_network_files(say) if plan.has_packets else {})
         with _tidy_when_ended(), self._directory() as home:
             say(f"copying programs to {self.name}")
             script = {f"plan/{name}": text.encode() for name, text in plan.files(home).items()}
@@ -203,12 +206,6 @@ class RealHost:
 
     def _refuse_unless_able(self, plan: Plan) -> None:
         """Before anything is copied."""
-        if plan.has_packets:
-            raise InputError(
-                "`[calls]` on Xen have a network of their own, which is made on the emulated "
-                "machine only",
-                "leave --at out",
-            )
         done = self._run("xl info")
         if done.returncode != 0:
             raise InputError(
@@ -235,6 +232,32 @@ class RealHost:
                 f"{self.name} already has {', '.join(taken)}",
                 f"if they are left over, xl destroy {taken[0]} and so on",
             )
+        if (driver := packets.driver(plan.windows[0].host)) is not None:
+            vcpus, given = len(self._vcpus()), len(driver["vcpus"])
+            if vcpus != given:
+                raise InputError(
+                    f"`domain.{driver['name']}` is dom0 and has VCPUs: {given}, and that of "
+                    f"{self.name} has {vcpus}",
+                    f"add --set domain.{driver['name']}.vcpus={vcpus}, or there "
+                    f"`xl vcpu-set {DOM0} {given}`",
+                )
+            if plan.scheduler == "rtds":
+                raise InputError(
+                    f"`domain.{driver['name']}` is dom0, and what rtds gives it now we could not "
+                    "give back",
+                    "choose another --scheduler",
+                )
+        if plan.has_packets and self._run(f"ip link show dev {packets.BRIDGE}").returncode == 0:
+            raise InputError(
+                f"{self.name} already has a network interface {packets.BRIDGE}",
+                f"if it is left over, ip link delete {packets.BRIDGE}",
+            )
+
+    def _vcpus(self) -> list[tuple[str, str, str]]:
+        """Of each of dom0's VCPUs that is there, its number, and where it may and should run."""
+        listed = self._checked(f"xl vcpu-list {DOM0}").decode().splitlines()[1:]
+        rows = filter(None, (VCPU_ROW.fullmatch(line.rstrip()) for line in listed))
+        return [(row[1], row[2], row[3]) for row in rows]
 
     def _restoring(self, home: str, plan: Plan) -> str:
         """A script that gives the pool its policy and settings back, and dom0 its parameters.
@@ -242,6 +265,24 @@ class RealHost:
         InputError if the plan is for our scheduler, and another runs, or one that cannot change to
         the plan's policy.
         """
+        return self._restoring_scheduler(home, plan) + self._restoring_driver(plan)
+
+    def _restoring_driver(self, plan: Plan) -> str:
+        """The part for dom0, where the plan says how it runs: affinity, and Xen's own weight."""
+        if packets.driver(plan.windows[0].host) is None:
+            return ""
+        lines = [
+            f"xl vcpu-pin {DOM0} {vcpu} {shlex.quote(hard)} {shlex.quote(soft)}\n"
+            for vcpu, hard, soft in self._vcpus()
+        ]
+        if plan.scheduler in ("credit", "credit2"):
+            command = f"xl sched-{plan.scheduler} -d {DOM0}"
+            _, _, weight, cap = self._checked(command).decode().splitlines()[-1].split()
+            lines.append(f"{command} -w {int(weight)} -c {int(cap)}\n")
+        return "".join(lines)
+
+    def _restoring_scheduler(self, home: str, plan: Plan) -> str:
+        """The part for the scheduler; see _restoring."""
         if plan.scheduler == "credit":
             told = self._checked("xl sched-credit -s -p Pool-0").decode()
             slice_ms = re.search(r"tslice=(\d+)ms", told)
@@ -407,6 +448,16 @@ def _files(say: Say) -> dict[str, bytes]:
         **{name: (scripts / name).read_bytes() for name in SCRIPTS},
         KERNEL: image.build(say=say).kernel.read_bytes(),
         ROOT: image.guest_root(made / image.GUEST_PROGRAM),
+    }
+
+
+def _network_files(say: Say) -> dict[str, bytes]:
+    """What it needs for calls: their parties in dom0, the media server in a guest."""
+    media = image.static(packets.PROGRAM, say)
+    return {
+        packets.PROGRAM: media.read_bytes(),
+        packets.HOTPLUG: (image.CHECKOUT / "xen" / "lab" / packets.HOTPLUG).read_bytes(),
+        packets.ROOT: image.network_root([media]),
     }
 
 
