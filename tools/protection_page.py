@@ -27,8 +27,8 @@ Written by `make results-protection`, with guests under emulation (TCG) on {cpus
 `before` is from the order to save until the guest stands still; `pause` is all of `devices`, `find`
 and `copy`, the cut of its output, and QEMU's own share; `resume` follows it. Nothing was measured
 with KVM: there the guest itself is faster and changes more in an epoch, and what QEMU and the
-daemon do in a pause is the same. A comparison of 512 MiB takes longer than an epoch: the guest
-hardly runs, and changes little.
+daemon do in a pause is the same. Without the tracker (`comparison`) all memory is held against
+fingerprints. Of 512 MiB that takes nearly an epoch: the guest hardly runs, and changes little.
 
 ```text
 {pause}
