@@ -169,6 +169,10 @@ results-bandwidth: setup ## Re-runs the bandwidth allocator's evaluation; writes
 results-availability: setup ## Re-runs the evaluation of protection; writes docs/results/availability.md
 	$(LAXITY) reproduce availability -o out/availability-results --docs docs/results/availability.md || $(VERDICT)
 
+.PHONY: results-availability-linux
+results-availability-linux: setup ## The same with real guests and real failures, as root; writes docs/results/availability-linux.md
+	$(LAXITY) reproduce availability --on linux -o out/availability-on-linux --docs docs/results/availability-linux.md || $(VERDICT)
+
 .PHONY: results-bandwidth-xen
 results-bandwidth-xen: lab ## The same with real netbacks on Xen; writes docs/results/bandwidth-xen.md
 	$(LAXITY) reproduce bandwidth --on xen -o out/bandwidth-xen --docs docs/results/bandwidth-xen.md || $(VERDICT)

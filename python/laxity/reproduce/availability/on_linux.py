@@ -194,6 +194,7 @@ def failure_of_media() -> Experiment:
             Measurement(
                 f"{MODES[mode]}: delay p50, p99, ms",
                 [round(sink["delay"][f"{name}_ns"] / MS_NS, 1) for name in ("p50", "p99")],
+                "the survivor has no standby, and holds nothing",
             ),
         ]
     title = "streams through the death of a host"
