@@ -13,6 +13,7 @@ programs=(
     'bison bison the hypervisor'
     'patch patch the hypervisor'
     'dpkg-source dpkg-dev the hypervisor'
+    'cpio cpio the tests of images'
     'qemu-system-x86_64 qemu-system-x86 the emulated machine'
     'ssh openssh-client runs on other hosts'
     'tshark tshark the tests of captures'

@@ -347,8 +347,9 @@ def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None
     assert visit_in_time((*with_calls, "-o", heard), dom0) == 0
     voice = json.loads((heard / "result.json").read_text())["telephony"]["voice"]
     assert voice["streams_most"] == 4
-    # On a busy computer the emulated machine sets calls up too late for their first packets.
-    assert 0 < voice["sent"] <= 4 * (STREAM_PACKETS + 1)
+    # On a busy computer dom0's shell sets calls up too late for their first packets, and ends them
+    # too late as well.
+    assert 0 < voice["sent"] < 5 * 4 * STREAM_PACKETS
     assert voice["received"] + voice["lost"] == voice["sent"]
     assert voice["received"] > voice["sent"] / 2
     assert dom0.state() == before
