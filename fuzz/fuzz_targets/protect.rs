@@ -19,6 +19,7 @@ const SETTINGS: Settings = Settings {
     heartbeat_ns: 8,
     detection_ns: 30,
     lease_ns: 0,
+    stall_ns: 60,
     drift_ppm: 100,
     interval: interval::Bounds {
         minimum_ns: 6,
@@ -83,7 +84,7 @@ impl Side {
             self.handle(Event::Connected { connection: 1 });
         }
         let connection = self.connection;
-        // Of the same settings, or nothing is heard after it.
+        // Of the same settings and on this connection, or nothing is heard after it.
         let message = match message {
             Message::Hello(hello) => Message::Hello(Hello {
                 vm: 0,
@@ -91,6 +92,7 @@ impl Side {
                 witness: false,
                 lease_ns: 0,
                 host: 2,
+                answers: hello.answers.map(|_| connection),
                 ..hello
             }),
             other => other,

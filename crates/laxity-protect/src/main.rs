@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use laxity_daemon::{exit_code, silent, start_log, watch};
 use laxity_protect::daemon::control::{Answer, Request, ask};
-use laxity_protect::daemon::hook::{self, DieAt};
+use laxity_protect::daemon::hook;
 use laxity_protect::daemon::{self, Options};
 use laxity_protect::protocol::{Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
@@ -71,7 +71,15 @@ enum Command {
         log_json: bool,
         /// Kill this process at a step of the protocol, for tests
         #[arg(long, value_name = "STEP:TIMES", hide = true)]
-        die_at: Option<DieAt>,
+        die_at: Option<hook::At>,
+        /// Let one thread of this process stand still there, for tests
+        #[arg(
+            long,
+            value_name = "STEP:TIMES",
+            hide = true,
+            conflicts_with = "die_at"
+        )]
+        stall_at: Option<hook::At>,
     },
     /// The way of `xl remus` to the daemon
     #[command(hide = true)]
@@ -132,13 +140,16 @@ fn main() -> ExitCode {
             socket,
             log_json,
             die_at,
+            stall_at,
         } => {
             let options = Options {
                 host,
                 socket,
                 metrics,
             };
-            run(&file, &root, &options, log_json, die_at)
+            let dies = die_at.map(|at| (at, hook::End::Death));
+            let stalls = stall_at.map(|at| (at, hook::End::Standstill));
+            run(&file, &root, &options, log_json, dies.or(stalls))
         }
         Command::Carry { socket, domain } => daemon::carry(&socket, &domain)
             .map_err(|error| format!("{}: {error}", socket.display())),
@@ -267,11 +278,11 @@ fn run(
     root: &Path,
     options: &Options,
     log_json: bool,
-    die_at: Option<DieAt>,
+    end: Option<(hook::At, hook::End)>,
 ) -> Result<(), String> {
     start_log(log_json);
-    if let Some(die_at) = die_at {
-        hook::arm(die_at);
+    if let Some((at, end)) = end {
+        hook::arm(at, end);
     }
     let site = read(file, root, &|path| path.exists())?;
     daemon::run(&site, options).map_err(|error| error.to_string())

@@ -39,6 +39,9 @@ const VCPUS_MAX: i64 = 255;
 const WITNESS: &str = "witness";
 /// Two crystals of the cheaper sort.
 const DRIFT_PPM: i64 = 200;
+/// A standby that lives, and has not acknowledged a checkpoint for so many times `detection`, has stalled. Pauses of a
+/// busy machine are shorter.
+const STALL_DETECTIONS: i64 = 10;
 
 /// Defaults, as the operator's page has them.
 mod defaults {
@@ -572,6 +575,10 @@ impl Reading<'_> {
     }
 
     fn settings(&self, table: &VmTable, span: Span, name: &str, interval: Bounds) -> Settings {
+        let detection_ns = table
+            .detection
+            .value
+            .map_or(defaults::DETECTION_NS, |time| time.ns);
         let settings = Settings {
             vm: number_of(name),
             mode: match table.mode.value {
@@ -587,11 +594,9 @@ impl Reading<'_> {
                 .heartbeat
                 .value
                 .map_or(defaults::HEARTBEAT_NS, |time| time.ns),
-            detection_ns: table
-                .detection
-                .value
-                .map_or(defaults::DETECTION_NS, |time| time.ns),
+            detection_ns,
             lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
+            stall_ns: STALL_DETECTIONS * detection_ns,
             drift_ppm: DRIFT_PPM,
             interval,
         };

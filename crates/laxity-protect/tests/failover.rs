@@ -256,6 +256,38 @@ fn a_witness_decides() {
     clients.stop();
 }
 
+/// It answers heartbeats, and nothing else: the guest is heard again, unprotected, until the standby is whole.
+#[test]
+fn a_standby_that_acknowledges_nothing_is_given_up() {
+    let Some(_turn) = turn() else { return };
+    let settings = "standby-lost = \"continue\"\ndetection = \"600 ms\"";
+    let mut scene = Scene::new("stalled", &format!("{GUEST}\n{settings}"));
+    scene.start(0, None);
+    let clients = Clients::start();
+    scene.start_with(1, &["--stall-at", "staged:40"]);
+    scene.wait_for_log(0, "acknowledges nothing");
+    scene.wait_for(0, "copying");
+    let answers = clients.seen.answers();
+    while clients.seen.answers() < answers + 20 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(
+        scene.state(1).unwrap().state,
+        "empty",
+        "it has nothing to take over with"
+    );
+    scene.kill(1);
+    scene.start(1, None);
+    scene.wait_for(0, "protected");
+    assert_eq!(
+        (clients.seen.forgotten(), clients.seen.wrong()),
+        (0, 0),
+        "{}",
+        scene.logs()
+    );
+    clients.stop();
+}
+
 /// What is heard beyond the last checkpoint may be lost, and no more than that.
 #[test]
 fn without_waiting_little_is_lost() {

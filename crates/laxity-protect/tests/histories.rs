@@ -56,9 +56,14 @@ fn random_histories() {
     let coverage = all.into_inner().unwrap();
     println!("{coverage:#?}");
     if histories >= 10_000 {
+        assert!(
+            coverage.surprises < histories / 1000,
+            "{} histories only seemed to leave nobody",
+            coverage.surprises
+        );
         for (name, count) in coverage.counts() {
             assert!(
-                count >= histories / 1000,
+                count >= histories / 1000 || name == "surprises",
                 "only {count} {name} in {histories} histories"
             );
         }
@@ -119,6 +124,7 @@ fn short_plans() -> Vec<Plan> {
             heartbeat_ns: 8 * MS,
             detection_ns: 30 * MS,
             lease_ns: 40 * MS,
+            stall_ns: 300 * MS,
             drift_ppm: 10_000,
             interval: interval::Bounds {
                 minimum_ns: 6 * MS,

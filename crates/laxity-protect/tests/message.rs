@@ -1,8 +1,8 @@
 //! Messages in bytes: what goes in comes out, and nothing else comes out of anything.
 
 use laxity_protect::protocol::message::{
-    CHUNK_BYTES_MAX, COUNTED_MAX, FRAME_BYTES_MAX, Held, LENGTH_BYTES, Refused, Standing, decode,
-    encode, rest_bytes,
+    CHUNK_BYTES_MAX, COUNTED_MAX, FRAME_BYTES_MAX, Held, LENGTH_BYTES, Refused, Standing, VERSION,
+    decode, encode, rest_bytes,
 };
 use laxity_protect::protocol::{CheckpointId, Header, Hello, Message, Mode, Part, Reason};
 use proptest::prelude::*;
@@ -26,9 +26,15 @@ fn standing() -> impl Strategy<Value = Standing> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    let numbers = any::<(u64, u64, u64, i64)>();
-    (numbers, 0..COUNTED_MAX, any::<(bool, bool)>(), standing()).prop_map(
-        |((vm, host, incarnation, lease_ns), term, (net, witness), standing)| Hello {
+    let numbers = any::<(u64, u64, u64, i64, u64)>();
+    let bits = any::<(bool, bool, Option<u64>)>();
+    (numbers, 0..COUNTED_MAX, bits, standing()).prop_map(
+        |(
+            (vm, host, incarnation, lease_ns, connection),
+            term,
+            (net, witness, answers),
+            standing,
+        )| Hello {
             vm,
             mode: if net { Mode::Net } else { Mode::NoNet },
             witness,
@@ -37,6 +43,8 @@ fn hello() -> impl Strategy<Value = Hello> {
             incarnation,
             term,
             standing,
+            connection,
+            answers,
         },
     )
 }
@@ -136,8 +144,8 @@ fn another_version_is_named() {
     let mut frame = Vec::new();
     encode(&Message::Heartbeat, 0, &mut frame);
     let end = frame.len() - 4;
-    frame[4] = 2;
+    frame[4] = VERSION + 1;
     let checksum = crc32c::crc32c(&frame[..end]).to_le_bytes();
     frame[end..].copy_from_slice(&checksum);
-    assert_eq!(decode(&frame, 0), Err(Refused::Version(2)));
+    assert_eq!(decode(&frame, 0), Err(Refused::Version(VERSION + 1)));
 }

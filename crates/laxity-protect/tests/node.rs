@@ -15,6 +15,7 @@ const SETTINGS: Settings = Settings {
     heartbeat_ns: 10,
     detection_ns: 30,
     lease_ns: 100,
+    stall_ns: 1_000,
     drift_ppm: 100_000,
     interval: interval::Bounds {
         minimum_ns: 5,
@@ -141,6 +142,8 @@ fn hello(settings: Settings, term: u64, standing: Standing) -> Message<'static> 
         incarnation: 22,
         term,
         standing,
+        connection: 5,
+        answers: Some(1),
     })
 }
 
@@ -444,6 +447,19 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
             .hear(hello(SETTINGS, 1, armed(2)))
             .contains(&sent_again)
     );
+    // Said on this connection, but not in answer to us: it may be from before the standby had anything.
+    let mut old = broken();
+    let Message::Hello(nothing) = hello(SETTINGS, 1, NOTHING) else {
+        unreachable!()
+    };
+    for answers in [None, Some(0)] {
+        let said = old.hear(Message::Hello(Hello { answers, ..nothing }));
+        assert!(
+            said.iter()
+                .all(|action| matches!(action, Action::Send(Message::Hello(_)))),
+            "{said:?}"
+        );
+    }
     let counts = Action::Release { through: 3 };
     assert!(
         broken()
@@ -462,7 +478,7 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
         }),
         "{actions:?}"
     );
-    // It is about to take over: nothing leaves, and nothing is sent.
+    // It is about to take over: nothing leaves, and nothing is sent but our greeting.
     let claiming = Standing::Standby {
         held: Some(Held {
             id: id(1, 2),
@@ -472,10 +488,70 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
         unheard: false,
     };
     let actions = broken().hear(hello(SETTINGS, 1, claiming));
+    let says = |action: &Action| {
+        matches!(
+            action,
+            Action::Say(_) | Action::Send(Message::Hello(Hello { .. }))
+        )
+    };
+    assert!(actions.iter().all(says), "{actions:?}");
+}
+
+/// Signs of life for so long; all that is done meanwhile but for heartbeats.
+fn live(side: &mut Side, for_ns: i64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for _ in 0..for_ns / 10 {
+        actions.extend(side.wait(10));
+        actions.extend(side.hear(Message::Heartbeat));
+    }
+    actions.retain(|action| *action != Action::Send(Message::Heartbeat));
+    actions
+}
+
+#[test]
+fn a_standby_that_lives_and_acknowledges_nothing_is_told_to_forget() {
+    let mut side = Side::primary(Settings {
+        standby_lost: StandbyLost::Continue,
+        ..SETTINGS
+    });
+    protect(&mut side);
+    assert_eq!(live(&mut side, 990), []);
+    let stalled = Action::Say(Notice::Stalled { gives_up: true });
+    let disarm = Action::Send(Message::Disarm { term: 1 });
+    assert_eq!(live(&mut side, 10), [stalled, disarm]);
+    // What it says too late changes nothing: it may have forgotten by then.
+    assert_eq!(side.hear(Message::Acknowledge(id(1, 2))), []);
+    let actions = side.hear(hello(SETTINGS, 1, NOTHING));
     assert!(
-        actions
-            .iter()
-            .all(|action| matches!(action, Action::Say(_))),
+        actions.starts_with(&[Action::Output(Output::Open)]),
+        "{actions:?}"
+    );
+    assert!(actions.contains(&Action::Say(Notice::Copying)));
+    // One that does not keep up is not armed again, however often all that changed is copied.
+    for number in 3..30 {
+        let actions = side.captured(number);
+        assert!(actions.contains(&Action::SendCheckpoint(header(number, number == 3, false))));
+        live(&mut side, 60);
+        side.hear(Message::Acknowledge(id(1, number)));
+        side.wait(0);
+    }
+    side.captured(30);
+    side.now_ns += 50;
+    side.hear(Message::Acknowledge(id(1, 30)));
+    side.wait(0);
+    let actions = side.captured(31);
+    assert!(actions.contains(&Action::SendCheckpoint(header(31, false, true))));
+}
+
+#[test]
+fn where_silence_is_preferred_a_stalled_standby_is_waited_for() {
+    let mut side = Side::primary(SETTINGS);
+    protect(&mut side);
+    let stalled = Action::Say(Notice::Stalled { gives_up: false });
+    assert_eq!(live(&mut side, 3000), [stalled]);
+    let actions = side.hear(Message::Acknowledge(id(1, 2)));
+    assert!(
+        actions.contains(&Action::Release { through: 2 }),
         "{actions:?}"
     );
 }

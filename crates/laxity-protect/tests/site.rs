@@ -71,6 +71,7 @@ fn every_key() {
             heartbeat_ns: 20 * MS,
             detection_ns: 90 * MS,
             lease_ns: 250 * MS,
+            stall_ns: 900 * MS,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 30 * MS,

@@ -1,5 +1,7 @@
 //! What drives the protocol of one virtual machine: events in, actions out, in one thread.
 
+use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::mem;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
@@ -29,6 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const START_AGAIN_NS: i64 = 5_000_000_000;
 /// Parts of a checkpoint that are ready and not sent.
 const PARTS_MAX: usize = 8;
+/// Messages but heartbeats behind a checkpoint that is being looked at: whoever sent it waits for an answer.
+const WAITING_MAX: usize = 16;
 
 /// What happens to a driver.
 #[derive(Debug)]
@@ -99,7 +103,8 @@ impl Driver {
             sent_at_ns: 0,
             start_at_ns: None,
             held: None,
-            waiting: 0,
+            waiting: VecDeque::new(),
+            checks: 0,
         };
         let done = run.go();
         run.driver.gate.set(Output::Closed);
@@ -129,15 +134,22 @@ struct Run {
     /// When to boot the guest here, unless somebody has it.
     start_at_ns: Option<i64>,
     held: Option<End>,
-    /// Frames behind it.
-    waiting: usize,
+    /// What came behind it.
+    waiting: VecDeque<Frame>,
+    /// Questions to the guest's thread, so far.
+    checks: u64,
 }
 
 /// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
 struct End {
-    /// On which it came. The thread may still have to answer for one that has ended.
-    connection: u64,
-    frame: Vec<u8>,
+    /// The number of that question. The thread may still have to answer those before it.
+    check: u64,
+    frame: Frame,
+}
+
+struct Frame {
+    sequence: u64,
+    bytes: Vec<u8>,
 }
 
 impl Run {
@@ -219,22 +231,19 @@ impl Run {
             return Ok(());
         };
         match heard {
-            // It is a sign of life, whatever it says.
-            Heard::Frame if self.held.is_some() => {
-                self.waiting += 1;
-                let (connection, message) = (number, Message::Heartbeat);
-                self.handle(
-                    Event::Received {
-                        connection,
-                        message,
-                    },
-                    &[],
-                )
+            Heard::Frame => {
+                let Some(bytes) = connection.frame() else {
+                    return Ok(());
+                };
+                let sequence = connection.sequence;
+                connection.sequence += 1;
+                let frame = Frame { sequence, bytes };
+                if self.held.is_some() {
+                    self.put_by(number, frame)
+                } else {
+                    self.read(number, frame)
+                }
             }
-            Heard::Frame => match connection.frame() {
-                Some(frame) => self.read(number, frame),
-                None => Ok(()),
-            },
             Heard::Ended(error) => {
                 info!(vm = self.driver.vm, "the connection has ended: {error}");
                 self.disconnect(number)
@@ -242,56 +251,68 @@ impl Run {
         }
     }
 
-    fn read(&mut self, number: u64, frame: Vec<u8>) -> io::Result<()> {
-        let sequence = self.connection.as_mut().map_or(0, |connection| {
-            connection.sequence += 1;
-            connection.sequence - 1
-        });
-        match message::decode(&frame, sequence) {
+    fn read(&mut self, number: u64, frame: Frame) -> io::Result<()> {
+        match message::decode(&frame.bytes, frame.sequence) {
             // What is acknowledged next must be fit to be committed.
             Ok(Message::End { .. }) => {
-                self.driver.worker.tell(Command::Check(number));
-                self.held = Some(End {
-                    connection: number,
-                    frame,
-                });
+                self.checks += 1;
+                let check = self.checks;
+                self.driver.worker.tell(Command::Check(check));
+                self.held = Some(End { check, frame });
                 Ok(())
             }
             Ok(message) => self.receive(number, message),
-            Err(refused) => {
-                warn!(
-                    vm = self.driver.vm,
-                    "what the other host sends is refused: {refused}"
-                );
-                self.disconnect(number)
+            Err(refused) => self.refuse(number, &refused),
+        }
+    }
+
+    fn refuse(&mut self, number: u64, refused: &dyn Display) -> io::Result<()> {
+        let vm = &self.driver.vm;
+        warn!(vm, "what the other host sends is refused: {refused}");
+        self.disconnect(number)
+    }
+
+    /// Something came while the guest's thread looks at a checkpoint, which may take long.
+    fn put_by(&mut self, number: u64, frame: Frame) -> io::Result<()> {
+        match message::decode(&frame.bytes, frame.sequence) {
+            // It ends what the thread is asked about.
+            Ok(message @ Message::Disarm { .. }) => {
+                self.held = None;
+                self.waiting.clear();
+                self.receive(number, message)
             }
+            Ok(Message::Heartbeat) => self.receive(number, Message::Heartbeat),
+            Ok(_) if self.waiting.len() == WAITING_MAX => {
+                self.refuse(number, &"it does not wait for an acknowledgement")
+            }
+            // A sign of life, whatever it says.
+            Ok(_) => {
+                self.waiting.push_back(frame);
+                self.receive(number, Message::Heartbeat)
+            }
+            Err(refused) => self.refuse(number, &refused),
         }
     }
 
     /// What was staged has been looked at.
-    fn checked(&mut self, number: u64, result: Result<(), String>) -> io::Result<()> {
-        let Some(End { frame, .. }) = self.held.take_if(|end| end.connection == number) else {
+    fn checked(&mut self, check: u64, result: Result<(), String>) -> io::Result<()> {
+        let Some(End { frame, .. }) = self.held.take_if(|end| end.check == check) else {
+            return Ok(());
+        };
+        let Some(number) = self.connection.as_ref().map(|each| each.number) else {
             return Ok(());
         };
         match result {
             Ok(()) => {
-                let sequence = self
-                    .connection
-                    .as_ref()
-                    .map_or(0, |connection| connection.sequence - 1);
-                let message = message::decode(&frame, sequence).expect("it was decoded before");
-                self.receive(number, message)?;
+                let message = message::decode(&frame.bytes, frame.sequence);
+                self.receive(number, message.expect("it was decoded before"))?;
             }
             Err(reason) => {
                 warn!(vm = self.driver.vm, "a checkpoint is of no use: {reason}");
                 self.handle(Event::Unusable, &[])?;
             }
         }
-        while self.waiting > 0 && self.held.is_none() {
-            self.waiting -= 1;
-            let Some(frame) = self.connection.as_ref().and_then(Connection::frame) else {
-                break;
-            };
+        while let (None, Some(frame)) = (&self.held, self.waiting.pop_front()) {
             self.read(number, frame)?;
         }
         Ok(())
@@ -333,7 +354,7 @@ impl Run {
     fn close(&mut self) {
         self.connection = None;
         self.held = None;
-        self.waiting = 0;
+        self.waiting.clear();
     }
 
     fn disconnect(&mut self, number: u64) -> io::Result<()> {
@@ -503,9 +524,11 @@ impl Run {
                 Some(answer) => drop(answer.send(why.into())),
                 None => debug!(vm, "{notice}"),
             },
-            Notice::Waiting | Notice::AtRisk | Notice::ActivationFailed | Notice::Fenced { .. } => {
-                error!(vm, "{notice}");
-            }
+            Notice::Waiting
+            | Notice::AtRisk
+            | Notice::Stalled { .. }
+            | Notice::ActivationFailed
+            | Notice::Fenced { .. } => error!(vm, "{notice}"),
             Notice::Alone | Notice::Lost | Notice::Disagrees | Notice::Rejected(_) => {
                 warn!(vm, "{notice}")
             }
@@ -559,6 +582,7 @@ mod tests {
             heartbeat_ns: 50_000_000,
             detection_ns: 300_000_000,
             lease_ns: 800_000_000,
+            stall_ns: 3_000_000_000,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 25_000_000,
@@ -594,19 +618,23 @@ mod tests {
             sent_at_ns: 0,
             start_at_ns: None,
             held: None,
-            waiting: 0,
+            waiting: VecDeque::new(),
+            checks: 2,
         };
         (run, commands)
     }
 
     #[test]
-    fn what_is_said_of_a_connection_that_has_ended_is_not_about_this_one() {
+    fn what_is_said_of_an_earlier_checkpoint_is_not_about_this_one() {
         let directory =
             std::env::temp_dir().join(format!("laxity-protect-driver-{}", std::process::id()));
         let (mut run, _commands) = run(&directory);
         run.held = Some(End {
-            connection: 2,
-            frame: Vec::new(),
+            check: 2,
+            frame: Frame {
+                sequence: 0,
+                bytes: Vec::new(),
+            },
         });
         for said in [Ok(()), Err("it is damaged".into())] {
             run.report(Report::Checked(1, said)).unwrap();

@@ -1,9 +1,10 @@
-//! For tests: a process that kills itself at a stated step. A kill from outside hits the short steps of an epoch hardly
-//! ever, and they are those that matter.
+//! For tests: a process that kills itself at a stated step, or of which a thread stands still there for good. A kill
+//! from outside hits the short steps of an epoch hardly ever, and they are those that matter.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
@@ -47,15 +48,24 @@ impl Step {
 
 /// At which step, and at which time that it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DieAt {
+pub struct At {
     step: Step,
     time: u64,
 }
 
-impl FromStr for DieAt {
+/// What happens there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The process is killed.
+    Death,
+    /// The thread stands still, and the others go on.
+    Standstill,
+}
+
+impl FromStr for At {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<DieAt, String> {
+    fn from_str(text: &str) -> Result<At, String> {
         let refused = || "write STEP:TIMES, such as sent:40".to_string();
         let (step, time) = text.split_once(':').ok_or_else(refused)?;
         let (_, step) = Step::ALL
@@ -63,25 +73,31 @@ impl FromStr for DieAt {
             .find(|(name, _)| *name == step)
             .ok_or_else(refused)?;
         let time = time.parse().map_err(|_| refused())?;
-        Ok(DieAt { step, time })
+        Ok(At { step, time })
     }
 }
 
-static DIE_AT: OnceLock<DieAt> = OnceLock::new();
+static ARMED: OnceLock<(At, End)> = OnceLock::new();
 static REACHED: AtomicU64 = AtomicU64::new(0);
 
-/// From now on this process has not long to live.
-pub fn arm(die_at: DieAt) {
-    let _ = DIE_AT.set(die_at);
+/// From now on this process has not long to live. Only the first of several counts.
+pub fn arm(at: At, end: End) {
+    let _ = ARMED.set((at, end));
 }
 
 /// Says that a step has been reached.
 pub(crate) fn reach(step: Step) {
-    if let Some(die_at) = DIE_AT.get()
-        && die_at.step == step
-        && REACHED.fetch_add(1, Ordering::SeqCst) + 1 == die_at.time
-    {
+    let Some((at, end)) = ARMED.get() else {
+        return;
+    };
+    if at.step != step || REACHED.fetch_add(1, Ordering::SeqCst) + 1 != at.time {
+        return;
+    }
+    match end {
         // As if the power had gone: nothing is said to anybody, and nothing is put in order.
-        let _ = kill(getpid(), Signal::SIGKILL);
+        End::Death => drop(kill(getpid(), Signal::SIGKILL)),
+        End::Standstill => loop {
+            thread::park();
+        },
     }
 }

@@ -27,7 +27,7 @@ use super::stream::{Event, Wire, copy_in, copy_out};
 use super::xl::{self, LOOK_EVERY, is_paused, quoted, wait_for};
 use crate::clock::now_ns;
 use crate::protocol::checkpoint::CheckpointId;
-use crate::protocol::message::{Hello, Message, Standing};
+use crate::protocol::message::{Greetings, Hello, Message, Standing};
 use crate::protocol::{Mode, Order, Record, StandbyLost, State, Status};
 use crate::report::Shared;
 use crate::site::Domain;
@@ -93,7 +93,7 @@ struct Run {
     incarnation: u64,
     role: Role,
     wire: Option<Wire>,
-    wires: u64,
+    greetings: Greetings,
     /// What the other side of the connection has said.
     peer: Option<Hello>,
     /// The last sign of life from it, on any connection.
@@ -128,7 +128,7 @@ impl Xen {
             incarnation: incarnation()?,
             role,
             wire: None,
-            wires: 0,
+            greetings: Greetings::new(0),
             peer: None,
             heard_ns: now_ns(),
             acknowledged: 0,
@@ -188,12 +188,13 @@ impl Run {
 
     fn connect(&mut self, link: Link) -> io::Result<()> {
         self.wire = None;
-        self.wires += 1;
+        self.greetings = Greetings::new(self.greetings.connection + 1);
+        let number = self.greetings.connection;
         // A stream does not go on over another connection, and its sender will not end before we have said so.
         self.forget_stream();
         let sender = self.xen.sender.clone();
         let tell = move |number, event| drop(sender.send(Input::Xen(number, event)));
-        self.wire = Some(Wire::start(self.wires, link, tell)?);
+        self.wire = Some(Wire::start(number, link, tell)?);
         (self.peer, self.heard_ns) = (None, now_ns());
         self.greet();
         Ok(())
@@ -218,7 +219,18 @@ impl Run {
             incarnation: self.incarnation,
             term: self.term,
             standing,
+            connection: self.greetings.connection,
+            answers: self.greetings.answers,
         }));
+    }
+
+    /// Whether it answers ours.
+    fn counts(&mut self, hello: &Hello) -> bool {
+        let (is_new, counts) = self.greetings.hear(hello);
+        if is_new {
+            self.greet();
+        }
+        counts
     }
 
     fn send(&self, message: Message<'static>) {
@@ -229,7 +241,7 @@ impl Run {
 
     fn hear(&mut self, message: Message<'static>) -> io::Result<()> {
         match message {
-            Message::Hello(hello) => self.meet(hello),
+            Message::Hello(hello) if self.counts(&hello) => self.meet(hello),
             Message::Disarm { .. } => {
                 self.forget_stream();
                 self.greet();
@@ -340,7 +352,7 @@ impl Run {
         let mut words = vec!["remus", "-i", &interval_ms, "-s", ""];
         words.extend(how);
         words.extend([&**name, &way]);
-        let number = self.wires;
+        let number = self.greetings.connection;
         let sender = self.xen.sender.clone();
         let started = UnixListener::bind(&socket).and_then(|listener| {
             let xl = self.start_xl(&words, Stdio::null(), Stdio::null())?;
@@ -676,6 +688,7 @@ impl Run {
             while self.peer.is_none() && self.wire.is_some() && Instant::now() < end {
                 if let Ok(Input::Xen(_, Event::Message(Message::Hello(hello)))) =
                     self.xen.inputs.recv_timeout(LOOK_EVERY)
+                    && self.counts(&hello)
                 {
                     self.peer = Some(hello);
                 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! length    u32   of all that follows it
-//! version   u8    1
+//! version   u8    2
 //! kind      u8
 //! zero      u16
 //! sequence  u64   0, 1, 2 … in each direction of a connection
@@ -21,7 +21,7 @@ use super::checkpoint::{CheckpointId, Header, Part};
 use super::settings::Mode;
 
 /// Of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a part that a frame holds at most.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// Of the length, which stands before the rest of a frame.
@@ -59,7 +59,8 @@ pub enum Standing {
     },
 }
 
-/// The first message of each side on a connection; again when what it says has changed.
+/// The first message of each side on a connection; again when the other side's has come, and when what it says
+/// has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The virtual machine.
@@ -78,6 +79,39 @@ pub struct Hello {
     pub term: u64,
     /// What it is.
     pub standing: Standing,
+    /// The connection, by the sender's number.
+    pub connection: u64,
+    /// The same connection, by the other side's number, from when on that is known here.
+    pub answers: Option<u64>,
+}
+
+/// How far the greetings of a connection have come.
+///
+/// A greeting counts only if it answers ours: it was said after both sides had this connection. One that does not
+/// may have waited in a connection that was begun long ago, and tell of a time that is over, in which its sender had
+/// nothing to take over with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greetings {
+    /// Our number of the connection.
+    pub connection: u64,
+    /// The other side's.
+    pub answers: Option<u64>,
+}
+
+impl Greetings {
+    /// Of a connection on which nothing has come.
+    pub fn new(connection: u64) -> Greetings {
+        Greetings {
+            connection,
+            answers: None,
+        }
+    }
+
+    /// Takes in the other side's greeting: whether ours is to be said again, and whether that one counts.
+    pub fn hear(&mut self, hello: &Hello) -> (bool, bool) {
+        let is_new = self.answers.replace(hello.connection) != Some(hello.connection);
+        (is_new, hello.answers == Some(self.connection))
+    }
 }
 
 /// Why a checkpoint is not wanted.
@@ -260,9 +294,20 @@ fn put_payload(message: &Message, out: &mut Vec<u8>) {
                 }
             };
             let agreed = u8::from(hello.mode == Mode::NoNet) | u8::from(hello.witness) << 1;
+            let agreed = agreed | u8::from(hello.answers.is_some()) << 2;
             out.extend_from_slice(&[agreed, standing]);
             out.extend_from_slice(&hello.lease_ns.to_le_bytes());
-            for number in [hello.vm, hello.host, hello.incarnation, hello.term] {
+            let Hello {
+                vm,
+                host,
+                incarnation,
+                term,
+                connection,
+                answers,
+                ..
+            } = *hello;
+            let numbers = [vm, host, incarnation, term, connection];
+            for number in numbers.into_iter().chain(answers) {
                 out.extend_from_slice(&number.to_le_bytes());
             }
             if let Some(held) = held {
@@ -300,7 +345,7 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
     let mut rest = Rest(payload);
     let message = match kind {
         HELLO => {
-            let (agreed, standing) = (rest.below(4)?, rest.below(32)?);
+            let (agreed, standing) = (rest.below(8)?, rest.below(32)?);
             let lease_ns = rest.number()? as i64;
             let [vm, host, incarnation, term] = [
                 rest.number()?,
@@ -308,6 +353,11 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
                 rest.number()?,
                 rest.counted()?,
             ];
+            let connection = rest.number()?;
+            let answers = match agreed & 4 {
+                0 => None,
+                _ => Some(rest.number()?),
+            };
             let has = |bit| standing & bit != 0;
             let held = match (has(2), has(4)) {
                 (false, true) => return None,
@@ -339,6 +389,8 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
                 incarnation,
                 term,
                 standing,
+                connection,
+                answers,
             })
         }
         HEARTBEAT => Message::Heartbeat,

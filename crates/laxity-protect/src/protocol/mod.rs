@@ -24,7 +24,7 @@ mod standby;
 use std::fmt;
 
 pub use checkpoint::{CheckpointId, Header, Part};
-use message::Standing;
+use message::{Greetings, Standing};
 pub use message::{Hello, Message, Reason};
 pub use primary::Primary;
 pub use settings::{Mode, Settings, StandbyLost, Unworkable};
@@ -231,6 +231,11 @@ pub enum Notice {
     Alone,
     /// The standby does not want a checkpoint.
     Rejected(Reason),
+    /// The standby lives, and has not acknowledged a checkpoint for too long.
+    Stalled {
+        /// It is told to forget what it has, so that the guest is heard again, unprotected.
+        gives_up: bool,
+    },
     /// A checkpoint could not be taken.
     CaptureFailed,
     /// The other host has a higher term: this one stops for good.
@@ -300,6 +305,15 @@ impl fmt::Display for Notice {
             Notice::Rejected(Reason::Corrupt) => {
                 write!(formatter, "the standby got a damaged checkpoint")
             }
+            Notice::Stalled { gives_up: true } => write!(
+                formatter,
+                "the standby lives and acknowledges nothing: it is told to forget, so that the guest goes on, \
+                 UNPROTECTED, until the standby keeps up"
+            ),
+            Notice::Stalled { gives_up: false } => write!(
+                formatter,
+                "SILENT: the standby lives and acknowledges nothing; waiting for it, or for the operator to unprotect"
+            ),
             Notice::CaptureFailed => write!(formatter, "a checkpoint could not be taken"),
             Notice::Fenced { term } => {
                 write!(
@@ -395,8 +409,8 @@ struct Common {
     host: u64,
     incarnation: u64,
     term: u64,
-    connection: Option<u64>,
-    /// What the other side of the connection last said of itself.
+    connection: Option<Greetings>,
+    /// What the other side of the connection last said of itself, in answer to us.
     peer: Option<Hello>,
     connected_ns: i64,
     /// Anything from the other host.
@@ -406,7 +420,12 @@ struct Common {
 }
 
 impl Common {
+    /// On the current connection.
     fn hello(&self, standing: Standing) -> Action {
+        let Greetings {
+            connection,
+            answers,
+        } = self.connection.unwrap_or(Greetings::new(0));
         Action::Send(Message::Hello(Hello {
             vm: self.settings.vm,
             mode: self.settings.mode,
@@ -416,7 +435,24 @@ impl Common {
             incarnation: self.incarnation,
             term: self.term,
             standing,
+            connection,
+            answers,
         }))
+    }
+
+    fn is_on(&self, connection: u64) -> bool {
+        self.connection
+            .is_some_and(|greetings| greetings.connection == connection)
+    }
+
+    /// Whether a greeting answers ours; ours is said again where that does not answer the other side's yet.
+    fn counts(&mut self, hello: &Hello, standing: Standing, actions: &mut Vec<Action>) -> bool {
+        let heard = self.connection.as_mut().map(|each| each.hear(hello));
+        let (is_new, counts) = heard.unwrap_or_default();
+        if is_new {
+            actions.push(self.hello(standing));
+        }
+        counts
     }
 
     fn agrees(&self, hello: &Hello) -> bool {
@@ -494,13 +530,13 @@ impl Node {
         match event {
             Event::Timer => {}
             Event::Connected { connection } => self.connect(now_ns, connection, actions),
-            Event::Disconnected { connection } if self.common.connection == Some(connection) => {
+            Event::Disconnected { connection } if self.common.is_on(connection) => {
                 self.disconnect(actions);
             }
             Event::Received {
                 connection,
                 message,
-            } if self.common.connection == Some(connection) => {
+            } if self.common.is_on(connection) => {
                 self.receive(now_ns, message, actions);
             }
             Event::Disconnected { .. } | Event::Received { .. } => {}
@@ -559,7 +595,7 @@ impl Node {
 
     fn connect(&mut self, now_ns: i64, connection: u64, actions: &mut Vec<Action>) {
         self.disconnect(actions);
-        self.common.connection = Some(connection);
+        self.common.connection = Some(Greetings::new(connection));
         self.common.connected_ns = now_ns;
         actions.push(self.common.hello(self.standing()));
     }
@@ -578,10 +614,12 @@ impl Node {
     }
 
     fn receive(&mut self, now_ns: i64, message: Message, actions: &mut Vec<Action>) {
+        let standing = self.standing();
         let common = &mut self.common;
         common.heard_ns = now_ns;
         let next = match message {
             Message::Hello(hello) if !common.agrees(&hello) => Next::Disconnect(Notice::Disagrees),
+            Message::Hello(hello) if !common.counts(&hello, standing, actions) => Next::Stay,
             Message::Hello(hello) => {
                 if common
                     .peer

@@ -30,6 +30,8 @@ pub struct Primary {
     flight: Option<Flight>,
     /// Checkpoints that the standby has, of those that do not arm it.
     rounds: u32,
+    /// The standby was too slow once: until it is armed again, only one that keeps up is.
+    stalled: bool,
     due_ns: i64,
     interval_ns: i64,
     transfer_ns: i64,
@@ -67,6 +69,8 @@ struct Flight {
     sent_ns: i64,
     /// After it the guest is the other host's.
     last: bool,
+    /// It was found to take too long.
+    stalled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,7 @@ impl Primary {
             capture: None,
             flight: None,
             rounds: 0,
+            stalled: false,
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
             transfer_ns: 0,
@@ -155,7 +160,9 @@ impl Primary {
             _ => None,
         };
         let due_ns = self.may_capture().then_some(self.due_ns);
-        [lost_ns, again_ns, due_ns].into_iter().flatten().min()
+        let stalls_ns = self.stalls_ns(common);
+        let times_ns = [lost_ns, again_ns, due_ns, stalls_ns];
+        times_ns.into_iter().flatten().min()
     }
 
     pub(super) fn disconnect(&mut self) {
@@ -246,13 +253,16 @@ impl Primary {
             Message::Heartbeat => {}
             Message::Acknowledge(id) => {
                 let flight = self.flight.filter(|flight| flight.header.id == id);
-                let (Some(flight), Some(_)) = (flight, self.session) else {
+                let Some(flight) = flight else {
                     return Next::Disconnect(Notice::OutOfPlace(
                         "an acknowledgement of a checkpoint that was not sent",
                     ));
                 };
-                self.transfer_ns = now_ns - flight.sent_ns;
-                self.acknowledge(common, now_ns, flight, actions);
+                // Who was told to forget meanwhile says so next.
+                if self.session.is_some() {
+                    self.transfer_ns = now_ns - flight.sent_ns;
+                    self.acknowledge(common, now_ns, flight, actions);
+                }
             }
             Message::Reject(_, reason) => actions.push(Action::Say(Notice::Rejected(reason))),
             _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a primary says")),
@@ -295,6 +305,7 @@ impl Primary {
                     captured_ns: now_ns,
                     sent_ns: now_ns,
                     last: self.switching,
+                    stalled: false,
                 };
                 self.captured(common, flight, actions);
             }
@@ -338,6 +349,9 @@ impl Primary {
         if self.may_be_lost() && now_ns - common.heard_ns >= common.settings.detection_ns {
             self.lose(common, actions);
         }
+        if self.stalls_ns(common).is_some_and(|at_ns| now_ns >= at_ns) {
+            self.stall(common, actions);
+        }
         if let Ownership::Asking {
             expected,
             again_ns: Some(again_ns),
@@ -350,7 +364,9 @@ impl Primary {
             let full = self.follower != self.session;
             let settles = self.transfer_ns <= common.settings.interval.maximum_ns;
             let arms = self.exposed.is_some()
-                || !full && self.rounds > 0 && (settles || self.rounds >= ROUNDS_MAX);
+                || !full
+                    && self.rounds > 0
+                    && (settles || self.rounds >= ROUNDS_MAX && !self.stalled);
             self.capture = Some(Capture {
                 full,
                 arms,
@@ -367,6 +383,13 @@ impl Primary {
     fn may_be_lost(&self) -> bool {
         let goes_on = matches!(self.guest, Guest::Runs | Guest::HandedOver);
         self.exposed.is_some() && self.session.is_none() && goes_on && !self.at_risk
+    }
+
+    /// When a standby that lives, but does not acknowledge, is given up.
+    fn stalls_ns(&self, common: &Common) -> Option<i64> {
+        let flight = self.flight?;
+        let waits = self.exposed.is_some() && self.session.is_some() && !flight.stalled;
+        waits.then_some(flight.sent_ns + common.settings.stall_ns)
     }
 
     fn may_capture(&self) -> bool {
@@ -417,6 +440,7 @@ impl Primary {
             Some(flight) if follows && held == self.acknowledged => {
                 self.flight = Some(Flight {
                     sent_ns: now_ns,
+                    stalled: false,
                     ..flight
                 });
                 actions.push(Action::SendCheckpoint(flight.header));
@@ -486,6 +510,7 @@ impl Primary {
             if self.rounds > 0 {
                 actions.push(Action::Say(Notice::Protected(id)));
                 self.rounds = 0;
+                self.stalled = false;
             }
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
@@ -529,6 +554,23 @@ impl Primary {
                     self.ask(common.term, actions);
                 }
             }
+        }
+    }
+
+    /// The standby lives, so that it does not take over, and acknowledges nothing, so that the guest is not
+    /// heard either. It alone can say that it never will: it is told to forget, unless silence is what its
+    /// operator prefers.
+    fn stall(&mut self, common: &Common, actions: &mut Vec<Action>) {
+        if let Some(flight) = &mut self.flight {
+            flight.stalled = true;
+        }
+        let gives_up = common.settings.standby_lost == StandbyLost::Continue;
+        actions.push(Action::Say(Notice::Stalled { gives_up }));
+        if gives_up {
+            self.stalled = true;
+            self.switching = false;
+            self.session = None;
+            actions.push(Action::Send(Message::Disarm { term: common.term }));
         }
     }
 

@@ -17,7 +17,8 @@ pub enum Mode {
     NoNet,
 }
 
-/// What the primary does when the standby falls silent, which may be because it has taken over.
+/// What the primary does when the standby falls silent, which may be because it has taken over, or lives and
+/// acknowledges nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandbyLost {
@@ -43,6 +44,8 @@ pub struct Settings {
     pub heartbeat_ns: i64,
     /// After so much silence the other side is taken for lost.
     pub detection_ns: i64,
+    /// A standby that lives, and has not acknowledged a checkpoint for so long, is of no use.
+    pub stall_ns: i64,
     /// How long output may leave after the taking of a checkpoint that was acknowledged; No-Net only.
     pub lease_ns: i64,
     /// By how much the clocks of the hosts may run apart, in millionths.
@@ -107,6 +110,7 @@ impl Settings {
         let positive = [
             ("heartbeat", self.heartbeat_ns),
             ("detection", self.detection_ns),
+            ("the time after which a standby stalls", self.stall_ns),
             ("the shortest interval", interval.minimum_ns),
             ("the longest interval", interval.maximum_ns),
         ];

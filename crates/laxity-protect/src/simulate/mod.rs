@@ -74,6 +74,8 @@ coverage! {
     fenced,
     /// Primaries that waited for their standby.
     waited,
+    /// Standbys that lived, and acknowledged nothing, until they were told to forget.
+    stalled,
     /// Primaries that went on at their operator's risk.
     at_risk,
     /// Primaries that found out that nobody could take over.
@@ -104,6 +106,8 @@ coverage! {
     unusable,
     /// Histories at whose end nobody had the guest.
     nobody,
+    /// Those of them in which somebody was heard nevertheless.
+    surprises,
     /// Histories at whose end it was protected.
     protected,
 }

@@ -172,6 +172,7 @@ impl Plan {
             witness: draw.chance(2),
             heartbeat_ns: 8 * MS,
             detection_ns: draw.between(24 * MS, 40 * MS),
+            stall_ns: draw.between(12 * MS, 60 * MS),
             lease_ns: 2 * maximum_ns + draw.between(0, 20 * MS),
             drift_ppm: [0, 1_000, 50_000][draw.below(3)],
             interval: interval::Bounds {

@@ -29,7 +29,7 @@ pub(super) enum Happening {
     /// The guest does something.
     Step(Side, u64),
     /// A checkpoint is taken, or could not be.
-    Captured(Side, u64, u64, bool, i64),
+    Captured(Side, u64, Captured),
     /// A guest runs, or could not be made to.
     Activated(Side, u64, Option<(CheckpointId, Image)>),
     /// A claim reaches the witness, and its answer a process.
@@ -42,6 +42,16 @@ pub(super) enum Happening {
     Ordered(Side, Order),
     Fault(usize),
     Healed,
+}
+
+/// A checkpoint that is being taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Captured {
+    number: u64,
+    /// Whose it is, as [`Guest::holder`](super::guest::Guest::holder).
+    holder: usize,
+    fails: bool,
+    begun_ns: i64,
 }
 
 /// From one try to connect to the next.
@@ -75,8 +85,10 @@ pub(super) struct World<'a> {
     observer: Observer,
     coverage: Coverage,
     healed: bool,
-    /// Somebody had the guest when all that was wrong ended.
-    has_holder: bool,
+    /// Somebody had the guest when all that was wrong ended; see `find_holder`.
+    has_holder: Option<bool>,
+    /// The last term in which a standby was told to forget.
+    disarmed: Option<u64>,
     heard_since: bool,
     heard_ns: i64,
     silence_ns: i64,
@@ -110,7 +122,8 @@ impl World<'_> {
                 ..Coverage::default()
             },
             healed: false,
-            has_holder: false,
+            has_holder: Some(false),
+            disarmed: None,
             heard_since: false,
             heard_ns: -1,
             silence_ns: 0,
@@ -194,13 +207,14 @@ impl World<'_> {
         self.healed && self.heard_since && self.is_protected()
     }
 
-    /// Whether anybody could still serve, by what is in memory and on record.
-    fn find_holder(&self) -> bool {
+    /// Whether anybody could still serve, by what is in memory and on record; nothing, if a standby could unless it
+    /// hears that it is to forget.
+    fn find_holder(&self) -> Option<bool> {
         let records = [0, 1].map(|side| self.hosts[side].record.term);
         let highest = records.into_iter().max().unwrap_or(0);
-        [0, 1].into_iter().any(|side| {
+        let of_sides = [0, 1].map(|side| {
             let Some(process) = self.process(side) else {
-                return false;
+                return Some(false);
             };
             let other = self.process(1 - side);
             let never_heard = other.is_some_and(|other| other.unheard == Some(highest));
@@ -210,8 +224,17 @@ impl World<'_> {
             let is_armed = process.store.is_some_and(|(id, _)| {
                 id.term == highest && self.observer.taken(id).is_some_and(|taken| taken.armed)
             });
-            is_armed || (has_guest || activates) && is_newest
-        })
+            match (is_armed, (has_guest || activates) && is_newest) {
+                (_, true) => Some(true),
+                (true, false) if self.disarmed == Some(highest) => None,
+                (is_armed, false) => Some(is_armed),
+            }
+        });
+        match of_sides {
+            [Some(false), other] | [other, Some(false)] => other,
+            [Some(true), _] | [_, Some(true)] => Some(true),
+            [None, None] => None,
+        }
     }
 
     fn judge_the_end(&mut self) {
@@ -220,12 +243,11 @@ impl World<'_> {
             return;
         }
         let states = self.states();
-        if !self.has_holder {
+        let nobody = !self.heard_since && self.has_holder.is_none();
+        if nobody || self.has_holder == Some(false) {
             self.coverage.nobody += 1;
-            if self.heard_since && !self.observer.is_off {
-                self.observer
-                    .complain(|| "somebody is heard who has no guest".into());
-            }
+            // By what was still on its way: the last word of a process that ended, or of the witness.
+            self.coverage.surprises += u64::from(self.heard_since && !self.observer.is_off);
         } else if !self.heard_since {
             self.observer
                 .complain(|| format!("nobody serves: {states:?}"));
@@ -362,6 +384,16 @@ impl World<'_> {
         let Some((side, incarnation)) = self.whose(&happening) else {
             return self.happen_outside(happening);
         };
+        if let Happening::Ordered(side, order @ Order::Start { .. }) = happening {
+            if !self.never_began() {
+                return;
+            }
+            // An operator who wants the guest to begin asks until it does, whoever may have heard him.
+            self.at(
+                self.now_ns + ORDER_AGAIN_NS,
+                Happening::Ordered(side, order),
+            );
+        }
         let Some(process) = self.process_mut(side) else {
             return self.is_gone(side, &happening);
         };
@@ -383,9 +415,6 @@ impl World<'_> {
 
     /// A process that has ended says so to whoever still sends to it.
     fn is_gone(&mut self, side: Side, happening: &Happening) {
-        if let Happening::Ordered(_, order) = *happening {
-            self.order_again(side, order);
-        }
         if let Happening::Arrive(_, connection, _) | Happening::Opened(_, connection) = happening
             && self.network.connections[*connection].open[1 - side]
             && !self.draw.chance(3)
@@ -429,9 +458,7 @@ impl World<'_> {
             }
             Happening::Arrive(_, number, frame) => self.arrive(side, number, &frame),
             Happening::Step(..) => self.step(side),
-            Happening::Captured(_, _, number, fails, begun_ns) => {
-                self.captured(side, number, fails, begun_ns)
-            }
+            Happening::Captured(_, _, captured) => self.captured(side, captured),
             Happening::Activated(_, _, from) => self.activated(side, from),
             Happening::Judged(_, _, expected, verdict) => {
                 match verdict {
@@ -441,25 +468,12 @@ impl World<'_> {
                 }
                 self.handle(side, Event::Verdict { expected, verdict }, &[]);
             }
-            Happening::Ordered(_, order) => {
-                self.handle(side, Event::Order(order), &[]);
-                self.order_again(side, order);
-            }
+            Happening::Ordered(_, order) => self.handle(side, Event::Order(order), &[]),
             Happening::Thaw(..)
             | Happening::Claimed(..)
             | Happening::Dial
             | Happening::Fault(_)
             | Happening::Healed => {}
-        }
-    }
-
-    /// An operator who wants the guest to begin asks until it does.
-    fn order_again(&mut self, side: Side, order: Order) {
-        if matches!(order, Order::Start { .. }) && self.never_began() {
-            self.at(
-                self.now_ns + ORDER_AGAIN_NS,
-                Happening::Ordered(side, order),
-            );
         }
     }
 

@@ -140,6 +140,13 @@ impl Scene {
     }
 
     pub fn start(&mut self, host: usize, die_at: Option<&str>) {
+        match die_at {
+            Some(step) => self.start_with(host, &["--die-at", step]),
+            None => self.start_with(host, &[]),
+        }
+    }
+
+    pub fn start_with(&mut self, host: usize, options: &[&str]) {
         self.starts += 1;
         let log = File::options()
             .create(true)
@@ -152,10 +159,8 @@ impl Scene {
             .arg(self.directory.join(format!("{}.toml", HOSTS[host])));
         command
             .args(["--as", HOSTS[host], "--socket"])
-            .arg(self.socket(host));
-        if let Some(die_at) = die_at {
-            command.args(["--die-at", die_at]);
-        }
+            .arg(self.socket(host))
+            .args(options);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

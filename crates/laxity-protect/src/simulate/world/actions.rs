@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::super::guest::Image;
 use super::super::host::Later;
-use super::{ACTIVATE_NS, CAPTURE_NS, Happening, Side, WITNESS_NS, World};
+use super::{ACTIVATE_NS, CAPTURE_NS, Captured, Happening, Side, WITNESS_NS, World};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::Message;
 use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part};
@@ -163,6 +163,7 @@ impl World<'_> {
         match notice {
             Notice::Copying => self.coverage.copies += 1,
             Notice::Waiting => self.coverage.waited += 1,
+            Notice::Stalled { gives_up: true } => self.coverage.stalled += 1,
             Notice::Alone => self.coverage.alone += 1,
             Notice::Fenced { .. } => self.coverage.fenced += 1,
             Notice::AtRisk => {
@@ -191,6 +192,7 @@ impl World<'_> {
                 }
             }
             Message::Handover(id) => self.observer.hand_over(id),
+            Message::Disarm { term } => self.disarmed = Some(term),
             _ => {}
         }
         self.send(side, message);
@@ -254,7 +256,13 @@ impl World<'_> {
         if !fails {
             process.captured = guest.capture(full);
         }
-        let happening = Happening::Captured(side, process.incarnation, number, fails, now_ns);
+        let captured = Captured {
+            number,
+            holder: guest.holder,
+            fails,
+            begun_ns: now_ns,
+        };
+        let happening = Happening::Captured(side, process.incarnation, captured);
         let when_ns = now_ns + delay_ns + host.slow_capture_ns;
         self.at(when_ns, happening);
     }

@@ -158,7 +158,11 @@ impl World<'_> {
         }
         self.order_holders(Order::Protect);
         self.healed = true;
-        self.has_holder = self.never_began() || self.find_holder();
+        self.has_holder = if self.never_began() {
+            Some(true)
+        } else {
+            self.find_holder()
+        };
         for side in [0, 1] {
             self.begin(side);
         }

@@ -4,7 +4,7 @@ use super::super::guest::{Guest, Image, StateId};
 use super::super::host::{Later, Process};
 use super::super::network::Damage;
 use super::super::observer::Taken;
-use super::{Happening, STEP_NS, Side, World};
+use super::{Captured, Happening, STEP_NS, Side, World};
 use crate::protocol::message::{self, Message};
 use crate::protocol::{CheckpointId, Event, Mode, Output};
 
@@ -41,6 +41,10 @@ impl World<'_> {
 
     pub(super) fn arrive(&mut self, side: Side, number: usize, frame: &[u8]) {
         let connection = &mut self.network.connections[number];
+        // What was on its way when its sender was cut off may be lost with it.
+        if self.now_ns > connection.lost_from_ns[1 - side] {
+            return;
+        }
         if !connection.open[side] && !self.draw.chance(4) {
             return;
         }
@@ -123,13 +127,21 @@ impl World<'_> {
         self.observer.hear(self.now_ns, holder, state, other);
     }
 
-    pub(super) fn captured(&mut self, side: Side, number: u64, fails: bool, begun_ns: i64) {
+    pub(super) fn captured(&mut self, side: Side, captured: Captured) {
+        let Captured {
+            number,
+            holder,
+            fails,
+            begun_ns,
+        } = captured;
         let now_ns = self.now_ns;
         let Some(process) = self.process_mut(side) else {
             return;
         };
         let term = process.node.status().term;
-        let Some(guest) = process.guest.as_mut().filter(|guest| !guest.is_off) else {
+        // Whoever ends a guest waits for what it was doing.
+        let is_it = |guest: &&mut Guest| guest.holder == holder && !guest.is_off;
+        let Some(guest) = process.guest.as_mut().filter(is_it) else {
             return;
         };
         if fails {
