@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from laxity import programs
 from laxity.errors import InputError
-from laxity.lab import failover, remus
+from laxity.lab import failover, image, remus
 from laxity.lab.errors import LabError
 from laxity.lab.failover import Frame, Progress, Story, measure
 
@@ -124,3 +124,20 @@ def test_the_sites_of_both_modes_are_accepted(tmp_path: Path) -> None:
         done = subprocess.run([protect, "check", site], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert f"{mode}: what it sends" in done.stdout
+
+
+@pytest.mark.xen
+def test_the_patches_of_libxl_fit_what_debian_has() -> None:
+    """`make remus`, which builds it, takes too long for every run of the tests."""
+    tree = image.CACHE / "source/tree"
+    if not tree.is_dir():
+        pytest.skip("the source of Xen is not there: xen/build.sh fetches it")
+    for patch in sorted((image.CHECKOUT / "xen/libxl").glob("*.patch")):
+        done = subprocess.run(
+            ["patch", "--dry-run", "--directory", tree, "-p1", "--input", patch],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        assert "offset" not in done.stdout, "it is of another version"

@@ -117,6 +117,20 @@ enum Command {
         #[command(flatten)]
         socket: Socket,
     },
+    /// Lets the standby forget what it has, so that it may be taken away: the guest goes on, unprotected
+    Unprotect {
+        /// The virtual machine, which this host has
+        vm: String,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Protects a virtual machine again
+    Protect {
+        /// The virtual machine, which this host has
+        vm: String,
+        #[command(flatten)]
+        socket: Socket,
+    },
     /// Goes on although the other host does not answer: you have made sure that it is off
     GoOn {
         /// The virtual machine
@@ -158,6 +172,8 @@ fn main() -> ExitCode {
         Command::Start { vm, alone, socket } => {
             order(&socket.socket, &Request::Start { vm, alone })
         }
+        Command::Unprotect { vm, socket } => order(&socket.socket, &Request::Unprotect { vm }),
+        Command::Protect { vm, socket } => order(&socket.socket, &Request::Protect { vm }),
         Command::GoOn { vm, socket } => order(&socket.socket, &Request::GoOn { vm }),
     };
     exit_code(done)

@@ -154,6 +154,22 @@ fn the_life_of_a_guest() {
     );
     assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
 
+    // The standby may be taken away, and nobody waits for it.
+    let vm = || "counter".to_string();
+    let done = scene.order(1, &Request::Unprotect { vm: vm() });
+    assert_eq!(done, Answer::Taken, "{}", scene.logs());
+    scene.wait_for(1, "alone");
+    scene.wait_for(0, "empty");
+    scene.kill(0);
+    let answers = clients.seen.answers();
+    while clients.seen.answers() < answers + 20 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    scene.start(0, None);
+    let done = scene.order(1, &Request::Protect { vm: vm() });
+    assert_eq!(done, Answer::Taken, "{}", scene.logs());
+    scene.wait_for(1, "protected");
+
     // The standby is lost: the primary is silent, until the standby says that it has nothing.
     for step in STANDBY_STEPS {
         scene.kill(0);

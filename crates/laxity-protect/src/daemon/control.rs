@@ -33,6 +33,16 @@ pub enum Request {
         /// Although the other host does not answer.
         alone: bool,
     },
+    /// See [`Order::Unprotect`].
+    Unprotect {
+        /// Which virtual machine.
+        vm: String,
+    },
+    /// See [`Order::Protect`].
+    Protect {
+        /// Which virtual machine.
+        vm: String,
+    },
     /// See [`Order::GoOn`].
     GoOn {
         /// Which virtual machine.
@@ -87,6 +97,8 @@ fn answer(
         Ok(Request::Status) => Answer::Status(board.snapshot()),
         Ok(Request::Switchover { vm }) => taken(order(&vm, Order::Switchover)),
         Ok(Request::Start { vm, alone }) => taken(order(&vm, Order::Start { alone })),
+        Ok(Request::Unprotect { vm }) => taken(order(&vm, Order::Unprotect)),
+        Ok(Request::Protect { vm }) => taken(order(&vm, Order::Protect)),
         Ok(Request::GoOn { vm }) => taken(order(&vm, Order::GoOn)),
         Err(error) => Answer::Refused(format!("that is no request of this version: {error}")),
     };

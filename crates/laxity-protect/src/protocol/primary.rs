@@ -715,7 +715,9 @@ impl Primary {
                 self.due_ns = now_ns;
                 return Next::Stay;
             }
-            Order::Unprotect if self.exposed.is_some() && self.session.is_none() => {
+            Order::Unprotect
+                if self.exposed.is_some() && self.session.is_none() && !self.stalled =>
+            {
                 "the standby is not heard, so that it cannot be told"
             }
             Order::Unprotect => {
