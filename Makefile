@@ -100,9 +100,12 @@ test-python: setup ## Command line, report, reproduction, SimSo
 lab: setup ## The hypervisor, dom0 and guests of --on xen
 	$(LAXITY) lab build
 
+# The longest first, so that both who run them are done at about the same time.
+XEN_TESTS := $(patsubst %,python/tests/test_lab_%.py,soak ssh run boot) python/tests
+
 .PHONY: test-xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m xen
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist load --maxschedchunk 1 -m xen $(XEN_TESTS)
 
 .PHONY: remus
 remus: lab ## Xen's Remus through the failure of a host, in both modes, with SEED: ten minutes, not part of `make test`
