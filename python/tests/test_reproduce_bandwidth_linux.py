@@ -87,6 +87,7 @@ def period(number: int | None, loss: float, packets: float, daemon: float) -> di
         "loss_percent": loss,
         "packets_cpu_percent": packets,
         "daemon_cpu_percent": daemon,
+        "timer_interrupts_s": None if number is None else 1000,
     }
 
 
@@ -157,3 +158,17 @@ def test_verdicts(
     rows = make(parts).rows
     assert [row.verdict for row in rows] == verdicts
     assert all(row.why for row in rows if row.verdict == BAD)
+
+
+def test_why_an_agreement_costs_cpu_time() -> None:
+    """Only what was measured is said to be the cause."""
+    short, long = period(10, 25, 50, 2), period(100, 25, 60, 1)
+    for interrupts, why in (
+        (None, "not been measured"),
+        (950, "not been measured"),
+        (500, "1,000"),
+    ):
+        native = period(None, 0, 50, 0) | {"timer_interrupts_s": interrupts}
+        row = on_linux.periods([native, short, long]).rows[1]
+        assert row.verdict == BAD
+        assert why in row.why

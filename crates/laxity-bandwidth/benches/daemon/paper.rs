@@ -1,5 +1,6 @@
 //! The paper's scenario, a tenth of its time and of its rates.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -108,18 +109,35 @@ pub fn periods(is_quick: bool) {
         thread::sleep(Duration::from_secs(2));
         let daemon_s = || period_ms.map_or(0.0, |_| cpu_s(scene.daemon()));
         let before = (own_cpu_s(), daemon_s(), Instant::now());
+        let interrupts = timer_interrupts();
         let rates = listener.mbit_s(time);
         let elapsed_s = before.2.elapsed().as_secs_f64();
+        let interrupts_s = timer_interrupts()
+            .zip(interrupts)
+            .map_or("null".into(), |(after, before)| {
+                format!("{:.0}", (after - before) as f64 / elapsed_s)
+            });
         let (packets_s, daemon_s) = (own_cpu_s() - before.0, daemon_s() - before.1);
         let lost = 100.0 - rates[0] * 1e6 / OTHERS_BIT_S as f64 * 100.0;
         let period = period_ms.map_or("null".into(), |ms| ms.to_string());
         println!(
             "{{\"part\": \"periods\", \"period_ms\": {period}, \"loss_percent\": {lost:.2}, \
-             \"packets_cpu_percent\": {:.2}, \"daemon_cpu_percent\": {:.2}}}",
+             \"packets_cpu_percent\": {:.2}, \"daemon_cpu_percent\": {:.2}, \
+             \"timer_interrupts_s\": {interrupts_s}}}",
             packets_s / elapsed_s * 100.0,
             daemon_s / elapsed_s * 100.0
         );
     }
+}
+
+/// Of all CPUs so far, where the kernel calls them as it does on a PC. Whoever else is on the machine has some, too.
+fn timer_interrupts() -> Option<u64> {
+    let counts = fs::read_to_string("/proc/interrupts").ok()?;
+    let line = counts
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("LOC:"))?;
+    let of_cpus = line.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+    Some(of_cpus.sum())
 }
 
 /// CPU time of all threads of this process so far.
