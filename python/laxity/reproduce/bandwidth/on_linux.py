@@ -310,8 +310,8 @@ def _why_dearer(native: Part, held: list[Part]) -> str:
     if without is None or min(with_it) <= MORE * without:
         return "the cause has not been measured"
     return (
-        "each machine is held by a shaper of its own in the host, and the kernel's shapers wait for"
-        f" a timer for most packets: {min(with_it):,} to {max(with_it):,} timer interrupts a"
+        "each machine is held by a shaper of its own in the host, and timers of the kernel wake"
+        f" these to let packets go: {min(with_it):,} to {max(with_it):,} timer interrupts a"
         f" second, {without:,} without; the daemon itself took at most"
         f" {max(part['daemon_cpu_percent'] for part in held):g} % of a core"
     )
