@@ -136,7 +136,9 @@ fn timer_interrupts() -> Option<u64> {
     let line = counts
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("LOC:"))?;
-    let of_cpus = line.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+    let of_cpus = line
+        .split_whitespace()
+        .map_while(|word| word.parse::<u64>().ok());
     Some(of_cpus.sum())
 }
 
