@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Interface
@@ -24,7 +25,6 @@ from laxity.lab.machine import QEMU
 from laxity.linux import registrar, signalling
 from laxity.linux.network import CLIENT, NAMESPACES, Machine, switch
 from laxity.linux.process import Place
-from laxity.linux.protected import MEMORY_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,7 +221,7 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
         assert popen.returncode == 0
     mine = f"laxity-{popen.pid}-"
     assert not list(NAMESPACES.glob(f"{mine}*"))
-    assert not list(MEMORY_DIRECTORY.glob(f"{mine}*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"{mine}*"))
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not [each for each in commands if mine.encode() in each]
 

@@ -59,6 +59,7 @@ fn main() {
                 for changes in [Changes::Tracker, Changes::Comparison] {
                     let guest = Specification {
                         name: "bench".into(),
+                        number: 0,
                         program: "qemu-system-x86_64".into(),
                         kind,
                         accelerator,
@@ -147,7 +148,7 @@ fn wait_until_it_works(guest: &Specification) {
 }
 
 fn measure(guest: &Specification, mib: u64) {
-    let (mut qemu, mut network) = Qemu::start(guest, &directory(), false).expect("QEMU starts");
+    let (mut qemu, mut network) = Qemu::start(guest, false).expect("QEMU starts");
     // What it says to the network is of no interest.
     thread::spawn(move || {
         let mut some = [0; 4096];

@@ -55,7 +55,6 @@ mod defaults {
     pub const LEASE_NS: i64 = 800 * MS;
     pub const MEMORY_BYTES: i64 = 256 << 20;
     pub const DIRECTORY: &str = "/var/lib/laxity-protect";
-    pub const MEMORY_DIRECTORY: &str = "/dev/shm/laxity-protect";
     pub const KEYS: &str = "/etc/laxity-protect";
     pub const APPLIANCES: &str = "/var/lib/laxity-protect/appliances";
     pub const QEMU: &str = "qemu-system-x86_64";
@@ -79,8 +78,6 @@ impl QuantityKind for MemoryKind {
 pub struct Site {
     /// For what must be there after a restart.
     pub directory: PathBuf,
-    /// For guests' memory: best in a file system in memory.
-    pub memory_directory: PathBuf,
     /// Where a host's key, its certificate and that of the site are.
     pub keys: PathBuf,
     /// Where `laxity appliance` has put what appliances boot.
@@ -182,7 +179,6 @@ pub fn number_of(name: &str) -> u64 {
 )]
 struct File {
     directory: Field<Written<PathBuf>>,
-    memory_directory: Field<Written<PathBuf>>,
     keys: Field<Written<PathBuf>>,
     appliances: Field<Written<PathBuf>>,
     witness: Field<WitnessTable>,
@@ -411,7 +407,6 @@ impl Reading<'_> {
             .collect();
         Site {
             directory: self.directory(&file.directory, defaults::DIRECTORY),
-            memory_directory: self.directory(&file.memory_directory, defaults::MEMORY_DIRECTORY),
             keys: self.directory(&file.keys, defaults::KEYS),
             appliances,
             witness,
@@ -659,6 +654,7 @@ impl Reading<'_> {
             .map_or(defaults::MEMORY_BYTES, |memory| memory.0);
         Specification {
             name: name.into(),
+            number: number_of(name),
             program: table
                 .qemu
                 .value

@@ -5,13 +5,15 @@
 mod etcd;
 mod scene;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::{Answer, Request};
 use nix::sys::signal::Signal;
 use rand_core::{RngCore as _, SeedableRng as _};
-use scene::{Clients, HOSTS, POWER_OFF, Scene, ask_once};
+use scene::{Clients, HOSTS, POWER_OFF, Scene, Strangers, ask_once};
 
 /// Debian's kernel alone does not fit into 80.
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"";
@@ -132,11 +134,48 @@ fn nothing_seen_is_forgotten() {
 }
 
 /// Switchover, a standby that is lost, a primary that was stopped, overtaken and goes on, and an end.
+/// A guest's QEMU is a user of its own without a privilege, behind a filter, and its memory has no name and no other reader.
+fn confined(process: u32) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        let value = value.unwrap_or_else(|| panic!("no {name} in {status}"));
+        value.split_whitespace().collect::<Vec<_>>()
+    };
+    for numbers in [field("Uid:"), field("Gid:")] {
+        let is_own = |number: &&str| number.parse::<u32>().unwrap() >= 0x7000_0000;
+        assert!(numbers.iter().all(is_own), "{status}");
+    }
+    for none in ["CapEff:", "CapPrm:", "CapAmb:"] {
+        assert_eq!(field(none), ["0000000000000000"]);
+    }
+    assert_eq!(field("NoNewPrivs:"), ["1"]);
+    assert_eq!(field("Seccomp:"), ["2"]);
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let mut memories = 0;
+    for file in files.map(|file| file.unwrap().path()) {
+        let target = fs::read_link(&file).unwrap_or_default();
+        let target = target.to_string_lossy();
+        assert!(!target.starts_with("/dev/shm"), "{target}");
+        if target.starts_with("/memfd:laxity-guest-memory") {
+            memories += 1;
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+    assert!(memories > 0, "its memory is not where it should be");
+}
+
 #[test]
 fn the_life_of_a_guest() {
     let Some(_turn) = turn() else { return };
     let mut scene = Scene::protected("life", GUEST);
     let clients = Clients::start();
+
+    for host in [0, 1] {
+        for process in scene.children(host) {
+            confined(process);
+        }
+    }
 
     let done = scene.order(
         0,
@@ -170,6 +209,8 @@ fn the_life_of_a_guest() {
     assert_eq!(done, Answer::Taken, "{}", scene.logs());
     scene.wait_for(1, "protected");
 
+    // Strangers on the other host's port keep nobody from being protected again.
+    let _strangers = Strangers::at(1);
     // The standby is lost: the primary is silent, until the standby says that it has nothing.
     for step in STANDBY_STEPS {
         scene.kill(0);

@@ -13,7 +13,6 @@ use laxity_protect::witness::Place;
 
 const WHOLE: &str = r#"
 directory = "state"
-memory-directory = "/dev/shm/guests"
 keys = "keys"
 witness = { endpoints = ["https://192.0.2.9:2379", "http://127.0.0.1:2379"], prefix = "voice/" }
 
@@ -81,6 +80,7 @@ fn every_key() {
         },
         guest: Specification {
             name: "media".into(),
+            number: number_of("media"),
             program: "/opt/qemu".into(),
             kind: Kind::Microvm,
             accelerator: Accelerator::Tcg,
@@ -104,7 +104,6 @@ fn every_key() {
     };
     let expected = Site {
         directory: "/etc/laxity/state".into(),
-        memory_directory: "/dev/shm/guests".into(),
         keys: "/etc/laxity/keys".into(),
         appliances: "/var/lib/laxity-protect/appliances".into(),
         domain: None,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -56,9 +57,10 @@ fn every_write_is_noted() {
         return write_as_told(Path::new(&path));
     }
     fs::create_dir_all(&directory).unwrap();
-    let (path, library) = (directory.join("memory"), directory.join("tracker.so"));
+    let library = directory.join("tracker.so");
     fs::write(&library, TRACKER).unwrap();
-    let memory = Memory::create(&path, (PAGES * PAGE_BYTES) as u64).unwrap();
+    let (memory, file) = Memory::create((PAGES * PAGE_BYTES) as u64, None).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["every_write_is_noted", "--exact", "--nocapture"])
         .env("LD_PRELOAD", &library)
@@ -73,7 +75,7 @@ fn every_write_is_noted() {
         .lines()
         .map_while(Result::ok);
     assert!(answers.any(|line| line == "ready"));
-    match Tracker::open(child.id(), &path) {
+    match Tracker::open(child.id(), memory.inode()) {
         Ok(mut tracker) => {
             for seed in 0..60 {
                 let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from laxity import programs
 from laxity.errors import InputError
 from laxity.lab.machine import QEMU
-from laxity.linux.groups import PREFIX, is_left_behind
 from laxity.linux.network import GUEST_ADDRESS, taps
 from laxity.linux.process import Place, Process, process, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from laxity.appliances.image import Appliance
 
@@ -34,7 +32,6 @@ HOSTS = ("north", "south")
 VM = "guest"
 PORTS = (7421, 7422)
 """Of the hosts, on the loopback interface."""
-MEMORY_DIRECTORY = Path("/dev/shm")  # noqa: S108 - what is made there is made by mkdtemp
 READY_S_MAX = 60.0
 POLL_S = 0.02
 UP = "laxity: up at"
@@ -115,14 +112,13 @@ def site(
     require(PROGRAMS)
     with ExitStack() as stack:
         namespace = stack.enter_context(taps(HOSTS))
-        memory = stack.enter_context(in_memory())
         made = Site(Place(namespace, files=files), mode, stack)
         arguments = f"{KERNEL_ARGUMENTS} address={GUEST_ADDRESS}/24 {arguments}".strip()
         (files / CONSOLE).touch()
         if mode == "unprotected":
             stack.enter_context(_alone(made.place, appliance, arguments, memory_mib))
         else:
-            _write(files, memory, mode, appliance, arguments, memory_mib)
+            _write(files, mode, appliance, arguments, memory_mib)
             for host in HOSTS:
                 made.start(host)
             made.wait_for(HOSTS[0], "protected")
@@ -130,23 +126,8 @@ def site(
         yield made
 
 
-@contextmanager
-def in_memory() -> Iterator[Path]:
-    """A directory in memory, for guests' own."""
-    for left in MEMORY_DIRECTORY.glob(f"{PREFIX}*-memory"):
-        if is_left_behind(left.name):
-            shutil.rmtree(left, ignore_errors=True)
-    place = MEMORY_DIRECTORY / f"{PREFIX}{os.getpid()}-memory"
-    place.mkdir()
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
 def _write(
     files: Path,
-    memory: Path,
     mode: Mode,
     appliance: Appliance,
     arguments: str,
@@ -154,8 +135,7 @@ def _write(
 ) -> None:
     """The hosts' keys, and a site file for each, which differ by their tap device."""
     for host in HOSTS:
-        lines = [f'directory = "{files}/{host}"', f'memory-directory = "{memory}"']
-        lines += [f'keys = "{files}/keys"']
+        lines = [f'directory = "{files}/{host}"', f'keys = "{files}/keys"']
         for name, port in zip(HOSTS, PORTS, strict=True):
             lines += ["", "[[host]]", f'name = "{name}"', f'address = "127.0.0.1:{port}"']
         lines += ["", "[[vm]]", f'name = "{VM}"', f"hosts = {list(HOSTS)}", f'mode = "{mode}"']

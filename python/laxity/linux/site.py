@@ -25,8 +25,8 @@ from laxity.lab.machine import QEMU
 from laxity.linux import dns, network, registrar, signalling
 from laxity.linux.control import Control
 from laxity.linux.dns import Balancer
-from laxity.linux.process import Place, Process, process, require
-from laxity.linux.protected import PROGRAM, in_memory
+from laxity.linux.process import Place, Process, process, require, workplace
+from laxity.linux.protected import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -304,7 +304,7 @@ def site(description: Description, say: Callable[[str], None]) -> Iterator[Site]
     clients = description.clients()
     require(PROGRAMS)
     with ExitStack() as stack:
-        files = stack.enter_context(in_memory())
+        files = stack.enter_context(workplace())
         _install(description, files, say)
         machines = [
             network.Machine(

@@ -9,6 +9,7 @@
 mod connection;
 pub mod control;
 mod driver;
+mod greeting;
 pub mod hook;
 mod record;
 mod stream;
@@ -21,7 +22,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -35,7 +35,7 @@ use crate::guest::{GuestError, Qemu};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
-use crate::transport::{Keys, KeysError, Link, Preamble, accept, dial};
+use crate::transport::{Keys, KeysError, Link, Preamble, TIMEOUT, accept, dial};
 use crate::witness::Witness;
 use driver::{Driver, Input};
 use record::Stored;
@@ -193,14 +193,20 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
         running.push(started);
         drivers.push((domain.name.clone(), Box::new(move || xen.run(record))));
     }
-    let others = site
+    let others: Vec<String> = site
         .hosts
         .iter()
         .map(|host| host.name.clone())
         .filter(|other| other != name)
         .collect();
     let thread = |error| system("start a thread")(error);
-    serve_hosts(listener, keys, others, running.clone()).map_err(thread)?;
+    let addresses = site
+        .hosts
+        .iter()
+        .map(|host| host.address.ip().to_canonical());
+    let vms = running.clone();
+    let greeted = move |stream| greet(&keys, &others, &vms, stream);
+    greeting::serve(listener, addresses.collect(), greeted).map_err(thread)?;
     serve_operator(control, board.clone(), &running).map_err(thread)?;
     if let Some(metrics) = metrics {
         serve_metrics(metrics, board).map_err(thread)?;
@@ -280,9 +286,7 @@ fn prepare(
         guest: format!("{description}, {}", guest.essence()),
     };
     let report = move |report| drop(told.send(Input::Report(report)));
-    let directory = site.memory_directory.join(host);
-    let worker =
-        Worker::start(guest, directory, gate.clone(), report).map_err(system("start a thread"))?;
+    let worker = Worker::start(guest, gate.clone(), report).map_err(system("start a thread"))?;
     let peer = vm
         .other(host)
         .expect("only a host's own were taken")
@@ -428,50 +432,15 @@ fn unlike(ours: &str, theirs: &str) -> String {
     )
 }
 
-/// Takes connections from other hosts.
-fn serve_hosts(
-    listener: TcpListener,
-    keys: Keys,
-    hosts: Vec<String>,
-    vms: Vec<Running>,
-) -> io::Result<()> {
-    /// Strangers may knock, but not all at once.
-    const GREETED_MAX: usize = 64;
-    let greeted = Arc::new(AtomicUsize::new(0));
-    let known = Arc::new((keys, hosts, vms));
-    thread::Builder::new()
-        .name("listen".into())
-        .spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    // Too many files are open, say: it may pass.
-                    thread::sleep(Duration::from_millis(100));
-                    continue;
-                };
-                if greeted.fetch_add(1, Ordering::Relaxed) >= GREETED_MAX {
-                    greeted.fetch_sub(1, Ordering::Relaxed);
-                    continue;
-                }
-                let (known, counted) = (known.clone(), greeted.clone());
-                let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
-                    let (keys, hosts, vms) = &*known;
-                    greet(keys, hosts, vms, stream);
-                    counted.fetch_sub(1, Ordering::Relaxed);
-                });
-                if spawned.is_err() {
-                    greeted.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        })?;
-    Ok(())
-}
-
-fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) {
+/// Takes a connection of another host, for the virtual machine that it names.
+///
+/// # Errors
+///
+/// If it is nobody who is expected.
+fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) -> io::Result<()> {
     let find = |peer: &str, vm: &str| vms.iter().find(|each| each.name == vm && each.peer == peer);
-    let from = stream
-        .peer_addr()
-        .map_or_else(|_| "?".into(), |address| address.to_string());
-    let accepted = accept(keys, stream, hosts, |peer, said| {
+    let deadline = Instant::now() + TIMEOUT;
+    let link: Link = accept(keys, stream, deadline, hosts, |peer, said| {
         match find(peer, &said.vm) {
             Some(vm) => Ok(Preamble {
                 vm: vm.name.clone(),
@@ -482,17 +451,8 @@ fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) {
                 said.vm
             )),
         }
-    });
-    let link: Link = match accepted {
-        Ok(link) => link,
-        Err(error) => {
-            warn!(from, "a connection is refused: {error}");
-            return;
-        }
-    };
-    let Some(vm) = find(&link.peer, &link.preamble.vm) else {
-        return;
-    };
+    })?;
+    let vm = find(&link.peer, &link.preamble.vm).expect("it was found when it was answered");
     if link.preamble.guest == vm.guest {
         let _ = vm.inputs.send(Input::Link(Box::new(link)));
     } else {
@@ -504,6 +464,7 @@ fn greet(keys: &Keys, hosts: &[String], vms: &[Running], stream: TcpStream) {
         );
         link.closer.close();
     }
+    Ok(())
 }
 
 fn serve_operator(listener: UnixListener, board: Board, vms: &[Running]) -> io::Result<()> {

@@ -1,7 +1,6 @@
 //! The one who handles a guest: a thread that does one thing after the other.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::thread;
@@ -104,21 +103,19 @@ pub enum Report {
 pub struct Worker(Sender<Command>);
 
 impl Worker {
-    /// Starts it. `directory` is for the guest's own files, `report` is called from the thread.
+    /// Starts it. `report` is called from the thread.
     ///
     /// # Errors
     ///
     /// If there is no room for a thread.
     pub fn start(
         guest: Specification,
-        directory: PathBuf,
         gate: Arc<Gate>,
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Worker> {
         let (sender, commands) = channel();
         let state = State {
             guest,
-            directory,
             gate,
             report: Box::new(report),
             qemu: None,
@@ -179,7 +176,6 @@ enum Stands {
 
 struct State {
     guest: Specification,
-    directory: PathBuf,
     gate: Arc<Gate>,
     report: Box<dyn Fn(Report) + Send>,
     qemu: Option<Qemu>,
@@ -282,8 +278,7 @@ impl State {
     fn start(&mut self, waits: bool) -> Result<(), GuestError> {
         self.qemu = None;
         self.last = None;
-        let directory = self.directory.join(&self.guest.name);
-        let (qemu, network) = Qemu::start(&self.guest, &directory, waits)?;
+        let (qemu, network) = Qemu::start(&self.guest, waits)?;
         match qemu.why_compared() {
             Some(reason) => info!(
                 vm = self.guest.name,

@@ -8,8 +8,6 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::thread;
 
 use twox_hash::XxHash3_128;
@@ -154,19 +152,18 @@ const WRITTEN: u64 = 1 << 1;
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, Scan);
 
 impl Tracker {
-    /// Finds the mapping of `memory` in the process, and begins to note: whatever was written before counts as written
+    /// Finds the mapping of the file with this inode in the process, and begins to note: whatever was written before counts as written
     /// now.
     ///
     /// # Errors
     ///
     /// In words for people, if the process has no such mapping, or the kernel does not note writes to it: it may be
     /// older than Linux 6.7, or this process may not look.
-    pub fn open(process: u32, memory: &Path) -> Result<Tracker, String> {
+    pub fn open(process: u32, inode: u64) -> Result<Tracker, String> {
         let told = |error: io::Error| format!("process {process} cannot be looked at: {error}");
-        let inode = fs::metadata(memory).map_err(told)?.ino();
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(told)?;
         let (start, end) = mapping_of(&maps, inode)
-            .ok_or_else(|| format!("process {process} does not map {}", memory.display()))?;
+            .ok_or_else(|| format!("process {process} does not map the guest's memory"))?;
         let pagemap = File::open(format!("/proc/{process}/pagemap")).map_err(told)?;
         let mut tracker = Tracker {
             pagemap,

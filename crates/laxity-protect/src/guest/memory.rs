@@ -1,10 +1,12 @@
-//! The guest's memory: a file that QEMU maps, mapped here too.
+//! The guest's memory: an anonymous file that QEMU maps, mapped here too.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
 
 use memmap2::MmapRaw;
+
+use super::confinement::{User, anonymous};
 
 /// The bytes of a page, on the machines that QEMU's PC is emulated on.
 pub const PAGE_BYTES: usize = 4096;
@@ -19,25 +21,33 @@ pub type Page = [u8; PAGE_BYTES];
 #[derive(Debug)]
 pub struct Memory {
     mapping: MmapRaw,
+    inode: u64,
 }
 
 impl Memory {
-    /// Makes a new file of so many bytes, all zero, and maps it.
+    /// Makes a new file of so many bytes, all zero, that only `user` may open, and maps it. The file goes with the last
+    /// process that has it open or mapped.
     ///
     /// # Errors
     ///
-    /// If there is such a file already, or the system refuses.
+    /// If the system refuses.
     ///
     /// # Panics
     ///
     /// If `bytes` is no positive multiple of a page: a site file with such a size is refused.
-    pub fn create(path: &Path, bytes: u64) -> io::Result<Memory> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path)?;
+    pub fn create(bytes: u64, user: Option<User>) -> io::Result<(Memory, File)> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES as u64));
-        file.set_len(bytes)?;
-        let mapping = MmapRaw::map_raw(&file)?;
-        Ok(Memory { mapping })
+        let file = anonymous(c"laxity-guest-memory", bytes, user)?;
+        let memory = Memory {
+            mapping: MmapRaw::map_raw(&file)?,
+            inode: file.metadata()?.ino(),
+        };
+        Ok((memory, file))
+    }
+
+    /// The number of the file, by which a process' mapping of it is found.
+    pub fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// How many pages there are.

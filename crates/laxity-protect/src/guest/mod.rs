@@ -5,6 +5,7 @@
 //! [`patches`] is how these pages travel.
 
 mod changes;
+mod confinement;
 pub mod memory;
 pub mod patches;
 mod qemu;
@@ -12,6 +13,7 @@ pub mod qmp;
 mod specification;
 
 pub use changes::{Fingerprints, Tracker, compare};
+pub use confinement::User;
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, GuestError, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};

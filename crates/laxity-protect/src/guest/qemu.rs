@@ -18,10 +18,11 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
 
 use super::changes::{Fingerprints, Tracker, compare};
+use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed};
 use super::memory::{Memory, Page};
 use super::qmp::{Event, Qmp, QmpError, is_readable_by};
 use super::specification::{
-    Accelerator, Changes, Specification, accelerators, command_line, control_words,
+    Accelerator, Changes, Files, Specification, accelerators, command_line, control_words,
 };
 
 /// The library that is preloaded into QEMU, so that the kernel notes writes to the file that `LAXITY_GUEST_MEMORY` names.
@@ -34,6 +35,8 @@ const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of one capture or activation, on a machine that is busy.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
+/// A device state is some hundred kilobytes. A QEMU that sends more than this has been taken over.
+const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
 /// What a guest may send at once, or a device's state fill, before somebody has to take it.
 const SOCKET_BYTES: usize = 4 << 20;
 
@@ -64,6 +67,9 @@ pub enum GuestError {
         /// And what it has not.
         lacks: String,
     },
+    /// A file that it needs cannot be handed to it.
+    #[error(transparent)]
+    File(#[from] NotHanded),
     /// The tracker was asked for and cannot be had.
     #[error("{0}; write changes = \"auto\", and memory is compared instead")]
     Tracker(String),
@@ -130,7 +136,6 @@ pub struct Qemu {
     child: Child,
     qmp: Qmp,
     memory: Memory,
-    memory_path: PathBuf,
     tracker: Option<Tracker>,
     /// Why there is no tracker.
     why_compared: Option<String>,
@@ -140,8 +145,8 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Starts a guest. `directory` is a place for files of its own, such as its memory: best in a file system in
-    /// memory. With `waits` it does not boot, but waits to be continued from somebody else's state.
+    /// Starts a guest, confined to a user of its own if this process is root. With `waits` it does not boot, but waits to
+    /// be continued from somebody else's state.
     ///
     /// The other end of its network interface comes with it, QEMU's own protocol on a stream: each frame behind its
     /// length, 32 bits, big endian.
@@ -153,23 +158,23 @@ impl Qemu {
     /// If it cannot be started, or is too old. Nothing is left of it then.
     pub fn start(
         specification: &Specification,
-        directory: &Path,
         waits: bool,
     ) -> Result<(Qemu, UnixStream), GuestError> {
-        fs::create_dir_all(directory).map_err(system("make a directory for the guest"))?;
-        let preloaded = directory.join("tracker.so");
-        fs::write(&preloaded, TRACKER).map_err(system("write the tracker"))?;
-        // Each start has a file of its own: what is left in an old one must not be anybody's memory.
-        let memory_path = directory.join("memory");
-        let _ = fs::remove_file(&memory_path);
-        let memory = Memory::create(&memory_path, specification.memory_bytes)
+        let user = User::of(specification.number, specification.accelerator);
+        let tracker = sealed(c"laxity-tracker", TRACKER).map_err(system("write the tracker"))?;
+        let (memory, memory_file) = Memory::create(specification.memory_bytes, user)
             .map_err(system("make the guest's memory"))?;
+        let mut handed = Handed::default();
+        let files = Files::open(specification, &mut handed)?;
+        let preloaded = handed.open(tracker);
+        let memory_path = handed.open(memory_file);
         let (network, network_theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&network);
         widen(&network_theirs);
         let words = |control| {
             command_line(
                 specification,
+                &files,
                 &memory_path,
                 [control, network_theirs.as_raw_fd()],
                 waits,
@@ -183,14 +188,17 @@ impl Qemu {
             &specification.program,
             words,
             &tracked,
-            Some(network_theirs.as_raw_fd()),
+            handed
+                .descriptors()
+                .chain([network_theirs.as_raw_fd()])
+                .collect(),
+            user,
         )?;
-        drop(network_theirs);
+        drop((network_theirs, handed));
         let mut qemu = Qemu {
             child,
             qmp,
             memory,
-            memory_path,
             tracker: None,
             why_compared: None,
             fingerprints: None,
@@ -218,7 +226,7 @@ impl Qemu {
         if swaps.lines().count() > HEAD_LINES {
             return Err("there is swap, and with it the kernel forgets some writes".into());
         }
-        Tracker::open(self.child.id(), &self.memory_path)
+        Tracker::open(self.child.id(), self.memory.inode())
     }
 
     fn forward_what_it_says(&mut self, name: &str) {
@@ -260,7 +268,13 @@ impl Qemu {
             words.extend(control_words(control));
             words
         };
-        let (mut child, mut qmp) = spawn(&specification.program, words, &[], None)?;
+        let (mut child, mut qmp) = spawn(
+            &specification.program,
+            words,
+            &[],
+            Vec::new(),
+            User::of(specification.number, specification.accelerator),
+        )?;
         let found = probe(&mut qmp).and_then(|()| Ok(qmp.execute("query-kvm", json!({}))?));
         let _ = child.kill();
         let _ = child.wait();
@@ -419,6 +433,9 @@ impl Qemu {
             }
             match ours.read(&mut part).map_err(&read)? {
                 0 => return Ok(()),
+                count if state.len() + count > DEVICE_STATE_BYTES_MAX => {
+                    return Err(failed("save", "it is larger than any machine's"));
+                }
                 count => state.extend_from_slice(&part[..count]),
             }
         }
@@ -527,18 +544,20 @@ impl Qemu {
 }
 
 /// Starts QEMU, with what it is to have in its environment, and greets it. `words` makes the words of its command line,
-/// given its end of our connection; it gets `file`, too.
+/// given its end of our connection; it gets `files`, too, and runs as `user`.
 fn spawn(
     program: &Path,
     words: impl FnOnce(RawFd) -> Vec<OsString>,
     environment: &[(&str, &Path)],
-    file: Option<RawFd>,
+    mut files: Vec<RawFd>,
+    user: Option<User>,
 ) -> Result<(Child, Qmp), GuestError> {
     let (control, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
-    let files: Vec<RawFd> = file.into_iter().chain([theirs.as_raw_fd()]).collect();
+    files.push(theirs.as_raw_fd());
     let mut command = Command::new(program);
     command
         .args(words(theirs.as_raw_fd()))
+        .args(SANDBOX)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -551,6 +570,11 @@ fn spawn(
                 let file = BorrowedFd::borrow_raw(*file);
                 fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
             }
+            if let Some(user) = user {
+                user.become_it()?;
+            }
+            gain_nothing()?;
+            // A change of user takes this back, so that it comes last.
             Ok(set_pdeathsig(Signal::SIGKILL)?)
         });
     }
@@ -620,7 +644,6 @@ impl Drop for Qemu {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_file(&self.memory_path);
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::confinement::{Handed, NotHanded};
+
 /// What runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +47,8 @@ pub enum Changes {
 pub struct Specification {
     /// For people.
     pub name: String,
+    /// The same wherever the guest is: QEMU's user is chosen by it.
+    pub number: u64,
     /// The QEMU, by its path or a name on the path.
     pub program: PathBuf,
     /// What the guest sees.
@@ -95,15 +99,62 @@ impl Specification {
 /// device could have: 45 KiB for each device.
 const LEGACY: &str = "disable-modern=on";
 
-/// The words behind QEMU's name. `files` are the descriptors of control and network.
+/// The guest's files, as QEMU finds them.
+#[derive(Debug)]
+pub(super) struct Files {
+    kernel: Option<PathBuf>,
+    initrd: Option<PathBuf>,
+    disks: Vec<PathBuf>,
+    console: Option<[OsString; 2]>,
+}
+
+impl Files {
+    /// Opens them.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be opened, or QEMU would not be let to.
+    pub(super) fn open(
+        specification: &Specification,
+        handed: &mut Handed,
+    ) -> Result<Files, NotHanded> {
+        let mut to_read = |path: &PathBuf| handed.for_reading(path);
+        let kernel = specification
+            .kernel
+            .as_ref()
+            .map(&mut to_read)
+            .transpose()?;
+        let initrd = specification
+            .initrd
+            .as_ref()
+            .map(&mut to_read)
+            .transpose()?;
+        let disks = specification
+            .disks
+            .iter()
+            .map(&mut to_read)
+            .collect::<Result<_, _>>()?;
+        let console = specification.console.as_ref();
+        let console = console.map(|path| handed.for_appending(path)).transpose()?;
+        Ok(Files {
+            kernel,
+            initrd,
+            disks,
+            console,
+        })
+    }
+}
+
+/// The words behind QEMU's name. `sockets` are the descriptors of control and network.
 pub(super) fn command_line(
     specification: &Specification,
+    files: &Files,
     memory: &Path,
-    files: [RawFd; 2],
+    sockets: [RawFd; 2],
     waits: bool,
 ) -> Vec<OsString> {
     let Specification { kind, vcpus, .. } = specification;
-    let [control, network] = files;
+    let [control, network] = sockets;
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |these: &[&str]| words.extend(these.iter().map(OsString::from));
     let machine = match kind {
@@ -153,24 +204,24 @@ pub(super) fn command_line(
         Kind::Microvm => format!("virtio-net-device,netdev=network,mac={mac}"),
     };
     say(&["-device", &card, "-device", &random_device(*kind)]);
-    if let Some(kernel) = &specification.kernel {
+    if let Some(kernel) = &files.kernel {
         say(&["-kernel", &kernel.to_string_lossy()]);
     }
-    if let Some(initrd) = &specification.initrd {
+    if let Some(initrd) = &files.initrd {
         say(&["-initrd", &initrd.to_string_lossy()]);
     }
     if !specification.append.is_empty() {
         say(&["-append", &specification.append]);
     }
-    if let Some(console) = &specification.console {
-        let path = escaped(&console.to_string_lossy());
+    if files.console.is_some() {
         say(&[
             "-chardev",
-            &format!("file,id=console,path={path},append=on"),
+            "file,id=console,path=/dev/fdset/1,append=on",
+            "-serial",
+            "chardev:console",
         ]);
-        say(&["-serial", "chardev:console"]);
     }
-    for (number, disk) in specification.disks.iter().enumerate() {
+    for (number, disk) in files.disks.iter().enumerate() {
         let path = escaped(&disk.to_string_lossy());
         say(&[
             "-drive",
@@ -182,6 +233,7 @@ pub(super) fn command_line(
         };
         say(&["-device", &format!("{device},drive=disk{number}")]);
     }
+    words.extend(files.console.iter().flatten().cloned());
     words.extend(accelerators(specification.accelerator));
     words.extend(control_words(control));
     words.extend(specification.arguments.iter().map(OsString::from));

@@ -9,7 +9,7 @@ mod keys;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -20,8 +20,9 @@ use webpki::EndEntityCert;
 use crate::protocol::message::{LENGTH_BYTES, rest_bytes};
 pub use keys::{Keys, KeysError, make as make_keys};
 
-/// Of the handshake, and of each send: who takes longer is of no use as the other host.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest that a handshake may take together with what is said first, and the longest that a send may take. A host
+/// that needs more is of no use as the other one.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 /// What is read from the network at once.
 const PART_BYTES: usize = 64 << 10;
 
@@ -56,17 +57,18 @@ pub struct Link {
 ///
 /// If it does not answer, is another, or does not know us.
 pub fn dial(keys: &Keys, address: SocketAddr, peer: &str, preamble: &Preamble) -> io::Result<Link> {
+    let deadline = Instant::now() + TIMEOUT;
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     let name = ServerName::try_from(peer.to_string()).map_err(io::Error::other)?;
     let client = ClientConnection::new(keys.client.clone(), name).map_err(io::Error::other)?;
-    let (mut link, _) = handshake(stream, client.into())?;
+    let (mut link, _) = handshake(stream, client.into(), deadline)?;
     link.say(preamble)?;
     link.preamble = link.hear()?;
     link.peer = peer.into();
     Ok(link)
 }
 
-/// Takes the other end of [`dial`]. `answer` is given who it is, of these hosts, and what it has said, and answers, or
+/// Takes the other end of [`dial`], which has until the deadline to say who it is and what it wants. `answer` is given who it is, of these hosts, and what it has said, and answers, or
 /// refuses in words for the log.
 ///
 /// # Errors
@@ -75,11 +77,12 @@ pub fn dial(keys: &Keys, address: SocketAddr, peer: &str, preamble: &Preamble) -
 pub fn accept(
     keys: &Keys,
     stream: TcpStream,
+    deadline: Instant,
     hosts: &[String],
     answer: impl FnOnce(&str, &Preamble) -> Result<Preamble, String>,
 ) -> io::Result<Link> {
     let server = ServerConnection::new(keys.server.clone()).map_err(io::Error::other)?;
-    let (mut link, certificate) = handshake(stream, server.into())?;
+    let (mut link, certificate) = handshake(stream, server.into(), deadline)?;
     let certificate = EndEntityCert::try_from(&certificate).map_err(io::Error::other)?;
     let is_for = |host: &&String| {
         ServerName::try_from(host.as_str())
@@ -98,11 +101,11 @@ pub fn accept(
 
 /// A link whose other side has shown its certificate, and said nothing yet.
 fn handshake(
-    mut stream: TcpStream,
+    stream: TcpStream,
     mut tls: Connection,
+    deadline: Instant,
 ) -> io::Result<(Link, CertificateDer<'static>)> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     setsockopt(&stream, sockopt::KeepAlive, &true)?;
     setsockopt(
@@ -111,7 +114,10 @@ fn handshake(
         &(TIMEOUT.as_millis() as u32),
     )?;
     while tls.is_handshaking() {
-        tls.complete_io(&mut stream)?;
+        tls.complete_io(&mut Until {
+            stream: &stream,
+            deadline,
+        })?;
     }
     let certificate = tls
         .peer_certificates()
@@ -127,6 +133,7 @@ fn handshake(
         preamble: Preamble::default(),
         reader: Reader {
             stream: stream.clone(),
+            deadline: Some(deadline),
             tls: tls.clone(),
             received: Vec::new(),
             taken: 0,
@@ -157,6 +164,7 @@ impl Link {
         }
         let preamble = serde_json::from_slice(self.reader.take_some(length)?)?;
         // From now on silence is for the protocol to judge.
+        self.reader.deadline = None;
         self.reader.stream.set_read_timeout(None)?;
         Ok(preamble)
     }
@@ -166,6 +174,8 @@ impl Link {
 #[derive(Debug)]
 pub struct Reader {
     stream: Arc<TcpStream>,
+    /// The end of waiting for what is said first; `None` once it was.
+    deadline: Option<Instant>,
     tls: Arc<Mutex<Connection>>,
     /// Decrypted; before `taken` it is of no use any more.
     received: Vec<u8>,
@@ -209,7 +219,14 @@ impl Reader {
             if self.received.len() >= bytes {
                 break;
             }
-            let count = (&*self.stream).read(&mut part)?;
+            let count = match self.deadline {
+                Some(deadline) => Until {
+                    stream: &self.stream,
+                    deadline,
+                }
+                .read(&mut part)?,
+                None => (&*self.stream).read(&mut part)?,
+            };
             if count == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -222,6 +239,34 @@ impl Reader {
             }
         }
         Ok(())
+    }
+}
+
+/// A stream that is read until a deadline, however little comes at a time: a timeout for each read would let the other
+/// side take as long as it likes.
+struct Until<'s> {
+    stream: &'s TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 

@@ -48,8 +48,33 @@ fn link(client: Keys, server: Keys, name: &'static str) -> (io::Result<Link>, io
     let dialled = thread::spawn(move || dial(&client, address, name, &preamble("a")));
     let (stream, _) = listener.accept().unwrap();
     let hosts = ["north".into(), "south".into()];
-    let accepted = accept(&server, stream, &hosts, |_, _| Ok(preamble("b")));
+    let accepted = accept(&server, stream, soon(), &hosts, |_, _| Ok(preamble("b")));
     (dialled.join().unwrap(), accepted)
+}
+
+fn soon() -> Instant {
+    Instant::now() + TIMEOUT
+}
+
+/// A stranger who sends a byte now and then is given up at the deadline: this test would not end otherwise.
+#[test]
+fn whoever_dawdles_is_given_up() {
+    let site = Site::new("slow");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let keys = site.keys("north");
+    let accepted = thread::spawn(move || {
+        let deadline = Instant::now() + Duration::from_millis(200);
+        accept(&keys, stream, deadline, &[], |_, _| Ok(preamble("b"))).map(drop)
+    });
+    // The beginning of a record that says it has 16,384 bytes.
+    stranger.write_all(&[22, 3, 1, 64, 0]).unwrap();
+    while !accepted.is_finished() {
+        let _ = stranger.write(&[0]);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(accepted.join().unwrap().is_err());
 }
 
 #[test]

@@ -25,6 +25,8 @@ use nix::unistd::Pid;
 const PATIENCE: Duration = Duration::from_secs(180);
 pub const GUEST: &str = "192.0.2.10:7";
 pub const HOSTS: [&str; 2] = ["north", "south"];
+/// Of their daemons, for each other.
+const PORTS: [u16; 2] = [7421, 7422];
 /// Asked to count this, the guest ends.
 pub const POWER_OFF: u64 = u64::MAX;
 
@@ -90,11 +92,13 @@ impl Scene {
             ip(&format!("tuntap add dev {host}0 mode tap"));
             ip(&format!("link set {host}0 master br0 up"));
             let site = format!(
-                "directory = \"state-{host}\"\nmemory-directory = \"memory\"\nkeys = \"keys\"\n\
-                 [[host]]\nname = \"north\"\naddress = \"127.0.0.1:7421\"\n\
-                 [[host]]\nname = \"south\"\naddress = \"127.0.0.1:7422\"\n\
+                "directory = \"state-{host}\"\nkeys = \"keys\"\n\
+                 [[host]]\nname = \"north\"\naddress = \"127.0.0.1:{}\"\n\
+                 [[host]]\nname = \"south\"\naddress = \"127.0.0.1:{}\"\n\
                  [[vm]]\nname = \"counter\"\nhosts = [\"north\", \"south\"]\ntap = \"{host}0\"\n\
                  kernel = {:?}\ninitrd = {:?}\n{times}\n{vm}\n",
+                PORTS[0],
+                PORTS[1],
                 built("kernel"),
                 built("counter.cpio"),
             );
@@ -227,6 +231,18 @@ impl Scene {
         }
     }
 
+    /// The processes that a daemon has started.
+    pub fn children(&self, host: usize) -> Vec<u32> {
+        let daemon = self.daemons[host].as_ref().expect("it was started").id();
+        let tasks = fs::read_dir(format!("/proc/{daemon}/task")).unwrap();
+        let children = tasks.map(|task| {
+            fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default()
+        });
+        let children: Vec<String> = children.collect();
+        let words = children.iter().flat_map(|each| each.split_whitespace());
+        words.map(|process| process.parse().unwrap()).collect()
+    }
+
     /// What a daemon has for itself, without what it shares with its guest.
     pub fn memory_kib(&self, host: usize) -> u64 {
         let daemon = self.daemons[host].as_ref().expect("it was started");
@@ -278,6 +294,47 @@ impl Drop for Scene {
             }
         }
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Connections to a host that never prove anything, and send a byte each now and then.
+pub struct Strangers {
+    is_over: Arc<AtomicBool>,
+    trickle: Option<thread::JoinHandle<()>>,
+}
+
+impl Strangers {
+    /// More than a daemon keeps at a time.
+    const COUNT: usize = 300;
+
+    pub fn at(host: usize) -> Strangers {
+        let connect = |_| TcpStream::connect(("127.0.0.1", PORTS[host])).unwrap();
+        let mut streams: Vec<TcpStream> = (0..Strangers::COUNT).map(connect).collect();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let trickle = thread::spawn(move || {
+            // A record that says it has 16,384 bytes, byte by byte.
+            for byte in [22, 3, 1, 64, 0].into_iter().chain(std::iter::repeat(0)) {
+                for stream in &mut streams {
+                    let _ = stream.write(&[byte]);
+                }
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(500));
+            }
+        });
+        Strangers {
+            is_over,
+            trickle: Some(trickle),
+        }
+    }
+}
+
+impl Drop for Strangers {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        let _ = self.trickle.take().expect("it is dropped once").join();
     }
 }
 

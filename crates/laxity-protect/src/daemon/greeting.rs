@@ -1,0 +1,144 @@
+//! Connections from outside, until they have proved to be another host's.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+/// The most connections of each of two kinds, configured hosts' addresses and others, that may be unproven at a time.
+const UNPROVEN_MAX: usize = 256;
+/// The least time between two lines of the log about refused connections.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+
+/// Unproven connections of one kind, the oldest first.
+///
+/// One more than there is room for takes the place of the oldest: strangers who only hold connections open cannot keep a
+/// host out, however many they are, because its handshake is over long before as many others have come.
+#[derive(Debug, Default)]
+struct Unproven {
+    next: u64,
+    streams: VecDeque<(u64, TcpStream)>,
+}
+
+impl Unproven {
+    fn admit(&mut self, stream: TcpStream) -> u64 {
+        if self.streams.len() >= UNPROVEN_MAX
+            && let Some((_, oldest)) = self.streams.pop_front()
+        {
+            // Its thread reads the end of the stream, and ends.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.next += 1;
+        self.streams.push_back((self.next, stream));
+        self.next
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.streams.retain(|(each, _)| *each != number);
+    }
+}
+
+/// What was refused and not said yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    said: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Refusals {
+    /// Says it, or counts it if there was one a moment ago.
+    fn say(&mut self, from: &str, why: &io::Error) {
+        if self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
+            self.unsaid += 1;
+            return;
+        }
+        let unsaid = std::mem::take(&mut self.unsaid);
+        warn!(from, unsaid, "a connection is refused: {why}");
+        self.said = Some(Instant::now());
+    }
+}
+
+/// Takes connections for as long as the process lives, and has each greeted by a thread of its own. Those from the
+/// addresses of configured `hosts` have places that no other address can take.
+///
+/// # Errors
+///
+/// If there is no room for a thread.
+pub fn serve(
+    listener: TcpListener,
+    hosts: Vec<IpAddr>,
+    greet: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+) -> io::Result<()> {
+    /// Too many files are open, say: it may pass.
+    const PAUSE: Duration = Duration::from_millis(100);
+    let greet = Arc::new(greet);
+    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    let [configured, others] = [(); 2].map(|()| Arc::new(Mutex::new(Unproven::default())));
+    let take = move || {
+        loop {
+            let Ok((stream, from)) = listener.accept() else {
+                thread::sleep(PAUSE);
+                continue;
+            };
+            let Ok(ours) = stream.try_clone() else {
+                continue;
+            };
+            let is_configured = hosts.contains(&from.ip().to_canonical());
+            let unproven = if is_configured { &configured } else { &others }.clone();
+            let number = lock(&unproven).admit(ours);
+            let (greet, refusals, counted) = (greet.clone(), refusals.clone(), unproven.clone());
+            let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
+                let greeted = greet(stream);
+                lock(&counted).leave(number);
+                if let Err(why) = greeted {
+                    lock(&refusals).say(&from.to_string(), &why);
+                }
+            });
+            if spawned.is_err() {
+                lock(&unproven).leave(number);
+            }
+        }
+    };
+    thread::Builder::new().name("listen".into()).spawn(take)?;
+    Ok(())
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::sync::mpsc::channel;
+
+    /// Silent strangers, more than there is room for, and then one who speaks.
+    #[test]
+    fn strangers_make_room_for_the_newest() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (heard, hears) = channel();
+        let greet = move |mut stream: TcpStream| {
+            let mut word = [0];
+            stream.read_exact(&mut word)?;
+            let _ = heard.send(word[0]);
+            Ok(())
+        };
+        serve(listener, Vec::new(), greet).unwrap();
+        let strangers: Vec<TcpStream> = (0..UNPROVEN_MAX + 20)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let mut host = TcpStream::connect(address).unwrap();
+        io::Write::write_all(&mut host, &[7]).unwrap();
+        assert_eq!(hears.recv(), Ok(7));
+        // The oldest were told to go; this waits until they are.
+        for mut stranger in strangers.into_iter().take(20) {
+            assert_eq!(stranger.read(&mut [0]).unwrap(), 0);
+        }
+    }
+}

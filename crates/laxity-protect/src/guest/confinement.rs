@@ -1,0 +1,217 @@
+//! What a guest's QEMU may do: it runs as a user that has nothing else, behind QEMU's own seccomp filter, and reaches its
+//! files through descriptors that the daemon opened.
+//!
+//! No file of a guest has a name. Its memory and the tracker are anonymous files in memory: nobody can put another in
+//! their place, nobody else can open them, and none is left behind when a process is killed.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl::set_no_new_privs;
+use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
+
+use super::specification::Accelerator;
+
+/// QEMU's filter of system calls: no process started, no privilege gained, no scheduling changed.
+pub(super) const SANDBOX: [&str; 2] = [
+    "-sandbox",
+    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+];
+/// Numbers of users that systemd's "Users, Groups, UIDs and GIDs" leaves to nobody, 0x7000_0000 to 0x7fff_ffff.
+const USERS_FIRST: u32 = 0x7000_0000;
+const USERS: u64 = 0x1000_0000;
+const OWNER_ONLY: u32 = 0o600;
+const OTHERS_READ: u32 = 0o004;
+const GROUP_WRITES: u32 = 0o020;
+
+/// The user that a guest's QEMU runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    number: u32,
+    /// The group that may use KVM, where QEMU is to.
+    kvm: Option<Gid>,
+}
+
+impl User {
+    /// The user of the guest with this number. `None` where the daemon is not root and cannot change its user: QEMU runs
+    /// as the daemon's then.
+    pub fn of(guest: u64, accelerator: Accelerator) -> Option<User> {
+        if !geteuid().is_root() {
+            return None;
+        }
+        let kvm = (accelerator != Accelerator::Tcg)
+            .then(|| std::fs::metadata("/dev/kvm").ok())
+            .flatten()
+            .filter(|device| device.mode() & GROUP_WRITES != 0 && device.gid() != 0)
+            .map(|device| Gid::from_raw(device.gid()));
+        Some(User {
+            number: USERS_FIRST + (guest % USERS) as u32,
+            kvm,
+        })
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Makes the calling process this user's, for good. Only system calls are made: it runs between fork and exec.
+    pub(super) fn become_it(self) -> io::Result<()> {
+        let (user, group) = (Uid::from_raw(self.number), Gid::from_raw(self.number));
+        setgroups(self.kvm.as_slice())?;
+        setresgid(group, group, group)?;
+        setresuid(user, user, user)?;
+        Ok(())
+    }
+}
+
+/// Gives up ever gaining a privilege, as by a program that is another user's.
+pub(super) fn gain_nothing() -> io::Result<()> {
+    Ok(set_no_new_privs()?)
+}
+
+/// A file in memory without a name, that only `user` may open, and that has these contents for good.
+pub(super) fn sealed(name: &'static std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
+    let mut file: File =
+        memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?.into();
+    file.write_all(contents)?;
+    let seals = SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE
+        | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(file)
+}
+
+/// An anonymous file in memory, all zero, that only `user` may open: ours where there is none.
+pub(super) fn anonymous(
+    name: &'static std::ffi::CStr,
+    bytes: u64,
+    user: Option<User>,
+) -> io::Result<File> {
+    let file: File = memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into();
+    file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
+    if let Some(user) = user {
+        fchown(&file, Some(user.number), Some(user.number))?;
+    }
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+/// How QEMU finds a descriptor that it was handed.
+pub(super) fn path_of(file: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{file}"))
+}
+
+/// A file that cannot be handed to QEMU.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot hand {} to QEMU: {source}", path.display())]
+pub struct NotHanded {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Files that QEMU is handed, opened here. They stay open until QEMU has been started.
+#[derive(Debug, Default)]
+pub(super) struct Handed(Vec<File>);
+
+impl Handed {
+    /// Hands over a file to be read, and gives its path there.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened, or not all may read it: QEMU opens it once more, as a user of its own.
+    pub(super) fn for_reading(&mut self, path: &Path) -> Result<PathBuf, NotHanded> {
+        let opened = File::open(path).and_then(|file| {
+            if geteuid().is_root() && file.metadata()?.mode() & OTHERS_READ == 0 {
+                let why = "QEMU runs as a user of its own, which may not read it: chmod o+r";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            Ok(file)
+        });
+        let file = opened.map_err(not_handed(path))?;
+        Ok(self.open(file))
+    }
+
+    /// Hands over a file that QEMU adds to, made if it is not there. QEMU's words that make it `/dev/fdset/1`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened, or is a symbolic link.
+    pub(super) fn for_appending(&mut self, path: &Path) -> Result<[OsString; 2], NotHanded> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(OWNER_ONLY)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
+            .open(path)
+            .map_err(not_handed(path))?;
+        let words = [
+            "-add-fd".into(),
+            format!("fd={},set=1", file.as_raw_fd()).into(),
+        ];
+        self.0.push(file);
+        Ok(words)
+    }
+
+    /// Hands over a file that is open.
+    pub(super) fn open(&mut self, file: File) -> PathBuf {
+        let path = path_of(file.as_raw_fd());
+        self.0.push(file);
+        path
+    }
+
+    /// All of them.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.0.iter().map(AsRawFd::as_raw_fd)
+    }
+}
+
+fn not_handed(path: &Path) -> impl Fn(io::Error) -> NotHanded {
+    move |source| NotHanded {
+        path: path.into(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_cannot_be_changed() {
+        let file = sealed(c"laxity-test", b"as it is").unwrap();
+        assert!((&file).write_all(b"other").is_err());
+        assert!(file.set_len(0).is_err());
+        assert_eq!(
+            std::fs::read(path_of(file.as_raw_fd())).unwrap(),
+            b"as it is"
+        );
+    }
+
+    #[test]
+    fn memory_is_its_owners_alone() {
+        let user = User::of(7, Accelerator::Tcg);
+        let file = anonymous(c"laxity-test", 4096, user).unwrap();
+        let found = file.metadata().unwrap();
+        assert_eq!(found.mode() & 0o777, 0o600);
+        assert_eq!(found.uid(), user.map_or(geteuid().as_raw(), User::number));
+    }
+
+    #[test]
+    fn a_console_that_is_a_link_is_refused() {
+        let directory = std::env::temp_dir().join(format!("laxity-console-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let (victim, link) = (directory.join("victim"), directory.join("console"));
+        std::fs::write(&victim, "untouched").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert!(Handed::default().for_appending(&link).is_err());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
