@@ -19,7 +19,7 @@ from bench import measure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.measure import Allocation, CallSpeed, Curve, Speed, Spread, TraceCost
+    from bench.measure import Allocation, CallSpeed, Curve, Scaling, Speed, Spread, TraceCost
 
 RESULTS = measure.ROOT / "docs" / "results"
 PAGE = RESULTS / "speed.md"
@@ -28,6 +28,7 @@ FIGURE = RESULTS / "speed.svg"
 FLAT_RATIO = 700
 RT_XEN_RATIO = 300
 TRACE_FACTOR = 3
+SWEEP_RATIO = 1.8
 CALL_STREAMS, CALL_SPEED = 800, 20
 GROWTH = 2
 """A line that becomes no more than twice as steep, while the host outgrows one cache after another,
@@ -44,6 +45,7 @@ def main() -> None:
     simso, speeds = _step("speed against SimSo", measure.speeds)
     call_speeds = _step("speed of calls", measure.call_speeds)
     traces = _step("cost of a trace", measure.trace_costs)
+    scalings = _step("sweeps on several threads", measure.sweep_scaling)
     vcpu_curves = _step("1 to 1,000 VCPUs", measure.vcpu_curves)
     task_curves = _step("1 to 10,000 tasks", measure.task_curves)
     calls = _step("calls of the policies", measure.schedule_calls)
@@ -60,6 +62,7 @@ def main() -> None:
             *_speed_section(simso, speeds),
             *_call_section(call_speeds),
             *_trace_section(traces),
+            *_scaling_section(scalings),
             *_curve_section(vcpu_curves, task_curves),
             *_schedule_section(calls),
             *_bandwidth_section(allocations, drops),
@@ -203,6 +206,34 @@ def _trace_section(traces: list[TraceCost]) -> list[str]:
                     _verdict(trace.factor.median < TRACE_FACTOR),
                 )
                 for trace in traces
+            ),
+        ),
+    ]
+
+
+def _scaling_section(scalings: list[Scaling]) -> list[str]:
+    return [
+        "## Sweeps",
+        "",
+        *_paragraph(
+            f"""
+        How many times as fast a sweep is on {measure.SWEEP_THREADS} threads as on one: all that a
+        caller of `laxity.Host.sweep` waits for, by turns. *Possible* is what this machine gives at
+        the same time to {measure.SWEEP_THREADS} processes that have nothing to do with each other
+        and do the sweep on one thread each.
+            """
+        ),
+        *_table(
+            ("sweep", "times as fast", "possible", "asked for", ""),
+            (
+                (
+                    scaling.sweep,
+                    _spread(scaling.ratio, 2),
+                    _spread(scaling.possible, 2),
+                    f"at least {SWEEP_RATIO}",
+                    _verdict(scaling.ratio.median >= SWEEP_RATIO),
+                )
+                for scaling in scalings
             ),
         ),
     ]

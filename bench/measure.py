@@ -6,8 +6,10 @@ import json
 import math
 import os
 import subprocess
+import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -179,6 +181,70 @@ def trace_costs() -> list[TraceCost]:
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+SWEEP_THREADS = 2
+SWEEPS = (
+    ("RT-Xen, 9,000 runs of 1 s", RT_XEN, "1 s", "draw.load=0.3..1.0:0.05", 600),
+    ("RT-Xen, 300 runs of 60 s", RT_XEN, "60 s", "draw.load=0.3..1.0:0.05", 20),
+    ("RT-Xen, 15 runs of 60 s", RT_XEN, "60 s", "draw.load=0.3..1.0:0.05", 1),
+    ("flat, 400 runs of 60 s", FLAT, "60 s", "host.quantum=0 ms|1 ms", 200),
+)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How many times as fast a sweep is on several threads as on one."""
+
+    sweep: str
+    ratio: Spread
+    """By the clock, around `laxity.Host.sweep`, of sweeps that take turns."""
+    possible: Spread
+    """The same of as many processes, with one thread each: what the machine gives."""
+
+
+def sweep_scaling() -> list[Scaling]:
+    """Sweeps on one thread, on `SWEEP_THREADS`, and in as many processes, by turns."""
+    scalings = []
+    for name, file, duration, axis, seeds in SWEEPS:
+        command = [str(file), duration, axis, str(seeds)]
+        ratios, possible = [], []
+        with ExitStack() as stack:
+            together = stack.enter_context(_sweeper(SWEEP_THREADS, command))
+            each = [stack.enter_context(_sweeper(1, command)) for _ in range(SWEEP_THREADS)]
+            _turn_of_sweeps([together, *each])
+            for _ in range(2 * ROUNDS + 1):
+                alone = _turn_of_sweeps(each[:1])
+                ratios.append(alone / _turn_of_sweeps([together]))
+                possible.append(SWEEP_THREADS * alone / _turn_of_sweeps(each))
+        scalings.append(Scaling(name, Spread(tuple(ratios)), Spread(tuple(possible))))
+    return scalings
+
+
+def _sweeper(threads: int, command: list[str]) -> subprocess.Popen[str]:
+    """A process that does the sweep once for each line that it gets, and then answers."""
+    return subprocess.Popen(  # noqa: S603 - words of ours
+        [sys.executable, "-m", "bench.sweeper", *command],
+        cwd=ROOT,
+        env=os.environ | {"RAYON_NUM_THREADS": str(threads)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _turn_of_sweeps(sweepers: list[subprocess.Popen[str]]) -> float:
+    """How long it takes until each has done the sweep once."""
+    start = time.perf_counter()
+    for sweeper in sweepers:
+        assert sweeper.stdin is not None  # noqa: S101 - for the types
+        sweeper.stdin.write("sweep\n")
+        sweeper.stdin.flush()
+    for sweeper in sweepers:
+        assert sweeper.stdout is not None  # noqa: S101 - for the types
+        if not sweeper.stdout.readline():
+            raise RuntimeError("a sweep failed")
+    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)

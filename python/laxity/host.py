@@ -318,9 +318,11 @@ class Host:
         plan = Plan.parse(settings, names, seeds)
         first = self.resolved(next(plan.overrides())[:-1])["seed"]
         plan = replace(plan, seeds=range(first, first + seeds))
-        runs = self.run_many(list(plan.overrides()), progress)
+        overrides = list(plan.overrides())
+        with core_errors():
+            found = self._file.sweep(overrides, _of(progress, len(overrides)))
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
-        return Sweep.collect(plan, runs, self.origin([*settings, *policy_axis]))
+        return Sweep.collect(plan, found, self.origin([*settings, *policy_axis]))
 
     def run_many(
         self, overrides: Sequence[Sequence[str]], progress: Progress | None = None

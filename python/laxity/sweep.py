@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import asdict, dataclass, field
@@ -10,19 +11,23 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
 from laxity.results import Origin, load_origin, save_origin
+from laxity.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from laxity.results import Run
+    Found = tuple[list[str], dict[str, bytes], list[str | None]]
+    """The texts in columns, the columns, and the telephony of each run (crates/laxity-py)."""
+    Numbers = np.ndarray[Any, np.dtype[Any]]
 
 SWEEP = "sweep.parquet"
 
@@ -50,13 +55,13 @@ class Axis:
     numbers: tuple[float, ...] | None = None
     """The values without their unit; None if they are not all numbers."""
 
-    def array(self, indices: Sequence[int]) -> pa.Array:
+    def array(self, places: Numbers) -> pa.Array:
         """The values at these places: numbers, whole ones if all are, or else text."""
         if self.numbers is None:
-            return pa.array([self.values[index] for index in indices], pa.string())
+            return _texts(self.values).take(_column(places))
         is_whole = all(number.is_integer() for number in self.numbers)
-        chosen = [self.numbers[index] for index in indices]
-        return pa.array(chosen, pa.float64()).cast(pa.int64() if is_whole else pa.float64())
+        chosen = np.array(self.numbers)[places]
+        return _column(chosen.astype(np.int64) if is_whole else chosen)
 
 
 def parse_setting(text: str) -> Axis | None:
@@ -204,6 +209,12 @@ class Plan:
         places = product(*(range(len(axis.values)) for axis in self.axes))
         yield from product(places, self.policies or (None,), self.seeds)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each axis has, and how many policies and seeds there are."""
+        values = (len(axis.values) for axis in self.axes)
+        return (*values, max(len(self.policies), 1), len(self.seeds))
+
     def overrides(self) -> Iterator[list[str]]:
         """The overrides of each run, in the order of `points`; the last is the seed."""
         for places, policy, seed in self.points():
@@ -252,43 +263,42 @@ class Sweep:
     origin: Origin = field(repr=False)
 
     @classmethod
-    def collect(cls, plan: Plan, runs: Sequence[Run], origin: Origin) -> Sweep:
-        """Makes the table of runs in the order of the plan."""
-        rows = [
-            (places, run, domain)
-            for (places, _, _), run in zip(plan.points(), runs, strict=True)
-            for domain in run.domains
-        ]
+    def collect(cls, plan: Plan, found: Found, origin: Origin) -> Sweep:
+        """Makes the table of what `HostFile.sweep` of crates/laxity-py found of the plan's runs."""
+        texts, content, telephony = found
+        run_of_row = np.frombuffer(content["run"], "<i8")
+        places = np.unravel_index(run_of_row, plan.shape)
         fields, columns = [], []
-        for index, axis in enumerate(plan.axes):
-            column = axis.array([places[index] for places, _, _ in rows])
+        for axis, at in zip(plan.axes, places, strict=False):
+            column = axis.array(at)
             fields.append(_axis_field(axis, column.type))
             columns.append(column)
-        of_row: list[tuple[str, pa.DataType, list[object]]] = [
-            ("policy", pa.string(), [run.policy for _, run, _ in rows]),
-            ("seed", pa.int64(), [run.seed for _, run, _ in rows]),
-            ("domain", pa.string(), [domain.name for _, _, domain in rows]),
-            ("jobs", pa.int64(), [domain.jobs for _, _, domain in rows]),
-            ("missed", pa.int64(), [domain.missed for _, _, domain in rows]),
-            ("miss_ratio", pa.float64(), [domain.miss_ratio for _, _, domain in rows]),
-            ("cpu_ns", pa.int64(), [domain.cpu_ns for _, _, domain in rows]),
-            ("schedule_calls", pa.int64(), [run.overhead.schedule_calls for _, run, _ in rows]),
-            ("context_switches", pa.int64(), [run.overhead.context_switches for _, run, _ in rows]),
-            ("loss_ratio", pa.float64(), [run.overhead.loss_ratio for _, run, _ in rows]),
+        of_row = [
+            (
+                name,
+                _texts(texts).take(_column(np.frombuffer(content[name], "<i8")))
+                if kind == pa.string()
+                else _column(np.frombuffer(content[name], kind.to_pandas_dtype())),
+            )
+            for name, kind in _COLUMNS
         ]
-        if runs and runs[0].telephony is not None:
-            voices = [run.telephony.voice for _, run, _ in rows if run.telephony is not None]
+        if telephony and telephony[0] is not None:
+            of_run = [Telephony.from_json(json.loads(each)) for each in telephony if each]
+            voices = [of_run[run].voice for run in run_of_row]
             delays_ns = [voice.delay_ns for voice in voices]
             of_row += [
-                ("packets_lost", pa.int64(), [voice.lost for voice in voices]),
-                ("packets_received", pa.int64(), [voice.received for voice in voices]),
-                ("packet_loss_ratio", pa.float64(), [voice.loss_ratio for voice in voices]),
-                ("delay_ns_p50", pa.int64(), [delay.p50 for delay in delays_ns]),
-                ("delay_ns_p999", pa.int64(), [delay.p999 for delay in delays_ns]),
+                ("packets_lost", pa.array([voice.lost for voice in voices], pa.int64())),
+                ("packets_received", pa.array([voice.received for voice in voices], pa.int64())),
+                (
+                    "packet_loss_ratio",
+                    pa.array([voice.loss_ratio for voice in voices], pa.float64()),
+                ),
+                ("delay_ns_p50", pa.array([delay.p50 for delay in delays_ns], pa.int64())),
+                ("delay_ns_p999", pa.array([delay.p999 for delay in delays_ns], pa.int64())),
             ]
-        for name, kind, values in of_row:
-            fields.append(pa.field(name, kind))
-            columns.append(pa.array(values, kind))
+        for name, column in of_row:
+            fields.append(pa.field(name, column.type))
+            columns.append(column)
         return cls(plan.axes, pa.Table.from_arrays(columns, schema=pa.schema(fields)), origin)
 
     def arrow(self) -> pa.Table:
@@ -302,31 +312,47 @@ class Sweep:
     def points(self) -> list[Point]:
         """Each point under each policy, in the order of the axes: means over the seeds."""
         keys = [axis.key for axis in self.axes]
-        by_seed = (
-            self.frame().groupby([*keys, "policy", "seed"], sort=False)[["jobs", "missed"]].sum()
+        point_of_row, points_rows = self._grouped([*keys, "policy"])
+        run_of_row, runs_rows = self._grouped([*keys, "policy", "seed"])
+        jobs, missed = (
+            np.bincount(run_of_row, np.from_dlpack(self.table.column(name).combine_chunks()))
+            for name in ("jobs", "missed")
         )
-        ratios = (by_seed["missed"] / by_seed["jobs"].where(by_seed["jobs"] > 0)).fillna(0.0)
-        of_calls = {}
-        if "packet_loss_ratio" in self.table.column_names:
-            frame = self.frame().groupby([*keys, "policy", "seed"], sort=False)
-            calls = frame[["packet_loss_ratio", "delay_ns_p999"]].first()
-            of_calls = dict(iter(calls.groupby(level=[*keys, "policy"], sort=False)))
-        points = []
-        for key, group in ratios.groupby(level=[*keys, "policy"], sort=False):
-            *values, policy = key
-            texts = {
-                axis.key: self._text(axis, value)
-                for axis, value in zip(self.axes, values, strict=True)
-            }
-            voice = [
-                mean([float(value) for value in of_calls[key][column].dropna()] or [math.nan])
-                if of_calls
-                else None
-                for column in ("packet_loss_ratio", "delay_ns_p999")
-            ]
-            missed = mean([float(ratio) for ratio in group])
-            points.append(Point(texts, policy, len(group), missed, *voice))
-        return points
+        ratios = missed / np.maximum(jobs, 1)
+        runs_of_point: list[list[int]] = [[] for _ in points_rows]
+        for run, point in enumerate(point_of_row[runs_rows].tolist()):
+            runs_of_point[point].append(run)
+
+        def mean_of(name: str, runs: list[int]) -> Mean | None:
+            if name not in self.table.column_names:
+                return None
+            values = self.table.column(name).take(_column(runs_rows[runs])).drop_null()
+            return mean(values.to_pylist() or [math.nan])
+
+        firsts = self.table.select([*keys, "policy"]).take(_column(points_rows)).to_pylist()
+        return [
+            Point(
+                {axis.key: self._text(axis, first[axis.key]) for axis in self.axes},
+                first["policy"],
+                len(runs),
+                mean(ratios[runs].tolist()),
+                *(mean_of(name, runs) for name in ("packet_loss_ratio", "delay_ns_p999")),
+            )
+            for first, runs in zip(firsts, runs_of_point, strict=True)
+        ]
+
+    def _grouped(self, keys: list[str]) -> tuple[Numbers, Numbers]:
+        """The group of each row by what it has in these columns, and the first row of each."""
+        group = np.zeros(self.table.num_rows, np.int64)
+        for key in keys:
+            values = self.table.column(key).combine_chunks().dictionary_encode()
+            group = group * len(values.dictionary) + np.from_dlpack(values.indices)
+            # Numbered anew, so that they stay below the number of rows however many keys there are.
+            _, first_rows, group = np.unique(group, return_index=True, return_inverse=True)
+        order = np.argsort(first_rows)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return rank[group], first_rows[order]
 
     @staticmethod
     def _text(axis: Axis, value: object) -> str:
@@ -387,6 +413,31 @@ class Sweep:
         """For notebooks."""
         html: str = self.frame().to_html(index=False, max_rows=60)
         return html
+
+
+_COLUMNS = (
+    *(("policy", pa.string()), ("seed", pa.int64()), ("domain", pa.string())),
+    *(("jobs", pa.int64()), ("missed", pa.int64()), ("miss_ratio", pa.float64())),
+    *(("cpu_ns", pa.int64()), ("schedule_calls", pa.int64()), ("context_switches", pa.int64())),
+    ("loss_ratio", pa.float64()),
+)
+"""Of every sweep, behind the keys that were swept."""
+
+
+# PyArrow imports pandas before it takes a list or an array of NumPy's, or gives one, which takes as
+# long as thousands of short runs. Memory it takes as it is, and gives by DLPack.
+
+
+def _column(values: Numbers) -> pa.Array:
+    kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+
+
+def _texts(texts: Sequence[str]) -> pa.Array:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
 def _axis_field(axis: Axis, kind: pa.DataType) -> pa.Field:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -194,6 +195,30 @@ def test_a_sweep_is_its_runs(tmp_path: Path) -> None:
     assert loaded.axes == sweep.axes
     assert loaded.table.equals(sweep.table)
     assert "draw.load" in loaded._repr_html_()
+
+
+def test_a_sweep_takes_next_to_no_python_for_each_run() -> None:
+    """Python runs on one CPU: what it does for each run bounds what the others are good for."""
+    host = laxity.Host.load(EXAMPLES / "rt-xen.toml")
+    axes = ["draw.load=0.5|0.6", "duration=10 ms"]
+
+    def calls(seeds: int) -> int:
+        count = 0
+
+        def profile(_frame: object, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(profile)
+        try:
+            host.sweep(axes, seeds=seeds).points()
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(1)
+    few, many = calls(50), calls(150)
+    assert (many - few) / 200 < 20, "calls of Python's for each run"
 
 
 def test_progress_is_told() -> None:

@@ -4,6 +4,7 @@
 
 mod bandwidth;
 mod runs;
+mod sweep;
 mod voice;
 mod xen;
 
@@ -11,7 +12,7 @@ use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
-use laxity_sim::{Measured, Outcome};
+use laxity_sim::{Measured, Outcome, RunResult};
 use laxity_trace::Reader;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -178,7 +179,22 @@ impl HostFile {
         overrides: Vec<Vec<String>>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Vec<String>> {
-        runs::many(py, &self.document, &overrides, progress.as_ref())
+        let keep = |result: &RunResult| serde_json::to_string(result);
+        runs::many(py, &self.document, &overrides, progress.as_ref(), keep)
+    }
+
+    /// Runs as `run_many` does; returns the columns of a table with a row for each run and domain, as
+    /// [`sweep::Columns`] has them.
+    #[pyo3(signature = (overrides, progress=None))]
+    fn sweep(
+        &self,
+        py: Python<'_>,
+        overrides: Vec<Vec<String>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<sweep::Columns> {
+        let document = &self.document;
+        let rows = runs::many(py, document, &overrides, progress.as_ref(), sweep::rows)?;
+        Ok(py.detach(|| sweep::columns(rows)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use laxity_host::{Document, Host};
 use laxity_policy::Refused;
-use laxity_sim::{Outcome, Watch};
+use laxity_sim::{Outcome, RunResult, Watch};
 use laxity_trace::{Off, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -115,13 +115,14 @@ pub fn one(
     )
 }
 
-/// Many runs, on all CPUs.
-pub fn many(
+/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result.
+pub fn many<T: Send>(
     py: Python<'_>,
     document: &Document,
     overrides: &[Vec<String>],
     progress: Option<&Py<PyAny>>,
-) -> PyResult<Vec<String>> {
+    keep: impl Fn(&RunResult) -> serde_json::Result<T> + Sync,
+) -> PyResult<Vec<T>> {
     py.detach(|| {
         overrides
             .par_iter()
@@ -138,6 +139,9 @@ pub fn many(
         || {
             overrides
                 .par_iter()
+                // Each run can be taken by a CPU that has none left. Runs of one sweep take times that differ by a
+                // factor of ten and more, and a longer part would keep one CPU busy at the end and the others idle.
+                .with_max_len(1)
                 .map(|overrides| {
                     if cancelled.load(Ordering::Relaxed) {
                         return Err(Failure::Cancelled);
@@ -146,8 +150,7 @@ pub fn many(
                     let host = document.host(overrides).map_err(|_| Failure::Cancelled)?;
                     let outcome = untraced(&host, &Watch::default())?;
                     done.fetch_add(1, Ordering::Relaxed);
-                    serde_json::to_string(&outcome.result)
-                        .map_err(|error| Failure::Io(error.to_string()))
+                    keep(&outcome.result).map_err(|error| Failure::Io(error.to_string()))
                 })
                 .collect()
         },
