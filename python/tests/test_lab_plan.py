@@ -106,7 +106,18 @@ def test_the_script_is_shell_that_says_what_the_host_file_says(tmp_path: Path) -
             )
             for task in domain["tasks"]
         ]
-    assert by_name["window"] == [["run", str(host["duration_ns"]), "0x2f000"]]
+    assert by_name["window"] == [["run", str(host["duration_ns"]), "0x2f000", "5"]]
+
+
+def test_the_lead_follows_from_what_guests_are_given() -> None:
+    """A guest that is left 3.5 ms in 98.8 ms waits for a period whenever it waits for anything."""
+    quick = ("domain.random.period=12 ms", "domain.batch.period=5 ms")
+    small = (*quick, "domain.control.budget=3.5 ms", "domain.control.period=98.8 ms")
+    leads_s = []
+    for overrides in (quick, small, (*small, "domain.control.budget=1 ms")):
+        script = plan(HOST, *overrides).files("/laxity")["plan.sh"]
+        leads_s.append(int(script.split()[-1]))
+    assert leads_s == [4, 5, 6]
 
 
 def test_a_boot_has_several_windows() -> None:

@@ -35,6 +35,8 @@ def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
     domains = {domain["name"]: domain for domain in result["domains"]}
     assert domains["control"]["missed"] == 0
     assert domains["control"]["jobs"] == 250
+    # A job of 0.5 ms, alone on the CPU, takes that long: guests work as long as they are told to.
+    assert 500_000 <= domains["control"]["tasks"][0]["response_ns"]["p50"] < 560_000
     assert domains["vision"]["missed"] > 0
     assert 0.095 < domains["logging"]["cpu_ns"] / 1e9 < 0.105
     assert 0.39 < domains["vision"]["cpu_ns"] / 1e9 < 0.41

@@ -135,10 +135,10 @@ class NetworkedMachine(machine.Machine):
 
     port: int = 0
 
-    def _command(self, files: machine._Files, *dom0_arguments: str) -> list[str]:
+    def _command(self, *dom0_arguments: str) -> list[str]:
         forward = f"hostfwd=tcp:127.0.0.1:{self.port}-10.0.2.15:22"
         return [
-            *super()._command(files, *dom0_arguments),
+            *super()._command(*dom0_arguments),
             *("-netdev", f"user,id=net,restrict=on,{forward}"),
             *("-device", f"{CARD},netdev=net,romfile="),
         ]

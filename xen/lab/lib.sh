@@ -22,19 +22,16 @@
 #   RUN/counters-before.json, counters-after.json    what Laxity's scheduler counts
 PATH=$LAXITY:$PATH
 
-# A guest that takes longer to boot, or to report, has died in a way that Xen does not notice.
-READY_S=60
-# On one CPU they boot all at once, each VCPU for all others' time.
-READY_EACH_S=3
-REPORT_S=60
+# A guest that takes longer to boot, or to report, has died in a way that Xen does not notice. The limits are for
+# that alone: a slow machine, or a guest with a small budget, takes a minute or two.
+READY_S=600
+REPORT_S=600
 # How often we look whether a guest that we wait for is still there: that takes dom0 some time.
 LOOK_S=5
-# From now to the start of a run, in whole seconds: who takes part is told meanwhile, and starts its threads, of which
-# so many take a second on one CPU.
-AHEAD_S=2
-THREADS_A_SECOND=20
-# Calls are set up meanwhile, too.
-STREAMS_A_SECOND=40
+# A run that began before all was ready is tried again, with twice the lead.
+TRIES=6
+# What laxity-media says when calls were to begin before they were set up.
+LATE=1
 # A node of xenstore holds 4 KB.
 NODE_BYTES=3000
 SECOND_NS=1000000000
@@ -128,32 +125,35 @@ start_all() {
     while read -r name number; do
         do_or_fail xl unpause "$number"
     done <"$RESULTS/domids"
-    vcpus=$(xl list | awk 'NR > 1 { vcpus += $4 } END { print vcpus + 0 }')
     while read -r name number; do
-        wait_for "$name" ready $((READY_S + READY_EACH_S * vcpus))
+        wait_for "$name" "$READY_S" ready
         say "$name is ready"
     done <"$RESULTS/domids"
 }
 
-# wait_for NAME STATE SECONDS: until a guest says so. "ready 123" is the state "ready".
+# wait_for NAME SECONDS STATE...: until a guest says one of these, which is $state then. "ready 123" is "ready".
 wait_for() {
     find_domain "$1"
+    its_name=$1 limit=$2
+    shift 2
     read -r now _ </proc/uptime
-    until=$((${now%%.*} + $3)) look=$((${now%%.*} + LOOK_S))
+    until=$((${now%%.*} + limit)) look=$((${now%%.*} + LOOK_S))
     while :; do
         state=$(xenstore-read "$store/state" 2>/dev/null) || state=
-        case $state in
-        "$2" | "$2 "*) return ;;
-        "error "*) fail "$1 says: ${state#error }" ;;
-        esac
+        for awaited; do
+            case $state in
+            "$awaited" | "$awaited "*) return ;;
+            "error "*) fail "$its_name says: ${state#error }" ;;
+            esac
+        done
         read -r now _ </proc/uptime
         if [ "${now%%.*}" -ge "$until" ]; then
-            die_of "$1" "has not said \"$2\" in $3 s; it last said \"$state\""
+            die_of "$its_name" "has not said \"$1\" in $limit s; it last said \"$state\""
         fi
         if [ "${now%%.*}" -ge "$look" ]; then
-            is_alive "$1" || die_of "$1" "has ended"
+            is_alive "$its_name" || die_of "$its_name" "has ended"
             look=$((look + LOOK_S))
-            say "waiting for $1"
+            say "waiting for $its_name"
         fi
         sleep 0.2
     done
@@ -286,9 +286,6 @@ tasks() {
     find_domain "$1"
     mkdir -p "$RESULTS/$2"
     echo "$1" >>"$RESULTS/$2/guests"
-    [ "${asked_of:-}" = "$2" ] || threads=0
-    asked_of=$2
-    threads=$((threads + 1 + $(echo "$3" | tr -dc ';' | wc -c)))
     list=$store/tasks
     xenstore-rm "$list" 2>/dev/null || :
     rest=$3
@@ -305,12 +302,32 @@ tasks() {
     do_or_fail xenstore-write "$store/cpu_bound" "$4"
 }
 
-# window RUN DURATION_NS EVENTS: one run, in all guests that have tasks for it, from one instant on. Until it is
-# over dom0 does nothing.
+# window RUN DURATION_NS EVENTS LEAD_S: one run, in all guests that have tasks for it, from one instant on, which is
+# so many whole seconds away. A run that began before all was ready is tried again.
 window() {
-    run=$1 duration=$2 into=$RESULTS/$1
-    ahead=$((AHEAD_S + threads / THREADS_A_SECOND + streams / STREAMS_A_SECOND))
+    run=$1 duration=$2 into=$RESULTS/$1 ahead=$4 tries=1
     scheduler
+    until try_window "$3"; do
+        [ "$tries" -lt "$TRIES" ] || fail "run $run began before $late was ready in each of $TRIES tries"
+        ahead=$((ahead * 2)) tries=$((tries + 1))
+        say "run $run began before $late was ready; again, with $ahead s for that"
+    done
+    while read -r name; do
+        find_domain "$name"
+        do_or_fail xenstore-write "$store/report" "$run"
+        wait_for "$name" "$REPORT_S" "done $run"
+        sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
+        [ -z "$has_programs" ] ||
+            sed -n "/^laxity-output $run/,/^laxity-output-end $run/p" "$(console "$name")" >"$into/$name.output"
+    done <"$into/guests"
+    counters "$into/counters-after.json"
+    say "run $run is done"
+}
+
+# try_window EVENTS: one try, during which dom0 does nothing. False, with who is to blame in $late, if somebody was not
+# ready.
+try_window() {
+    late=
     [ -z "${policy_of_runs:-}" ] || do_or_fail laxity-sched set --pool Pool-0 "policy=$policy_of_runs"
     counters "$into/counters-before.json"
     # Laxity's budgets begin with the run, as do its ticks: as in the simulator, when who got a job at that instant has
@@ -321,7 +338,8 @@ window() {
     else
         start=$((($(date +%s) + ahead) * SECOND_NS))
     fi
-    laxity-trace record --events "$3" ${pages:+--pages "$pages"} --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
+    rm -f "$into/trace.log"
+    laxity-trace record --events "$1" ${pages:+--pages "$pages"} --until $((start + duration)) "$into/trace.bin" >"$into/trace.log" 2>&1 &
     tracer=$!
     until grep -qs recording "$into/trace.log"; do
         kill -0 $tracer 2>/dev/null || fail "laxity-trace: $(cat "$into/trace.log")"
@@ -337,30 +355,31 @@ window() {
         set -- "$@" "$store/clock" "$clock" "$store/run" "$run $start $duration"
     done <"$into/guests"
     do_or_fail xenstore-write "$@"
-    [ $(($(date +%s) * SECOND_NS)) -lt $start ] || fail "dom0 was too slow: run $run began without some guests"
-    if [ "$streams" -gt 0 ]; then
+    if [ $(($(date +%s) * SECOND_NS)) -ge $start ]; then
+        late=dom0
+    elif [ "$streams" -gt 0 ]; then
         laxity-media calls --json --media-server "$media_server" --streams "$streams" --duration "$duration ns" \
             --begin "$start" --packets "$into/packets" --sample "$sample" >"$into/calls.json" 2>"$into/calls.log" &
         parties=$!
     fi
-    say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
+    [ -n "$late" ] || say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     tracer=
     # The media server serves until its guest is asked for a report.
-    [ "$streams" = 0 ] || wait "$parties" || fail "laxity-media: $(cat "$into/calls.log")"
+    if [ -n "${parties:-}" ]; then
+        wait "$parties" || case $? in
+        "$LATE") late="the calls" ;;
+        *) fail "laxity-media: $(cat "$into/calls.log")" ;;
+        esac
+    fi
     parties=
     echo "$start" >"$into/start"
     [ -z "${policy_of_runs:-}" ] || policy_between_runs
     while read -r name; do
-        find_domain "$name"
-        do_or_fail xenstore-write "$store/report" "$run"
-        wait_for "$name" "done $run" "$REPORT_S"
-        sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
-        [ -z "$has_programs" ] ||
-            sed -n "/^laxity-output $run/,/^laxity-output-end $run/p" "$(console "$name")" >"$into/$name.output"
+        wait_for "$name" "$REPORT_S" "ran $run $start" "late $run $start"
+        case $state in late*) late=$name ;; esac
     done <"$into/guests"
-    counters "$into/counters-after.json"
-    say "run $run is done"
+    [ -z "$late" ]
 }
 
 counters() {

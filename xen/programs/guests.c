@@ -16,7 +16,16 @@
 
 #define LOOK_NS SECOND_NS        /* between two looks at what guests say */
 #define BOOK_NS (10 * SECOND_NS) /* a new interval for budgets begins at the latest */
-#define AHEAD_NS (2 * SECOND_NS) /* from the giving of a run to its start */
+
+/*
+ * What a guest needs before a run can start (python/laxity/lab/plan.py has the same of a host
+ * file's guests): how often it waits, for xenstore or for one of its other VCPUs, and how long it
+ * works, on the emulated machine. Under a polling server each wait lasts to the next period.
+ */
+#define WAITS 12
+#define WAITS_A_THREAD 4
+#define WORK_A_THREAD_NS (10 * MILLISECOND_NS)
+#define LEAD_LEAST_NS SECOND_NS /* for xenstored and dom0's other work */
 
 struct guest guests[GUESTS_MAX];
 unsigned guest_count;
@@ -200,9 +209,26 @@ static void write_node(const struct guest *guest, const char *name, const char *
         wrong("xenstore: %s: %s", node(guest, name), strerror(errno));
 }
 
+/* From the giving of a run with so many threads to its start. */
+static int64_t lead_ns(const struct guest *guest, unsigned threads)
+{
+    int64_t longest_ns = 0;
+
+    for (uint32_t vcpu = 0; vcpu < guest->vcpus; vcpu++) {
+        const struct book *book = &guest->book[vcpu];
+        int64_t periods = WAITS + WAITS_A_THREAD * threads +
+                          WORK_A_THREAD_NS * (1 + threads) / book->budget_ns + 1;
+
+        if (periods * book->period_ns > longest_ns)
+            longest_ns = periods * book->period_ns;
+    }
+    return (LEAD_LEAST_NS + longest_ns) << guest->times_late;
+}
+
 void give_run(struct guest *guest, int64_t duration_ns, unsigned tasks, bool cpu_bound)
 {
     struct instant clock = instant_now(CLOCK_REALTIME);
+    int64_t ahead_ns = lead_ns(guest, tasks + (cpu_bound ? guest->vcpus : 0));
     const char *list = "";
 
     for (unsigned i = 0; i < tasks; i++) {
@@ -214,16 +240,15 @@ void give_run(struct guest *guest, int64_t duration_ns, unsigned tasks, bool cpu
     }
     guest->run++;
     guest->awaited = text("done run-%u", guest->run);
-    guest->patience_ns = AHEAD_NS + duration_ns + RUN_NS;
+    guest->patience_ns = ahead_ns + duration_ns + RUN_NS;
     write_node(guest, "clock", text("%" PRIu64 " %" PRIu64, clock.tsc, clock.time_ns));
     write_node(guest, "tasks", list);
     write_node(guest, "cpu_bound", cpu_bound ? "1" : "0");
-    write_node(guest, "report", text("run-%u", guest->run)); /* at once */
     /* Whether they all report at once is nothing to a soak. */
     write_node(guest, "report", text("run-%u", guest->run));
     write_node(
         guest, "run",
-        text("run-%u %" PRIu64 " %" PRId64, guest->run, clock.time_ns + AHEAD_NS, duration_ns));
+        text("run-%u %" PRIu64 " %" PRId64, guest->run, clock.time_ns + ahead_ns, duration_ns));
 }
 
 static bool says(const char *state, const char *awaited)
@@ -234,18 +259,26 @@ static bool says(const char *state, const char *awaited)
 bool has_answered(struct guest *guest)
 {
     char *state = xs_read(store(), XBT_NULL, node(guest, "state"), NULL);
-    bool is_done = says(state, guest->awaited), is_refused = says(state, "error run: ");
+    bool is_done = says(state, guest->awaited), is_refused = says(state, "error run: "),
+         is_late = says(state, "late ");
 
     if (says(state, "error ") && !is_refused)
         wrong("%s says: %s", guest->name, state);
     soak.runs_done += is_done;
     soak.runs_refused += is_refused;
-    if (is_refused) {
+    soak.runs_late += is_late;
+    if (is_refused || is_late) {
         note("%s says: %s", guest->name, state);
         write_node(guest, "state", "");
     }
-    if (is_done || is_refused)
+    if (is_done || is_refused || is_late) {
         guest->awaited = NULL;
+        guest->is_late = is_late;
+        if (!is_late)
+            guest->times_late = 0;
+        else if (guest->times_late < TIMES_LATE_MOST)
+            guest->times_late++;
+    }
     free(state);
     return !guest->awaited;
 }

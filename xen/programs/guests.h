@@ -23,6 +23,9 @@
 #define BOOT_NS (180 * SECOND_NS)
 #define RUN_NS (90 * SECOND_NS)
 
+/* A guest that is late so often in a row, with a lead that doubles, is not there any more. */
+#define TIMES_LATE_MOST 6
+
 /* What is asked of one VCPU's budget since the last change. */
 struct book {
     bool is_bound; /* it has a budget and no extratime */
@@ -38,6 +41,8 @@ struct guest {
     struct book book[VCPUS_MAX];
     unsigned run;
     const char *awaited; /* what it is to say next; NULL: nothing, it has no run */
+    bool is_late;        /* it was not ready when its last run was to start */
+    unsigned times_late; /* one after the other: each doubles the lead of the next run */
     int64_t patience_ns; /* how long that may still take */
 };
 
@@ -54,7 +59,7 @@ extern struct soak {
     int64_t start_ns, slack_ns;
     const char *doing;
 
-    unsigned runs_done, runs_refused, intervals;
+    unsigned runs_done, runs_late, runs_refused, intervals;
     int64_t largest_overrun_ns;
 } soak;
 
@@ -96,11 +101,15 @@ void open_books(struct guest *guest);
 void check_book(struct guest *guest, uint32_t vcpu);
 void check_books(struct guest *guest);
 
+/*
+ * The run starts when the guest can be ready for it, by what its VCPUs are given: see lead_ns. They
+ * may be given less meanwhile, and it may be paused.
+ */
 void give_run(struct guest *guest, int64_t duration_ns, unsigned tasks, bool cpu_bound);
 
 /*
- * Whether a guest has said what it was to say. It may also say that it could not do a run: when it
- * was paused until after the start, or had a task for a VCPU that was unplugged.
+ * Whether a guest has said what it was to say. It may also say that it was late for a run, or that
+ * it could not do it: when it had a task for a VCPU that was unplugged.
  */
 bool has_answered(struct guest *guest);
 

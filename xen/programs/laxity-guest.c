@@ -15,13 +15,19 @@
  *   data/laxity/program    dom0: a program and its arguments, a line each, to run beside the tasks
  *                          until the report is asked for; absent: none
  *   data/laxity/run        dom0, last: the run, see request.h; the guest watches this
- *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once, then for each run "done NAME"
- *                          after the whole report, or "error TEXT"
+ *   data/laxity/report     dom0: the name of the run whose report the guest is to write now
+ *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once; then for each run "ran NAME
+ *                          START_NS" at its end and "done NAME" after the whole report, or "late
+ * NAME START_NS LATE_NS" if not all was ready at the start, or "error TEXT"
+ *
+ * A run that was late may be asked for again with a later start. A run that is asked for while the
+ * report of the one before is awaited takes its place: nobody wants that report any more.
  *
  * and writes reports (run.h) to its console, after what the program says, if there is one, between
  * lines "laxity-output RUN" and "laxity-output-end RUN". With --stdin it is a plain process
  * instead: lines "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports
- * and lines "state TEXT" go to standard output.
+ * and lines "state TEXT" go to standard output. A line "speed ITERATIONS NS JOB_NS" takes the place
+ * of what was measured (struct speed), so that what is refused does not depend on the machine.
  *
  * Idle means idle: between runs every thread is blocked.
  */
@@ -187,15 +193,32 @@ static bool run_nodes(struct store *store, const struct runner *runner, struct i
     return good;
 }
 
-/* Waits until dom0 asks for the report: guests that all wrote at once would leave it no time. */
-static bool wait_for_dom0(struct store *store, const char *run, struct failure *failure)
+/*
+ * Waits until dom0 asks for the report: guests that all wrote at once would leave it no time. False
+ * if dom0 asks for another run instead: some guest was late for this one.
+ */
+static bool wait_for_dom0(struct store *store, const struct run_request *request,
+                          const char *run_text, struct failure *failure)
 {
+    char state[RUN_NAME_BYTES + 64];
+    snprintf(state, sizeof state, "ran %s %lld", request->name, (long long)request->start_ns);
+    if (!store_write(store, STORE "state", state, failure))
+        return false;
     for (;;) {
-        char *asked;
-        if (!store_read(store, STORE "report", &asked, failure))
-            return false;
-        bool is_asked = asked && !strcmp(asked, run);
+        char *asked = NULL, *run = NULL;
+        bool good = store_read(store, STORE "report", &asked, failure) &&
+                    store_read(store, STORE "run", &run, failure);
+        bool is_asked = asked && !strcmp(asked, request->name);
+        bool is_over = run && strcmp(run, run_text);
         free(asked);
+        free(run);
+        if (!good)
+            return false;
+        if (is_over) {
+            fail(failure, "%s %lld 0", request->name, (long long)request->start_ns);
+            failure->is_late = true;
+            return false;
+        }
         if (is_asked)
             return true;
         if (!store_wait(store, failure))
@@ -262,7 +285,7 @@ static bool run_and_report(struct store *store, const struct runner *runner, str
     bool has_program = false;
     bool good = start_program(store, &program, &has_program, failure) &&
                 run_nodes(store, runner, since, run_text, request, console, failure);
-    good = !fclose(console) && good && wait_for_dom0(store, request->name, failure);
+    good = !fclose(console) && good && wait_for_dom0(store, request, run_text, failure);
     if (has_program && good)
         good = end_program(&program, request->name, failure);
     else if (has_program)
@@ -284,6 +307,16 @@ static bool connect_network(struct store *store, struct failure *failure)
     return good;
 }
 
+static void write_outcome(char *state, size_t bytes, bool good, const struct run_request *request,
+                          const struct failure *failure)
+{
+    snprintf(state, bytes, "%s %s",
+             good               ? "done"
+             : failure->is_late ? "late"
+                                : "error",
+             good ? request->name : failure->text);
+}
+
 /* Serves dom0 for good; returns only if that fails. */
 static bool serve_store(struct failure *failure)
 {
@@ -301,21 +334,24 @@ static bool serve_store(struct failure *failure)
              (unsigned long long)iterations_per_ms(&runner.speed));
     char *last = NULL;
     while (store_write(&store, STORE "state", state, failure)) {
-        /* The first event is of the watch itself; a later one may find what was run already. */
-        char *text = NULL;
-        do {
-            free(text);
-            if (!store_wait(&store, failure) || !store_read(&store, STORE "run", &text, failure))
+        /* An event may find what was run already; the event of another run may be gone already. */
+        char *text;
+        for (;;) {
+            if (!store_read(&store, STORE "run", &text, failure))
                 return false;
-        } while (!text || (last && !strcmp(text, last)));
+            if (text && (!last || strcmp(text, last)))
+                break;
+            free(text);
+            if (!store_wait(&store, failure))
+                return false;
+        }
         free(last);
         last = text;
 
         struct run_request request;
         struct failure refusal;
         bool good = run_and_report(&store, &runner, since, text, &request, &refusal);
-        snprintf(state, sizeof state, "%s %s", good ? "done" : "error",
-                 good ? request.name : refusal.text);
+        write_outcome(state, sizeof state, good, &request, &refusal);
     }
     return false;
 }
@@ -331,12 +367,25 @@ static bool take_value(const char *line, const char *key, char **value)
     return *value;
 }
 
+static bool parse_speed(const char *line, struct speed *speed)
+{
+    struct speed given;
+    int length = 0;
+    if (sscanf(line, "speed %" SCNu64 " %" SCNd64 " %" SCNd64 "%n", &given.span_iterations,
+               &given.span_ns, &given.job_ns, &length) != 3 ||
+        line[length] || given.span_ns <= 0 || given.job_ns < 0)
+        return false;
+    *speed = given;
+    return true;
+}
+
 /* Serves standard input until its end; returns the exit code. */
 static int serve_stdin(void)
 {
     struct runner runner = new_runner(become_real_time());
     char *tasks = strdup(""), *cpu_bound = strdup("0"), *run_text = NULL, *line = NULL;
     size_t size = 0;
+    char state[sizeof(struct failure) + 64];
     int code = 0;
     printf("state ready %llu\n", (unsigned long long)iterations_per_ms(&runner.speed));
     fflush(stdout);
@@ -345,16 +394,19 @@ static int serve_stdin(void)
         struct failure failure;
         if (line[length - 1] == '\n')
             line[length - 1] = '\0';
-        if (take_value(line, "tasks", &tasks) || take_value(line, "cpu_bound", &cpu_bound))
+        if (take_value(line, "tasks", &tasks) || take_value(line, "cpu_bound", &cpu_bound) ||
+            parse_speed(line, &runner.speed))
             continue;
         bool good =
             take_value(line, "run", &run_text)
                 ? run_texts(&runner, tasks, cpu_bound, run_text, &request, stdout, &failure)
-                : fail(&failure, "standard input: \"%s\" must begin with tasks, cpu_bound or run",
+                : fail(&failure,
+                       "standard input: \"%s\" must begin with tasks, cpu_bound, speed or run",
                        line);
-        printf("state %s %s\n", good ? "done" : "error", good ? request.name : failure.text);
+        write_outcome(state, sizeof state, good, &request, &failure);
+        printf("state %s\n", state);
         fflush(stdout);
-        code = good ? 0 : 2;
+        code = good || failure.is_late ? 0 : 2;
     }
     free(tasks);
     free(cpu_bound);

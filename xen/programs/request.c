@@ -19,6 +19,7 @@ struct slice {
 bool fail(struct failure *failure, const char *format, ...)
 {
     va_list arguments;
+    failure->is_late = false;
     va_start(arguments, format);
     vsnprintf(failure->text, sizeof failure->text, format, arguments);
     va_end(arguments);

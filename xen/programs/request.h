@@ -18,10 +18,11 @@
 #define RUN_NAME_BYTES 65
 
 struct failure {
+    bool is_late; /* a run could not begin in time; the same run with a later start may */
     char text[512];
 };
 
-/* Sets the text and returns false. */
+/* Sets the text, clears `is_late`, and returns false. */
 __attribute__((format(printf, 2, 3))) bool fail(struct failure *failure, const char *format, ...);
 
 struct task_request {

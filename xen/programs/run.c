@@ -26,7 +26,8 @@ struct thread {
     pthread_t pthread;
     const atomic_bool *stop;
     int64_t start_ns;
-    int64_t cpu_ns; /* from the start of the thread to its end */
+    int64_t ready_ns; /* when it was ready for its first job, from that job's release */
+    int64_t cpu_ns;   /* from the start of the thread to its end */
     unsigned vcpu;
     int priority; /* 0: SCHED_OTHER */
 
@@ -56,6 +57,7 @@ static void *run_task(void *argument)
     int64_t before_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     int64_t release_ns = task->start_ns + task->offset_ns;
     int64_t now_ns = 0;
+    task->ready_ns = clock_ns(CLOCK_REALTIME) - release_ns;
     while (task->completed < task->jobs && job(release_ns, task->iterations, task->stop, &now_ns)) {
         task->completion_ns[task->completed++] = now_ns - task->start_ns;
         release_ns += task->period_ns;
@@ -68,6 +70,7 @@ static void *run_cpu_bound(void *argument)
 {
     struct thread *thread = argument;
     int64_t before_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    thread->ready_ns = clock_ns(CLOCK_REALTIME) - thread->start_ns;
     sleep_until(thread->start_ns);
     work_until(thread->stop);
     thread->cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
@@ -232,6 +235,13 @@ static void write_report(const struct runner *runner, const struct run_request *
     fflush(console);
 }
 
+static bool fail_late(struct failure *failure, const struct run_request *request, int64_t late_ns)
+{
+    fail(failure, "%s %lld %lld", request->name, (long long)request->start_ns, (long long)late_ns);
+    failure->is_late = true;
+    return false;
+}
+
 bool run(const struct runner *runner, const struct run_request *request,
          const struct task_list *list, bool cpu_bound, FILE *console, struct failure *failure)
 {
@@ -251,15 +261,18 @@ bool run(const struct runner *runner, const struct run_request *request,
             good = false;
             break;
         }
-    int64_t early_ns = request->start_ns - clock_ns(CLOCK_REALTIME);
-    if (good && early_ns <= 0)
-        good = fail(failure, "run: %s was to start %lld ns before all was ready", request->name,
-                    (long long)-early_ns);
+    int64_t late_ns = clock_ns(CLOCK_REALTIME) - request->start_ns;
+    if (good && late_ns >= 0)
+        good = fail_late(failure, request, late_ns);
     if (good)
         sleep_until(request->start_ns + request->duration_ns);
     stop = true;
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i].pthread, NULL);
+    /* A thread on another VCPU may get there later than the one that creates it. */
+    for (unsigned i = 0; good && i < started; i++)
+        if (threads[i].ready_ns >= 0)
+            good = fail_late(failure, request, threads[i].ready_ns);
 
     if (good)
         write_report(runner, request, threads, count, bound, console);

@@ -39,6 +39,9 @@ struct runner {
  *   laxity-report-end RUN
  *
  * JOBS were released before the end, COMPLETED of them were complete by then.
+ *
+ * A run in which a thread was not ready for its first job has no report: it fails with `is_late`
+ * and the text "RUN START_NS LATE_NS".
  */
 bool run(const struct runner *runner, const struct run_request *request,
          const struct task_list *list, bool cpu_bound, FILE *console, struct failure *failure);

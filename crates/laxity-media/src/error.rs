@@ -46,6 +46,12 @@ pub enum MediaError {
         /// The system's word.
         source: io::Error,
     },
+    /// Calls were to begin at an instant by which they were not set up. Later ones may be.
+    #[error("the calls were to begin {late_ns} ns before they were set up; give a later --begin")]
+    Late {
+        /// By how much.
+        late_ns: i64,
+    },
     /// No packet of a load came.
     #[error(
         "no packet of a load came to {address} within {waited}; is the load running, and does the media server send here?"

@@ -107,15 +107,16 @@ impl Invited {
         for (number, Party { local, .. }) in self.parties.iter().enumerate() {
             writeln!(orders, "open {} {local}", number / 2)?;
         }
-        let now_ns = clock::monotonic_ns();
-        let begin_ns = begin_ns.map_or(now_ns, |begin_ns| begin_ns - clock::realtime_offset_ns());
+        let begin_ns = begin_ns.map_or(clock::monotonic_ns(), |begin_ns| {
+            begin_ns - clock::realtime_offset_ns()
+        });
         sleep_until(begin_ns, stop);
         for (number, party) in self.parties.iter().take(streams as usize).enumerate() {
             let Party { local, remote, law } = party;
             let (call, payload_type) = (number / 2, law.payload_type());
             writeln!(orders, "send {call} {local} {remote} {payload_type}")?;
         }
-        sleep_until(begin_ns.max(now_ns) + duration_ns, stop);
+        sleep_until(begin_ns + duration_ns, stop);
         for call in 0..self.parties.len() / 2 {
             writeln!(orders, "end {call}")?;
         }
@@ -126,12 +127,20 @@ impl Invited {
     ///
     /// # Errors
     ///
-    /// What `work` returns, or what the media server says then.
+    /// [`MediaError::Late`] if the calls were to begin before they were set up; what `work` returns, or what the media
+    /// server says then.
     pub fn with_orders<T>(
         mut self,
         stop: &AtomicBool,
         work: impl FnOnce(PipeReader) -> Result<T, MediaError>,
     ) -> Result<T, MediaError> {
+        if let Some(begin_ns) = self.invitation.begin_ns {
+            let late_ns = clock::monotonic_ns() + clock::realtime_offset_ns() - begin_ns;
+            if late_ns >= 0 {
+                self.forget()?;
+                return Err(MediaError::Late { late_ns });
+            }
+        }
         let (orders, mut pen) = std::io::pipe().map_err(MediaError::system("make a pipe"))?;
         let done = thread::scope(|scope| {
             // An error is that of who reads, and it says so itself.
@@ -146,11 +155,17 @@ impl Invited {
             giving.join().expect("who gives orders does not panic");
             done
         })?;
+        self.forget()?;
+        Ok(done)
+    }
+
+    /// Tells the media server that the calls are over.
+    fn forget(&mut self) -> Result<(), MediaError> {
         for call in 0..self.parties.len() as u32 / 2 {
             self.control
                 .ask(&json!({"command": "delete", "call-id": name(call), "from-tag": CALLER}))?;
         }
-        Ok(done)
+        Ok(())
     }
 }
 

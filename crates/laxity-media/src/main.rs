@@ -276,7 +276,11 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(2)
+            ExitCode::from(if matches!(error, MediaError::Late { .. }) {
+                1
+            } else {
+                2
+            })
         }
     }
 }

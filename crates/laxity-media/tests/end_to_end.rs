@@ -393,6 +393,24 @@ fn calls_are_set_up_at_a_media_server_and_forgotten_there() {
 }
 
 #[test]
+fn calls_that_are_set_up_too_late_do_not_begin_and_are_forgotten() {
+    let server = Server::start(&["--transcode"]);
+    let calls = laxity_media(&[
+        "calls",
+        "--media-server",
+        &server.control.peer_addr().unwrap().to_string(),
+        "--streams=4",
+        "--begin=1000",
+    ]);
+    let said = String::from_utf8_lossy(&calls.stderr).into_owned();
+    assert_eq!(calls.status.code(), Some(1), "{said}");
+    assert!(said.contains("ns before they were set up"), "{said}");
+    let relay = server.end();
+    assert_eq!(relay["relay"]["calls"], 2);
+    assert_eq!(relay["relay"]["received"], 0);
+}
+
+#[test]
 fn calls_are_not_begun_without_their_media_server() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();

@@ -43,6 +43,14 @@ SHELF_HEADER = struct.Struct("<8sQ")
 SHELF_BYTES = 256 << 20
 """A power of two, as PCI wants it."""
 
+XEN, KERNEL, ROOT, SHELF = "xen", "kernel", "root.cpio", "shelf"
+"""The names of the machine's files in QEMU's working directory.
+
+QEMU passes these names to Xen, which reads over them character by character. Names that depended on
+the checkout or on a temporary directory would change how many instructions the boot takes, and so
+all times.
+"""
+
 POLL_S = 0.05
 SETTLE_S = 2.0
 """For the rest of what a crash says."""
@@ -130,8 +138,8 @@ class Machine:
         log.write_bytes(b"")
         with self._files() as files:
             serial = ("-serial", f"file:{_option(log.resolve())}")
-            command = [*self._command(files), *serial]
-            with _running(command, descriptors=self.descriptors) as process:
+            command = [*self._command(), *serial]
+            with _running(command, files.directory, descriptors=self.descriptors) as process:
                 console = _Console(log, say or _say_nothing)
                 self._watch(process, console, cut)
             results = output / "results"
@@ -142,16 +150,17 @@ class Machine:
     def interact(self) -> None:
         """Boots to a shell in dom0 on this terminal; returns when the machine is turned off."""
         with self._files() as files:
-            command = [*self._command(files, SHELL_ARGUMENT), "-serial", "mon:stdio"]
-            with _running(command, own_terminal=False) as process:
+            command = [*self._command(SHELL_ARGUMENT), "-serial", "mon:stdio"]
+            with _running(command, files.directory, own_terminal=False) as process:
                 process.wait()
 
     @contextmanager
     def _files(self) -> Iterator[_Files]:
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
-            directory = Path(temporary)
-            files = _Files(directory / "root.cpio", directory / "shelf")
-            with files.root.open("wb") as root:
+            files = _Files(Path(temporary))
+            (files.directory / XEN).symlink_to(self.hypervisor.resolve())
+            (files.directory / KERNEL).symlink_to(self.image.kernel.resolve())
+            with (files.directory / ROOT).open("wb") as root:
                 with self.image.root.open("rb") as base:
                     shutil.copyfileobj(base, root)
                 root.write(image.ours() + self.beside)
@@ -164,13 +173,13 @@ class Machine:
                 shelf.truncate(SHELF_BYTES)
             yield files
 
-    def _command(self, files: _Files, *dom0_arguments: str) -> list[str]:
+    def _command(self, *dom0_arguments: str) -> list[str]:
         xen = (
             f"{XEN_ARGUMENTS} dom0_mem={self.dom0_memory_mib}M,max:{self.dom0_memory_mib}M"
             f" {self.xen_arguments}"
         )
         dom0 = " ".join([DOM0_ARGUMENTS, *dom0_arguments])
-        modules = f"{_option(self.image.kernel)} {_option(dom0)},{_option(files.root)}"
+        modules = f"{KERNEL} {_option(dom0)},{ROOT}"
         if self.mode == "repeatable":
             clock = ["-accel", "tcg,thread=single", "-icount", f"shift={self.shift},sleep=off"]
             clock += ["-rtc", "base=2026-01-01,clock=vm"]
@@ -188,8 +197,8 @@ class Machine:
                 "-nodefaults",
                 "-no-reboot",
             ),
-            *("-kernel", str(self.hypervisor), "-append", xen.strip(), "-initrd", modules),
-            *("-object", f"{shelf},mem-path={_option(files.shelf)}"),
+            *("-kernel", XEN, "-append", xen.strip(), "-initrd", modules),
+            *("-object", f"{shelf},mem-path={SHELF}"),
             *("-device", "ivshmem-plain,memdev=shelf"),
             *self.cards,
         ]
@@ -228,10 +237,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class _Files:
-    """What one machine has for itself."""
+    """What one machine has for itself, in a directory of its own."""
 
-    root: Path
-    shelf: Path
+    directory: Path
+
+    @property
+    def shelf(self) -> Path:
+        """The memory that the machine shares with us."""
+        return self.directory / SHELF
 
 
 class _Console:
@@ -326,9 +339,13 @@ def _refuse_failure(results: Path, console: _Console) -> None:
 
 @contextmanager
 def _running(
-    command: list[str], *, own_terminal: bool = True, descriptors: tuple[int, ...] = ()
+    command: list[str],
+    directory: Path,
+    *,
+    own_terminal: bool = True,
+    descriptors: tuple[int, ...] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has ended when this has, by whatever way, and that ends when we are killed.
+    """A process in a directory that has ended when this has, and that ends when we are killed.
 
     With `own_terminal` it does not hear the Ctrl-C that is for us: it ends because we do.
     """
@@ -340,6 +357,7 @@ def _running(
             )
     process = subprocess.Popen(  # noqa: S603 - the command is ours
         ["setpriv", "--pdeathsig", "KILL", "--", *command],  # noqa: S607
+        cwd=directory,
         start_new_session=own_terminal,
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL if own_terminal else None,

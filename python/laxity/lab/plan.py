@@ -13,7 +13,7 @@ calls the functions of `xen/lab/lib.sh`:
     start_all                            guests boot with the parameters that Xen gives them
     parameters laxity-dom1 budget=... period=... priority=... extratime=... weight=... cap=...
     tasks laxity-dom1 RUN "cost,period,deadline,offset,vcpu;..." 0|1
-    window RUN DURATION_NS EVENTS
+    window RUN DURATION_NS EVENTS LEAD_S
 
 and those of `packets` for hosts with calls, whose driver domain is dom0.
 
@@ -28,6 +28,7 @@ else the one CPU that the simulator would keep them on.
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,6 +104,17 @@ DOM0_PARAMETERS = {
 """dom0 lives on extra time, and idles during a window. The budget is a trifle and comes first, so
 that it is soon used up: a VCPU that waits with budget gets no extra time, and under the periodic
 server with budgets of 100 % dom0 would wait for ever."""
+
+LEAD_S = 2
+"""From the giving of a run to its start, at least: for what dom0 does."""
+THREADS_A_SECOND = 20
+"""How many threads of all guests start in a second, on one CPU."""
+STREAMS_A_SECOND = 40
+"""How many streams of calls are set up in a second."""
+WAITS, WAITS_A_THREAD = 12, 4
+"""How often a guest waits before it is ready: for xenstore, for another of its VCPUs."""
+WORK_A_THREAD_NS = 10_000_000
+"""What a guest works before it is ready, for each thread and once more."""
 
 BOOT_S = 25.0
 """Wall time from power-on until dom0 is up, and back, on the emulated machine."""
@@ -253,8 +265,37 @@ class Plan:
             lines.append(f"tasks {shlex.join(words)} {int(domain['cpu_bound'])}")
         if host["calls"] is not None:
             lines += packets.before_window(host)
-        lines.append(f"window {window.run} {host['duration_ns']} {window.events:#x}")
+        lead_s = _lead_s(host)
+        lines.append(f"window {window.run} {host['duration_ns']} {window.events:#x} {lead_s}")
         return lines
+
+
+def _lead_s(host: Mapping[str, Any]) -> int:
+    """From the giving of a run to its start: until dom0 has given it, and all guests are ready.
+
+    A guest with a small budget takes long: it waits for its next period whenever the budget is used
+    up and, under a polling server, whenever it has waited for something else.
+    """
+    domains = packets.guests(host)
+    threads = {domain["name"]: _threads(domain) for domain in domains}
+    streams = 0 if host["calls"] is None else host["calls"]["streams"]
+    dom0_s = LEAD_S + sum(threads.values()) / THREADS_A_SECOND + streams / STREAMS_A_SECOND
+    guests_s = [_ready_ns(domain, threads[domain["name"]]) / 1e9 for domain in domains]
+    return math.ceil(dom0_s + max(guests_s, default=0))
+
+
+def _threads(domain: Mapping[str, Any]) -> int:
+    return len(domain["tasks"]) + (len(domain["vcpus"]) if domain["cpu_bound"] else 0)
+
+
+def _ready_ns(domain: Mapping[str, Any], threads: int) -> float:
+    """How long a guest takes at most on what it is given of a CPU that nobody else uses."""
+    given = domain["parameters"]
+    work_ns = WORK_A_THREAD_NS * (1 + threads)
+    if given["budget_ns"] > 0:
+        waits = WAITS + WAITS_A_THREAD * threads + math.ceil(work_ns / given["budget_ns"])
+        return float(waits * given["period_ns"])
+    return float(work_ns * 100 / (given["cap_percent"] or 100))
 
 
 def _settings(host: Mapping[str, Any]) -> str:
