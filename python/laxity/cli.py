@@ -561,7 +561,8 @@ PASSED_ON = {
 
 
 def _pass_on(name: str, words: list[str]) -> None:
-    program = programs.find(name)
+    files = [Path(word) for word in words if word.endswith(".toml")]
+    program = programs.find(name, *files)
     sys.stdout.flush()
     os.execv(program, [str(program), *words])  # noqa: S606 - signals are the program's
 

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import EXAMPLES
 from laxity import programs
-from laxity.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def bandwidth(*words: object) -> subprocess.CompletedProcess[str]:
-    try:
-        programs.find("laxity-bandwidth")
-    except InputError:
+    if programs.built("laxity-bandwidth") is None:
         pytest.skip("laxity-bandwidth is not built")
     return subprocess.run(
         [

@@ -29,7 +29,9 @@ def test_the_plan_is_shell_and_its_agreements_are_good(tmp_path: Path) -> None:
     assert "window held 20000000000" in files["plan.sh"]
     path = tmp_path / "agreements.toml"
     path.write_text(files["agreements.toml"])
-    program = programs.find("laxity-bandwidth")
+    program = programs.built("laxity-bandwidth")
+    if program is None:
+        pytest.skip("laxity-bandwidth is not built")
     done = subprocess.run([program, "check", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "6 Mbit/s" in done.stdout

@@ -179,20 +179,13 @@ def test_options_that_make_no_sense_are_refused(path: Path, laxity: Laxity) -> N
     laxity("voice", path, "--one-in", 0, code=2)
 
 
-def program() -> str | None:
-    try:
-        return str(programs.find("laxity-media"))
-    except InputError:
-        return None
-
-
 @needs_spandsp
-@pytest.mark.skipif(program() is None, reason="laxity-media is not built")
+@pytest.mark.skipif(programs.built("laxity-media") is None, reason="laxity-media is not built")
 def test_a_capture_of_real_packets(path: Path) -> None:
     """What laxity-media says of its own streams, and what is read of its capture."""
-    found = program()
+    found = programs.built("laxity-media")
     assert found is not None
-    words = [found, "loop", "--streams", "5", "--duration", "4 s", "--json", "--transcode"]
+    words = [str(found), "loop", "--streams", "5", "--duration", "4 s", "--json", "--transcode"]
     done = subprocess.run([*words, "--capture", path], check=True, capture_output=True, text=True)
     sink = json.loads(done.stdout)["sink"]
     calls = captures.read(path).calls

@@ -161,7 +161,7 @@ fn run(
         TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))
     });
     let metrics = metrics.transpose()?;
-    let status = listen(socket)?;
+    let (status, _file) = listen(socket)?;
     let daemon = Daemon::start(file).map_err(|error| error.to_string())?;
     // Before there are other threads: each has its own.
     drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
@@ -171,9 +171,7 @@ fn run(
         serve_metrics(metrics, daemon.shared()).map_err(told)?;
     }
     tracing::info!(file = %file.display(), "agreements in force");
-    let done = daemon.run();
-    let _ = std::fs::remove_file(socket);
-    done.map_err(|error| error.to_string())
+    daemon.run().map_err(|error| error.to_string())
 }
 
 /// All but what traffic control and its classifier need.

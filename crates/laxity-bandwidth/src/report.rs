@@ -5,10 +5,9 @@ use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
-use laxity_daemon::TIMEOUT;
 use laxity_daemon::metrics::{self, family, metric};
+use laxity_daemon::requests::serve_unix;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -95,17 +94,10 @@ const PREFIX: &str = "laxity_bandwidth";
 ///
 /// If the thread cannot be started.
 pub fn serve_status(listener: UnixListener, shared: Shared) -> io::Result<()> {
-    thread::Builder::new()
-        .name("status".into())
-        .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let answer = serde_json::to_vec(&copy(&shared)).expect("a snapshot is JSON");
-                // Who does not take it does not get it.
-                let _ = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = (&stream).write_all(&answer);
-            }
-        })?;
-    Ok(())
+    serve_unix("status", listener, move |connection| {
+        let answer = serde_json::to_vec(&copy(&shared)).expect("a snapshot is JSON");
+        connection.write_all(&answer)
+    })
 }
 
 /// Answers `GET /metrics`.

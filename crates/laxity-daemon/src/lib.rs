@@ -2,27 +2,40 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io::{self, IsTerminal as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-pub mod metrics;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Who looks has this long to ask, and as long to take the answer.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
+pub mod escape;
+pub mod metrics;
+pub mod requests;
+mod socket;
+
+pub use socket::{SocketFile, listen};
 
 /// From now on what is logged goes to the standard error output; as JSON, an object a line, if it is to be so.
 pub fn start_log(as_json: bool) {
+    log_to(as_json, io::stderr).init();
+}
+
+/// A log whose records are escaped as a whole: names and texts of guests are in them. It has no colours, since
+/// escaped as they would be, too.
+fn log_to<W: Write + 'static>(
+    as_json: bool,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> Box<dyn tracing::Subscriber + Send + Sync> {
     let log = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_target(false);
+        .with_writer(move || escape::Records(writer()))
+        .with_target(false)
+        .with_ansi(false);
     if as_json {
-        log.json().init();
+        Box::new(log.json().finish())
     } else {
-        log.with_ansi(io::stderr().is_terminal()).init();
+        Box::new(log.finish())
     }
 }
 
@@ -36,28 +49,8 @@ pub fn exit_code(done: Result<(), String>) -> ExitCode {
     } else {
         "error: "
     };
-    eprintln!("{label}{message}");
+    eprintln!("{label}{}", escape::lines(&message, "\n"));
     ExitCode::from(2)
-}
-
-/// Listens where others ask. A socket that nobody answers any more is in the way, and goes.
-///
-/// # Errors
-///
-/// In words for people: if another daemon answers there, or the system refuses.
-pub fn listen(socket: &Path) -> Result<UnixListener, String> {
-    let failed = |error: io::Error| format!("cannot listen on {}: {error}", socket.display());
-    if UnixStream::connect(socket).is_ok() {
-        return Err(format!(
-            "a daemon answers on {} already; stop it, or give this one another --socket",
-            socket.display()
-        ));
-    }
-    if let Some(directory) = socket.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
-    let _ = std::fs::remove_file(socket);
-    UnixListener::bind(socket).map_err(failed)
 }
 
 /// That a daemon does not answer, in words for people.
@@ -87,8 +80,12 @@ pub fn watch(once: bool, look: impl Fn() -> Result<String, String>) -> Result<()
     }
 }
 
-/// Rows as a table for a terminal: as many columns as `words` to the left, all others, numbers, to the right.
+/// Rows as a table for a terminal, with what is in them escaped: as many columns as `words` to the left, all others, numbers, to the right.
 pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], words: usize) -> String {
+    let rows = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| escape::line(cell)));
+    let rows: Vec<[String; COLUMNS]> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let mut table = String::new();
@@ -120,17 +117,5 @@ mod tests {
             "vm     rate\nmédia     7\nb      12.5  !\n"
         );
         assert_eq!(table::<2>(&[], 1), "");
-    }
-
-    #[test]
-    fn one_daemon_listens_and_a_dead_one_is_not_in_the_way() {
-        let directory = std::env::temp_dir().join(format!("laxity-daemon-{}", std::process::id()));
-        let socket = directory.join("status.sock");
-        let first = listen(&socket).unwrap();
-        let refused = listen(&socket).unwrap_err();
-        assert!(refused.contains("answers on"), "{refused}");
-        drop(first);
-        drop(listen(&socket).unwrap());
-        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::thread;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode};
 use prometheus_client::registry::Registry;
 
-use crate::TIMEOUT;
+use crate::requests::serve_tcp;
 
 /// Answers `GET /metrics` with what `collector` has, each name behind `prefix`.
 ///
@@ -23,16 +22,9 @@ pub fn serve(
 ) -> io::Result<()> {
     let mut registry = Registry::with_prefix(prefix);
     registry.register_collector(Box::new(collector));
-    thread::Builder::new()
-        .name("metrics".into())
-        .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = answer(&stream, &registry);
-            }
-        })?;
-    Ok(())
+    serve_tcp("metrics", listener, move |connection| {
+        answer(connection, &registry)
+    })
 }
 
 /// One question, one answer: all of HTTP that a scrape needs.

@@ -114,7 +114,7 @@ class Description:
 def read(path: Path) -> Description:
     """Reads a site file. Raises InputError, with places, if something is wrong with it."""
     done = subprocess.run(
-        [programs.find(PROGRAM), "check", "--json", path],
+        [programs.find(PROGRAM, path), "check", "--json", path],
         capture_output=True,
         text=True,
         check=False,
@@ -127,7 +127,8 @@ def read(path: Path) -> Description:
         help = "`laxity lab remus` shows such a domain outlive its host, in two emulated ones"
         raise InputError(f"{name} is a domain of Xen, and hosts in namespaces have none", help)
     return Description(
-        path=path,
+        # Daemons run in directories of their own.
+        path=path.absolute(),
         domain=content["domain"],
         hosts={host["name"]: _ip_of(host["address"]) for host in content["hosts"]},
         balancers=tuple(Balancer(**each) for each in content["balancers"]),

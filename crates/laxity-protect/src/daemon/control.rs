@@ -3,15 +3,15 @@
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
+use laxity_daemon::requests::{Connection, serve_unix};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Order;
 use crate::report::{Board, Snapshot};
 
-/// Who asks has this long to do so, and to take the answer.
+/// A daemon that takes longer to answer is taken for one that does not.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 4096;
 
@@ -70,28 +70,20 @@ pub enum Answer {
 pub fn serve(
     listener: UnixListener,
     board: Board,
-    order: impl Fn(&str, Order) -> Result<(), String> + Send + 'static,
+    order: impl Fn(&str, Order) -> Result<(), String> + Send + Sync + 'static,
 ) -> io::Result<()> {
-    thread::Builder::new()
-        .name("operator".into())
-        .spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // Who does not take it does not get it.
-                let _ = answer(&stream, &board, &order);
-            }
-        })?;
-    Ok(())
+    serve_unix("operator", listener, move |connection| {
+        answer(connection, &board, &order)
+    })
 }
 
 fn answer(
-    mut stream: &UnixStream,
+    connection: &mut Connection,
     board: &Board,
     order: &impl Fn(&str, Order) -> Result<(), String>,
 ) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    BufReader::new(connection.take(LINE_BYTES_MAX)).read_line(&mut line)?;
     let taken = |done: Result<(), String>| done.map_or_else(Answer::Refused, |()| Answer::Taken);
     let answer = match serde_json::from_str(&line) {
         Ok(Request::Status) => Answer::Status(board.snapshot()),
@@ -102,8 +94,10 @@ fn answer(
         Ok(Request::GoOn { vm }) => taken(order(&vm, Order::GoOn)),
         Err(error) => Answer::Refused(format!("that is no request of this version: {error}")),
     };
-    serde_json::to_writer(&mut stream, &answer)?;
-    stream.write_all(b"\n")
+    let mut text = serde_json::to_vec(&answer)?;
+    text.push(b'\n');
+    connection.begin_answer();
+    connection.write_all(&text)
 }
 
 /// Asks the daemon that listens on a socket.

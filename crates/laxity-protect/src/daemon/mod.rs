@@ -161,7 +161,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     }
     let listening = format!("listen on {}", host.address);
     let listener = TcpListener::bind(host.address).map_err(system(listening))?;
-    let control = laxity_daemon::listen(&options.socket).map_err(DaemonError::Control)?;
+    let (control, _file) = laxity_daemon::listen(&options.socket).map_err(DaemonError::Control)?;
     let metrics = options
         .metrics
         .map(|address| TcpListener::bind(address).map_err(system(format!("listen on {address}"))));
@@ -229,9 +229,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
         });
     spawned.map_err(thread)?;
     info!(host = name, vms = running.len(), "running");
-    let done = serve_until_end(&running, &end);
-    let _ = std::fs::remove_file(&options.socket);
-    done
+    serve_until_end(&running, &end)
 }
 
 type Ended = Option<(String, io::Result<()>)>;

@@ -1,0 +1,48 @@
+//! Who may ask a daemon: root and the daemon's own user, even where the socket's file lets others through.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+const NOBODY: nix::libc::uid_t = 65_534;
+
+/// What is answered to the user with this number.
+fn answer_to(user: nix::libc::uid_t, socket: PathBuf) -> io::Result<String> {
+    let asking = thread::spawn(move || {
+        // SAFETY: the call has no pointers. It changes the user of this thread alone, which ends with it.
+        let changed = unsafe { nix::libc::syscall(nix::libc::SYS_setresuid, user, user, user) };
+        assert_eq!(changed, 0);
+        let mut stream = UnixStream::connect(socket)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    asking.join().unwrap()
+}
+
+#[test]
+fn a_stranger_gets_no_answer() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can be another user");
+        return;
+    }
+    let directory = format!("laxity-daemon-{}-strangers", std::process::id());
+    let directory = std::env::temp_dir().join(directory);
+    let socket: &Path = &directory.join("status.sock");
+    let (listener, _file) = laxity_daemon::listen(socket).unwrap();
+    laxity_daemon::requests::serve_unix("test", listener, |connection| {
+        connection.write_all(b"all is well")
+    })
+    .unwrap();
+    assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");
+    let refused = answer_to(NOBODY, socket.into()).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    // Its mode may be changed by whoever thinks that this is enough.
+    fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(answer_to(NOBODY, socket.into()).unwrap(), "");
+    assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");
+    fs::remove_dir_all(&directory).unwrap();
+}
