@@ -14,7 +14,7 @@ use laxity_protect::daemon::{self, Options};
 use laxity_protect::protocol::{Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
 use laxity_protect::site::{self, Domain, Site};
-use laxity_protect::transport::make_keys;
+use laxity_protect::transport::{KeysError, authority};
 
 /// Keeps virtual machines going when their host fails.
 #[derive(Parser)]
@@ -33,6 +33,33 @@ struct Socket {
     socket: PathBuf,
 }
 
+#[derive(clap::Args)]
+struct KeysPlace {
+    /// The site file
+    file: PathBuf,
+    /// The directory with site.key; each host gets site.crt, its own two files, and site.crl if there is one
+    directory: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum KeysChange {
+    /// Makes new keys and certificates, for all hosts or some; the authority stays
+    Renew {
+        #[command(flatten)]
+        place: KeysPlace,
+        /// Whose
+        names: Vec<String>,
+    },
+    /// Takes certificates back: hosts that have the new site.crl refuse them
+    Revoke {
+        #[command(flatten)]
+        place: KeysPlace,
+        /// Whose
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Says what is wrong with a site file, and what it promises
@@ -44,11 +71,12 @@ enum Command {
         json: bool,
     },
     /// Makes keys and certificates for all hosts of a site
+    #[command(args_conflicts_with_subcommands = true)]
     Keys {
-        /// The site file
-        file: PathBuf,
-        /// Where to; each host then gets site.crt and its own two files
-        directory: PathBuf,
+        #[command(flatten)]
+        made: Option<KeysPlace>,
+        #[command(subcommand)]
+        change: Option<KeysChange>,
     },
     /// Protects the virtual machines that have a part on this host, until it is told to stop (SIGTERM, SIGINT)
     Run {
@@ -145,7 +173,7 @@ fn main() -> ExitCode {
         Command::Check { file, json } => {
             read(&file, Path::new("/"), &|_| true).map(|site| show(&site, json))
         }
-        Command::Keys { file, directory } => keys(&file, &directory),
+        Command::Keys { made, change } => keys(made, change),
         Command::Run {
             file,
             host,
@@ -277,16 +305,57 @@ fn show_domain(domain: &Domain) {
     println!("  protected: memory and processors of a paravirtual guest; no disks");
 }
 
-fn keys(file: &Path, directory: &Path) -> Result<(), String> {
-    let site = read(file, Path::new("/"), &|_| true)?;
-    let owners = site.owners_of_keys();
-    make_keys(directory, &owners).map_err(|error| error.to_string())?;
-    let names: Vec<&str> = owners.iter().map(|(name, _)| &**name).collect();
-    println!(
-        "made keys for {}; keep site.key where no host is, it is for new hosts only",
-        names.join(", ")
-    );
+fn keys(made: Option<KeysPlace>, change: Option<KeysChange>) -> Result<(), String> {
+    let told = |error: KeysError| error.to_string();
+    match (made, change) {
+        (Some(place), _) => {
+            let owners = owners(&place, &[])?;
+            authority::make(&place.directory, &owners).map_err(told)?;
+            println!(
+                "made keys for {}; keep site.key where no host is, it is for new certificates only",
+                listed(&owners)
+            );
+        }
+        (None, Some(KeysChange::Renew { place, names })) => {
+            let owners = owners(&place, &names)?;
+            authority::renew(&place.directory, &owners).map_err(told)?;
+            println!(
+                "made new keys for {}; give them to the hosts and restart their daemons",
+                listed(&owners)
+            );
+        }
+        (None, Some(KeysChange::Revoke { place, names })) => {
+            let owners = owners(&place, &names)?;
+            authority::revoke(&place.directory, &names).map_err(told)?;
+            println!(
+                "took back the certificates of {}; give site.crl to all hosts and restart their daemons",
+                listed(&owners)
+            );
+        }
+        (None, None) => return Err("name a site file and a directory".into()),
+    }
     Ok(())
+}
+
+/// Those who have keys at a site, or those of them who are named.
+fn owners(place: &KeysPlace, names: &[String]) -> Result<Vec<authority::Owner>, String> {
+    let all = read(&place.file, Path::new("/"), &|_| true)?.owners_of_keys();
+    if let Some(unknown) = names
+        .iter()
+        .find(|&name| all.iter().all(|(each, _)| each != name))
+    {
+        return Err(format!(
+            "nobody is called `{unknown}`: there are {}",
+            listed(&all)
+        ));
+    }
+    let is_named = |(name, _): &authority::Owner| names.is_empty() || names.contains(name);
+    Ok(all.into_iter().filter(is_named).collect())
+}
+
+fn listed(owners: &[authority::Owner]) -> String {
+    let names: Vec<&str> = owners.iter().map(|(name, _)| &**name).collect();
+    names.join(", ")
 }
 
 fn run(

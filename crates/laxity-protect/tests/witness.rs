@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use laxity_protect::protocol::Verdict;
-use laxity_protect::transport::{Keys, make_keys};
+use laxity_protect::transport::{Keys, authority};
 use laxity_protect::witness::{Place, Witness};
 
 /// Keys of `north`, and of a witness on the loopback interface.
@@ -21,7 +21,7 @@ impl Site {
         let _ = std::fs::remove_dir_all(&directory);
         let owner = |name: &str, known_as: &str| (name.to_string(), vec![known_as.to_string()]);
         let owners = [owner("north", "north"), owner("witness", "127.0.0.1")];
-        make_keys(&directory, &owners).unwrap();
+        authority::make(&directory, &owners).unwrap();
         Site(directory)
     }
 

@@ -151,6 +151,12 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
         refuse_without_xen(domain)?;
     }
     let keys = Keys::load(&site.keys, name)?;
+    if keys.expires_soon() {
+        warn!(
+            host = name,
+            "the certificate ends within 30 days: laxity protect keys renew"
+        );
+    }
     let mut guests = Vec::new();
     for vm in &vms {
         let probed = Qemu::probe_program(&vm.guest).map_err(|source| DaemonError::Guest {

@@ -1,24 +1,30 @@
 //! Who is who: each host has a key and a certificate that the site's own authority has signed for its name.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-const AUTHORITY: &str = "site.crt";
-const AUTHORITY_KEY: &str = "site.key";
+/// The certificate of a site's authority.
+pub(super) const AUTHORITY: &str = "site.crt";
+/// What the authority has revoked; it need not be there.
+pub(super) const REVOKED: &str = "site.crl";
+/// The permissions that nobody but the owner may have on a key.
+const OTHERS: u32 = 0o077;
+/// The longest key that is read: those of the largest kinds in use have 4 KiB.
+const KEY_BYTES_MAX: u64 = 64 << 10;
+/// A certificate that ends sooner is to be renewed.
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What is wrong with a host's keys.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +38,7 @@ pub enum KeysError {
         reason: String,
     },
     /// Keys that are there already.
-    #[error("{} is there already; a new one would make the hosts' certificates worthless, so remove it first", .0.display())]
+    #[error("{} is there already and is not written over", .0.display())]
     There(PathBuf),
     /// They cannot be made or written.
     #[error("cannot make keys: {0}")]
@@ -45,6 +51,7 @@ pub struct Keys {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
     web: TlsConfig,
+    expires_soon: bool,
 }
 
 impl Keys {
@@ -52,7 +59,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// If one is missing or wrong.
+    /// If one is missing or wrong, or somebody else may read the key.
     pub fn load(directory: &Path, host: &str) -> Result<Keys, KeysError> {
         let refused = |path: &Path, reason: String| KeysError::File {
             path: path.into(),
@@ -78,38 +85,55 @@ impl Keys {
         let name = format!("{host}.crt");
         let chain = certificates(&name)?;
         let path = directory.join(format!("{host}.key"));
-        let key = || {
-            PrivateKeyDer::from_pem_file(&path).map_err(|error| refused(&path, error.to_string()))
-        };
+        let pem = read_secret(&path).map_err(|reason| refused(&path, reason))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
+            .map_err(|error| refused(&path, error.to_string()))?;
+        let revoked = revoked(&directory.join(REVOKED))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let web = web(&provider, &certificates(AUTHORITY)?, &chain, &path)
+        let web = web(&provider, &certificates(AUTHORITY)?, &chain, &pem)
             .map_err(|reason| refused(&path, reason))?;
         let own = |error: rustls::Error| refused(&directory.join(&name), error.to_string());
         let roots = Arc::new(roots);
+        let expires_soon = expires_soon(&provider, &roots, &chain)
+            .map_err(|error| refused(&directory.join(&name), error.to_string()))?;
+        let unusable = |error: String| refused(&authority, error);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .with_crls(revoked.clone())
+            .only_check_end_entity_revocation()
+            .build()
+            .map_err(|error| unusable(error.to_string()))?;
         let client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 builder
-                    .with_root_certificates(roots.clone())
-                    .with_client_auth_cert(chain.clone(), key().map_err(other)?)
+                    .with_webpki_verifier(verifier)
+                    .with_client_auth_cert(chain.clone(), key.clone_key())
             })
             .map_err(own)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+            .with_crls(revoked)
+            .only_check_end_entity_revocation()
             .build()
-            .map_err(|error| refused(&authority, error.to_string()))?;
+            .map_err(|error| unusable(error.to_string()))?;
         let server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 builder
                     .with_client_cert_verifier(verifier)
-                    .with_single_cert(chain, key().map_err(other)?)
+                    .with_single_cert(chain, key)
             })
             .map_err(own)?;
         Ok(Keys {
             client: Arc::new(client),
             server: Arc::new(server),
             web,
+            expires_soon,
         })
+    }
+
+    /// Whether the certificate is to be renewed: it ends within 30 days.
+    pub fn expires_soon(&self) -> bool {
+        self.expires_soon
     }
 
     /// The same for HTTP: both sides prove who they are with certificates of the site.
@@ -122,15 +146,14 @@ fn web(
     provider: &Arc<CryptoProvider>,
     roots: &[CertificateDer],
     chain: &[CertificateDer],
-    key: &Path,
+    key: &[u8],
 ) -> Result<TlsConfig, String> {
     let owned = |certificates: &[CertificateDer]| -> Vec<Certificate<'static>> {
         let each = certificates.iter();
         each.map(|certificate| Certificate::from_der(certificate).to_owned())
             .collect()
     };
-    let pem = fs::read(key).map_err(|error| error.to_string())?;
-    let key = PrivateKey::from_pem(&pem).map_err(|error| error.to_string())?;
+    let key = PrivateKey::from_pem(key).map_err(|error| error.to_string())?;
     Ok(TlsConfig::builder()
         .unversioned_rustls_crypto_provider(provider.clone())
         .root_certs(RootCerts::Specific(Arc::new(owned(roots))))
@@ -138,58 +161,63 @@ fn web(
         .build())
 }
 
-fn other(error: KeysError) -> rustls::Error {
-    rustls::Error::General(error.to_string())
+/// A key's file. Refused is what somebody else may read: it is no secret any more.
+pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
+    let told = |error: io::Error| error.to_string();
+    let file = File::open(path).map_err(told)?;
+    let found = file.metadata().map_err(told)?;
+    if !found.is_file() {
+        return Err("it is no regular file".into());
+    }
+    if found.mode() & OTHERS != 0 {
+        return Err(format!(
+            "others may read it (mode {:04o}); chmod 600 it, and renew it if somebody may have read it",
+            found.mode() & 0o7777
+        ));
+    }
+    let mut secret = Vec::new();
+    file.take(KEY_BYTES_MAX + 1)
+        .read_to_end(&mut secret)
+        .map_err(told)?;
+    if secret.len() as u64 > KEY_BYTES_MAX {
+        return Err(format!("it is longer than {KEY_BYTES_MAX} bytes"));
+    }
+    Ok(secret)
 }
 
-/// Makes an authority for a site, and for each `(name, addresses)` a key and a certificate, into a directory: a file's
-/// name, and what others know its owner by.
+/// What the authority has revoked; nothing where there is no such file.
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, KeysError> {
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(Vec::new());
+    }
+    let lists = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
+    lists.map_err(|error| KeysError::File {
+        path: path.into(),
+        reason: error.to_string(),
+    })
+}
+
+/// Whether a certificate that holds now does not hold in a while.
 ///
 /// # Errors
 ///
-/// If there is an authority already, or something cannot be written.
-pub fn make(directory: &Path, owners: &[(String, Vec<String>)]) -> Result<(), KeysError> {
-    let made = |error: rcgen::Error| KeysError::Make(error.to_string());
-    let written = |error: io::Error| KeysError::Make(format!("{}: {error}", directory.display()));
-    fs::create_dir_all(directory).map_err(written)?;
-    let authority = directory.join(AUTHORITY);
-    if authority.exists() {
-        return Err(KeysError::There(authority));
-    }
-    let mut params = CertificateParams::new(Vec::new()).map_err(made)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority_key = KeyPair::generate().map_err(made)?;
-    let certificate = params.self_signed(&authority_key).map_err(made)?;
-    let issuer = Issuer::new(params, authority_key);
-    for (name, known_as) in owners {
-        let mut params = CertificateParams::new(known_as.clone()).map_err(made)?;
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().map_err(made)?;
-        let certificate = params.signed_by(&key, &issuer).map_err(made)?;
-        write_secret(&directory.join(format!("{name}.key")), &key.serialize_pem())
-            .map_err(written)?;
-        fs::write(directory.join(format!("{name}.crt")), certificate.pem()).map_err(written)?;
-    }
-    write_secret(
-        &directory.join(AUTHORITY_KEY),
-        &issuer.key().serialize_pem(),
-    )
-    .map_err(written)?;
-    fs::write(authority, certificate.pem()).map_err(written)
-}
-
-fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    const OWNER_ONLY: u32 = 0o600;
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(OWNER_ONLY)
-        .open(path)?;
-    file.write_all(text.as_bytes())
+/// If it does not hold now: it has ended, or another authority has signed it.
+fn expires_soon(
+    provider: &Arc<CryptoProvider>,
+    roots: &RootCertStore,
+    chain: &[CertificateDer],
+) -> Result<bool, webpki::Error> {
+    let (end, between) = chain.split_first().ok_or(webpki::Error::BadDer)?;
+    let certificate = webpki::EndEntityCert::try_from(end)?;
+    let holds_at = |at: SystemTime| {
+        let at = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let algorithms = provider.signature_verification_algorithms.all;
+        let usage = webpki::KeyUsage::client_auth();
+        certificate
+            .verify_for_usage(algorithms, &roots.roots, between, at, usage, None, None)
+            .map(drop)
+    };
+    let now = SystemTime::now();
+    holds_at(now)?;
+    Ok(holds_at(now + RENEW_BEFORE).is_err())
 }

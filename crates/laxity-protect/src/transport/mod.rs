@@ -4,6 +4,7 @@
 //! what its guest runs on; then come the frames of [`protocol::message`](crate::protocol::message), one thread for each
 //! direction.
 
+pub mod authority;
 mod keys;
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use webpki::EndEntityCert;
 
 use crate::protocol::message::{LENGTH_BYTES, rest_bytes};
-pub use keys::{Keys, KeysError, make as make_keys};
+pub use keys::{Keys, KeysError};
 
 /// The longest that a handshake may take together with what is said first, and the longest that a send may take. A host
 /// that needs more is of no use as the other one.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::protocol::message::{self, Message};
 use crate::protocol::{CheckpointId, Part};
+use rustls::pki_types::UnixTime;
+use rustls::pki_types::pem::PemObject as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::thread;
@@ -19,7 +21,7 @@ impl Site {
     fn new(name: &str) -> Site {
         let directory =
             std::env::temp_dir().join(format!("laxity-keys-{}-{name}", std::process::id()));
-        make_keys(&directory, &owners(&["north", "south"])).unwrap();
+        authority::make(&directory, &owners(&["north", "south"])).unwrap();
         Site(directory)
     }
 
@@ -154,13 +156,88 @@ fn strangers_are_refused() {
 }
 
 #[test]
+fn a_certificate_that_was_taken_back_is_refused_and_a_new_one_is_not() {
+    let site = Site::new("revoked");
+    let old = site.keys("north");
+    authority::revoke(&site.0, &["north".into()]).unwrap();
+    assert!(Keys::load(&site.0, "north").is_err(), "its files are gone");
+    let (_, accepted) = link(old.clone(), site.keys("south"), "south");
+    assert!(accepted.is_err(), "the client's certificate was taken back");
+    let (dialled, _) = link(site.keys("south"), old.clone(), "north");
+    assert!(dialled.is_err(), "the server's certificate was taken back");
+    authority::renew(&site.0, &owners(&["north"])).unwrap();
+    let (dialled, accepted) = link(site.keys("north"), site.keys("south"), "south");
+    assert!(dialled.is_ok() && accepted.is_ok());
+    authority::revoke(&site.0, &["north".into()]).unwrap();
+    let (_, accepted) = link(old, site.keys("south"), "south");
+    assert!(accepted.is_err(), "the first one is still on the list");
+}
+
+#[test]
+fn a_key_that_others_may_read_is_refused() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    let site = Site::new("open");
+    let key = site.0.join("north.key");
+    assert_eq!(
+        std::fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    for mode in [0o640, 0o604] {
+        std::fs::set_permissions(&key, Permissions::from_mode(mode)).unwrap();
+        let error = Keys::load(&site.0, "north").unwrap_err().to_string();
+        assert!(error.contains("others may read it"), "{error}");
+    }
+    // A new one has a mode of its own, and a link in its place is not followed.
+    authority::renew(&site.0, &owners(&["north"])).unwrap();
+    site.keys("north");
+    let victim = site.0.join("victim");
+    std::fs::write(&victim, "untouched").unwrap();
+    for name in ["north.key", "north.key.new"] {
+        let _ = std::fs::remove_file(site.0.join(name));
+        std::os::unix::fs::symlink(&victim, site.0.join(name)).unwrap();
+    }
+    authority::renew(&site.0, &owners(&["north"])).unwrap();
+    assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
+    site.keys("north");
+}
+
+/// Certificates end, and the authority and a host are told apart by their names: OpenSSL takes a leaf that has its issuer's
+/// name for self-signed.
+#[test]
+fn certificates_end_and_name_their_owner() {
+    let site = Site::new("names");
+    let read = |name: &str| CertificateDer::from_pem_file(site.0.join(name)).unwrap();
+    let (leaf, root) = (read("north.crt"), read("site.crt"));
+    let leaf = EndEntityCert::try_from(&leaf).unwrap();
+    let root = webpki::anchor_from_trusted_cert(&root).unwrap();
+    assert_eq!(leaf.issuer(), &*root.subject);
+    assert_ne!(leaf.subject(), &*root.subject);
+    let holds_in_days = |days: u64| {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        let at = UnixTime::since_unix_epoch(now + Duration::from_secs(days * 24 * 3600));
+        let algorithms = rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .all;
+        let usage = webpki::KeyUsage::client_auth();
+        let roots = std::slice::from_ref(&root);
+        leaf.verify_for_usage(algorithms, roots, &[], at, usage, None, None)
+            .is_ok()
+    };
+    assert!(holds_in_days(0) && holds_in_days(365) && !holds_in_days(3 * 365));
+    assert!(!site.keys("north").expires_soon());
+}
+
+#[test]
 fn keys_are_not_overwritten_and_missing_ones_are_named() {
     let site = Site::new("once");
-    let again = make_keys(&site.0, &owners(&["north"])).unwrap_err();
+    let again = authority::make(&site.0, &owners(&["north"])).unwrap_err();
     assert!(again.to_string().contains("is there already"), "{again}");
     let missing = Keys::load(&site.0, "west").unwrap_err();
     assert!(missing.to_string().contains("west.crt"), "{missing}");
-    std::fs::write(site.0.join("north.key"), "nothing").unwrap();
+    std::fs::write(site.0.join("north.key"), "nothing").unwrap(); // Its mode stays.
     let wrong = Keys::load(&site.0, "north").unwrap_err();
     assert!(wrong.to_string().contains("north.key"), "{wrong}");
 }

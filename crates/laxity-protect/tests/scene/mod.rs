@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::report::VmState;
-use laxity_protect::transport::make_keys;
+use laxity_protect::transport::authority;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
@@ -82,7 +82,7 @@ impl Scene {
         ip("address add 192.0.2.1/24 dev br0");
         ip("link set br0 up");
         let owners = HOSTS.map(|host| (host.to_string(), vec![host.to_string()]));
-        make_keys(&directory.join("keys"), &owners).unwrap();
+        authority::make(&directory.join("keys"), &owners).unwrap();
         // On a machine that is busy with other things a host is easily taken for lost.
         let times = match std::env::var("LAXITY_DETECTION_MS") {
             Ok(detection) => format!("detection = \"{detection} ms\""),
