@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -59,27 +58,3 @@ def test_a_daemon_that_is_not_there(tmp_path: Path) -> None:
     done = bandwidth("status", "--socket", tmp_path / "none.sock")
     assert done.returncode == 2
     assert "is it running?" in done.stderr
-
-
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("there is no systemd-analyze")
-    unit = tmp_path / "laxity-bandwidth.service"
-
-    def verify(text: str) -> subprocess.CompletedProcess[str]:
-        unit.write_text(text)
-        # Its program is not installed here; whether systemd can run it is another question.
-        return subprocess.run(
-            [analyze, "verify", "--man=no", unit],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    text = (EXAMPLES / "bandwidth" / unit.name).read_text()
-    text = text.replace("/usr/local/bin/laxity-bandwidth", "/bin/true")
-    done = verify(text)
-    assert (done.returncode, str(unit) in done.stderr) == (0, False), done.stderr
-    spoilt = verify(text.replace("ProtectSystem=strict", "ProtectSystem=strictly"))
-    assert str(unit) in spoilt.stderr

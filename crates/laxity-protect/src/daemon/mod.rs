@@ -150,7 +150,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     for domain in &domains {
         refuse_without_xen(domain)?;
     }
-    let keys = Keys::load(&site.keys, name)?;
+    let keys = Keys::load(&keys_directory(site, name), name)?;
     if keys.expires_soon() {
         warn!(
             host = name,
@@ -236,6 +236,14 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     spawned.map_err(thread)?;
     info!(host = name, vms = running.len(), "running");
     serve_until_end(&running, &end)
+}
+
+/// Where the host's keys are: systemd's copies for this service alone (`LoadCredential=`), or what the site file names.
+fn keys_directory(site: &Site, host: &str) -> PathBuf {
+    std::env::var_os("CREDENTIALS_DIRECTORY")
+        .map(PathBuf::from)
+        .filter(|credentials| credentials.join(format!("{host}.key")).exists())
+        .unwrap_or_else(|| site.keys.clone())
 }
 
 type Ended = Option<(String, io::Result<()>)>;

@@ -36,6 +36,24 @@ fn built(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// The capabilities of the shipped unit, in setpriv's words.
+fn capabilities() -> String {
+    const UNIT: &str = include_str!("../../../../examples/protect/laxity-protect.service");
+    let words = UNIT
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .expect("the unit limits capabilities");
+    let names = words.split_whitespace().map(|word| {
+        let name = word.strip_prefix("CAP_").expect("a capability's name");
+        format!("+{}", name.to_lowercase())
+    });
+    ["-all".to_string()]
+        .into_iter()
+        .chain(names)
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
 /// Why there can be no scene here; `None`: there can.
 pub fn what_is_missing() -> Option<&'static str> {
     let runs = |program: &str, argument: &str| {
@@ -50,6 +68,8 @@ pub fn what_is_missing() -> Option<&'static str> {
         Some("network namespaces need root")
     } else if !Path::new("/dev/net/tun").exists() {
         Some("there are no tap devices")
+    } else if !runs("setpriv", "--version") {
+        Some("there is no setpriv (Debian's util-linux)")
     } else if !runs("ip", "-V") {
         Some("there is no iproute2")
     } else if !runs("qemu-system-x86_64", "--version") {
@@ -157,8 +177,11 @@ impl Scene {
             .append(true)
             .open(self.log_path(host))
             .unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_laxity-protect"));
+        // What the unit leaves to the daemon is all that it has here, too.
+        let mut command = Command::new("setpriv");
         command
+            .args(["--no-new-privs", "--bounding-set", &capabilities(), "--"])
+            .arg(env!("CARGO_BIN_EXE_laxity-protect"))
             .arg("run")
             .arg(self.directory.join(format!("{}.toml", HOSTS[host])));
         command
