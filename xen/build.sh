@@ -48,11 +48,12 @@ if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs)" ]]; then
         patch --silent --directory "$build/tree" -p1 <"$here/patches/$name.patch" >"$log" 2>&1 ||
             die "xen/patches/$name.patch does not apply to this version of Xen" "see $log"
     done
-    # Links, not copies: what is compiled are the project's own files.
+    # Links, not copies: what is compiled are the project's own files. Relative links go on to be right where a
+    # checkout is moved or copied.
     laxity=$build/tree/xen/common/sched/laxity
     mkdir -p "$laxity/include"
-    ln -s "$here"/adapter/* "$root"/policy/src/*.[ch] "$laxity/"
-    ln -s "$root/policy/include/laxity" "$here/include/laxity_op.h" "$here/adapter/laxity_xen_types.h" \
+    ln -sr "$here"/adapter/* "$root"/policy/src/*.[ch] "$laxity/"
+    ln -sr "$root/policy/include/laxity" "$here/include/laxity_op.h" "$here/adapter/laxity_xen_types.h" \
         "$laxity/include/"
     inputs >"$build/inputs"
 fi

@@ -216,7 +216,7 @@ def run(
         bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
     ] = False,
     check_determinism: Annotated[
-        bool, typer.Option("--check-determinism", help="Run twice and compare all bytes.")
+        bool, typer.Option("--check-determinism", help="Run twice here and compare all bytes.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from laxity.errors import InputError
 from laxity.host import Host
-from laxity.lab import failover, image
+from laxity.lab import failover, fingerprint, image
 from laxity.lab import remus as protecting
 from laxity.lab import soak as soaking
 from laxity.lab.machine import Machine
@@ -153,6 +153,9 @@ def soak(
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
     soaking.soak(seed, minutes, mode, output, _say)
+    machine = fingerprint.read(output)
+    assert machine is not None  # noqa: S101 - for the types: the machine has run
+    print(f"machine: {machine['fingerprint']}, of which {output / fingerprint.FILE} has the parts")
     print(f"console: {output / 'console.log'}")
 
 

@@ -116,6 +116,23 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What the bytes of a run on the emulated machine depend on, beside the host file.
+
+    Each part is a digest: see `laxity schema result`.
+    """
+
+    fingerprint: str
+    """Of all the others."""
+    qemu: str
+    firmware: str
+    xen: str
+    kernel: str
+    dom0: str
+    programs: str
+
+
+@dataclass(frozen=True)
 class Origin:
     """What a result was made from."""
 
@@ -133,6 +150,8 @@ class Run:
     policy: str
     seed: int
     substrate: str
+    machine: Machine | None
+    """The emulated machine that Xen ran on; None elsewhere."""
     duration_ns: int
     domains: tuple[DomainResult, ...]
     telephony: Telephony | None
@@ -159,6 +178,7 @@ class Run:
         return cls(
             **{
                 **content,
+                "machine": (machine := content.get("machine")) and Machine(**machine),
                 "domains": tuple(_domain(domain) for domain in content["domains"]),
                 "telephony": content["telephony"] and Telephony.from_json(content["telephony"]),
                 "overhead": Overhead(**content["overhead"]),
@@ -176,6 +196,7 @@ class Run:
             "policy": self.policy,
             "seed": self.seed,
             "substrate": self.substrate,
+            "machine": self.machine and asdict(self.machine),
             "duration_ns": self.duration_ns,
             "domains": [_domain_json(domain) for domain in self.domains],
             "telephony": self.telephony and self.telephony.to_json(),

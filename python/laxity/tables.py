@@ -98,7 +98,8 @@ def cost_and_speed(result: Run) -> list[str]:
         if cost_ns == 0
         else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
     )
-    return [f"Scheduling: {decisions}, {switches}, {cost}", _engine(result)]
+    machine = [f"Emulated machine: {result.machine.fingerprint}"] if result.machine else []
+    return [f"Scheduling: {decisions}, {switches}, {cost}", _engine(result), *machine]
 
 
 def _engine(result: Run) -> str:

@@ -7,12 +7,14 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import jsonschema
 import numpy as np
 import pytest
 from laxity import Host, Run, _core, tracefile
 from laxity.lab import collect
 from laxity.lab.errors import LabError
 from laxity.lab.plan import Window
+from laxity.results import Machine
 from test_xen_trace import BATCH, CONTROL, HOST, IDLE, MS, START_REALTIME_NS, dump
 
 if TYPE_CHECKING:
@@ -61,6 +63,16 @@ def collected(results: Path, scheduler: str | None = None) -> Run:
     window = Window("run", host.resolved())
     trace = results.parent / "run.laxtrace"
     return collect.run(host, [], window, results, trace, scheduler=scheduler, wall_ns=5)
+
+
+def test_the_machine_is_in_the_result(results: Path) -> None:
+    parts = ("fingerprint", "qemu", "firmware", "xen", "kernel", "dom0", "programs")
+    run = replace(collected(results), machine=Machine(*parts))
+    schema = json.loads(_core.result_schema())
+    for told in (run.to_json(), collected(results).to_json()):
+        jsonschema.Draft202012Validator(schema).validate(told)
+        assert Run.from_json(told, run.origin).machine == (told["machine"] and run.machine)
+    assert run.to_json()["machine"] == {part: part for part in parts}
 
 
 def test_a_run_is_as_simulated(results: Path, tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ from laxity.lab.machine import Machine
 QEMU = """\
 #!/bin/sh
 # Finds its console and its shelf as QEMU does.
+case $1 in
+--version) echo 'QEMU emulator version 0.1 (fake)'; exit ;;
+-L) echo {place}; exit ;;
+esac
 echo $$ >{place}/pid
 for word; do
     case $word in

@@ -32,6 +32,7 @@ def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
     assert "laxity-control is ready" in done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     assert (result["substrate"], result["policy"]) == ("xen", "deferrable")
+    assert result["machine"] == json.loads((out / "xen/machine.json").read_text())
     domains = {domain["name"]: domain for domain in result["domains"]}
     assert domains["control"]["missed"] == 0
     assert domains["control"]["jobs"] == 250

@@ -911,6 +911,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             policy: self.host.policy.name().to_string(),
             seed: self.host.seed,
             substrate: "sim".to_string(),
+            machine: None,
             duration_ns: self.host.duration_ns,
             domains,
             telephony,

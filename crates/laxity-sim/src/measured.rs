@@ -101,6 +101,7 @@ pub fn outcome_of_jobs(
         policy: host.policy.name().to_string(),
         seed: host.seed,
         substrate: substrate.to_string(),
+        machine: None,
         duration_ns: host.duration_ns,
         domains,
         telephony: None,

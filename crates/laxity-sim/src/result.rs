@@ -14,6 +14,8 @@ pub struct RunResult {
     pub seed: u64,
     /// What ran it: `sim`, `xen` or `linux`.
     pub substrate: String,
+    /// The emulated machine that Xen ran on; null elsewhere.
+    pub machine: Option<Machine>,
     /// How long the run lasted, ns of the host's time.
     pub duration_ns: i64,
     /// In the order of the host file.
@@ -24,6 +26,26 @@ pub struct RunResult {
     pub overhead: Overhead,
     /// What the run cost whoever ran it.
     pub engine: Engine,
+}
+
+/// What the bytes of a run on the emulated machine depend on, beside the host file: its time counts instructions. Each
+/// part is the beginning of the SHA-256 of what it names. Machines that differ in one may take another path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Machine {
+    /// Of all parts together.
+    pub fingerprint: String,
+    /// The emulator, behind its version.
+    pub qemu: String,
+    /// What the emulator runs before Xen.
+    pub firmware: String,
+    /// The hypervisor, as the compiler here made it.
+    pub xen: String,
+    /// Linux, of dom0 and of the guests.
+    pub kernel: String,
+    /// The rest of dom0, from the distribution's packages.
+    pub dom0: String,
+    /// The programs and scripts of Laxity in dom0 and the guests, as the compilers here made them.
+    pub programs: String,
 }
 
 /// A domain's jobs and CPU time.

@@ -58,12 +58,14 @@ def run(
     *,
     scheduler: str | None,
     wall_ns: int,
+    machine: Mapping[str, str] | None = None,
 ) -> Run:
     """The run of a window, from the directory that dom0 left of it.
 
     Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
     of crates/laxity-trace/src/xen.rs) and the `ticks` of each guest's kernel. `scheduler` is Xen's
-    own, if it was one of these; `wall_ns` is what the run took whoever ran it.
+    own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` the
+    fingerprint of an emulated one.
 
     Raises LabError if something is missing, damaged, or not of this window.
     """
@@ -98,6 +100,7 @@ def run(
             "wall_ns": wall_ns,
         }
         beside, streams = _calls(window, results)
+        beside["machine"] = machine
         result = host.measured(overrides, SUBSTRATE, completions, measured, trace, beside, streams)
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None

@@ -91,6 +91,13 @@ SEGMENT_HEADER_BYTES = 56
 STATIC_TARGET = "x86_64-unknown-linux-gnu"
 """Named, so that what runs during the build is not made static itself."""
 
+STATIC_FLAGS = (
+    *("-C target-feature=+crt-static", "-C strip=symbols"),
+    # Messages of panics name source files: not by where they are on this computer.
+    f"--remap-path-prefix={os.environ.get('CARGO_HOME', Path.home() / '.cargo')}=/cargo",
+    f"--remap-path-prefix={CHECKOUT}=/laxity",
+)
+
 KERNEL = "kernel"
 ROOT = "root.cpio"
 
@@ -314,7 +321,7 @@ def static(program: str, say: Callable[[str], None] = print) -> Path:
             *("cargo", "build", "--quiet", "--release", "--locked"),
             *("--package", program, "--target", STATIC_TARGET, "--target-dir", place),
             directory=CHECKOUT,
-            environment={"RUSTFLAGS": "-C target-feature=+crt-static -C strip=symbols"},
+            environment={"RUSTFLAGS": " ".join(STATIC_FLAGS)},
         )
     return place / STATIC_TARGET / "release" / program
 

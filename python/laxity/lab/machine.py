@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from laxity.lab import cpio, image
+from laxity.lab import cpio, fingerprint, image
 from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -129,14 +129,16 @@ class Machine:
     def run(self, output: Path, say: Say | None = None, cut: Event | None = None) -> Path:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
 
-        Leaves `console.log` there, whatever happens. `say` is told what dom0 says of its progress.
-        Raises LabError if the machine does not boot, hangs, crashes or says that the plan failed,
-        and PowerCutError, with QEMU killed, once `cut` is set.
+        Leaves `console.log` and the machine's fingerprint there, whatever happens. `say` is told
+        what dom0 says of its progress. Raises LabError if the machine does not boot, hangs, crashes
+        or says that the plan failed, and PowerCutError, with QEMU killed, once `cut` is set.
         """
         output.mkdir(parents=True, exist_ok=True)
         log = output / "console.log"
         log.write_bytes(b"")
+        _refuse_without_programs()
         with self._files() as files:
+            fingerprint.write(output, files.fingerprint)
             serial = ("-serial", f"file:{_option(log.resolve())}")
             command = [*self._command(), *serial]
             with _running(command, files.directory, descriptors=self.descriptors) as process:
@@ -149,6 +151,7 @@ class Machine:
 
     def interact(self) -> None:
         """Boots to a shell in dom0 on this terminal; returns when the machine is turned off."""
+        _refuse_without_programs()
         with self._files() as files:
             command = [*self._command(SHELL_ARGUMENT), "-serial", "mon:stdio"]
             with _running(command, files.directory, own_terminal=False) as process:
@@ -157,13 +160,18 @@ class Machine:
     @contextmanager
     def _files(self) -> Iterator[_Files]:
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
-            files = _Files(Path(temporary))
+            ours = image.ours() + self.beside
+            contents = {
+                "xen": self.hypervisor.read_bytes(),
+                "kernel": self.image.kernel.read_bytes(),
+                "dom0": self.image.root.read_bytes(),
+                "programs": ours,
+            }
+            files = _Files(Path(temporary), fingerprint.of(QEMU, contents))
             (files.directory / XEN).symlink_to(self.hypervisor.resolve())
             (files.directory / KERNEL).symlink_to(self.image.kernel.resolve())
             with (files.directory / ROOT).open("wb") as root:
-                with self.image.root.open("rb") as base:
-                    shutil.copyfileobj(base, root)
-                root.write(image.ours() + self.beside)
+                root.write(contents["dom0"] + ours)
                 root.write(
                     cpio.archive(
                         cpio.file(f"plan/{path.name}", path) for path in sorted(self.plan.iterdir())
@@ -240,6 +248,7 @@ class _Files:
     """What one machine has for itself, in a directory of its own."""
 
     directory: Path
+    fingerprint: dict[str, str]
 
     @property
     def shelf(self) -> Path:
@@ -278,6 +287,15 @@ class _Console:
             f"{message}\n  the console's last lines:{shown or ' (none)'}",
             f"{help}; {where}" if help else where,
         )
+
+
+def _refuse_without_programs() -> None:
+    for program, package in ((QEMU, "qemu-system-x86"), ("setpriv", "util-linux")):
+        if shutil.which(program) is None:
+            raise LabError(
+                f"the emulated machine needs {program}",
+                f"as root, `apt-get install {package}`",
+            )
 
 
 def _wait(cut: Event | None) -> None:
@@ -349,12 +367,6 @@ def _running(
 
     With `own_terminal` it does not hear the Ctrl-C that is for us: it ends because we do.
     """
-    for program, package in ((QEMU, "qemu-system-x86"), ("setpriv", "util-linux")):
-        if shutil.which(program) is None:
-            raise LabError(
-                f"the emulated machine needs {program}",
-                f"as root, `apt-get install {package}`",
-            )
     process = subprocess.Popen(  # noqa: S603 - the command is ours
         ["setpriv", "--pdeathsig", "KILL", "--", *command],  # noqa: S607
         cwd=directory,

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laxity.lab import image
+from laxity.lab import fingerprint, image
 from laxity.lab.errors import LabError
 from laxity.lab.machine import Machine
 from laxity.lab.plan import KERNEL, MEMORY_MIB, MEMORY_PER_VCPU_MIB, ROOT, SCRIPT
@@ -80,6 +80,8 @@ def soak(seed: int, minutes: float, mode: Mode, directory: Path, say: Say) -> No
             machine.run(directory, say)
             refuse_complaints(directory / CONSOLE)
         except LabError as error:
+            parts = fingerprint.read(directory) or {}
+            say(f"on the machine {parts.get('fingerprint')}: see {directory / fingerprint.FILE}")
             again = f"laxity lab soak --seed {seed} --minutes {minutes:g} --mode {mode}"
             raise LabError(error.message, f"{error.help}; again: {again}") from None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab import collect
+from laxity.lab import collect, fingerprint
 from laxity.lab.errors import LabError
 from laxity.lab.plan import EVENTS, Plan, Window
 from laxity.lab.where import CONSOLE, RESULTS, Emulated
@@ -76,6 +76,7 @@ def boot(
                 directory / f"{window.run}.laxtrace",
                 scheduler=scheduler,
                 wall_ns=wall_ns,
+                machine=fingerprint.read(directory),
             )
             for window, overrides in zip(plan.windows, windows.values(), strict=True)
         }

@@ -116,7 +116,7 @@ def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
         ("Policy", run.policy + (f", quantum {time(quantum_ns)}" if quantum_ns else "")),
         ("Duration", time(run.duration_ns)),
         ("Seed", str(run.seed)),
-        ("Run on", run.substrate),
+        ("Run on", run.substrate + (f", {run.machine.fingerprint}" if run.machine else "")),
         ("Host", f"{number(host['cpus'], 'CPU')}, {number(len(host['domains']), 'domain')}"),
         ("Guests", f"{number(vcpus, 'VCPU')}, {number(tasks, 'task')}"),
         ("CPU time of guests", percent(used)),
