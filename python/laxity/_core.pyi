@@ -6,6 +6,7 @@ from typing import TypeAlias
 __version__: str
 
 LOST: int
+HOST_FILE_BYTES_MAX: int
 """In place of a packet's time of arrival."""
 
 Kept: TypeAlias = tuple[int, int | None, int, bytes]

@@ -67,7 +67,9 @@ def _examples(*commands: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  laxity {command}" for command in commands)])
 
 
-HostArgument = Annotated[Path, typer.Argument(metavar="HOST", help="The host file.")]
+HostArgument = Annotated[
+    Path, typer.Argument(metavar="HOST", help="The host file; - is the standard input.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laxity import _core
+from laxity import _core, files
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class Manifest:
             f"it has no {MANIFEST}; `laxity run HOST -o DIR` writes such a directory",
         )
         try:
-            content = json.loads((directory / MANIFEST).read_text("utf-8"))
+            content = json.loads(files.read(directory / MANIFEST, files.RESULT_BYTES_MAX))
             manifest = cls(
                 content["kind"], content["host"], tuple(content["overrides"]), content["laxity"]
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise wrong from None
         if manifest.kind not in KINDS:
             raise wrong

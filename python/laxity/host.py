@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core, telephony
+from laxity import _core, files, telephony
 from laxity.errors import HostError, InputError, core_errors
 from laxity.results import Budget, Check, Comparison, Origin, Run
 from laxity.sweep import Plan, Sweep
@@ -50,18 +50,12 @@ class Host:
 
     @classmethod
     def load(cls, path: str | Path) -> Host:
-        """Reads a host file. Raises HostError if it is not one, InputError if it cannot be read."""
+        """Reads a host file; `-` is the standard input.
+
+        Raises HostError if it is not one, InputError if it cannot be read.
+        """
         path = Path(path)
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            raise InputError(
-                f"there is no file {path}", "name a host file, such as host.toml"
-            ) from None
-        except IsADirectoryError:
-            raise InputError(f"{path} is a directory", "name a host file in it") from None
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        text = files.read(path, files.HOST_BYTES_MAX, "a host file, such as host.toml")
         return cls(text, str(path))
 
     @classmethod

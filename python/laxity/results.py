@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laxity import directory as directories
+from laxity import files
 from laxity.errors import InputError
 from laxity.telephony import KeptStream, Telephony, streams_of_table, table_of_streams
 
@@ -278,9 +279,9 @@ class Run:
         return cls.from_json(
             read_json(path / RESULT),
             origin,
-            _responses(pq.read_table(path / RESPONSES)),
-            trace if trace.is_file() else None,
-            streams_of_table(pq.read_table(streams)) if streams.is_file() else (),
+            _responses(read_table(path / RESPONSES)),
+            trace if trace.exists() else None,
+            streams_of_table(read_table(streams)) if streams.exists() else (),
         )
 
     def report(self, directory: str | Path) -> Path:
@@ -449,17 +450,23 @@ def load_origin(directory: Path, kind: str) -> Origin:
     if manifest.kind != kind:
         message = f"{directory} is the output of `laxity {manifest.kind}`, not of `laxity {kind}`"
         raise InputError(message)
-    return Origin((directory / directories.HOST).read_bytes(), directories.HOST, manifest.overrides)
+    host = files.read(directory / directories.HOST, files.HOST_BYTES_MAX)
+    return Origin(host, directories.HOST, manifest.overrides)
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
     """Reads a file of an output directory; InputError if it is damaged or not there."""
+    content = files.read(path, files.RESULT_BYTES_MAX)
     try:
-        return json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}") from None
+
+
+def read_table(path: Path) -> pa.Table:
+    """Reads a Parquet file of an output directory."""
+    with files.open_regular(path) as file:
+        return pq.read_table(file)
 
 
 _QUANTILES = ("p50", "p99", "max")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.results import Origin, load_origin, save_origin
+from laxity.results import Origin, load_origin, read_table, save_origin
 from laxity.telephony import Telephony
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ class Sweep:
         """Reads what `save` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "sweep")
-        table = pq.read_table(path / SWEEP)
+        table = read_table(path / SWEEP)
         settings = map(parse_setting, origin.overrides)
         # What `--policy` listed has a column of its own.
         axes = tuple(

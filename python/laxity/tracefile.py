@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laxity import _core
+from laxity import _core, files
 from laxity import directory as directories
 from laxity.errors import InputError, core_errors
 
@@ -71,7 +71,7 @@ def find(path: str | Path) -> Path:
     if path.is_dir():
         directories.Manifest.load(path)
         trace = path / directories.TRACE
-        if not trace.is_file():
+        if not trace.exists():
             raise InputError(
                 f"there is no trace in {path}",
                 "`laxity run HOST -o DIR` writes one, without --no-trace",
@@ -92,11 +92,11 @@ def metadata(trace: Path) -> dict[str, Any]:
 def records(trace: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     """All records, mapped from the file, as `RECORD`; InputError if it is no whole trace."""
     metadata(trace)
-    with trace.open("rb") as file:
+    with files.open_regular(trace) as file:
         header = file.read(16)
-    (length,) = struct.unpack_from("<I", header, 12)
-    offset = 16 + length
-    size = trace.stat().st_size - offset
+        (length,) = struct.unpack_from("<I", header, 12)
+        offset = 16 + length
+        size = os.fstat(file.fileno()).st_size - offset
     if size % RECORD.itemsize:
         raise InputError(f"{trace}: the trace ends within a record")
     if size == 0:

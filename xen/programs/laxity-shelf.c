@@ -100,7 +100,7 @@ int main(int count, char **arguments)
         quit(2, "use: laxity-shelf FILE");
     const char *name = arguments[1];
     struct stat status;
-    int file = open(name, O_RDONLY);
+    int file = open(name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (file < 0 || fstat(file, &status))
         quit(2, "%s: %s", name, strerror(errno));
     if (!S_ISREG(status.st_mode))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use laxity_host::{FILE_BYTES_MAX, input};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{SigSet, Signal};
@@ -68,7 +69,7 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
 ///
 /// If it cannot be read, or is refused.
 pub fn read(path: &Path, interfaces: &HashMap<String, u32>) -> Result<Agreements, DaemonError> {
-    let text = std::fs::read(path).map_err(|source| DaemonError::File {
+    let text = input::read(path, FILE_BYTES_MAX).map_err(|source| DaemonError::File {
         path: path.into(),
         source,
     })?;

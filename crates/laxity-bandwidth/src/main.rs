@@ -16,6 +16,7 @@ use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
 use laxity_bandwidth::{Agreements, Claim, Sharing, agreements, allocate};
 use laxity_daemon::{exit_code, listen, silent, start_log, watch};
+use laxity_host::{FILE_BYTES_MAX, input};
 
 /// Holds virtual machines to agreements about a link.
 #[derive(Parser)]
@@ -31,7 +32,7 @@ const SOCKET: &str = "/run/laxity-bandwidth/status.sock";
 enum Command {
     /// Says what is wrong with an agreements file, and what it would give everyone
     Check {
-        /// The agreements file
+        /// The agreements file; - is the standard input
         file: PathBuf,
     },
     /// Holds everyone to the agreements until it is told to stop (SIGTERM, SIGINT)
@@ -86,8 +87,8 @@ fn main() -> ExitCode {
 }
 
 fn check(file: &Path) -> Result<(), String> {
-    let text =
-        std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let text = input::read_argument(file, FILE_BYTES_MAX)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let loaded = agreements::load(&text, &file.to_string_lossy(), &|_| true);
     show(&loaded.map_err(|error| error.to_string())?);
     Ok(())

@@ -32,6 +32,7 @@
 mod costs;
 mod draw;
 mod file;
+pub mod input;
 mod model;
 mod overrides;
 mod placement;

@@ -20,7 +20,8 @@ use serde::Serialize;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fs::File,
-    io::{BufRead, BufWriter, Write},
+    io::{self, BufRead, BufWriter, Read as _, Write},
+    iter,
     net::{SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     sync::{
@@ -34,6 +35,12 @@ use std::{
 
 /// How long who waits for an order waits before it looks whether it should stop.
 const ORDER_WAIT: Duration = Duration::from_millis(10);
+
+/// Bytes of an order: far more than one has, and few enough to wait for the end of the line.
+const ORDER_BYTES_MAX: u64 = 1_000;
+
+/// Orders that have been read and are not carried out yet; whoever gives more waits.
+const ORDERS_WAITING_MAX: usize = 10_000;
 
 /// After the last packet was sent, what still comes is waited for no longer: it waits in a server that is far behind.
 const LINGER_NS_MAX: i64 = 20_000_000_000;
@@ -89,6 +96,19 @@ struct Sending {
 enum Door {
     Open(u16, Arc<UdpSocket>),
     Close(u16),
+}
+
+/// The next line, without its end; `None` after the last.
+fn next_line(orders: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    if orders.take(ORDER_BYTES_MAX).read_line(&mut line)? as u64 == ORDER_BYTES_MAX
+        && !line.ends_with('\n')
+    {
+        return Err(io::Error::other(format!(
+            "a line has {ORDER_BYTES_MAX} bytes or more"
+        )));
+    }
+    Ok((!line.is_empty()).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 /// Carries out `orders` until they end or `stop`.
@@ -216,10 +236,12 @@ impl Parties<'_> {
         orders: impl BufRead + Send + 'static,
         stop: &AtomicBool,
     ) -> Result<(), MediaError> {
-        let (line, lines) = mpsc::channel();
+        let (line, lines) = mpsc::sync_channel(ORDERS_WAITING_MAX);
         // Who waits for a line cannot be told to stop: it is left to itself.
         thread::spawn(move || {
-            let mut stamped = orders.lines().map(|read| (clock::monotonic_ns(), read));
+            let mut orders = orders;
+            let read = iter::from_fn(|| next_line(&mut orders).transpose());
+            let mut stamped = read.map(|read| (clock::monotonic_ns(), read));
             stamped.try_for_each(|read| line.send(read).ok())
         });
         while !stop.load(Ordering::Relaxed) {
@@ -576,7 +598,7 @@ impl Writers {
     }
 }
 
-fn unwritten(path: &Path, source: std::io::Error) -> MediaError {
+fn unwritten(path: &Path, source: io::Error) -> MediaError {
     MediaError::Packets {
         path: path.to_path_buf(),
         source,

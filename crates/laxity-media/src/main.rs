@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use laxity_host::parse_duration;
+use laxity_host::{input, parse_duration};
 use laxity_media::{
     MediaError,
     calls::{self, CallsOptions},
@@ -19,7 +19,6 @@ use laxity_media::{
     socket,
 };
 use std::{
-    fs::File,
     io::{self, BufReader},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -346,7 +345,7 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             };
             let (calls, load, sink) = match (orders, media_server) {
                 (Some(path), _) => {
-                    let file = File::open(path).map_err(|source| MediaError::Orders {
+                    let file = input::open(path).map_err(|source| MediaError::Orders {
                         path: path.clone(),
                         source,
                     })?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use laxity_daemon::{exit_code, silent, start_log, watch};
+use laxity_host::{FILE_BYTES_MAX, input};
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::daemon::hook;
 use laxity_protect::daemon::{self, Options};
@@ -209,7 +210,7 @@ fn main() -> ExitCode {
 
 fn read(file: &Path, root: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Site, String> {
     let failed = |error| format!("cannot read {}: {error}", file.display());
-    let text = std::fs::read(file).map_err(failed)?;
+    let text = input::read_argument(file, FILE_BYTES_MAX).map_err(failed)?;
     let [base, root] = [file, root].map(std::path::absolute);
     let (base, root) = (base.map_err(failed)?, root.map_err(failed)?);
     let base = base.parent().unwrap_or(Path::new("/"));

@@ -18,6 +18,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 pyo3::create_exception!(
     _core,
@@ -238,7 +239,10 @@ fn published_analysis(host: &Host) -> Option<(bool, bool)> {
 }
 
 fn open(path: &str) -> PyResult<Reader<File>> {
-    Reader::open(path).map_err(|error| PyValueError::new_err(format!("{path}: {error}")))
+    let refused = |error: String| PyValueError::new_err(format!("{path}: {error}"));
+    let file =
+        laxity_host::input::open(Path::new(path)).map_err(|error| refused(error.to_string()))?;
+    Reader::new(file).map_err(|error| refused(error.to_string()))
 }
 
 fn write_to(
@@ -341,6 +345,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
+    module.add("HOST_FILE_BYTES_MAX", laxity_host::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_sim::LOST)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())

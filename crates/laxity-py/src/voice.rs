@@ -1,9 +1,10 @@
 //! The streams in a capture, for voice quality.
 
+use laxity_host::input;
 use laxity_media::streams::{self, Unreadable};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use std::fs::File;
+use std::path::Path;
 
 /// What was found, as JSON; for each stream sequence numbers and times of arrival, as little-endian int64 bytes.
 type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
@@ -13,7 +14,8 @@ type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 /// 1970.
 #[pyfunction]
 pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
-    let file = File::open(path).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    let file =
+        input::open(Path::new(path)).map_err(|error| PyOSError::new_err(error.to_string()))?;
     let found = py
         .detach(|| streams::read(file))
         .map_err(|error| match error {

@@ -1,12 +1,17 @@
 //! Runs on real Xen: its trace buffers and its guests' reports, and traces held against each other.
 
 use crate::{json, open};
+use laxity_host::input;
 use laxity_trace::xen::{XenRun, import};
 use laxity_trace::{Metadata, Sink, Writer};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
+use std::path::Path;
+
+/// Bytes of a dump of Xen's trace buffers: they are in memory together with what is made of them.
+const DUMP_BYTES_MAX: usize = 4 << 30;
 
 /// For each domain and task, int64 as little-endian bytes.
 pub type Times = Vec<Vec<Vec<u8>>>;
@@ -48,7 +53,8 @@ pub fn import_xen(
     let domids = in_order(&metadata, domids)?;
     let completions_ns = times(&completions)?;
     let summary = py.detach(|| {
-        let bytes = fs::read(dump).map_err(|error| at(dump, error))?;
+        let bytes =
+            input::read(Path::new(dump), DUMP_BYTES_MAX).map_err(|error| at(dump, error))?;
         let run = XenRun {
             metadata: &metadata,
             domids: &domids,

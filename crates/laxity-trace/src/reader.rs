@@ -1,10 +1,8 @@
 //! Reading a trace file, a piece at a time.
 
-use crate::writer::{MAGIC, VERSION};
+use crate::writer::{MAGIC, METADATA_BYTES_MAX, VERSION};
 use crate::{Kind, Metadata, NONE, Record, TraceError, task_of};
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 /// Bytes that are read at once; whole records.
 const CHUNK_BYTES: usize = 16_384 * Record::BYTES;
@@ -31,17 +29,6 @@ pub struct Reader<R> {
     ended: bool,
 }
 
-impl Reader<File> {
-    /// Opens a trace file.
-    ///
-    /// # Errors
-    ///
-    /// See [`new`](Reader::new).
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        Reader::new(File::open(path)?)
-    }
-}
-
 impl<R: Read> Reader<R> {
     /// Reads the header and the metadata. `input` need not be buffered; a `&[u8]` will do.
     ///
@@ -65,6 +52,10 @@ impl<R: Read> Reader<R> {
             return Err(TraceError::Version { version });
         }
         let metadata_bytes = u32::from_le_bytes(*metadata_bytes);
+        if metadata_bytes as usize >= METADATA_BYTES_MAX {
+            let reason = format!("it has {metadata_bytes} bytes, and less than 256 MiB are read");
+            return Err(TraceError::Metadata { reason });
+        }
         let mut metadata = Vec::new();
         input
             .by_ref()

@@ -7,6 +7,8 @@ use std::io::{self, Write};
 pub(crate) const MAGIC: [u8; 8] = *b"LAXTRACE";
 /// The version of the file's layout; a reader takes no other.
 pub(crate) const VERSION: u32 = 1;
+/// Bytes of metadata: readers hold it in memory, and a hostile file must not be able to ask for all of that.
+pub(crate) const METADATA_BYTES_MAX: usize = 256 << 20;
 
 /// Records that are held before they are written: 384 KiB.
 const BUFFER_RECORDS: usize = 16_384;
@@ -56,15 +58,16 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`, and `InvalidInput` for metadata of 4 GiB or more.
+    /// Those of `out`, and `InvalidInput` for metadata that no reader takes: 256 MiB or more.
     pub fn new(mut out: W, metadata: &Metadata) -> io::Result<Self> {
         let metadata = serde_json::to_vec(metadata)?;
-        let metadata_bytes = u32::try_from(metadata.len()).map_err(|_| {
-            io::Error::new(
+        if metadata.len() >= METADATA_BYTES_MAX {
+            return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the trace's metadata is 4 GiB or more",
-            )
-        })?;
+                "the trace's metadata is 256 MiB or more",
+            ));
+        }
+        let metadata_bytes = metadata.len() as u32;
         out.write_all(&MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(&metadata_bytes.to_le_bytes())?;

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from laxity import plots, tables
+from laxity import files, plots, tables
 from laxity.directory import HOST
 from laxity.tables import percent
 
@@ -145,7 +145,7 @@ def without_policies(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def host_text(directory: Path) -> str:
     """The host file, verbatim."""
-    return (directory / HOST).read_text("utf-8", errors="replace")
+    return files.read(directory / HOST, files.HOST_BYTES_MAX).decode("utf-8", "replace")
 
 
 def changes(overrides: Sequence[str]) -> list[tuple[str, str]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain
 from laxity.reproduce.bandwidth import plots as bandwidth
@@ -13,12 +11,13 @@ from laxity.reproduce.reproduction import WHERE, shown
 from laxity.reproduce.rt_xen import figure_5, figure_6
 from laxity.reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity.reproduce.soft_real_time import setup as soft_real_time
-from laxity.results import read_json
+from laxity.results import read_json, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] = {
@@ -183,9 +182,13 @@ def _rows(experiment: dict[str, Any]) -> list[list[Cell]]:
 
 def _picture(directory: Path, paper: str, name: str, heading: str) -> Picture | None:
     data = directory / "data" / f"{name}.parquet"
-    if (paper, name) not in _DRAWINGS or not data.is_file():
+    if (paper, name) not in _DRAWINGS or not data.exists():
         return None
     draw, caption = _DRAWINGS[paper, name]
     return Picture(
-        name, heading, caption, f"{caption} The table has the numbers.", draw(pd.read_parquet(data))
+        name,
+        heading,
+        caption,
+        f"{caption} The table has the numbers.",
+        draw(read_table(data).to_pandas()),
     )

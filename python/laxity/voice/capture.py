@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from laxity import _core
+from laxity import _core, files
 from laxity.errors import InputError
 from laxity.voice.call import SAMPLE_NS, Call
 
@@ -48,10 +48,8 @@ def read(path: Path) -> Capture:
         InputError: it is no capture, is not whole, or has no call of G.711; it says which.
         OSError: it cannot be read.
     """
-    if path.is_dir():
-        raise InputError(f"{path} is a directory", "give a pcap or pcapng file")
-    with path.open("rb"):
-        pass  # So that an error names the path as Python does.
+    # So that an error names the path and what it is.
+    files.open_regular(path, "a pcap or pcapng file").close()
     try:
         text, times = _core.rtp_streams(str(path))
     except ValueError as error:

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use laxity_host::{FILE_BYTES_MAX, input};
 use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 
@@ -358,8 +359,8 @@ fn prepare_domain(
     let what = |what: &str| system(format!("{what} of `{}`", domain.name));
     let (stored, record) =
         Stored::open(&site.directory, &domain.name).map_err(what("keep the record"))?;
-    let configuration =
-        std::fs::read_to_string(&domain.configuration).map_err(what("read the configuration"))?;
+    let configuration = input::read_to_string(&domain.configuration, FILE_BYTES_MAX)
+        .map_err(what("read the configuration"))?;
     let (sender, inputs) = channel();
     let preamble = Preamble {
         vm: domain.name.clone(),

@@ -4,9 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use laxity_host::input;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::protocol::Record;
+
+/// Bytes of a record's file; a term is one number.
+const RECORD_BYTES_MAX: usize = 1_000;
 
 /// The record of one virtual machine on this host, which no other process has meanwhile.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Stored {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| told(&path, "another daemon protects this virtual machine here"))?;
         let path = directory.join(format!("{vm}.record"));
-        let record = match fs::read_to_string(&path) {
+        let record = match input::read_to_string(&path, RECORD_BYTES_MAX) {
             Ok(text) => {
                 let term = text
                     .strip_prefix("term ")

@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -771,9 +771,20 @@ impl Run {
             .join(format!("{}.xl.log", self.xen.domain.name))
     }
 
+    fn end_of_log(&self) -> io::Result<String> {
+        /// More than its last lines have.
+        const BYTES: u64 = 64 << 10;
+        let mut log = File::open(self.log())?;
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+        let mut end = Vec::new();
+        log.take(BYTES).read_to_end(&mut end)?;
+        Ok(String::from_utf8_lossy(&end).into_owned())
+    }
+
     /// The end of what xl has said.
     fn said(&self) -> String {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = self.end_of_log().unwrap_or_default();
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(xl::LINES)..].join("; ")
     }

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use laxity_host::input;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_no_new_privs;
@@ -128,7 +129,7 @@ impl Handed {
     ///
     /// If it cannot be opened, or not all may read it: QEMU opens it once more, as a user of its own.
     pub(super) fn for_reading(&mut self, path: &Path) -> Result<PathBuf, NotHanded> {
-        let opened = File::open(path).and_then(|file| {
+        let opened = input::open(path).and_then(|file| {
             if geteuid().is_root() && file.metadata()?.mode() & OTHERS_READ == 0 {
                 let why = "QEMU runs as a user of its own, which may not read it: chmod o+r";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use laxity_host::input;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
@@ -17,7 +18,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::keys::{AUTHORITY, KeysError, REVOKED, read_secret};
+use super::keys::{AUTHORITY, KeysError, PEM_BYTES_MAX, REVOKED, read_secret};
 
 const AUTHORITY_KEY: &str = "site.key";
 /// Where certificates go that were taken back.
@@ -215,8 +216,9 @@ fn serial_of(path: &Path) -> Result<Vec<u8>, KeysError> {
         path: path.into(),
         reason,
     };
+    let text = input::read(path, PEM_BYTES_MAX).map_err(|error| refused(error.to_string()))?;
     let certificate =
-        CertificateDer::from_pem_file(path).map_err(|error| refused(error.to_string()))?;
+        CertificateDer::from_pem_slice(&text).map_err(|error| refused(error.to_string()))?;
     let certificate = webpki::EndEntityCert::try_from(&certificate)
         .map_err(|error| refused(error.to_string()))?;
     Ok(certificate.serial().to_vec())

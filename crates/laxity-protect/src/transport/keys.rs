@@ -1,12 +1,13 @@
 //! Who is who: each host has a key and a certificate that the site's own authority has signed for its name.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use laxity_host::input;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -23,6 +24,8 @@ pub(super) const REVOKED: &str = "site.crl";
 const OTHERS: u32 = 0o077;
 /// The longest key that is read: those of the largest kinds in use have 4 KiB.
 const KEY_BYTES_MAX: u64 = 64 << 10;
+/// The longest file of certificates, or of what is revoked.
+pub(super) const PEM_BYTES_MAX: usize = 1 << 20;
 /// A certificate that ends sooner is to be renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -67,8 +70,9 @@ impl Keys {
         };
         let certificates = |name: &str| {
             let path = directory.join(name);
-            let read = CertificateDer::pem_file_iter(&path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let text = input::read(&path, PEM_BYTES_MAX)
+                .map_err(|error| refused(&path, error.to_string()))?;
+            let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
             match read {
                 Ok(list) if !list.is_empty() => Ok(list),
                 Ok(_) => Err(refused(&path, "there is no certificate in it".into())),
@@ -164,11 +168,8 @@ fn web(
 /// A key's file. Refused is what somebody else may read: it is no secret any more.
 pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
     let told = |error: io::Error| error.to_string();
-    let file = File::open(path).map_err(told)?;
+    let file = input::open(path).map_err(told)?;
     let found = file.metadata().map_err(told)?;
-    if !found.is_file() {
-        return Err("it is no regular file".into());
-    }
     if found.mode() & OTHERS != 0 {
         return Err(format!(
             "others may read it (mode {:04o}); chmod 600 it, and renew it if somebody may have read it",
@@ -190,11 +191,13 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Ke
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(Vec::new());
     }
-    let lists = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
-    lists.map_err(|error| KeysError::File {
+    let refused = |reason: String| KeysError::File {
         path: path.into(),
-        reason: error.to_string(),
-    })
+        reason,
+    };
+    let text = input::read(path, PEM_BYTES_MAX).map_err(|error| refused(error.to_string()))?;
+    let lists = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<_, _>>();
+    lists.map_err(|error| refused(error.to_string()))
 }
 
 /// Whether a certificate that holds now does not hold in a while.

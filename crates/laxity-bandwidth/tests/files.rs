@@ -1,0 +1,19 @@
+//! What is no file, or has no end, is refused by every command that takes a file.
+
+#[path = "../../laxity-host/tests/no_files/mod.rs"]
+mod no_files;
+
+use no_files::{Program, are_refused};
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let commands = are_refused(&Program {
+        path: env!("CARGO_BIN_EXE_laxity-bandwidth"),
+        written: &[],
+        needed: |command| match command {
+            "run" => &["--socket", "{}/status"],
+            _ => &[],
+        },
+    });
+    assert_eq!(commands, 2);
+}

@@ -1,0 +1,20 @@
+//! What is no file, or has no end, is refused by every command that takes a file.
+
+#[path = "../../laxity-host/tests/no_files/mod.rs"]
+mod no_files;
+
+use no_files::{Program, are_refused};
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let commands = are_refused(&Program {
+        path: env!("CARGO_BIN_EXE_laxity-protect"),
+        written: &[],
+        needed: |command| match command {
+            "run" => &["--as", "north", "--socket", "{}/control"],
+            "keys" => &["{}"],
+            _ => &[],
+        },
+    });
+    assert_eq!(commands, 3);
+}
