@@ -125,7 +125,7 @@ def test_what_has_no_calls_is_refused(path: Path, octets: bytes, what: str, laxi
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path, laxity: Laxity) -> None:
-    assert "No such file" in laxity("voice", tmp_path / "none.pcap", code=2).stderr
+    assert "there is no file" in laxity("voice", tmp_path / "none.pcap", code=2).stderr
     assert "is a directory" in laxity("voice", tmp_path, code=2).stderr
 
 

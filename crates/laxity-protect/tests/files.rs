@@ -12,9 +12,10 @@ fn what_is_no_file_is_refused() {
         written: &[],
         needed: |command| match command {
             "run" => &["--as", "north", "--socket", "{}/control"],
-            "keys" => &["{}"],
+            "keys" | "keys renew" => &["{}"],
+            "keys revoke" => &["{}", "north"],
             _ => &[],
         },
     });
-    assert_eq!(commands, 3);
+    assert_eq!(commands, 5);
 }

@@ -54,7 +54,8 @@ pub fn are_refused(program: &Program) -> usize {
             let done = Command::new("sh")
                 .arg("-c")
                 .arg(format!("ulimit -v {MEMORY_KIB} && exec \"$@\""))
-                .args(["sh", program.path, &command])
+                .args(["sh", program.path])
+                .args(command.split_whitespace())
                 .args(option.iter())
                 .arg(path)
                 .args(needed)
@@ -70,33 +71,36 @@ pub fn are_refused(program: &Program) -> usize {
     count
 }
 
-/// Each command that takes a file, with the option in front of that, if it has one.
+/// Each command that takes a file, and the option in front of that, if it has one. A command may have commands itself.
 fn readers(program: &Program) -> Vec<(String, Option<String>)> {
-    let help = |words: &[&str]| {
-        let done = Command::new(program.path).args(words).output().unwrap();
-        String::from_utf8(done.stdout).unwrap()
-    };
-    let all = help(&["--help"]);
-    let listed = all.split("Commands:\n").nth(1).unwrap();
-    let listed = listed.lines().take_while(|line| !line.is_empty());
     let mut found = Vec::new();
-    for command in listed.filter_map(|line| line.split_whitespace().next()) {
-        if command == "help" {
-            continue;
+    let mut waiting = vec![String::new()];
+    while let Some(command) = waiting.pop() {
+        let done = Command::new(program.path)
+            .args(command.split_whitespace())
+            .arg("--help")
+            .output()
+            .unwrap();
+        let help = String::from_utf8(done.stdout).unwrap();
+        let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
+        for line in listed.lines().take_while(|line| !line.is_empty()) {
+            match line.split_whitespace().next() {
+                Some("help") | None => {}
+                Some(name) => waiting.push(format!("{command} {name}")),
+            }
         }
-        for line in help(&[command, "--help"]).lines() {
+        for line in help.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let Some(place) = words.iter().position(|word| *word == "<FILE>") else {
-                continue;
-            };
-            match place.checked_sub(1).map(|before| words[before]) {
-                None => found.push((command.to_owned(), None)),
-                Some(option) if line.trim_start().starts_with('-') => {
+            let is_file = |word: &&str| ["<FILE>", "[FILE]"].contains(word);
+            match words.iter().position(is_file) {
+                Some(0) => found.push((command.trim().to_owned(), None)),
+                Some(place) if words[0].starts_with('-') => {
+                    let option = words[place - 1];
                     if !program.written.contains(&option) {
-                        found.push((command.to_owned(), Some(option.to_owned())));
+                        found.push((command.trim().to_owned(), Some(option.to_owned())));
                     }
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
     }
