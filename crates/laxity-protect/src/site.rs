@@ -20,7 +20,8 @@ use ureq::http::Uri;
 
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
-use crate::guest::{Accelerator, Changes, Kind, Specification};
+use crate::guest::patches::batch_bytes_max;
+use crate::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings, StandbyLost};
 use crate::witness::Place;
@@ -593,6 +594,8 @@ impl Reading<'_> {
             lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
             stall_ns: STALL_DETECTIONS * detection_ns,
             drift_ppm: DRIFT_PPM,
+            checkpoint_bytes_max: batch_bytes_max(memory_bytes(table))
+                + DEVICE_STATE_BYTES_MAX as u64,
             interval,
         };
         if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {
@@ -648,10 +651,6 @@ impl Reading<'_> {
             }
             arguments.push(argument.clone());
         }
-        let memory = table
-            .memory
-            .value
-            .map_or(defaults::MEMORY_BYTES, |memory| memory.0);
         Specification {
             name: name.into(),
             number: number_of(name),
@@ -664,7 +663,7 @@ impl Reading<'_> {
             accelerator: table.accelerator.value.unwrap_or(Accelerator::Auto),
             cpu: text(&table.cpu),
             vcpus: table.vcpus.value.map_or(1, |vcpus| vcpus.0 as u32),
-            memory_bytes: memory as u64,
+            memory_bytes: memory_bytes(table),
             kernel: path(&table.kernel),
             initrd: path(&table.initrd),
             append: text(&table.append).unwrap_or_default(),
@@ -738,6 +737,11 @@ impl Reading<'_> {
             }
         }
     }
+}
+
+fn memory_bytes(table: &VmTable) -> u64 {
+    let memory = table.memory.value;
+    memory.map_or(defaults::MEMORY_BYTES, |memory| memory.0) as u64
 }
 
 /// Of a virtual machine that QEMU runs.

@@ -125,6 +125,7 @@ fn short_plans() -> Vec<Plan> {
             detection_ns: 30 * MS,
             lease_ns: 40 * MS,
             stall_ns: 300 * MS,
+            checkpoint_bytes_max: 1 << 20,
             drift_ppm: 10_000,
             interval: interval::Bounds {
                 minimum_ns: 6 * MS,

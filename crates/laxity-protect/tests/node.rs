@@ -17,6 +17,7 @@ const SETTINGS: Settings = Settings {
     lease_ns: 100,
     stall_ns: 1_000,
     drift_ppm: 100_000,
+    checkpoint_bytes_max: 1 << 20,
     interval: interval::Bounds {
         minimum_ns: 5,
         maximum_ns: 50,
@@ -240,6 +241,15 @@ fn a_standby_takes_only_what_follows() {
         ..header(2, true, false)
     };
     after_one(false).refuses(begin(of_another), "a checkpoint of another term");
+    let large = |ram_bytes, device_bytes| Header {
+        ram_bytes,
+        device_bytes,
+        ..header(2, true, false)
+    };
+    for bytes in [(1 << 20, 1), (1, 1 << 20), (u64::MAX, u64::MAX)] {
+        let why = "a checkpoint that is larger than the guest";
+        after_one(false).refuses(begin(large(bytes.0, bytes.1)), why);
+    }
     let gap = "a checkpoint that does not follow the one that is here";
     after_one(false).refuses(begin(header(3, false, false)), gap);
     Side::standby(SETTINGS).refuses(begin(header(1, false, false)), gap);

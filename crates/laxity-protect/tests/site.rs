@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use laxity_protect::gate::Outside;
-use laxity_protect::guest::{Accelerator, Changes, Kind, Specification};
+use laxity_protect::guest::patches::batch_bytes_max;
+use laxity_protect::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
 use laxity_protect::protocol::interval::Bounds;
 use laxity_protect::protocol::{Mode, Settings, StandbyLost};
 use laxity_protect::site::{Appliance, Host, Site, Vm, load, number_of};
@@ -71,6 +72,7 @@ fn every_key() {
             detection_ns: 90 * MS,
             lease_ns: 250 * MS,
             stall_ns: 900 * MS,
+            checkpoint_bytes_max: batch_bytes_max(1 << 30) + DEVICE_STATE_BYTES_MAX as u64,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 30 * MS,

@@ -223,6 +223,7 @@ impl Run {
     }
 
     fn hear(&mut self, number: u64, heard: Heard) -> io::Result<()> {
+        let is_flooded = self.is_flooded();
         let Some(connection) = self
             .connection
             .as_mut()
@@ -231,6 +232,13 @@ impl Run {
             return Ok(());
         };
         match heard {
+            Heard::Frame if is_flooded => {
+                warn!(
+                    vm = self.driver.vm,
+                    "the other host sends more than this one can put by: the connection is closed"
+                );
+                self.disconnect(number)
+            }
             Heard::Frame => {
                 let Some(bytes) = connection.frame() else {
                     return Ok(());
@@ -249,6 +257,13 @@ impl Run {
                 self.disconnect(number)
             }
         }
+    }
+
+    /// Whether more waits to be put by than can be: a primary sends a checkpoint when the one before was acknowledged, and
+    /// one more may have been given up half sent.
+    fn is_flooded(&self) -> bool {
+        let bytes_max = self.driver.settings.checkpoint_bytes_max.saturating_mul(2);
+        self.driver.worker.waiting_bytes() > bytes_max
     }
 
     fn read(&mut self, number: u64, frame: Frame) -> io::Result<()> {
@@ -565,6 +580,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
+    use crate::protocol::Part;
     use crate::protocol::interval::Bounds;
     use crate::protocol::{Mode, StandbyLost};
     use std::os::unix::net::UnixStream;
@@ -583,6 +599,7 @@ mod tests {
             detection_ns: 300_000_000,
             lease_ns: 800_000_000,
             stall_ns: 3_000_000_000,
+            checkpoint_bytes_max: 1 << 20,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 25_000_000,
@@ -622,6 +639,24 @@ mod tests {
             checks: 2,
         };
         (run, commands)
+    }
+
+    #[test]
+    fn what_waits_to_be_put_by_is_bounded() {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-protect-flood-{}", std::process::id()));
+        let (run, commands) = run(&directory);
+        let part = vec![0; 1 << 20];
+        for _ in 0..2 {
+            run.driver
+                .worker
+                .tell(Command::Stage(Part::Ram, part.clone()));
+            assert!(!run.is_flooded());
+        }
+        run.driver.worker.tell(Command::Stage(Part::Ram, vec![0]));
+        assert!(run.is_flooded());
+        assert_eq!(commands.try_iter().count(), 3);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

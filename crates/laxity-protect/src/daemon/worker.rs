@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,7 +101,11 @@ pub enum Report {
 
 /// The thread, from outside.
 #[derive(Debug)]
-pub struct Worker(Sender<Command>);
+pub struct Worker {
+    commands: Sender<Command>,
+    /// Bytes that it was told to put by and has not taken yet.
+    waiting_bytes: Arc<AtomicU64>,
+}
 
 impl Worker {
     /// Starts it. `report` is called from the thread.
@@ -114,7 +119,9 @@ impl Worker {
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Worker> {
         let (sender, commands) = channel();
+        let waiting_bytes = Arc::new(AtomicU64::new(0));
         let state = State {
+            waiting_bytes: waiting_bytes.clone(),
             guest,
             gate,
             report: Box::new(report),
@@ -130,19 +137,37 @@ impl Worker {
         thread::Builder::new()
             .name("guest".into())
             .spawn(move || state.serve(&commands))?;
-        Ok(Worker(sender))
+        Ok(Worker {
+            commands: sender,
+            waiting_bytes,
+        })
     }
 
     /// One that does nothing but to pass on what it is told.
     #[cfg(test)]
     pub fn that_is_told() -> (Worker, Receiver<Command>) {
-        let (sender, commands) = channel();
-        (Worker(sender), commands)
+        let (sender, received) = channel();
+        let worker = Worker {
+            commands: sender,
+            waiting_bytes: Arc::default(),
+        };
+        (worker, received)
     }
 
     /// Has something done after all that it was told before.
     pub fn tell(&self, command: Command) {
-        self.0.send(command).expect("the thread outlives its owner");
+        if let Command::Stage(_, data) = &command {
+            self.waiting_bytes
+                .fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+        self.commands
+            .send(command)
+            .expect("the thread outlives its owner");
+    }
+
+    /// How many bytes it was told to put by and has not taken yet.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until the guest is no more.
@@ -175,6 +200,7 @@ enum Stands {
 }
 
 struct State {
+    waiting_bytes: Arc<AtomicU64>,
     guest: Specification,
     gate: Arc<Gate>,
     report: Box<dyn Fn(Report) + Send>,
@@ -245,7 +271,11 @@ impl State {
                 // Whoever does not take it is gone, which is told elsewhere.
                 let _ = self.send(&header, &into);
             }
-            Command::Stage(part, data) => self.stage(part, &data),
+            Command::Stage(part, data) => {
+                self.waiting_bytes
+                    .fetch_sub(data.len() as u64, Ordering::Relaxed);
+                self.stage(part, &data);
+            }
             Command::Check(number) => {
                 let checked = match &self.staging_failed {
                     Some(reason) => Err(reason.clone()),

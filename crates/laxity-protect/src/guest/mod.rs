@@ -15,5 +15,5 @@ mod specification;
 pub use changes::{Fingerprints, Tracker, compare};
 pub use confinement::User;
 pub use memory::{Memory, PAGE_BYTES, Page};
-pub use qemu::{Captured, GuestError, Qemu, TRACKER, Timing};
+pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};

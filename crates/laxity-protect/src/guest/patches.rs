@@ -42,6 +42,9 @@ pub enum BatchError {
         /// How many there are.
         pages: usize,
     },
+    /// A checkpoint has each page once.
+    #[error("a checkpoint has more patches than the memory has pages ({0})")]
+    TooMany(usize),
     /// What is packed does not unpack to a page.
     #[error("a batch of pages has page {0} packed wrongly")]
     Packed(u32),
@@ -172,6 +175,12 @@ fn zero(batch: &mut Vec<u8>, first: usize, count: usize) {
     }
 }
 
+/// The most bytes of batches that a checkpoint of so much memory has: each page with its head, one page in two zero.
+pub fn batch_bytes_max(memory_bytes: u64) -> u64 {
+    const LONGEST_PATCH_BYTES: u64 = (2 * HEAD_BYTES + PAGE_BYTES) as u64;
+    memory_bytes / PAGE_BYTES as u64 * LONGEST_PATCH_BYTES
+}
+
 /// Batches that were taken in and checked, and not applied yet. They can be applied without any doubt.
 #[derive(Debug, Default)]
 pub struct Staged {
@@ -241,6 +250,10 @@ impl Staged {
             };
             if last >= pages as u64 {
                 return Err(BatchError::Beyond { page: last, pages });
+            }
+            // A few bytes unpack to a page, so that the bytes that came do not bound what is kept.
+            if self.patches.len() >= pages {
+                return Err(BatchError::TooMany(pages));
             }
             self.patches.push(patch);
         }
@@ -383,6 +396,9 @@ mod tests {
             beyond(90 + 0xffff_fffe)
         );
         assert_eq!(add(&[ZERO, 90, 0, 0, 0, 6, 0, 0, 0]), Ok(()));
+        let one = [ZERO, 1, 0, 0, 0, 1, 0, 0, 0];
+        assert_eq!(add(&one.repeat(PAGES)), Ok(()));
+        assert_eq!(add(&one.repeat(PAGES + 1)), Err(BatchError::TooMany(PAGES)));
         assert_eq!(
             add(&[DIFFERENCE, 3, 0, 0, 0, 1, 0, 0]),
             Err(BatchError::Packed(3))

@@ -36,7 +36,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of one capture or activation, on a machine that is busy.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// A device state is some hundred kilobytes. A QEMU that sends more than this has been taken over.
-const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
+pub const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
 /// What a guest may send at once, or a device's state fill, before somebody has to take it.
 const SOCKET_BYTES: usize = 4 << 20;
 

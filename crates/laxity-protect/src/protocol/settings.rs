@@ -50,6 +50,8 @@ pub struct Settings {
     pub lease_ns: i64,
     /// By how much the clocks of the hosts may run apart, in millionths.
     pub drift_ppm: i64,
+    /// The most bytes that a checkpoint of such a guest can have. A longer one is refused before any of it is kept.
+    pub checkpoint_bytes_max: u64,
     /// From one checkpoint to the next.
     pub interval: interval::Bounds,
 }

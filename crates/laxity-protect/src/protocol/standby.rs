@@ -264,6 +264,10 @@ impl Standby {
         let was_armed = self.armed().is_some();
         if self.staging.is_some() {
             Some("a checkpoint inside another")
+        } else if header.ram_bytes.saturating_add(header.device_bytes)
+            > common.settings.checkpoint_bytes_max
+        {
+            Some("a checkpoint that is larger than the guest")
         } else if header.id.term != common.term {
             Some("a checkpoint of another term")
         } else if !header.full && !follows {

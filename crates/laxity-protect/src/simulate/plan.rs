@@ -174,6 +174,7 @@ impl Plan {
             detection_ns: draw.between(24 * MS, 40 * MS),
             stall_ns: draw.between(12 * MS, 60 * MS),
             lease_ns: 2 * maximum_ns + draw.between(0, 20 * MS),
+            checkpoint_bytes_max: 1 << 20,
             drift_ppm: [0, 1_000, 50_000][draw.below(3)],
             interval: interval::Bounds {
                 minimum_ns: draw.between(4 * MS, 8 * MS),
