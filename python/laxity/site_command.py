@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from laxity import _core
-from laxity.errors import core_errors
+from laxity.errors import InputError
 from laxity.linux import site as sites
 from laxity.linux.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
 
@@ -41,8 +41,7 @@ def site(
     Each host and balancer is a network namespace; clients have one, too. Shows what runs where, and
     again whenever that changes. Nothing is left when it ends. Needs root.
     """
-    with core_errors():
-        duration_ns = None if duration is None else _core.parse_duration(duration)
+    duration_ns = None if duration is None else _duration_ns(duration)
     # A service manager's way, and that of a terminal that is closed, are as good as Ctrl-C, which
     # does not come through to what a shell has started in the background.
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -50,6 +49,14 @@ def site(
     description = sites.read(file)
     with sites.site(description, _say) as running:
         _watch(running, None if duration_ns is None else duration_ns / 1e9)
+
+
+def _duration_ns(text: str) -> int:
+    try:
+        return _core.parse_duration(text)
+    except ValueError as error:
+        why = str(error).split("\n")[0]
+        raise InputError(f"--duration: the time {why}", "write --duration '5 min'") from None
 
 
 def _say(line: str) -> None:

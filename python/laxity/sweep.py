@@ -123,16 +123,26 @@ def _list(text: str, key: str, value: str) -> Axis:
     values = [part.strip() for part in value.split("|")]
     if not all(values):
         raise InputError(f"the list `{text}` has an empty value", "write KEY=A|B|C")
+    matches = [match for value in values if (match := _QUANTITY.fullmatch(value))]
+    are_numbers = len(matches) == len(values)
+    units = [match["unit"] for match in matches]
+    # The unit of all numbers may stand once, at the end, as in a range.
+    if are_numbers and units[-1] and not any(units[:-1]):
+        values = [f"{match['number']} {units[-1]}" for match in matches]
+        units = units[-1:]
+    elif are_numbers and any(units) and not all(units):
+        raise InputError(
+            f"in the list `{text}` some numbers have a unit and others have none",
+            "write the unit once, at the end, or with each number",
+        )
     repeated = next((value for value in values if values.count(value) > 1), None)
     if repeated is not None:
         raise InputError(
             f"the list `{text}` has {repeated} more than once", "write each value once"
         )
-    matches = [_QUANTITY.fullmatch(value) for value in values]
-    units = {match["unit"] for match in matches if match}
-    if all(matches) and len(units) == 1:
-        numbers = tuple(float(match["number"]) for match in matches if match)
-        return Axis(key, tuple(values), units.pop(), numbers)
+    if are_numbers and len(set(units)) == 1:
+        numbers = tuple(float(match["number"]) for match in matches)
+        return Axis(key, tuple(values), units[0], numbers)
     return Axis(key, tuple(values))
 
 

@@ -537,7 +537,8 @@ def test_report_of_a_window(laxity: Laxity, host: Path, tmp_path: Path) -> None:
         ("5..7", "has no unit"),
         ("5 ms", "is not FROM..TO"),
         ("7 ms..5 ms", "is empty"),
-        ("5 ms..2 s", "window"),
+        ("5 ms..2 s", "the window 5 ms..2 s is not within the run"),
+        ("59 s..70 s", "the window 59 s..70 s is not within the run"),
     ],
 )
 def test_report_refuses_a_wrong_window(

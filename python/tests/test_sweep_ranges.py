@@ -67,6 +67,9 @@ def test_one_value_is_no_axis(text: str) -> None:
         ("a=0..1:0.00000000000000000000001", "more than 20 digits"),
         ("a=1||2", "empty value"),
         ("a=1|1", "more than once"),
+        ("a=1|2|1 ms", "has 1 ms more than once"),
+        ("a=1 ms|2", "some numbers have a unit and others have none"),
+        ("a=1|2 ms|3 s", "some numbers have a unit and others have none"),
     ],
 )
 def test_wrong_ranges_are_refused(text: str, message: str) -> None:
@@ -96,6 +99,14 @@ def test_any_text_is_an_axis_or_one_value_or_refused(text: str) -> None:
     except InputError:
         return
     assert axis is None or len(axis.values) >= 1
+
+
+def test_the_unit_of_a_list_may_stand_once() -> None:
+    for text in ("domain.a.budget=2|3|4 ms", "domain.a.budget=2 ms|3 ms|4 ms"):
+        axis = parse_setting(text)
+        assert axis is not None
+        assert (axis.values, axis.unit) == (("2 ms", "3 ms", "4 ms"), "ms")
+        assert axis.numbers == (2, 3, 4)
 
 
 @given(st.from_regex(r"[a-z.]{1,9}=[0-9.|: ms]{1,20}", fullmatch=True))

@@ -327,7 +327,9 @@ def test_concealment_is_better_than_silence() -> None:
             concealed = quality.audio(lost, buffered)
             spoken = np.resize(quality._coded(("mu",)), concealed.size)
             zeroed = np.where(np.repeat(buffered.heard, 160), spoken, 0)
-            judged = [quality.judge(heard.astype(np.int16)) for heard in (concealed, zeroed)]
+            judged = [
+                quality.judge([heard.astype(np.int16)], heard.size) for heard in (concealed, zeroed)
+            ]
             scores.append([one[0] for one in judged if one is not None])
         better, worse = np.mean(scores, axis=0)
         assert better > worse + gain, loss
@@ -399,11 +401,11 @@ def test_a_dead_call_is_scored_as_dead(of: Call, why: str | None) -> None:
 
 
 def test_a_call_of_which_nothing_is_heard_is_silent() -> None:
-    assert quality.judge(np.zeros(240_000, np.int16)) is None
+    assert quality.judge([np.zeros(240_000, np.int16)], 240_000) is None
     # Of a sound that is far too soft PESQ finds no utterance, or gives a score; it is no crash.
     faint = np.zeros(240_000, np.int16)
     faint[::2000] = 1
-    judged = quality.judge(faint)
+    judged = quality.judge([faint], faint.size)
     assert judged is None or judged[0] < 2
 
 

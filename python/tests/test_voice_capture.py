@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+import tracemalloc
 import wave
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from conftest import needs_spandsp
 from laxity import programs, voice
 from laxity.errors import InputError
 from laxity.voice import capture as captures
+from test_files import laxity_in_little_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +50,7 @@ def stream(
 
 def pcap(packets: Iterable[Packet], *, is_ipv6: bool = False) -> bytes:
     """Ethernet, IP and UDP in little-endian pcap of microseconds, as tcpdump writes it."""
-    octets = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
+    records = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)]
     for time_ns, data in sorted(packets, key=lambda packet: packet[0]):
         udp = struct.pack("!HHHH", 40_000, 5_004, 8 + len(data), 0) + data
         if is_ipv6:
@@ -59,8 +61,9 @@ def pcap(packets: Iterable[Packet], *, is_ipv6: bool = False) -> bytes:
             ip += b"\xc0\x00\x02\x01\xc0\x00\x02\x02"
         frame = b"\x02" * 12 + ip + udp
         seconds, rest_ns = divmod(START_NS + time_ns, 10**9)
-        octets += struct.pack("<IIII", seconds, rest_ns // 1000, len(frame), len(frame)) + frame
-    return octets
+        records.append(struct.pack("<IIII", seconds, rest_ns // 1000, len(frame), len(frame)))
+        records.append(frame)
+    return b"".join(records)
 
 
 @pytest.fixture
@@ -98,10 +101,12 @@ def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path
         pcap([*stream(1, payload_type=8), *talk, *pause, *digits, *stream(5, 50, (), 18)])
     )
     found = captures.read(path)
-    assert [call.laws for call in found.calls] == [("a",), ("mu",)]
+    assert [call.laws for call in found.calls] == [("a",), ("mu",), ("mu",)]
+    (besides,) = found.left_out.items()
+    assert besides[0].split()[0] == "00000003"
+    assert (besides[1].pauses, besides[1].silent_ns) == (1, 7 * 20 * MS)
     whys = {one.name.split()[0]: one.why for one in found.unscored}
-    assert list(whys) == ["00000003", "00000004", "00000005"]
-    assert "pauses" in whys["00000003"]
+    assert list(whys) == ["00000004", "00000005"]
     assert whys["00000004"] == "changes from payload type 0 to 101"
     assert whys["00000005"] == "has payload type 18; 0 (PCMU) or 8 (PCMA) was expected"
 
@@ -113,7 +118,7 @@ def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path
         (b"[host]\ncpus = 1\n", "neither pcap nor pcapng"),
         (pcap([]), "has no RTP: of 0 packets"),
         (pcap([(0, b"INVITE sip:a@b SIP/2.0\r\n")] * 3), "3 not RTP"),
-        (pcap(stream(1))[:-5], "ends in the middle of packet 400"),
+        (pcap(stream(1, 1))[:-5], "no RTP: .* the file ends in the middle of packet 1"),
         (pcap(stream(1, payload_type=18)), "no call that can be scored: .* payload type 18"),
     ],
 )
@@ -152,6 +157,58 @@ def test_the_table_has_the_worst_first_and_says_what_it_left_out(
     assert content["calls"][1]["late"] == 0
     assert content["summary"]["toll_quality"] == content["summary"]["calls"] == 2
     assert content["not_rtp"] == 1
+
+
+@needs_spandsp
+def test_a_capture_that_was_cut_is_scored_up_to_there_and_says_what_is_no_speech(
+    path: Path, laxity: Laxity
+) -> None:
+    talk = stream(2)
+    # A key was pressed while the packets 200 to 209 would have been spoken.
+    event = rtp(200, 2, 101, size=4)[:4] + rtp(200, 2)[4:12] + bytes(4)
+    for number in range(200, 210):
+        talk[number] = (talk[number][0], event[:2] + rtp(number, 2)[2:4] + event[4:])
+    path.write_bytes(pcap([*stream(1), *talk])[:-5])
+    output = laxity("voice", path).stdout
+    assert "The file ends in the middle of packet 800: scored up to there" in output
+    assert "1 call scored over what is speech, without:\n  00000002 " in output
+    assert "    10 packets of tones, 1 pause, 0.2 s in all\n" in output
+    assert "100 % of 2 calls of toll quality" in output
+    assert max(map(len, output.splitlines())) <= 80
+    content = json.loads(laxity("voice", path, "--json").stdout)
+    assert content["cut_packet"] == 800
+    assert content["calls"][0]["left_out"] is None
+    assert content["calls"][1]["left_out"]["event_packets"] == 10
+    assert [call["packets"] for call in content["calls"]] == [400, 389]
+
+
+@needs_spandsp
+@pytest.mark.parametrize(("step_ns", "code"), [(20 * MS, 0), (2_900 * 20 * MS, 2)])
+def test_a_capture_cannot_claim_a_call_that_is_far_longer_than_what_it_has(
+    path: Path, step_ns: int, code: int
+) -> None:
+    """Each packet is 2,900 after the one before: strays, or, with times that allow it, no call."""
+    hostile = [(number * step_ns, rtp(number * 2_900, 1)) for number in range(5_000)]
+    hostile.append((hostile[-1][0] + 20 * MS, rtp(4_999 * 2_900 + 1, 1)))
+    path.write_bytes(pcap(hostile))
+    assert laxity_in_little_memory([["voice", str(path)]]) == [code]
+
+
+@needs_spandsp
+def test_what_scoring_takes_does_not_grow_with_the_length_of_a_call() -> None:
+    def peak_bytes(between: int) -> int:
+        sequence = np.arange(300) * between
+        times = sequence * 20 * MS
+        call = voice.Call("sparse", sequence, times, times)
+        voice.score(call)  # What is made once is there from now on.
+        tracemalloc.start()
+        voice.score(call)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    # 90 s and 9 min, of which the speech alone has 8.6 MB. A place and a time for each packet stay.
+    assert peak_bytes(90) < peak_bytes(15) + 1_000_000
 
 
 @needs_spandsp

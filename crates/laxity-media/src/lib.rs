@@ -33,6 +33,7 @@ pub mod schedule;
 pub mod session;
 pub mod sink;
 pub mod socket;
+pub mod speech;
 pub mod stamp;
 pub mod statistics;
 pub mod streams;

@@ -3,7 +3,7 @@
 //! Packets of one source and destination with one SSRC are a stream (RFC 3550, section 3), so that a stream is two of
 //! them where both sides of a media server were captured. Pure but for the reader that the octets come from.
 
-use crate::{g711::Law, rtp};
+use crate::rtp;
 use etherparse::{EtherType, SlicedPacket, TransportSlice};
 use pcap_file::{
     DataLink, PcapError, TsResolution,
@@ -30,8 +30,12 @@ const NULL_BYTES: usize = 4;
 const PCAPNG_RESOLUTION: u8 = 6;
 /// RTCP's packet types beneath the marker bit (RFC 5761, section 4).
 const RTCP: std::ops::RangeInclusive<u8> = 64..=95;
-/// Numbers that two packets of one stream may be apart (RFC 3550, A.1); further, it was begun anew.
-const DROPOUT_MAX: i64 = 3_000;
+/// A source that begins so soon after another between the same addresses goes on with its call.
+const GOES_ON_NS: i64 = 2_000_000_000;
+/// RTP packets of one capture: they are in memory, with all that is made of them. 20 million are 111 hours of streams.
+const PACKETS_MAX: u64 = 20_000_000;
+/// Streams, those of one packet included, which most often are no RTP.
+const STREAMS_MAX: usize = 2_000_000;
 
 /// Why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +43,11 @@ pub enum Unreadable {
     /// The file's beginning is not that of one.
     #[error("it is neither pcap nor pcapng")]
     NotACapture,
-    /// It ends within a packet.
-    #[error("it ends in the middle of packet {packet}; the file is truncated")]
-    Truncated {
-        /// From 1.
-        packet: u64,
-    },
+    /// More than fits into memory.
+    #[error(
+        "it has more than {PACKETS_MAX} packets of RTP or {STREAMS_MAX} streams; split it (editcap -c)"
+    )]
+    TooMany,
     /// Its packets are not whole.
     #[error(
         "of packet {packet} only {captured} of {actual} octets were captured; capture without a limit (tcpdump -s 0)"
@@ -90,16 +93,18 @@ pub struct Found {
     pub not_udp: u64,
     /// UDP that is not RTP.
     pub not_rtp: u64,
+    /// The packet in the middle of which the file ends, from 1, if it does.
+    pub cut_packet: Option<u64>,
 }
 
-/// The packets with one source, destination and SSRC.
+/// The packets with one source, destination and SSRC, or with several SSRCs of which each begins soon after the one before.
 #[derive(Debug)]
 pub struct Stream {
     /// Who sent it.
     pub source: SocketAddr,
     /// To whom.
     pub destination: SocketAddr,
-    /// RTP's synchronization source.
+    /// RTP's synchronization source; of several the first.
     pub ssrc: u32,
     /// In the order of their arrival.
     pub packets: Vec<Packet>,
@@ -116,49 +121,12 @@ pub struct Packet {
     pub sequence: u16,
     /// RTP's time, in samples modulo 2^32.
     pub timestamp: u32,
+    /// RTP's synchronization source.
+    pub ssrc: u32,
     /// The payload's octets.
-    pub payload_bytes: usize,
-}
-
-/// A stream of G.711 that a receiver would play from end to end.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Playable {
-    /// Which law.
-    pub law: Law,
-    /// Of each packet in the order of arrival: its number, counted on from the first's.
-    pub sequence: Vec<i64>,
-    /// Of each packet, since 1970.
-    pub arrived_ns: Vec<i64>,
-    /// Samples of each.
-    pub packet_samples: u32,
-}
-
-/// Why a stream is not one call of G.711.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unplayable {
-    /// Another codec.
-    #[error("has payload type {0}; 0 (PCMU) or 8 (PCMA) was expected")]
-    PayloadType(u8),
-    /// Two codecs, or tones and comfort noise between the speech.
-    #[error("changes from payload type {0} to {1}")]
-    Change(u8, u8),
-    /// Of one size only the time of each packet is known.
-    #[error("has packets of {0} and of {1} octets")]
-    Size(usize, usize),
-    /// It starts anew, or it is two.
-    #[error("has sequence number {after} after {before}")]
-    Jump {
-        /// The packet before.
-        before: u16,
-        /// And the one that does not belong to it.
-        after: u16,
-    },
-    /// Silence is not sent, or its clock jumps.
-    #[error(
-        "pauses at sequence number {0} (its timestamps jump, as with silence suppression); \
-         only unbroken streams can be scored"
-    )]
-    Pause(u16),
+    pub payload_bytes: u16,
+    /// RTP's mark: a talk spurt begins.
+    pub marker: bool,
 }
 
 impl fmt::Display for Stream {
@@ -174,50 +142,13 @@ impl fmt::Display for Stream {
 }
 
 impl Stream {
-    /// The stream as a call, if it is one of G.711 from end to end.
-    ///
-    /// # Errors
-    ///
-    /// The first thing that makes it none.
-    pub fn playable(&self) -> Result<Playable, Unplayable> {
-        let Some(&first) = self.packets.first() else {
-            unreachable!("a stream begins with a packet");
+    /// Whether it begins soon after another has ended, with speech of the same kind.
+    fn goes_on_with(&self, before: &Stream) -> bool {
+        let (Some(first), Some(last)) = (self.packets.first(), before.packets.last()) else {
+            return false;
         };
-        let law = Law::of_payload_type(first.payload_type)
-            .ok_or(Unplayable::PayloadType(first.payload_type))?;
-        let mut sequence = Vec::with_capacity(self.packets.len());
-        let mut before = first;
-        let mut number = i64::from(first.sequence);
-        for packet in &self.packets {
-            if packet.payload_type != first.payload_type {
-                return Err(Unplayable::Change(first.payload_type, packet.payload_type));
-            }
-            if packet.payload_bytes != first.payload_bytes || packet.payload_bytes == 0 {
-                return Err(Unplayable::Size(first.payload_bytes, packet.payload_bytes));
-            }
-            // As near to the one before as it can be.
-            let step = i64::from(packet.sequence.wrapping_sub(before.sequence).cast_signed());
-            if step.abs() > DROPOUT_MAX {
-                return Err(Unplayable::Jump {
-                    before: before.sequence,
-                    after: packet.sequence,
-                });
-            }
-            number += step;
-            let samples = (number - i64::from(first.sequence)) * first.payload_bytes as i64;
-            // Both count modulo 2^32.
-            if packet.timestamp != first.timestamp.wrapping_add(samples as u32) {
-                return Err(Unplayable::Pause(packet.sequence));
-            }
-            sequence.push(number);
-            before = *packet;
-        }
-        Ok(Playable {
-            law,
-            sequence,
-            arrived_ns: self.packets.iter().map(|packet| packet.time_ns).collect(),
-            packet_samples: first.payload_bytes as u32,
-        })
+        (last.time_ns..=last.time_ns.saturating_add(GOES_ON_NS)).contains(&first.time_ns)
+            && self.speech() == before.speech()
     }
 
     /// Whether two of its packets follow each other in number: what is so by chance is not RTP (RFC 3550, A.1).
@@ -255,8 +186,10 @@ struct Finder {
     streams: Vec<Stream>,
     places: BTreeMap<(SocketAddr, SocketAddr, u32), usize>,
     packets: u64,
+    rtp: u64,
     not_udp: u64,
     not_rtp: u64,
+    cut_packet: Option<u64>,
 }
 
 impl Finder {
@@ -274,7 +207,10 @@ impl Finder {
         };
         // Raw ones: of others the reader takes what was cut off for a mistake.
         while let Some(packet) = reader.next_raw_packet() {
-            let packet = packet.map_err(|error| self.unreadable(error))?;
+            let packet = match packet {
+                Ok(packet) => packet,
+                Err(error) => return self.end(error),
+            };
             let time_ns =
                 i64::from(packet.ts_sec) * 1_000_000_000 + i64::from(packet.ts_frac) * unit_ns;
             self.packet(link, time_ns, &packet.data, u64::from(packet.orig_len))?;
@@ -283,11 +219,18 @@ impl Finder {
     }
 
     fn pcapng(&mut self, octets: impl Read) -> Result<(), Unreadable> {
-        let mut reader = PcapNgReader::new(octets).map_err(|error| self.unreadable(error))?;
+        let mut reader = match PcapNgReader::new(octets) {
+            Ok(reader) => reader,
+            Err(error) => return self.end(error),
+        };
         // The reader has them too, but does not lend them while it lends a block.
         let mut interfaces: Vec<(DataLink, u8)> = Vec::new();
         while let Some(block) = reader.next_block() {
-            match block.map_err(|error| self.unreadable(error))? {
+            let block = match block {
+                Ok(block) => block,
+                Err(error) => return self.end(error),
+            };
+            match block {
                 Block::SectionHeader(_) => interfaces.clear(),
                 Block::InterfaceDescription(interface) => {
                     interfaces.push((interface.linktype, resolution(&interface)));
@@ -318,22 +261,22 @@ impl Finder {
         Ok(())
     }
 
-    fn unreadable(&self, error: PcapError) -> Unreadable {
+    /// A file that ends within a packet is good up to there.
+    fn end(&mut self, error: PcapError) -> Result<(), Unreadable> {
         match error {
-            PcapError::IncompleteBuffer => Unreadable::Truncated {
-                packet: self.packets + 1,
-            },
+            PcapError::IncompleteBuffer => self.cut_packet = Some(self.packets + 1),
             PcapError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Unreadable::Truncated {
-                    packet: self.packets + 1,
-                }
+                self.cut_packet = Some(self.packets + 1);
             }
-            PcapError::IoError(error) => Unreadable::System(error),
-            error => Unreadable::Malformed {
-                packet: self.packets,
-                why: error.to_string(),
-            },
+            PcapError::IoError(error) => return Err(Unreadable::System(error)),
+            error => {
+                return Err(Unreadable::Malformed {
+                    packet: self.packets,
+                    why: error.to_string(),
+                });
+            }
         }
+        Ok(())
     }
 
     fn packet(
@@ -355,11 +298,15 @@ impl Finder {
             self.not_udp += 1;
             return Ok(());
         };
-        let Some((ssrc, packet)) = rtp_packet(payload, time_ns) else {
+        let Some(packet) = rtp_packet(payload, time_ns) else {
             self.not_rtp += 1;
             return Ok(());
         };
-        let next = self.streams.len();
+        let (ssrc, next) = (packet.ssrc, self.streams.len());
+        self.rtp += 1;
+        if self.rtp > PACKETS_MAX || next > STREAMS_MAX {
+            return Err(Unreadable::TooMany);
+        }
         let place = *self
             .places
             .entry((source, destination, ssrc))
@@ -381,12 +328,31 @@ impl Finder {
             self.streams.into_iter().partition(Stream::is_stream);
         let strays: usize = others.iter().map(|stream| stream.packets.len()).sum();
         Found {
-            streams,
+            streams: joined(streams),
             packets: self.packets,
             not_udp: self.not_udp,
             not_rtp: self.not_rtp + strays as u64,
+            cut_packet: self.cut_packet,
         }
     }
+}
+
+/// The streams, of which one that goes on with another's call is part of that.
+fn joined(streams: Vec<Stream>) -> Vec<Stream> {
+    let mut joined: Vec<Stream> = Vec::new();
+    let mut latest: BTreeMap<(SocketAddr, SocketAddr), usize> = BTreeMap::new();
+    for stream in streams {
+        let addresses = (stream.source, stream.destination);
+        let before = latest.get(&addresses).map(|&place| &mut joined[place]);
+        match before {
+            Some(before) if stream.goes_on_with(before) => before.packets.extend(stream.packets),
+            _ => {
+                latest.insert(addresses, joined.len());
+                joined.push(stream);
+            }
+        }
+    }
+    joined
 }
 
 /// How an interface of pcapng counts time: an exponent of ten or, with the highest bit, of two, both negative.
@@ -450,15 +416,18 @@ fn datagram(link: DataLink, octets: &[u8]) -> Result<Option<Datagram<'_>>, Unrea
     )))
 }
 
-/// SSRC and packet, if the octets are RTP.
-fn rtp_packet(octets: &[u8], time_ns: i64) -> Option<(u32, Packet)> {
+/// The packet, if the octets are RTP.
+fn rtp_packet(octets: &[u8], time_ns: i64) -> Option<Packet> {
     let packet = rtp::packet(octets).ok()?;
     let found = Packet {
         time_ns,
         payload_type: packet.payload_type(),
         sequence: packet.sequence_number(),
         timestamp: packet.timestamp(),
-        payload_bytes: packet.payload_len(),
+        ssrc: packet.ssrc(),
+        // A datagram has fewer.
+        payload_bytes: u16::try_from(packet.payload_len()).ok()?,
+        marker: packet.marker_bit(),
     };
-    (!RTCP.contains(&found.payload_type)).then_some((packet.ssrc(), found))
+    (!RTCP.contains(&found.payload_type)).then_some(found)
 }

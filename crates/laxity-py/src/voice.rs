@@ -9,8 +9,8 @@ use std::path::Path;
 /// What was found, as JSON; for each stream sequence numbers and times of arrival, as little-endian int64 bytes.
 type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// The RTP streams in a capture. As JSON `packets`, `not_udp`, `not_rtp`, and of each of `streams` a `name`, and either
-/// `law` and `packet_samples` or the `problem` with it; then its numbers, counted on, and its times of arrival, ns since
+/// The RTP streams in a capture. As JSON `packets`, `not_udp`, `not_rtp`, `cut_packet`, and of each of `streams` a `name`, and either
+/// `law`, `packet_samples` and `left_out` or the `problem` with it; then its numbers, counted on, and its times of arrival, ns since
 /// 1970.
 #[pyfunction]
 pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
@@ -34,6 +34,7 @@ pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
                     "packets": packets,
                     "law": playable.law,
                     "packet_samples": playable.packet_samples,
+                    "left_out": playable.left_out,
                 }));
                 times.push((bytes(&playable.sequence), bytes(&playable.arrived_ns)));
             }
@@ -51,6 +52,7 @@ pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
         "packets": found.packets,
         "not_udp": found.not_udp,
         "not_rtp": found.not_rtp,
+        "cut_packet": found.cut_packet,
         "streams": said,
     });
     Ok((said.to_string(), times))

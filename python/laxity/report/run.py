@@ -258,6 +258,12 @@ def _responses(tasks: list[TaskTimes]) -> Section:
 
 def _timeline(run: Run, trace: Path, window: tuple[int, int] | None) -> Section:
     of_run = tracefile.metadata(trace)
+    if window is not None and not 0 <= window[0] < window[1] <= of_run["duration_ns"]:
+        ends = "..".join(time(end_ns, digits=6) for end_ns in window)
+        raise InputError(
+            f"the window {ends} is not within the run",
+            f"the run goes from 0 s to {time(of_run['duration_ns'], digits=6)}",
+        )
     from_ns, to_ns = window if window is not None else chosen_window(run, trace)
     with core_errors():
         timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns))

@@ -18,6 +18,9 @@ LOST = -1
 SEQUENCE_BITS = 16
 DROPOUT_MAX = 3_000
 """Numbers that packets of one stream may be apart (RFC 3550, A.1); further, it was begun anew."""
+LOST_FOR_ONE_MAX = 100
+"""Numbers that a call may have for each packet that is known of it: what it takes to score a call
+grows with its length (`crates/laxity-media/src/speech.rs` has the same for captures)."""
 
 SAMPLE_NS = 1_000_000_000 // SAMPLES_PER_SECOND
 
@@ -63,6 +66,11 @@ class Call:
                 "give one of each for every packet",
             )
         object.__setattr__(self, "sequence", unwrapped(self.name, self.sequence))
+        if self.packets > DROPOUT_MAX + LOST_FOR_ONE_MAX * self.sequence.size:
+            raise InputError(
+                f"call {self.name}: {self.sequence.size:,} packets of {self.packets:,}",
+                f"give those that were lost too, as {LOST}",
+            )
         if (self.sent_ns < 0).any() or (self.arrived_ns < LOST).any():
             raise InputError(
                 f"call {self.name}: a time before 0",

@@ -28,6 +28,27 @@ class Unscored:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """What a stream has besides speech, and is not scored."""
+
+    event_packets: int
+    """Telephone events (RFC 4733): tones of a keypad."""
+    comfort_noise_packets: int
+    stray_packets: int
+    """Packets whose numbers and timestamps fit no others."""
+    pauses: int
+    """Nothing was sent for at least a packet's length, and the stream went on."""
+    restarts: int
+    """Numbers, timestamps or the source (SSRC) began anew."""
+    silent_ns: int
+    """All the time without speech."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything but speech."""
+        return any(vars(self).values())
+
+
+@dataclass(frozen=True)
 class Capture:
     """What was found in a capture."""
 
@@ -39,13 +60,18 @@ class Capture:
     not_udp: int
     not_rtp: int
     """UDP that is not RTP, such as signalling."""
+    cut_packet: int | None
+    """The packet in the middle of which the file ends, from 1, if it does."""
+    left_out: dict[str, LeftOut]
+    """Of the calls that have more than speech, by name."""
 
 
 def read(path: Path) -> Capture:
     """The calls in a pcap or pcapng file.
 
     Raises:
-        InputError: it is no capture, is not whole, or has no call of G.711; it says which.
+        InputError: it is no capture, its packets are not whole, or it has no call of G.711; it says
+            which.
         OSError: it cannot be read.
     """
     # So that an error names the path and what it is.
@@ -55,18 +81,21 @@ def read(path: Path) -> Capture:
     except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}", "give a pcap or pcapng file") from None
     found = json.loads(text)
-    calls, unscored = [], []
+    calls, unscored, left_out = [], [], {}
     for stream, (sequence, arrived) in zip(found["streams"], times, strict=True):
         if "problem" in stream:
             unscored.append(Unscored(stream["name"], stream["packets"], stream["problem"]))
             continue
         packet_ns = stream["packet_samples"] * SAMPLE_NS
         numbers = (np.frombuffer(octets, "<i8") for octets in (sequence, arrived))
+        besides = LeftOut(**stream["left_out"])
+        if besides:
+            left_out[stream["name"]] = besides
         calls.append(_call(stream["name"], *numbers, packet_ns=packet_ns, law=stream["law"]))
     if not found["streams"]:
         raise InputError(
             f"{path} has no RTP: of {found['packets']:,} packets {found['not_udp']:,} are not UDP "
-            f"and {found['not_rtp']:,} not RTP",
+            f"and {found['not_rtp']:,} not RTP" + _cut(found["cut_packet"]),
             "capture on the way to the receiver, such as with tcpdump -s 0 udp",
         )
     if not calls:
@@ -74,10 +103,14 @@ def read(path: Path) -> Capture:
         raise InputError(
             f"{path} has no call that can be scored: stream {first.name} {first.why}"
             + (f", and {len(unscored) - 1:,} more" if len(unscored) > 1 else ""),
-            "only whole streams of G.711 can be",
+            "only streams of G.711 can be",
         )
-    counts = (found[key] for key in ("packets", "not_udp", "not_rtp"))
-    return Capture(calls, unscored, *counts)
+    counts = {key: found[key] for key in ("packets", "not_udp", "not_rtp", "cut_packet")}
+    return Capture(calls, unscored, **counts, left_out=left_out)
+
+
+def _cut(packet: int | None) -> str:
+    return "" if packet is None else f"; the file ends in the middle of packet {packet:,}"
 
 
 def _call(name: str, sequence: Times, arrived_ns: Times, *, packet_ns: int, law: str) -> Call:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from laxity.voice.call import Call
-    from laxity.voice.capture import Capture
+    from laxity.voice.capture import Capture, LeftOut
     from laxity.voice.quality import CallQuality
 
 ROWS_MAX = 20
@@ -50,19 +50,24 @@ class ScoredCapture:
             "packets": self.found.packets,
             "not_udp": self.found.not_udp,
             "not_rtp": self.found.not_rtp,
+            "cut_packet": self.found.cut_packet,
             "playout_ns": self.playout_ns,
             "one_in": self.one_in,
             "summary": asdict(quality.summary(self.qualities)),
-            "calls": [asdict(call) for call in self.qualities],
+            "calls": [asdict(call) | self._left_out(call.name) for call in self.qualities],
             "unscored": [asdict(stream) for stream in self.found.unscored],
         }
+
+    def _left_out(self, name: str) -> dict[str, Any]:
+        found = self.found.left_out.get(name)
+        return {"left_out": found and asdict(found)}
 
     def write_wav(self, directory: Path) -> None:
         """Writes what is heard of each call to a WAV file: 8 kHz, 16 bit."""
         directory.mkdir(parents=True, exist_ok=True)
         for number, call in enumerate(self.calls, 1):
             name = re.sub(r"[^0-9A-Za-z.]+", "-", call.name)
-            heard = quality.audio(call, playout.fixed(call, self.playout_ns))
+            heard = quality.heard(call, playout.fixed(call, self.playout_ns))
             write_wav(directory / f"{number:04}-{name}.wav", heard)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -118,9 +123,42 @@ def _table(result: ScoredCapture) -> Group:
     if len(worst) > ROWS_MAX:
         lines.append(f"{tables.number(len(worst) - ROWS_MAX, 'better call')} not shown")
     lines += ["", _verdict(total), _percentiles(total)]
+    lines += _left_out(result)
     if result.found.unscored:
         lines += ["", *_unscored(result)]
     return Group(*lines)
+
+
+def _left_out(result: ScoredCapture) -> list[Any]:
+    """What the scores are not of."""
+    lines: list[Any] = []
+    if result.found.cut_packet is not None:
+        where = f"The file ends in the middle of packet {result.found.cut_packet:,}"
+        lines += ["", Text(f"{where}: scored up to there", "yellow")]
+    scored = [call.name for call in result.calls if call.name in result.found.left_out]
+    if scored:
+        text = f"{tables.number(len(scored), 'call')} scored over what is speech, without:"
+        lines += ["", Text(text, "yellow")]
+    for name in scored[:ROWS_MAX]:
+        lines.append(Text(f"  {name}"))
+        lines.append(Text(f"    {_besides(result.found.left_out[name])}"))
+    if len(scored) > ROWS_MAX:
+        lines.append(Text(f"  and {len(scored) - ROWS_MAX:,} more"))
+    return lines
+
+
+def _besides(found: LeftOut) -> str:
+    counts = (
+        (found.event_packets, "packet of tones", "packets of tones"),
+        (found.comfort_noise_packets, "packet of comfort noise", "packets of comfort noise"),
+        (found.stray_packets, "stray packet", "stray packets"),
+        (found.pauses, "pause", "pauses"),
+        (found.restarts, "restart", "restarts"),
+    )
+    words = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+    if found.silent_ns:
+        words.append(f"{found.silent_ns / 1e9:.1f} s in all")
+    return ", ".join(words)
 
 
 def _heading(result: ScoredCapture) -> Text:

@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +20,7 @@ from laxity.voice.playout import BUFFER_NS, Playout, fixed
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -146,7 +147,7 @@ def score(
         dead = sounds_like.dead
         pesq_score, mos_lqo = sounds_like.pesq, sounds_like.mos_lqo
     elif dead is None:
-        judged = judge(audio(call, playout))
+        judged = judge(heard(call, playout), call.packets * _packet_samples(call))
         if judged is None:
             dead = "silent"
         else:
@@ -203,12 +204,13 @@ def score_calls(
     ]
 
 
-Sound = tuple[tuple["Law", ...], int, bytes]
+Sound = tuple[tuple["Law", ...], int, int, bytes]
 """All that decides what is heard of a call."""
 
 
 def _sound(call: Call, playout_ns: int) -> Sound:
-    return call.laws, call.packet_ns, fixed(call, playout_ns).heard.tobytes()
+    heard = sha256(fixed(call, playout_ns).heard.tobytes()).digest()
+    return call.laws, call.packet_ns, call.packets, heard
 
 
 def _judged(
@@ -250,9 +252,25 @@ def audio(call: Call, playout: Playout) -> Samples:
 
     As long as the call, sample for sample beside `np.resize(reference(), ...)`.
     """
-    samples = call.packet_ns * SAMPLES_PER_SECOND // 1_000_000_000
-    spoken = np.resize(_coded(call.laws), call.packets * samples)
-    return spandsp.conceal(spoken.reshape(call.packets, samples), playout.heard).ravel()
+    return np.concatenate(list(heard(call, playout)))
+
+
+def heard(call: Call, playout: Playout) -> Iterator[Samples]:
+    """The same in pieces of 30 s or a packet, so that a long call takes no more memory."""
+    samples, spoken = _packet_samples(call), _coded(call.laws)
+    each = max(1, spoken.size // samples)
+
+    def blocks() -> Iterator[tuple[Samples, npt.NDArray[np.bool_]]]:
+        for first in range(0, call.packets, each):
+            is_there = playout.heard[first : first + each]
+            of_block = np.arange(first * samples, (first + is_there.size) * samples)
+            yield spoken.take(of_block, mode="wrap").reshape(-1, samples), is_there
+
+    return (block.ravel() for block in spandsp.concealed(blocks()))
+
+
+def _packet_samples(call: Call) -> int:
+    return call.packet_ns * SAMPLES_PER_SECOND // 1_000_000_000
 
 
 @cache
@@ -274,21 +292,36 @@ def _why_dead(call: Call, playout: Playout) -> Dead | None:
     return "silent" if int(playout.heard.sum()) * call.packet_ns < SHORTEST_S * 1e9 else None
 
 
-def judge(heard: Samples) -> tuple[float, float] | None:
-    """PESQ and MOS-LQO of speech whose reference begins with it; None if it is silent."""
+def judge(heard: Iterable[Samples], samples: int) -> tuple[float, float] | None:
+    """PESQ and MOS-LQO of speech whose reference begins with it; None if it is silent.
+
+    It comes in pieces of any length, which together have so many `samples`.
+    """
     part, shortest = reference().size, round(PART_SHORTEST_S * SAMPLES_PER_SECOND)
-    parts = max(1, heard.size // part + (heard.size % part >= shortest))
-    ends = [*(part * index for index in range(parts)), heard.size]
-    said = np.resize(reference(), heard.size)
-    pairs = [(said[at:end], heard[at:end]) for at, end in pairwise(ends)]
-    found = [_mos_lqo(*pair) for pair in pairs]
+    parts = max(1, samples // part + (samples % part >= shortest))
+    ends = [*(part * index for index in range(parts)), samples]
+    lengths = [end - at for at, end in pairwise(ends)]
+    # Each part begins where the reference does.
+    found = [
+        _mos_lqo(np.resize(reference(), of_part.size), of_part) for of_part in _cut(heard, lengths)
+    ]
     if all(score is None for score in found):
         return None
     # A part that is silent counts, with the lowest that PESQ gives.
     scores = [MOS_LQO_LEAST if score is None else score for score in found]
-    lengths = [pair[0].size for pair in pairs]
     raw = [raw_pesq(score) for score in scores]
     return float(np.average(raw, weights=lengths)), float(np.average(scores, weights=lengths))
+
+
+def _cut(pieces: Iterable[Samples], lengths: Sequence[int]) -> Iterator[Samples]:
+    """Pieces of any length, as pieces of these lengths."""
+    coming = iter(pieces)
+    waiting = np.empty(0, np.int16)
+    for length in lengths:
+        while waiting.size < length:
+            waiting = np.concatenate([waiting, next(coming)])
+        yield waiting[:length]
+        waiting = waiting[length:]
 
 
 MOS_LQO_LEAST = 1.0167

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from laxity.voice.spandsp import Samples
 
 SAMPLES_PER_SECOND = 8_000
@@ -27,10 +29,11 @@ def reference() -> Samples:
     return samples
 
 
-def write_wav(path: Path, samples: Samples) -> None:
-    """Writes 16-bit samples, 8 kHz, one channel, to a new file."""
+def write_wav(path: Path, pieces: Iterable[Samples]) -> None:
+    """Writes 16-bit samples, 8 kHz, one channel, to a new file, one piece after the other."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(SAMPLES_PER_SECOND)
-        file.writeframes(samples.astype("<i2").tobytes())
+        for samples in pieces:
+            file.writeframes(samples.astype("<i2").tobytes())

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 Law = Literal["mu", "a"]
 """Of G.711: mu-law (PCMU) or A-law (PCMA)."""
@@ -85,11 +85,20 @@ def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
     Those are made up from what came before them; the frame after a gap is blended into what was
     made up. What stands in a frame that is not there plays no part.
     """
+    return next(concealed([(frames, is_there)]))
+
+
+def concealed(blocks: Iterable[tuple[Samples, Iterable[bool]]]) -> Iterator[Samples]:
+    """The same for frames that come in blocks, of which one at a time is in memory."""
     library = _library()
-    heard = np.array(frames, np.int16, order="C")
     state = library.plc_init(None)
-    samples = heard.shape[1]
-    for frame, was_there in zip(heard, is_there, strict=True):
-        (library.plc_rx if was_there else library.plc_fillin)(state, frame.ctypes.data, samples)
-    library.plc_free(state)
-    return heard
+    try:
+        for frames, is_there in blocks:
+            heard = np.array(frames, np.int16, order="C")
+            samples = heard.shape[1]
+            for frame, was_there in zip(heard, is_there, strict=True):
+                step = library.plc_rx if was_there else library.plc_fillin
+                step(state, frame.ctypes.data, samples)
+            yield heard
+    finally:
+        library.plc_free(state)

@@ -1,0 +1,382 @@
+//! What of a stream is speech that a listener would hear: one call of G.711.
+//!
+//! Telephone events (RFC 4733) and comfort noise (RFC 3389) have numbers of their own in a stream, and no speech. Where
+//! timestamps go further than packets, nothing was sent: silence was suppressed, or the call was held. Where neither
+//! numbers nor timestamps go on, the stream was begun anew (RFC 3550, A.1). All that is left out, of the speech and of
+//! the time in which it came alike, and counted; a packet that was lost stays a gap in the speech. Pure.
+
+use crate::{
+    g711::Law,
+    streams::{Packet, Stream},
+};
+
+/// Numbers that two packets of one stream may be apart (RFC 3550, A.1); further, it was begun anew.
+pub const DROPOUT_MAX: i64 = 3_000;
+/// A call in which less than one packet in so many came is none: what it takes to score a call grows with its length,
+/// and a capture must not be able to claim one that is far beyond what it has.
+const LOST_FOR_ONE_MAX: i64 = 100;
+/// What timestamps may be ahead of the time that has passed: packets that were held up come in a bunch.
+const AHEAD_NS_MAX: i64 = 10_000_000_000;
+/// A talk spurt that begins so much later than its timestamp says was held back by a sender whose clock stood still.
+const STOOD_STILL_NS: i64 = 1_000_000_000;
+/// G.711 has 8,000 samples a second.
+const SAMPLE_NS: i64 = 125_000;
+/// Comfort noise, and the type that was reserved for an older kind of it (RFC 3551, section 6).
+const COMFORT_NOISE: [u8; 2] = [13, 19];
+/// Payload types that a call agrees on.
+const DYNAMIC: std::ops::RangeInclusive<u8> = 96..=127;
+/// Octets of a telephone event (RFC 4733, section 2.3).
+const EVENT_BYTES: u16 = 4;
+
+/// A call of G.711 out of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Playable {
+    /// Which law.
+    pub law: Law,
+    /// The number of each packet, in order, counted on from the first's as if there were nothing but speech.
+    pub sequence: Vec<i64>,
+    /// When each arrived, since 1970, less the time that is left out before it.
+    pub arrived_ns: Vec<i64>,
+    /// Samples of each.
+    pub packet_samples: u32,
+    /// What there is besides speech.
+    pub left_out: LeftOut,
+}
+
+/// What a stream has besides speech.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct LeftOut {
+    /// Packets of telephone events.
+    pub event_packets: u64,
+    /// Packets of comfort noise.
+    pub comfort_noise_packets: u64,
+    /// Packets whose numbers and timestamps fit no others.
+    pub stray_packets: u64,
+    /// Times that nothing was sent for at least a packet's length, and the stream went on.
+    pub pauses: u64,
+    /// Times that it was begun anew.
+    pub restarts: u64,
+    /// All the time without speech.
+    pub silent_ns: i64,
+}
+
+/// Why a stream is not one call of G.711.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unplayable {
+    /// Another codec.
+    #[error("has payload type {0}; 0 (PCMU) or 8 (PCMA) was expected")]
+    PayloadType(u8),
+    /// Two codecs.
+    #[error("changes from payload type {0} to {1}")]
+    Change(u8, u8),
+    /// Of one size only the time of each packet is known.
+    #[error("has packets of {0} and of {1} octets")]
+    Size(u16, u16),
+    /// Its timestamps do not count samples, or its numbers not packets.
+    #[error("has no two packets whose numbers and timestamps fit each other")]
+    Unsteady,
+    /// Its numbers go far beyond its packets.
+    #[error("has {received} packets of {numbers}: too few for a call")]
+    Sparse {
+        /// Packets there are.
+        received: usize,
+        /// Those, and what is missing between them.
+        numbers: i64,
+    },
+}
+
+enum Kind {
+    Speech(Law),
+    Event,
+    ComfortNoise,
+    Other,
+}
+
+fn kind(packet: &Packet) -> Kind {
+    match packet.payload_type {
+        payload_type if COMFORT_NOISE.contains(&payload_type) => Kind::ComfortNoise,
+        payload_type if DYNAMIC.contains(&payload_type) && packet.payload_bytes == EVENT_BYTES => {
+            Kind::Event
+        }
+        payload_type => Law::of_payload_type(payload_type).map_or(Kind::Other, Kind::Speech),
+    }
+}
+
+/// Packets whose numbers and timestamps go on from each other.
+struct Run {
+    /// Of the first that came.
+    first_ns: i64,
+    /// The speech with the highest number.
+    last: Reached,
+    /// Time between the speech that came, by timestamps.
+    jumped_ns: i64,
+    entries: Vec<Entry>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy)]
+struct Reached {
+    packet: Packet,
+    number: i64,
+    sample: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    number: i64,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// Its first sample, counted from the run's first speech, and when it came.
+    Speech { sample: i64, arrived_ns: i64 },
+    /// An event or comfort noise, with its timestamp.
+    Other(u32),
+}
+
+impl Run {
+    fn new(packet: &Packet) -> Run {
+        let mut run = Run {
+            first_ns: packet.time_ns,
+            last: Reached {
+                packet: *packet,
+                number: 0,
+                sample: 0,
+            },
+            jumped_ns: 0,
+            entries: Vec::new(),
+        };
+        run.push(0, 0, packet);
+        run
+    }
+
+    fn push(&mut self, number: i64, sample: i64, packet: &Packet) {
+        let what = What::Speech {
+            sample,
+            arrived_ns: packet.time_ns,
+        };
+        self.entries.push(Entry { number, what });
+    }
+
+    /// How many numbers a packet is ahead of the last, as near as it can be.
+    fn ahead(&self, packet: &Packet) -> i64 {
+        let last = self.last.packet.sequence;
+        i64::from(packet.sequence.wrapping_sub(last).cast_signed())
+    }
+
+    /// Takes a packet of speech, if it fits.
+    fn take(&mut self, packet: &Packet) -> bool {
+        let Reached {
+            packet: last,
+            number,
+            sample,
+        } = self.last;
+        let samples = i64::from(packet.payload_bytes);
+        let numbers = self.ahead(packet);
+        let passed = i64::from(packet.timestamp.wrapping_sub(last.timestamp).cast_signed());
+        if packet.ssrc != last.ssrc || numbers.abs() > DROPOUT_MAX {
+            return false;
+        }
+        let jumped_ns = (passed - samples) * SAMPLE_NS;
+        let fits = match numbers {
+            0 => passed == 0,
+            ..0 => passed <= -samples,
+            1.. => {
+                let waited_ns = packet.time_ns.saturating_sub(last.time_ns);
+                let since_ns = packet.time_ns.saturating_sub(self.first_ns).max(0);
+                let stood_still =
+                    packet.marker && waited_ns > passed.saturating_mul(SAMPLE_NS) + STOOD_STILL_NS;
+                let has_time = jumped_ns == 0
+                    || self.jumped_ns.saturating_add(jumped_ns)
+                        <= since_ns.saturating_add(AHEAD_NS_MAX);
+                passed >= samples && has_time && !stood_still
+            }
+        };
+        if !fits {
+            return false;
+        }
+        self.push(number + numbers, sample + passed, packet);
+        if numbers > 0 {
+            self.jumped_ns += jumped_ns;
+            self.last = Reached {
+                packet: *packet,
+                number: number + numbers,
+                sample: sample + passed,
+            };
+        }
+        true
+    }
+
+    /// Takes the number of a packet that is no speech, if it is near.
+    fn take_other(&mut self, packet: &Packet) {
+        let numbers = self.ahead(packet);
+        if packet.ssrc == self.last.packet.ssrc && numbers.abs() <= DROPOUT_MAX {
+            self.entries.push(Entry {
+                number: self.last.number + numbers,
+                what: What::Other(packet.timestamp),
+            });
+        }
+    }
+
+    fn speech_packets(&self) -> usize {
+        let is_speech = |entry: &&Entry| matches!(entry.what, What::Speech { .. });
+        self.entries.iter().filter(is_speech).count()
+    }
+}
+
+/// A packet of speech among nothing but speech.
+struct Row {
+    place: i64,
+    arrived_ns: i64,
+}
+
+/// The speech of a run, its places counted from `place`, and its time without what is left out.
+fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> Vec<Row> {
+    run.entries
+        .sort_by_key(|entry| (entry.number, matches!(entry.what, What::Other(_))));
+    let mut rows: Vec<Row> = Vec::new();
+    let mut before: Option<Entry> = None;
+    // The sample behind the last speech, and numbers of nothing that came since.
+    let mut end: Option<i64> = None;
+    let (mut missing, mut paused_ns) = (0_i64, 0_i64);
+    let mut spoken = None;
+    for entry in &run.entries {
+        if let Some(before) = before {
+            let is_one_event = match (before.what, entry.what) {
+                (What::Other(one), What::Other(other)) => one == other,
+                _ => false,
+            };
+            if !is_one_event {
+                missing += (entry.number - before.number - 1).max(0);
+            }
+        }
+        before = Some(*entry);
+        let What::Speech { sample, arrived_ns } = entry.what else {
+            continue;
+        };
+        if spoken != Some(entry.number) {
+            if let Some(end) = end {
+                let unheard = (sample - end).max(0);
+                let lost = missing.min(unheard / samples);
+                let silent = unheard - lost * samples;
+                paused_ns += silent * SAMPLE_NS;
+                left_out.pauses += u64::from(silent >= samples);
+                place += lost + 1;
+            }
+            end = Some(sample + samples);
+            missing = 0;
+            spoken = Some(entry.number);
+        }
+        rows.push(Row {
+            place,
+            arrived_ns: arrived_ns.saturating_sub(paused_ns),
+        });
+    }
+    left_out.silent_ns += paused_ns;
+    rows
+}
+
+impl Stream {
+    /// The law and size of its speech, if it has any.
+    pub(crate) fn speech(&self) -> Option<(Law, u16)> {
+        self.packets.iter().find_map(|packet| match kind(packet) {
+            Kind::Speech(law) => Some((law, packet.payload_bytes)),
+            _ => None,
+        })
+    }
+
+    /// The stream as a call, if it is one of G.711.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that makes it none.
+    pub fn playable(&self) -> Result<Playable, Unplayable> {
+        let of_first = self.packets.first().map_or(0, |packet| packet.payload_type);
+        let (law, payload_bytes) = self.speech().ok_or(Unplayable::PayloadType(of_first))?;
+        let mut left_out = LeftOut::default();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut payload_type = None;
+        for packet in &self.packets {
+            match kind(packet) {
+                Kind::Speech(of_packet) if of_packet == law => {
+                    if packet.payload_bytes != payload_bytes || payload_bytes == 0 {
+                        return Err(Unplayable::Size(payload_bytes, packet.payload_bytes));
+                    }
+                    payload_type.get_or_insert(packet.payload_type);
+                    // What is late belongs to the run before the last.
+                    if !runs.iter_mut().rev().take(2).any(|run| run.take(packet)) {
+                        runs.push(Run::new(packet));
+                    }
+                }
+                Kind::Speech(_) | Kind::Other => {
+                    let before = payload_type.unwrap_or(of_first);
+                    return Err(Unplayable::Change(before, packet.payload_type));
+                }
+                Kind::Event | Kind::ComfortNoise => {
+                    if let Kind::Event = kind(packet) {
+                        left_out.event_packets += 1;
+                    } else {
+                        left_out.comfort_noise_packets += 1;
+                    }
+                    if let Some(run) = runs.last_mut() {
+                        run.take_other(packet);
+                    }
+                }
+            }
+        }
+        let is_stray = |run: &Run| run.speech_packets() < 2;
+        left_out.stray_packets = runs.iter().filter(|run| is_stray(run)).count() as u64;
+        runs.retain(|run| !is_stray(run));
+        left_out.restarts = (runs.len() as u64).saturating_sub(1);
+
+        let samples = i64::from(payload_bytes);
+        let packet_ns = samples * SAMPLE_NS;
+        let mut spoken: Vec<Row> = Vec::new();
+        let (mut last_ns, mut begun_ns) = (None, None);
+        for run in &mut runs {
+            let last_of_run_ns = run.last.packet.time_ns;
+            if let Some(last_ns) = last_ns {
+                let silent_ns = run.first_ns.saturating_sub(last_ns) - packet_ns;
+                left_out.silent_ns = left_out.silent_ns.saturating_add(silent_ns.max(0));
+            }
+            last_ns = Some(last_of_run_ns);
+            let next = spoken.last().map_or(0, |row| row.place + 1);
+            let mut rows = rows(run, samples, next, &mut left_out);
+            // A receiver begins anew too: the first packet that comes sets the time of all others.
+            let first = rows.iter().min_by_key(|row| (row.arrived_ns, row.place));
+            let own_ns = first.map_or(0, |row| {
+                row.arrived_ns
+                    .saturating_sub(row.place.saturating_mul(packet_ns))
+            });
+            let later_ns = own_ns.saturating_sub(*begun_ns.get_or_insert(own_ns));
+            for row in &mut rows {
+                row.arrived_ns = row.arrived_ns.saturating_sub(later_ns);
+            }
+            spoken.append(&mut rows);
+        }
+        let (Some(first), Some(last)) = (spoken.first(), spoken.last()) else {
+            return Err(Unplayable::Unsteady);
+        };
+        let numbers = last.place - first.place + 1;
+        let received = spoken.len();
+        if numbers > DROPOUT_MAX + LOST_FOR_ONE_MAX * received as i64 {
+            return Err(Unplayable::Sparse { received, numbers });
+        }
+        let base = runs.first().map_or(0, |run| {
+            let first = run
+                .entries
+                .iter()
+                .find(|entry| matches!(entry.what, What::Speech { .. }));
+            let behind = first.map_or(0, |entry| entry.number - run.last.number);
+            i64::from(run.last.packet.sequence.wrapping_add(behind as u16))
+        });
+        Ok(Playable {
+            law,
+            sequence: spoken.iter().map(|row| base + row.place).collect(),
+            arrived_ns: spoken.iter().map(|row| row.arrived_ns).collect(),
+            packet_samples: u32::from(payload_bytes),
+            left_out,
+        })
+    }
+}
