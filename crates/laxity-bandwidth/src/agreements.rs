@@ -12,8 +12,8 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::{Agreement, Claim, Sharing, allocate};
 
-/// The kernel numbers the classes of a tree with 16 bits; some are ours.
-const AGREEMENTS_MAX: usize = 60_000;
+/// The kernel numbers the classes of a tree with 16 bits; each agreement has three.
+const AGREEMENTS_MAX: usize = 20_000;
 const PERIOD_NS_MIN: i64 = 1_000_000;
 const PERIOD_NS_MAX: i64 = 10_000_000_000;
 const PERIOD_NS: i64 = 10_000_000;
@@ -313,7 +313,7 @@ fn resolve(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) 
         problems.report(
             root,
             "there is no agreement",
-            "add one: [[agreement]] with name, interface, class, minimum and maximum",
+            "add one: [[agreement]] with name, interface, class and maximum",
         );
     } else if tables.len() > AGREEMENTS_MAX {
         let message = format!("there are too many agreements: {}", tables.len());
@@ -448,8 +448,6 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
         table.class.is_absent(),
         "write class = 1 for the highest",
     );
-    let help = "write what it gets whenever it asks: minimum = \"100 Mbit/s\", or \"0 bit/s\"";
-    lacks("minimum", table.minimum.is_absent(), help);
     let help = "write what it never exceeds: maximum = \"1 Gbit/s\"";
     lacks("maximum", table.maximum.is_absent(), help);
     bounds(&table.minimum, &table.maximum, problems);

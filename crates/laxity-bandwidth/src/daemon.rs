@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use crate::agreements::{self, Agreements, Backend};
 use crate::control::{Controller, Limits, Shapers};
-use crate::linux::{Inwards, LinkEvent, Links, Tree};
+use crate::linux::{Changes, Inwards, LinkEvent, LinkLock, Links, LockError, Tree};
 use crate::report::{HolderState, Shared, Snapshot};
 use crate::shaper::{Counters, Shaper};
 use crate::xen::{Store, Xen};
@@ -45,6 +45,14 @@ pub enum DaemonError {
         interface: String,
         /// What is in the way.
         reason: String,
+    },
+    /// Another daemon shapes the link.
+    #[error("cannot shape {interface}: {source}")]
+    Taken {
+        /// The link.
+        interface: String,
+        /// Who has it, or why it cannot be had.
+        source: LockError,
     },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
@@ -87,6 +95,8 @@ struct Direction {
     limits: Vec<Limits>,
     /// How many of the snapshot's states are of directions before this one.
     first_state: usize,
+    /// Somebody else has changed what the shaper made.
+    is_disturbed: bool,
 }
 
 impl Direction {
@@ -100,6 +110,7 @@ impl Direction {
             samples: Vec::new(),
             limits: Vec::new(),
             first_state: 0,
+            is_disturbed: false,
         }
     }
 
@@ -174,10 +185,14 @@ impl Direction {
 
 /// The daemon.
 pub struct Daemon {
+    _lock: LinkLock,
     path: PathBuf,
     agreements: Agreements,
     signals: SignalFd,
     links: Links,
+    changes: Changes,
+    /// When the log last said that others change what holds the agreements.
+    warned: Option<Instant>,
     /// The numbers of the interfaces that are there, by name.
     interfaces: HashMap<String, u32>,
     directions: Vec<Direction>,
@@ -204,6 +219,17 @@ impl Daemon {
             interface: link.interface.clone(),
             reason,
         };
+        let taken = |source| DaemonError::Taken {
+            interface: link.interface.clone(),
+            source,
+        };
+        let whole_path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let holder = format!(
+            "another daemon, process {} with {},",
+            std::process::id(),
+            whole_path.display()
+        );
+        let lock = LinkLock::take(interfaces[&link.interface], &holder).map_err(taken)?;
         let mut directions = Vec::new();
         match link.backend {
             Backend::Linux => {
@@ -221,11 +247,19 @@ impl Daemon {
             let inwards = Inwards::open().map_err(system("open a netlink socket"))?;
             directions.push(Direction::new("receive", Box::new(inwards)));
         }
+        let ports: Vec<u32> = directions
+            .iter()
+            .flat_map(|direction| direction.shaper.ports())
+            .collect();
+        let changes = Changes::open(&ports).map_err(system("open a netlink socket"))?;
         let mut daemon = Daemon {
+            _lock: lock,
             path: path.into(),
             agreements,
             signals,
             links,
+            changes,
+            warned: None,
             interfaces,
             directions,
             shared: Shared::default(),
@@ -235,6 +269,9 @@ impl Daemon {
             .map_err(system("set the agreements"))?;
         for direction in &mut daemon.directions {
             direction.begin().map_err(system("read the counters"))?;
+        }
+        if let Some(shortcoming) = daemon.shortcoming() {
+            warn!("{shortcoming}");
         }
         Ok(daemon)
     }
@@ -312,6 +349,7 @@ impl Daemon {
         snapshot.link.clone_from(&agreements.link.interface);
         snapshot.link_bit_s = agreements.link.rate_bit_s;
         snapshot.period_ns = agreements.period_ns as u64;
+        snapshot.shortcoming = self.shortcoming().map(String::from);
         Ok(())
     }
 
@@ -336,17 +374,26 @@ impl Daemon {
                 self.note(now.elapsed(), missed as u64);
                 continue;
             }
-            let mut fds = [self.links.fd(), self.signals.as_fd(), watch.as_fd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let fds = [
+                self.links.fd(),
+                self.signals.as_fd(),
+                watch.as_fd(),
+                self.changes.fd(),
+            ];
+            let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let wait = TimeSpec::from_duration(due - now);
             match ppoll(&mut fds, Some(wait), None) {
                 Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(system("wait")(error)),
             }
-            let [has_news, has_signal, has_changed] = fds.map(|fd| fd.any().unwrap_or(false));
+            let [has_news, has_signal, has_changed, is_disturbed] =
+                fds.map(|fd| fd.any().unwrap_or(false));
             if has_news {
                 self.take_news()?;
+            }
+            if is_disturbed {
+                self.take_changes()?;
             }
             if has_signal {
                 while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -368,7 +415,66 @@ impl Daemon {
         Duration::from_nanos(self.agreements.period_ns as u64)
     }
 
+    /// What somebody else has done to traffic control.
+    fn take_changes(&mut self) -> Result<(), DaemonError> {
+        let directions = &mut self.directions;
+        let are_all = self.changes.news(|change| {
+            for direction in &mut *directions {
+                direction.is_disturbed |= direction.shaper.is_disturbed_by(Some(&change));
+            }
+        });
+        if !are_all.map_err(system("hear of traffic control"))? {
+            for direction in directions {
+                direction.is_disturbed |= direction.shaper.is_disturbed_by(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what somebody else has removed or changed into force again.
+    fn restore(&mut self) {
+        const WARN_EVERY: Duration = Duration::from_secs(1);
+        if !self
+            .interfaces
+            .contains_key(&self.agreements.link.interface)
+        {
+            return;
+        }
+        let may_warn = self.warned.is_none_or(|at| at.elapsed() >= WARN_EVERY);
+        for direction in self.directions.iter_mut().filter(|each| each.is_disturbed) {
+            let restored = direction
+                .shaper
+                .restore(&self.agreements, &direction.limits);
+            direction.is_disturbed = restored.is_err();
+            let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            snapshot.restored += u64::from(restored.is_ok());
+            if may_warn {
+                self.warned = Some(Instant::now());
+                let (name, times) = (direction.name, snapshot.restored);
+                match restored {
+                    Ok(()) => warn!(
+                        direction = name,
+                        times,
+                        "somebody else removed or changed the shaping, which is in force again"
+                    ),
+                    Err(error) => error!(
+                        direction = name,
+                        %error, "somebody else removed or changed the shaping, which cannot be put back"
+                    ),
+                }
+            }
+        }
+    }
+
+    fn shortcoming(&self) -> Option<&'static str> {
+        let mut shapers = self.directions.iter().map(|direction| &direction.shaper);
+        shapers.find_map(|shaper| shaper.shortcoming())
+    }
+
     fn step(&mut self, elapsed: Duration) -> Result<(), DaemonError> {
+        if self.directions.iter().any(|each| each.is_disturbed) {
+            self.restore();
+        }
         let elapsed_ns = elapsed.as_nanos() as u64;
         let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for direction in &mut self.directions {

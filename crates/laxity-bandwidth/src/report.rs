@@ -37,6 +37,10 @@ pub struct Snapshot {
     pub reloads: u64,
     /// See `reloads`.
     pub reloads_refused: u64,
+    /// How often somebody else had removed or changed the shaping, and it was made anew.
+    pub restored: u64,
+    /// What the kernel cannot do as it should, in words for people.
+    pub shortcoming: Option<String>,
     /// All holders, and all others at the end.
     pub holders: Vec<HolderState>,
 }
@@ -214,6 +218,11 @@ impl Collector for Metrics {
                 "New agreements that were refused",
                 snapshot.reloads_refused,
             ),
+            (
+                "restored",
+                "Times that others removed or changed the shaping, which was made anew",
+                snapshot.restored,
+            ),
         ];
         for (name, help, value) in counts {
             metric(&mut encoder, name, help, &ConstCounter::new(value))?;
@@ -223,66 +232,125 @@ impl Collector for Metrics {
 }
 
 impl Snapshot {
-    /// A table for a terminal.
+    /// Two tables for a terminal of [`COLUMNS`]: rates of the last period, and what happened since the start.
     pub fn table(&self) -> String {
-        let mut table = String::new();
+        let mut text = String::new();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let _ = writeln!(text, "{}, {}", self.link, format_rate(self.link_bit_s));
         let _ = writeln!(
-            table,
-            "{}, {}: every {:.0} ms, the last look took {:.2} ms (at most {:.2}), {} missed of {}",
-            self.link,
-            format_rate(self.link_bit_s),
-            self.period_ns as f64 / 1e6,
-            self.loop_ns as f64 / 1e6,
-            self.loop_ns_max as f64 / 1e6,
-            self.periods_missed,
-            self.periods
+            text,
+            "a look every {:.0} ms; the last took {:.2} ms, the longest {:.2} ms",
+            ms(self.period_ns),
+            ms(self.loop_ns),
+            ms(self.loop_ns_max)
         );
+        let _ = writeln!(
+            text,
+            "{} looks, and {} more that were due and did not happen",
+            self.periods, self.periods_missed
+        );
+        if self.restored > 0 {
+            let times = if self.restored == 1 { "time" } else { "times" };
+            let _ = writeln!(
+                text,
+                "others removed or changed the shaping; it was made anew {} {times}",
+                self.restored
+            );
+        }
+        if let Some(shortcoming) = &self.shortcoming {
+            let _ = writeln!(text, "{}", shortcoming.replace(": ", ":\n  "));
+        }
+        text.push_str("\nMbit/s in the last period\n");
+        let head = [
+            "vm",
+            "interface",
+            "",
+            "minimum",
+            "maximum",
+            "offered",
+            "granted",
+            "sent",
+        ];
+        text.push_str(&fitting(head, &self.holders, |each| {
+            let granted = if each.is_present {
+                megabits(each.granted_bit_s)
+            } else {
+                "absent".into()
+            };
+            [
+                megabits(each.minimum_bit_s),
+                megabits(each.maximum_bit_s),
+                megabits(each.offered_bit_s),
+                granted,
+                megabits(each.delivered_bit_s),
+            ]
+        }));
+        text.push_str("\nsince the start\n");
         let head = [
             "vm",
             "interface",
             "",
             "class",
-            "minimum",
-            "maximum",
-            "offered",
-            "granted",
-            "delivered",
+            "sent",
             "dropped",
             "throttled",
             "short",
         ];
-        let rows = self.holders.iter().map(|each| {
+        text.push_str(&fitting(head, &self.holders, |each| {
             [
-                each.name.clone(),
-                if each.is_present {
-                    each.interface.clone()
-                } else {
-                    format!("({})", each.interface)
-                },
-                each.direction.clone(),
                 each.class.to_string(),
-                megabits(each.minimum_bit_s),
-                megabits(each.maximum_bit_s),
-                megabits(each.offered_bit_s),
-                megabits(each.granted_bit_s),
-                megabits(each.delivered_bit_s),
+                format!("{:.1} MB", each.delivered_bytes as f64 / 1e6),
                 each.dropped_packets.to_string(),
                 format!("{:.1} s", each.throttled_ns as f64 / 1e9),
                 format!("{} s", each.violations),
             ]
-        });
-        let rows: Vec<[String; 12]> = std::iter::once(head.map(String::from))
-            .chain(rows)
-            .collect();
-        const WORDS: usize = 3;
-        table.push_str(&laxity_daemon::table(&rows, WORDS));
-        table.push_str("rates in Mbit/s\n");
-        table
+        }));
+        text
     }
 }
 
+/// What a terminal has at least.
+const COLUMNS: usize = 80;
+
+/// A table of all holders; names that are too long for the terminal are cut.
+fn fitting(
+    head: [&str; 8],
+    holders: &[HolderState],
+    numbers: impl Fn(&HolderState) -> [String; 5],
+) -> String {
+    const WORDS: usize = 3;
+    const BETWEEN: usize = 2;
+    let rows = holders.iter().map(|each| {
+        let [a, b, c, d, e] = numbers(each);
+        let direction = match &*each.direction {
+            "receive" => "gets",
+            _ => "sends",
+        };
+        let (name, interface) = (each.name.clone(), each.interface.clone());
+        [name, interface, direction.into(), a, b, c, d, e]
+    });
+    let rows = std::iter::once(head.map(String::from)).chain(rows);
+    let mut rows: Vec<[String; 8]> = rows.collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let others: usize = (1..head.len()).map(|column| width(column) + BETWEEN).sum();
+    let left = COLUMNS.saturating_sub(others).max(head[0].len());
+    for row in &mut rows {
+        if row[0].chars().count() > left {
+            row[0] = row[0].chars().take(left - 1).chain(['…']).collect();
+        }
+    }
+    laxity_daemon::table(&rows, WORDS)
+}
+
+/// In Mbit/s, with no more digits than tell something.
 fn megabits(bit_s: u64) -> String {
-    format!("{:.1}", bit_s as f64 / 1e6)
+    const EXACT_MBIT_S: f64 = 10_000.0;
+    let mbit_s = bit_s as f64 / 1e6;
+    let decimals = usize::from(mbit_s < EXACT_MBIT_S);
+    format!("{mbit_s:.decimals$}")
 }
 
 #[cfg(test)]
@@ -311,5 +379,55 @@ mod tests {
         ] {
             assert!(told.contains(&line), "{told}");
         }
+    }
+
+    #[test]
+    fn a_terminal_shows_everything_in_eighty_columns() {
+        let holder = |name: &str, interface: &str, direction: &str| HolderState {
+            name: name.into(),
+            interface: interface.into(),
+            direction: direction.into(),
+            is_present: direction == "transmit",
+            class: 1_000,
+            minimum_bit_s: 1_000_000_000,
+            maximum_bit_s: 10_000_000_000_000,
+            offered_bit_s: 10_000_000_000_000,
+            granted_bit_s: 10_000_000_000_000,
+            delivered_bit_s: 10_000_000_000_000,
+            delivered_bytes: 9_000_000_000_000_000,
+            dropped_packets: 4_000_000_000,
+            throttled_ns: 90_000_000_000_000,
+            violations: 86_400,
+        };
+        let long = "a-virtual-machine-whose-name-has-more-than-forty-letters";
+        let snapshot = Snapshot {
+            link: "enp129s0f1np1".into(),
+            link_bit_s: 10_000_000_000_000,
+            period_ns: 10_000_000_000,
+            loop_ns: 1_234_000_000,
+            loop_ns_max: 1_234_000_000,
+            periods: 362,
+            periods_missed: 448,
+            restored: 2,
+            shortcoming: Some("this kernel has no fq_codel: the flows of one virtual machine share one short queue".into()),
+            holders: vec![
+                holder(long, "tap123456789012", "transmit"),
+                holder("media\u{1b}[2J", "vif1.0", "receive"),
+            ],
+            ..Snapshot::default()
+        };
+        let table = snapshot.table();
+        for line in table.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{table}");
+        }
+        for text in [
+            "362 looks, and 448 more",
+            "2 times",
+            "tap123456789012",
+            "absent",
+        ] {
+            assert!(table.contains(text), "{table}");
+        }
+        assert!(!table.contains('\u{1b}'), "{table}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::control::{Limits, Shapers};
+use crate::linux::Change;
 use crate::{Agreements, Holder, demand::Sample};
 
 /// What has been counted of a holder since its shaper was made.
@@ -70,6 +71,20 @@ pub trait Shaper {
 
     /// What was read of one holder.
     fn counters(&self, holder: usize) -> Counters;
+
+    /// Whether somebody else has changed something of what this has made; `None` stands for changes that are not known
+    /// one by one.
+    fn is_disturbed_by(&self, change: Option<&Change>) -> bool;
+
+    /// The netlink ports at which this asks for changes.
+    fn ports(&self) -> Vec<u32>;
+
+    /// How packets wait where the kernel cannot do it as it should; in words for people.
+    fn shortcoming(&self) -> Option<&'static str>;
+
+    /// Makes all that there was anew, as it was: somebody else has removed or changed it. Packets that wait stay where
+    /// their queues are still there.
+    fn restore(&mut self, agreements: &Agreements, limits: &[Limits]) -> io::Result<()>;
 
     /// Removes all that this has made, and nothing else.
     fn close(&mut self) -> io::Result<()>;

@@ -12,7 +12,9 @@ use laxity_bandwidth::shaper::{Counters, Shaper as _};
 use nix::sys::signal::Signal;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scene::{PAYLOAD_BYTES, Pace, Scene, constant, flood};
+use scene::{
+    OUTSIDE, PAYLOAD_BYTES, Pace, Scene, constant, expedite, expedited_flood, flood, socket_in,
+};
 
 /// `None`: this machine cannot, and the test says so.
 fn scene(name: &str, machines: usize) -> Option<Scene> {
@@ -88,7 +90,12 @@ fn agreements_hold_through_the_daemons_life_and_death() {
     };
     let file = scene.write("agreements.toml", &three());
     let listener = scene.listen();
-    let _senders: Vec<_> = (0..3).map(|at| scene.send(at, flood())).collect();
+    // Who marks all packets as urgent gets no more than those who do not.
+    let _senders = [
+        scene.send(0, expedited_flood()),
+        scene.send(1, flood()),
+        scene.send(2, expedited_flood()),
+    ];
     scene.start(&file);
     std::thread::sleep(Duration::from_millis(500));
 
@@ -311,6 +318,160 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
         }
     });
     looking.join().unwrap();
+}
+
+/// Voice in a guest that also sends bulk: what is marked leaves before what has waited for longer, and both wait in
+/// short queues of their own.
+#[test]
+fn expedited_packets_go_before_those_that_wait() {
+    const PORT: u16 = 6_000;
+    const BULK: usize = 80;
+    const VOICE: usize = 10;
+    const VOICE_BYTES: usize = 200;
+    let Some(mut scene) = scene("voice", 1) else {
+        return;
+    };
+    // So slow that the bulk waits for ten seconds.
+    let text = HEAD
+        .replace("40 Mbit/s", "100 kbit/s")
+        .replace("1 Mbit/s", "1 kbit/s");
+    let text = text
+        + "[[agreement]]\nname = \"vm0\"\ninterface = \"vif0\"\nclass = 1\n\
+           minimum = \"90 kbit/s\"\nmaximum = \"100 kbit/s\"\n";
+    let file = scene.write("agreements.toml", &text);
+    scene.start(&file);
+
+    let queues = scene.tc("qdisc show dev up0");
+    let shortcoming = scene.wait_for("a look", |_| true).shortcoming;
+    for leaf in ["5010", "a010", "5002", "a002"] {
+        let of_leaf = queues
+            .lines()
+            .find(|line| line.contains(&format!("parent 1a7c:{leaf} ")));
+        let of_leaf = of_leaf.unwrap_or_else(|| panic!("{leaf} has no queue of ours: {queues}"));
+        let expected = match shortcoming {
+            None => ["qdisc fq_codel ", "limit 1000p flows 128"],
+            Some(_) => ["qdisc bfifo ", "limit 128Kb"],
+        };
+        assert!(
+            expected.iter().all(|text| of_leaf.contains(text)),
+            "{of_leaf}"
+        );
+    }
+
+    let (outside, machine) = (scene.outside(), scene.machine(0));
+    let (ready, is_ready) = channel();
+    let listening = std::thread::spawn(move || {
+        let socket = socket_in(&outside, (OUTSIDE, PORT));
+        socket
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        ready.send(()).unwrap();
+        let mut sizes = Vec::new();
+        let mut buffer = [0; 2048];
+        while sizes.iter().filter(|bytes| **bytes == VOICE_BYTES).count() < VOICE {
+            sizes.push(socket.recv(&mut buffer).unwrap());
+        }
+        sizes.len() - VOICE
+    });
+    is_ready.recv().unwrap();
+    let sending = std::thread::spawn(move || {
+        let [bulk, voice] = [0, 1].map(|_| {
+            let socket = socket_in(&machine, ("0.0.0.0", 0));
+            socket.connect((OUTSIDE, PORT)).unwrap();
+            socket
+        });
+        expedite(&voice);
+        for _ in 0..BULK {
+            bulk.send(&[0; PAYLOAD_BYTES]).unwrap();
+        }
+        for _ in 0..VOICE {
+            voice.send(&[0; VOICE_BYTES]).unwrap();
+        }
+    });
+    sending.join().unwrap();
+    let bulk_before = listening.join().unwrap();
+    assert!(bulk_before < BULK / 2, "{bulk_before} of {BULK} went first");
+    let classes = scene.tc("-s class show dev up0");
+    let (_, voice) = classes.split_once("class htb 1a7c:5010 ").unwrap();
+    assert!(voice.contains(&format!(" {VOICE} pkt")), "{voice}");
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+/// A second daemon is refused, and what others do to the tree is undone and told.
+#[test]
+fn a_link_has_one_daemon_which_keeps_its_tree() {
+    let Some(mut scene) = scene("alone", 3) else {
+        return;
+    };
+    let file = scene.write("agreements.toml", &three());
+    let started = scene.start(&file);
+    let other = scene.write("other.toml", &three().replace("20 Mbit/s", "30 Mbit/s"));
+    let other_socket = scene.socket().with_file_name("other.sock");
+    let words = [
+        "run",
+        other.to_str().unwrap(),
+        "--socket",
+        other_socket.to_str().unwrap(),
+    ];
+    let refused = scene.command(&words).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let holder = format!("process {} with {}", scene.daemon(), file.display());
+    assert!(said.contains(&holder), "{said}");
+    assert!(!other_socket.exists());
+
+    // All that the kernel was told, but for what it counts and for ceilings, which change all the time.
+    let told = |scene: &Scene| {
+        let classes = scene.tc("class show dev up0");
+        // After its ceiling stands only what follows from that.
+        let classes = classes.lines().map(|line| {
+            let (before, _) = line.split_once("ceil ").unwrap();
+            before.to_string()
+        });
+        let mut classes: Vec<String> = classes.collect();
+        classes.sort();
+        let queues = scene.tc("qdisc show dev up0");
+        let filters = scene.tc("filter show dev up0");
+        (classes, queues.lines().count(), filters.lines().count())
+    };
+    let before = told(&scene);
+    // The daemon's own changes are nobody else's.
+    let _senders: Vec<_> = (0..3).map(|at| scene.send(at, flood())).collect();
+    let calm = scene.wait_for("changes", |snapshot| {
+        snapshot.periods > started.periods + 50 && snapshot.holders[0].throttled_ns > 100_000_000
+    });
+    assert_eq!(calm.restored, 0);
+    for (times, disturbance) in [
+        "qdisc del dev up0 root",
+        "class change dev up0 parent 1a7c:1 classid 1a7c:10 htb rate 1mbit ceil 1mbit",
+        "filter del dev up0",
+        "qdisc replace dev up0 root handle 7: htb",
+        "class add dev up0 parent 1a7c:1 classid 1a7c:4000 htb rate 1mbit",
+        "qdisc replace dev up0 parent 1a7c:a010 handle 7: pfifo",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.tc(disturbance);
+        let snapshot = scene.wait_for(disturbance, |snapshot| snapshot.restored > times as u64);
+        assert_eq!(told(&scene), before, "{disturbance}");
+        assert_eq!(snapshot.restored, times as u64 + 1, "{disturbance}");
+    }
+    let said = "somebody else removed or changed the shaping";
+    assert!(scene.log().contains(said), "{}", scene.log());
+    // Another part of the link's traffic control is nobody's business here.
+    scene.tc("qdisc add dev up0 ingress");
+    let snapshot = scene.snapshot().unwrap();
+    let later = scene.wait_for("some looks", |later| later.periods > snapshot.periods + 5);
+    assert_eq!(later.restored, snapshot.restored);
+
+    // The lock goes with its holder.
+    scene.signal(Signal::SIGKILL);
+    assert!(!scene.wait());
+    scene.start(&other);
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
 }
 
 #[test]

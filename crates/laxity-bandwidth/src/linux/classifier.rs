@@ -1,8 +1,9 @@
 //! The program at the link that tells by which interface a packet came into the host, and so whose it is.
 //!
-//! Nothing else tells: addresses can be forged, and marks are not built everywhere. Twenty instructions of
-//! eBPF look the number of the interface up in a map, count the packet and answer with the class. Aya and
-//! libbpf would load it from an object file that a compiler must have made first; a few system calls do, too.
+//! Nothing else tells: addresses can be forged, and marks are not built everywhere. Some forty instructions of
+//! eBPF look the number of the interface up in a map, look whether the packet asks for expedited forwarding,
+//! count it and answer with the class. Aya and libbpf would load it from an object file that a compiler must
+//! have made first; a few system calls do, too.
 //!
 //! The counts lie in memory that the daemon reads: who has sent nothing is known without asking the kernel.
 #![allow(unsafe_code)]
@@ -74,8 +75,9 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Loads it. Every packet is of nobody until [`Classifier::set`] says otherwise.
-    pub fn load() -> io::Result<Classifier> {
+    /// Loads it. Every packet is of the class `others` until [`Classifier::set`] says otherwise. Packets that ask for
+    /// expedited forwarding (RFC 3246) are of the class whose handle is less by `expedited`.
+    pub fn load(others: u32, expedited: u16) -> io::Result<Classifier> {
         let map = call(
             abi::MAP_CREATE,
             &abi::MapCreate {
@@ -98,7 +100,7 @@ impl Classifier {
             },
         )?;
         let counts = owned(counts);
-        let instructions = program(map.as_raw_fd(), counts.as_raw_fd());
+        let instructions = program(map.as_raw_fd(), counts.as_raw_fd(), others, expedited);
         let program = call(
             abi::PROG_LOAD,
             &abi::ProgLoad {
@@ -126,12 +128,12 @@ impl Classifier {
         self.element(abi::MAP_UPDATE_ELEM, &interface, Some(&class))
     }
 
-    /// From now on what comes by `interface` is of nobody.
+    /// From now on what comes by `interface` is of the others.
     pub fn remove(&self, interface: u32) -> io::Result<()> {
         self.element(abi::MAP_DELETE_ELEM, &interface, None)
     }
 
-    /// Packets so far of the class whose handle has this lower half; under 0 those of nobody.
+    /// Packets so far of the class whose handle has this lower half.
     pub fn packets(&self, minor: u16) -> u64 {
         self.counts.all()[usize::from(minor)].load(Ordering::Acquire)
     }
@@ -217,9 +219,12 @@ const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> u6
         | (immediate as u32 as u64) << 32
 }
 
-fn program(map: RawFd, counts: RawFd) -> [u64; 23] {
+fn program(map: RawFd, counts: RawFd, others: u32, expedited: u16) -> Vec<u64> {
+    /// `offsetof(struct __sk_buff, protocol)`
+    const PROTOCOL: i16 = 16;
     /// `offsetof(struct __sk_buff, ingress_ifindex)`
     const INGRESS_IFINDEX: i16 = 36;
+    const LOAD_BYTE: u8 = 0x71;
     const LOAD_WORD: u8 = 0x61;
     const STORE_WORD: u8 = 0x63;
     const LOAD_WIDE: u8 = 0x18;
@@ -230,12 +235,19 @@ fn program(map: RawFd, counts: RawFd) -> [u64; 23] {
     const ADD: u8 = 0x07;
     const AND: u8 = 0x57;
     const CALL: u8 = 0x85;
-    const JUMP_IF_ZERO: u8 = 0x15;
+    const JUMP: u8 = 0x05;
+    const JUMP_IF: u8 = 0x15;
+    const JUMP_UNLESS: u8 = 0x55;
     const EXIT: u8 = 0x95;
     const MAP_LOOKUP_ELEM: i32 = 1;
+    const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+    const HDR_START_NET: i32 = 1;
     const IS_MAP: u8 = 0x10;
     const MINOR: i32 = 0xffff;
-    [
+    const IPV4: i32 = (libc::ETH_P_IP as u16).to_be() as i32;
+    const IPV6: i32 = (libc::ETH_P_IPV6 as u16).to_be() as i32;
+    let owner = [
+        instruction(MOVE, 0x17, 0, 0),                    // r7 = skb
         instruction(LOAD_WORD, 0x12, INGRESS_IFINDEX, 0), // r2 = skb->ingress_ifindex
         instruction(STORE_WORD, 0x2a, -4, 0),             // the key, on the stack
         instruction(LOAD_WIDE, IS_MAP | 1, 0, map),       // r1 = map
@@ -243,10 +255,38 @@ fn program(map: RawFd, counts: RawFd) -> [u64; 23] {
         instruction(MOVE, 0xa2, 0, 0), // r2 = &key
         instruction(ADD, 0x02, 0, -4),
         instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
-        instruction(SET, 0x06, 0, 0), // r6 = 0, "no class"
-        instruction(JUMP_IF_ZERO, 0, 1, 0),
+        instruction(SET, 0x06, 0, others as i32), // r6 = the others' class
+        instruction(JUMP_IF, 0, 1, 0),
         instruction(LOAD_WORD, 0x06, 0, 0), // r6 = the class
-        instruction(MOVE, 0x61, 0, 0),      // r1 = its minor number
+    ];
+    // The first two bytes of the IP header have the DSCP: in version 4 the upper six bits of the second, in version 6
+    // the lower four of the first and the upper two of the second. That of expedited forwarding is 46.
+    let urgency = [
+        instruction(LOAD_WORD, 0x78, PROTOCOL, 0), // r8 = skb->protocol
+        instruction(MOVE, 0x71, 0, 0),             // r1 = skb
+        instruction(SET, 0x02, 0, 0),              // r2 = the offset
+        instruction(MOVE, 0xa3, 0, 0),             // r3 = where to
+        instruction(ADD, 0x03, 0, -8),
+        instruction(SET, 0x04, 0, 2), // r4 = two bytes
+        instruction(SET, 0x05, 0, HDR_START_NET),
+        instruction(CALL, 0, 0, SKB_LOAD_BYTES_RELATIVE),
+        instruction(JUMP_UNLESS, 0, 13, 0), // it is shorter
+        instruction(JUMP_IF, 0x08, 8, IPV4),
+        instruction(JUMP_UNLESS, 0x08, 11, IPV6),
+        instruction(LOAD_BYTE, 0xa1, -8, 0),
+        instruction(AND, 0x01, 0, 0x0f),
+        instruction(JUMP_UNLESS, 0x01, 8, 0x0b),
+        instruction(LOAD_BYTE, 0xa1, -7, 0),
+        instruction(AND, 0x01, 0, 0xc0),
+        instruction(JUMP_UNLESS, 0x01, 5, 0x80),
+        instruction(JUMP, 0, 3, 0),
+        instruction(LOAD_BYTE, 0xa1, -7, 0), // version 4
+        instruction(AND, 0x01, 0, 0xfc),
+        instruction(JUMP_UNLESS, 0x01, 1, 0xb8),
+        instruction(ADD, 0x06, 0, -i32::from(expedited)), // r6 = the class for such packets
+    ];
+    let count = [
+        instruction(MOVE, 0x61, 0, 0), // r1 = its minor number
         instruction(AND, 0x01, 0, MINOR),
         instruction(STORE_WORD, 0x1a, -4, 0),          // the key
         instruction(LOAD_WIDE, IS_MAP | 1, 0, counts), // r1 = counts
@@ -254,10 +294,11 @@ fn program(map: RawFd, counts: RawFd) -> [u64; 23] {
         instruction(MOVE, 0xa2, 0, 0), // r2 = &key
         instruction(ADD, 0x02, 0, -4),
         instruction(CALL, 0, 0, MAP_LOOKUP_ELEM),
-        instruction(JUMP_IF_ZERO, 0, 2, 0), // never, but the verifier does not know
-        instruction(SET, 0x01, 0, 1),       // *r0 += 1
+        instruction(JUMP_IF, 0, 2, 0), // never, but the verifier does not know
+        instruction(SET, 0x01, 0, 1),  // *r0 += 1
         instruction(ATOMIC, 0x10, 0, ATOMIC_ADD),
         instruction(MOVE, 0x60, 0, 0), // r0 = the class
         instruction(EXIT, 0, 0, 0),
-    ]
+    ];
+    [&owner[..], &urgency, &count].concat()
 }

@@ -7,8 +7,9 @@ use std::io;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 use super::htb::{self, Class, FRAME_BYTES};
-use super::tree::{TreeError, is_ours, remove_root};
-use super::{MAJOR, Route};
+use super::queues::Queues;
+use super::tree::{TreeError, is_about_ours, is_ours, make_root, remove_root};
+use super::{Change, MAJOR, Route};
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
 use crate::shaper::{Counters, Shaper, take_over};
@@ -19,6 +20,7 @@ const CLASS: u16 = 1;
 /// The shapers of all holders.
 pub struct Inwards {
     route: Route,
+    queues: Queues,
     places: Vec<Place>,
     /// Those whose agreements have ended, and which are still shaped.
     ended: Vec<u32>,
@@ -43,6 +45,7 @@ impl Inwards {
     pub fn open() -> io::Result<Inwards> {
         Ok(Inwards {
             route: Route::open()?,
+            queues: Queues::default(),
             places: Vec::new(),
             ended: Vec::new(),
             counters: HashMap::new(),
@@ -116,8 +119,19 @@ impl Shaper for Inwards {
             .iter()
             .map(|(_, _, request)| (request.clone(), NLM_F_CREATE | NLM_F_REPLACE));
         let failed = self.route.requests(requests);
+        let mut new = Vec::new();
         for (at, limits, _) in &changes {
-            self.places[*at].limits = Some(*limits);
+            let place = &mut self.places[*at];
+            let before = place.limits.replace(*limits);
+            new.extend(
+                place
+                    .bound
+                    .filter(|_| before.is_none())
+                    .map(|interface| (interface, CLASS, limits.ceiling_bit_s)),
+            );
+        }
+        if let Err(error) = self.queues.make(&mut self.route, &new) {
+            return vec![(changes[0].0, error)];
         }
         let failed = failed.into_iter().map(|(at, error)| {
             let holder = changes[at].0;
@@ -143,6 +157,33 @@ impl Shaper for Inwards {
         let bound = self.places[holder].bound;
         let found = bound.and_then(|interface| self.counters.get(&interface));
         found.copied().unwrap_or_default()
+    }
+
+    fn is_disturbed_by(&self, change: Option<&Change>) -> bool {
+        let is_bound = |change: &Change| {
+            let mut bound = self.places.iter().filter_map(|place| place.bound);
+            bound.any(|interface| interface == change.interface)
+        };
+        change.is_none_or(|change| is_bound(change) && is_about_ours(change))
+    }
+
+    fn ports(&self) -> Vec<u32> {
+        vec![self.route.port()]
+    }
+
+    fn shortcoming(&self) -> Option<&'static str> {
+        self.queues.shortcoming()
+    }
+
+    fn restore(&mut self, _: &Agreements, limits: &[Limits]) -> io::Result<()> {
+        for place in &mut self.places {
+            if let Some(interface) = place.bound {
+                place.limits = None;
+                make_root(&mut self.route, interface, CLASS)?;
+            }
+        }
+        let failed = self.apply(limits).into_iter().next();
+        failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     fn close(&mut self) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
@@ -21,10 +21,26 @@ const QUESTIONS_MAX: usize = 32;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_NEWTCLASS: u16 = 40;
+const RTM_DELTCLASS: u16 = 41;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_DELTFILTER: u16 = 45;
+/// The kernel tells of chains, too, which it makes for filters by itself.
+const OF_TRAFFIC_CONTROL: [u16; 6] = [
+    RTM_NEWQDISC,
+    RTM_DELQDISC,
+    RTM_NEWTCLASS,
+    RTM_DELTCLASS,
+    RTM_NEWTFILTER,
+    RTM_DELTFILTER,
+];
 
 /// Asks the kernel, and waits for what it says.
 pub struct Route {
     socket: Socket,
+    port: u32,
     sequence: u32,
     requests: Vec<u8>,
     answers: Vec<u8>,
@@ -38,16 +54,22 @@ impl Route {
     /// The system's, as for all that follows.
     pub fn open() -> io::Result<Route> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
+        let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
         // Errors come without the request that they are about.
         socket.set_cap_ack(true)?;
         Ok(Route {
             socket,
+            port,
             sequence: 0,
             requests: Vec::new(),
             answers: Vec::with_capacity(BUFFER_BYTES),
         })
+    }
+
+    /// By which what this asked for is known in news.
+    pub fn port(&self) -> u32 {
+        self.port
     }
 
     /// One request, and its answer.
@@ -224,6 +246,128 @@ pub enum LinkEvent {
     Is(u32, String),
     /// It is no longer there.
     Gone(u32),
+}
+
+/// Something about traffic control that somebody has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Where.
+    pub interface: u32,
+    /// The number of what was changed, or made, or removed.
+    pub handle: u32,
+    /// Of what it hangs on.
+    pub parent: u32,
+}
+
+/// News of traffic control, in which changes by others than this process show.
+pub struct Changes {
+    news: Socket,
+    buffer: Vec<u8>,
+}
+
+impl Changes {
+    /// Of this thread's network namespace; what is asked for at `ports` is this process's own.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as for all that follows.
+    pub fn open(ports: &[u32]) -> io::Result<Changes> {
+        const RTMGRP_TC: u32 = 8;
+        let mut news = Socket::new(NETLINK_ROUTE)?;
+        // A look may change more than the socket has room for.
+        ignore(&news, ports)?;
+        news.bind(&SocketAddr::new(0, RTMGRP_TC))?;
+        news.set_non_blocking(true)?;
+        Ok(Changes {
+            news,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+        })
+    }
+
+    /// For `poll`: readable when there is news.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+
+    /// Shows what has been changed since the last time; `false`: it was too much to tell.
+    pub fn news(&mut self, mut each: impl FnMut(Change)) -> io::Result<bool> {
+        const INTERFACE: usize = 4;
+        const HANDLE: usize = 8;
+        const PARENT: usize = 12;
+        loop {
+            self.buffer.clear();
+            match self.news.recv(&mut self.buffer, 0) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            for message in messages(&self.buffer) {
+                if !OF_TRAFFIC_CONTROL.contains(&message.message_type()) {
+                    continue;
+                }
+                let payload = message.payload();
+                let word = |at: usize| {
+                    let bytes = payload.get(at..)?.first_chunk()?;
+                    Some(u32::from_ne_bytes(*bytes))
+                };
+                if let (Some(interface), Some(handle), Some(parent)) =
+                    (word(INTERFACE), word(HANDLE), word(PARENT))
+                {
+                    each(Change {
+                        interface,
+                        handle,
+                        parent,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Lets a socket take no message about what was asked for at one of these ports.
+#[allow(unsafe_code)]
+fn ignore(socket: &Socket, ports: &[u32]) -> io::Result<()> {
+    /// In a message's header (`struct nlmsghdr`).
+    const PORT: u32 = 12;
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const WHOLE: u32 = u32::MAX;
+    const NOTHING: u32 = 0;
+    let instruction = |code, if_so, k| libc::sock_filter {
+        code,
+        jt: if_so,
+        jf: 0,
+        k,
+    };
+    // The filter takes the bytes of a word for a number in network byte order.
+    let tests = ports.iter().enumerate().map(|(at, port)| {
+        let after = (ports.len() - at) as u8;
+        instruction(JUMP_IF_EQUAL, after, port.to_be())
+    });
+    let mut program = vec![instruction(LOAD_WORD, 0, PORT)];
+    program.extend(tests);
+    program.push(instruction(RETURN, 0, WHOLE));
+    program.push(instruction(RETURN, 0, NOTHING));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which lives until it returns, and writes nothing.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            std::ptr::from_ref(&filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// What an interface has counted. What a virtual machine sends, its interface on the host receives.

@@ -1,4 +1,9 @@
 //! The shaper of the link outwards: one tree with a class for each holder, and one for everybody else.
+//!
+//! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for packets that ask for
+//! expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first has the whole minimum for its rate, so that
+//! what it sends within that goes before all that has to borrow; the holder's class is charged with it, and lends the
+//! other leaf as much less. Beyond the minimum both borrow alike: nobody gets more for marking packets.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -9,8 +14,9 @@ use netlink_packet_route::tc::{
     TcAttribute, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
 };
 
-use super::htb::{self, Class, FRAME_BYTES};
-use super::{MAJOR, Route, classifier::Classifier};
+use super::htb::{self, Class, Dumped, FRAME_BYTES};
+use super::queues::Queues;
+use super::{Change, MAJOR, Route, classifier::Classifier};
 use crate::control::{Limits, Shapers};
 use crate::shaper::{Counters, Shaper, take_over};
 use crate::{Agreement, Agreements, Sharing};
@@ -26,6 +32,10 @@ const PRIORITY_MAX: u32 = 7;
 /// The largest turn among borrowers: more is a burst of its own.
 const QUANTUM_BYTES_MAX: u64 = 200_000;
 
+/// From the number of a holder's class to those of its leaves.
+const EXPEDITED: u16 = 0x5000;
+const OTHERWISE: u16 = 0xa000;
+
 /// The number of a holder's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Slot(u16);
@@ -37,14 +47,19 @@ impl Slot {
     }
 
     /// How many there are.
-    const COUNT: usize = (u16::MAX - FIRST) as usize;
+    const COUNT: usize = (EXPEDITED - FIRST) as usize;
 
     /// The place of all who hold no agreement.
     const OTHERS: Slot = Slot(OTHERS);
 
-    /// Under which the classifier counts its packets: it knows nobody of those who hold none.
-    fn counted(self) -> u16 {
-        if self == Slot::OTHERS { 0 } else { self.0 }
+    /// The numbers of the classes in which packets wait.
+    fn leaves(self) -> [u16; 2] {
+        [self.0 + EXPEDITED, self.0 + OTHERWISE]
+    }
+
+    /// The handle of the leaf for packets that do not ask for more.
+    fn handle(self) -> u32 {
+        u32::from(MAJOR) << 16 | u32::from(self.0 + OTHERWISE)
     }
 }
 
@@ -84,7 +99,9 @@ impl Shape {
 /// The tree at one interface.
 pub struct Tree {
     route: Route,
+    queues: Queues,
     interface: u32,
+    link_bit_s: u64,
     classifier: Classifier,
     /// By the holders' places, the others' at the end.
     places: Vec<Place>,
@@ -102,6 +119,28 @@ pub struct Tree {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     counters: Counters,
+    leaves: [SeenLeaf; 2],
+}
+
+impl Seen {
+    /// What the class has counted, and what its queues have.
+    fn counters(&self) -> Counters {
+        let [expedited, otherwise] = self.leaves;
+        Counters {
+            drops: expedited.drops.wrapping_add(otherwise.drops),
+            backlog_bytes: expedited
+                .backlog_bytes
+                .saturating_add(otherwise.backlog_bytes),
+            ..self.counters
+        }
+    }
+}
+
+/// What was read of a leaf's queue last.
+#[derive(Debug, Clone, Copy, Default)]
+struct SeenLeaf {
+    backlog_bytes: u32,
+    drops: u32,
     /// How many packets had been found to be of this class.
     packets: u64,
     /// More may have happened to it since, without a new packet: some wait, or one was between being
@@ -115,6 +154,7 @@ struct Place {
     interface: String,
     slot: Slot,
     shape: Shape,
+    maximum_bit_s: u64,
     /// While it is there.
     bound: Option<u32>,
 }
@@ -153,16 +193,20 @@ impl Tree {
     /// If somebody else shapes the interface, or the system refuses.
     pub fn open(interface: u32) -> Result<Tree, TreeError> {
         let mut route = Route::open().map_err(system("open a netlink socket"))?;
-        let classifier = Classifier::load().map_err(system("load the classifier (eBPF)"))?;
+        let classifier = Classifier::load(Slot::OTHERS.handle(), OTHERWISE - EXPEDITED);
+        let classifier = classifier.map_err(system("load the classifier (eBPF)"))?;
         let is_ours = is_ours(&mut route, interface)?;
         if !is_ours {
+            let root = htb::new_root(interface, OTHERS + OTHERWISE);
             route
-                .request(htb::new_root(interface, OTHERS), NLM_F_CREATE | NLM_F_EXCL)
+                .request(root, NLM_F_CREATE | NLM_F_EXCL)
                 .map_err(system("make a root qdisc (HTB)"))?;
         }
         Ok(Tree {
             route,
+            queues: Queues::default(),
             interface,
+            link_bit_s: 0,
             classifier,
             places: Vec::new(),
             ended: Vec::new(),
@@ -183,6 +227,7 @@ impl Tree {
             priority: 0,
             quantum_bytes: FRAME_BYTES as u32,
         };
+        self.link_bit_s = bit_s;
         let request = htb::set_class(self.interface, WHOLE, 0, &class);
         self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
     }
@@ -219,15 +264,29 @@ impl Tree {
     /// What comes by `interface` is of `slot` from now on; of nobody without one.
     fn assign(&mut self, interface: u32, slot: Option<Slot>) -> io::Result<()> {
         match slot {
-            Some(Slot(minor)) => {
-                let class = u32::from(MAJOR) << 16 | u32::from(minor);
-                self.classifier.set(interface, class)
-            }
+            Some(slot) => self.classifier.set(interface, slot.handle()),
             None => match self.classifier.remove(interface) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
         }
+    }
+
+    /// The leaves of a holder's class: that for expedited forwarding, and the other.
+    fn leaves(&self, class: &Class) -> [Class; 2] {
+        let leaf = |rate_bit_s, quantum_bytes| Class {
+            limits: Limits {
+                rate_bit_s,
+                // That of the class above holds for what is borrowed.
+                ceiling_bit_s: self.link_bit_s,
+            },
+            quantum_bytes,
+            ..*class
+        };
+        [
+            leaf(class.limits.rate_bit_s, FRAME_BYTES as u32),
+            leaf(0, class.quantum_bytes),
+        ]
     }
 
     fn dump(&mut self, mut each: impl FnMut(u16, Counters)) -> io::Result<()> {
@@ -246,17 +305,40 @@ impl Tree {
     /// The system's.
     pub fn read_all(&mut self) -> io::Result<()> {
         let mut seen = std::mem::take(&mut self.seen);
+        let interface = self.interface;
         let read = self.dump(|minor, counters| note(&mut seen, minor, counters));
+        let read = read.and_then(|()| {
+            self.route.dump(htb::get_qdiscs(), |payload| {
+                if let Some(dumped) =
+                    htb::parse(payload).filter(|dumped| dumped.interface == interface)
+                {
+                    note_queue(&mut seen, &dumped);
+                }
+            })
+        });
         self.seen = seen;
         read
     }
 
-    /// Reads the counters of some classes.
-    fn read_these(&mut self, slots: &[Slot]) -> io::Result<()> {
-        let requests = (slots.iter()).map(|slot| htb::get_class(self.interface, slot.0));
+    /// Reads the counters of some classes, and of those of their queues that are active.
+    fn read_these(&mut self, active: &[(Slot, [bool; 2])]) -> io::Result<()> {
+        let interface = self.interface;
+        let requests = active.iter().flat_map(|(slot, are_active)| {
+            let queues = slot.leaves().into_iter().zip(are_active);
+            let queues = queues
+                .filter(|(_, is_active)| **is_active)
+                .map(move |(minor, _)| htb::get_queue(interface, minor));
+            std::iter::once(htb::get_class(interface, slot.0)).chain(queues)
+        });
+        let seen = &mut self.seen;
         let unanswered = self.route.ask(requests, |payload| {
-            if let Some((minor, counters)) = of_class(payload) {
-                note(&mut self.seen, minor, counters);
+            let Some(dumped) = htb::parse(payload) else {
+                return;
+            };
+            if dumped.handle.major == MAJOR {
+                note(seen, dumped.handle.minor, dumped.counters);
+            } else {
+                note_queue(seen, &dumped);
             }
         })?;
         // What is there shows when all are read.
@@ -265,19 +347,20 @@ impl Tree {
     }
 
     /// Those of which more may have been counted than is known.
-    fn active(&mut self) -> Vec<Slot> {
-        let is_active = |place: &&Place| {
-            let packets = self.classifier.packets(place.slot.counted());
-            let Some(seen) = self.seen.get_mut(usize::from(place.slot.0)) else {
-                return false;
-            };
-            let has_sent = std::mem::replace(&mut seen.packets, packets) != packets;
-            // Read once more after the last packet.
-            std::mem::replace(&mut seen.is_open, has_sent) || has_sent
-        };
-        (self.places.iter().filter(is_active))
-            .map(|place| place.slot)
-            .collect()
+    fn active(&mut self) -> Vec<(Slot, [bool; 2])> {
+        let active = self.places.iter().filter_map(|place| {
+            let slot = place.slot;
+            let seen = self.seen.get_mut(usize::from(slot.0))?;
+            let mut are_active = [false; 2];
+            for (at, minor) in slot.leaves().into_iter().enumerate() {
+                let (packets, leaf) = (self.classifier.packets(minor), &mut seen.leaves[at]);
+                let has_sent = std::mem::replace(&mut leaf.packets, packets) != packets;
+                // Read once more after the last packet.
+                are_active[at] = std::mem::replace(&mut leaf.is_open, has_sent) || has_sent;
+            }
+            are_active.contains(&true).then_some((slot, are_active))
+        });
+        active.collect()
     }
 }
 
@@ -289,7 +372,22 @@ fn of_class(payload: &[u8]) -> Option<(u16, Counters)> {
 fn note(seen: &mut [Seen], minor: u16, counters: Counters) {
     if let Some(seen) = seen.get_mut(usize::from(minor)) {
         seen.counters = counters;
-        seen.is_open |= counters.backlog_bytes > 0;
+    }
+}
+
+/// Takes in what a leaf's queue has counted, if it is one.
+fn note_queue(seen: &mut [Seen], dumped: &Dumped<'_>) {
+    if dumped.parent.major != MAJOR {
+        return;
+    }
+    for (at, first) in [EXPEDITED, OTHERWISE].into_iter().enumerate() {
+        let slot = dumped.parent.minor.checked_sub(first).map(usize::from);
+        if let Some(seen) = slot.and_then(|slot| seen.get_mut(slot)) {
+            let leaf = &mut seen.leaves[at];
+            leaf.backlog_bytes = dumped.counters.backlog_bytes;
+            leaf.drops = dumped.counters.drops;
+            leaf.is_open |= leaf.backlog_bytes > 0;
+        }
     }
 }
 
@@ -324,6 +422,7 @@ impl Shaper for Tree {
                 interface: holder.interface.clone(),
                 slot,
                 shape: shape(&holder.agreement, holder.burst_bytes),
+                maximum_bit_s: holder.agreement.maximum_bit_s,
                 bound,
             });
         }
@@ -333,6 +432,7 @@ impl Shaper for Tree {
             interface: String::new(),
             slot: Slot::OTHERS,
             shape: shape(&agreements.others(), None),
+            maximum_bit_s: agreements.link.rate_bit_s,
             bound: None,
         });
         let last = self.places.iter().map(|place| place.slot.0).max();
@@ -343,7 +443,10 @@ impl Shaper for Tree {
     }
 
     fn tidy(&mut self) -> io::Result<()> {
-        let kept: HashSet<u16> = self.places.iter().map(|place| place.slot.0).collect();
+        let slots = self.places.iter().map(|place| place.slot);
+        let kept: HashSet<u16> = slots
+            .flat_map(|slot| std::iter::once(slot.0).chain(slot.leaves()))
+            .collect();
         for interface in std::mem::take(&mut self.ended) {
             self.assign(interface, None)?;
         }
@@ -356,6 +459,8 @@ impl Shaper for Tree {
         for minor in &ended {
             self.classes.remove(&Slot(*minor));
         }
+        // Leaves have the greater numbers, and go first.
+        ended.sort_unstable_by(|one, other| other.cmp(one));
         let interface = self.interface;
         let requests = ended
             .iter()
@@ -398,13 +503,36 @@ impl Shaper for Tree {
             now.is_none_or(|now| differs_enough(now, class))
         };
         let changes: Vec<(usize, Slot, Class)> = wanted.filter(differs).collect();
-        let requests = changes.iter().map(|(_, slot, class)| {
-            let request = htb::set_class(self.interface, slot.0, WHOLE, class);
-            (request, NLM_F_CREATE | NLM_F_REPLACE)
-        });
-        let failed = self.route.requests(requests);
+        let mut requests = Vec::new();
+        let mut new = Vec::new();
+        for (at, (holder, slot, class)) in changes.iter().enumerate() {
+            requests.push((at, htb::set_class(self.interface, slot.0, WHOLE, class)));
+            // Leaves know nothing of the ceiling.
+            let now = self.classes.get(slot);
+            if now.is_some_and(|now| with_ceiling(now, class.limits.ceiling_bit_s) == *class) {
+                continue;
+            }
+            let maximum_bit_s = self.places[*holder].maximum_bit_s;
+            let [expedited, otherwise] = self.leaves(class);
+            let rooms_bit_s = [class.limits.rate_bit_s, maximum_bit_s];
+            let leaves = slot.leaves().into_iter().zip([expedited, otherwise]);
+            for ((minor, leaf), room_bit_s) in leaves.zip(rooms_bit_s) {
+                requests.push((at, htb::set_class(self.interface, minor, slot.0, &leaf)));
+                new.push((self.interface, minor, room_bit_s));
+            }
+        }
+        let (places, requests): (Vec<usize>, Vec<_>) = requests.into_iter().unzip();
+        let requests = requests.into_iter();
+        let requests = requests.map(|request| (request, NLM_F_CREATE | NLM_F_REPLACE));
+        let mut failed: Vec<(usize, io::Error)> = self.route.requests(requests);
+        for (at, _) in &mut failed {
+            *at = places[*at];
+        }
         let told = changes.iter().map(|(_, slot, class)| (*slot, *class));
         self.classes.extend(told);
+        if let Err(error) = self.queues.make(&mut self.route, &new) {
+            failed.push((0, error));
+        }
         let failed = failed.into_iter().map(|(at, error)| {
             let (holder, slot, _) = changes[at];
             self.classes.remove(&slot);
@@ -428,11 +556,53 @@ impl Shaper for Tree {
         let number = usize::from(self.places[holder].slot.0);
         self.seen
             .get(number)
-            .map_or(Counters::default(), |seen| seen.counters)
+            .map_or(Counters::default(), Seen::counters)
+    }
+
+    fn is_disturbed_by(&self, change: Option<&Change>) -> bool {
+        change.is_none_or(|change| change.interface == self.interface && is_about_ours(change))
+    }
+
+    fn ports(&self) -> Vec<u32> {
+        vec![self.route.port()]
+    }
+
+    fn shortcoming(&self) -> Option<&'static str> {
+        self.queues.shortcoming()
+    }
+
+    fn restore(&mut self, agreements: &Agreements, limits: &[Limits]) -> io::Result<()> {
+        make_root(&mut self.route, self.interface, OTHERS + OTHERWISE)?;
+        self.set_link(agreements.link.rate_bit_s)?;
+        self.classes.clear();
+        self.is_new = true;
+        match self.apply(limits).into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => self.tidy(),
+        }
     }
 
     fn close(&mut self) -> io::Result<()> {
         remove_root(&mut self.route, self.interface)
+    }
+}
+
+/// Whether somebody has changed the root of an interface, or what hangs on ours.
+pub(super) fn is_about_ours(change: &Change) -> bool {
+    const ROOT: u32 = u32::MAX;
+    let is_ours = |handle: u32| handle >> 16 == u32::from(MAJOR);
+    change.parent == ROOT || is_ours(change.handle) || is_ours(change.parent)
+}
+
+/// Makes our qdisc the root of an interface again, in place of whatever somebody has put there.
+pub(super) fn make_root(route: &mut Route, interface: u32, default: u16) -> io::Result<()> {
+    match is_ours(route, interface) {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(TreeError::Foreign { .. }) => {
+            let root = htb::new_root(interface, default);
+            route.request(root, NLM_F_CREATE | NLM_F_REPLACE)
+        }
+        Err(TreeError::System { source, .. }) => Err(source),
     }
 }
 
@@ -474,7 +644,11 @@ pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeErr
 fn differs_enough(now: &Class, wanted: &Class) -> bool {
     const PARTS: u64 = 128;
     let (from, to) = (now.limits.ceiling_bit_s, wanted.limits.ceiling_bit_s);
-    let mut otherwise = *now;
-    otherwise.limits.ceiling_bit_s = to;
-    otherwise != *wanted || from.abs_diff(to) > from / PARTS
+    with_ceiling(now, to) != *wanted || from.abs_diff(to) > from / PARTS
+}
+
+fn with_ceiling(class: &Class, ceiling_bit_s: u64) -> Class {
+    let mut other = *class;
+    other.limits.ceiling_bit_s = ceiling_bit_s;
+    other
 }

@@ -15,7 +15,7 @@ pub use store::Store;
 
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
-use crate::linux::{Links, Traffic};
+use crate::linux::{Change, Links, Traffic};
 use crate::shaper::{Counters, Shaper, take_over};
 
 /// In which the credit of a backend comes: whole ticks of 250 Hz and of 100 Hz.
@@ -227,6 +227,22 @@ impl Shaper for Xen {
     fn counters(&self, holder: usize) -> Counters {
         let bound = self.places[holder].bound.as_ref();
         bound.map(|backend| backend.counters).unwrap_or_default()
+    }
+
+    fn is_disturbed_by(&self, _: Option<&Change>) -> bool {
+        false
+    }
+
+    fn ports(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn shortcoming(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn restore(&mut self, _: &Agreements, _: &[Limits]) -> io::Result<()> {
+        Ok(())
     }
 
     fn close(&mut self) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //! the scene does. In each machine somebody may send; what comes out of the link is counted.
 #![allow(dead_code, reason = "each user needs another part")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
 /// Of the network that is kept for examples (RFC 5737).
-const OUTSIDE: &str = "192.0.2.1";
+pub const OUTSIDE: &str = "192.0.2.1";
 const FIRST_PORT: u16 = 5000;
 pub const PAYLOAD_BYTES: usize = 1400;
 const LISTENER_BYTES: usize = 8 << 20;
@@ -110,7 +110,7 @@ impl Scene {
         scene
     }
 
-    /// All classes at the link: bytes sent, and whether some wait, by number.
+    /// All classes of holders at the link: bytes sent, and whether some wait in one of their leaves, by number.
     pub fn classes(&self) -> HashMap<u16, (u64, bool)> {
         let text = self.tc("-s class show dev up0");
         let classes = text.split("class htb ").skip(1).map(|class| {
@@ -125,12 +125,17 @@ impl Scene {
                 .split_once(':')
                 .unwrap();
             let minor = u16::from_str_radix(minor, 16).unwrap();
-            (
-                minor,
-                (after("Sent ").parse().unwrap(), after("backlog ") != "0b"),
-            )
+            let bytes: u64 = after("Sent ").parse().unwrap();
+            (minor, bytes, after("backlog ") != "0b")
         });
-        classes.collect()
+        /// From the number of a holder's class to those of its leaves.
+        const LEAVES: u16 = 0x5000;
+        let (leaves, holders): (Vec<_>, Vec<_>) = classes.partition(|each| each.0 >= LEAVES);
+        let waiting = leaves.iter().filter(|(_, _, is_waiting)| *is_waiting);
+        let waiting: HashSet<u16> = waiting.map(|(minor, ..)| minor % LEAVES).collect();
+        let holders = holders.into_iter();
+        let holders = holders.map(|(minor, bytes, _)| (minor, (bytes, waiting.contains(&minor))));
+        holders.collect()
     }
 
     pub fn host(&self) -> String {
@@ -204,9 +209,9 @@ impl Scene {
     }
 
     /// Starts a daemon and waits until its agreements are in force.
-    pub fn start(&mut self, file: &Path) {
+    pub fn start(&mut self, file: &Path) -> Snapshot {
         self.spawn(file);
-        self.wait_for("the daemon", |snapshot| snapshot.periods > 0);
+        self.wait_for("the daemon", |snapshot| snapshot.periods > 0)
     }
 
     /// Starts a daemon.
@@ -406,7 +411,7 @@ pub fn tree(text: &str) -> (Tree, usize) {
     (tree, agreements.holders.len())
 }
 
-fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
+pub fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
     enter(namespace);
     UdpSocket::bind(address).unwrap()
 }
@@ -421,6 +426,21 @@ pub fn flood() -> Pace {
         while running.load(Ordering::Relaxed) {
             let _ = socket.send(&packet);
         }
+    })
+}
+
+/// Asks for expedited forwarding (RFC 3246) of what a socket sends.
+pub fn expedite(socket: &UdpSocket) {
+    /// The DSCP 46, above the two bits of ECN.
+    const EXPEDITED: i32 = 46 << 2;
+    setsockopt(socket, sockopt::Ipv4Tos, &EXPEDITED).unwrap();
+}
+
+/// As much as goes, with the mark of expedited forwarding on all of it.
+pub fn expedited_flood() -> Pace {
+    Box::new(|socket, running| {
+        expedite(socket);
+        flood()(socket, running);
     })
 }
 
