@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use laxity_daemon::escape;
 use laxity_daemon::metrics::{self, family, metric};
 use laxity_daemon::requests::serve_unix;
 use prometheus_client::collector::Collector;
@@ -299,7 +300,7 @@ impl Snapshot {
         text.push_str(&fitting(head, &self.holders, |each| {
             [
                 each.class.to_string(),
-                format!("{:.1} MB", each.delivered_bytes as f64 / 1e6),
+                megabytes(each.delivered_bytes),
                 each.dropped_packets.to_string(),
                 format!("{:.1} s", each.throttled_ns as f64 / 1e9),
                 format!("{} s", each.violations),
@@ -326,7 +327,8 @@ fn fitting(
             "receive" => "gets",
             _ => "sends",
         };
-        let (name, interface) = (each.name.clone(), each.interface.clone());
+        // What is escaped is longer, and so is done before anything is cut.
+        let [name, interface] = [&each.name, &each.interface].map(|text| escape::line(text));
         [name, interface, direction.into(), a, b, c, d, e]
     });
     let rows = std::iter::once(head.map(String::from)).chain(rows);
@@ -343,6 +345,16 @@ fn fitting(
         }
     }
     laxity_daemon::table(&rows, WORDS)
+}
+
+/// In MB, or GB where that reads better.
+fn megabytes(bytes: u64) -> String {
+    const IN_GIGABYTES: u64 = 10_000_000_000;
+    if bytes < IN_GIGABYTES {
+        format!("{:.1} MB", bytes as f64 / 1e6)
+    } else {
+        format!("{:.1} GB", bytes as f64 / 1e9)
+    }
 }
 
 /// In Mbit/s, with no more digits than tell something.
