@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 ADDRESS = "10.0.2.15"
 """Of a guest in the network that QEMU itself is, which reaches nothing but our ports."""
 ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off"
-BOOT_S = 120.0
+BOOT_S = 1200.0
 ASK_S = 2.0
 MIB = 2**20
 
@@ -57,13 +58,19 @@ def booted(made: image.Appliance, arguments: str, *ports: tuple[str, int]) -> It
             machine.kill()
 
 
-def local(port: int) -> int:
-    return port + 20_000
+@cache
+def local(_: int) -> int:
+    """A port of this computer that nobody else has, for that one of the machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        found: int = free.getsockname()[1]
+        return found
 
 
 def ask(kind: socket.SocketKind, port: int, question: bytes, console: Path) -> bytes:
     """The answer, however long the server takes to come up."""
-    for _ in range(30):
+    until = time.monotonic() + BOOT_S
+    while time.monotonic() < until:
         with socket.socket(socket.AF_INET, kind) as asking:
             asking.settimeout(ASK_S)
             try:

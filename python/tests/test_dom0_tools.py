@@ -56,7 +56,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={**os.environ, **fakes, "ASAN_OPTIONS": "detect_leaks=0"},
     )
     assert done.returncode == code, done.stderr
@@ -344,7 +344,7 @@ def test_a_signal_ends_it_well(trace: Path, tmp_path: Path, number: signal.Signa
     assert process.stdout is not None
     assert process.stdout.readline().startswith("recording ")
     process.send_signal(number)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 0
     # Room for a minute of 5,000 records of 40 bytes.
     assert said.startswith("trace size 2930\n")

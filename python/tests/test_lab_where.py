@@ -313,7 +313,7 @@ def test_a_visit_that_is_ended_while_it_tidies_up_does_it_once(
     (tmp_path / where.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n{end}")
     plan().write(tmp_path / "plan", str(tmp_path))
     for words in ((tmp_path,), ("--leave", tmp_path)):
-        subprocess.run(["/bin/sh", tmp_path / "visit.sh", *words], check=False, timeout=30)
+        subprocess.run(["/bin/sh", tmp_path / "visit.sh", *words], check=False, timeout=600)
     assert fake.diary().count(RESTORED[0]) == 1
     assert not (tmp_path / where.RESTORE).exists()
 

@@ -352,7 +352,7 @@ def running(run: int, group: str) -> list[str]:
 
 
 def wait_until(met: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 600
     while not met():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

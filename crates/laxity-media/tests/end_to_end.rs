@@ -210,7 +210,7 @@ impl Server {
             .set_read_timeout(Some(Duration::from_millis(200)))
             .unwrap();
         let server = Server { process, control };
-        let asked = (0..150).find_map(|_| server.try_ask(r#"{"command":"ping"}"#));
+        let asked = (0..3000).find_map(|_| server.try_ask(r#"{"command":"ping"}"#));
         assert_eq!(asked.unwrap()["result"], "pong");
         server
     }
@@ -315,7 +315,7 @@ fn calls_have_ports_of_their_own() {
                 }
             }
             orders.flush().unwrap();
-            std::thread::sleep(Duration::from_millis(400));
+            std::thread::sleep(Duration::from_millis(1500));
             (0..4).for_each(|number| writeln!(orders, "end {number}").unwrap());
         }));
         let deleted = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));

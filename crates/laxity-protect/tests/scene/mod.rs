@@ -22,7 +22,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 /// Before something is taken for never to come: machines are shared.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(600);
 pub const GUEST: &str = "192.0.2.10:7";
 pub const HOSTS: [&str; 2] = ["north", "south"];
 /// Of their daemons, for each other.
@@ -528,9 +528,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
         }
     };
     stream.set_nodelay(true).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     while !stop.load(Ordering::SeqCst) {
         let before = seen.highest();
         let mut answer = [0; Said::BYTES];
@@ -552,7 +550,7 @@ pub fn ask_once(request: u64) -> Said {
     let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
     socket.connect(GUEST).unwrap();
     socket.set_read_timeout(Some(AGAIN)).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         let _ = socket.send(&request.to_le_bytes());
         let mut answer = [0; Said::BYTES];

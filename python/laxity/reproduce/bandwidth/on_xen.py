@@ -43,7 +43,7 @@ RESERVE_MBIT_S = 0.1
 PAGES = 16_000
 """Of Xen's trace buffer."""
 DOM0_MIB = 768
-LIMIT_S = 1800.0
+LIMIT_S = 7200.0
 
 CONFIGURATION = """\
 type = "pv"
