@@ -42,6 +42,15 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
         fixed_period_drop(instance, vcpu);
 }
 
+static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    (void)instance;
+    (void)cpu;
+    (void)vcpu;
+    (void)now;
+}
+
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu)
 {

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SEDF, simple earliest deadline first, as RT-Xen (EMSOFT 2011, section 3.1) describes the
- * scheduler that Xen shipped until 4.5: every VCPU has a slice of CPU a period. The slice is set to
- * full when a period begins, used by running, and kept while blocked. Among the VCPUs with some of
- * their slice left, the one whose period ends first runs.
+ * SEDF, simple earliest deadline first, the scheduler that Xen shipped until 4.5: every VCPU has a
+ * slice of CPU a period. The slice is set to full when a period begins, and used by running. Among
+ * the VCPUs with some of their slice left, the one whose period ends first runs.
+ *
+ * A VCPU that wakes goes on with its slice only if it cannot be used up faster than slices may be:
+ * if what is left of it is to the rest of the period less than the whole slice to the whole period.
+ * If it is more, or the period is over, a new period begins at the wake, with a full slice. So no
+ * VCPU demands more than its slice a period within any time that begins with a wake or a period and
+ * ends with a period, and where all slices fit (slice / period add up to 1 at most) all get theirs
+ * before their period ends, whatever the others do (constant bandwidth server, Abeni and Buttazzo,
+ * RTSS 1998). Xen did the same for those that woke in a later period ("conservative 2b" in its
+ * source), and gave the others no more of their slice. To use on what was kept over a block, as
+ * RT-Xen (EMSOFT 2011, section 3.1) describes SEDF, makes others miss: two slices can then fall
+ * together.
  *
  * So the order in RunQ and in RepQ is the same time, the end of the current period.
  * docs/policies.md has the rules; queues, use of budget, and locking: server.h. The slice is
@@ -41,6 +51,16 @@ static void sedf_set_deadline(struct server_cpu *cpu, struct server_vcpu *vcpu, 
         heap_update(vcpu->queue, &vcpu->place);
 }
 
+/* A full slice, until the deadline. */
+static void sedf_begin_period(struct laxity_instance *instance, struct server_cpu *cpu,
+                              struct server_vcpu *vcpu, int64_t deadline_ns)
+{
+    sedf_set_deadline(cpu, vcpu, deadline_ns);
+    /* What an embedder let it use beyond its last slice is owed. */
+    vcpu->left_ns = vcpu->vcpu.parameters.budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
+    server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
+}
+
 static void server_replenish(struct laxity_instance *instance, struct server_cpu *cpu,
                              struct server_vcpu *vcpu, int64_t now)
 {
@@ -49,10 +69,27 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
 
     if (deadline_ns <= now)
         deadline_ns += ((now - deadline_ns) / parameters->period_ns + 1) * parameters->period_ns;
-    sedf_set_deadline(cpu, vcpu, deadline_ns);
-    /* What an embedder let it use beyond its last slice is owed. */
-    vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
-    server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
+    sedf_begin_period(instance, cpu, vcpu, deadline_ns);
+}
+
+/* A product of two durations, which needs 84 bits. */
+__extension__ typedef __int128 sedf_product;
+
+static bool sedf_is_less(int64_t a, int64_t b, int64_t than_a, int64_t than_b)
+{
+    return (sedf_product)a * b < (sedf_product)than_a * than_b;
+}
+
+static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    const struct laxity_parameters *parameters = &vcpu->vcpu.parameters;
+    int64_t rest_ns = vcpu->due.key - now;
+
+    if (rest_ns > 0 &&
+        sedf_is_less(vcpu->left_ns, parameters->period_ns, rest_ns, parameters->budget_ns))
+        return;
+    sedf_begin_period(instance, cpu, vcpu, now + parameters->period_ns);
 }
 
 static enum laxity_error sedf_add_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,

@@ -37,6 +37,7 @@
 
 struct server_replenishment {
     int64_t at_ns, amount_ns;
+    int64_t first_ns; /* when the first of it would have come if nothing had been merged */
 };
 
 struct server_vcpu {
@@ -77,6 +78,9 @@ static int64_t server_key(const struct server_vcpu *vcpu);
 /* The VCPU blocked, or was put to sleep: what becomes of its budget and of its place in RunQ. */
 static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
+/* A blocked VCPU wakes, before it is looked at what budget it has. */
+static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now);
 /* A run on budget ends, in which the VCPU used vcpu->run_used_ns since vcpu->run_start_ns. */
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu);
@@ -486,6 +490,9 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     /* The timer would overtake a decision that this wake calls for without it. */
     if (is_late)
         server_replenish_due(instance, cpu, now);
+    /* One that was put to sleep, and that no decision has taken off since, never blocked. */
+    if (base != cpu->cpu.current)
+        server_unblocked(instance, cpu, vcpu, now);
     if (vcpu->queue == &cpu->ready_queue) {
         server_dequeue(vcpu);
         server_enqueue_in_place(&cpu->run_queue, vcpu);
@@ -493,7 +500,7 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
         server_enqueue(cpu, &cpu->run_queue, vcpu);
     } else if (!vcpu->queue) {
         server_join_extra(cpu, vcpu);
-    } /* else it was to sleep, and no decision has taken it off since */
+    }
     server_review(instance, cpu, now);
 }
 

@@ -13,13 +13,24 @@
  * so the budget is never amplified. Nothing comes back earlier than a period after its use, so in
  * no window of one period is more used than one budget: nothing is replenished prematurely.
  *
- * A replenishment that is too small to be worth the decisions that it causes waits for the next one
- * (sporadic_worth_ns): without that, the trifles for which a guest wakes, its ticks, would split
- * its budget, and each piece that comes back splits the runs of the VCPUs that it preempts.
+ * Merging. Two replenishments that follow one another become one of both amounts, which comes when
+ * the later of them would, less the amount of the earlier. What was used last is in time: what was
+ * used first comes with it, is used before it, and takes that long. What was used first is late by
+ * the time between the two runs in which the VCPU did not run, and by no more; and nothing is used
+ * within a period of its last use. Replenishments are merged in two cases:
  *
- * A VCPU has at most SERVER_REPLENISHMENTS_MAX replenishments pending, in a ring in order of time.
- * One more is added to the latest. In both cases the later time counts, which errs on the side of
- * the other VCPUs.
+ *   - One that is too small to be worth the decisions that it causes is merged with the next, if
+ *     that is registered before it is due (sporadic_worth_ns): without that, the trifles for which
+ *     a guest wakes, its ticks, would split its budget, and each piece that comes back splits the
+ *     runs of the VCPUs that it preempts. At any time less than that amount is late for this.
+ *   - A VCPU has at most SERVER_REPLENISHMENTS_MAX pending, in a ring in order of time. If there is
+ *     one more, those two neighbours are merged of which the first is late the least. The runs of
+ *     all but the first of them lie within the last period. They make 16 pairs that do not overlap,
+ *     so in one of these a sixteenth of a period went by at most without the VCPU running: nothing
+ *     is late by more, nor is more than that late at a time.
+ *
+ * docs/policies.md has the proofs, and what follows: a VCPU whose budget is the whole period never
+ * waits for it; nor does one, alone on its CPU, that leaves a sixteenth of a period unused.
  *
  * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
  */
@@ -69,6 +80,58 @@ static int64_t sporadic_worth_ns(const struct server_vcpu *vcpu)
     return sporadic_least(part_ns, parameters->period_ns - parameters->budget_ns);
 }
 
+static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    (void)instance;
+    (void)cpu;
+    (void)vcpu;
+    (void)now;
+}
+
+/* Merges a replenishment with the one that follows it. */
+static struct server_replenishment sporadic_merged(struct server_replenishment first,
+                                                   struct server_replenishment next)
+{
+    int64_t at_ns = next.at_ns - first.amount_ns;
+    return (struct server_replenishment){
+        /* After a period was shortened the next one may have been made to wait for the first. */
+        .at_ns = at_ns > first.at_ns ? at_ns : first.at_ns,
+        .amount_ns = first.amount_ns + next.amount_ns,
+        .first_ns = first.first_ns,
+    };
+}
+
+/* The ring is full: merges the two neighbours that make the first of them late the least, the
+ * replenishment that is to be added among them. Returns false if that is merged. */
+static bool sporadic_make_room(struct server_vcpu *vcpu, struct server_replenishment added)
+{
+    uint32_t best = 0, last = vcpu->pending_count - 1;
+    int64_t best_ns = LAXITY_NEVER;
+    struct server_replenishment *first = sporadic_pending(vcpu, 0);
+
+    for (uint32_t place = 0; place <= last; place++) {
+        struct server_replenishment *next =
+            place < last ? sporadic_pending(vcpu, place + 1) : &added;
+        int64_t late_ns = next->at_ns - first->amount_ns - first->first_ns;
+        if (late_ns < best_ns) {
+            best_ns = late_ns;
+            best = place;
+        }
+        first = next;
+    }
+    first = sporadic_pending(vcpu, best);
+    if (best == last) {
+        *first = sporadic_merged(*first, added);
+        return false;
+    }
+    *first = sporadic_merged(*first, *sporadic_pending(vcpu, best + 1));
+    for (uint32_t place = best + 1; place < last; place++)
+        *sporadic_pending(vcpu, place) = *sporadic_pending(vcpu, place + 1);
+    vcpu->pending_count--;
+    return true;
+}
+
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu)
 {
@@ -84,13 +147,11 @@ static void server_stopped(struct laxity_instance *instance, struct server_cpu *
     /* A period that was shortened meanwhile must not overtake. */
     if (latest && used.at_ns < latest->at_ns)
         used.at_ns = latest->at_ns;
-    if (latest && (latest->amount_ns < sporadic_worth_ns(vcpu) ||
-                   vcpu->pending_count == SERVER_REPLENISHMENTS_MAX)) {
-        used.amount_ns += latest->amount_ns;
-        *latest = used;
-    } else {
+    used.first_ns = used.at_ns;
+    if (latest && latest->amount_ns < sporadic_worth_ns(vcpu))
+        *latest = sporadic_merged(*latest, used);
+    else if (vcpu->pending_count < SERVER_REPLENISHMENTS_MAX || sporadic_make_room(vcpu, used))
         *sporadic_pending(vcpu, vcpu->pending_count++) = used;
-    }
     sporadic_update_due(cpu, vcpu);
 }
 

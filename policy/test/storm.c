@@ -27,6 +27,12 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
     (void)instance, (void)cpu, (void)vcpu;
 }
 
+static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
+                             struct server_vcpu *vcpu, int64_t now)
+{
+    (void)instance, (void)cpu, (void)vcpu, (void)now;
+}
+
 static void server_stopped(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu)
 {

@@ -131,7 +131,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
     let parameters = &domain.parameters;
     let (period_ns, quantum_ns) = (parameters.period_ns, host.settings.quantum_ns);
     let is_late = match host.policy {
-        Policy::Sporadic => quantum_ns > 0,
+        Policy::Sporadic | Policy::Sedf => quantum_ns > 0,
         _ => quantum_ns > 0 && period_ns % quantum_ns != 0,
     };
     let is_bound = |task: &laxity_host::Task| {
@@ -141,6 +141,14 @@ fn server_of(host: &Host, place: &Place) -> Server {
             && task.period_ns % period_ns == 0
             && task.offset_ns % period_ns == 0
     };
+    // Under SEDF a wake at any other time would shift the periods.
+    let keeps_phase = host.policy != Policy::Sedf
+        || domain.cpu_bound
+        || domain.tick.is_none()
+            && place
+                .tasks
+                .iter()
+                .all(|&task| is_bound(&domain.tasks[task]));
     Server {
         budget_ns: parameters.budget_ns.into(),
         period_ns: period_ns.into(),
@@ -148,11 +156,10 @@ fn server_of(host: &Host, place: &Place) -> Server {
         late_ns: if is_late { quantum_ns.into() } else { 0 },
         guest: domain.guest,
         tasks: (domain.tick.iter().map(GuestTask::of_tick))
-            .chain(
-                place.tasks.iter().map(|&task| {
-                    GuestTask::new(&domain.tasks[task], is_bound(&domain.tasks[task]))
-                }),
-            )
+            .chain(place.tasks.iter().map(|&task| {
+                let task = &domain.tasks[task];
+                GuestTask::new(task, keeps_phase && is_bound(task))
+            }))
             .collect(),
         cpu_bound: domain.cpu_bound,
     }
@@ -327,9 +334,7 @@ fn nothing_because(nothing: Nothing, vcpu: &str) -> String {
             "credit gives shares of CPU over time, and no bound on how long a VCPU waits for its share".into()
         }
         Nothing::SedfQuantum => {
-            "the quantum does not divide every period on this CPU, and sedf then lets a VCPU run on with a period that \
-             is over"
-                .into()
+            "with a quantum sedf can let a VCPU run on with a period that is over".into()
         }
         Nothing::Crowded => format!(
             "{vcpu} is not schedulable as a server: those that come before it, or are its equals, can take all of its \

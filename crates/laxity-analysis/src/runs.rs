@@ -1,9 +1,10 @@
 //! How soon a sporadic server's budget comes back.
 //!
-//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges a further one with the
-//! latest. Budget that is never merged comes back within one period of its use. Merged budget waits
-//! for runs that begin later, but only until one of the 31 earlier replenishments comes, and all of
-//! these come within one period: it is back within two.
+//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges two neighbours when there is
+//! one more: those of which the first is late the least for it, by the time between their runs in which the
+//! VCPU did not run. All but the first of the 33 lie within the last period; so do 16 pairs of neighbours, apart from
+//! one another, of which one has no more than a sixteenth of the period between its runs. So budget
+//! comes back within one period and a sixteenth.
 //!
 //! One period may be claimed where no more than 32 runs can begin within one. A run begins when the
 //! VCPU wakes, comes back from a preemption, or gets budget after it had none. The first two are
@@ -11,10 +12,11 @@
 //! budget cannot be used up, or is the whole period (it is used up only by a run of a whole period,
 //! and is back at once).
 //!
-//! A replenishment that is small is merged with the next one, which may be small again, and so on: a
-//! trifle may come back late by any time. But no two pending replenishments have late parts at once
-//! (runs of the second began when the first was due, or later), and the late part of one is smaller
-//! than what comes back by itself. So all of the budget but that much is back in time.
+//! A replenishment that is small is merged with the next one if that is registered before it is due;
+//! both may be small again, and so on: a trifle may come back late by any time. But no two pending
+//! replenishments have late parts at once (runs of the second began when the first was due, or
+//! later), and the late part of one is smaller than what comes back by itself. So all of the budget
+//! but that much is back in time.
 
 use crate::Ns;
 use crate::guest::{self, GuestTask};
@@ -24,10 +26,15 @@ use crate::supply::{Contention, Delay, Supply, WINDOW_NS_MAX};
 /// Pending replenishments of one VCPU (`SERVER_REPLENISHMENTS_MAX` in `policy/src/server.h`).
 pub(crate) const REPLENISHMENTS_MAX: Ns = 32;
 
-/// Smaller replenishments wait for the next one (`SPORADIC_WORTH_NS` and `SPORADIC_WORTH_PARTS` in
+/// Smaller replenishments are merged with the next one (`SPORADIC_WORTH_NS` and `SPORADIC_WORTH_PARTS` in
 /// `policy/src/sporadic.c`).
 const WORTH_NS: Ns = 100_000;
 const WORTH_PARTS: Ns = 16;
+
+/// Within what time all but a trifle is back. `late_ns`: how late a replenishment can be served.
+pub(crate) fn return_ns(period_ns: Ns, late_ns: Ns) -> Ns {
+    period_ns + (period_ns + late_ns) / (REPLENISHMENTS_MAX / 2)
+}
 
 /// What of a budget is not late for being small.
 pub(crate) fn on_time_ns(budget_ns: Ns, period_ns: Ns) -> Ns {

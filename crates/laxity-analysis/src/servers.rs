@@ -16,18 +16,21 @@
 //!   have run at that time, in its place before the equal's, and made it wait;
 //! - sporadic: *C* in any window of one period, so *C* for each period begun.
 //!
-//! SEDF: a VCPU with its period's end at *d* waits only for those whose period ends at *d* or
-//! before. In its own period, of length *t*, another one has as many whole periods with *C* as fit,
-//! and before them the end of one, in which it may use what it kept: all of that time, up to *C*.
-//! What is left of *t* is assured.
+//! SEDF: in any time that begins with a wake or a period and ends with a period a VCPU uses at most
+//! its slice a period. If the slices of a CPU fit beside one another, all are served before their
+//! periods end: were one not, then from the last time before at which no VCPU with as early an end had
+//! use for the CPU, all together would have used more than all of it. If they do not fit, a VCPU
+//! whose period of length *t* ends at *d* still waits only for those whose period ends at *d* or before. Of
+//! another one that is the end of a period that began before, up to *C*, and then, if a whole period
+//! fits into *t*, at most *C* a period. What is left of *t* is assured.
 //!
 //! # Quantum
 //!
 //! If it divides a period, replenishments are on time. If not, each is late by less than a quantum:
 //! one more quantum of jitter as a rival; as a server the period is that much shorter, and the
 //! first replenishment is awaited for up to two quanta more (both ends of a period can be late).
-//! Under SEDF a VCPU whose replenishment is late keeps an end of its period that is past, and with
-//! it comes first: no guarantee is given.
+//! Under SEDF periods begin with wakes, so that any end can be late; a VCPU whose replenishment is
+//! late keeps an end of its period that is past, and with it comes first: no guarantee is given.
 //!
 //! # Costs
 //!
@@ -39,7 +42,8 @@
 //!   budget's end moved; on such events of its own; at the end of a quantum; and one, for someone
 //!   else, may be in progress at the start. Every one of these counts as contention, beside the
 //!   budgets of those VCPUs; so it does not matter who is charged, nor if a decision in progress
-//!   takes a budget beyond its end. Four decisions a replenishment, two a wake.
+//!   takes a budget beyond its end. Four decisions a replenishment, two a wake; four a wake under
+//!   SEDF, where one may also fill up a slice.
 //! - *Budget.* Each decision that chooses the VCPU costs it *c*: one at first, one to pay back an
 //!   overrun, one at a change of its own budget, one for each time that another can have come
 //!   between (wakes and replenishments of the others), and one a quantum. The guest gets the budget
@@ -56,8 +60,14 @@ use crate::{Ns, ceiling_divide};
 /// VCPU's budget running down.
 const DECISIONS_PER_REPLENISHMENT: Ns = 4;
 
-/// Decisions that one wake can bring: its own, and that of blocking again.
-const DECISIONS_PER_WAKE: Ns = 2;
+/// Decisions that one wake can bring: its own, and that of blocking again; under SEDF also the end of
+/// the slice that it began, or of the one that it moved.
+fn decisions_per_wake(policy: Policy) -> Ns {
+    if policy == Policy::Sedf { 4 } else { 2 }
+}
+
+/// One, in the fixed-point fractions of rates, which are rounded up.
+const ONE: Ns = 1 << 60;
 
 /// A VCPU with a budget.
 #[derive(Debug, Clone)]
@@ -164,7 +174,7 @@ impl<'h> Servers<'h> {
             let server = &self.servers[other];
             events(per_period, server.period_ns, server.late_ns);
             for task in &server.tasks {
-                events(DECISIONS_PER_WAKE, task.period_ns, task.jitter_ns);
+                events(decisions_per_wake(policy), task.period_ns, task.jitter_ns);
             }
         }
         events(
@@ -232,10 +242,11 @@ impl<'h> Servers<'h> {
     }
 
     fn sedf(&self, number: usize) -> Result<Assured, Nothing> {
-        if self.servers.iter().any(|server| server.late_ns > 0) {
+        if self.quantum_ns() > 0 {
             return Err(Nothing::SedfQuantum);
         }
         let server = &self.servers[number];
+        let window_ns = server.period_ns;
         let others_ns: Ns = self
             .rivals(number)
             .map(|other| {
@@ -244,13 +255,54 @@ impl<'h> Servers<'h> {
                     period_ns,
                     ..
                 } = self.servers[other];
-                let (whole, rest_ns) = (server.period_ns / period_ns, server.period_ns % period_ns);
-                whole * budget_ns + rest_ns.min(budget_ns)
+                if window_ns < period_ns {
+                    budget_ns.min(window_ns)
+                } else {
+                    // The first whole period begins when the end of one before is used, or the last fits.
+                    let begun_ns = budget_ns.min(window_ns - period_ns);
+                    begun_ns + (window_ns - begun_ns) * budget_ns / period_ns
+                }
             })
             .sum();
-        let delay_ns = others_ns + self.decisions(number).within(server.period_ns);
-        let sure_ns = server.budget_ns.min(server.period_ns - delay_ns);
+        let delay_ns = others_ns + self.decisions(number).within(window_ns);
+        let (sure_ns, delay_ns) = if self.slices_fit(number) {
+            (server.budget_ns, delay_ns.min(window_ns - server.budget_ns))
+        } else {
+            (server.budget_ns.min(window_ns - delay_ns), delay_ns)
+        };
         self.fixed_releases(number, sure_ns, Delay::Fixed(delay_ns))
+    }
+
+    /// SEDF: whether all slices and all decisions together fit into every time that is not shorter than
+    /// the period of `number`.
+    fn slices_fit(&self, number: usize) -> bool {
+        let server = &self.servers[number];
+        let mut decisions = self.decisions(number);
+        for task in &server.tasks {
+            decisions.competitors.push(Competitor {
+                cost_ns: decisions_per_wake(Policy::Sedf) * self.decision_ns(),
+                period_ns: task.period_ns,
+                jitter_ns: task.jitter_ns + 1,
+            });
+        }
+        let rate = |cost_ns: Ns, period_ns: Ns| ceiling_divide(cost_ns * ONE, period_ns);
+        let slices: Ns = (self.servers.iter())
+            .map(|server| rate(server.budget_ns, server.period_ns))
+            .sum();
+        let costs: Ns = (decisions.competitors.iter())
+            .map(|events| rate(events.cost_ns, events.period_ns))
+            .sum();
+        // Decisions within a window are at most its length at that rate, and as many as fall within the
+        // jitter, and one of each kind.
+        let once_ns: Ns = (decisions.competitors.iter())
+            .map(|events| {
+                events.cost_ns + ceiling_divide(events.jitter_ns * events.cost_ns, events.period_ns)
+            })
+            .sum::<Ns>()
+            + decisions.blocking_ns;
+        // Slices are whole nanoseconds: what rounding adds is below one within 2^60 ns for each server.
+        let spare = ONE + self.servers.len() as Ns - slices - costs;
+        spare >= 0 && spare.saturating_mul(server.period_ns) >= once_ns.saturating_mul(ONE)
     }
 
     /// The supply of a server that is replenished at multiples of its period, and of whose budget
@@ -297,7 +349,7 @@ impl<'h> Servers<'h> {
         let return_ns = if never_merged {
             server.period_ns
         } else {
-            2 * server.period_ns
+            runs::return_ns(server.period_ns, server.late_ns)
         } + 2 * server.late_ns;
         let budget_ns = runs::on_time_ns(server.budget_ns, server.period_ns)
             - self.charged_ns(number, return_ns + whole_ns);

@@ -25,7 +25,7 @@
 //! every delay by others also delays all that follows: the server drifts, and the bound of Davis
 //! and Burns does not hold as it stands. Let *z* be the last time at which the VCPU had no budget.
 //! All of *C* was then pending, so it was used within the last return time before *z* (one period,
-//! or two if replenishments may have been merged: see `runs`), all but a trifle, which is taken off
+//! or a sixteenth more if replenishments may have been merged: see `runs`), all but a trifle, which is taken off
 //! *C* for that. Going back from *z* in the same way
 //! gives, for a load *L* that takes *n* whole budgets before the last: at most *n + 1* waits of the
 //! return time less *C*, and *n + 1* stretches with budget, in each of which others delay the VCPU

@@ -66,14 +66,22 @@ fn costly_host(seed: u64, policy: Policy) -> Host {
         },
     };
     let stretch = 1 + (seed / 4) as i64 % 8;
+    // Often all budgets fit beside one another, which matters to SEDF.
+    let vcpus: usize = host.domains.iter().map(|domain| domain.vcpus.len()).sum();
+    let room = if !seed.is_multiple_of(3) {
+        2 * vcpus as i64
+    } else {
+        1
+    };
     for (number, domain) in host.domains.iter_mut().enumerate() {
         if !seed.is_multiple_of(3) {
             domain.parameters.priority = number as u32 + 1;
         }
+        domain.parameters.period_ns *= room;
         domain.tasks.truncate(1 + (seed as usize + number) % 2);
         for task in &mut domain.tasks {
-            task.period_ns *= stretch;
-            task.deadline_ns *= stretch;
+            task.period_ns *= stretch * room;
+            task.deadline_ns *= stretch * room;
             if seed.is_multiple_of(2) {
                 task.jitter_ns = task.period_ns * (seed as i64 % 7) / 16;
             }

@@ -124,6 +124,42 @@ fn a_late_task_has_its_worst_job() {
     );
 }
 
+/// SEDF: 1 of 4 and 5 of 200 fit, so each gets its slice in every period, at its end at worst.
+#[test]
+fn sedf_serves_slices_that_fit() {
+    let short = domain(1, 4, 1, vec![task("short", 1, 8, 8)]);
+    let long = domain(5, 200, 1, vec![task("long", 5, 400, 400)]);
+    let check = check(&host(Policy::Sedf, vec![short, long]));
+    assert_eq!(bounds_ns(&check, 0), [Some(4)]);
+    // Within 200 the other one uses 50: 1 of a period that began before, and 1 of 4 in what remains.
+    assert_eq!(bounds_ns(&check, 1), [Some(50 + 5)]);
+    assert_eq!(check.verdict, Verdict::Schedulable);
+}
+
+/// SEDF: 3 of 4 and 2 of 4 do not fit. Of a period of 4 the one leaves 1, the other 2, for sure.
+#[test]
+fn sedf_serves_in_part_what_does_not_fit() {
+    let much = domain(3, 4, 1, vec![task("much", 2, 40, 40)]);
+    let more = domain(2, 4, 1, vec![task("more", 2, 40, 40)]);
+    let check = check(&host(Policy::Sedf, vec![much, more]));
+    assert_eq!(bounds_ns(&check, 0), [Some(2 + 2)]);
+    assert_eq!(bounds_ns(&check, 1), [Some(4 + 3 + 1)]);
+}
+
+/// 2 ms of every 10 ms, and 5 ms of work: all of the budget but a sixteenth of 2 ms, or 0.1 ms, is back
+/// within 10 ms and a sixteenth of it, so twice 8.725 ms are waited for before it, and as long for the third piece.
+#[test]
+fn a_sporadic_server_gets_all_but_a_sixteenth_in_time() {
+    let alone = domain(
+        2_000_000,
+        10_000_000,
+        1,
+        vec![task("t", 5_000_000, 100_000_000, 100_000_000)],
+    );
+    let check = check(&host(Policy::Sporadic, vec![alone]));
+    assert_eq!(bounds_ns(&check, 0), [Some(3 * 8_725_000 + 5_000_000)]);
+}
+
 /// Davis and Burns by hand: server 4 of 10 under another of 2 of 5, one task of 5. Unbound: a gap
 /// of 6, one whole period, then 1 behind one budget of 2 above, or behind two in a row of a
 /// deferrable server's.

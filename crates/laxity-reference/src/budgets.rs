@@ -14,6 +14,13 @@ const WORTH_NS: i64 = 100_000;
 struct Replenishment {
     at_ns: i64,
     amount_ns: i64,
+    /// When the first of it would have come if nothing had been merged.
+    first_ns: i64,
+}
+
+/// "When the later of them would, less the amount of the earlier."
+fn merged_at_ns(earlier: &Replenishment, later: &Replenishment) -> i64 {
+    later.at_ns - earlier.amount_ns
 }
 
 /// Sporadic: what a VCPU used since it was chosen.
@@ -43,6 +50,14 @@ impl Vcpu {
     fn wants_extra_time(&self) -> bool {
         self.parameters.extratime && self.awake && self.budget_ns == 0
     }
+}
+
+/// SEDF, at a wake: whether what is left of the slice is to the rest of the period at least what the
+/// slice is to the period; so it is when the period is over.
+fn keeps_too_much(vcpu: &Vcpu, now_ns: i64) -> bool {
+    let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
+    product(vcpu.budget_ns, vcpu.parameters.period_ns)
+        >= product(vcpu.full_at_ns - now_ns, vcpu.parameters.budget_ns)
 }
 
 /// Who comes first on a CPU.
@@ -186,20 +201,28 @@ impl Budgets {
         let at_ns = run.chosen_ns + vcpu.parameters.period_ns;
         let slack_ns = vcpu.parameters.period_ns - vcpu.parameters.budget_ns;
         let worth_ns = WORTH_NS.min(vcpu.parameters.budget_ns / 16).min(slack_ns);
-        let is_full = vcpu.pending.len() == PENDING_MAX;
-        let latest = vcpu
-            .pending
-            .iter_mut()
-            .max_by_key(|replenishment| replenishment.at_ns)
-            .filter(|latest| is_full || latest.amount_ns < worth_ns);
-        if let Some(latest) = latest {
-            latest.amount_ns += run.used_ns;
-            latest.at_ns = latest.at_ns.max(at_ns);
+        vcpu.pending.push(Replenishment {
+            at_ns,
+            amount_ns: run.used_ns,
+            first_ns: at_ns,
+        });
+        let neighbours = vcpu.pending.len() - 1;
+        let to_merge = if neighbours > 0 && vcpu.pending[neighbours - 1].amount_ns < worth_ns {
+            Some(neighbours - 1)
+        } else if vcpu.pending.len() > PENDING_MAX {
+            let late_ns = |&number: &usize| {
+                let (earlier, later) = (&vcpu.pending[number], &vcpu.pending[number + 1]);
+                merged_at_ns(earlier, later) - earlier.first_ns
+            };
+            (0..neighbours).min_by_key(late_ns)
         } else {
-            vcpu.pending.push(Replenishment {
-                at_ns,
-                amount_ns: run.used_ns,
-            });
+            None
+        };
+        if let Some(number) = to_merge {
+            let later = vcpu.pending.remove(number + 1);
+            let earlier = &mut vcpu.pending[number];
+            earlier.at_ns = merged_at_ns(earlier, &later);
+            earlier.amount_ns += later.amount_ns;
         }
     }
 
@@ -231,9 +254,13 @@ impl Budgets {
 impl Rules for Budgets {
     fn event(&mut self, _vcpu: usize) {}
 
-    fn wake(&mut self, number: usize, _now_ns: i64) {
+    fn wake(&mut self, number: usize, now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
+        if self.policy == Policy::Sedf && keeps_too_much(vcpu, now_ns) {
+            vcpu.budget_ns = vcpu.parameters.budget_ns;
+            vcpu.full_at_ns = now_ns + vcpu.parameters.period_ns;
+        }
         // Under periodic, one with budget has kept its place.
         if vcpu.budget_ns > 0 && vcpu.place.is_none() {
             self.give_place(number);

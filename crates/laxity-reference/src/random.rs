@@ -160,22 +160,27 @@ fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
     domain
 }
 
-/// Makes the domain one that uses its budget in many runs within one long period, so that the bound
-/// on pending replenishments is met.
+/// Makes the domain one that uses its budget in many runs within one long period, close together and
+/// farther apart, so that the bound on pending replenishments is met.
 fn fragment(draw: &mut Draw, unit_ns: i64, domain: &mut Domain) {
-    domain.parameters.period_ns = unit_ns * draw.between(80, 120);
-    domain.parameters.budget_ns = unit_ns * draw.between(33, 60);
+    domain.parameters.period_ns = unit_ns * draw.between(80, 160);
+    domain.parameters.budget_ns = unit_ns * draw.between(33, 80);
     domain.parameters.priority = 1;
     domain.cpu_bound = false;
-    domain.tasks = vec![Task {
-        name: "task-0".to_string(),
+    let task = |draw: &mut Draw, number: i64, period_units: i64| Task {
+        name: format!("task-{number}"),
         vcpu: 0,
         cost_ns: unit_ns,
-        period_ns: unit_ns * 2,
-        deadline_ns: unit_ns * 2,
-        offset_ns: 0,
+        period_ns: unit_ns * period_units,
+        deadline_ns: unit_ns * period_units,
+        offset_ns: unit_ns * draw.between(0, 2),
         jitter_ns: 0,
-    }];
+    };
+    domain.tasks = vec![task(draw, 0, 2)];
+    if draw.percent(70) {
+        let other_units = draw.between(5, 9);
+        domain.tasks = vec![task(draw, 0, 3), task(draw, 1, other_units)];
+    }
 }
 
 fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {

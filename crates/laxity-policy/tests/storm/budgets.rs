@@ -21,6 +21,33 @@ pub enum Queue {
     Ready,
 }
 
+/// A sporadic server's.
+#[derive(Debug, Clone, Copy)]
+struct Replenishment {
+    at_ns: i64,
+    amount_ns: i64,
+    /// When the first of it would have come if nothing had been merged.
+    first_ns: i64,
+}
+
+impl Replenishment {
+    fn merged(self, next: Replenishment) -> Replenishment {
+        Replenishment {
+            at_ns: self.at_ns.max(next.at_ns - self.amount_ns),
+            amount_ns: self.amount_ns + next.amount_ns,
+            first_ns: self.first_ns,
+        }
+    }
+}
+
+/// What SEDF lets a VCPU use from some time on, until its deadline.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice {
+    pub from_ns: i64,
+    pub deadline_ns: i64,
+    pub used_ns: i64,
+}
+
 #[derive(Debug, Clone)]
 pub struct Vcpu {
     pub cpu: usize,
@@ -34,11 +61,58 @@ pub struct Vcpu {
     pub left_ns: i64,
     /// When the next replenishment is due; of a sporadic server, that of the first pending one.
     due_ns: i64,
-    pending: VecDeque<(i64, i64)>,
+    pending: VecDeque<Replenishment>,
     run_start_ns: i64,
     run_used_ns: i64,
     /// From when to when its budget ran down.
     pub uses: Vec<(i64, i64)>,
+    /// A sporadic server's runs that ended: when each began, and what it used.
+    runs: Vec<(i64, i64)>,
+    /// SEDF's slices, one more for each time that a VCPU wakes and goes on with one.
+    pub slices: Vec<Slice>,
+}
+
+impl Vcpu {
+    fn begin_slice(&mut self, now: i64) {
+        self.slices.push(Slice {
+            from_ns: now,
+            deadline_ns: self.due_ns,
+            used_ns: 0,
+        });
+    }
+
+    /// Of what a sporadic server used, all that has come back.
+    pub fn came_back_ns(&self) -> i64 {
+        let used_ns: i64 = self.runs.iter().map(|(_, used_ns)| used_ns).sum();
+        self.left_ns + self.run_used_ns + used_ns - self.parameters.budget_ns
+    }
+
+    /// The same, if each run came back by itself a period after it began.
+    pub fn runs_back_ns(&self, now: i64) -> i64 {
+        let back = |&(start_ns, used_ns): &(i64, i64)| {
+            let is_back = start_ns + self.parameters.period_ns <= now;
+            if is_back { used_ns } else { 0 }
+        };
+        self.runs.iter().map(back).sum()
+    }
+
+    /// The same, if every nanosecond came back a period after it was used.
+    pub fn each_back_ns(&self, now: i64) -> i64 {
+        let before_ns = now - self.parameters.period_ns;
+        let current = (self.run_start_ns, self.run_used_ns);
+        let back = |&(start_ns, used_ns): &(i64, i64)| (before_ns - start_ns).clamp(0, used_ns);
+        self.runs.iter().chain([&current]).map(back).sum()
+    }
+
+    /// What a sporadic server gets back by itself, at the least.
+    pub fn worth_ns(&self) -> i64 {
+        let Parameters {
+            budget_ns,
+            period_ns,
+            ..
+        } = self.parameters;
+        (WORTH_NS.min(budget_ns / WORTH_PARTS)).min(period_ns - budget_ns)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -97,13 +171,15 @@ impl Budgets {
             run_start_ns: 0,
             run_used_ns: 0,
             uses: Vec::new(),
+            runs: Vec::new(),
+            slices: Vec::new(),
         });
     }
 
     pub fn due_ns(&self, vcpu: usize) -> i64 {
         let vcpu = &self.vcpus[vcpu];
         match self.policy {
-            Policy::Sporadic => vcpu.pending.front().map_or(NEVER, |&(at_ns, _)| at_ns),
+            Policy::Sporadic => vcpu.pending.front().map_or(NEVER, |first| first.at_ns),
             _ => vcpu.due_ns,
         }
     }
@@ -215,18 +291,31 @@ impl Budgets {
         if self.policy != Policy::Sporadic || amount_ns == 0 {
             return;
         }
-        let latest_ns = vcpu.pending.back().map_or(0, |&(at_ns, _)| at_ns);
+        vcpu.runs.push((vcpu.run_start_ns, amount_ns));
+        let latest_ns = vcpu.pending.back().map_or(0, |latest| latest.at_ns);
         let at_ns = latest_ns.max(vcpu.run_start_ns + vcpu.parameters.period_ns);
-        let worth_ns = WORTH_NS
-            .min(vcpu.parameters.budget_ns / WORTH_PARTS)
-            .min(vcpu.parameters.period_ns - vcpu.parameters.budget_ns);
-        let is_full = vcpu.pending.len() == REPLENISHMENTS_MAX;
-        match vcpu.pending.back_mut() {
-            Some(latest) if is_full || latest.1 < worth_ns => {
-                *latest = (at_ns, latest.1 + amount_ns);
-            }
-            _ => vcpu.pending.push_back((at_ns, amount_ns)),
+        let worth_ns = vcpu.worth_ns();
+        let is_trifle = |latest: &Replenishment| latest.amount_ns < worth_ns;
+        let joins = vcpu.pending.back().is_some_and(is_trifle);
+        vcpu.pending.push_back(Replenishment {
+            at_ns,
+            amount_ns,
+            first_ns: at_ns,
+        });
+        let pairs = vcpu.pending.len() - 1;
+        if !joins && pairs < REPLENISHMENTS_MAX {
+            return;
         }
+        let late_ns = |first: usize| {
+            let (first, next) = (vcpu.pending[first], vcpu.pending[first + 1]);
+            next.at_ns - first.amount_ns - first.first_ns
+        };
+        let merged = match joins {
+            true => pairs - 1,
+            false => (0..pairs).min_by_key(|&first| late_ns(first)).unwrap(),
+        };
+        let next = vcpu.pending.remove(merged + 1).expect("a pair");
+        vcpu.pending[merged] = vcpu.pending[merged].merged(next);
     }
 
     fn burn(&mut self, cpu: usize, vcpu: Option<usize>, now: i64) {
@@ -269,6 +358,9 @@ impl Budgets {
             Some((_, end_ns)) if *end_ns == now - used_ns => *end_ns = now,
             _ => vcpu.uses.push((now - used_ns, now)),
         }
+        if let Some(slice) = vcpu.slices.last_mut() {
+            slice.used_ns += used_ns;
+        }
         if vcpu.left_ns <= 0 {
             self.exhaust(index, now);
         }
@@ -305,7 +397,9 @@ impl Budgets {
         let active = self.is_active(index);
         let vcpu = &mut self.vcpus[index];
         if self.policy == Policy::Sporadic {
-            while let Some(&(at_ns, amount_ns)) = vcpu.pending.front()
+            while let Some(&Replenishment {
+                at_ns, amount_ns, ..
+            }) = vcpu.pending.front()
                 && at_ns <= now
             {
                 vcpu.pending.pop_front();
@@ -318,6 +412,9 @@ impl Budgets {
         }
         // What it used beyond its budget, when the embedder was late, is owed.
         vcpu.left_ns = vcpu.parameters.budget_ns + vcpu.left_ns.min(0);
+        if self.policy == Policy::Sedf {
+            vcpu.begin_slice(now);
+        }
         if self.policy == Policy::Polling && !active {
             vcpu.left_ns = vcpu.left_ns.min(0);
         }
@@ -354,12 +451,34 @@ impl Budgets {
         } else {
             self.use_up(cpu, now);
         }
+        // One that has not been taken off its CPU never blocked.
+        if self.policy == Policy::Sedf && self.cpus[cpu].running != Some(vcpu) {
+            self.unblock_sedf(vcpu, now);
+        }
         match self.vcpus[vcpu].queue {
             Queue::Run => {}
             Queue::Ready => self.vcpus[vcpu].queue = Queue::Run,
             Queue::Neither if self.vcpus[vcpu].left_ns > 0 => self.enqueue(vcpu, Queue::Run),
             Queue::Neither => self.join_extra(vcpu),
         }
+    }
+
+    /// A period begins, unless what is left can be used no faster than slices may be.
+    fn unblock_sedf(&mut self, vcpu: usize, now: i64) {
+        let vcpu = &mut self.vcpus[vcpu];
+        let Parameters {
+            budget_ns,
+            period_ns,
+            ..
+        } = vcpu.parameters;
+        let rest_ns = vcpu.due_ns - now;
+        let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
+        let goes_on = rest_ns > 0 && product(vcpu.left_ns, period_ns) < product(rest_ns, budget_ns);
+        if !goes_on {
+            vcpu.left_ns = budget_ns + vcpu.left_ns.min(0);
+            vcpu.due_ns = now + period_ns;
+        }
+        vcpu.begin_slice(now);
     }
 
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
@@ -470,11 +589,11 @@ impl Budgets {
             taken_ns
         };
         take(&mut vcpu.left_ns);
-        for (_, amount_ns) in vcpu.pending.iter_mut().rev() {
-            take(amount_ns);
+        for pending in vcpu.pending.iter_mut().rev() {
+            take(&mut pending.amount_ns);
         }
         take(&mut vcpu.run_used_ns);
-        vcpu.pending.retain(|&(_, amount_ns)| amount_ns > 0);
+        vcpu.pending.retain(|pending| pending.amount_ns > 0);
 
         let (queued, has_budget) = (vcpu.queue != Queue::Neither, vcpu.left_ns > 0);
         if queued && !has_budget {
@@ -522,6 +641,6 @@ impl Budgets {
             pending,
             ..
         } = &self.vcpus[vcpu];
-        left_ns + run_used_ns + pending.iter().map(|(_, amount_ns)| amount_ns).sum::<i64>()
+        left_ns + run_used_ns + pending.iter().map(|one| one.amount_ns).sum::<i64>()
     }
 }

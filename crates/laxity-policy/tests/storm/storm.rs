@@ -935,6 +935,7 @@ impl Storm {
             assert_eq!(running, choice.run, "CPU {cpu} at {}", self.now);
             assert_eq!(timer.at_ns, self.budgets.timer_ns(cpu), "CPU {cpu}'s timer");
             self.check_order(cpu, choice);
+            self.check_returns(cpu);
             let used_until_ns = self.budgets.cpus[cpu].used_until_ns;
             let until_ns = self.budgets.until_ns(cpu, choice, used_until_ns);
             assert!(
@@ -1041,10 +1042,74 @@ impl Storm {
         }
     }
 
+    /// With constant parameters, nothing that a sporadic server used comes back later than a sixteenth of a
+    /// period after it would by itself, and at no time is more than that late, but for trifles. Where
+    /// the budget is the whole period nobody is ever without.
+    fn check_returns(&self, cpu: usize) {
+        if self.policy != Policy::Sporadic || self.changes || self.late_ns_max > 0 {
+            return;
+        }
+        let quantum_ns = self.budgets.quantum_ns;
+        for vcpu in self.budgets.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+            let Parameters {
+                budget_ns,
+                period_ns,
+                ..
+            } = vcpu.parameters;
+            let late_ns = (period_ns + quantum_ns) / 16;
+            let worth_ns = vcpu.worth_ns();
+            let now = self.now - quantum_ns;
+            let came_back_ns = vcpu.came_back_ns();
+            assert!(
+                came_back_ns >= vcpu.runs_back_ns(now - late_ns) - worth_ns,
+                "late by more than {late_ns}: {vcpu:?}"
+            );
+            assert!(
+                came_back_ns >= vcpu.each_back_ns(now) - worth_ns.max(late_ns),
+                "more than {late_ns} is late: {vcpu:?}"
+            );
+            assert!(
+                budget_ns < period_ns || vcpu.left_ns > 0 || quantum_ns > 0,
+                "without budget, which is all: {vcpu:?}"
+            );
+        }
+    }
+
+    /// Under SEDF, with constant parameters, a VCPU uses no more than its slice a period within any time
+    /// that begins with a wake or a period and ends with a period. So all slices that fit beside one
+    /// another are served, whatever the VCPUs do.
+    fn check_slices(&self) {
+        if self.late_ns_max > 0 || self.budgets.quantum_ns > 0 {
+            return;
+        }
+        for (index, vcpu) in self.budgets.vcpus.iter().enumerate() {
+            let Parameters {
+                budget_ns,
+                period_ns,
+                ..
+            } = vcpu.parameters;
+            for (number, first) in vcpu.slices.iter().enumerate() {
+                let mut used_ns = 0;
+                for slice in &vcpu.slices[number..] {
+                    used_ns += slice.used_ns;
+                    let window_ns = slice.deadline_ns - first.from_ns;
+                    assert!(
+                        i128::from(used_ns) * i128::from(period_ns)
+                            <= i128::from(window_ns) * i128::from(budget_ns),
+                        "VCPU {index} used {used_ns} from {first:?} to {slice:?}"
+                    );
+                }
+            }
+        }
+    }
+
     /// With constant parameters, how much budget is used in any window of one period.
     fn check_windows(&self) {
         if !self.has_budgets() {
             return;
+        }
+        if self.policy == Policy::Sedf {
+            return self.check_slices();
         }
         for (index, vcpu) in self.budgets.vcpus.iter().enumerate() {
             let Parameters {

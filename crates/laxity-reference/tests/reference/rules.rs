@@ -132,20 +132,44 @@ fn sporadic_with_a_full_budget_gives_way_to_equals() {
 }
 
 /// A uses its budget of 40 in 40 runs of 1 ms, 2 ms apart, each ended by blocking. 32 replenishments
-/// can be pending; the other 8 come with the last of them, one period after the fortieth was chosen.
+/// can be pending: eight times the two neighbours are merged, the first in time, of which the first run's is late the
+/// least, by the 1 ms between the two.
 #[test]
 fn sporadic_keeps_32_replenishments() {
     let a = domain(1, 40, 100).task(0, 1, 2);
     let full = "A.".repeat(40);
-    // From 80 there is no budget until 100, while jobs queue. Then 1 ms comes back every 2 ms, from
-    // the runs chosen at 0, 2, … 60. That of the 32nd and the other 8 come at 178.
-    let waiting = ".".repeat(20);
-    let single = "A.".repeat(31);
-    let quiet = ".".repeat(16);
-    let rest = "A".repeat(9);
-    let wanted = format!("{full}{waiting}{single}{quiet}{rest}");
-    assert_eq!(wanted.len(), 187);
-    assert_eq!(timeline(&host(Policy::Sporadic, 187, vec![a]), 0), wanted);
+    // From 80 there is no budget, while jobs queue. What the runs chosen at 0 and 2 used would come at
+    // 100 and 102, and comes at 101 and is used in 2 ms; and so on, up to those chosen at 28 and 30.
+    // 1 ms comes back at 132, 134, … 178.
+    let waiting = ".".repeat(21);
+    let double = "AA..".repeat(7) + "AA.";
+    let single = "A.".repeat(24);
+    let wanted = format!("{full}{waiting}{double}{single}");
+    assert_eq!(wanted.len(), 180);
+    assert_eq!(timeline(&host(Policy::Sporadic, 180, vec![a]), 0), wanted);
+}
+
+/// Two of 1 ms each a little apart, and 31 runs of 2 ms far apart from them and from one another: the two are merged,
+/// though the latest is elsewhere.
+#[test]
+fn sporadic_merges_what_is_close_in_time() {
+    let a = (0..31).fold(
+        domain(1, 64, 400)
+            .task(0, 2, 1000)
+            .task(20, 1, 1000)
+            .task(22, 1, 1000),
+        |domain, number| domain.task(30 + 10 * number, 2, 1000),
+    );
+    let a = a.task(402, 2, 1000);
+    let host = host(Policy::Sporadic, 440, vec![a]);
+    let ran = timeline(&host, 0);
+    assert_eq!(&ran[..34], "AA..................A.A.......AA..");
+    // The last of the 31, at 330, finds the budget of 64 used, and gets at 400 what was used first. The job of
+    // 402 gets what was used next: 2 ms at 421, not 1 ms at 420 and 1 ms at 422.
+    assert_eq!(
+        &ran[328..],
+        format!("{}AA{}AA{}", ".".repeat(72), ".".repeat(19), ".".repeat(17))
+    );
 }
 
 /// At 5 A's period ends at 10, as B's: B has been eligible longer.
@@ -157,13 +181,54 @@ fn sedf_takes_the_earlier_end_of_period() {
     assert_eq!(timeline(&host(Policy::Sedf, 20, vec![a, b]), 0), wanted);
 }
 
-/// At 5 A is replenished with budget left; its period now ends after B's, which preempts it.
+/// At 5 B is replenished with 1 left; its period now ends after A's, which preempts it. So at 10, and
+/// A at 12.
 #[test]
 fn sedf_gives_way_when_its_own_period_ends() {
-    let a = domain(1, 4, 5).task(3, 4, 20);
-    let b = domain(1, 9, 9).task(4, 2, 20);
-    let wanted = "...AABBAA.";
-    assert_eq!(timeline(&host(Policy::Sedf, 10, vec![a, b]), 0), wanted);
+    let a = domain(1, 3, 4).busy();
+    let b = domain(1, 3, 5).busy();
+    let wanted = "AAABBAAABBAAB";
+    assert_eq!(timeline(&host(Policy::Sedf, 13, vec![a, b]), 0), wanted);
+}
+
+/// B wakes at 15 with its slice of 5 in hand, and 5 to the end of the period: too much, a period begins, and ends
+/// at 35. A's ends at 20.
+#[test]
+fn sedf_begins_a_period_when_too_much_is_left_at_a_wake() {
+    let a = domain(1, 1, 4).task(0, 1, 4);
+    let b = domain(1, 5, 20).task(15, 5, 100);
+    let wanted = "A...A...A...A..BABBBAB..";
+    assert_eq!(timeline(&host(Policy::Sedf, 24, vec![a, b]), 0), wanted);
+}
+
+/// At 5 the VCPU has 1 left of 4, and 5 to the end of the period of 10: it goes on with it. More comes at 10.
+#[test]
+fn sedf_goes_on_with_little_left() {
+    let a = domain(1, 4, 10).task(0, 3, 100).task(5, 3, 100);
+    assert_eq!(
+        timeline(&host(Policy::Sedf, 14, vec![a]), 0),
+        "AAA..A....AA.."
+    );
+}
+
+/// The same with 2 of 4 left at 5: just too much, a period begins. At 9 it has used 4, and waits for 15.
+#[test]
+fn sedf_begins_a_period_when_as_much_is_left_as_fits() {
+    let a = domain(1, 4, 10).task(0, 2, 100).task(5, 5, 100);
+    assert_eq!(
+        timeline(&host(Policy::Sedf, 18, vec![a]), 0),
+        "AA...AAAA......A.."
+    );
+}
+
+/// The period was over at 10; the one that begins at 13 gives 4 by 23, and no other by 20.
+#[test]
+fn sedf_begins_a_period_at_a_wake_after_the_last() {
+    let a = domain(1, 4, 10).task(0, 4, 100).task(13, 6, 100);
+    assert_eq!(
+        timeline(&host(Policy::Sedf, 26, vec![a]), 0),
+        "AAAA.........AAAA......AA."
+    );
 }
 
 /// A waits for extra time from 2, C from 3. B's budget comes before both; A's turn is cut short by
