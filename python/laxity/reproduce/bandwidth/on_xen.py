@@ -135,13 +135,16 @@ def _plan() -> dict[str, str]:
             interface=packets.interface("/laxity"),
         )
     duration_ns = round(FACTS["run_s"] / TIME_SCALE * 1e9)
-    lines += ["start_all", "laxity-sched set Domain-0 weight=1024", f"pages={PAGES}", SAMPLE]
+    # The samples are of one try: senders and sampler begin when the run is ordered.
+    lines += ["start_all", "laxity-sched set Domain-0 weight=1024", f"pages={PAGES}", "TRIES=1"]
+    lines.append(SAMPLE)
     for run in RUNS:
         lines += [f"tasks laxity-vm{number} {run} '' 0" for number in range(1, VMS + 1)]
         if run == "held":
             lines += ['laxity-bandwidth run "$PLAN/agreements.toml" >"$RESULTS/daemon" 2>&1 &']
             lines += ["daemon=$!"]
-        lines += [f"sample {run}", f"window {run} {duration_ns} {EVENTS:#x}", f"end_sample {run}"]
+        window = f"window {run} {duration_ns} {EVENTS:#x} {SILENT_S}"
+        lines += [f"sample {run}", window, f"end_sample {run}"]
     lines += ['kill $daemon && wait $daemon || fail "laxity-bandwidth: $(cat "$RESULTS/daemon")"']
     return {**files, "plan.sh": "\n".join(lines) + "\n", "agreements.toml": _agreements()}
 
