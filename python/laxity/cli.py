@@ -25,6 +25,7 @@ from laxity.errors import HostError, InputError, core_errors
 from laxity.host import Host, overrides_of
 from laxity.lab.errors import LabError
 from laxity.lab_commands import lab
+from laxity.linux import users as registrar_users
 from laxity.site_command import site
 
 if TYPE_CHECKING:
@@ -595,13 +596,22 @@ def appliance(
     directory: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Where its two files go.")
     ] = Path("appliances"),
+    users: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of signalling: who may register and call, as htdigest writes it: "
+            "USER:REALM:HA1 a line. Without it anybody may.",
+        ),
+    ] = None,
 ) -> None:
     """Make a virtual machine with one server, of Debian's packages: small, without a disk.
 
     Writes a kernel and NAME.cpio, which any QEMU boots in seconds. What it serves at is on the
     kernel's command line: address=192.0.2.10/24.
     """
-    made = appliances.build(name, directory, _say)
+    accounts = None if users is None else registrar_users.read(users)
+    made = appliances.build(name, directory, _say, accounts)
     for path in (made.kernel, made.root):
         print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
 

@@ -50,9 +50,8 @@ def two_stages(files: Path) -> Iterator[Place]:
     with ExitStack() as stack:
         places = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
         for address in REGISTRARS:
-            definitions = {"LISTEN": f"udp:{address}:{signalling.SIP_PORT}", "CHILDREN": "1"}
             place = Place(places[address], files=files)
-            stack.enter_context(signalling.kamailio(f"registrar-{address}", definitions, place))
+            stack.enter_context(signalling.proxy(f"registrar-{address}", address, place))
         for address in BALANCERS:
             place = Place(places[address], files=files)
             name = f"balancer-{address}"

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab import cpio, image
-from laxity.linux import signalling
+from laxity.linux import signalling, users
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from laxity.linux.users import Accounts
 
 FILES = Path(__file__).parent
 
@@ -45,16 +47,26 @@ class Appliance:
     root: Path
 
 
-def build(name: str, directory: Path, say: Callable[[str], None]) -> Appliance:
+AUTHENTICATION_OFF = "authentication is off: anybody may register and call in anybody's name"
+
+
+def build(
+    name: str, directory: Path, say: Callable[[str], None], accounts: Accounts | None = None
+) -> Appliance:
     """Writes an appliance into a directory, which is made if it is not there.
 
-    Raises InputError if there is none of that name, LabError if a package or a program is missing.
+    A signalling one serves the users of `accounts` alone; without, authentication is off. Raises
+    InputError if there is none of that name, LabError if a package or a program is missing.
     """
     if name not in PACKAGES:
         raise InputError(f"there is no appliance {name!r}", f"there are {' and '.join(PACKAGES)}")
+    if name != SIGNALLING and accounts is not None:
+        raise InputError(f"the appliance {name} has no users", "leave `--users` out")
+    if name == SIGNALLING and accounts is None:
+        say(f"{AUTHENTICATION_OFF}; `--users FILE` switches it on")
     kernel = image.kernel(MODULES)
     with image.unpacked(PACKAGES[name]) as packages:
-        server = _signalling(packages) if name == SIGNALLING else _media(say)
+        server = _signalling(packages, accounts) if name == SIGNALLING else _media(say)
         root = cpio.archive(
             [
                 cpio.file("init", FILES / "init", executable=True),
@@ -68,16 +80,26 @@ def build(name: str, directory: Path, say: Callable[[str], None]) -> Appliance:
     directory.mkdir(parents=True, exist_ok=True)
     made = Appliance(directory / KERNEL, directory / ROOT.format(name))
     made.kernel.write_bytes(kernel.kernel.read_bytes())
+    # With accounts it is as secret as passwords.
+    made.root.unlink(missing_ok=True)
+    made.root.touch(mode=0o644 if accounts is None else 0o600)
     made.root.write_bytes(root)
     return made
 
 
-def _signalling(packages: Path) -> list[cpio.Entry]:
+def _signalling(packages: Path, accounts: Accounts | None) -> list[cpio.Entry]:
     configuration = (signalling.FILES / "kamailio.cfg").read_text("utf-8")
     program = packages / KAMAILIO
     modules = packages / KAMAILIO_DIRECTORY / "modules"
     loaded = [modules / name for name in LOADED.findall(configuration)]
+    proofs = []
+    if accounts is not None:
+        proofs = [
+            cpio.file(f"etc/users/{users.TABLE}", accounts.table().encode()),
+            cpio.file("etc/realm", accounts.realm.encode()),
+        ]
     return [
+        *proofs,
         cpio.file("bin/kamailio", program, executable=True),
         cpio.file("kamailio.cfg", configuration.encode()),
         cpio.file("etc/protocols", PROTOCOLS),

@@ -94,7 +94,10 @@ def run(scene: Scene) -> dict[str, Any]:
         if scene.signalling is not None:
             place = on(SERVER, scene.signalling.name)
             processes = scene.signalling.processes
-            stack.enter_context(signalling.proxy(place, processes, _media_control(scene)))
+            proxy = signalling.proxy(
+                "kamailio", ADDRESSES[SERVER], place, processes, media=_media_control(scene)
+            )
+            stack.enter_context(proxy)
         for neighbour in scene.neighbours:
             for number in range(neighbour.threads):
                 name = f"{group_names[neighbour.name]}-{number}"

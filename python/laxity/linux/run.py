@@ -69,6 +69,12 @@ def notes(host: Mapping[str, Any]) -> list[str]:
         for domain in host["domains"]
         if (domain["workload"] or {}).get("kind") == "driver"
     ]
+    calls = host["calls"]
+    if calls["signalling_server"] is not None and calls["rate"]:
+        name = host["domains"][calls["signalling_server"]]["name"]
+        found.append(
+            f"{name}: authentication is off, as in the papers; the network is this run's own"
+        )
     if host["caches"]:
         found.append("caches: those of this machine")
     found += [

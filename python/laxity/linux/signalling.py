@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import secrets
 import signal
 import subprocess
 import time
@@ -20,6 +21,8 @@ from laxity.linux.process import END_S_MAX, START_S_MAX, Place, Process, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from laxity.linux.users import Accounts
 
 PROGRAMS = {
     "kamailio": "kamailio",
@@ -63,7 +66,7 @@ class MediaControl:
     """Where the proxy tells a media server of calls."""
 
     address: str
-    offer_flags: str
+    offer_flags: str = ""
     """For the offer, as Kamailio's module rtpengine takes them."""
 
 
@@ -74,17 +77,36 @@ def ports(call: int) -> tuple[int, int]:
 
 
 @contextmanager
-def proxy(place: Place, processes: int, media: MediaControl | None) -> Iterator[None]:
-    """Kamailio, for as long as it is needed; `media` is a server to be put between parties."""
-    definitions = {"LISTEN": f"udp:{ADDRESSES[SERVER]}:{SIP_PORT}", "CHILDREN": str(processes)}
+def proxy(
+    name: str,
+    address: str,
+    place: Place,
+    processes: int = 1,
+    *,
+    media: MediaControl | None = None,
+    accounts: Accounts | None = None,
+    ringing_ms: int | None = None,
+) -> Iterator[Process]:
+    """Kamailio as registrar and proxy, for as long as it is needed.
+
+    `media` is a server to be put between parties. Without `accounts` nobody has to prove anything.
+    """
+    definitions = {"LISTEN": f"udp:{address}:{SIP_PORT}", "CHILDREN": str(processes)}
+    definitions["SECRET"] = f'"{secrets.token_hex(16)}"'
     if media is not None:
         definitions |= {
             "MEDIA_CONTROL": f'"udp:{media.address}"',
             "OFFER_FLAGS": f'"replace-origin {media.offer_flags}"',
             "ANSWER_FLAGS": '"replace-origin"',
         }
-    with kamailio("kamailio", definitions, place):
-        yield
+    if accounts is not None:
+        directory = place.files / f"{name}-users"
+        accounts.write(directory)
+        definitions |= {"USERS": f'"text://{directory}"', "REALM": f'"{accounts.realm}"'}
+    if ringing_ms is not None:
+        definitions["RINGING_MS"] = str(ringing_ms)
+    with kamailio(name, definitions, place) as started:
+        yield started
 
 
 @contextmanager

@@ -265,6 +265,8 @@ class Site:
                 if self.is_ready(guest):
                     waiting.remove(guest)
                     say(f"{guest.name} is up on {guest.hosts[0]}, and {guest.hosts[1]} protects it")
+                    if guest.appliance == image.SIGNALLING and not self.asks_for_proof(guest):
+                        say(f"{guest.name}: {image.AUTHENTICATION_OFF}")
             dead = [name for name, each in self._running.items() if not each.is_running]
             if dead:
                 raise InputError(f"{dead[0]} has ended: {self._running[dead[0]].complaint()}")
@@ -273,6 +275,12 @@ class Site:
                 complaint = self._running[_host(waiting[0].hosts[0])].complaint()
                 raise InputError(f"not up and protected after {UP_S_MAX:g} s: {names}; {complaint}")
             time.sleep(LOOK_EVERY_S)
+
+    def asks_for_proof(self, guest: Guest) -> bool:
+        """Whether a registrar wants to know who somebody is before it answers."""
+        clients = self.namespaces[network.CLIENT]
+        answer = registrar.ask(clients, guest.address, "REGISTER", f"nobody@{guest.address}")
+        return answer.startswith(b"SIP/2.0 401 ")
 
     def is_ready(self, guest: Guest) -> bool:
         """Whether it is protected where it begins, and serves."""

@@ -1,0 +1,370 @@
+"""The basic flows of RFC 3261 through real Kamailio, with SIPp's phones, authentication and media."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from contextlib import ExitStack, closing, contextmanager
+from ipaddress import IPv4Interface
+from typing import TYPE_CHECKING
+
+import pytest
+import sip_scenarios as sip
+from laxity import programs
+from laxity.errors import InputError
+from laxity.linux import registrar, signalling, users
+from laxity.linux.network import CLIENT, Machine, switch
+from laxity.linux.process import Place, Process, process
+from sip_scenarios import (
+    CALLEE_TAG,
+    PCMA,
+    acknowledge,
+    answered,
+    await_,
+    called,
+    description,
+    ended,
+    hear,
+    hung_up,
+    invite,
+    register,
+    reply,
+    request,
+    scenario,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLIENTS, BALANCER, SERVER, MEDIA = "192.0.2.9", "192.0.2.21", "192.0.2.31", "192.0.2.41"
+REALM = "voice.example"
+PASSWORDS = {"anna": "blue", "bela": "green", "carl": "red"}
+PORTS = {"anna": 5070, "bela": 5080, "carl": 5090}
+CONTROL_PORT = 2223
+RINGING_MS = 2_000
+FLOW_S_MAX = 10.0
+"""For a flow that takes two seconds on an idle machine."""
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
+    reason="needs root, kamailio, sip-tester and iproute2",
+)
+
+
+def accounts() -> users.Accounts:
+    """Those of the passwords above."""
+
+    def ha1(user: str) -> str:
+        return hashlib.md5(f"{user}:{REALM}:{PASSWORDS[user]}".encode()).hexdigest()  # noqa: S324
+
+    return users.Accounts(REALM, {user: ha1(user) for user in PASSWORDS})
+
+
+@contextmanager
+def phone(place: Place, name: str, text: str, *more: str) -> Iterator[Process]:
+    """A phone of SIPp's that does what a scenario says, once."""
+    user = name.partition("-")[0]
+    (place.files / f"{name}.xml").write_text(text)
+    other = more[0] if more else ""
+    credentials = f"[authentication username={user} password={PASSWORDS[user]}]"
+    (place.files / f"{name}.csv").write_text(f"SEQUENTIAL\n{user};{credentials};{other}\n")
+    command = ["sipp", "-sf", f"{name}.xml", "-inf", f"{name}.csv", "-m", "1", "-nostdin"]
+    command += ["-i", CLIENTS, "-p", str(PORTS[user]), "-mp", str(PORTS[user] + 4_000)]
+    command += [
+        "-trace_err",
+        "-trace_msg",
+        "-message_file",
+        f"{name}.messages",
+        "-error_file",
+        f"{name}.errors",
+        *more[1:],
+    ]
+    with process(name, [*command, f"{BALANCER}:{signalling.SIP_PORT}"], place) as started:
+        yield started
+
+
+def ends(place: Place, name: str, started: Process) -> None:
+    """Waits for a phone to have done all of its scenario."""
+    code = started.popen.wait(FLOW_S_MAX)
+    errors = place.files / f"{name}.errors"
+    assert code == 0, (name, errors.read_text() if errors.exists() else started.complaint())
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A balancer, a server with authentication and a media server; all phones have registered."""
+    files = tmp_path_factory.mktemp("sip")
+    try:
+        relay = programs.find("laxity-media")
+    except InputError as error:
+        pytest.skip(str(error))
+    machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in (BALANCER, SERVER, MEDIA)]
+    with ExitStack() as stack:
+        places = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
+        at = {name: Place(namespace, files=files) for name, namespace in places.items()}
+        command = [str(relay), "relay", "--control", f"{MEDIA}:{CONTROL_PORT}"]
+        command += ["--address", MEDIA]
+        stack.enter_context(process("relay", command, at[MEDIA])).wait_for_port(CONTROL_PORT)
+        control = signalling.MediaControl(f"{MEDIA}:{CONTROL_PORT}")
+        stack.enter_context(
+            signalling.proxy(
+                "server",
+                SERVER,
+                at[SERVER],
+                media=control,
+                accounts=accounts(),
+                ringing_ms=RINGING_MS,
+            )
+        )
+        stack.enter_context(signalling.balancer("balancer", BALANCER, [SERVER], at[BALANCER]))
+        for user in PASSWORDS:
+            with phone(at[CLIENT], user, scenario("register", register())) as started:
+                ends(at[CLIENT], user, started)
+        yield at[CLIENT]
+
+
+HOLD = description("sendonly", version=2)
+HELD = description("recvonly", version=2)
+RESUMED = description(version=3)
+FLOWS = {
+    "call": ((called(), ended(3)), (answered(), hung_up())),
+    "cancel": (
+        (
+            invite(),
+            await_("180"),
+            request("CANCEL", 2, branch="[branch-3]"),
+            await_("200"),
+            await_("487"),
+            request("ACK", 2, to_tag=sip.TO_TAG, branch="[branch-6]"),
+        ),
+        (sip.ringing(),),
+    ),
+    "busy": (
+        (
+            invite(),
+            await_("486"),
+            request("ACK", 2, to_tag=sip.TO_TAG, branch="[branch-3]"),
+        ),
+        (hear("INVITE"), reply("486 Busy Here", tag=CALLEE_TAG, reliable=True), hear("ACK")),
+    ),
+    "no answer": (
+        (
+            invite(),
+            await_("180"),
+            await_("408"),
+            request("ACK", 2, to_tag=sip.TO_TAG, branch="[branch-4]"),
+        ),
+        (sip.ringing(),),
+    ),
+    "hold": (
+        (
+            called(),
+            within("INVITE", 3, body=HOLD),
+            await_("100", optional=True),
+            await_("200", action=sip.MEDIA),
+            acknowledge(3),
+            within("INVITE", 4, body=RESUMED),
+            await_("100", optional=True),
+            await_("200", action=sip.MEDIA),
+            acknowledge(4),
+            ended(5),
+        ),
+        (
+            answered(),
+            hear("INVITE", action=sip.MEDIA + sip.on_hold()),
+            reply("200 OK", body=HELD, reliable=True),
+            hear("ACK"),
+            hear("INVITE", action=sip.MEDIA),
+            reply("200 OK", body=RESUMED, reliable=True),
+            hear("ACK"),
+            hung_up(),
+        ),
+    ),
+    "refresh": (
+        (
+            called(),
+            # The session's timer, without a session description.
+            within("UPDATE", 3, "Session-Expires: 1800;refresher=uac", "Supported: timer"),
+            await_("200"),
+            # Another codec, offered by the other party.
+            within("UPDATE", 4, body=description(law=PCMA, version=2)),
+            await_("200", action=sip.MEDIA),
+            # A refusal leaves the call as it was.
+            within("INVITE", 5, body=description(version=3)),
+            await_("100", optional=True),
+            await_("488"),
+            request("ACK", 5, "[routes]", uri="[next_url]", to_tag=sip.TO_TAG, branch="[branch-3]"),
+            # Without an offer: the other party makes it.
+            within("INVITE", 6),
+            await_("100", optional=True),
+            await_("200", action=sip.MEDIA),
+            acknowledge(6, body=description(version=4)),
+            ended(7),
+        ),
+        (
+            answered(),
+            hear("UPDATE"),
+            reply("200 OK", "Session-Expires: 1800;refresher=uac"),
+            hear("UPDATE", action=sip.MEDIA),
+            reply("200 OK", body=description(law=PCMA, version=2)),
+            hear("INVITE", action=sip.MEDIA),
+            reply("488 Not Acceptable Here", reliable=True),
+            hear("ACK"),
+            hear("INVITE"),
+            reply("200 OK", body=description(version=3), reliable=True),
+            hear("ACK", action=sip.MEDIA),
+            hung_up(),
+        ),
+    ),
+    "options": (
+        (
+            request("OPTIONS", 1, to_tag=""),
+            '<recv response="407" auth="true"/>\n',
+            request("OPTIONS", 2, sip.CREDENTIALS),
+            await_("200"),
+        ),
+        (hear("OPTIONS"), reply("200 OK", "Allow: INVITE, ACK, BYE", tag=CALLEE_TAG)),
+    ),
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_a_basic_flow(clients: Place, flow: str) -> None:
+    calling, being_called = FLOWS[flow]
+    with phone(clients, "bela", scenario(flow, *being_called)) as callee:
+        callee.wait_for_port(PORTS["bela"])
+        with phone(clients, "anna", scenario(flow, *calling), "bela") as caller:
+            ends(clients, "anna", caller)
+            ends(clients, "bela", callee)
+
+
+def test_a_call_is_transferred(clients: Place) -> None:
+    refer = within("REFER", 3, f"Refer-To: <sip:carl@{BALANCER}>")
+    noticed = hear("NOTIFY") + reply("200 OK")
+    calling = scenario(
+        "refer",
+        invite(),
+        await_("200", begins=True, action=sip.MEDIA),
+        acknowledge(2),
+        refer,
+        await_("202"),
+        noticed,
+        noticed,
+        ended(4),
+    )
+    with (
+        phone(clients, "carl", scenario("target", answered(), hung_up())) as third,
+        phone(clients, "bela", scenario("refer", sip.transferred()), "carl") as callee,
+    ):
+        for started, name in ((third, "carl"), (callee, "bela")):
+            started.wait_for_port(PORTS[name])
+        with phone(clients, "anna", calling, "bela") as caller:
+            for name, each in (("anna", caller), ("bela", callee), ("carl", third)):
+                ends(clients, name, each)
+
+
+def answer(
+    clients: Place,
+    method: str,
+    uri: str,
+    *headers: str,
+    name: str = "anna",
+    to_tag: str = "",
+    server: str = SERVER,
+) -> str:
+    """The status that a request gets, without any phone."""
+    with closing(registrar.socket_in(clients.namespace)) as asking:
+        asking.bind((CLIENTS, 0))
+        asking.settimeout(1.0)
+        here = ":".join(map(str, asking.getsockname()))
+        number = os.urandom(6).hex()
+        lines = [f"{method} {uri} SIP/2.0", f"Via: SIP/2.0/UDP {here};branch=z9hG4bK{number}"]
+        lines += [f"From: <sip:{name}@{REALM}>;tag=1", f"To: <sip:{name}@{REALM}>{to_tag}"]
+        lines += [f"Call-ID: {number}", f"CSeq: 1 {method}", "Max-Forwards: 70", *headers]
+        message = "\r\n".join([*lines, "Content-Length: 0", "", ""]).encode()
+        for _ in range(30):
+            asking.sendto(message, (server, signalling.SIP_PORT))
+            try:
+                while True:
+                    text = asking.recv(65_535).decode()
+                    if not text.startswith("SIP/2.0 1"):
+                        return text
+            except TimeoutError:
+                continue
+    raise AssertionError("no answer")
+
+
+def credentials(challenge: str, user: str, password: str, method: str, uri: str) -> str:
+    """The header that answers a challenge (RFC 2617 with `qop`)."""
+    found = re.search(r'^(\w+)-Authenticate: Digest .*nonce="([^"]+)"', challenge, re.MULTILINE)
+    assert found is not None, challenge
+    kind = {"WWW": "Authorization", "Proxy": "Proxy-Authorization"}[found[1]]
+
+    def md5(*parts: str) -> str:
+        return hashlib.md5(":".join(parts).encode()).hexdigest()  # noqa: S324 - as the protocol has it
+
+    ha1, ha2 = md5(user, REALM, password), md5(method, uri)
+    digest = md5(ha1, found[2], "00000001", "c", "auth", ha2)
+    return (
+        f'{kind}: Digest username="{user}", realm="{REALM}", nonce="{found[2]}", uri="{uri}", '
+        f'qop=auth, nc=00000001, cnonce="c", response="{digest}"'
+    )
+
+
+def status(answer: str) -> int:
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize("method", ["REGISTER", "INVITE", "MESSAGE"])
+def test_who_proves_nothing_is_asked_to(clients: Place, method: str) -> None:
+    uri = f"sip:{REALM}" if method == "REGISTER" else f"sip:bela@{REALM}"
+    challenge = answer(clients, method, uri)
+    assert status(challenge) == (401 if method == "REGISTER" else 407)
+    for user, password in (("anna", "wrong"), ("nobody", "blue")):
+        header = credentials(challenge, user, password, method, uri)
+        assert status(answer(clients, method, uri, header)) in {401, 407}
+    # Right, and in the name of another.
+    header = credentials(answer(clients, method, uri), "bela", PASSWORDS["bela"], method, uri)
+    contact = f"Contact: <sip:bela@{CLIENTS}:5999>"
+    assert status(answer(clients, method, uri, header, contact)) == 403
+
+
+def test_credentials_are_good_once(clients: Place) -> None:
+    uri = f"sip:{REALM}"
+    contact = f"Contact: <sip:anna@{CLIENTS}:{PORTS['anna']}>"
+    header = credentials(answer(clients, "REGISTER", uri), "anna", "blue", "REGISTER", uri)
+    assert status(answer(clients, "REGISTER", uri, header, contact)) == 200
+    stolen = f"Contact: <sip:anna@{CLIENTS}:5999>"
+    assert status(answer(clients, "REGISTER", uri, header, stolen)) == 401
+
+
+ELSEWHERE = f"<sip:{CLIENTS}:5999;lr>"
+STRICT = f"<sip:y@{CLIENTS}:5999>"
+
+
+@pytest.mark.parametrize("server", [SERVER, BALANCER])
+@pytest.mark.parametrize("route", [ELSEWHERE, STRICT, f"<sip:{SERVER};lr>, {ELSEWHERE}"])
+def test_nobody_is_relayed_by_a_route_of_their_own(clients: Place, server: str, route: str) -> None:
+    uri = f"sip:x@{CLIENTS}:5999"
+    with closing(registrar.socket_in(clients.namespace)) as listening:
+        listening.bind((CLIENTS, 5999))
+        listening.settimeout(0.2)
+        for tag in ("", ";tag=forged"):
+            said = answer(clients, "OPTIONS", uri, f"Route: {route}", to_tag=tag, server=server)
+            assert status(said) in ({481, 403} if tag else {403, 404, 407}), said
+        # A tag and a route through the server alone, as within a dialog that there is not.
+        own = f"Route: <sip:{SERVER};lr>"
+        assert status(answer(clients, "BYE", uri, own, to_tag=";tag=forged", server=server)) == 481
+        with pytest.raises(TimeoutError):
+            listening.recv(1)
+
+
+def test_a_server_says_what_it_takes(clients: Place) -> None:
+    said = answer(clients, "OPTIONS", f"sip:{SERVER}")
+    assert status(said) == 200
+    assert "Accept: application/sdp" in said
+    assert "CANCEL" in said
+    assert status(answer(clients, "CANCEL", f"sip:bela@{REALM}")) == 481
