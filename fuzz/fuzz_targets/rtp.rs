@@ -5,7 +5,7 @@
 use laxity_media::{
     g711::Law,
     rtp::{self, HEADER_BYTES, PACKET_BYTES},
-    session::Session,
+    session::{Got, Session},
     stamp::Stamp,
 };
 use libfuzzer_sys::fuzz_target;
@@ -32,10 +32,14 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(other.law, header.law.other());
             assert_eq!(other.payload, header.payload);
         }
+        let got = Got {
+            arrived_ns: time_ns,
+            fetched_ns: time_ns,
+        };
         // A clock that is another machine's ends a session; nothing of the datagram is counted then.
-        datagrams += u64::from(session.record(datagram, time_ns, None).is_ok());
+        datagrams += u64::from(session.record(datagram, got, None).is_ok());
         if let Some(own) = own_packet(datagram, time_ns) {
-            datagrams += u64::from(session.record(&own, time_ns, None).is_ok());
+            datagrams += u64::from(session.record(&own, got, None).is_ok());
         }
     }
 

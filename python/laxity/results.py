@@ -154,6 +154,8 @@ class Run:
     machine: Machine | None
     """The emulated machine that Xen ran on; None elsewhere."""
     duration_ns: int
+    measured_duration_ns: int | None
+    """How long real packets were sent, by the clock of who sent them; None where none were."""
     domains: tuple[DomainResult, ...]
     telephony: Telephony | None
     """Calls and voice; None without calls."""
@@ -199,6 +201,7 @@ class Run:
             "substrate": self.substrate,
             "machine": self.machine and asdict(self.machine),
             "duration_ns": self.duration_ns,
+            "measured_duration_ns": self.measured_duration_ns,
             "domains": [_domain_json(domain) for domain in self.domains],
             "telephony": self.telephony and self.telephony.to_json(),
             "overhead": asdict(self.overhead),

@@ -115,7 +115,8 @@ def test_the_signalling_appliance_registers_users(laxity: Laxity, tmp_path: Path
 def test_the_media_appliance_is_told_of_calls(tmp_path: Path) -> None:
     made = image.build("media", tmp_path, print)
     assert made.root.stat().st_size < 8 * MIB
-    with booted(made, f"address={ADDRESS}/24 gateway=10.0.2.2", ("udp", 2223)) as console:
+    address = f"address={ADDRESS}/24 gateway=10.0.2.2"
+    with booted(made, f"{address} control_from=10.0.2.2", ("udp", 2223)) as console:
         pong = ask(socket.SOCK_DGRAM, 2223, b'1 {"command":"ping"}', console)
         sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"
         offer = {

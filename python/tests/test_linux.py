@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from laxity import _core, cli, packets, programs
 from laxity.errors import InputError
-from laxity.linux import control, media, media_server, network, process, signalling
+from laxity.linux import control, media, media_server, network, process, run, signalling
 from laxity.linux import groups as control_groups
 from laxity.linux.scene import (
     Calls,
@@ -152,6 +152,30 @@ def test_version_2_in_a_directory_of_files(tmp_path: Path) -> None:
     assert made.entries("a") == [run / "a" / "cgroup.procs"]
     (run / "a" / "cpu.stat").write_text("nr_periods 3\nusage_usec 1234\nuser_usec 1\n")
     assert made.cpu_ns("a") == 1_234_000
+
+
+def test_a_run_of_another_length_is_refused() -> None:
+    second_ns = 1_000 * MS
+    for measured_ns in (8 * second_ns, 8_080 * MS, 7_920 * MS):
+        run.check_duration(8 * second_ns, measured_ns)
+    for measured_ns in (26 * second_ns, 8_081 * MS, 7_919 * MS, 0):
+        with pytest.raises(InputError, match="were to last 8 s") as refused:
+            run.check_duration(8 * second_ns, measured_ns)
+        assert f"lasted {measured_ns / second_ns:.3f} s" in refused.value.message
+        assert "real-time priority" in str(refused.value.help)
+
+
+def test_packets_with_impossible_times_are_said_and_cost_no_run() -> None:
+    report: dict[str, Any] = {
+        "load": {"wake_up_late": None, "real_time": True, "failed": 0},
+        "sink": {"real_time": True, "dropped": 0, "mistimed": 3},
+        "calls": {"refused": 0},
+        "signalling": None,
+    }
+    (said,) = run.warnings(report)
+    assert said.startswith("3 packets have a time of arrival before they were sent")
+    report["sink"]["mistimed"] = 0
+    assert run.warnings(report) == []
 
 
 @pytest.fixture(scope="module")
@@ -561,11 +585,17 @@ media-server = "media"
 
 
 @pytest.mark.usefixtures("able")
-def test_a_host_file_runs_and_has_the_record_of_every_substrate(tmp_path: Path) -> None:
+def test_a_host_file_runs_and_has_the_record_of_every_substrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
+    judged: list[int] = []
+    # The machine may be too busy to keep the time, which is not what is tested here.
+    monkeypatch.setattr(run, "check_duration", lambda *durations: judged.extend(durations))
     result = laxity.Host.parse(HOST).run_on_linux(say=said.append)
     assert (result.substrate, result.policy, result.duration_ns) == ("linux", "linux", 1_000 * MS)
     jsonschema.validate(result.to_json(), json.loads(_core.result_schema()))
+    assert judged == [result.duration_ns, result.measured_duration_ns]
     assert result.telephony is not None
     voice = result.telephony.voice
     assert (voice.streams, voice.streams_most) == (10, 10)

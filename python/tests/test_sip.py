@@ -1,4 +1,4 @@
-"""The basic flows of RFC 3261 through real Kamailio, with SIPp's phones, authentication and media."""
+"""The basic flows of RFC 3261 through real Kamailio: SIPp's phones, authentication and media."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PASSWORDS = {"anna": "blue", "bela": "green", "carl": "red"}
 PORTS = {"anna": 5070, "bela": 5080, "carl": 5090}
 CONTROL_PORT = 2223
 RINGING_MS = 2_000
-FLOW_S_MAX = 10.0
+FLOW_S_MAX = 60.0
 """For a flow that takes two seconds on an idle machine."""
 
 pytestmark = pytest.mark.skipif(
@@ -75,9 +75,6 @@ def phone(place: Place, name: str, text: str, *more: str) -> Iterator[Process]:
     command += ["-i", CLIENTS, "-p", str(PORTS[user]), "-mp", str(PORTS[user] + 4_000)]
     command += [
         "-trace_err",
-        "-trace_msg",
-        "-message_file",
-        f"{name}.messages",
         "-error_file",
         f"{name}.errors",
         *more[1:],
@@ -106,7 +103,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         places = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
         at = {name: Place(namespace, files=files) for name, namespace in places.items()}
         command = [str(relay), "relay", "--control", f"{MEDIA}:{CONTROL_PORT}"]
-        command += ["--address", MEDIA]
+        command += ["--address", MEDIA, "--control-from", SERVER]
         stack.enter_context(process("relay", command, at[MEDIA])).wait_for_port(CONTROL_PORT)
         control = signalling.MediaControl(f"{MEDIA}:{CONTROL_PORT}")
         stack.enter_context(

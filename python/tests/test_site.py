@@ -12,22 +12,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+import sip_scenarios as sip
 from conftest import SITE
 from laxity import programs
 from laxity.errors import InputError
 from laxity.lab.machine import QEMU
 from laxity.linux import registrar, signalling
+from laxity.linux.control import socket_in
 from laxity.linux.network import CLIENT, NAMESPACES, Machine, switch
-from laxity.linux.process import Place
+from laxity.linux.process import Place, Process, process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from conftest import Laxity
 
@@ -236,20 +238,17 @@ def _survives(site: Started, files: Path) -> None:
         "media1": "protected",
     }
 
-    site.run(site.line("host north"))
-    until_s = time.monotonic() + TAKEN_OVER_S_MAX
-    while site.status("reserve")["signalling1"]["state"] not in {"alone", "at-risk", "waiting"}:
-        assert time.monotonic() < until_s, site.status("reserve")
-        time.sleep(0.1)
-    assert site.known(site.answering(), users) == set(users)
-    assert site.known("192.0.2.31", users) == on_north
+    words = register.split()
+    client = words[words.index("-i") + 1]
+    with _a_call(site, files, client, min(on_north)) as ends_well:
+        _loses_north(site, users, on_north)
+        ends_well()
     more = _users(register).with_name("more.csv")
     more.write_text(_users(register).read_text().replace("user", "guest"))
     site.run(register.replace(str(_users(register)), str(more)))
     # Calls find their callees on the survivor, and the media server stands between the parties.
     traffic = signalling.Traffic(calls=6, rate_per_s=3.0, hold_ns=500_000_000)
-    words = register.split()
-    parties = {"server": site.answering(), "client": words[words.index("-i") + 1]}
+    parties = {"server": site.answering(), "client": client}
     place = Place(site.clients, files=files)
     with signalling.users(traffic, place, "orders", **parties) as talking:
         talking.caller.popen.wait(600)
@@ -267,6 +266,85 @@ def _survives(site: Started, files: Path) -> None:
     site.run(site.line("balancer edge1"))
     assert site.answering() == "192.0.2.22"
     assert site.known("192.0.2.22", users) == set(users)
+
+
+def _loses_north(site: Started, users: list[str], on_north: set[str]) -> None:
+    site.run(site.line("host north"))
+    until_s = time.monotonic() + TAKEN_OVER_S_MAX
+    while site.status("reserve")["signalling1"]["state"] not in {"alone", "at-risk", "waiting"}:
+        assert time.monotonic() < until_s, site.status("reserve")
+        time.sleep(0.1)
+    assert site.known(site.answering(), users) == set(users)
+    assert site.known("192.0.2.31", users) == on_north
+
+
+CALLER_PORT, GO_ON = 5086, "held1"
+HELD = (
+    sip.request("INVITE", 1, body=sip.description()),
+    sip.await_("100", optional=True),
+    sip.await_("180", optional=True),
+    sip.await_("200", begins=True, action=sip.MEDIA),
+    sip.acknowledge(1),
+    # Not from the other party: it says that the host is gone.
+    sip.hear("INFO"),
+    sip.within("INVITE", 2, body=sip.description("sendonly", version=2)),
+    sip.await_("100", optional=True),
+    sip.await_("200", action=sip.MEDIA),
+    sip.acknowledge(2),
+    sip.within("UPDATE", 3, "Session-Expires: 1800;refresher=uac", "Supported: timer"),
+    sip.await_("200"),
+    sip.ended(4),
+)
+HOLDING = (
+    sip.answered(),
+    '<nop><action><log message="established"/></action></nop>\n',
+    sip.hear("INVITE", action=sip.MEDIA + sip.on_hold()),
+    sip.reply("200 OK", body=sip.description("recvonly", version=2), reliable=True),
+    sip.hear("ACK"),
+    sip.hear("UPDATE"),
+    sip.reply("200 OK", "Session-Expires: 1800;refresher=uac"),
+    sip.hung_up(),
+)
+
+
+@contextmanager
+def _a_call(site: Started, files: Path, client: str, user: str) -> Iterator[Callable[[], None]]:
+    """A call to a user that stands; what is given has it held, refreshed and ended."""
+    place = Place(site.clients, files=files)
+    server = site.answering()
+    with ExitStack() as stack:
+
+        def phone(name: str, port: int, who: str, *pieces: str) -> Process:
+            (files / f"{name}.xml").write_text(sip.scenario(name, *pieces))
+            (files / f"{name}.csv").write_text(f"SEQUENTIAL\n{who};;{user}\n")
+            command = ["sipp", "-sf", f"{name}.xml", "-inf", f"{name}.csv", "-m", "1", "-nostdin"]
+            command += ["-i", client, "-p", str(port), "-mp", str(port + 4_000)]
+            # What comes again, since an answer waits for its checkpoint, is no reason to hang up.
+            command += ["-default_behaviors", "all,-abortunexp", "-cid_str", "held%u"]
+            command += ["-trace_logs", "-log_file", f"{name}.log"]
+            where = f"{server}:{signalling.SIP_PORT}"
+            started = stack.enter_context(process(name, [*command, where], place))
+            started.wait_for_port(port)
+            return started
+
+        callee = phone("holding", signalling.CALLEE_PORT, user, *HOLDING)
+        caller = phone("held", CALLER_PORT, "caller", *HELD)
+
+        def ends_well() -> None:
+            with closing(socket_in(site.clients)) as saying:
+                lines = [f"INFO sip:caller@{client} SIP/2.0", f"Call-ID: {GO_ON}", "CSeq: 1 INFO"]
+                lines += [f"Via: SIP/2.0/UDP {client};branch=z9hG4bK1", "From: <sip:a@b>;tag=1"]
+                lines += ["To: <sip:a@b>", "Content-Length: 0", "", ""]
+                saying.sendto("\r\n".join(lines).encode(), (client, CALLER_PORT))
+            for started in (caller, callee):
+                assert started.popen.wait(TAKEN_OVER_S_MAX) == 0, started.complaint()
+
+        until_s = time.monotonic() + TAKEN_OVER_S_MAX
+        log = files / "holding.log"
+        while not log.exists() or "established" not in log.read_text():
+            assert time.monotonic() < until_s, caller.complaint()
+            time.sleep(0.1)
+        yield ends_well
 
 
 def _users(register: str) -> Path:

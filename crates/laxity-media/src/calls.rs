@@ -9,8 +9,8 @@ use crate::{
     machine,
     orders::{Calls, Order, other_stream},
     rtp::PACKET_BYTES,
-    schedule::{PERIOD_NS, Schedule},
-    session::{Session, Taken},
+    schedule::{PERIOD_NS, Phase, Schedule, Window},
+    session::{Got, Session, Taken},
     sink::{CaptureFile, LINGER_NS, SinkReport},
     socket::{self, BATCH_MAX, Receiver},
     stamp::{PACKETS_MAX, STREAMS_MAX, Stamp},
@@ -42,6 +42,9 @@ const ORDER_BYTES_MAX: u64 = 1_000;
 /// Orders that have been read and are not carried out yet; whoever gives more waits.
 const ORDERS_WAITING_MAX: usize = 10_000;
 
+/// From the order `begin` to the first packet: enough for the threads to hear of it.
+const BEGIN_AFTER_NS: i64 = 50_000_000;
+
 /// After the last packet was sent, what still comes is waited for no longer: it waits in a server that is far behind.
 const LINGER_NS_MAX: i64 = 20_000_000_000;
 
@@ -52,6 +55,8 @@ pub struct CallsOptions {
     pub tick_ns: i64,
     /// Threads that send.
     pub threads: u32,
+    /// How long they send from the order `begin` on, and nobody before; as the orders say otherwise.
+    pub duration_ns: Option<i64>,
     /// A packet that takes longer is late.
     pub playout_ns: i64,
     /// Where to write a capture of all that comes.
@@ -81,6 +86,7 @@ pub struct CallsReport {
 enum Change {
     Send(Sending),
     End(u16),
+    Window(Window),
 }
 
 /// A stream that is sent.
@@ -162,6 +168,8 @@ pub fn run(
         });
         let mut parties = Parties {
             epoll: &epoll,
+            duration_ns: options.duration_ns,
+            window: Window::ALWAYS,
             changes,
             door,
             calls: Calls::default(),
@@ -177,6 +185,7 @@ pub fn run(
         };
         let obeyed = parties.obey(orders, stop);
         // Without anybody to tell them of changes, the threads that send end.
+        let begin_ns = parties.window.begin_ns.max(start_ns);
         let (report, streams) = parties.finish();
         let parts: Vec<_> = handles
             .into_iter()
@@ -206,13 +215,16 @@ pub fn run(
             dropped: sink.dropped,
             fetched_late: sink.fetched_late.quantiles(),
         };
-        Ok((report, load::report(size, whole)?, sunk))
+        Ok((report, load::report(size, begin_ns, whole)?, sunk))
     })
 }
 
 /// Who carries orders out.
 struct Parties<'e> {
     epoll: &'e Epoll,
+    duration_ns: Option<i64>,
+    /// Known from the order `begin` on, if a duration was given.
+    window: Window,
     changes: Vec<mpsc::Sender<Change>>,
     door: mpsc::Sender<Door>,
     calls: Calls,
@@ -236,6 +248,10 @@ impl Parties<'_> {
         orders: impl BufRead + Send + 'static,
         stop: &AtomicBool,
     ) -> Result<(), MediaError> {
+        if self.duration_ns.is_some() {
+            // Orders are not to wait for what else the machine computes either. Without permission they do.
+            machine::become_real_time();
+        }
         let (line, lines) = mpsc::sync_channel(ORDERS_WAITING_MAX);
         // Who waits for a line cannot be told to stop: it is left to itself.
         thread::spawn(move || {
@@ -244,7 +260,8 @@ impl Parties<'_> {
             let mut stamped = read.map(|read| (clock::monotonic_ns(), read));
             stamped.try_for_each(|read| line.send(read).ok())
         });
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) && self.window.at(clock::monotonic_ns()) != Phase::After
+        {
             match lines.recv_timeout(ORDER_WAIT) {
                 Ok((read_ns, line)) => {
                     let line = line.map_err(MediaError::system("read orders"))?;
@@ -270,6 +287,23 @@ impl Parties<'_> {
 
     fn carry_out(&mut self, order: &Order<'_>, read_ns: i64) -> Result<(), MediaError> {
         match *order {
+            Order::Begin => {
+                let Some(duration_ns) = self.duration_ns else {
+                    return Err(MediaError::Refused(
+                        "the order `begin` asks for a duration; give --duration".into(),
+                    ));
+                };
+                // All threads have heard of it by then.
+                let begin_ns = clock::monotonic_ns() + BEGIN_AFTER_NS;
+                self.window = Window {
+                    begin_ns,
+                    end_ns: begin_ns + duration_ns,
+                };
+                for changes in &self.changes {
+                    // A thread that is gone has said why itself.
+                    let _ = changes.send(Change::Window(self.window));
+                }
+            }
             Order::Open { call, local } => {
                 let stream = self.open(call, local)?;
                 if stream < other_stream(stream) {
@@ -343,7 +377,9 @@ impl Parties<'_> {
 
     /// The two streams of a call are one thread's.
     fn tell(&self, change: Change) {
-        let (Change::Send(Sending { stream, .. }) | Change::End(stream)) = &change;
+        let (Change::Send(Sending { stream, .. }) | Change::End(stream)) = &change else {
+            unreachable!("a window is told to all threads")
+        };
         let thread = usize::from(stream / 2) % self.changes.len();
         // A thread that is gone has said why itself.
         let _ = self.changes[thread].send(change);
@@ -378,6 +414,10 @@ fn send(
         .collect();
     let mut slots: Vec<Vec<Sending>> = due_ns.iter().map(|_| Vec::new()).collect();
     let mut packet = [0; PACKET_BYTES];
+    let mut window = match options.duration_ns {
+        Some(_) => Window::NOT_YET,
+        None => Window::ALWAYS,
+    };
     for turn in 0.. {
         let (round, slot) = (turn / due_ns.len(), turn % due_ns.len());
         // It also wakes up once in 20 ms to hear of changes.
@@ -385,13 +425,18 @@ fn send(
             continue;
         }
         let due_ns = due_ns[slot] + round as i64 * PERIOD_NS;
-        clock::sleep_until(due_ns);
-        let late_ns = clock::monotonic_ns() - due_ns;
-        if !slots[slot].is_empty() {
-            part.wake_up_late.record(late_ns, 1);
+        let phase = window.at(due_ns);
+        clock::sleep_until(due_ns.min(window.end_ns));
+        if phase == Phase::After {
+            ended.extend(slots.iter().flatten().map(Sending::result));
+            break;
         }
-        for sending in &mut slots[slot] {
-            sending.send(start_ns, due_ns, &mut packet, &mut part);
+        let late_ns = clock::monotonic_ns() - due_ns;
+        if phase == Phase::Within && !slots[slot].is_empty() {
+            part.wake_up_late.record(late_ns, 1);
+            for sending in &mut slots[slot] {
+                sending.send(start_ns, due_ns, &mut packet, &mut part);
+            }
         }
         loop {
             match changes.try_recv() {
@@ -405,15 +450,23 @@ fn send(
                         ended.extend(slot.extract_if(.., ends).map(|sending| sending.result()));
                     }
                 }
+                Ok(Change::Window(told)) => window = told,
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
+                Err(TryRecvError::Disconnected) if options.duration_ns.is_none() => {
                     ended.extend(slots.iter().flatten().map(Sending::result));
+                    part.ended_ns = clock::monotonic_ns();
                     return (part, ended);
+                }
+                // The parties have ended by the clock, and so does this thread at the end of its window.
+                Err(TryRecvError::Disconnected) => {
+                    window.end_ns = window.end_ns.min(clock::monotonic_ns());
+                    break;
                 }
             }
         }
     }
-    unreachable!("turns do not end")
+    part.ended_ns = clock::monotonic_ns();
+    (part, ended)
 }
 
 impl Sending {
@@ -530,13 +583,17 @@ impl Sink<'_> {
             // The first packets after a socket asked for times may have none.
             let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
             self.fetched_late.record(now_ns - arrived_ns, 1);
+            let got = Got {
+                arrived_ns,
+                fetched_ns: now_ns,
+            };
             if let (Some(capture), Some(source)) = (&mut self.writers.capture, datagram.source) {
                 capture.write(arrived_ns, source, socket::address(socket)?, octets)?;
             }
             if datagram.cut {
                 self.session.count_too_long();
-            } else if let Some(taken) = self.session.record(octets, arrived_ns, Some(stream))? {
-                self.writers.packet(&taken, arrived_ns)?;
+            } else if let Some(taken) = self.session.record(octets, got, Some(stream))? {
+                self.writers.packet(&taken)?;
             }
         }
         Ok(())
@@ -568,7 +625,7 @@ impl Writers {
     }
 
     /// Four numbers of 64 bits, little end first: stream, packet, when it was sent and when it came, in ns.
-    fn packet(&mut self, taken: &Taken, arrived_ns: i64) -> Result<(), MediaError> {
+    fn packet(&mut self, taken: &Taken) -> Result<(), MediaError> {
         let Some((path, writer)) = &mut self.packets else {
             return Ok(());
         };
@@ -579,7 +636,7 @@ impl Writers {
             i64::from(taken.stream),
             i64::from(taken.packet),
             taken.sent_ns,
-            arrived_ns,
+            taken.arrived_ns,
         ];
         let octets: Vec<u8> = numbers.into_iter().flat_map(i64::to_le_bytes).collect();
         writer

@@ -50,6 +50,8 @@ pub enum Request {
         call_id: Text,
         /// Who offers.
         from_tag: Text,
+        /// To whom, within a dialog.
+        to_tag: Option<Text>,
         /// What.
         sdp: Text,
     },
@@ -68,7 +70,73 @@ pub enum Request {
     Delete {
         /// The call.
         call_id: Text,
+        /// Who says so.
+        from_tag: Text,
+        /// To whom, within a dialog.
+        to_tag: Option<Text>,
     },
+}
+
+/// The tags of a call's two parties (RFC 3261, 19.3): who knows them is a party, or signals for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parties {
+    offering: String,
+    answering: Option<String>,
+    /// Whether both have spoken of the dialog, so that no other phone can answer any more.
+    settled: bool,
+}
+
+impl Parties {
+    /// Of a call that `from` offers, to `to` where that is within a dialog.
+    pub fn new(from: &Text, to: Option<&Text>) -> Parties {
+        Parties {
+            offering: from.0.clone(),
+            answering: to.map(|tag| tag.0.clone()),
+            settled: to.is_some(),
+        }
+    }
+
+    /// Which of the two offers: 0 is who offered first.
+    ///
+    /// # Errors
+    ///
+    /// If the tags are not those of this call.
+    pub fn offer(&mut self, from: &Text, to: Option<&Text>) -> Result<usize, String> {
+        self.settled |= to.is_some() && self.of(from, to).is_ok();
+        self.of(from, to)
+    }
+
+    /// Which of the two answers the offer of `from`. As long as the dialog is not settled another phone of the one that is
+    /// called may.
+    ///
+    /// # Errors
+    ///
+    /// If the tags are not those of this call.
+    pub fn answer(&mut self, from: &Text, to: &Text) -> Result<usize, String> {
+        if !self.settled && from.0 == self.offering {
+            self.answering = Some(to.0.clone());
+        }
+        self.of(from, Some(to)).map(|place| 1 - place)
+    }
+
+    /// Checks who ends the call.
+    ///
+    /// # Errors
+    ///
+    /// If the tags are not those of this call.
+    pub fn end(&self, from: &Text, to: Option<&Text>) -> Result<(), String> {
+        self.of(from, to).map(|_| ())
+    }
+
+    /// The place of `from`, where `to` is the other, if it is named.
+    fn of(&self, from: &Text, to: Option<&Text>) -> Result<usize, String> {
+        let offering = Some(&self.offering);
+        let tags = [offering, self.answering.as_ref()];
+        let is_other = |place: usize| to.is_none_or(|to| tags[1 - place] == Some(&to.0));
+        (0..2)
+            .find(|&place| tags[place] == Some(&from.0) && is_other(place))
+            .ok_or_else(|| "the tags are those of another dialog".into())
+    }
 }
 
 /// Text that bencode has as octets, and JSON as a string.

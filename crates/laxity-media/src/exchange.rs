@@ -3,7 +3,7 @@
 
 use crate::{
     MediaError, clock,
-    control::{self, Description, Reply, Request},
+    control::{self, Description, Parties, Reply, Request},
     relay::{RelayOptions, RelayReport, process},
     socket::{self, Receiver},
 };
@@ -14,7 +14,7 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     thread,
 };
@@ -28,18 +28,46 @@ pub struct Ports {
     pub range: (u16, u16),
 }
 
+/// Who may tell the media server of calls, and how many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The addresses of signalling servers. What others say is not answered.
+    pub from: Vec<IpAddr>,
+    /// Calls of each at once, at most; an equal share of the ports otherwise.
+    pub calls: Option<u32>,
+    /// A call ends where for so long nothing came of it, neither voice nor a word.
+    pub expire_ns: i64,
+}
+
+/// How often calls that have expired are looked for.
+const LOOK_NS: i64 = 100_000_000;
+
 /// One party of a call: its packets come to `socket`, and the other's go from there to it.
 struct Leg {
     number: u64,
     socket: UdpSocket,
     /// Where the party receives, once it has said so.
     to: RwLock<Option<SocketAddr>>,
+    /// When something of it came last.
+    heard_ns: AtomicI64,
 }
 
 /// A call: the party that offered first, and the other.
 struct Call {
-    from_tag: String,
+    parties: Parties,
+    /// Who told of it.
+    source: IpAddr,
     legs: [Arc<Leg>; 2],
+}
+
+impl Call {
+    fn heard_ns(&self) -> i64 {
+        let heard = self
+            .legs
+            .iter()
+            .map(|leg| leg.heard_ns.load(Ordering::Relaxed));
+        heard.max().expect("a call has two legs")
+    }
 }
 
 /// What control and pool share.
@@ -57,15 +85,25 @@ struct Exchange {
 pub fn relay(
     control: &UdpSocket,
     ports: Ports,
+    access: &Access,
     options: &RelayOptions,
     stop: &AtomicBool,
 ) -> Result<RelayReport, MediaError> {
     options.validate()?;
-    if control::even_ports(ports.range, 0).next().is_none() {
-        let (first, last) = ports.range;
+    let (first, last) = ports.range;
+    let calls = control::even_ports(ports.range, 0).count() / 2;
+    let share = calls / access.from.len().max(1);
+    if share == 0 {
         return Err(MediaError::Refused(format!(
-            "there is no even port from {first} to {last}; give the lower one first"
+            "from {first} to {last} there are even ports for {calls} calls, and {} addresses may tell of some; give the \
+             lower port first, and two even ones to each",
+            access.from.len()
         )));
+    }
+    if access.expire_ns <= 0 {
+        return Err(MediaError::Refused(
+            "a call that expires at once is none; give 5 min, say".into(),
+        ));
     }
     let exchange = Exchange {
         epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
@@ -79,6 +117,8 @@ pub fn relay(
         let mut switchboard = Switchboard {
             exchange: &exchange,
             ports,
+            access,
+            calls_max: access.calls.map_or(share, |calls| calls as usize),
             transcode: options.transcode,
             calls: HashMap::new(),
             legs: 0,
@@ -107,6 +147,9 @@ pub fn relay(
 struct Switchboard<'e> {
     exchange: &'e Exchange,
     ports: Ports,
+    access: &'e Access,
+    /// Of each address.
+    calls_max: usize,
     transcode: bool,
     calls: HashMap<String, Call>,
     legs: u64,
@@ -118,7 +161,13 @@ struct Switchboard<'e> {
 impl Switchboard<'_> {
     fn serve(&mut self, control: &UdpSocket, stop: &AtomicBool) -> Result<(), MediaError> {
         let mut datagram = [0; u16::MAX as usize];
+        let mut looked_ns = clock::monotonic_ns();
         while !stop.load(Ordering::Relaxed) {
+            let now_ns = clock::monotonic_ns();
+            if now_ns - looked_ns >= LOOK_NS {
+                looked_ns = now_ns;
+                self.expire(now_ns)?;
+            }
             let (bytes, from) = match control.recv_from(&mut datagram) {
                 Ok(received) => received,
                 Err(error)
@@ -128,11 +177,15 @@ impl Switchboard<'_> {
                 }
                 Err(error) => return Err(MediaError::system("receive")(error)),
             };
+            if !self.access.from.contains(&from.ip()) {
+                self.report.refused += 1;
+                continue;
+            }
             let Some(message) = control::parse(&datagram[..bytes]) else {
                 continue;
             };
             let reply = match &message.request {
-                Ok(request) => self.answer(request).unwrap_or_else(Reply::error),
+                Ok(request) => self.answer(request, from.ip()).unwrap_or_else(Reply::error),
                 Err(reason) => Reply::error(reason.clone()),
             };
             // Who does not get the answer asks again.
@@ -141,63 +194,74 @@ impl Switchboard<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, request: &Request) -> Result<Reply, String> {
+    fn answer(&mut self, request: &Request, source: IpAddr) -> Result<Reply, String> {
         match request {
             Request::Ping => Ok(Reply::pong()),
             Request::Offer {
                 call_id,
                 from_tag,
+                to_tag,
                 sdp,
             } => {
                 let description = Description::parse(&sdp.0)?;
                 if !self.calls.contains_key(&call_id.0) {
-                    let call = self.open(&from_tag.0)?;
+                    let parties = Parties::new(from_tag, to_tag.as_ref());
+                    let call = self.open(parties, source)?;
                     self.calls.insert(call_id.0.clone(), call);
                     self.report.calls += 1;
                 }
-                self.describe(&call_id.0, &from_tag.0, &description)
+                let call = call(&mut self.calls, &call_id.0)?;
+                let place = call.parties.offer(from_tag, to_tag.as_ref())?;
+                self.describe(&call_id.0, place, &description)
             }
             Request::Answer {
                 call_id,
+                from_tag,
                 to_tag,
                 sdp,
-                ..
-            } => self.describe(&call_id.0, &to_tag.0, &Description::parse(&sdp.0)?),
-            Request::Delete { call_id } => {
-                let call = self
-                    .calls
-                    .remove(&call_id.0)
-                    .ok_or_else(|| format!("there is no call {}", call_id.0))?;
-                self.close(&call).map_err(|error| error.to_string())?;
+            } => {
+                let description = Description::parse(&sdp.0)?;
+                let call = call(&mut self.calls, &call_id.0)?;
+                let place = call.parties.answer(from_tag, to_tag)?;
+                self.describe(&call_id.0, place, &description)
+            }
+            Request::Delete {
+                call_id,
+                from_tag,
+                to_tag,
+            } => {
+                let call = call(&mut self.calls, &call_id.0)?;
+                call.parties.end(from_tag, to_tag.as_ref())?;
+                self.forget(&call_id.0).map_err(|error| error.to_string())?;
                 Ok(Reply::ok(None))
             }
         }
     }
 
-    /// The party with `tag` says where it receives; the other is told where the server does.
+    /// The party at this place says where it receives; the other is told where the server does.
     fn describe(
-        &self,
+        &mut self,
         call_id: &str,
-        tag: &str,
+        place: usize,
         description: &Description,
     ) -> Result<Reply, String> {
-        let call = self
-            .calls
-            .get(call_id)
-            .ok_or_else(|| format!("there is no call {call_id}"))?;
-        let [offering, answering] = &call.legs;
-        let (own, other) = if call.from_tag == tag {
-            (offering, answering)
-        } else {
-            (answering, offering)
-        };
+        let call = call(&mut self.calls, call_id)?;
+        let (own, other) = (&call.legs[place], &call.legs[1 - place]);
+        own.heard_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         let reachable = Some(description.receives_at).filter(|to| control::is_reachable(*to));
         *own.to.write().unwrap_or_else(PoisonError::into_inner) = reachable;
         let to = socket::address(&other.socket).map_err(|error| error.to_string())?;
         Ok(Reply::ok(Some(description.sent_on(to, self.transcode))))
     }
 
-    fn open(&mut self, from_tag: &str) -> Result<Call, String> {
+    fn open(&mut self, parties: Parties, source: IpAddr) -> Result<Call, String> {
+        let own = self.calls.values().filter(|call| call.source == source);
+        if own.count() >= self.calls_max {
+            return Err(format!(
+                "{source} has {} calls, and no more are its share",
+                self.calls_max
+            ));
+        }
         let legs = [self.leg()?, self.leg()?].map(Arc::new);
         for leg in &legs {
             // By edges: each packet wakes one thread of the pool, and which does not matter.
@@ -216,7 +280,8 @@ impl Switchboard<'_> {
         known.insert(other.number, [other.clone(), one.clone()]);
         drop(known);
         Ok(Call {
-            from_tag: from_tag.to_owned(),
+            parties,
+            source,
             legs,
         })
     }
@@ -231,6 +296,7 @@ impl Switchboard<'_> {
                         number: self.legs,
                         socket,
                         to: RwLock::default(),
+                        heard_ns: AtomicI64::new(clock::monotonic_ns()),
                     });
                 }
                 Err(MediaError::Bind { source, .. }) if source.kind() == ErrorKind::AddrInUse => {}
@@ -240,7 +306,22 @@ impl Switchboard<'_> {
         Err("no port is free".into())
     }
 
-    fn close(&mut self, call: &Call) -> Result<(), MediaError> {
+    /// Ends the calls of which nothing came for too long.
+    fn expire(&mut self, now_ns: i64) -> Result<(), MediaError> {
+        let over = |call: &Call| now_ns - call.heard_ns() >= self.access.expire_ns;
+        let expired = self.calls.iter().filter(|(_, call)| over(call));
+        let expired: Vec<_> = expired.map(|(call_id, _)| call_id.clone()).collect();
+        for call_id in expired {
+            self.forget(&call_id)?;
+            self.report.expired += 1;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, call_id: &str) -> Result<(), MediaError> {
+        let Some(call) = self.calls.remove(call_id) else {
+            return Ok(());
+        };
         let mut known = self
             .exchange
             .legs
@@ -261,6 +342,12 @@ impl Switchboard<'_> {
         self.report.dropped += socket::dropped_of(sockets.map(|leg| &leg.socket))?;
         Ok(())
     }
+}
+
+fn call<'c>(calls: &'c mut HashMap<String, Call>, call_id: &str) -> Result<&'c mut Call, String> {
+    calls
+        .get_mut(call_id)
+        .ok_or_else(|| format!("there is no call {call_id}"))
 }
 
 /// One thread of the pool.
@@ -286,6 +373,8 @@ fn serve(
             continue;
         };
         drop(legs);
+        from.heard_ns
+            .store(clock::monotonic_ns(), Ordering::Relaxed);
         // An edge tells of all packets that are there.
         loop {
             let received = receiver.receive(&from.socket)?;

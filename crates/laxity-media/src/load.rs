@@ -43,6 +43,8 @@ pub struct LoadReport {
     pub failed: u64,
     /// What it said of the last of them.
     pub error: Option<String>,
+    /// From when sending was to begin to when the last thread had ended it, by the clock of these threads.
+    pub measured_duration_ns: i64,
     /// From when a thread was to wake up to when it did.
     pub wake_up_late: Option<Quantiles>,
     /// From when a packet was due to the end of the system call that sent it.
@@ -80,7 +82,7 @@ pub fn load(
         threads: schedule.threads(),
         tick_ns: schedule.tick_ns(),
     };
-    report(size, parts)
+    report(size, start_ns, parts)
 }
 
 /// What a load is made of.
@@ -93,6 +95,7 @@ pub(crate) struct Size {
 /// What all threads did.
 pub(crate) fn report(
     size: Size,
+    begin_ns: i64,
     parts: impl IntoIterator<Item = Result<Part, MediaError>>,
 ) -> Result<LoadReport, MediaError> {
     let mut whole = Part {
@@ -108,6 +111,7 @@ pub(crate) fn report(
         whole.real_time &= part.real_time;
         whole.wake_up_late.merge(&part.wake_up_late);
         whole.packet_late.merge(&part.packet_late);
+        whole.ended_ns = whole.ended_ns.max(part.ended_ns);
     }
     if let (0, Some(error)) = (whole.sent, whole.error) {
         return Err(MediaError::system("send")(error));
@@ -121,6 +125,7 @@ pub(crate) fn report(
         sent: whole.sent,
         failed: whole.failed,
         error: whole.error.map(|error| error.desc().to_string()),
+        measured_duration_ns: whole.ended_ns - begin_ns,
         wake_up_late: whole.wake_up_late.quantiles(),
         packet_late: whole.packet_late.quantiles(),
     })
@@ -136,6 +141,8 @@ pub(crate) struct Part {
     pub error: Option<nix::errno::Errno>,
     pub wake_up_late: Distribution,
     pub packet_late: Distribution,
+    /// When it had nothing left to send.
+    pub ended_ns: i64,
 }
 
 impl Part {
@@ -167,8 +174,10 @@ fn send(
     let mut sender = Sender::new(socket, to)?;
     let silence = law.encode(0);
     let mut packets = [[silence; PACKET_BYTES]; BATCH];
+    let mut end_ns = start_ns + schedule.duration_ns();
     for turn in schedule.turns(thread) {
         if stop.load(Ordering::Relaxed) {
+            end_ns = 0;
             break;
         }
         let due_ns = start_ns + turn.due_ns;
@@ -195,6 +204,8 @@ fn send(
                 .record(clock::monotonic_ns() - due_ns, sent);
         }
     }
+    clock::sleep_until(end_ns);
+    part.ended_ns = clock::monotonic_ns();
     part.failed = sender.failed;
     part.error = sender.error;
     Ok(part)

@@ -6,7 +6,7 @@ use laxity_host::{input, parse_duration};
 use laxity_media::{
     MediaError,
     calls::{self, CallsOptions},
-    exchange::{self, Ports},
+    exchange::{self, Access, Ports},
     g711::Law,
     invite::{Invitation, Invited},
     load,
@@ -72,9 +72,23 @@ enum Command {
             long,
             value_name = "ADDRESS:PORT",
             conflicts_with = "listen",
-            requires = "address"
+            requires_all = ["address", "control_from"]
         )]
         control: Option<SocketAddr>,
+        /// Who may tell of calls: the addresses of signalling servers
+        #[arg(
+            long,
+            value_name = "ADDRESS,...",
+            value_delimiter = ',',
+            requires = "control"
+        )]
+        control_from: Vec<IpAddr>,
+        /// Calls that each of them may have at once; an equal share of the ports otherwise
+        #[arg(long, value_name = "CALLS", requires = "control")]
+        calls_a_source: Option<u32>,
+        /// A call ends where for so long neither voice nor a word of it came
+        #[arg(long, default_value = "5 min", value_parser = duration)]
+        expire: Duration,
         /// The address of the calls' ports
         #[arg(long, requires = "control")]
         address: Option<IpAddr>,
@@ -98,7 +112,8 @@ enum Command {
     /// Sends and measures the streams of calls, each from and at a port of its own, as it is told of them
     ///
     /// Orders are read, a line each: `open CALL LOCAL` (a party listens), `send CALL LOCAL REMOTE TYPE` (it sends to the
-    /// media server, in RTP's payload type 0 or 8), `end CALL`. With the last order it ends. Addresses are ADDRESS:PORT.
+    /// media server, in RTP's payload type 0 or 8), `end CALL`, `begin` (see --duration). With the last order it ends.
+    /// Addresses are ADDRESS:PORT.
     /// With a media server that speaks the ng protocol there need not be any: it is told of so many streams, for so long.
     Calls {
         /// Where the orders come from; the standard input otherwise
@@ -110,9 +125,10 @@ enum Command {
         /// Streams through the media server, two to a call
         #[arg(long, default_value_t = 100, requires = "media_server")]
         streams: u32,
-        /// How long they are sent
-        #[arg(long, default_value = "10 s", value_parser = duration, requires = "media_server")]
-        duration: Duration,
+        /// How long all are sent, to the end by the clock of those who send: from the order `begin` on, before which nobody
+        /// does, or from --begin on (10 s, if not given)
+        #[arg(long, value_parser = duration)]
+        duration: Option<Duration>,
         /// When they begin, in ns of CLOCK_REALTIME; at once otherwise
         #[arg(long, value_name = "NS", requires = "media_server")]
         begin: Option<i64>,
@@ -284,6 +300,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long calls are that are set up here, if nothing else is said.
+const INVITED_NS: i64 = 10_000_000_000;
+
 /// Set by an interrupt: what runs ends, and reports as far as it came.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -304,6 +323,9 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             listen,
             to,
             control,
+            control_from,
+            calls_a_source,
+            expire,
             address,
             ports,
             relay,
@@ -317,8 +339,14 @@ fn run(command: &Command) -> Result<Report, MediaError> {
                         address: *address,
                         range: *ports,
                     };
+                    let access = Access {
+                        from: control_from.clone(),
+                        calls: *calls_a_source,
+                        expire_ns: expire.0,
+                    };
                     socket::allow_many()?;
-                    exchange::relay(&socket::bind(*control)?, ports, &relay.options(), &STOP)?
+                    let control = socket::bind(*control)?;
+                    exchange::relay(&control, ports, &access, &relay.options(), &STOP)?
                 }
                 _ => unreachable!("the arguments ask for each other"),
             }),
@@ -336,6 +364,8 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             sample,
         } => {
             let options = CallsOptions {
+                // The calls of an invitation end by its own orders.
+                duration_ns: duration.filter(|_| media_server.is_none()).map(|it| it.0),
                 tick_ns: pace.tick.0,
                 threads: pace.senders,
                 playout_ns: sink.playout.0,
@@ -355,7 +385,7 @@ fn run(command: &Command) -> Result<Report, MediaError> {
                     let invited = Invited::set_up(Invitation {
                         media_server: *media_server,
                         streams: *streams,
-                        duration_ns: duration.0,
+                        duration_ns: duration.map_or(INVITED_NS, |it| it.0),
                         begin_ns: *begin,
                     })?;
                     invited.with_orders(&STOP, |orders| {

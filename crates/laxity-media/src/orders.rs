@@ -4,6 +4,7 @@
 //! open CALL LOCAL                party of a call: has a port, and listens there
 //! send CALL LOCAL REMOTE TYPE    it sends to the media server, in payload type 0 or 8
 //! end CALL                       nobody sends any more
+//! begin                          the time begins for which all is to last, if one was given: nobody sends before
 //! ```
 //!
 //! A call has two parties. Its streams are two successive numbers: first what the party sends that was named first.
@@ -40,6 +41,8 @@ pub enum Order<'l> {
         /// The call.
         call: &'l str,
     },
+    /// The time begins for which all is to last.
+    Begin,
 }
 
 impl<'l> Order<'l> {
@@ -71,8 +74,9 @@ impl<'l> Order<'l> {
                     .ok_or_else(|| refused("has another payload type than 0 and 8"))?,
             }),
             ["end", call] => Ok(Order::End { call }),
+            ["begin"] => Ok(Order::Begin),
             _ => Err(refused(
-                "is none; there are `open CALL LOCAL`, `send CALL LOCAL REMOTE TYPE` and `end CALL`",
+                "is none; there are `open CALL LOCAL`, `send CALL LOCAL REMOTE TYPE`, `end CALL` and `begin`",
             )),
         }
     }

@@ -91,6 +91,7 @@ fn write_load(f: &mut Formatter<'_>, load: &LoadReport) -> fmt::Result {
     if let Some(error) = &load.error {
         row(f, "not sent", format_args!("{}: {error}", load.failed))?;
     }
+    row(f, "lasted", Time(load.measured_duration_ns as f64))?;
     priority(f, load.real_time)?;
     times(f, "wake-ups late by", load.wake_up_late)?;
     times(f, "packets late by", load.packet_late)
@@ -100,6 +101,10 @@ fn write_relay(f: &mut Formatter<'_>, relay: &RelayReport) -> fmt::Result {
     writeln!(f, "relay")?;
     if relay.calls > 0 {
         row(f, "calls", relay.calls)?;
+    }
+    if relay.expired + relay.refused > 0 {
+        row(f, "calls expired", relay.expired)?;
+        row(f, "orders refused", relay.refused)?;
     }
     row(f, "packets received", relay.received)?;
     row(f, "sent on", relay.forwarded)?;
@@ -146,6 +151,9 @@ fn write_sink(f: &mut Formatter<'_>, sink: &SinkReport) -> fmt::Result {
         "late",
         format_args!("{} (by more than {late_after})", counts.late),
     )?;
+    if session.mistimed > 0 {
+        row(f, "mistimed", session.mistimed)?;
+    }
     if session.misdirected > 0 {
         row(f, "at another's port", session.misdirected)?;
     }

@@ -24,6 +24,50 @@ pub struct Schedule {
     threads: u32,
 }
 
+/// From when to when is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The first instant.
+    pub begin_ns: i64,
+    /// The first after it.
+    pub end_ns: i64,
+}
+
+impl Window {
+    /// For any time.
+    pub const ALWAYS: Window = Window {
+        begin_ns: i64::MIN,
+        end_ns: i64::MAX,
+    };
+    /// Until it is known when.
+    pub const NOT_YET: Window = Window {
+        begin_ns: i64::MAX,
+        end_ns: i64::MAX,
+    };
+
+    /// What is to be done with packets that are due then, whenever a thread comes to them.
+    pub fn at(&self, due_ns: i64) -> Phase {
+        if due_ns >= self.end_ns {
+            Phase::After
+        } else if due_ns < self.begin_ns {
+            Phase::Before
+        } else {
+            Phase::Within
+        }
+    }
+}
+
+/// Where an instant is to a [`Window`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing is sent yet.
+    Before,
+    /// What is due is sent.
+    Within,
+    /// Nothing is sent any more.
+    After,
+}
+
 /// One wake-up of a thread: the packet of this number of all these streams is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
@@ -163,6 +207,23 @@ mod tests {
                 prop_assert!((0..=tick_ns).contains(&off_ns), "{off_ns}");
             }
         }
+    }
+
+    /// As a thread does that is always late: what counts is when packets are due, not when it comes to them.
+    #[test]
+    fn a_window_has_as_many_packets_as_its_length_says() {
+        let window = Window {
+            begin_ns: 1_003_000_000,
+            end_ns: 1_003_000_000 + 8_000_000_000,
+        };
+        for slot_ns in (0..PERIOD_NS).step_by(250_000) {
+            let due = (0..1_000).map(|round| slot_ns + round * PERIOD_NS);
+            let sent = due.filter(|due_ns| window.at(*due_ns) == Phase::Within);
+            assert_eq!(sent.count(), 400);
+        }
+        assert_eq!(window.at(window.end_ns), Phase::After);
+        assert_eq!(Window::NOT_YET.at(0), Phase::Before);
+        assert_eq!(Window::ALWAYS.at(0), Phase::Within);
     }
 
     #[test]

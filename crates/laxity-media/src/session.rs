@@ -34,6 +34,7 @@ pub struct Session {
     invalid: Invalid,
     foreign: u64,
     misdirected: u64,
+    mistimed: u64,
 }
 
 /// A packet of the load that came for the first time.
@@ -45,6 +46,17 @@ pub struct Taken {
     pub packet: u32,
     /// When it was sent.
     pub sent_ns: i64,
+    /// When it arrived: when it was fetched, if it is mistimed.
+    pub arrived_ns: i64,
+}
+
+/// When the sink got a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Got {
+    /// When it arrived, as the kernel stamped it by a clock that may be set meanwhile.
+    pub arrived_ns: i64,
+    /// When the sink fetched it, by the clock of those who send.
+    pub fetched_ns: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +93,9 @@ pub struct SessionReport {
     pub foreign: u64,
     /// Packets of one call that came to another's port.
     pub misdirected: u64,
+    /// Packets whose stamp of arrival is before they were sent or after they were fetched, as the clock that stamps was
+    /// set. They count as arrived when they were fetched.
+    pub mistimed: u64,
     /// Each stream.
     pub per_stream: Vec<StreamReport>,
 }
@@ -100,6 +115,7 @@ impl Session {
             invalid: Invalid::default(),
             foreign: 0,
             misdirected: 0,
+            mistimed: 0,
         };
         if let Some(plan) = plan {
             session.follow(plan);
@@ -134,7 +150,7 @@ impl Session {
     pub fn record(
         &mut self,
         octets: &[u8],
-        arrived_ns: i64,
+        got: Got,
         port_of: Option<u16>,
     ) -> Result<Option<Taken>, MediaError> {
         let header = match rtp::parse(octets) {
@@ -153,7 +169,13 @@ impl Session {
             self.misdirected += 1;
             return Ok(None);
         }
-        check_clock(stamp.sent_ns, arrived_ns)?;
+        check_clock(stamp.sent_ns, got.fetched_ns)?;
+        let is_timed = (stamp.sent_ns..=got.fetched_ns).contains(&got.arrived_ns);
+        let arrived_ns = if is_timed {
+            got.arrived_ns
+        } else {
+            got.fetched_ns
+        };
         if self.run.is_none() {
             self.run = Some(stamp.run);
             self.follow(plan_of(&stamp));
@@ -185,11 +207,13 @@ impl Session {
             return Ok(None);
         }
         self.received += 1;
+        self.mistimed += u64::from(!is_timed);
         self.delay.record(arrived_ns - stamp.sent_ns, 1);
         Ok(Some(Taken {
             stream: stamp.stream,
             packet: arrival.position as u32,
             sent_ns: stamp.sent_ns,
+            arrived_ns,
         }))
     }
 
@@ -262,6 +286,7 @@ impl Session {
             invalid: self.invalid,
             foreign: self.foreign,
             misdirected: self.misdirected,
+            mistimed: self.mistimed,
             per_stream,
         }
     }
@@ -274,17 +299,14 @@ fn plan_of(stamp: &Stamp) -> Plan {
     }
 }
 
-/// A machine's clock has no packet arrive before it is sent, nor hours later.
-fn check_clock(sent_ns: i64, arrived_ns: i64) -> Result<(), MediaError> {
-    // What reading two clocks one after the other may come to on a busy machine.
-    const AHEAD_NS_MAX: i64 = 1_000_000_000;
-    const DELAY_NS_MAX: i64 = 3600 * 1_000_000_000;
-    let delay_ns = i128::from(arrived_ns) - i128::from(sent_ns);
-    if (-i128::from(AHEAD_NS_MAX)..=i128::from(DELAY_NS_MAX)).contains(&delay_ns) {
+/// One clock has no packet fetched before it is sent, nor hours later.
+fn check_clock(sent_ns: i64, fetched_ns: i64) -> Result<(), MediaError> {
+    const DELAY_NS_MAX: i128 = 3600 * 1_000_000_000;
+    if (0..=DELAY_NS_MAX).contains(&(i128::from(fetched_ns) - i128::from(sent_ns))) {
         return Ok(());
     }
     Err(MediaError::OtherClock {
         sent_ns,
-        arrived_ns,
+        arrived_ns: fetched_ns,
     })
 }

@@ -6,7 +6,7 @@ use crate::{
     clock,
     distribution::{Distribution, Quantiles},
     machine,
-    session::{Plan, Session, SessionReport},
+    session::{Got, Plan, Session, SessionReport},
     socket::{self, BATCH_MAX, Receiver},
 };
 use laxity_host::format_duration;
@@ -104,7 +104,11 @@ pub fn measure(
             if datagram.cut {
                 session.count_too_long();
             } else {
-                session.record(octets, arrived_ns, None)?;
+                let got = Got {
+                    arrived_ns,
+                    fetched_ns: now_ns,
+                };
+                session.record(octets, got, None)?;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! How calls are told of: the ng protocol, and session descriptions.
 
-use laxity_media::control::{self, Description, Encoding, Reply, Request, Text};
+use laxity_media::control::{self, Description, Encoding, Parties, Reply, Request, Text};
 use std::net::SocketAddr;
 
 /// As Kamailio writes it: keys in any order, flags in a list, octets that are text.
@@ -17,6 +17,7 @@ fn a_proxys_offer_is_understood() {
         call_id,
         from_tag,
         sdp,
+        ..
     }) = &message.request
     else {
         panic!("{:?}", message.request);
@@ -33,8 +34,13 @@ fn a_proxys_offer_is_understood() {
 fn json_is_answered_in_json() {
     let message = control::parse(br#"7 {"command": "delete", "call-id": "a", "from-tag": "b"}"#);
     let message = message.unwrap();
-    let call_id = Text("a".into());
-    assert_eq!(message.request, Ok(Request::Delete { call_id }));
+    let [call_id, from_tag] = ["a", "b"].map(|text| Text(text.into()));
+    let delete = Request::Delete {
+        call_id,
+        from_tag,
+        to_tag: None,
+    };
+    assert_eq!(message.request, Ok(delete));
     let reply = control::write(&message, &Reply::error("no".into()));
     assert_eq!(reply, br#"7 {"error-reason":"no","result":"error"}"#);
 }
@@ -103,4 +109,35 @@ fn ports_are_even_and_go_round() {
     assert_eq!(ports((65_534, 65_535), 0), [65_534]);
     assert_eq!(ports((2, 1), 0).len(), 0);
     assert_eq!(ports((3, 3), 0).len(), 0);
+}
+
+#[test]
+fn a_call_is_its_parties_alone() {
+    let [caller, callee, fork, stranger] = ["a", "b", "c", "d"].map(|text| Text(text.to_owned()));
+    let mut call = Parties::new(&caller, None);
+    assert_eq!(call.offer(&caller, None), Ok(0));
+    assert_eq!(call.answer(&caller, &callee), Ok(1));
+    // Another phone of the one that is called, until the dialog goes on.
+    assert_eq!(call.answer(&caller, &fork), Ok(1));
+    assert!(call.answer(&stranger, &callee).is_err());
+    assert!(call.offer(&stranger, None).is_err());
+    // The one that was called offers, within the dialog.
+    assert_eq!(call.offer(&fork, Some(&caller)), Ok(1));
+    assert_eq!(call.answer(&fork, &caller), Ok(0));
+    assert!(call.answer(&caller, &callee).is_err());
+    assert!(call.offer(&caller, Some(&callee)).is_err());
+    assert_eq!(call.offer(&caller, Some(&fork)), Ok(0));
+    for (from, to) in [
+        (&stranger, None),
+        (&caller, Some(&stranger)),
+        (&stranger, Some(&caller)),
+    ] {
+        assert!(call.end(from, to).is_err());
+    }
+    assert!(call.end(&caller, None).is_ok() && call.end(&fork, Some(&caller)).is_ok());
+    // A call that is known only from within its dialog.
+    let mut late = Parties::new(&callee, Some(&caller));
+    assert_eq!(late.offer(&callee, Some(&caller)), Ok(0));
+    assert_eq!(late.answer(&callee, &caller), Ok(1));
+    assert!(late.answer(&callee, &stranger).is_err());
 }

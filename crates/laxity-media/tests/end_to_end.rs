@@ -199,7 +199,7 @@ impl Server {
             .unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
             .args(["relay", "--json", "--address", "127.0.0.1", "--control"])
-            .arg(port.to_string())
+            .args([&port.to_string(), "--control-from=127.0.0.1"])
             .args(options)
             .stdout(Stdio::piped())
             .spawn()
@@ -461,8 +461,140 @@ fn senseless_orders_end_calls() {
     assert!(
         refusal(&["calls", "--orders", "/nowhere"]).contains("cannot read the orders /nowhere")
     );
-    assert!(refusal(&["relay", "--control", "127.0.0.1:9"]).contains("--address"));
+    let bare = refusal(&["relay", "--control", "127.0.0.1:9"]);
+    assert!(
+        bare.contains("--address") && bare.contains("--control-from"),
+        "{bare}"
+    );
     let ports = ["--address", "127.0.0.1", "--ports", "9-8"];
-    let relay = [&["relay", "--control", "127.0.0.1:0"][..], &ports].concat();
-    assert!(refusal(&relay).contains("no even port from 9 to 8"));
+    let from = "--control-from=127.0.0.1";
+    let relay = [&["relay", "--control", "127.0.0.1:0", from][..], &ports].concat();
+    assert!(refusal(&relay).contains("from 9 to 8 there are even ports for 0 calls"));
+}
+
+/// A question that moves or ends another's call, or takes its ports.
+fn question(command: &str, call: &str, from_tag: &str, to_tag: &str) -> Value {
+    let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n";
+    json!({"command": command, "call-id": call, "from-tag": from_tag, "to-tag": to_tag, "sdp": sdp})
+}
+
+#[test]
+fn a_call_is_changed_and_ended_by_its_parties_alone() {
+    let server = Server::start(&[]);
+    let parties = free_ports(2);
+    let (to_callee, _) = server.describe("offer", "1", parties[0]);
+    let (to_caller, _) = server.describe("answer", "1", parties[1]);
+    server.ask(&question("offer", "1", "a", "b"));
+    for (command, from_tag, to_tag) in [
+        ("answer", "a", "x"),
+        ("answer", "x", "y"),
+        ("offer", "x", "a"),
+        ("delete", "x", "a"),
+        ("delete", "a", "x"),
+    ] {
+        let said = server.ask(&question(command, "1", from_tag, to_tag));
+        assert_eq!(
+            said["error-reason"], "the tags are those of another dialog",
+            "{command}"
+        );
+    }
+    // The callee offers within the dialog: the ports stay, and both sides are still relayed.
+    let [caller, callee] = parties[..] else {
+        panic!("there are two")
+    };
+    let hold = server.ask(&question("offer", "1", "b", "a"));
+    assert!(
+        hold["sdp"]
+            .as_str()
+            .unwrap()
+            .contains(&to_caller.port().to_string())
+    );
+    let ended = server.ask(&question("delete", "1", "b", "a"));
+    assert_eq!(ended["result"], "ok");
+    assert_ne!((to_callee, caller), (to_caller, callee));
+    assert_eq!(server.end()["relay"]["calls"], 1);
+}
+
+#[test]
+fn strangers_are_not_answered_and_no_source_takes_all_ports() {
+    let server = Server::start(&[
+        "--ports=39000-39063",
+        "--control-from=127.0.0.2",
+        "--expire=1 h",
+    ]);
+    // 16 calls have ports, of which each of the two addresses has half.
+    let taken = (0..20)
+        .map(|call| server.ask(&question("offer", &call.to_string(), "a", "")))
+        .filter(|said| said["result"] == "ok")
+        .count();
+    assert!((1..=8).contains(&taken), "{taken}");
+    let refused = server.ask(&question("offer", "more", "a", ""));
+    assert_eq!(
+        refused["error-reason"],
+        "127.0.0.1 has 8 calls, and no more are its share"
+    );
+    let stranger = UdpSocket::bind("127.0.0.3:0").unwrap();
+    stranger
+        .connect(server.control.peer_addr().unwrap())
+        .unwrap();
+    stranger.send(br#"1 {"command":"ping"}"#).unwrap();
+    stranger
+        .send(br#"2 {"command":"delete","call-id":"0","from-tag":"a"}"#)
+        .unwrap();
+    // Both were there before this was asked.
+    let there = server.ask(&question("delete", "0", "a", ""));
+    assert_eq!(there["result"], "ok");
+    assert_eq!(server.end()["relay"]["refused"], 2);
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut [0; 10]).is_err());
+}
+
+#[test]
+fn a_call_of_which_nothing_comes_expires() {
+    let server = Server::start(&["--expire=300 ms"]);
+    server.ask(&question("offer", "1", "a", ""));
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        // A wrong tag does not keep it alive.
+        let said = server.ask(&question("delete", "1", "x", "a"));
+        if said["error-reason"] == "there is no call 1" {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.end()["relay"]["expired"], 1);
+}
+
+#[test]
+fn calls_last_as_long_as_their_own_clock_says() {
+    let ports = free_ports(2);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
+        .args(["calls", "--json", "--duration=400 ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = process.stdin.take().unwrap();
+    for (local, remote) in [(ports[0], ports[1]), (ports[1], ports[0])] {
+        writeln!(orders, "open a {local}\nsend a {local} {remote} 0").unwrap();
+    }
+    writeln!(orders, "begin").unwrap();
+    orders.flush().unwrap();
+    // Nobody tells it to end: the orders stay open, as those of somebody who does not get to run.
+    let mut text = String::new();
+    let output = process.stdout.as_mut().unwrap();
+    output.read_to_string(&mut text).unwrap();
+    process.wait().unwrap();
+    drop(orders);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let load = &report["load"];
+    // However late its threads were, what was due within the time was sent, and nothing else.
+    assert_eq!(
+        (load["streams"].as_u64(), load["due"].as_u64()),
+        (Some(2), Some(40))
+    );
+    assert!(load["measured_duration_ns"].as_i64().unwrap() >= 400_000_000);
+    let error = String::from_utf8(calls(|orders| writeln!(orders, "begin").unwrap()).stderr);
+    assert!(error.unwrap().contains("give --duration"));
 }

@@ -4,7 +4,7 @@
 use laxity_media::{
     g711::Law,
     rtp::{self, HEADER_BYTES, Header, PACKET_BYTES},
-    session::{Plan, Session},
+    session::{Got, Plan, Session},
     stamp::Stamp,
     statistics::{Arrival, StreamStatistics, position},
 };
@@ -12,6 +12,14 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 const MS: i64 = 1_000_000;
+
+/// Fetched as soon as it arrived.
+fn at(arrived_ns: i64) -> Got {
+    Got {
+        arrived_ns,
+        fetched_ns: arrived_ns,
+    }
+}
 
 /// What became of a stream, by looking at all its packets again for each question.
 mod slow {
@@ -241,9 +249,9 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     let mut session = Session::new(60 * MS, None);
     assert!(!session.has_begun() && session.end_ns() == i64::MAX);
     // Nothing is taken for a load.
-    session.record(&[0x80], 0, None).unwrap();
+    session.record(&[0x80], at(0), None).unwrap();
     session
-        .record(&octets(1, plan, 0, 0, 0, 0)[..40], 0, None)
+        .record(&octets(1, plan, 0, 0, 0, 0)[..40], at(0), None)
         .unwrap();
     session.count_too_long();
     assert!(!session.has_begun());
@@ -253,7 +261,7 @@ fn a_session_counts_what_is_and_is_not_its_own() {
         let sent_ns = i64::from(packet) * 20 * MS;
         let sequence = (60_000u32 + packet) as u16;
         let octets = octets(1, plan, stream, packet, sequence, sent_ns);
-        session.record(&octets, sent_ns + MS, None).unwrap();
+        session.record(&octets, at(sent_ns + MS), None).unwrap();
     };
     for packet in 0..plan.packets {
         send(&mut session, 0, packet);
@@ -265,14 +273,14 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     // Again; of another run; of another plan; and one whose sequence number does not fit its stamp.
     send(&mut session, 1, 99_999);
     session
-        .record(&octets(2, plan, 0, 5, 5, 0), MS, None)
+        .record(&octets(2, plan, 0, 5, 5, 0), at(MS), None)
         .unwrap();
     let smaller = Plan { streams: 2, ..plan };
     session
-        .record(&octets(1, smaller, 0, 5, 5, 0), MS, None)
+        .record(&octets(1, smaller, 0, 5, 5, 0), at(MS), None)
         .unwrap();
     session
-        .record(&octets(1, plan, 0, 0, 59_999, 0), MS, None)
+        .record(&octets(1, plan, 0, 0, 59_999, 0), at(MS), None)
         .unwrap();
     assert!(!session.is_complete());
 
@@ -311,7 +319,7 @@ fn a_session_is_complete_with_its_last_packet_and_dead_without_any() {
         session
             .record(
                 &octets(9, plan, stream, packet, packet as u16, 0),
-                61 * MS,
+                at(61 * MS),
                 None,
             )
             .unwrap();
@@ -331,8 +339,33 @@ fn another_machines_clock_is_refused() {
     for (sent_ns, arrived_ns) in [(2_000 * MS, 0), (0, 3_601_000 * MS), (i64::MAX, 0)] {
         let mut session = Session::new(60 * MS, None);
         let error = session
-            .record(&octets(1, plan, 0, 0, 0, sent_ns), arrived_ns, None)
+            .record(&octets(1, plan, 0, 0, 0, sent_ns), at(arrived_ns), None)
             .unwrap_err();
         assert!(error.to_string().contains("must run on one machine"));
     }
+}
+
+#[test]
+fn a_clock_that_is_set_meanwhile_costs_no_run() {
+    let plan = Plan {
+        streams: 1,
+        packets: 4,
+    };
+    let mut session = Session::new(60 * MS, Some(plan));
+    // The clock that stamps arrivals is set back by 5 s, and ahead by as much.
+    let stamps_ns = [1_003 * MS, -3_980 * MS, 6_043 * MS, 1_063 * MS];
+    for (packet, arrived_ns) in stamps_ns.into_iter().enumerate() {
+        let sent_ns = 1_000 * MS + 20 * MS * packet as i64;
+        let got = Got {
+            arrived_ns,
+            fetched_ns: sent_ns + 4 * MS,
+        };
+        let octets = octets(1, plan, 0, packet as u32, packet as u16, sent_ns);
+        let taken = session.record(&octets, got, None).unwrap().unwrap();
+        let delay_ns = taken.arrived_ns - taken.sent_ns;
+        assert_eq!(delay_ns, if [0, 3].contains(&packet) { 3 } else { 4 } * MS);
+    }
+    let report = session.report();
+    assert_eq!((report.counts.received, report.mistimed), (4, 2));
+    assert_eq!(report.counts.late, 0);
 }

@@ -201,6 +201,12 @@ fn a_site_of_two_stages() {
         vm.guest.append,
         "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 address=192.0.2.31/24 media_control=192.0.2.41:2223"
     );
+    // The media server takes the word of the signalling servers alone.
+    let media = &site.vms[2].guest.append;
+    assert!(
+        media.ends_with("address=192.0.2.41/24 control_from=192.0.2.31,192.0.2.32"),
+        "{media}"
+    );
     assert_eq!(vm.addresses, ["192.0.2.31".parse::<IpAddr>().unwrap()]);
     let served = vm.appliance.unwrap();
     assert_eq!(served.kind, Appliance::Signalling);

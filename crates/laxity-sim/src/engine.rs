@@ -913,6 +913,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             substrate: "sim".to_string(),
             machine: None,
             duration_ns: self.host.duration_ns,
+            measured_duration_ns: None,
             domains,
             telephony,
             overhead: Overhead::of(

@@ -103,6 +103,7 @@ pub fn outcome_of_jobs(
         substrate: substrate.to_string(),
         machine: None,
         duration_ns: host.duration_ns,
+        measured_duration_ns: None,
         domains,
         telephony: None,
         overhead: Overhead::of(

@@ -18,6 +18,9 @@ pub struct RunResult {
     pub machine: Option<Machine>,
     /// How long the run lasted, ns of the host's time.
     pub duration_ns: i64,
+    /// The same as measured by those who sent its calls, where real packets were sent; null elsewhere. A run that differs by
+    /// more than 1 % is none.
+    pub measured_duration_ns: Option<i64>,
     /// In the order of the host file.
     pub domains: Vec<DomainResult>,
     /// Calls and voice; null without calls.

@@ -142,7 +142,8 @@ def before_start(name: str, host: Mapping[str, Any]) -> Iterator[str]:
     address = GUEST_ADDRESS.format(GUEST_FIRST)
     arguments = [
         *(f"/{PROGRAM}", "relay", "--json"),
-        *("--control", f"{address}:{CONTROL_PORT}", "--address", address),
+        *("--control", f"{address}:{CONTROL_PORT}", "--control-from", DOM0_ADDRESS),
+        *("--address", address),
         *("--threads", str(work["threads"])),
         *("--work", f"{(_work(server) or {'ns': 0})['ns']} ns"),
         *(["--transcode"] if work["transcode"] else []),

@@ -15,6 +15,7 @@ from laxity.errors import InputError
 from laxity.linux.control import Control, Media
 from laxity.linux.network import ADDRESSES, SERVER
 from laxity.linux.process import Place, Process, process, require
+from laxity.linux.signalling import CALLS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,9 @@ def media_server(server: Server, place: Place, clients: Path) -> Iterator[MediaS
         command += [f"--pidfile={place.files / 'rtpengine.pid'}"]
     else:
         command = [str(program()), "relay", "--json", "--control", listen, "--address", address]
+        # The proxy beside it, and the run itself.
+        command += ["--control-from", ",".join(ADDRESSES.values())]
+        command += [f"--calls-a-source={CALLS_MAX}"]
         command += [f"--threads={server.threads}", f"--work={server.work_ns} ns"]
         command += [f"--ports={PORT}-{PORT_LAST}"]
         command += ["--transcode"] if server.transcode else []

@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from laxity.errors import InputError
 from laxity.linux import media
 from laxity.linux.scene import scene
 from laxity.packets import kept_streams, telephony
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from laxity.results import Run
 
 SUBSTRATE = "linux"
+DURATION_PARTS = 100
+"""Of how many parts of its duration a run may be off by one."""
 POLICY = "linux"
 """In a result: who shared the CPUs."""
 
@@ -37,6 +40,7 @@ def run(
     began_ns = time.monotonic_ns()
     report = media.run(on_stage)
     wall_ns = time.monotonic_ns() - began_ns
+    check_duration(on_stage.calls.duration_ns, report["load"]["measured_duration_ns"])
     for warning in warnings(report):
         say(warning)
     names = [domain["name"] for domain in resolved["domains"]]
@@ -56,9 +60,24 @@ def run(
         [[] for _ in names],
         measured,
         None,
-        beside={"policy": POLICY, "telephony": telephony(report, there)},
+        beside={
+            "policy": POLICY,
+            "measured_duration_ns": report["load"]["measured_duration_ns"],
+            "telephony": telephony(report, there),
+        },
         streams=tuple(kept_streams(report, there)),
     )
+
+
+def check_duration(asked_ns: int, measured_ns: int) -> None:
+    """Raises InputError for a run that lasted more than 1 % longer or shorter than it was to."""
+    if abs(measured_ns - asked_ns) * DURATION_PARTS > asked_ns:
+        raise InputError(
+            f"the calls lasted {measured_ns / 1e9:.3f} s, and were to last {asked_ns / 1e9:g} s; "
+            "this machine could not keep the time, and what was measured is not of that run",
+            "let nothing else run on it, let its user have real-time priority, or have fewer "
+            "streams and neighbours",
+        )
 
 
 def notes(host: Mapping[str, Any]) -> list[str]:
@@ -98,6 +117,11 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
         found.append("load and sink had no real-time priority: delays may be theirs")
     if sink["dropped"]:
         found.append(f"{sink['dropped']} packets were lost by the sink, not by the server")
+    if sink["mistimed"]:
+        found.append(
+            f"{sink['mistimed']} packets have a time of arrival before they were sent or after "
+            "they were fetched, as the clock was set meanwhile; they count as arrived when fetched"
+        )
     if load["failed"]:
         found.append(f"{load['failed']} packets could not be sent: {load['error']}")
     if calls["refused"]:

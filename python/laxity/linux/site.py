@@ -23,7 +23,7 @@ from laxity.appliances import image
 from laxity.errors import InputError, RefusedError
 from laxity.lab.machine import QEMU
 from laxity.linux import dns, network, registrar, signalling
-from laxity.linux.control import Control
+from laxity.linux.control import socket_in
 from laxity.linux.dns import Balancer
 from laxity.linux.process import Place, Process, process, require, workplace
 from laxity.linux.protected import PROGRAM
@@ -41,7 +41,8 @@ PROGRAMS = {
     QEMU: "qemu-system-x86",
 }
 """With their Debian packages."""
-MEDIA_CONTROL_PORT = 2223
+DISCARD_PORT = 9
+ANSWER_S = 1.0
 UP_S_MAX = 240.0
 """For all guests to be up and protected, on a machine that emulates them."""
 LOOK_EVERY_S = 0.5
@@ -291,11 +292,28 @@ class Site:
             if guest.appliance == image.SIGNALLING:
                 registrar.ask(namespace, guest.address, "OPTIONS", guest.address, tries=1)
             elif guest.appliance == image.MEDIA:
-                with closing(Control(namespace, guest.address, MEDIA_CONTROL_PORT)) as control:
-                    control.ask("ping")
+                return answers(namespace, guest.address)
         except InputError:
             return False
         return True
+
+
+def answers(namespace: Path, address: str) -> bool:
+    """Whether a machine says that it has nobody at a port: its network is up.
+
+    A media server tells nobody but signalling servers more.
+    """
+    with closing(socket_in(namespace)) as asking:
+        asking.settimeout(ANSWER_S)
+        try:
+            asking.connect((address, DISCARD_PORT))
+            asking.send(b"")
+            asking.recv(1)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def _host(name: str) -> str:

@@ -6,10 +6,12 @@ import os
 import re
 import stat
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BYTES_MAX = 4 << 20
 """More than 40,000 users."""

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ pub(super) const SANDBOX: [&str; 2] = [
     "-sandbox",
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ];
+/// A first root that is copied for QEMU.
+const BOOTED_BYTES_MAX: u64 = 256 << 20;
 /// Numbers of users that systemd's "Users, Groups, UIDs and GIDs" leaves to nobody, 0x7000_0000 to 0x7fff_ffff.
 const USERS_FIRST: u32 = 0x7000_0000;
 const USERS: u64 = 0x1000_0000;
@@ -138,6 +140,30 @@ impl Handed {
         });
         let file = opened.map_err(not_handed(path))?;
         Ok(self.open(file))
+    }
+
+    /// Hands over a first root as [`Handed::for_reading`] does. One that others may not read, as it has secrets, is copied into
+    /// memory, and QEMU gets that.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened, or is to be copied and has more than 256 MiB.
+    pub(super) fn for_booting(&mut self, path: &Path) -> Result<PathBuf, NotHanded> {
+        let copied = File::open(path).and_then(|file| {
+            if !geteuid().is_root() || file.metadata()?.mode() & OTHERS_READ != 0 {
+                return Ok(None);
+            }
+            let mut contents = Vec::new();
+            file.take(BOOTED_BYTES_MAX + 1).read_to_end(&mut contents)?;
+            if contents.len() as u64 > BOOTED_BYTES_MAX {
+                return Err(io::Error::other("it has more than 256 MiB"));
+            }
+            sealed(c"laxity-first-root", &contents).map(Some)
+        });
+        match copied.map_err(not_handed(path))? {
+            Some(copy) => Ok(self.open(copy)),
+            None => self.for_reading(path),
+        }
     }
 
     /// Hands over a file that QEMU adds to, made if it is not there. QEMU's words that make it `/dev/fdset/1`.

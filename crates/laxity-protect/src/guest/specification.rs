@@ -127,8 +127,9 @@ impl Files {
         let initrd = specification
             .initrd
             .as_ref()
-            .map(&mut to_read)
+            .map(|path| handed.for_booting(path))
             .transpose()?;
+        let mut to_read = |path: &PathBuf| handed.for_reading(path);
         let disks = specification
             .disks
             .iter()

@@ -45,6 +45,16 @@ impl Appliance {
     }
 }
 
+/// The addresses of the signalling servers whose media server this is.
+fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {
+    let name = media.name.value.as_ref().map(|Name(name)| name);
+    all.iter()
+        .filter(|(table, _)| table.media.value.as_ref().map(|Name(name)| name) == name)
+        .filter_map(|(table, _)| table.address.value.as_ref())
+        .map(|Written(interface)| interface.address.to_string())
+        .collect()
+}
+
 impl Reading<'_> {
     /// What a virtual machine has from being an appliance, and what only appliances have.
     pub(super) fn appliance(
@@ -110,6 +120,16 @@ impl Reading<'_> {
         let mut append = format!("{KERNEL_ARGUMENTS} address={interface}");
         if let Some(media) = media {
             append += &format!(" media_control={media}:{MEDIA_CONTROL_PORT}");
+        }
+        if appliance == Appliance::Media {
+            let controlling = controlling(table, all);
+            if !controlling.is_empty() {
+                append += &format!(" control_from={}", controlling.join(","));
+            } else if !vm.guest.append.contains("control_from=") {
+                let help = "name it as `media` of a [[vm]] with appliance = \"signalling\", or write append = \"control_from=ADDRESS\"";
+                self.problems
+                    .report(place, "nobody may tell this media server of calls", help);
+            }
         }
         vm.guest.append = format!("{append} {}", vm.guest.append).trim_end().into();
         vm.appliance = Some(Served {

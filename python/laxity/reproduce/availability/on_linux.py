@@ -17,7 +17,7 @@ from laxity.appliances import image
 from laxity.errors import InputError
 from laxity.linux import protected, signalling
 from laxity.linux.media_server import program
-from laxity.linux.network import GUEST_ADDRESS
+from laxity.linux.network import CLIENT_ADDRESS, GUEST_ADDRESS
 from laxity.linux.process import process
 from laxity.linux.registrar import bindings
 from laxity.packets import PACKET
@@ -58,7 +58,9 @@ def _site(name: str, mode: Mode) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="laxity-") as temporary:
         files = Path(temporary)
         made = image.build(name, files / "appliance", lambda _: None)
-        with protected.site(files, mode, made, "") as site:
+        # Nothing proves who it is, as in the paper: the appliance is made without users.
+        arguments = f"control_from={CLIENT_ADDRESS}" if name == image.MEDIA else ""
+        with protected.site(files, mode, made, arguments) as site:
             if name == image.SIGNALLING:
                 # It is up when it answers, a while after its guest is.
                 bindings(site.place.namespace, GUEST_ADDRESS, ["user0"])
