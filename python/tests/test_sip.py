@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 CLIENTS, BALANCER, SERVER, MEDIA = "192.0.2.9", "192.0.2.21", "192.0.2.31", "192.0.2.41"
 REALM = "voice.example"
 PASSWORDS = {"anna": "blue", "bela": "green", "carl": "red"}
+LOAD = {f"user{number}": "load" for number in range(20)}
 PORTS = {"anna": 5070, "bela": 5080, "carl": 5090}
 CONTROL_PORT = 2223
 RINGING_MS = 2_000
@@ -58,9 +59,9 @@ def accounts() -> users.Accounts:
     """Those of the passwords above."""
 
     def ha1(user: str) -> str:
-        return hashlib.md5(f"{user}:{REALM}:{PASSWORDS[user]}".encode()).hexdigest()  # noqa: S324
+        return hashlib.md5(f"{user}:{REALM}:{(PASSWORDS | LOAD)[user]}".encode()).hexdigest()  # noqa: S324
 
-    return users.Accounts(REALM, {user: ha1(user) for user in PASSWORDS})
+    return users.Accounts(REALM, {user: ha1(user) for user in PASSWORDS | LOAD})
 
 
 @contextmanager
@@ -365,3 +366,13 @@ def test_a_server_says_what_it_takes(clients: Place) -> None:
     assert "Accept: application/sdp" in said
     assert "CANCEL" in said
     assert status(answer(clients, "CANCEL", f"sip:bela@{REALM}")) == 481
+
+
+def test_a_load_of_users_proves_itself(clients: Place) -> None:
+    def registered(password: str | None) -> int:
+        parties = {"server": BALANCER, "client": CLIENTS}
+        counted = signalling.registrations(len(LOAD), 50.0, clients, password=password, **parties)
+        return int(counted["succeeded"])
+
+    assert registered("load") == len(LOAD)
+    assert registered("wrong") == 0

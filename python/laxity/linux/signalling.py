@@ -159,20 +159,26 @@ def registrations(
     server: str = ADDRESSES[SERVER],
     client: str = ADDRESSES[CLIENT],
     transport: Transport = "udp",
+    password: str | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Registers users, user0 and so on, at a steady rate; what SIPp counted.
 
-    `meanwhile` is called once the first have registered.
+    With the `password` of all they prove who they are, to a registrar that asks for it. `meanwhile`
+    is called once the first have registered.
     """
     callee = f"{client}:{CALLEE_PORT}"
-    _inject(place, "register", (f"user{user};{callee};" for user in range(users)))
+    scenario = "register" if password is None else "register-proved"
+    proof = "" if password is None else "[authentication username={user} password={password}]"
+    names = (f"user{user}" for user in range(users))
+    lines = (f"{user};{callee};{proof.format(user=user, password=password)}" for user in names)
+    _inject(place, scenario, lines)
     size = ["-m", str(users), "-r", str(round(1000 * rate_per_s)), "-rp", "1000000"]
     size += ["-t", SIPP_TRANSPORTS[transport]]
     if transport == "tcp-each":
         size += ["-max_socket", str(users + 10)]
     parties = {"server": server, "client": client}
-    with _sipp("register", REGISTER_PORT, place, *size, **parties) as started:
+    with _sipp(scenario, REGISTER_PORT, place, *size, **parties) as started:
         meanwhile()
         try:
             started.popen.wait(users / rate_per_s + END_S_MAX)

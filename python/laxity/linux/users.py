@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from laxity import files
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,23 +51,14 @@ def read(path: Path) -> Accounts:
     Raises InputError with line and column where a line is wrong, and where others than its owner
     can read the file: an HA1 is as good as the password.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise InputError(f"{path} is no regular file", "give a file of users")
-        if about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    with files.open_regular(path, "a file of users") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InputError(
-                f"{path} has mode {stat.S_IMODE(about.st_mode):04o}, and what it has is as good as "
-                "its users' passwords",
+                f"{path} has mode {mode:04o}, and what it has is as good as its users' passwords",
                 f"let only its owner read it: chmod 600 {path}",
             )
-        content = file.read(BYTES_MAX + 1)
-    if len(content) > BYTES_MAX:
-        raise InputError(f"{path} has more than {BYTES_MAX >> 20} MiB", "give a file of users")
+    content = files.read(path, BYTES_MAX, "a file of users")
     return parse(content, str(path))
 
 
