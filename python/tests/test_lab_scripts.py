@@ -298,7 +298,7 @@ def test_an_interface_joins_the_bridge(dom0: Dom0, bridge: str | None) -> None:
     # Its own PATH begins with dom0's /bin, where this machine's ip is.
     script = HOTPLUG.read_text().replace("PATH=/bin:", "PATH=")
     done = subprocess.run(
-        [*dom0.shell, "-c", script, "vif", "online"], env=environment, check=False, timeout=20
+        [*dom0.shell, "-c", script, "vif", "online"], env=environment, check=False, timeout=600
     )
     status = (dom0.home / "store" / "_backend_hotplug-status").read_text()
     if bridge:
