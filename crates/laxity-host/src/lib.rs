@@ -44,6 +44,8 @@ mod telephony;
 mod tree;
 mod units;
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use toml::de::DeTable;
 
@@ -215,6 +217,10 @@ fn parse(text: &[u8], name: &str, kind: &FileKind) -> Result<(Sources, Node), Ho
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let problems = Problems::default();
+        if let Some(problem) = no_toml(text, &errors, kind) {
+            problems.push(problem);
+            return Err(problems.into_error(&sources));
+        }
         for error in errors {
             problems.push(syntax_problem(text, &error));
         }
@@ -256,6 +262,36 @@ fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t
                 invalid[0]
             ),
             help(),
+        )
+    })
+}
+
+/// The one problem of a text that is something else, such as prose, in place of all that its parser stumbled over.
+fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Problem> {
+    /// Somebody who writes TOML may well make fewer mistakes.
+    const ERRORS_MIN: usize = 5;
+    /// Of the lines that are not empty, the part with mistakes: one in so many.
+    const LINES_FOR_ONE: usize = 4;
+    let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+    let line_of = |start: usize| {
+        text.as_bytes()[..start]
+            .iter()
+            .filter(|octet| **octet == b'\n')
+            .count()
+    };
+    let starts = errors
+        .iter()
+        .filter_map(|error| Some(error.span()?.start.min(text.len())));
+    let wrong = starts.map(line_of).collect::<BTreeSet<_>>().len();
+    let is_other = wrong >= ERRORS_MIN && wrong * LINES_FOR_ONE > lines;
+    is_other.then(|| Problem {
+        help: Some(format!(
+            "{} has [tables] and lines such as key = value",
+            kind.with_article
+        )),
+        ..Problem::new(
+            Span::new(errors[0].span().unwrap_or(0..0), 0),
+            format!("this is no TOML: {wrong} of {lines} lines are not, and this is the first"),
         )
     })
 }

@@ -68,6 +68,11 @@ const DURATION_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min
 /// What is wrong, as a predicate ("has no unit"), and after a line break what would be right. Times
 /// that are negative, beyond `i64` or not a whole number of nanoseconds are refused.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
+    parse_duration_in(text, "ms")
+}
+
+/// The same, with the unit that is proposed where there is none.
+fn parse_duration_in(text: &str, likely_unit: &str) -> Result<i64, String> {
     const EXAMPLE: &str = "write a number and a unit, such as \"2 ms\"";
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -87,13 +92,22 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     let (_, unit_ns) = UNITS
         .into_iter()
         .find(|(name, _)| *name == unit || *name == "us" && matches!(unit, "µs" | "μs"))
-        .ok_or_else(|| unit_refusal(number, unit))?;
+        .ok_or_else(|| unit_refusal(number, unit, likely_unit))?;
     scale(whole, fraction, i128::from(unit_ns)).map_err(|reason| match reason {
         ScaleError::TooFine => {
             format!("is finer than a nanosecond: {text:?}\ntimes are whole numbers of nanoseconds")
         }
         ScaleError::TooLarge => format!("is too long: {text:?}\nthe longest time is 292 years"),
     })
+}
+
+/// The unit of most times within these bounds: that of a run is seconds, and that of a parameter milliseconds.
+fn likely_unit(min_ns: i64, max_ns: i64) -> &'static str {
+    if min_ns > 0 && max_ns > HOUR_NS {
+        "s"
+    } else {
+        "ms"
+    }
 }
 
 pub(crate) enum ScaleError {
@@ -126,9 +140,11 @@ pub(crate) fn scale(whole: &str, fraction: &str, unit: i128) -> Result<i64, Scal
     i64::try_from(digits(whole) * unit + fraction / parts).map_err(|_| ScaleError::TooLarge)
 }
 
-fn unit_refusal(number: &str, unit: &str) -> String {
+fn unit_refusal(number: &str, unit: &str, likely_unit: &str) -> String {
     if unit.is_empty() {
-        return format!("has no unit: \"{number}\"\nwrite \"{number} ms\", say; {UNIT_LIST}");
+        return format!(
+            "has no unit: \"{number}\"\nwrite \"{number} {likely_unit}\", say; {UNIT_LIST}"
+        );
     }
     if unit.starts_with(',') {
         return format!("has a comma in it\nwrite a decimal point: \"2.5 ms\"; {UNIT_LIST}");
@@ -200,7 +216,8 @@ impl<'de, const MIN_NS: i64, const MAX_NS: i64> Deserialize<'de> for Duration<MI
                 E::custom(if number < N::default() {
                     format!("is negative: {number}\nwrite a time with its unit, such as \"2 ms\"")
                 } else {
-                    format!("has no unit: {number}\nwrite \"{number} ms\", say; {UNIT_LIST}")
+                    let unit = likely_unit(MIN_NS, MAX_NS);
+                    format!("has no unit: {number}\nwrite \"{number} {unit}\", say; {UNIT_LIST}")
                 })
             }
         }
@@ -213,7 +230,7 @@ impl<'de, const MIN_NS: i64, const MAX_NS: i64> Deserialize<'de> for Duration<MI
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                let ns = parse_duration(text).map_err(E::custom)?;
+                let ns = parse_duration_in(text, likely_unit(MIN_NS, MAX_NS)).map_err(E::custom)?;
                 if ns == 0 && MIN_NS > 0 {
                     return Err(E::custom("is zero\nwrite more than 0"));
                 }
