@@ -131,8 +131,8 @@ def _why(
             return _time_slice(calls, slices)
         if policy == "sedf":
             return (
-                f"published, {calls - switches:,} calls changed nothing; of ours, by the paper's"
-                f" description of SEDF, {means.schedule_calls - means.context_switches:,.0f}"
+                f"published, {calls - switches:,} calls changed nothing; of ours,"
+                f" {means.schedule_calls - means.context_switches:,.0f}"
             )
         return (
             f"published {100 * (facts[what] / means[what] - 1):+.0f} % from our mean, more than"
