@@ -489,8 +489,9 @@ MUTATIONS = [
     Mutation(
         "wake-lost",
         "server.h",
-        "taken it off since */\n    server_review(instance, cpu, now);",
-        "taken it off since */\n",
+        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);\n}\n\n"
+        "static void server_sleep(",
+        "        server_join_extra(cpu, vcpu);\n    }\n}\n\nstatic void server_sleep(",
         "no wake-up is lost",
     ),
     Mutation(
