@@ -9,21 +9,22 @@ import sys
 import tomllib
 from pathlib import Path
 
+from laxity import files
 from laxity.errors import InputError
 
 CHECKOUT = Path(__file__).parents[2]
 
 
-def find(name: str, *files: Path) -> Path:
+def find(name: str, *read: Path) -> Path:
     """A program on the path, or else of this checkout, which is built when it is first needed.
 
-    `files` are what it is to read: nothing is built for one that is no TOML file. The path is
+    `read` is what it is to read: nothing is built for one that is no TOML file. The path is
     absolute, and so holds for a process that runs elsewhere.
     """
     found = built(name)
     if found is not None:
         return found
-    for file in files:
+    for file in read:
         _refuse_unless_toml(file)
     _build(name)
     return _place(name)
@@ -48,14 +49,9 @@ def _place(name: str) -> Path:
 
 
 def _refuse_unless_toml(file: Path) -> None:
-    if not file.is_file():
-        problem = "there is no such file" if not file.exists() else "it is no regular file"
-        raise InputError(f"cannot read {file}: {problem}", "name a TOML file")
+    content = files.read(file, files.HOST_BYTES_MAX, "a TOML file")
     try:
-        with file.open("rb") as stream:
-            tomllib.load(stream)
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}") from None
+        tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is no TOML file: {error}") from None
 

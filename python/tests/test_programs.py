@@ -60,7 +60,7 @@ def test_a_program_is_built_when_it_is_first_called(no_programs: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "there is no such file"), ("[link\n", "no TOML file"), ("\0", "no TOML file")],
+    [(None, "there is no file"), ("[link\n", "no TOML file"), ("\0", "no TOML file")],
 )
 def test_nothing_is_built_for_a_file_that_is_wrong(
     text: str | None, said: str, no_programs: Path, tmp_path: Path

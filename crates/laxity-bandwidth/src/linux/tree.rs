@@ -298,7 +298,8 @@ impl Tree {
         })
     }
 
-    /// Reads the counters of all classes, whatever they did.
+    /// Reads the counters of all classes, whatever they did. Queues come first: what has left one that is empty has been
+    /// counted in its class by then.
     ///
     /// # Errors
     ///
@@ -306,21 +307,19 @@ impl Tree {
     pub fn read_all(&mut self) -> io::Result<()> {
         let mut seen = std::mem::take(&mut self.seen);
         let interface = self.interface;
-        let read = self.dump(|minor, counters| note(&mut seen, minor, counters));
-        let read = read.and_then(|()| {
-            self.route.dump(htb::get_qdiscs(), |payload| {
-                if let Some(dumped) =
-                    htb::parse(payload).filter(|dumped| dumped.interface == interface)
-                {
-                    note_queue(&mut seen, &dumped);
-                }
-            })
+        let read = self.route.dump(htb::get_qdiscs(), |payload| {
+            if let Some(dumped) = htb::parse(payload).filter(|dumped| dumped.interface == interface)
+            {
+                note_queue(&mut seen, &dumped);
+            }
         });
+        let read =
+            read.and_then(|()| self.dump(|minor, counters| note(&mut seen, minor, counters)));
         self.seen = seen;
         read
     }
 
-    /// Reads the counters of some classes, and of those of their queues that are active.
+    /// Reads the counters of some classes, after those of their queues that are active.
     fn read_these(&mut self, active: &[(Slot, [bool; 2])]) -> io::Result<()> {
         let interface = self.interface;
         let requests = active.iter().flat_map(|(slot, are_active)| {
@@ -328,7 +327,7 @@ impl Tree {
             let queues = queues
                 .filter(|(_, is_active)| **is_active)
                 .map(move |(minor, _)| htb::get_queue(interface, minor));
-            std::iter::once(htb::get_class(interface, slot.0)).chain(queues)
+            queues.chain([htb::get_class(interface, slot.0)])
         });
         let seen = &mut self.seen;
         let unanswered = self.route.ask(requests, |payload| {
