@@ -12,6 +12,9 @@ HOST_FILE_BYTES_MAX: int
 Kept: TypeAlias = tuple[int, int | None, int, bytes]
 """A stream, its call, when its first packet was sent, when each arrived."""
 
+Times: TypeAlias = tuple[bytes, bytes | None]
+"""Response times as int64: each, or the lengths that occur with how many are of each."""
+
 class HostError(ValueError): ...
 
 class HostFile:
@@ -25,7 +28,7 @@ class HostFile:
         overrides: list[str],
         trace: str | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> tuple[str, list[list[bytes]], list[Kept]]: ...
+    ) -> tuple[str, list[list[Times]], list[Kept]]: ...
     def trace_metadata(self, overrides: list[str], substrate: str) -> str: ...
     def result_of_jobs(
         self,
@@ -33,7 +36,7 @@ class HostFile:
         substrate: str,
         completions: list[list[bytes]],
         measured: str,
-    ) -> tuple[str, list[list[bytes]], list[Kept]]: ...
+    ) -> tuple[str, list[list[Times]], list[Kept]]: ...
     def run_many(
         self,
         overrides: list[list[str]],

@@ -28,6 +28,7 @@ OURS = (
     *(MANIFEST, HOST, "trace.*", "result.json", "results.json", "reproduce.json"),
     *(
         "responses.parquet",
+        "response-counts.parquet",
         "sweep.parquet",
         "data",
         "report.html",

@@ -11,7 +11,7 @@ import numpy as np
 
 from laxity import _core, files, telephony
 from laxity.errors import HostError, InputError, core_errors
-from laxity.results import Budget, Check, Comparison, Origin, Run
+from laxity.results import Budget, Check, Comparison, Counts, Origin, Run
 from laxity.sweep import Plan, Sweep
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from laxity.lab.fidelity import Fidelity
     from laxity.lab.where import Place, Say
     from laxity.linux.scene import MediaProgram
-    from laxity.results import Responses
+    from laxity.results import Counted, Responses, Times
 
     Progress = Callable[[int, int], None]
     """Is called a few times a second with how much is done, of how much."""
@@ -109,12 +109,14 @@ class Host:
                 None if trace is None else str(trace),
                 _of(progress, resolved["duration_ns"]),
             )
+        responses, counted = _responses(resolved, times)
         return Run.from_json(
             json.loads(result),
             self.origin(overrides),
-            _responses(resolved, times),
+            responses,
             None if trace is None else Path(trace),
             telephony.kept(streams),
+            counted,
         )
 
     def run_on_xen(
@@ -218,12 +220,14 @@ class Host:
             result, times, _ = self._file.result_of_jobs(
                 listed, substrate, completions, json.dumps(measured)
             )
+        responses, counted = _responses(self.resolved(listed), times)
         return Run.from_json(
             json.loads(result) | (beside or {}),
             self.origin(listed),
-            _responses(self.resolved(listed), times),
+            responses,
             trace,
             streams,
+            counted,
         )
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
@@ -380,9 +384,20 @@ def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
     return None if progress is None else lambda done: progress(done, total)
 
 
-def _responses(resolved: dict[str, Any], times: list[list[bytes]]) -> Responses:
-    return {
-        (domain["name"], task["name"]): np.frombuffer(of_task, "<i8").astype(np.int64)
-        for domain, of_domain in zip(resolved["domains"], times, strict=True)
-        for task, of_task in zip(domain["tasks"], of_domain, strict=True)
-    }
+def _responses(
+    resolved: dict[str, Any], times: list[list[_core.Times]]
+) -> tuple[Responses, Counted]:
+    responses: Responses = {}
+    counted: Counted = {}
+    for domain, of_domain in zip(resolved["domains"], times, strict=True):
+        for task, (response_ns, jobs) in zip(domain["tasks"], of_domain, strict=True):
+            found, key = _int64(response_ns), (domain["name"], task["name"])
+            if jobs is None:
+                responses[key] = found
+            else:
+                counted[key] = Counts(found, _int64(jobs))
+    return responses, counted
+
+
+def _int64(content: bytes) -> Times:
+    return np.frombuffer(content, "<i8").astype(np.int64)

@@ -365,6 +365,8 @@ class TaskTimes:
     """Whose deadline fell within the run."""
     missed: int
     response_ns: np.ndarray[Any, np.dtype[np.int64]]
+    counts: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    """How many jobs each response time stands for; None if each stands for one."""
 
     @property
     def risk(self) -> tuple[float, float]:
@@ -449,6 +451,14 @@ def _ends(values: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[int, int]:
     return int(values.min()), int(values.max())
 
 
+def _median(task: TaskTimes) -> float:
+    """By nearest rank."""
+    order = np.argsort(task.response_ns)
+    counts = np.ones_like(order) if task.counts is None else task.counts[order]
+    ranks = np.cumsum(counts)
+    return float(task.response_ns[order][np.searchsorted(ranks, (ranks[-1] + 1) // 2)])
+
+
 def _distribution(
     axes: Axes, task: TaskTimes, place: float, limits_ns: tuple[float, float]
 ) -> None:
@@ -478,7 +488,8 @@ def _distribution(
     )
     late_from = round((deadline - edges[0]) / width)
     edges[late_from] = deadline
-    counts, _ = np.histogram(np.log10(np.maximum(task.response_ns - 0.5, 0.5)), edges)
+    at = np.log10(np.maximum(task.response_ns - 0.5, 0.5))
+    counts, _ = np.histogram(at, edges, weights=task.counts)
     # The root lets rare values be seen, the floor those that are rarer still.
     half = np.where(counts > 0, np.maximum(0.4 * np.sqrt(counts / counts.max()), 0.06), 0.0)
     x = 10**edges
@@ -492,8 +503,7 @@ def _distribution(
             )
     shortest, longest = _ends(task.response_ns)
     axes.plot([shortest, longest], [place, place], color=INK, linewidth=0.6, zorder=2)
-    median = float(np.sort(task.response_ns)[(task.response_ns.size - 1) // 2])
-    axes.plot(median, place, "|", color=INK, markersize=6.5, markeredgewidth=1.2, zorder=4)
+    axes.plot(_median(task), place, "|", color=INK, markersize=6.5, markeredgewidth=1.2, zorder=4)
 
 
 # Who ran when

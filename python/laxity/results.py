@@ -25,11 +25,27 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 RESULTS = "results.json"
 RESPONSES = "responses.parquet"
+COUNTS = "response-counts.parquet"
 STREAMS = "streams.parquet"
 
-Responses = dict[tuple[str, str], "np.ndarray[tuple[int], np.dtype[np.int64]]"]
+Times = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+Responses = dict[tuple[str, str], Times]
 """Response times, ns, of the completed jobs whose deadline fell within the run, in the order of
 their arrival; by domain and task."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How many of a task's response times are of each length."""
+
+    response_ns: Times
+    """Ascending; each is the longest of those that count as one, which a thousandth separates."""
+    jobs: Times
+
+
+Counted = dict[tuple[str, str], Counts]
+"""The same jobs of tasks that have so many of them that not each one's response time was kept."""
 
 T = TypeVar("T")
 
@@ -60,6 +76,9 @@ class TaskResult:
     """From arrival to completion, of all jobs."""
     lateness_ns: Distribution
     """From deadline to completion, of the missed jobs."""
+    relative_error: float | None = None
+    """The medians and 99 % quantiles may be longer than they were by this part of the response
+    time; None if they are exact. They are not for tasks of `Run.counted`."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +182,7 @@ class Run:
     engine: Engine
     origin: Origin = field(repr=False)
     responses: Responses = field(repr=False, compare=False, default_factory=dict)
+    counted: Counted = field(repr=False, compare=False, default_factory=dict)
     streams: tuple[KeptStream, ...] = field(repr=False, compare=False, default=())
     """The packets of the sampled streams."""
     trace: Path | None = field(repr=False, compare=False, default=None)
@@ -176,6 +196,7 @@ class Run:
         responses: Responses | None = None,
         trace: Path | None = None,
         streams: tuple[KeptStream, ...] = (),
+        counted: Counted | None = None,
     ) -> Run:
         """Makes a run of the result object of the extension module."""
         return cls(
@@ -189,6 +210,7 @@ class Run:
             },
             origin=origin,
             responses=responses or {},
+            counted=counted or {},
             streams=streams,
             trace=trace,
         )
@@ -270,6 +292,8 @@ class Run:
         save_origin(directory, "run", self.origin)
         directories.write_json(directory / RESULT, self.to_json())
         pq.write_table(_responses_table(self.responses), directory / RESPONSES)
+        if self.counted:
+            pq.write_table(_counts_table(self.counted), directory / COUNTS)
         if self.telephony is not None:
             pq.write_table(table_of_streams(self.streams), directory / STREAMS)
 
@@ -278,13 +302,14 @@ class Run:
         """Reads what `save` or `laxity run -o` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "run")
-        trace, streams = path / directories.TRACE, path / STREAMS
+        trace, streams, counts = path / directories.TRACE, path / STREAMS, path / COUNTS
         return cls.from_json(
             read_json(path / RESULT),
             origin,
             _responses(read_table(path / RESPONSES)),
             trace if trace.exists() else None,
             streams_of_table(read_table(streams)) if streams.exists() else (),
+            _counted(read_table(counts)) if counts.exists() else {},
         )
 
     def report(self, directory: str | Path) -> Path:
@@ -519,7 +544,11 @@ def _domain(content: Mapping[str, Any]) -> DomainResult:
 
 def _domain_json(domain: DomainResult | DomainCheck) -> dict[str, Any]:
     content = asdict(domain)
-    return {**content, "tasks": list(content["tasks"])}
+    tasks = list(content["tasks"])
+    for task in tasks:
+        if task.get("relative_error", 0) is None:
+            del task["relative_error"]
+    return {**content, "tasks": tasks}
 
 
 def _named(domains: tuple[DomainResult, ...], name: str) -> DomainResult:
@@ -538,6 +567,31 @@ def _responses_table(responses: Responses) -> pa.Table:
         for (domain, task), times in responses.items()
     ]
     return pa.concat_tables([_RESPONSE_SCHEMA.empty_table(), *tables])
+
+
+def _counts_table(counted: Counted) -> pa.Table:
+    tables = [
+        pa.table(
+            [
+                *(pa.repeat(name, len(counts.jobs)) for name in names),
+                pa.array(counts.response_ns),
+                pa.array(counts.jobs),
+            ],
+            schema=_RESPONSE_SCHEMA.append(pa.field("jobs", pa.int64())),
+        )
+        for names, counts in counted.items()
+    ]
+    return pa.concat_tables(tables)
+
+
+def _counted(table: pa.Table) -> Counted:
+    frame = table.to_pandas()
+    return {
+        (str(domain), str(task)): Counts(
+            group["response_ns"].to_numpy(np.int64), group["jobs"].to_numpy(np.int64)
+        )
+        for (domain, task), group in frame.groupby(["domain", "task"], sort=False)
+    }
 
 
 def _responses(table: pa.Table) -> Responses:

@@ -84,7 +84,20 @@ def run(result: Run) -> RenderableType:
     if unfinished:
         jobs = number(unfinished, "missed job was", "missed jobs were")
         lines.append(f"{jobs} not complete at the end and counted with the time so far")
+    near = rounded(result)
+    if near is not None:
+        lines.append(near)
     return Group(*lines)
+
+
+def rounded(result: Run) -> str | None:
+    """Whose quantiles are not exact, and by how much; None if all are."""
+    tasks = [task for domain in result.domains for task in domain.tasks]
+    errors = [task.relative_error for task in tasks if task.relative_error is not None]
+    if not errors:
+        return None
+    of = "all tasks" if len(errors) == len(tasks) else f"{len(errors):,} of {len(tasks):,} tasks"
+    return f"p50 and p99 of {of}, which have very many jobs, are up to {percent(max(errors))} long"
 
 
 def cost_and_speed(result: Run) -> list[str]:

@@ -17,7 +17,7 @@ fn compare(seed: u64, host: &Host) -> bool {
     let (outcome, _) = laxity_sim::run(host, laxity_trace::Off).expect("the host is valid");
     let mut tried = false;
     for (domain, responses) in check.domains.iter().zip(&outcome.responses) {
-        for (task, responses_ns) in domain.tasks.iter().zip(responses) {
+        for (task, responses) in domain.tasks.iter().zip(responses) {
             let TaskCheck {
                 bound_ns: Some(bound_ns),
                 ..
@@ -25,7 +25,7 @@ fn compare(seed: u64, host: &Host) -> bool {
             else {
                 continue;
             };
-            let Some(&worst_ns) = responses_ns.iter().max() else {
+            let Some(worst_ns) = responses.max_ns() else {
                 continue;
             };
             assert!(

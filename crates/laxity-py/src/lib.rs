@@ -12,7 +12,7 @@ use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
-use laxity_sim::{Measured, Outcome, RunResult};
+use laxity_sim::{Measured, Outcome, Responses, RunResult};
 use laxity_trace::Reader;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -57,8 +57,12 @@ fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
 /// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64 bytes.
 type Kept = (u64, Option<u64>, i64, Vec<u8>);
 
-/// A result as JSON, for each domain and task the response times as little-endian int64 bytes, and the kept streams.
-type ResultAndTimes = (String, Vec<Vec<Vec<u8>>>, Vec<Kept>);
+/// Response times of a task as little-endian int64 bytes: each of them, or, with how many there are of each, the lengths that
+/// occur.
+type Times = (Vec<u8>, Option<Vec<u8>>);
+
+/// A result as JSON, the response times of each domain and task, and the kept streams.
+type ResultAndTimes = (String, Vec<Vec<Times>>, Vec<Kept>);
 
 fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
     let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
@@ -72,10 +76,16 @@ fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
             )
         })
         .collect();
-    let responses = outcome
-        .responses
-        .iter()
-        .map(|tasks| tasks.iter().map(bytes).collect())
+    let times = |responses: &Responses| match responses {
+        Responses::Each(times) => (bytes(times), None),
+        Responses::Counted(counted) => {
+            let lengths = counted.lengths().flat_map(|(ns, _)| ns.to_le_bytes());
+            let jobs = counted.lengths().flat_map(|(_, jobs)| jobs.to_le_bytes());
+            (lengths.collect(), Some(jobs.collect()))
+        }
+    };
+    let responses = (outcome.responses.iter())
+        .map(|tasks| tasks.iter().map(times).collect())
         .collect();
     Ok((json(&outcome.result)?, responses, kept))
 }
@@ -131,9 +141,8 @@ impl HostFile {
         })
     }
 
-    /// Runs the host; returns the result as JSON and, for each domain and task, the response times of its
-    /// completed jobs as little-endian int64 bytes, and the streams whose packets were kept. Writes a trace to a path,
-    /// if one is given. Calls `progress(done_ns)` a few times a second.
+    /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and the
+    /// streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few times a second.
     #[pyo3(signature = (overrides, trace=None, progress=None))]
     fn run(
         &self,

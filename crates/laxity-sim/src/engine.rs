@@ -5,6 +5,7 @@ mod ticks;
 
 use crate::caches::Caches;
 use crate::guest::Ready;
+use crate::responses::{Responses, kept_jobs_max};
 use crate::result::{Cpu as CpuResult, DomainResult, Engine, Overhead, RunResult, Waits, jobs_due};
 use crate::timers::{NEVER, Timers};
 use crate::workloads::{KeptStream, Workloads};
@@ -26,9 +27,8 @@ const NOBODY: u32 = u32::MAX;
 pub struct Outcome {
     /// The result.
     pub result: RunResult,
-    /// Response times, ns, of the jobs that completed and whose deadline fell within the run: for each
-    /// domain, for each task, by job number.
-    pub responses: Vec<Vec<Vec<i64>>>,
+    /// Of the jobs that completed and whose deadline fell within the run: for each domain, for each task.
+    pub responses: Vec<Vec<Responses>>,
     /// The packets of the streams that were sampled, in the order in which they began.
     pub kept: Vec<KeptStream>,
 }
@@ -123,7 +123,7 @@ struct Task {
     random: Pcg32,
     /// Jobs whose deadline falls within the run.
     counted: u64,
-    responses_ns: Vec<i64>,
+    responses: Responses,
 }
 
 impl Task {
@@ -324,8 +324,9 @@ impl<'host, S: Sink> Simulation<'host, S> {
             schedule_ns: 0,
             context_switch_ns: 0,
         };
+        let kept_jobs_max = kept_jobs_max(host);
         for index in 0..host.domains.len() {
-            simulation.add_domain(index)?;
+            simulation.add_domain(index, kept_jobs_max)?;
         }
         simulation.add_ticks();
         simulation.serve_requests();
@@ -333,7 +334,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         Ok(simulation)
     }
 
-    fn add_domain(&mut self, index: usize) -> Result<(), Refused> {
+    fn add_domain(&mut self, index: usize, kept_jobs_max: u64) -> Result<(), Refused> {
         let domain = &self.host.domains[index];
         let first_vcpu = self.vcpus.len();
         let handle = self.policy.add_domain(&domain.parameters)?;
@@ -354,7 +355,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 jitter_ns: task.jitter_ns,
                 random: stream(self.host.seed, JITTER, self.tasks.len()),
                 counted,
-                responses_ns: Vec::with_capacity(counted.min(1 << 12) as usize),
+                responses: Responses::new(task, counted, kept_jobs_max),
             });
             let task = self.tasks.len() - 1;
             let release_ns = self.tasks[task].next_release_ns();
@@ -594,7 +595,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
         debug_assert_eq!(task.remaining_ns, 0);
         let number = task.current;
         if number < task.counted {
-            task.responses_ns.push(now - task.arrival_ns(number));
+            let response_ns = now - task.arrival_ns(number);
+            task.responses.record(response_ns, task.deadline_ns);
         }
         task.current += 1;
         let waiting = task.current < task.next;
@@ -878,25 +880,24 @@ impl<'host, S: Sink> Simulation<'host, S> {
 
     fn finish(self, started: Instant) -> (Outcome, S) {
         let mut tasks = self.tasks.into_iter();
+        let mut vcpus = self.vcpus.iter().enumerate();
         let mut domains = Vec::with_capacity(self.host.domains.len());
         let mut responses = Vec::with_capacity(self.host.domains.len());
-        for (index, domain) in self.host.domains.iter().enumerate() {
-            let of_domain: Vec<Vec<i64>> = tasks
+        for domain in &self.host.domains {
+            let of_domain: Vec<Responses> = tasks
                 .by_ref()
                 .take(domain.tasks.len())
-                .map(|task| task.responses_ns)
+                .map(|task| task.responses)
                 .collect();
             let mut cpu = CpuResult::default();
-            for (number, vcpu) in self.vcpus.iter().enumerate() {
-                if usize::from(vcpu.domain) == index {
-                    cpu.used_ns += vcpu.cpu_ns;
-                    cpu.stalled_ns += vcpu.stalled_ns;
-                    cpu.cache_misses += self
-                        .caches
-                        .as_ref()
-                        .map_or(0, |caches| caches.misses(number));
-                    cpu.waits.add(&vcpu.waits);
-                }
+            for (number, vcpu) in vcpus.by_ref().take(domain.vcpus.len()) {
+                cpu.used_ns += vcpu.cpu_ns;
+                cpu.stalled_ns += vcpu.stalled_ns;
+                cpu.cache_misses += self
+                    .caches
+                    .as_ref()
+                    .map_or(0, |caches| caches.misses(number));
+                cpu.waits.add(&vcpu.waits);
             }
             domains.push(DomainResult::of(
                 domain,

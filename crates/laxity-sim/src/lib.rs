@@ -1,6 +1,6 @@
 //! The simulated host: deterministic, event by event.
 //!
-//! [`run`] takes a host and a trace sink, and gives back the result and every job's response time. The
+//! [`run`] takes a host and a trace sink, and gives back the result and the jobs' response times. The
 //! policies are those of `policy/`, called as Xen calls them. What happens at one instant, and in which
 //! order, is stated in `docs/policies.md`.
 
@@ -9,6 +9,7 @@ mod distribution;
 mod engine;
 mod guest;
 mod measured;
+mod responses;
 mod result;
 mod timers;
 mod workloads;
@@ -16,6 +17,7 @@ mod workloads;
 pub use distribution::Quantiles;
 pub use engine::{Outcome, Watch, metadata, run, run_watched};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
+pub use responses::{Counted, Responses};
 pub use result::{
     Cpu, Distribution, DomainResult, Engine, Overhead, RunResult, TaskResult, Waits, ratio, schema,
 };

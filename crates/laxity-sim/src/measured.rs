@@ -1,6 +1,7 @@
 //! The result of a run that was not simulated.
 
 use crate::engine::{Outcome, metadata};
+use crate::responses::{Responses, kept_jobs_max};
 use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult, jobs_due};
 use laxity_host::Host;
 use laxity_trace::xen::{XenError, released_jobs};
@@ -63,6 +64,7 @@ pub fn outcome_of_jobs(
             domains: host.domains.len(),
         });
     }
+    let kept_jobs_max = kept_jobs_max(host);
     let mut domains = Vec::with_capacity(host.domains.len());
     let mut responses = Vec::with_capacity(host.domains.len());
     for ((domain, times_ns), &cpu_ns) in host
@@ -71,19 +73,21 @@ pub fn outcome_of_jobs(
         .zip(completions_ns)
         .zip(&measured.cpu_ns)
     {
-        let of_domain: Vec<Vec<i64>> = domain
+        let of_domain: Vec<Responses> = domain
             .tasks
             .iter()
             .zip(times_ns)
             .map(|(task, times_ns)| {
-                let arrivals_ns = (0..jobs_due(task, host.duration_ns) as i64)
-                    .map(|number| task.offset_ns + number * task.period_ns);
-                times_ns
-                    .iter()
-                    .zip(arrivals_ns)
-                    .take_while(|&(&time_ns, _)| time_ns <= host.duration_ns)
-                    .map(|(time_ns, arrival_ns)| time_ns - arrival_ns)
-                    .collect()
+                let jobs = jobs_due(task, host.duration_ns);
+                let arrivals_ns =
+                    (0..jobs as i64).map(|number| task.offset_ns + number * task.period_ns);
+                let mut responses = Responses::new(task, jobs, kept_jobs_max);
+                let completed = (times_ns.iter().zip(arrivals_ns))
+                    .take_while(|&(&time_ns, _)| time_ns <= host.duration_ns);
+                for (time_ns, arrival_ns) in completed {
+                    responses.record(time_ns - arrival_ns, task.deadline_ns);
+                }
+                responses
             })
             .collect();
         domains.push(DomainResult::of(

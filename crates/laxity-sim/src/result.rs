@@ -1,5 +1,6 @@
 //! The result of a run: one JSON object, the same from every substrate.
 
+use crate::responses::Responses;
 use crate::workloads::Telephony;
 use laxity_host::{Domain, Host, Task};
 use schemars::JsonSchema;
@@ -131,6 +132,10 @@ pub struct TaskResult {
     pub response_ns: Distribution,
     /// From deadline to completion, of the missed jobs.
     pub lateness_ns: Distribution,
+    /// The medians and 99 % quantiles may be longer than they were by this part of the response time; left out if they are
+    /// exact. They are not for tasks with so many jobs that not each one's response time was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relative_error: Option<f64>,
 }
 
 /// Quantiles, by nearest rank: each is a value that occurred. Null where there are no values.
@@ -191,19 +196,18 @@ impl Distribution {
 }
 
 impl DomainResult {
-    /// From the response times of each task's completed jobs, by job number, as far as they are due within
-    /// the run.
+    /// From the response times of each task's completed jobs, as far as they are due within the run.
     pub(crate) fn of(
         domain: &Domain,
-        responses_ns: &[Vec<i64>],
+        responses: &[Responses],
         cpu: Cpu,
         duration_ns: i64,
     ) -> DomainResult {
         let tasks: Vec<TaskResult> = domain
             .tasks
             .iter()
-            .zip(responses_ns)
-            .map(|(task, responses_ns)| TaskResult::of(task, responses_ns, duration_ns))
+            .zip(responses)
+            .map(|(task, responses)| TaskResult::of(task, responses, duration_ns))
             .collect();
         let jobs = tasks.iter().map(|task| task.jobs).sum();
         let missed = tasks.iter().map(|task| task.missed).sum();
@@ -222,28 +226,18 @@ impl DomainResult {
 }
 
 impl TaskResult {
-    fn of(task: &Task, completed_ns: &[i64], duration_ns: i64) -> TaskResult {
+    fn of(task: &Task, responses: &Responses, duration_ns: i64) -> TaskResult {
         let jobs = jobs_due(task, duration_ns);
-        let completed = completed_ns.len() as u64;
-        let mut responses_ns = completed_ns.to_vec();
-        let arrival_ns = |number: u64| task.offset_ns + number as i64 * task.period_ns;
-        responses_ns.extend((completed..jobs).map(|number| duration_ns - arrival_ns(number)));
-        // A job that is not complete at the very end of the run, at its deadline, is late all the same.
-        let mut lateness_ns: Vec<i64> = completed_ns
-            .iter()
-            .filter(|&&response_ns| response_ns > task.deadline_ns)
-            .chain(&responses_ns[completed_ns.len()..])
-            .map(|response_ns| response_ns - task.deadline_ns)
-            .collect();
-        let missed = lateness_ns.len() as u64;
+        let summary = responses.summary(task, duration_ns);
         TaskResult {
             name: task.name.clone(),
             jobs,
-            missed,
-            miss_ratio: ratio(missed, jobs),
-            unfinished: jobs - completed,
-            response_ns: Distribution::of(&mut responses_ns),
-            lateness_ns: Distribution::of(&mut lateness_ns),
+            missed: summary.missed,
+            miss_ratio: ratio(summary.missed, jobs),
+            unfinished: summary.unfinished,
+            response_ns: summary.response_ns,
+            lateness_ns: summary.lateness_ns,
+            relative_error: summary.relative_error,
         }
     }
 }

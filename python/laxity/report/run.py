@@ -31,7 +31,7 @@ from laxity.tables import number, percent, time
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity.results import DomainResult
+    from laxity.results import DomainResult, TaskResult
 
 
 def page(directory: Path, window: tuple[int, int] | None) -> Page:
@@ -190,6 +190,9 @@ def _tasks(run: Run, host: dict[str, Any]) -> Table:
             "run ended, and stand "
             "here with the time so far."
         )
+    near = tables.rounded(run)
+    if near is not None:
+        note += f" {near}."
     return Table("Jobs and response times of each task", columns, rows, 2, note)
 
 
@@ -219,15 +222,16 @@ def _overhead(run: Run) -> Table:
 
 def _task_times(run: Run, host: dict[str, Any]) -> list[TaskTimes]:
     none = np.empty(0, np.int64)
+
+    def of_task(domain: str, task: TaskResult, deadline_ns: int) -> TaskTimes:
+        key = domain, task.name
+        counted = run.counted.get(key)
+        times = run.responses.get(key, none) if counted is None else counted.response_ns
+        jobs = None if counted is None else counted.jobs
+        return TaskTimes(domain, task.name, deadline_ns, task.jobs, task.missed, times, jobs)
+
     return [
-        TaskTimes(
-            domain.name,
-            task.name,
-            given["deadline_ns"],
-            task.jobs,
-            task.missed,
-            run.responses.get((domain.name, task.name), none),
-        )
+        of_task(domain.name, task, given["deadline_ns"])
         for domain, of_host in zip(run.domains, host["domains"], strict=True)
         for task, given in zip(domain.tasks, of_host["tasks"], strict=True)
     ]

@@ -43,8 +43,9 @@ pub const ACKNOWLEDGE: u32 = 8;
 
 const NEVER: i64 = i64::MAX;
 
-/// Numbered things, of which the first ones go; memory is what lies between the oldest and the youngest.
+/// Numbered things: the first ones stay for ever; of the others, memory is what lies between the oldest and the youngest.
 struct Window<T> {
+    lasting: Vec<T>,
     first: u64,
     things: VecDeque<Option<T>>,
 }
@@ -52,9 +53,18 @@ struct Window<T> {
 impl<T> Window<T> {
     fn new() -> Window<T> {
         Window {
+            lasting: Vec::new(),
             first: 0,
             things: VecDeque::new(),
         }
+    }
+
+    /// One that is never removed; these come before all others.
+    fn push_lasting(&mut self, thing: T) -> u64 {
+        debug_assert!(self.things.is_empty());
+        self.lasting.push(thing);
+        self.first = self.lasting.len() as u64;
+        self.first - 1
     }
 
     fn push(&mut self, thing: T) -> u64 {
@@ -62,9 +72,18 @@ impl<T> Window<T> {
         self.first + self.things.len() as u64 - 1
     }
 
+    #[inline]
     fn get(&mut self, number: u64) -> Option<&mut T> {
+        if number < self.lasting.len() as u64 {
+            return self.lasting.get_mut(number as usize);
+        }
         let place = number.checked_sub(self.first)?;
         self.things.get_mut(place as usize)?.as_mut()
+    }
+
+    /// One above the greatest number so far.
+    fn end(&self) -> u64 {
+        self.first + self.things.len() as u64
     }
 
     fn remove(&mut self, number: u64) {
@@ -329,7 +348,7 @@ impl Phones {
         self.tally.streams += 1;
         self.tally.streams_now += 1;
         self.tally.streams_most = self.tally.streams_most.max(self.tally.streams_now);
-        self.streams.push(Stream {
+        let stream = Stream {
             call,
             number: 0,
             end_ns,
@@ -340,7 +359,12 @@ impl Phones {
             kept: [None, None],
             transit_ns: NEVER,
             jitter_16_ns: 0,
-        })
+        };
+        if call.is_none() {
+            self.streams.push_lasting(stream)
+        } else {
+            self.streams.push(stream)
+        }
     }
 
     fn event(&mut self, at_ns: i64, event: Event) {
@@ -712,8 +736,8 @@ impl Phones {
         Option<RegistrationsResult>,
         Vec<KeptStream>,
     ) {
-        let open = self.streams.first..self.streams.first + self.streams.things.len() as u64;
-        for number in open {
+        let lasting = 0..self.streams.lasting.len() as u64;
+        for number in lasting.chain(self.streams.first..self.streams.end()) {
             self.count(number);
         }
         let tally = self.tally;
