@@ -9,6 +9,9 @@ LOST: int
 HOST_FILE_BYTES_MAX: int
 """In place of a packet's time of arrival."""
 
+TIME_NS_MAX: int
+"""Runs that are estimated to take longer are refused unless they are asked for explicitly."""
+
 Kept: TypeAlias = tuple[int, int | None, int, bytes]
 """A stream, its call, when its first packet was sent, when each arrived."""
 
@@ -37,6 +40,7 @@ class HostFile:
         completions: list[list[bytes]],
         measured: str,
     ) -> tuple[str, list[list[Times]], list[Kept]]: ...
+    def estimate(self, overrides: list[list[str]]) -> str: ...
     def run_many(
         self,
         overrides: list[list[str]],

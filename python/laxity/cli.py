@@ -89,6 +89,10 @@ SeedOption = Annotated[
 DurationOption = Annotated[
     str | None, typer.Option(metavar="TIME", help='How long the run lasts, such as "5 s".')
 ]
+LongOption = Annotated[
+    bool,
+    typer.Option("--long", help="Also run what is estimated to take more than an hour."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
     Path | None,
@@ -221,6 +225,7 @@ def run(
     check_determinism: Annotated[
         bool, typer.Option("--check-determinism", help="Run twice here and compare all bytes.")
     ] = False,
+    long: LongOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the host: who is late, and by how much?
@@ -230,7 +235,7 @@ def run(
     """
     xen = _xen(on, at, mode, scheduler)
     _refuse_options(on, mode, media_server, is_repeated=check_determinism)
-    file = Host.load(host)
+    file = _simulated(host, long=long)
     is_kept = output is not None and not no_trace
 
     def once(directory: Path) -> Run:
@@ -288,6 +293,13 @@ def run(
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
 
 
+def _simulated(path: Path, *, long: bool) -> Host:
+    """The host of a file, whose runs tell beforehand if they take a while."""
+    host = Host.load(path)
+    host.long, host.say = long, _say
+    return host
+
+
 def _print_run(result: Run, file: Host) -> None:
     if result.telephony is None:
         _print(tables.run(result))
@@ -302,6 +314,7 @@ def capacity(
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
+    long: LongOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """How many streams does the host carry, and what gives out first?
@@ -309,7 +322,7 @@ def capacity(
     Runs the host with more and fewer of them, until the greatest number is known for which the
     limits of [calls.acceptance] hold: loss, delay, and the quality of the worst sampled stream.
     """
-    file = Host.load(host)
+    file = _simulated(host, long=long)
     overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
     with _status("looking") as say:
         found = calls.capacity(file, overrides, say)
@@ -408,6 +421,7 @@ def compare(
     at: AtOption = "emulator",
     mode: ModeOption = "repeatable",
     output: OutputOption = None,
+    long: LongOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """One workload, several policies, one table.
@@ -415,7 +429,7 @@ def compare(
     By default all policies that the file has parameters for. On Xen each has a boot of its own.
     """
     xen = _xen(on, at, mode, None)
-    file = Host.load(host)
+    file = _simulated(host, long=long)
     with _place(output) as place:
         if xen is not None:
             result = file.compare_on_xen(
@@ -469,12 +483,13 @@ def sweep(
         int, typer.Option(metavar="N", min=1, help="Run each point with this many seeds.")
     ] = 1,
     output: OutputOption = None,
+    long: LongOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the host over ranges of values, on all CPUs."""
     with _place(output) as place:
         with _progress("sweeping") as progress:
-            result = Host.load(host).sweep(
+            result = _simulated(host, long=long).sweep(
                 settings or (), seeds=seeds, policies=_names(policy) or (), progress=progress
             )
         if output is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from laxity import _core, files, telephony
 from laxity.errors import HostError, InputError, core_errors
+from laxity.estimate import SAID_NS, Estimate, Machine
 from laxity.results import Budget, Check, Comparison, Counts, Origin, Run
 from laxity.sweep import Plan, Sweep
 
@@ -47,6 +48,11 @@ class Host:
             self._file = _core.HostFile(text, name)
         self.text = text
         self.name = name
+        self.long = True
+        """Whether to simulate what is estimated to take more than an hour. The command line does
+        not, unless `--long` says so."""
+        self.say: Say | None = None
+        """Is told beforehand what takes a while."""
 
     @classmethod
     def load(cls, path: str | Path) -> Host:
@@ -102,6 +108,7 @@ class Host:
     ) -> Run:
         """Runs the host in the simulator; writes a trace to a file, if `trace` names one."""
         overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
+        self._begin([overrides], None if trace is None else Path(trace))
         resolved = self.resolved(overrides)
         with core_errors():
             result, times, streams = self._file.run(
@@ -317,6 +324,7 @@ class Host:
         first = self.resolved(next(plan.overrides())[:-1])["seed"]
         plan = replace(plan, seeds=range(first, first + seeds))
         overrides = list(plan.overrides())
+        self._begin(overrides)
         with core_errors():
             found = self._file.sweep(overrides, _of(progress, len(overrides)))
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
@@ -329,14 +337,26 @@ class Host:
 
         All are checked before any runs.
         """
+        lists = [list(each) for each in overrides]
+        self._begin(lists)
         with core_errors():
-            results = self._file.run_many(
-                [list(each) for each in overrides], _of(progress, len(overrides))
-            )
+            results = self._file.run_many(lists, _of(progress, len(overrides)))
         return [
             Run.from_json(json.loads(result), self.origin(list(of_run)))
             for result, of_run in zip(results, overrides, strict=True)
         ]
+
+    def estimate(self, overrides: Sequence[Sequence[str]]) -> Estimate:
+        """What a run for each list of overrides takes together; all of them are checked."""
+        with core_errors():
+            return Estimate(**json.loads(self._file.estimate([list(each) for each in overrides])))
+
+    def _begin(self, overrides: Sequence[Sequence[str]], trace: Path | None = None) -> None:
+        """Says what takes a while; InputError for what takes too much."""
+        estimate, machine = self.estimate(overrides), Machine.this(trace)
+        estimate.refuse_beyond(machine, long=self.long)
+        if self.say is not None and estimate.time_ns(machine) >= SAID_NS:
+            self.say(estimate.say(machine))
 
     def _has_parameters_for(self, policy: str, overrides: list[str]) -> bool:
         try:

@@ -21,8 +21,9 @@ use crate::units::{Duration, format_duration};
 /// In the whole host (`LAXITY_VCPUS_MAX`).
 const VCPUS_MAX: usize = 65_535;
 
-/// In the whole host. What is drawn is counted too.
-const TASKS_MAX: usize = 1_000_000;
+/// In the whole host. What is drawn is counted too, before it is drawn: a short file can ask for any number of tasks, each of
+/// which takes kilobytes and tens of microseconds before a run begins.
+const TASKS_MAX: usize = 100_000;
 
 /// `root` is where what is missing from the file is missed. Sound if `problems` is still empty.
 pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {

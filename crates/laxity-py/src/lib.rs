@@ -180,8 +180,13 @@ impl HostFile {
         result_and_times(&outcome)
     }
 
-    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. All lists
-    /// are checked before anything runs. Calls `progress(done)` a few times a second.
+    /// What the runs of one host for each list of overrides take, as JSON. All hosts are checked.
+    fn estimate(&self, py: Python<'_>, overrides: Vec<Vec<String>>) -> PyResult<String> {
+        json(&runs::estimate(py, &self.document, &overrides)?)
+    }
+
+    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. `estimate` comes
+    /// before it, and checks them. Calls `progress(done)` a few times a second.
     #[pyo3(signature = (overrides, progress=None))]
     fn run_many(
         &self,
@@ -356,6 +361,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_host::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_sim::LOST)?;
+    module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

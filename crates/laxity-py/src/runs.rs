@@ -1,8 +1,8 @@
 //! Runs that leave Python's lock to others, tell how far they are, and end when Python is interrupted.
 
-use laxity_host::{Document, Host};
+use laxity_host::{Document, Host, HostError};
 use laxity_policy::Refused;
-use laxity_sim::{Outcome, RunResult, Watch};
+use laxity_sim::{Estimate, Outcome, RunResult, Watch};
 use laxity_trace::{Off, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -17,6 +17,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a run came to nothing.
 enum Failure {
+    Host(HostError),
     Refused(Refused),
     Io(String),
     Cancelled,
@@ -25,6 +26,7 @@ enum Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         match failure {
+            Failure::Host(error) => crate::host_error(&error),
             Failure::Refused(refused) => PyValueError::new_err(refused.to_string()),
             Failure::Io(message) => PyOSError::new_err(message),
             Failure::Cancelled => PyKeyboardInterrupt::new_err(()),
@@ -115,7 +117,25 @@ pub fn one(
     )
 }
 
-/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result.
+/// What all of these runs take. Each host is checked.
+pub fn estimate(
+    py: Python<'_>,
+    document: &Document,
+    overrides: &[Vec<String>],
+) -> PyResult<Estimate> {
+    let of_run = |overrides: &Vec<String>| {
+        let host = document.host(overrides)?;
+        Ok(laxity_sim::estimate(&host))
+    };
+    py.detach(|| {
+        let each = overrides.par_iter().map(of_run);
+        each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
+    })
+    .map_err(|error| crate::host_error(&error))
+}
+
+/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result. [`estimate`] comes before it, which checks
+/// all hosts.
 pub fn many<T: Send>(
     py: Python<'_>,
     document: &Document,
@@ -123,12 +143,6 @@ pub fn many<T: Send>(
     progress: Option<&Py<PyAny>>,
     keep: impl Fn(&RunResult) -> serde_json::Result<T> + Sync,
 ) -> PyResult<Vec<T>> {
-    py.detach(|| {
-        overrides
-            .par_iter()
-            .try_for_each(|overrides| document.host(overrides).map(drop))
-    })
-    .map_err(|error| crate::host_error(&error))?;
     let done = AtomicUsize::new(0);
     let cancelled = AtomicBool::new(false);
     watched(
@@ -146,8 +160,8 @@ pub fn many<T: Send>(
                     if cancelled.load(Ordering::Relaxed) {
                         return Err(Failure::Cancelled);
                     }
-                    // Checked above; resolved again rather than kept, as there may be many.
-                    let host = document.host(overrides).map_err(|_| Failure::Cancelled)?;
+                    // Resolved again rather than kept, as there may be many.
+                    let host = document.host(overrides).map_err(Failure::Host)?;
                     let outcome = untraced(&host, &Watch::default())?;
                     done.fetch_add(1, Ordering::Relaxed);
                     keep(&outcome.result).map_err(|error| Failure::Io(error.to_string()))

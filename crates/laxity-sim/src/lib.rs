@@ -7,6 +7,7 @@
 mod caches;
 mod distribution;
 mod engine;
+mod estimate;
 mod guest;
 mod measured;
 mod responses;
@@ -16,6 +17,7 @@ mod workloads;
 
 pub use distribution::Quantiles;
 pub use engine::{Outcome, Watch, metadata, run, run_watched};
+pub use estimate::{Estimate, TIME_NS_MAX, estimate};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
 pub use responses::{Counted, Responses};
 pub use result::{

@@ -53,6 +53,21 @@ pub(crate) fn kept_jobs_max(host: &Host) -> u64 {
     first_left_out.map_or(u64::MAX, |jobs| jobs - 1)
 }
 
+/// What the response times of a run take at most, for its end and for whom they are given to.
+pub(crate) fn bytes_of_responses(host: &Host) -> u64 {
+    /// Beside the one that is filled: those from which quantiles are taken, and bytes for Python.
+    const COPIES: u64 = 4;
+    const HISTOGRAM_BYTES: u64 = 128 << 10;
+    let kept_jobs_max = kept_jobs_max(host);
+    let tasks = host.domains.iter().flat_map(|domain| &domain.tasks);
+    tasks
+        .map(|task| match jobs_due(task, host.duration_ns) {
+            jobs if jobs <= kept_jobs_max => 8 * COPIES * jobs,
+            _ => HISTOGRAM_BYTES,
+        })
+        .sum()
+}
+
 impl Responses {
     /// For a task with so many jobs, of which those with at most `kept_jobs_max` are kept one by one.
     pub(crate) fn new(task: &Task, jobs: u64, kept_jobs_max: u64) -> Responses {

@@ -106,7 +106,8 @@ fn calls_take_no_memory_beside_streams_that_stay() {
         "{calls}, {ten_times_calls} calls"
     );
     assert!(
-        ten_times < once + 10_000,
+        // Packets of streams that are kept for their voice quality grow up to a limit.
+        ten_times < once + 100_000,
         "{once} bytes, and {ten_times} for ten times as long"
     );
 }

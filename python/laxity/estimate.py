@@ -1,0 +1,126 @@
+"""What runs will take, told before they run; and what is more than this machine has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from laxity._core import TIME_NS_MAX
+from laxity.errors import InputError
+
+SAID_NS = 10_000_000_000
+"""What takes less long is not announced."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is for runs."""
+
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int | None
+    """Where the trace is written; None without a trace."""
+
+    @classmethod
+    def this(cls, trace: Path | None = None) -> Machine:
+        """What of this machine nobody uses."""
+        pages = {
+            key: int(value.split()[0]) * 1024
+            for key, _, value in (
+                line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines()
+            )
+        }
+        # Who opens the trace says so if its directory is not there.
+        disk = None
+        if trace is not None and trace.parent.is_dir():
+            disk = shutil.disk_usage(trace.parent).free
+        return cls(len(os.sched_getaffinity(0)), pages["MemAvailable"], disk)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one run takes, or several (crates/laxity-sim)."""
+
+    runs: int
+    tasks: int
+    """Of the run that has most."""
+    jobs: int
+    """Of all runs."""
+    packets: int
+    """Of voice, of all runs."""
+    events: int
+    """Things that happen, of all runs."""
+    cpu_ns: int
+    """Time on one CPU, of all runs."""
+    memory_bytes: int
+    """Of the run that needs most."""
+    trace_bytes: int
+    """Of the trace of one run, the largest."""
+
+    def time_ns(self, machine: Machine) -> int:
+        """How long they take, as many at a time as there are CPUs."""
+        return self.cpu_ns // max(1, min(machine.cpus, self.runs))
+
+    def say(self, machine: Machine) -> str:
+        """One line for people, before it begins."""
+        work = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.runs if self.runs > 1 else 0, "runs"),
+                (self.jobs, "jobs"),
+                (self.packets, "packets of voice"),
+                (self.events, "events"),
+            )
+            if count
+        ]
+        takes = [f"{_size(self._memory_bytes(machine))} of memory"]
+        if machine.disk_bytes is not None:
+            takes.append(f"{_size(self.trace_bytes)} of trace")
+        return f"about {_long(self.time_ns(machine))}: {', '.join(work)}; {', '.join(takes)}"
+
+    def refuse_beyond(self, machine: Machine, *, long: bool) -> None:
+        """Raises InputError if they take more than the machine has, or, unless `long`, an hour."""
+        time_ns, memory_bytes = self.time_ns(machine), self._memory_bytes(machine)
+        said = self.say(machine)
+        if memory_bytes > machine.memory_bytes:
+            raise InputError(
+                f"this needs {_size(memory_bytes)} of memory, and {_size(machine.memory_bytes)} "
+                f"are free ({said})",
+                f"describe fewer tasks and VCPUs: there are {self.tasks:,} tasks",
+            )
+        if machine.disk_bytes is not None and self.trace_bytes > machine.disk_bytes:
+            raise InputError(
+                f"the trace would have {_size(self.trace_bytes)}, and "
+                f"{_size(machine.disk_bytes)} of the disk are free ({said})",
+                "add --no-trace, or take a shorter --duration",
+            )
+        if time_ns > TIME_NS_MAX and not long:
+            raise InputError(
+                f"this takes {said}",
+                f"take {_share(TIME_NS_MAX / time_ns)} of the duration, fewer tasks or fewer runs; "
+                "or add --long, if that is meant",
+            )
+
+    def _memory_bytes(self, machine: Machine) -> int:
+        return self.memory_bytes * max(1, min(machine.cpus, self.runs))
+
+
+def _long(ns: int) -> str:
+    seconds = ns / 1e9
+    for unit, unit_s in (("years", 31_557_600), ("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:,.0f} {unit}"
+    return f"{seconds:,.0f} s"
+
+
+def _size(count: int) -> str:
+    for unit, unit_bytes in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
+        if count >= unit_bytes:
+            return f"{count / unit_bytes:,.0f} {unit}"
+    return f"{count / 1e3:,.0f} kB"
+
+
+def _share(ratio: float) -> str:
+    return f"a {1 / ratio:,.0f}th" if ratio < 0.1 else f"{100 * ratio:.0f} %"  # noqa: PLR2004
