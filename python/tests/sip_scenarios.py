@@ -6,6 +6,7 @@ SIPp says so by its exit code, where something else comes than the next piece wa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Literal
 
@@ -266,4 +267,25 @@ def transferred() -> str:
         + hung_up()
         + to("BYE", 3, "Route:[$route2]", uri="[$target2]", far="[$peer2]")
         + await_("200")
+    )
+
+
+CHALLENGE = r'^(\w+)-Authenticate: Digest realm="([^"]+)", nonce="([^"]+)"'
+
+
+def credentials(challenge: str, user: str, password: str, method: str, uri: str) -> str:
+    """The header that answers a challenge (RFC 2617 with `qop`)."""
+    found = re.search(CHALLENGE, challenge, re.MULTILINE)
+    assert found is not None, challenge
+    kind = {"WWW": "Authorization", "Proxy": "Proxy-Authorization"}[found[1]]
+    realm, nonce = found[2], found[3]
+
+    def md5(*parts: str) -> str:
+        return hashlib.md5(":".join(parts).encode()).hexdigest()  # noqa: S324 - as the protocol has it
+
+    ha1, ha2 = md5(user, realm, password), md5(method, uri)
+    digest = md5(ha1, nonce, "00000001", "c", "auth", ha2)
+    return (
+        f'{kind}: Digest username="{user}", realm="{realm}", nonce="{nonce}", uri="{uri}", '
+        f'qop=auth, nc=00000001, cnonce="c", response="{digest}"'
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from contextlib import ExitStack, closing, contextmanager
 from ipaddress import IPv4Interface
@@ -24,6 +23,7 @@ from sip_scenarios import (
     answered,
     await_,
     called,
+    credentials,
     description,
     ended,
     hear,
@@ -293,23 +293,6 @@ def answer(
             except TimeoutError:
                 continue
     raise AssertionError("no answer")
-
-
-def credentials(challenge: str, user: str, password: str, method: str, uri: str) -> str:
-    """The header that answers a challenge (RFC 2617 with `qop`)."""
-    found = re.search(r'^(\w+)-Authenticate: Digest .*nonce="([^"]+)"', challenge, re.MULTILINE)
-    assert found is not None, challenge
-    kind = {"WWW": "Authorization", "Proxy": "Proxy-Authorization"}[found[1]]
-
-    def md5(*parts: str) -> str:
-        return hashlib.md5(":".join(parts).encode()).hexdigest()  # noqa: S324 - as the protocol has it
-
-    ha1, ha2 = md5(user, REALM, password), md5(method, uri)
-    digest = md5(ha1, found[2], "00000001", "c", "auth", ha2)
-    return (
-        f'{kind}: Digest username="{user}", realm="{REALM}", nonce="{found[2]}", uri="{uri}", '
-        f'qop=auth, nc=00000001, cnonce="c", response="{digest}"'
-    )
 
 
 def status(answer: str) -> int:

@@ -211,6 +211,26 @@ fn not_handed(path: &Path) -> impl Fn(io::Error) -> NotHanded {
 mod tests {
     use super::*;
 
+    /// A first root with users' digests is its owner's alone, and QEMU, which is somebody else, boots it all the same.
+    #[test]
+    fn a_first_root_with_secrets_is_handed_over_as_a_copy() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let name = format!("laxity-first-root-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "users").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(OWNER_ONLY)).unwrap();
+        let mut handed = Handed::default();
+        assert!(handed.for_reading(&path).is_err());
+        let copy = handed.for_booting(&path).unwrap();
+        std::fs::write(&path, "others").unwrap();
+        assert_eq!(std::fs::read(&copy).unwrap(), b"users");
+        let mode = std::fs::metadata(&copy).unwrap().mode();
+        assert_ne!(mode & OTHERS_READ, 0, "{mode:o}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
     #[test]
     fn what_is_sealed_cannot_be_changed() {
         let file = sealed(c"laxity-test", b"as it is").unwrap();
