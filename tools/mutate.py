@@ -210,8 +210,8 @@ MUTATIONS = [
     Mutation(
         "sporadic-merge-latest",
         "sporadic.c",
-        "        if (late_ns < best_ns) {",
-        "        if (late_ns < best_ns || place == last) {",
+        "        bool is_less = late_ns < best_ns;",
+        "        bool is_less = late_ns < best_ns || place == last;",
         "those are merged that are late the least",
     ),
     Mutation(
@@ -489,9 +489,8 @@ MUTATIONS = [
     Mutation(
         "wake-lost",
         "server.h",
-        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);\n}\n\n"
-        "static void server_sleep(",
-        "        server_join_extra(cpu, vcpu);\n    }\n}\n\nstatic void server_sleep(",
+        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);\n",
+        "        server_join_extra(cpu, vcpu);\n    }\n",
         "no wake-up is lost",
     ),
     Mutation(

@@ -114,10 +114,10 @@ static bool sporadic_make_room(struct server_vcpu *vcpu, struct server_replenish
         struct server_replenishment *next =
             place < last ? sporadic_pending(vcpu, place + 1) : &added;
         int64_t late_ns = next->at_ns - first->amount_ns - first->first_ns;
-        if (late_ns < best_ns) {
-            best_ns = late_ns;
-            best = place;
-        }
+        /* Without a branch, which would be mispredicted. */
+        bool is_less = late_ns < best_ns;
+        best = is_less ? place : best;
+        best_ns = is_less ? late_ns : best_ns;
         first = next;
     }
     first = sporadic_pending(vcpu, best);
