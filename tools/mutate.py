@@ -190,7 +190,7 @@ MUTATIONS = [
         "sporadic-merge-early",
         "sporadic.c",
         "        .at_ns = at_ns > first.at_ns ? at_ns : first.at_ns,",
-        "        .at_ns = first.at_ns,",
+        "        .at_ns = at_ns < first.at_ns ? at_ns : first.at_ns,",
         "a merged replenishment does not come back early",
     ),
     Mutation(
@@ -254,7 +254,7 @@ MUTATIONS = [
         "sporadic-overtakes",
         "sporadic.c",
         "        used.at_ns = latest->at_ns;\n    used.first_ns",
-        "        ;\n    used.first_ns",
+        "        (void)latest;\n    used.first_ns",
         "replenishments stay in order when the period is shortened",
     ),
     Mutation(
