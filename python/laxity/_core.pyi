@@ -45,7 +45,8 @@ class HostFile:
         self,
         overrides: list[list[str]],
         progress: Callable[[int], None] | None = None,
-    ) -> list[str]: ...
+        streams: bool = False,
+    ) -> list[tuple[str, list[Kept]]]: ...
     def sweep(
         self,
         overrides: list[list[str]],

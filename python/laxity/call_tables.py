@@ -9,30 +9,35 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
-from laxity import calls
+from laxity.sweep import mean
 from laxity.tables import (
     NOTHING,
     bare,
+    compared,
     cost_and_speed,
+    cpu_lost,
     heading,
     mean_cell,
     number,
     percent,
     plain_table,
+    profiles,
     right,
+    sweep_verdict,
     time,
     values_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from laxity.calls import Capacity, Limit, Tried
-    from laxity.results import Comparison, Run
+    from laxity.calls import Capacity, Tried
+    from laxity.results import Comparison, DomainResult, Run
     from laxity.sweep import Sweep
-    from laxity.telephony import Calls, Quality, Telephony
+    from laxity.tables import Row
+    from laxity.telephony import Calls, Limit, Quality, Telephony
 
 
 def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> RenderableType:
@@ -67,9 +72,8 @@ def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> Renderabl
         lines.append(_calls(telephony.calls))
     if telephony.quality is not None:
         lines += _quality(telephony.quality)
-    lines.append(verdict(calls.acceptance(telephony, host["calls"]["acceptance"])))
-    if result.substrate == "sim":
-        lines += cost_and_speed(result)
+    lines.append(verdict(telephony.acceptance()))
+    lines += [*profiles(result.profiles), *cost_and_speed(result)]
     return Group(*lines)
 
 
@@ -203,54 +207,102 @@ def _quality(quality: Quality) -> list[RenderableType]:
 
 
 def verdict(limits: list[Limit]) -> Text:
-    """One line: which limits held."""
-    parts = []
-    for limit in limits:
-        match limit.name:
-            case "loss":
-                found, bound = percent(limit.found or 0.0), f"below {percent(limit.limit)}"
-            case "delay":
-                found = NOTHING if limit.found is None else time(round(limit.found))
-                bound = f"below {time(round(limit.limit))}"
-            case _:
-                found, bound = f"{limit.found or 0:.2f}", f"at least {limit.limit:.2f}"
-        parts.append(f"{limit.name} {found} ({bound})")
+    """Whether all limits held, and a line for each."""
+    if not limits:
+        return Text("Not judged: the limits of this run are not known", "bold yellow")
     held = all(limit.held for limit in limits)
     said = "Accepted" if held else "Not accepted"
-    return Text("\n  ".join([said, *parts]), "bold green" if held else "bold red")
+    return Text("\n".join([said, *_limits(limits)]), "bold green" if held else "bold red")
+
+
+def _limits(limits: list[Limit]) -> list[str]:
+    lines = []
+    for limit in limits:
+        bound = {
+            "loss": f"below {percent(limit.limit)}",
+            "delay": f"below {time(round(limit.limit))}",
+        }.get(limit.name, f"at least {limit.limit:.2f}")
+        found = _found(limit) + (" %" if limit.name == "loss" else "")
+        lines.append(f"  {limit.name} {found} ({bound})")
+    return lines
+
+
+def _found(limit: Limit) -> str:
+    """As it stands in a column: loss in percent without the sign."""
+    if limit.found is None:
+        return NOTHING
+    match limit.name:
+        case "loss":
+            return bare(limit.found)
+        case "delay":
+            return time(round(limit.found))
+        case _:
+            return f"{limit.found:.2f}"
 
 
 def comparison(result: Comparison) -> RenderableType:
     """What became of voice, and who used the CPUs: a column for each policy."""
-    runs = result.runs
-    voices = [run.telephony.voice for run in runs if run.telephony is not None]
-    first = runs[0]
-    table = plain_table(Column("voice", overflow="fold"), *right(*(run.policy for run in runs)))
-    table.add_row(
-        "lost %",
-        *(Text(bare(each.loss_ratio), "red" if each.lost else "green") for each in voices),
-    )
-    for name in ("p50", "p99", "p999", "max"):
-        shown = {"p999": "p99.9", "max": "longest"}.get(name, name)
-        table.add_row(f"delay {shown}", *(time(getattr(each.delay_ns, name)) for each in voices))
-    jitters_ns = (each.jitter_ns_mean for each in voices)
-    table.add_row("jitter", *(NOTHING if ns is None else time(round(ns)) for ns in jitters_ns))
-    table.add_section()
-    for index, domain in enumerate(first.domains):
-        shares = (run.domains[index] for run in runs)
-        work = (bare((each.cpu_ns - each.stalled_ns) / first.duration_ns) for each in shares)
-        table.add_row(f"work % {domain.name}", *work)
-    table.add_section()
-    for index, domain in enumerate(first.domains):
-        waits = (run.domains[index].waits for run in runs)
-        table.add_row(
-            f"wait {domain.name}",
-            *(NOTHING if each is None else time(round(each.mean_ns)) for each in waits),
+    by_policy = list(result.by_policy().values())
+    telephonies = [[run.telephony for run in runs if run.telephony] for runs in by_policy]
+    domains = [domain.name for domain in result.runs[0].domains]
+    rows: list[Row] = [
+        ("accepted", [_accepted(of) for of in telephonies]),
+        ("lost %", [mean_cell(mean([each.voice.loss_ratio for each in of])) for of in telephonies]),
+    ]
+    rows += [
+        (
+            f"delay {shown}",
+            [_mean_time([getattr(each.voice.delay_ns, name) for each in of]) for of in telephonies],
         )
-    table.add_section()
-    table.add_row("CPU lost %", *(bare(run.overhead.loss_ratio) for run in runs))
-    title = f"on {first.substrate}, {time(first.duration_ns)}, seed {first.seed}"
-    return Group(heading(number(len(runs), "policy", "policies"), title), "", table)
+        for name, shown in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"), ("max", "longest"))
+    ]
+    rows.append(
+        ("jitter", [_mean_time([each.voice.jitter_ns_mean for each in of]) for of in telephonies])
+    )
+    rows.append(("MOS, worst stream", [_worst_mos(of) for of in telephonies]))
+    work: list[Row] = [
+        (
+            f"work % {name}",
+            [_work([run.domains[place] for run in runs], runs) for runs in by_policy],
+        )
+        for place, name in enumerate(domains)
+    ]
+    waits: list[Row] = [
+        (f"wait {name}", [_wait([run.domains[place] for run in runs]) for runs in by_policy])
+        for place, name in enumerate(domains)
+    ]
+    lost: list[Row] = [("CPU lost %", [cpu_lost(runs) for runs in by_policy])]
+    streams = number(max(each.voice.streams_most for of in telephonies for each in of), "stream")
+    return compared(result, "voice", [rows, work, waits, lost], streams)
+
+
+def _accepted(of: list[Telephony]) -> Text:
+    """By how many seeds, if there are several."""
+    accepted = sum(each.accepted is True for each in of)
+    text = ("yes" if accepted else "no") if len(of) == 1 else f"{accepted} of {len(of)}"
+    return Text(text, "green" if accepted == len(of) else "red")
+
+
+def _mean_time(times_ns: Sequence[float | None]) -> Text:
+    known = [ns for ns in times_ns if ns is not None]
+    return Text(time(round(sum(known) / len(known))) if known else NOTHING)
+
+
+def _worst_mos(of: list[Telephony]) -> Text:
+    scores = [each.quality.mos_lqo.min for each in of if each.quality is not None]
+    return Text(f"{min(scores):.2f}" if scores else NOTHING)
+
+
+def _wait(domains: Sequence[DomainResult]) -> Text:
+    return _mean_time([domain.waits.mean_ns if domain.waits else None for domain in domains])
+
+
+def _work(domains: Sequence[DomainResult], runs: Sequence[Run]) -> Text:
+    shares = [
+        (domain.cpu_ns - domain.stalled_ns) / run.duration_ns
+        for domain, run in zip(domains, runs, strict=True)
+    ]
+    return Text(bare(sum(shares) / len(shares)))
 
 
 def sweep(result: Sweep) -> RenderableType:
@@ -274,44 +326,85 @@ def sweep(result: Sweep) -> RenderableType:
         )
     seeds = points[0].seeds
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
-    return Group(heading("voice", f"lost in %, and delay{sure}"), "", table)
+    title = heading("voice", f"lost in %, and delay{sure}")
+    return Group(title, "", table, "", *sweep_verdict(result), *profiles(result.profiles))
 
 
 def capacity(found: Capacity) -> RenderableType:
-    """The loads that were tried, what is carried, and what gives out."""
-    table = plain_table(*right(_what(found)), *right("lost %", "p50", "p99.9", "CPU %"), Column(""))
+    """The ramp of loads, what is carried, and what gives out."""
+    names = ("loss", "delay", "MOS")
+    table = plain_table(
+        *right(what_is_varied(found.key), "accepted", "lost %", "p99.9", "MOS", "CPU %"),
+        Column("gives out", overflow="fold"),
+    )
     for tried in found.tried:
-        telephony = tried.telephony
-        delay_ns = telephony.voice.delay_ns
-        used = sum(domain.cpu_ns for domain in tried.run.domains) / tried.run.duration_ns
+        limits = {limit.name: limit for limit in tried.limits}
+        used = [
+            sum(domain.cpu_ns for domain in run.domains) / run.duration_ns for run in tried.runs
+        ]
+        accepted = f"{tried.accepted} of {len(tried.runs)}"
         table.add_row(
             load(found, tried),
-            bare(telephony.voice.loss_ratio),
-            time(delay_ns.p50),
-            time(delay_ns.p999),
-            bare(used),
-            Text("carried", "green") if tried.held else Text("too much", "red"),
+            Text(accepted, "green" if tried.held else "red"),
+            *(_limit_cell(limits.get(name)) for name in names),
+            bare(max(used)),
+            tried.gives_out.short if tried.gives_out else "",
         )
-    lines: list[RenderableType] = [table, ""]
-    if found.carried is None:
+    worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
+    legend = f"MOS: of the streams that missed most.{worst}"
+    return Group(
+        table, Text(legend, "dim"), "", *capacity_verdict(found), *profiles(found.profiles)
+    )
+
+
+def _limit_cell(limit: Limit | None) -> Text:
+    return Text(NOTHING) if limit is None else Text(_found(limit), "" if limit.held else "red")
+
+
+def capacity_verdict(found: Capacity) -> list[Text]:
+    """In sentences: what is carried, what gives out, and whether more may do better than less."""
+    lines: list[Text] = []
+    carried, refused = found.carried, found.refused
+    what = what_is_varied(found.key)
+    with_seeds = f"with {number(len(found.seeds), 'seed')}"
+    if carried is None:
         lines.append(Text("Even the least load is too much", "bold red"))
     else:
-        lines.append(Text(f"Carries {load(found, found.carried)} {_what(found)}", "bold green"))
-        lines.append(verdict(found.carried.limits))
-    if found.refused is not None:
-        at = load(found, found.refused)
-        lines.append(f"At {at} gives out: {found.gives_out}")
-        if found.refused.telephony.quality:
-            lines.append(verdict(found.refused.limits))
-    else:
-        lines.append("Nothing gave out")
-    return Group(*lines)
+        least = "" if carried is found.tried[0] else ", and so was every lower load that was tried"
+        said = f"Carries {load(found, carried)} {what}: accepted {with_seeds}{least}"
+        lines.append(Text("\n".join([said, *_limits(carried.limits)]), "bold green"))
+    if refused is None:
+        lines.append(Text("Nothing gave out up to the greatest load that a host file may have"))
+    elif refused.gives_out is not None:
+        why = ""
+        if len(refused.runs) > 1:
+            why = f" ({refused.accepted} of {number(len(refused.runs), 'seed')} accepted)"
+        broken = _limits([limit for limit in refused.limits if not limit.held])
+        said = f"At {load(found, refused)} gives out{why}: {refused.gives_out.long}"
+        lines.append(Text("\n".join([said, *broken])))
+    if found.isolated and refused is not None:
+        higher = ", ".join(load(found, each) for each in found.isolated)
+        said = (
+            f"Not monotone: {higher} held, above {load(found, refused)}, which did not. How the "
+            "packets fall beside the turns of other VCPUs decides there: do not count on these."
+        )
+        lines.append(Text(said, "yellow"))
+    if carried is not None and not found.passed:
+        own = load_of(found.key, found.own)
+        lines.append(Text(f"The host file asks for {own} {what}, which is too much", "yellow"))
+    return lines
 
 
-def _what(found: Capacity) -> str:
-    return "streams" if found.key == "calls.streams" else "calls/s"
+def what_is_varied(key: str) -> str:
+    """The unit of a load."""
+    return "streams" if key == "calls.streams" else "calls/s"
 
 
 def load(found: Capacity, tried: Tried) -> str:
     """As people say it."""
-    return f"{tried.load:,}" if found.key == "calls.streams" else f"{tried.load / 3600:.3g}"
+    return load_of(found.key, tried.load)
+
+
+def load_of(key: str, load: int) -> str:
+    """Streams, or calls a second."""
+    return f"{load:,}" if key == "calls.streams" else f"{load / 3600:.3g}"

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.telephony import LOST, PACKET_NS, Quality, Scores, WorstCall
+from laxity.results import Origin, Run, load_origin, read_json, save_origin
+from laxity.telephony import LOST, PACKET_NS, Limit, Quality, Scores, WorstCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from laxity.host import Host
-    from laxity.results import Run
-    from laxity.telephony import Telephony
+    from laxity.results import Profile
+    from laxity.telephony import KeptStream, Telephony
+    from laxity.voice import Call, CallQuality
 
     Progress = Callable[[int, int], None]
 
 NO_CALLS = "this host has no calls"
+ADD_CALLS = "add [calls] with streams = 100, say"
 FULL = 0.97
 """CPUs of which more is used are the bottleneck: what is left is lost between decisions."""
 CANDIDATES = 4
 """Loads that are tried at a time."""
+RAMP = 8
+"""Parts of the least load that failed, at whose ends loads are tried below it and above."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
+SEEDS = 3
+"""With which every load is tried, if nothing else is said."""
+SCORED = 3
+"""Streams of a run that are scored where not all are: those that missed most."""
+CAPACITY = "capacity.json"
 
 
 def scored(run: Run, progress: Progress | None = None) -> Run:
@@ -34,38 +46,85 @@ def scored(run: Run, progress: Progress | None = None) -> Run:
     Pieces that the end of the run left too short to be judged are left out. A run without streams
     that are long enough comes back as it is.
     """
+    return scored_many([run], progress=progress)[0]
+
+
+def judged(runs: Sequence[Run], progress: Progress | None = None) -> list[Run]:
+    """Runs with as much quality as tells whether they are accepted.
+
+    All sampled streams of those whose loss and delay are good enough, of the others the few that
+    missed most.
+    """
+    is_open = [run.telephony is not None and run.telephony.accepted for run in runs]
+    whole = iter(scored_many([run for run, is_it in zip(runs, is_open, strict=True) if is_it]))
+    failed = [run for run, is_it in zip(runs, is_open, strict=True) if not is_it]
+    part = iter(scored_many(failed, most=SCORED, progress=progress))
+    return [next(whole if is_it else part) for is_it in is_open]
+
+
+def scored_many(
+    runs: Sequence[Run], *, most: int | None = None, progress: Progress | None = None
+) -> list[Run]:
+    """`scored` for many runs at once; with `most` only so many streams of each, the worst.
+
+    The worst are those of which most packets were not heard.
+    """
     from laxity import voice  # noqa: PLC0415 - scoring takes a second to load
 
+    chosen = [_calls_of(run, most) for run in runs]
+    found = iter(
+        voice.score_calls([call for each in chosen for _, call in each], progress=progress)
+        if any(chosen)
+        else ()
+    )
+    return [
+        _with_quality(run, [(stream, next(found)) for stream, _ in streams])
+        for run, streams in zip(runs, chosen, strict=True)
+    ]
+
+
+def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
+    """The streams that are long enough to be scored, as calls."""
+    from laxity import voice  # noqa: PLC0415 - as above
+    from laxity.voice.playout import fixed  # noqa: PLC0415 - as above
+
     shortest = voice.SHORTEST_S * 1e9 / PACKET_NS
-    streams = [stream for stream in run.streams if stream.arrived_ns.size >= shortest]
-    if run.telephony is None or not streams:
-        return run
     calls = []
-    for stream in streams:
+    for stream in run.streams:
+        if stream.arrived_ns.size < shortest:
+            continue
         numbers = np.arange(stream.arrived_ns.size)
         arrived_ns = np.where(stream.arrived_ns == LOST, voice.LOST, stream.arrived_ns)
         sent_ns = stream.start_ns + numbers * PACKET_NS
-        calls.append(voice.Call(f"stream {stream.stream}", numbers, sent_ns, arrived_ns))
-    found = voice.score_calls(calls, progress=progress)
-    worst = min(range(len(found)), key=lambda place: (found[place].pesq, -found[place].loss))
-    call = found[worst]
+        name = f"stream {stream.stream}"
+        calls.append((stream, voice.Call(name, numbers, sent_ns, arrived_ns)))
+    if most is None or len(calls) <= most:
+        return calls
+    return sorted(calls, key=lambda pair: float(fixed(pair[1]).heard.mean()))[:most]
+
+
+def _with_quality(run: Run, found: list[tuple[KeptStream, CallQuality]]) -> Run:
+    if run.telephony is None or not found:
+        return run
+    qualities = [quality for _, quality in found]
+    stream, worst = min(found, key=lambda pair: (pair[1].pesq, -pair[1].loss))
     quality = Quality(
         scored=len(found),
-        toll_quality=sum(call.is_toll_quality for call in found),
-        dead=sum(call.dead is not None for call in found),
-        pesq=_scores([call.pesq for call in found]),
-        mos_lqo=_scores([call.mos_lqo for call in found]),
-        e_model_mos=_scores([call.e_model_mos for call in found]),
+        toll_quality=sum(each.is_toll_quality for each in qualities),
+        dead=sum(each.dead is not None for each in qualities),
+        pesq=_scores([each.pesq for each in qualities]),
+        mos_lqo=_scores([each.mos_lqo for each in qualities]),
+        e_model_mos=_scores([each.e_model_mos for each in qualities]),
         worst=WorstCall(
-            stream=streams[worst].stream,
-            call=streams[worst].call,
-            pesq=call.pesq,
-            e_model_mos=call.e_model_mos,
-            loss_ratio=call.loss,
-            late_ratio=call.late_ratio,
+            stream=stream.stream,
+            call=stream.call,
+            pesq=worst.pesq,
+            e_model_mos=worst.e_model_mos,
+            loss_ratio=worst.loss,
+            late_ratio=worst.late_ratio,
         ),
     )
-    pesq = {id(stream): call.pesq for stream, call in zip(streams, found, strict=True)}
+    pesq = {id(stream): quality.pesq for stream, quality in found}
     kept = tuple(replace(stream, pesq=pesq.get(id(stream))) for stream in run.streams)
     return replace(run, telephony=replace(run.telephony, quality=quality), streams=kept)
 
@@ -76,67 +135,52 @@ def _scores(values: list[float]) -> Scores:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """One thing that a run must keep to be accepted."""
+class Bottleneck:
+    """What of a host gave out first, in a run in which something did."""
 
-    name: str
-    """`loss`, `delay` or `MOS`."""
-    limit: float
-    found: float | None
-    """None where nothing was measured: no packet came."""
-    held: bool
+    short: str
+    """For a table: `dom0: card`."""
+    long: str
+    """For a sentence."""
 
 
-def acceptance(telephony: Telephony, limits: Mapping[str, Any]) -> list[Limit]:
-    """Whether the limits of `[calls.acceptance]` held: loss and delay (99.9 %) below, MOS at least.
-
-    MOS is of the worst scored stream (PESQ, on P.862.1's scale of opinions); it is left out as long
-    as there is no quality. Delay is in ns. `limits` is that part of the resolved host.
-    """
-    voice = telephony.voice
-    delay_ns = voice.delay_ns.p999
-    found = [
-        Limit("loss", limits["loss"], voice.loss_ratio, voice.loss_ratio < limits["loss"]),
-        Limit(
-            "delay",
-            limits["delay_ns"],
-            delay_ns,
-            delay_ns is not None and delay_ns < limits["delay_ns"],
-        ),
-    ]
-    if telephony.quality is not None:
-        mos = telephony.quality.mos_lqo.min
-        found.append(Limit("MOS", limits["mos"], mos, mos >= limits["mos"]))
-    return found
-
-
-def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> str:
-    """What of the host gave out first, in a run in which something did."""
+def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> Bottleneck:
+    """Where most packets were dropped; if none was, who keeps them waiting."""
     drops = telephony.drops
     used = sum(domain.cpu_ns for domain in run.domains) / (run.duration_ns * host["cpus"])
-    used += run.overhead.loss_ratio
+    used += run.overhead.loss_ratio or 0.0
     driver = next((d["name"] for d in host["domains"] if _kind(d) == "driver"), None)
     media = host["domains"][host["calls"]["media_server"]]["name"]
     first = driver or media
     places = {
-        "the wire of a network card": drops.wire + drops.nic_transmit,
-        f"the CPU time of {first}, which takes packets out of the network card too late": (
-            drops.nic_receive
-        ),
-        f"the CPU time of {media}, which takes packets out of its ring too late": drops.netback,
-        f"the CPU time of {media}, whose threads take packets out of their sockets too late": (
-            drops.socket
-        ),
-        f"the CPU time of {driver}, which takes {media}'s packets too late": drops.netfront,
-        "what may be held of a protected domain's output": drops.held,
+        ("wire", "the wire of a network card"): drops.wire + drops.nic_transmit,
+        (
+            f"{first}: card",
+            f"the CPU time of {first}, which takes packets out of the network card too late",
+        ): drops.nic_receive,
+        (
+            f"{media}: ring",
+            f"the CPU time of {media}, which takes packets out of its ring too late",
+        ): drops.netback,
+        (
+            f"{media}: sockets",
+            f"the CPU time of {media}, whose threads take packets out of their sockets too late",
+        ): drops.socket,
+        (
+            f"{driver}: netback",
+            f"the CPU time of {driver}, which takes {media}'s packets too late",
+        ): drops.netfront,
+        ("held output", "what may be held of a protected domain's output"): drops.held,
+        ("failure", "the host of the protected domains, which died"): drops.failure,
     }
-    place, dropped = max(places.items(), key=lambda item: item[1])
+    (short, long), dropped = max(places.items(), key=lambda item: item[1])
     if not dropped:
-        place = _slowest(run, host)
-    return f"{place}; all CPUs are full" if used > FULL and "wire" not in place else place
+        short, long = _slowest(run, host)
+    is_full = used > FULL and short != "wire"
+    return Bottleneck(short, f"{long}; all CPUs are full" if is_full else long)
 
 
-def _slowest(run: Run, host: Mapping[str, Any]) -> str:
+def _slowest(run: Run, host: Mapping[str, Any]) -> tuple[str, str]:
     """Who keeps packets waiting, of those who have them in their hands."""
     path = [
         (of_host, domain)
@@ -145,11 +189,11 @@ def _slowest(run: Run, host: Mapping[str, Any]) -> str:
     ]
     for of_host, domain in path:
         if domain.cpu_ns > FULL * run.duration_ns * len(of_host["vcpus"]):
-            return f"the VCPUs of {domain.name}, which are never idle"
+            return f"{domain.name}: VCPUs", f"the VCPUs of {domain.name}, which are never idle"
     latest = max(
         (domain for _, domain in path), key=lambda each: each.waits.max_ns if each.waits else 0
     )
-    return f"the CPU: {latest.name} waits for one too long"
+    return f"{latest.name}: waits", f"the CPU: {latest.name} waits for one too long"
 
 
 def _kind(domain: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of JSON
@@ -162,137 +206,260 @@ class Tried:
 
     load: int
     """Streams, or calls an hour."""
-    run: Run
-    telephony: Telephony
-    limits: list[Limit]
+    runs: tuple[Run, ...]
+    """One for each seed, with the quality of the streams that missed most."""
+    gives_out: Bottleneck | None
+    """What gave out in the first run that was not accepted; None if all were."""
+
+    @property
+    def telephonies(self) -> list[Telephony]:
+        """Of each run."""
+        return [run.telephony for run in self.runs if run.telephony is not None]
+
+    @property
+    def accepted(self) -> int:
+        """The runs in which all limits held."""
+        return sum(telephony.accepted is True for telephony in self.telephonies)
 
     @property
     def held(self) -> bool:
-        """Whether all limits held."""
-        return all(limit.held for limit in self.limits)
+        """Whether all limits held in every run."""
+        return self.accepted == len(self.runs)
+
+    @property
+    def limits(self) -> list[Limit]:
+        """Each limit in the run that came nearest to it, or broke it by most."""
+        by_name: dict[str, list[Limit]] = {}
+        for telephony in self.telephonies:
+            for limit in telephony.acceptance():
+                by_name.setdefault(limit.name, []).append(limit)
+
+        def badness(limit: Limit) -> float:
+            if limit.found is None:
+                return float("inf")
+            return -limit.found if limit.name == "MOS" else limit.found
+
+        return [max(limits, key=badness) for limits in by_name.values()]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the load, the limits, and what was found of calls and voice."""
+        """Returns the load, the limits, and the result of each run."""
         return {
             "load": self.load,
             "held": self.held,
+            "accepted": self.accepted,
             "limits": [asdict(limit) for limit in self.limits],
-            "telephony": self.telephony.to_json(),
+            "gives_out": self.gives_out and asdict(self.gives_out),
+            "runs": [run.to_json() for run in self.runs],
         }
 
 
-def _tried(load: int, run: Run, limits: Mapping[str, Any]) -> Tried:
-    if run.telephony is None:
-        raise InputError(NO_CALLS, "add [calls] with streams = 100, say")
-    return Tried(load, run, run.telephony, acceptance(run.telephony, limits))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Capacity:
     """How much a host carries within its limits."""
 
     key: str
     """What was varied: `calls.streams` or `calls.rate`."""
-    carried: Tried | None
-    """The greatest load below which nothing failed; None if even the least one failed."""
-    refused: Tried | None
-    """The least load that failed; None if nothing did."""
-    gives_out: str | None
-    """What gave out at `refused`."""
+    own: int
+    """What the host file asks for, which was tried too."""
     tried: tuple[Tried, ...]
     """All loads, ascending."""
+    origin: Origin = field(repr=False)
+
+    def __repr__(self) -> str:
+        """One line: what is carried."""
+        carried = f"{self.carried.load:,}" if self.carried else "nothing"
+        return f"<laxity.Capacity {self.origin.name}: {self.key} {carried} carried>"
+
+    @property
+    def refused(self) -> Tried | None:
+        """The least load that failed; None if nothing did."""
+        return next((each for each in self.tried if not each.held), None)
+
+    @property
+    def carried(self) -> Tried | None:
+        """The greatest load up to which every load that was tried held; None if there is none."""
+        refused = self.refused
+        held = [each for each in self.tried if refused is None or each.load < refused.load]
+        return held[-1] if held else None
+
+    @property
+    def isolated(self) -> list[Tried]:
+        """Loads that held above one that did not: they are not carried, and not to be relied on."""
+        refused = self.refused
+        return [
+            each
+            for each in self.tried
+            if refused is not None and each.load > refused.load and each.held
+        ]
+
+    @property
+    def passed(self) -> bool:
+        """Whether what the host file asks for is carried."""
+        return self.carried is not None and self.carried.load >= self.own
+
+    @property
+    def seeds(self) -> list[int]:
+        """With which every load was tried."""
+        return [run.seed for run in self.tried[0].runs]
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Whose costs the runs used."""
+        return self.tried[0].runs[0].profiles
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `laxity capacity --json` prints."""
+        carried, refused = self.carried, self.refused
         return {
             "key": self.key,
-            "carried": self.carried and self.carried.to_json(),
-            "refused": self.refused and self.refused.to_json(),
-            "gives_out": self.gives_out,
+            "own": self.own,
+            "passed": self.passed,
+            "seeds": self.seeds,
+            "carried": carried and carried.load,
+            "refused": refused and refused.load,
+            "gives_out": refused and refused.gives_out and refused.gives_out.long,
+            "isolated": [each.load for each in self.isolated],
+            "profiles": [asdict(profile) for profile in self.profiles],
             "tried": [each.to_json() for each in self.tried],
         }
 
+    def save(self, directory: str | Path) -> Path:
+        """Writes `capacity.json` and the host file; `directory` as for `Run.save`."""
+        with directories.output(Path(directory)) as staging:
+            self.write(staging)
+        return Path(directory)
+
+    def write(self, directory: Path) -> None:
+        """Writes the same into a directory that is there."""
+        save_origin(directory, "capacity", self.origin)
+        directories.write_json(directory / CAPACITY, self.to_json())
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Capacity:
+        """Reads what `save` wrote; InputError if it is something else."""
+        path = Path(directory)
+        origin = load_origin(path, "capacity")
+        content = read_json(path / CAPACITY)
+        tried = tuple(
+            Tried(
+                each["load"],
+                tuple(Run.from_json(run, origin) for run in each["runs"]),
+                Bottleneck(**each["gives_out"]) if each["gives_out"] else None,
+            )
+            for each in content["tried"]
+        )
+        return cls(content["key"], content["own"], tried, origin)
+
 
 def capacity(
-    host: Host, overrides: Sequence[str], progress: Callable[[str], None] | None = None
+    host: Host,
+    overrides: Sequence[str],
+    seeds: int = SEEDS,
+    progress: Callable[[str], None] | None = None,
 ) -> Capacity:
     """Finds how many streams, or calls an hour, the host carries within `[calls.acceptance]`.
 
     Varies `calls.streams` if the host has streams that are always there, otherwise `calls.rate`, to
-    one part in a hundred. Loss and delay decide, and PESQ of the sampled streams at the result.
+    one part in a hundred, each load with the host's seed and those that follow. A load holds if all
+    limits hold with every seed. MOS is of the sampled streams that missed most, and of all sampled
+    streams at the load that is carried.
     """
     resolved = host.resolved(overrides)
     calls = resolved["calls"]
-    if calls is None:
-        raise InputError(NO_CALLS, "add [calls] with streams = 100, say")
+    if calls is None or not (calls["streams"] or calls["rate"]):
+        raise InputError(NO_CALLS, ADD_CALLS)
+    if seeds < 1:
+        raise InputError(f"a load is tried with at least one seed, not {seeds}")
     key = "calls.streams" if calls["streams"] else "calls.rate"
-    start = calls["streams"] or max(1, calls["rate"] // 1_000_000)
-    limits = calls["acceptance"]
+    own = calls["streams"] or max(1, calls["rate"] // 1_000_000)
+    numbers = range(resolved["seed"], resolved["seed"] + seeds)
 
-    def tell(loads: Sequence[int]) -> None:
+    def run(load: int, most: int | None) -> Tried:
         if progress is not None:
-            progress("trying " + ", ".join(f"{load:,}" for load in loads))
+            progress(f"trying {load:,}" if most else f"listening at {load:,}")
+        of_seeds = [[*overrides, _override(key, load), f"seed={seed}"] for seed in numbers]
+        runs = scored_many(host.run_many(of_seeds, streams=True), most=most)
+        return _tried(load, runs, resolved)
 
-    def probe(loads: Sequence[int]) -> list[Tried]:
-        tell(loads)
-        runs = host.run_many([[*overrides, _override(key, load)] for load in loads])
-        return [_tried(load, run, limits) for load, run in zip(loads, runs, strict=True)]
+    tried = search(
+        own, STREAMS_MAX if calls["streams"] else RATE_MAX, lambda load: run(load, SCORED)
+    )
+    while True:
+        found = Capacity(key, own, tuple(tried), host.origin(overrides))
+        carried = found.carried
+        if carried is None:
+            return found
+        whole = run(carried.load, None)
+        tried = [whole if each.load == carried.load else each for each in tried]
+        if whole.held:
+            return replace(found, tried=tuple(tried))
 
-    tried = search(start, STREAMS_MAX if calls["streams"] else RATE_MAX, probe)
-    bad = next((each for each in tried if not each.held), None)
-    good = [each for each in tried if bad is None or each.load < bad.load]
-    # What is heard of it is looked at last: it takes longer than the run.
-    while good:
-        last = good[-1]
-        whole = host.run(set=[*overrides, _override(key, last.load)])
-        heard = _tried(last.load, scored(whole), limits)
-        good[-1] = heard
-        if heard.held:
-            break
-        bad = good.pop()
-    carried = good[-1] if good else None
-    why = None if bad is None else bottleneck(bad.run, bad.telephony, resolved)
-    return Capacity(key, carried, bad, why, tuple(tried))
+
+def _tried(load: int, runs: Iterable[Run], host: Mapping[str, Any]) -> Tried:
+    # Their packets are large, and have been scored.
+    kept = tuple(replace(run, streams=()) for run in runs)
+    for run in kept:
+        if run.telephony is not None and not run.telephony.accepted:
+            return Tried(load, kept, bottleneck(run, run.telephony, host))
+    return Tried(load, kept, None)
 
 
 def _override(key: str, load: int) -> str:
     return f"{key}={load}" if key == "calls.streams" else f"{key}={load} /h"
 
 
-def search(start: int, most: int, probe: Callable[[Sequence[int]], list[Tried]]) -> list[Tried]:
+def search(start: int, most: int, probe: Callable[[int], Tried]) -> list[Tried]:
     """Tries loads of 1 to `most` around the greatest that is carried, to one part in a hundred.
 
-    First `start` and its doubles, or its halves, then between the last that held and the first that
-    did not, some at a time. The loads come back ascending.
+    First `start` and its doubles, or its halves; then between the last that held and the first that
+    did not, some at a time; then a ramp around these, since more load may do better than less.
+    Where a load of the ramp fails below all others, it goes on from there. The loads come back
+    ascending.
     """
-    tried: dict[int, Tried] = {}
-
-    def try_all(loads: Sequence[int]) -> None:
-        new = sorted({load for load in loads if load not in tried and 1 <= load <= most})
-        if new:
-            tried.update({each.load: each for each in probe(new)})
-
-    def ends() -> tuple[int, int | None]:
-        bad = min((load for load, each in tried.items() if not each.held), default=None)
-        held = [load for load, each in tried.items() if each.held and (bad is None or load < bad)]
-        return max(held, default=0), bad
-
+    ramp = _Ramp(most, probe)
     load = start
     while True:
-        try_all([load, 2 * load])
-        low, high = ends()
+        ramp.try_all([load, 2 * load])
+        low, high = ramp.ends()
         if high is None and 2 * load < most:
             load *= 4
         elif low == 0 and high is not None and high > 1:
             load = max(1, high // 4)
         else:
             break
-    while True:
-        low, high = ends()
-        if high is None or high - low <= max(1, low // 100):
-            break
-        steps = min(CANDIDATES, high - low - 1)
-        try_all([low + (high - low) * step // (steps + 1) for step in range(1, steps + 1)])
-        if ends() == (low, high):
-            break
-    return [tried[load] for load in sorted(tried)]
+    ends = None
+    while ends != (ends := ramp.ends()):
+        ramp.try_all(_between(*ends))
+    return [ramp.tried[load] for load in sorted(ramp.tried)]
+
+
+def _between(low: int, high: int | None) -> list[int]:
+    """What to try next, if loads hold up to `low` and one fails at `high`."""
+    if high is None:
+        return [low * part // RAMP for part in range(1, RAMP)]
+    if high - low <= max(1, low // 100):
+        return [high * part // RAMP for part in range(1, RAMP + RAMP // 2 + 1)]
+    steps = min(CANDIDATES, high - low - 1)
+    return [low + (high - low) * step // (steps + 1) for step in range(1, steps + 1)]
+
+
+class _Ramp:
+    """Loads that were tried, each once."""
+
+    def __init__(self, most: int, probe: Callable[[int], Tried]) -> None:
+        self.tried: dict[int, Tried] = {}
+        self._most = most
+        self._probe = probe
+
+    def try_all(self, loads: Iterable[int]) -> None:
+        for load in sorted(set(loads)):
+            if load not in self.tried and 1 <= load <= self._most:
+                self.tried[load] = self._probe(load)
+
+    def ends(self) -> tuple[int, int | None]:
+        """The greatest load below which nothing failed, and the least that failed."""
+        bad = min((load for load, each in self.tried.items() if not each.held), default=None)
+        held = [
+            load for load, each in self.tried.items() if each.held and (bad is None or load < bad)
+        ]
+        return max(held, default=0), bad

@@ -58,7 +58,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all well; 1 a verdict failed (check, diff, reproduce, "
-    "run --check-determinism); 2 bad input; 3 the machine failed (--on xen).",
+    "run --check-determinism, and with --strict run, compare, sweep, capacity); 2 bad input; "
+    "3 the machine failed (--on xen).",
 )
 app.add_typer(lab)
 
@@ -92,6 +93,18 @@ DurationOption = Annotated[
 LongOption = Annotated[
     bool,
     typer.Option("--long", help="Also run what is estimated to take more than an hour."),
+]
+SeedsOption = Annotated[
+    int,
+    typer.Option(
+        "--seeds", metavar="N", min=1, help="Run with this many seeds, one after the other."
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Exit code 1 if a deadline was missed, or calls were not accepted."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
@@ -173,6 +186,7 @@ def check(
     host: HostArgument,
     policy: PolicyOption = None,
     settings: SetOption = None,
+    seed: SeedOption = None,
     budgets: Annotated[
         bool,
         typer.Option("--budgets", help="Also the smallest budget of each domain at its period."),
@@ -182,10 +196,14 @@ def check(
     """Will every deadline hold? Bounds by analysis.
 
     For each task a bound on its response time, and the test that gave it, before anything runs.
+    Calls are not analysed: it says so, and what to run instead. Exit code 1 unless all is
+    guaranteed.
     """
     file = Host.load(host)
-    result = file.check(policy=policy, set=settings or ())
-    smallest = file.minimum_budgets(policy=policy, set=settings or ()) if budgets else None
+    result = file.check(policy=policy, seed=seed, set=settings or ())
+    smallest = (
+        file.minimum_budgets(policy=policy, seed=seed, set=settings or ()) if budgets else None
+    )
     if as_json:
         content = result.to_json()
         if smallest is not None:
@@ -226,6 +244,7 @@ def run(
         bool, typer.Option("--check-determinism", help="Run twice here and compare all bytes.")
     ] = False,
     long: LongOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the host: who is late, and by how much?
@@ -291,6 +310,13 @@ def run(
         raise typer.Exit(FAILED_VERDICT)
     if check_determinism:
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
+    _judge(result.passed, strict)
+
+
+def _judge(passed: bool, strict: bool) -> None:
+    """Ends the command with exit code 1 if that was asked for."""
+    if strict and not passed:
+        raise typer.Exit(FAILED_VERDICT)
 
 
 def _simulated(path: Path, *, long: bool) -> Host:
@@ -307,31 +333,46 @@ def _print_run(result: Run, file: Host) -> None:
         _print(call_tables.run(result, result.telephony, file.resolved(result.origin.overrides)))
 
 
-@app.command(epilog=_examples("capacity examples/telephony.toml --duration '20 s'"))
+@app.command(
+    epilog=_examples(
+        "capacity examples/telephony.toml --duration '20 s'",
+        "capacity examples/telephony.toml --duration '20 s' --seeds 10 -o out",
+    )
+)
 def capacity(
     host: HostArgument,
     policy: PolicyOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
+    seeds: SeedsOption = calls.SEEDS,
     duration: DurationOption = None,
     long: LongOption = False,
+    output: OutputOption = None,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """How many streams does the host carry, and what gives out first?
 
-    Runs the host with more and fewer of them, until the greatest number is known for which the
-    limits of [calls.acceptance] hold: loss, delay, and the quality of the worst sampled stream.
+    Runs the host with more and fewer of them, each load with several seeds. Carried is the greatest
+    up to which every load that was tried holds the limits of [calls.acceptance]: loss, delay, and
+    the quality of the worst sampled stream. Exit code 1 if nothing is carried; with --strict, if
+    less is than the host file asks for.
     """
     file = _simulated(host, long=long)
     overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
-    with _status("looking") as say:
-        found = calls.capacity(file, overrides, say)
+    with _place(output) as place:
+        with _status("looking") as say:
+            found = calls.capacity(file, overrides, seeds, say)
+        if output is not None:
+            found.write(place)
     if as_json:
         _print_json(found.to_json())
     else:
         _print(call_tables.capacity(found))
+        _say_written(output)
     if found.carried is None:
         raise typer.Exit(FAILED_VERDICT)
+    _judge(found.passed, strict)
 
 
 def _refuse_options(on: str, mode: Mode, media_server: str, *, is_repeated: bool) -> None:
@@ -408,6 +449,7 @@ def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str
     epilog=_examples(
         "compare examples/overload.toml",
         "compare examples/overload.toml --policy credit,deferrable -o out",
+        "compare examples/rt-xen.toml --seeds 10",
         "compare examples/overload.toml --on xen --duration '2 s'",
     )
 )
@@ -416,17 +458,20 @@ def compare(
     policy: PoliciesOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
+    seeds: SeedsOption = 1,
     duration: DurationOption = None,
     on: OnOption = "sim",
     at: AtOption = "emulator",
     mode: ModeOption = "repeatable",
     output: OutputOption = None,
     long: LongOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """One workload, several policies, one table.
 
-    By default all policies that the file has parameters for. On Xen each has a boot of its own.
+    By default all policies that the file has parameters for; it says why the others are left out.
+    On Xen each run has a boot of its own.
     """
     xen = _xen(on, at, mode, None)
     file = _simulated(host, long=long)
@@ -436,6 +481,7 @@ def compare(
                 _names(policy),
                 xen,
                 seed=seed,
+                seeds=seeds,
                 duration=duration,
                 set=settings or (),
                 keep=place / directories.XEN,
@@ -446,6 +492,7 @@ def compare(
                 result = file.compare(
                     _names(policy),
                     seed=seed,
+                    seeds=seeds,
                     duration=duration,
                     set=settings or (),
                     progress=progress,
@@ -458,6 +505,7 @@ def compare(
         with_calls = result.runs[0].telephony is not None
         _print((call_tables if with_calls else tables).comparison(result))
         _say_written(output)
+    _judge(result.passed, strict)
 
 
 @app.command(
@@ -479,18 +527,28 @@ def sweep(
         ),
     ] = None,
     policy: PoliciesOption = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Run each point with this many seeds.")
-    ] = 1,
+    seed: SeedOption = None,
+    seeds: SeedsOption = 1,
+    duration: DurationOption = None,
     output: OutputOption = None,
     long: LongOption = False,
+    strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the host over ranges of values, on all CPUs."""
+    """Run the host over ranges of values, on all CPUs.
+
+    It names the cheapest point that passes: every deadline is met, and loss and delay of calls are
+    accepted. --strict asks that all points do.
+    """
     with _place(output) as place:
         with _progress("sweeping") as progress:
             result = _simulated(host, long=long).sweep(
-                settings or (), seeds=seeds, policies=_names(policy) or (), progress=progress
+                settings or (),
+                seed=seed,
+                duration=duration,
+                seeds=seeds,
+                policies=_names(policy) or (),
+                progress=progress,
             )
         if output is not None:
             result.write(place)
@@ -500,6 +558,7 @@ def sweep(
         with_calls = "packet_loss_ratio" in result.table.column_names
         _print((call_tables if with_calls else tables).sweep(result))
         _say_written(output)
+    _judge(all(point.holds for point in result.points()), strict)
 
 
 @app.command(

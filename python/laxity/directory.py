@@ -22,7 +22,7 @@ TRACE = "trace.laxtrace"
 XEN = "xen"
 """What a machine left that ran Xen: its console's log, what dom0 wrote."""
 
-KINDS = ("run", "compare", "sweep", "reproduce", "fidelity")
+KINDS = ("run", "compare", "sweep", "reproduce", "fidelity", "capacity")
 
 OURS = (
     *(MANIFEST, HOST, "trace.*", "result.json", "results.json", "reproduce.json"),
@@ -30,6 +30,7 @@ OURS = (
         "responses.parquet",
         "response-counts.parquet",
         "sweep.parquet",
+        "capacity.json",
         "data",
         "report.html",
         "fidelity.json",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core, files, telephony
+from laxity import _core, calls, files, telephony
 from laxity.errors import HostError, InputError, core_errors
 from laxity.estimate import SAID_NS, Estimate, Machine
-from laxity.results import Budget, Check, Comparison, Counts, Origin, Run
+from laxity.results import Budget, Check, Comparison, Counts, Origin, Run, profiles_of
 from laxity.sweep import Plan, Sweep
 
 if TYPE_CHECKING:
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 
 SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc")
 """Scheduler S, with more and more of its parts."""
+CALLS_AT_A_TIME = 4
+"""Runs whose packets of voice are in memory at a time."""
 BY_WEIGHT = ("credit", *SCHEDULER_S)
 """Domains have weights and caps, and VCPUs have no budget and go to other CPUs."""
 POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf", *SCHEDULER_S)
 """All policies, in the order of tables."""
+
+
+_COSTS = ("host.costs=", "host.network=")
+"""Overrides that choose profiles."""
 
 
 class Host:
@@ -79,16 +86,29 @@ class Host:
             resolved: dict[str, Any] = json.loads(self._file.host(overrides_of(set)))
         return resolved
 
-    def check(self, *, policy: str | None = None, set: str | Iterable[str] = ()) -> Check:
-        """Analyses: will every deadline hold?"""
+    def check(
+        self,
+        *,
+        policy: str | None = None,
+        seed: int | None = None,
+        set: str | Iterable[str] = (),
+    ) -> Check:
+        """Analyses: will every deadline hold? A seed matters for tasks that are drawn."""
+        overrides = overrides_of(set, policy=policy, seed=seed)
+        settings = [word for override in overrides for word in ("--set", override)]
+        command = shlex.join(["laxity", "run", self.name, *settings])
         with core_errors():
-            return Check.from_json(json.loads(self._file.check(overrides_of(set, policy=policy))))
+            return Check.from_json(json.loads(self._file.check(overrides)), command)
 
     def minimum_budgets(
-        self, *, policy: str | None = None, set: str | Iterable[str] = ()
+        self,
+        *,
+        policy: str | None = None,
+        seed: int | None = None,
+        set: str | Iterable[str] = (),
     ) -> list[Budget]:
         """The smallest budget of each domain at its period, by the periodic resource model."""
-        overrides = overrides_of(set, policy=policy)
+        overrides = overrides_of(set, policy=policy, seed=seed)
         given = [
             domain["parameters"]["budget_ns"] for domain in self.resolved(overrides)["domains"]
         ]
@@ -223,13 +243,17 @@ class Host:
         what is known of the result without jobs, and `streams` packets of voice.
         """
         listed = list(overrides)
+        resolved = self.resolved(listed)
         with core_errors():
             result, times, _ = self._file.result_of_jobs(
                 listed, substrate, completions, json.dumps(measured)
             )
-        responses, counted = _responses(self.resolved(listed), times)
+        content = json.loads(result) | (beside or {})
+        if content["telephony"] is not None:
+            content["telephony"] |= {"limits": resolved["calls"]["acceptance"]}
+        responses, counted = _responses(resolved, times)
         return Run.from_json(
-            json.loads(result) | (beside or {}),
+            content,
             self.origin(listed),
             responses,
             trace,
@@ -241,22 +265,50 @@ class Host:
         """The policies that the file has parameters for."""
         overrides = overrides_of(set)
         self.resolved(overrides)
-        return [policy for policy in POLICIES if self._has_parameters_for(policy, overrides)]
+        return [policy for policy in POLICIES if self._lacks_for(policy, overrides) is None]
 
     def compare(
         self,
         policies: Iterable[str] | None = None,
         *,
         seed: int | None = None,
+        seeds: int = 1,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         progress: Progress | None = None,
     ) -> Comparison:
-        """Runs the host under each policy; by default all that the file has parameters for."""
+        """Runs the host under each policy; by default all that the file has parameters for.
+
+        With several seeds: the host's own and those that follow. The voice of calls is scored.
+        """
         overrides = overrides_of(set, seed=seed, duration=duration)
-        names = self._compared(policies, overrides)
-        runs = self.run_many([[*overrides, f"host.policy={policy}"] for policy in names], progress)
-        return Comparison(tuple(runs), self._origin_of(names, overrides))
+        names, notes = self._compared(policies, overrides)
+        of_runs = self._with_seeds(names, overrides, seeds)
+        if self.resolved(of_runs[0])["calls"] is None:
+            runs = self.run_many(of_runs, progress)
+        else:
+            runs = []
+            # The packets of all runs at once may be too many.
+            for start in range(0, len(of_runs), CALLS_AT_A_TIME):
+                part = of_runs[start : start + CALLS_AT_A_TIME]
+                runs += calls.judged(self.run_many(part, streams=True))
+                if progress is not None:
+                    progress(len(runs), len(of_runs))
+            runs = [replace(run, streams=()) for run in runs]
+        return Comparison(tuple(runs), self._origin_of(names, overrides), notes)
+
+    def _with_seeds(
+        self, policies: Iterable[str], overrides: list[str], seeds: int
+    ) -> list[list[str]]:
+        """Of each run of a comparison."""
+        if seeds < 1:
+            raise InputError(f"policies are compared with at least one seed, not {seeds}")
+        first = self.resolved(overrides)["seed"]
+        return [
+            [*overrides, f"host.policy={policy}", *([f"seed={number}"] if seeds > 1 else [])]
+            for policy in policies
+            for number in range(first, first + seeds)
+        ]
 
     def compare_on_xen(
         self,
@@ -264,6 +316,7 @@ class Host:
         place: Place | None = None,
         *,
         seed: int | None = None,
+        seeds: int = 1,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         keep: str | Path | None = None,
@@ -271,26 +324,31 @@ class Host:
     ) -> Comparison:
         """Runs the host on real Xen under each policy, one boot after the other.
 
-        See `run_on_xen`; `keep` gets a directory for each policy.
+        See `run_on_xen`; `keep` gets a directory for each policy, with several seeds for each run.
         """
         overrides = overrides_of(set, seed=seed, duration=duration)
-        names = self._compared(policies, overrides)
-        for policy in names:
-            self.resolved([*overrides, f"host.policy={policy}"])
+        names, notes = self._compared(policies, overrides)
+        of_runs = self._with_seeds(names, overrides, seeds)
+        hosts = [self.resolved(of_run) for of_run in of_runs]
         _refuse_unless_changeable(names, place)
         runs = [
             self.run_on_xen(
                 place,
-                set=[*overrides, f"host.policy={policy}"],
-                keep=None if keep is None else Path(keep) / policy,
+                set=of_run,
+                keep=None
+                if keep is None
+                else Path(keep)
+                / (host["policy"] if seeds == 1 else f"{host['policy']}-{host['seed']}"),
                 say=say,
             )
-            for policy in names
+            for of_run, host in zip(of_runs, hosts, strict=True)
         ]
-        return Comparison(tuple(runs), self._origin_of(names, overrides))
+        return Comparison(tuple(runs), self._origin_of(names, overrides), notes)
 
-    def _compared(self, policies: Iterable[str] | None, overrides: list[str]) -> list[str]:
-        """The policies to compare, each once."""
+    def _compared(
+        self, policies: Iterable[str] | None, overrides: list[str]
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """The policies to compare, each once, and what is to be said of the choice."""
         names = self.policies(overrides) if policies is None else list(policies)
         if not names:
             raise InputError(
@@ -298,7 +356,13 @@ class Host:
             )
         if len(dict.fromkeys(names)) < len(names):
             raise InputError("a policy is given twice", "write each policy once")
-        return names
+        lacks: dict[str, list[str]] = {}
+        for policy in POLICIES if policies is None else names:
+            why = self._lacks_for(policy, overrides)
+            if why is not None:
+                lacks.setdefault(why, []).append(policy)
+        said = "Not compared: " if policies is None else ""
+        return names, tuple(f"{said}{', '.join(of)}: {why}" for why, of in lacks.items())
 
     def _origin_of(self, policies: list[str], overrides: list[str]) -> Origin:
         """Of a comparison."""
@@ -308,6 +372,8 @@ class Host:
         self,
         set: str | Iterable[str],
         *,
+        seed: int | None = None,
+        duration: str | None = None,
         seeds: int = 1,
         policies: Iterable[str] = (),
         progress: Progress | None = None,
@@ -319,7 +385,7 @@ class Host:
         """
         if seeds < 1:
             raise InputError(f"a sweep has at least one seed, not {seeds}")
-        settings, names = overrides_of(set), list(policies)
+        settings, names = overrides_of(set, seed=seed, duration=duration), list(policies)
         plan = Plan.parse(settings, names, seeds)
         first = self.resolved(next(plan.overrides())[:-1])["seed"]
         plan = replace(plan, seeds=range(first, first + seeds))
@@ -327,23 +393,39 @@ class Host:
         self._begin(overrides)
         with core_errors():
             found = self._file.sweep(overrides, _of(progress, len(overrides)))
+        # One run for each profile that is swept over.
+        first_with = {
+            tuple(each for each in run if each.startswith(_COSTS)): run for run in overrides
+        }
+        used = [
+            profile for run in first_with.values() for profile in self.resolved(run)["profiles"]
+        ]
+        profiles = tuple(dict.fromkeys(profiles_of(used)))
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
-        return Sweep.collect(plan, found, self.origin([*settings, *policy_axis]))
+        origin = self.origin([*settings, *policy_axis])
+        return Sweep.collect(plan, found, origin, profiles)
 
     def run_many(
-        self, overrides: Sequence[Sequence[str]], progress: Progress | None = None
+        self,
+        overrides: Sequence[Sequence[str]],
+        progress: Progress | None = None,
+        *,
+        streams: bool = False,
     ) -> list[Run]:
-        """One run for each list of overrides, on all CPUs; without response times and packets.
+        """One run for each list of overrides, on all CPUs; without response times.
 
-        All are checked before any runs.
+        All are checked before any runs. With `streams` the runs have the packets of their sampled
+        streams, which are large.
         """
         lists = [list(each) for each in overrides]
         self._begin(lists)
         with core_errors():
-            results = self._file.run_many(lists, _of(progress, len(overrides)))
+            results = self._file.run_many(lists, _of(progress, len(overrides)), streams)
         return [
-            Run.from_json(json.loads(result), self.origin(list(of_run)))
-            for result, of_run in zip(results, overrides, strict=True)
+            Run.from_json(
+                json.loads(result), self.origin(list(of_run)), streams=telephony.kept(kept)
+            )
+            for (result, kept), of_run in zip(results, overrides, strict=True)
         ]
 
     def estimate(self, overrides: Sequence[Sequence[str]]) -> Estimate:
@@ -358,15 +440,20 @@ class Host:
         if self.say is not None and estimate.time_ns(machine) >= SAID_NS:
             self.say(estimate.say(machine))
 
-    def _has_parameters_for(self, policy: str, overrides: list[str]) -> bool:
+    def _lacks_for(self, policy: str, overrides: list[str]) -> str | None:
+        """What the file lacks that the policy goes by; None if it has all."""
         try:
             host = self.resolved([*overrides, f"host.policy={policy}"])
-        except HostError:
-            return False
+        except HostError as error:
+            first, *others = error.problems
+            more = f", and {len(others)} more like it" if others else ""
+            return f"{first.message}{more}"
         # Without a laxity scheduler S would run; it would have nothing to go by.
-        return policy not in SCHEDULER_S or any(
+        if policy in SCHEDULER_S and not any(
             domain["parameters"]["laxity_ns"] for domain in host["domains"]
-        )
+        ):
+            return 'no domain has a `laxity`; give one, such as domain.NAME.laxity="10 us"'
+        return None
 
     def origin(self, overrides: Iterable[str]) -> Origin:
         """What a result of this file with these overrides was made from."""

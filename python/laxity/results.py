@@ -15,10 +15,16 @@ import pyarrow.parquet as pq
 from laxity import directory as directories
 from laxity import files
 from laxity.errors import InputError
-from laxity.telephony import KeptStream, Telephony, streams_of_table, table_of_streams
+from laxity.telephony import (
+    KeptStream,
+    Telephony,
+    streams_of_table,
+    summary_of_streams,
+    table_of_streams,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pandas as pd
 
@@ -105,6 +111,8 @@ class DomainResult:
     miss_ratio: float
     cpu_ns: int
     """CPU time of its VCPUs, the scheduler's own costs not counted."""
+    reserved: float | None
+    """CPUs that the budgets of its VCPUs reserve; None under a policy that knows no budgets."""
     stalled_ns: int
     """What of it went into fetching what was not in a cache."""
     cache_misses: int
@@ -116,14 +124,30 @@ class DomainResult:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What the scheduler itself cost."""
+    """What the scheduler itself cost; None where that was not measured."""
 
-    schedule_calls: int
-    context_switches: int
-    schedule_ns: int
-    context_switch_ns: int
-    loss_ratio: float
+    schedule_calls: int | None
+    context_switches: int | None
+    schedule_ns: int | None
+    context_switch_ns: int | None
+    loss_ratio: float | None
     """Both times, of the time of all CPUs."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile of costs, whose numbers are of one machine."""
+
+    of: str
+    """`scheduling` or `packets`."""
+    name: str
+    source: str
+    """Where its numbers come from: measured, fitted or estimated, and on which machine."""
+
+
+def profiles_of(content: Iterable[Mapping[str, str]]) -> tuple[Profile, ...]:
+    """From the list in a result."""
+    return tuple(Profile(**profile) for profile in content)
 
 
 @dataclass(frozen=True)
@@ -163,7 +187,7 @@ class Origin:
     overrides: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One run of a host. `to_json()` is the object that `laxity run --json` prints."""
 
@@ -179,6 +203,8 @@ class Run:
     telephony: Telephony | None
     """Calls and voice; None without calls."""
     overhead: Overhead
+    profiles: tuple[Profile, ...]
+    """Whose costs a simulated run used; none of a run that was measured."""
     engine: Engine
     origin: Origin = field(repr=False)
     responses: Responses = field(repr=False, compare=False, default_factory=dict)
@@ -206,6 +232,8 @@ class Run:
                 "domains": tuple(_domain(domain) for domain in content["domains"]),
                 "telephony": content["telephony"] and Telephony.from_json(content["telephony"]),
                 "overhead": Overhead(**content["overhead"]),
+                # Older results do not have them.
+                "profiles": profiles_of(content.get("profiles", ())),
                 "engine": Engine(**content["engine"]),
             },
             origin=origin,
@@ -227,6 +255,7 @@ class Run:
             "domains": [_domain_json(domain) for domain in self.domains],
             "telephony": self.telephony and self.telephony.to_json(),
             "overhead": asdict(self.overhead),
+            "profiles": [asdict(profile) for profile in self.profiles],
             "engine": asdict(self.engine),
         }
 
@@ -244,6 +273,12 @@ class Run:
     def miss_ratio(self) -> float:
         """`missed` / `jobs`; 0 where there are none."""
         return self.missed / self.jobs if self.jobs else 0.0
+
+    @property
+    def passed(self) -> bool:
+        """No deadline was missed, and the calls were accepted, if there are any."""
+        accepted = self.telephony is None or self.telephony.accepted is not False
+        return not self.missed and accepted
 
     def domain(self, name: str) -> DomainResult:
         """Returns the domain of that name; KeyError if there is none."""
@@ -272,8 +307,31 @@ class Run:
         return pa.Table.from_pylist(rows, schema=_TASK_SCHEMA)
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame."""
-        return self.arrow().to_pandas()
+        """A row for each task, times in ns; of a run with calls, one for each sampled stream.
+
+        What there is no value for is `<NA>`: whole numbers stay whole.
+        """
+        if self.telephony is None:
+            return frame_of(self.arrow())
+        return frame_of(summary_of_streams(self.streams))
+
+    def __repr__(self) -> str:
+        """One line: the policy, the seed, the verdict."""
+        return f"<laxity.Run {self.heading()}: {self.verdict()}>"
+
+    def heading(self) -> str:
+        """What ran, in a few words."""
+        seconds = f"{self.duration_ns / 1e9:g} s"
+        return f"{self.origin.name}, {self.policy} on {self.substrate}, {seconds}, seed {self.seed}"
+
+    def verdict(self) -> str:
+        """What came of it, in a few words."""
+        missed = f"{self.missed:,} of {self.jobs:,} jobs missed their deadlines"
+        if self.telephony is None:
+            return missed if self.jobs else "no deadline fell within the run"
+        said = {True: "accepted", False: "not accepted", None: "not judged"}
+        lost = f"{self.telephony.voice.loss_ratio:.3%} of the packets lost"
+        return f"calls {said[self.telephony.accepted]}, {lost}"
 
     def save(self, directory: str | Path) -> Path:
         """Writes the result, the response times, the host file and the trace, if there is one.
@@ -320,37 +378,70 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        verdict = f"{self.missed} of {self.jobs} jobs missed their deadline"
-        return (
-            f"<p><b>{self.policy}</b> on {self.substrate}, {self.duration_ns / 1e9:g} s, "
-            f"seed {self.seed}: {verdict}</p>{self.frame().to_html(index=False)}"
-        )
+        from laxity import notebook  # noqa: PLC0415 - only notebooks need it
+
+        return notebook.table(f"{self.heading()}: {self.verdict()}", self.frame())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """One workload under several policies: a run for each."""
+    """One workload under several policies: a run for each policy and seed."""
 
     runs: tuple[Run, ...]
+    """In the order of the policies; those of one policy by seed."""
     origin: Origin = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """What is to be known of the choice of policies: why some were left out, what others lack."""
+
+    def by_policy(self) -> dict[str, tuple[Run, ...]]:
+        """The runs of each policy, one for each seed."""
+        policies = dict.fromkeys(run.policy for run in self.runs)
+        return {
+            policy: tuple(run for run in self.runs if run.policy == policy) for policy in policies
+        }
+
+    def alike(self) -> list[list[str]]:
+        """Policies whose runs are equal in every number."""
+        groups: dict[str, list[str]] = {}
+        for policy, runs in self.by_policy().items():
+            told = [{**run.to_json(), "policy": None, "engine": None} for run in runs]
+            groups.setdefault(json.dumps(told), []).append(policy)
+        return [policies for policies in groups.values() if len(policies) > 1]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every run did."""
+        return all(run.passed for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `results`: the result objects."""
-        return {"results": [run.to_json() for run in self.runs]}
+        """Returns `results`, the result objects, and `notes`."""
+        return {"results": [run.to_json() for run in self.runs], "notes": list(self.notes)}
 
     def arrow(self) -> pa.Table:
-        """One row for each policy and task, times in ns."""
+        """One row for each policy, seed and task, times in ns; with calls, for each run."""
+        if self.runs[0].telephony is not None:
+            return pa.Table.from_pylist([_calls_row(run) for run in self.runs])
         tables = [
-            run.arrow().add_column(
-                0, "policy", pa.array([run.policy] * run.arrow().num_rows, pa.string())
-            )
+            run.arrow()
+            .add_column(0, "policy", pa.repeat(run.policy, run.arrow().num_rows))
+            .add_column(1, "seed", pa.repeat(run.seed, run.arrow().num_rows))
             for run in self.runs
         ]
         return pa.concat_tables(tables)
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame."""
-        return self.arrow().to_pandas()
+        """`arrow()` as a pandas data frame; what there is no value for is `<NA>`."""
+        return frame_of(self.arrow())
+
+    def __repr__(self) -> str:
+        """One line: the policies, and how many of them passed."""
+        by_policy = self.by_policy()
+        passed = [policy for policy, runs in by_policy.items() if all(run.passed for run in runs)]
+        seeds = len(self.runs) // len(by_policy)
+        return (
+            f"<laxity.Comparison {self.origin.name}, {len(by_policy)} policies, {seeds} seeds: "
+            f"passed under {', '.join(passed) or 'none'}>"
+        )
 
     def save(self, directory: str | Path) -> Path:
         """Writes the results and the host file, as `Run.save` does."""
@@ -361,20 +452,22 @@ class Comparison:
     def write(self, directory: Path) -> None:
         """Writes the same into a directory that is there."""
         save_origin(directory, "compare", self.origin)
-        directories.write_json(directory / RESULTS, self.to_json()["results"])
+        directories.write_json(directory / RESULTS, self.to_json())
 
     @classmethod
     def load(cls, directory: str | Path) -> Comparison:
         """Reads what `save` wrote; InputError if it is something else."""
         path = Path(directory)
         origin = load_origin(path, "compare")
-        runs = tuple(Run.from_json(content, origin) for content in read_json(path / RESULTS))
-        return cls(runs, origin)
+        content = read_json(path / RESULTS)
+        runs = tuple(Run.from_json(each, origin) for each in content["results"])
+        return cls(runs, origin, tuple(content["notes"]))
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        html: str = self.frame().to_html(index=False)
-        return html
+        from laxity import notebook  # noqa: PLC0415 - only notebooks need it
+
+        return notebook.table(repr(self).strip("<>"), self.frame())
 
 
 @dataclass(frozen=True)
@@ -414,22 +507,47 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class NotAnalysed:
+    """A part of a host that analysis says nothing about."""
+
+    what: str
+    domains: tuple[str, ...]
+    """Which domains it is in; none if it is a part of the whole host."""
+
+
+@dataclass(frozen=True, repr=False)
 class Check:
     """What analysis says of a host. `to_json()` is the object that `laxity check --json` prints."""
 
     policy: str
     verdict: str
-    """`schedulable` or `not-guaranteed`."""
+    """`schedulable`; `not-guaranteed`; or `not-analysed`: no task is without a guarantee, but the
+    host has calls, of which analysis says nothing."""
     domains: tuple[DomainCheck, ...]
+    not_analysed: tuple[NotAnalysed, ...]
+    profiles: tuple[Profile, ...]
+    """Whose costs are in the bounds."""
+    run_instead: str | None
+    """The command that shows what was not analysed; None if all was."""
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Check:
-        """Makes a check of the object of the extension module."""
+    def from_json(cls, content: Mapping[str, Any], command: str) -> Check:
+        """Makes a check of the object of the extension module; `command` runs the same host."""
         domains = tuple(
             DomainCheck(domain["name"], tuple(TaskCheck(**task) for task in domain["tasks"]))
             for domain in content["domains"]
         )
-        return cls(content["policy"], content["verdict"], domains)
+        not_analysed = tuple(
+            NotAnalysed(part["what"], tuple(part["domains"])) for part in content["not_analysed"]
+        )
+        return cls(
+            content["policy"],
+            content["verdict"],
+            domains,
+            not_analysed,
+            profiles_of(content["profiles"]),
+            command if not_analysed else None,
+        )
 
     @property
     def is_schedulable(self) -> bool:
@@ -442,6 +560,11 @@ class Check:
             "policy": self.policy,
             "verdict": self.verdict,
             "domains": [_domain_json(domain) for domain in self.domains],
+            "not_analysed": [
+                {"what": part.what, "domains": list(part.domains)} for part in self.not_analysed
+            ],
+            "profiles": [asdict(profile) for profile in self.profiles],
+            "run_instead": self.run_instead,
         }
 
     def arrow(self) -> pa.Table:
@@ -458,12 +581,44 @@ class Check:
         return pa.Table.from_pylist(rows, schema=_CHECK_SCHEMA)
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame."""
-        return self.arrow().to_pandas()
+        """`arrow()` as a pandas data frame; what there is no value for is `<NA>`."""
+        return frame_of(self.arrow())
+
+    def __repr__(self) -> str:
+        """One line: the policy, the verdict."""
+        tasks = [task for domain in self.domains for task in domain.tasks]
+        sure = sum(task.guaranteed for task in tasks)
+        said = f"{self.verdict}, {sure} of {len(tasks)} tasks guaranteed"
+        return f"<laxity.Check {self.policy}: {said}>"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<p><b>{self.policy}</b>: {self.verdict}</p>{self.frame().to_html(index=False)}"
+        from laxity import notebook  # noqa: PLC0415 - only notebooks need it
+
+        return notebook.table(f"{self.policy}: {self.verdict}", self.frame())
+
+
+def frame_of(table: pa.Table) -> pd.DataFrame:
+    """A data frame in which whole numbers stay whole where some are missing."""
+    import pandas as pd  # noqa: PLC0415 - it takes longer to load than many runs take
+
+    return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+
+
+def _calls_row(run: Run) -> dict[str, Any]:
+    assert run.telephony is not None  # noqa: S101, for the types: all runs of a host have calls.
+    voice, quality = run.telephony.voice, run.telephony.quality
+    return {
+        "policy": run.policy,
+        "seed": run.seed,
+        "accepted": run.telephony.accepted,
+        "packets": voice.sent,
+        "loss_ratio": voice.loss_ratio,
+        "delay_ns_p50": voice.delay_ns.p50,
+        "delay_ns_p999": voice.delay_ns.p999,
+        "jitter_ns_mean": voice.jitter_ns_mean,
+        "mos_min": quality and quality.mos_lqo.min,
+    }
 
 
 def save_origin(directory: Path, kind: str, origin: Origin) -> None:
@@ -539,7 +694,8 @@ def _domain(content: Mapping[str, Any]) -> DomainResult:
         for task in content["tasks"]
     )
     waits = content["waits"] and Waits(**content["waits"])
-    return DomainResult(**{**content, "waits": waits, "tasks": tasks})
+    # Older results do not say what is reserved.
+    return DomainResult(**{"reserved": None, **content, "waits": waits, "tasks": tasks})
 
 
 def _domain_json(domain: DomainResult | DomainCheck) -> dict[str, Any]:

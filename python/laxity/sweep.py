@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal, localcontext
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,15 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.results import Origin, load_origin, read_table, save_origin
+from laxity.results import (
+    Origin,
+    Profile,
+    frame_of,
+    load_origin,
+    profiles_of,
+    read_table,
+    save_origin,
+)
 from laxity.telephony import Telephony
 
 if TYPE_CHECKING:
@@ -30,6 +38,11 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[Any]]
 
 SWEEP = "sweep.parquet"
+PROFILES = "profiles"
+"""In the metadata of the table: the profiles of costs, as JSON."""
+
+LOADS = ("draw.load", "calls.streams", "calls.rate")
+"""Keys of which more that passes is better."""
 
 RUNS_MAX = 1_000_000
 """More would not fit into memory."""
@@ -262,9 +275,39 @@ class Point:
     """Of all packets of voice; None without calls."""
     delay_ns_p999: Mean | None
     """Of 99.9 % of them."""
+    passed: int
+    """With so many seeds no deadline was missed, and loss and delay of calls were accepted. Voice
+    is not scored in a sweep."""
+    reserved: float | None
+    """CPUs that all budgets reserve; None under a policy that knows no budgets."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it passed with every seed."""
+        return self.passed == self.seeds
 
 
 @dataclass(frozen=True)
+class Best:
+    """The point of a sweep to look at first."""
+
+    point: Point
+    points: list[Point]
+    """All of them."""
+    holding: int
+    """So many pass with every seed."""
+    why: Literal["cheapest", "most load", "first", "nearest"]
+    """Of those that pass: the one whose budgets reserve least, the one with most load if a load is
+    swept, or the first if there is no such order. If none passes: the nearest to it."""
+
+
+def _distance(point: Point) -> tuple[float, float, float]:
+    """How far a point is from passing."""
+    lost = point.packet_loss_ratio.mean if point.packet_loss_ratio else 0.0
+    return (-point.passed, point.miss_ratio.mean, lost)
+
+
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """What a sweep found: one row for each point, seed and domain."""
 
@@ -273,7 +316,9 @@ class Sweep:
     origin: Origin = field(repr=False)
 
     @classmethod
-    def collect(cls, plan: Plan, found: Found, origin: Origin) -> Sweep:
+    def collect(
+        cls, plan: Plan, found: Found, origin: Origin, profiles: Sequence[Profile] = ()
+    ) -> Sweep:
         """Makes the table of what `HostFile.sweep` of crates/laxity-py found of the plan's runs."""
         texts, content, telephony = found
         run_of_row = np.frombuffer(content["run"], "<i8")
@@ -305,19 +350,28 @@ class Sweep:
                 ),
                 ("delay_ns_p50", pa.array([delay.p50 for delay in delays_ns], pa.int64())),
                 ("delay_ns_p999", pa.array([delay.p999 for delay in delays_ns], pa.int64())),
+                ("accepted", pa.array([of_run[run].accepted for run in run_of_row], pa.bool_())),
             ]
         for name, column in of_row:
             fields.append(pa.field(name, column.type))
             columns.append(column)
-        return cls(plan.axes, pa.Table.from_arrays(columns, schema=pa.schema(fields)), origin)
+        metadata = {PROFILES: json.dumps([asdict(profile) for profile in profiles])}
+        schema = pa.schema(fields, metadata=metadata)
+        return cls(plan.axes, pa.Table.from_arrays(columns, schema=schema), origin)
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Whose costs the runs used."""
+        kept = (self.table.schema.metadata or {}).get(PROFILES.encode(), b"[]")
+        return profiles_of(json.loads(kept))
 
     def arrow(self) -> pa.Table:
         """One row for each point, seed and domain; fields of swept keys have `unit` as metadata."""
         return self.table
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame."""
-        return self.table.to_pandas()
+        """`arrow()` as a pandas data frame; what there is no value for is `<NA>`."""
+        return frame_of(self.table)
 
     def points(self) -> list[Point]:
         """Each point under each policy, in the order of the axes: means over the seeds."""
@@ -329,6 +383,11 @@ class Sweep:
             for name in ("jobs", "missed")
         )
         ratios = missed / np.maximum(jobs, 1)
+        passed = missed == 0
+        if "accepted" in self.table.column_names:
+            accepted = self.table.column("accepted").take(_column(runs_rows)).to_pylist()
+            passed &= np.array([each is not False for each in accepted])
+        reserved = self._reserved(run_of_row, len(runs_rows))
         runs_of_point: list[list[int]] = [[] for _ in points_rows]
         for run, point in enumerate(point_of_row[runs_rows].tolist()):
             runs_of_point[point].append(run)
@@ -346,10 +405,38 @@ class Sweep:
                 first["policy"],
                 len(runs),
                 mean(ratios[runs].tolist()),
-                *(mean_of(name, runs) for name in ("packet_loss_ratio", "delay_ns_p999")),
+                mean_of("packet_loss_ratio", runs),
+                mean_of("delay_ns_p999", runs),
+                int(passed[runs].sum()),
+                None if math.isnan(reserved[runs[0]]) else float(reserved[runs[0]]),
             )
             for first, runs in zip(firsts, runs_of_point, strict=True)
         ]
+
+    def best(self) -> Best:
+        """The point to take: the cheapest of those that pass, or the nearest to passing."""
+        points = self.points()
+        holding = [point for point in points if point.holds]
+        if not holding:
+            return Best(min(points, key=_distance), points, 0, "nearest")
+        load = next((axis for axis in self.axes if axis.key in LOADS and axis.numbers), None)
+        if load is not None and load.numbers is not None:
+            load_of = dict(zip(load.values, load.numbers, strict=True))
+            most = max(load_of[point.values[load.key]] for point in holding)
+            holding_most = [point for point in holding if load_of[point.values[load.key]] == most]
+            return Best(holding_most[0], points, len(holding), "most load")
+        reserved = {point.reserved for point in holding}
+        if len(reserved) > 1 and None not in reserved:
+            cheapest = min(holding, key=lambda point: point.reserved or 0.0)
+            return Best(cheapest, points, len(holding), "cheapest")
+        return Best(holding[0], points, len(holding), "first")
+
+    def _reserved(self, run_of_row: Numbers, runs: int) -> Numbers:
+        """Of each run, NaN where a domain has no budget."""
+        if "reserved" not in self.table.column_names:
+            return np.full(runs, math.nan)
+        each = self.table.column("reserved").fill_null(math.nan).combine_chunks()
+        return np.bincount(run_of_row, np.from_dlpack(each), runs)
 
     def _grouped(self, keys: list[str]) -> tuple[Numbers, Numbers]:
         """The group of each row by what it has in these columns, and the first row of each."""
@@ -371,7 +458,8 @@ class Sweep:
         return axis.values[axis.numbers.index(float(str(value)))]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `axes`, `points` (means over seeds) and `rows` (all of the table)."""
+        """Returns `axes`, `points` (means over seeds), `best`, and `rows` (all of the table)."""
+        best = self.best()
         return {
             "axes": [
                 {"key": axis.key, "unit": axis.unit or None, "values": list(axis.values)}
@@ -389,9 +477,18 @@ class Sweep:
                     "packet_loss_ratio": point.packet_loss_ratio
                     and asdict(point.packet_loss_ratio),
                     "delay_ns_p999": point.delay_ns_p999 and asdict(point.delay_ns_p999),
+                    "passed": point.passed,
+                    "reserved": point.reserved,
                 }
-                for point in self.points()
+                for point in best.points
             ],
+            "best": {
+                "why": best.why,
+                "values": best.point.values,
+                "policy": best.point.policy,
+                "holding": best.holding,
+            },
+            "profiles": [asdict(profile) for profile in self.profiles],
             "rows": self.table.to_pylist(),
         }
 
@@ -421,15 +518,25 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        html: str = self.frame().to_html(index=False, max_rows=60)
-        return html
+        from laxity import notebook  # noqa: PLC0415 - only notebooks need it
+
+        return notebook.table(repr(self).strip("<>"), self.frame())
+
+    def __repr__(self) -> str:
+        """One line: what was swept, and how many points pass."""
+        best = self.best()
+        keys = ", ".join(axis.key for axis in self.axes)
+        return (
+            f"<laxity.Sweep {self.origin.name} over {keys}: "
+            f"{best.holding} of {len(best.points)} points pass>"
+        )
 
 
 _COLUMNS = (
     *(("policy", pa.string()), ("seed", pa.int64()), ("domain", pa.string())),
     *(("jobs", pa.int64()), ("missed", pa.int64()), ("miss_ratio", pa.float64())),
     *(("cpu_ns", pa.int64()), ("schedule_calls", pa.int64()), ("context_switches", pa.int64())),
-    ("loss_ratio", pa.float64()),
+    *(("loss_ratio", pa.float64()), ("reserved", pa.float64())),
 )
 """Of every sweep, behind the keys that were swept."""
 
@@ -439,8 +546,11 @@ _COLUMNS = (
 
 
 def _column(values: Numbers) -> pa.Array:
+    """NaN becomes null."""
     kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+    is_there = np.packbits(~np.isnan(values), bitorder="little")
+    buffers = [pa.py_buffer(is_there.tobytes()), pa.py_buffer(values.tobytes())]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def _texts(texts: Sequence[str]) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -10,14 +11,25 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from laxity.sweep import mean
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
     from laxity.lab.fidelity import Fidelity
-    from laxity.results import Budget, Check, Comparison, DomainResult, Run, TaskResult
-    from laxity.sweep import Mean, Point, Sweep
+    from laxity.results import (
+        Budget,
+        Check,
+        Comparison,
+        DomainResult,
+        Overhead,
+        Profile,
+        Run,
+        TaskResult,
+    )
+    from laxity.sweep import Best, Mean, Point, Sweep
 
 NOTHING = "-"
 """Where there is no value."""
@@ -67,6 +79,19 @@ def number(value: int, word: str, words: str | None = None) -> str:
     return f"{value:,} {word if value == 1 else words or word + 's'}"
 
 
+NOT_MEASURED = "not measured"
+
+
+def count(value: int | None) -> str:
+    """`2,000`, or that it was not measured."""
+    return NOT_MEASURED if value is None else f"{value:,}"
+
+
+def lost_to_scheduling(overhead: Overhead) -> str:
+    """The part of the CPUs' time that scheduling took, or that it was not measured."""
+    return NOT_MEASURED if overhead.loss_ratio is None else percent(overhead.loss_ratio)
+
+
 def run(result: Run) -> RenderableType:
     """Domains and their tasks, what scheduling cost, how fast it ran."""
     lines: list[RenderableType] = [
@@ -78,6 +103,7 @@ def run(result: Run) -> RenderableType:
         Text("p50, p99, max: response times. late by: the most after a deadline", "dim"),
         "",
         _misses(result),
+        *profiles(result.profiles),
         *cost_and_speed(result),
     ]
     unfinished = sum(task.unfinished for domain in result.domains for task in domain.tasks)
@@ -102,17 +128,27 @@ def rounded(result: Run) -> str | None:
 
 def cost_and_speed(result: Run) -> list[str]:
     """What scheduling cost, and how fast the run was."""
-    overhead = result.overhead
+    machine = [f"Emulated machine: {result.machine.fingerprint}"] if result.machine else []
+    return [f"Scheduling: {_scheduling(result.overhead)}", _engine(result), *machine]
+
+
+def _scheduling(overhead: Overhead) -> str:
+    if overhead.schedule_calls is None or overhead.context_switches is None:
+        return NOT_MEASURED
     decisions = number(overhead.schedule_calls, "decision")
     switches = number(overhead.context_switches, "switch", "switches")
-    cost_ns = overhead.schedule_ns + overhead.context_switch_ns
-    cost = (
-        "at no cost"
-        if cost_ns == 0
-        else f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
-    )
-    machine = [f"Emulated machine: {result.machine.fingerprint}"] if result.machine else []
-    return [f"Scheduling: {decisions}, {switches}, {cost}", _engine(result), *machine]
+    if (
+        overhead.schedule_ns is None
+        or overhead.context_switch_ns is None
+        or overhead.loss_ratio is None
+    ):
+        cost = f"cost {NOT_MEASURED}"
+    elif overhead.loss_ratio == 0:
+        cost = "at no cost"
+    else:
+        cost_ns = overhead.schedule_ns + overhead.context_switch_ns
+        cost = f"{time(cost_ns)}, {percent(overhead.loss_ratio)} of the CPU"
+    return f"{decisions}, {switches}, {cost}"
 
 
 def _engine(result: Run) -> str:
@@ -195,15 +231,53 @@ def check(result: Check, budgets: Sequence[Budget] | None = None) -> RenderableT
         lines += [_budget_table(budgets), Text(what, "dim"), ""]
     tasks = [task for domain in result.domains for task in domain.tasks]
     sure = sum(task.guaranteed for task in tasks)
-    if result.is_schedulable:
-        lines.append(Text(f"Schedulable: {_all_guaranteed(len(tasks))}", "bold green"))
-    else:
-        lines.append(
-            Text(
-                f"Not guaranteed: {len(tasks) - sure:,} of {number(len(tasks), 'task')}", "bold red"
-            )
-        )
-    return Group(*lines)
+    match result.verdict:
+        case "schedulable":
+            lines.append(Text(f"Schedulable: {_all_guaranteed(len(tasks))}", "bold green"))
+        case "not-analysed":
+            said = f"; {_all_guaranteed(len(tasks))}" if tasks else ""
+            lines.append(Text(f"Not analysed: calls{said}", "bold yellow"))
+        case _:
+            of_all = f"{len(tasks) - sure:,} of {number(len(tasks), 'task')}"
+            lines.append(Text(f"Not guaranteed: {of_all}", "bold red"))
+    lines += _not_analysed(result)
+    return Group(*lines, *profiles(result.profiles))
+
+
+def _not_analysed(result: Check) -> list[RenderableType]:
+    """Each part, and what to run instead."""
+    if result.run_instead is None:
+        return []
+    parts = [
+        f"  {part.what}" + (f": {', '.join(part.domains)}" if part.domains else "")
+        for part in result.not_analysed
+    ]
+    return [
+        "Analysis bounds the tasks of guests, and says nothing of:",
+        *(Text(part) for part in parts),
+        "Run it instead:",
+        *(Text(line) for line in _of_command(result.run_instead)),
+    ]
+
+
+def _of_command(command: str) -> list[str]:
+    """Lines that a shell takes as one command."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1] and len(f"  {lines[-1]} {word} \\") > WIDTH:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return [f"  {line} \\" for line in lines[:-1]] + [f"  {lines[-1]}"]
+
+
+def profiles(used: Sequence[Profile]) -> list[RenderableType]:
+    """On which machine the costs were found that a verdict rests on."""
+    if not used:
+        return []
+    lines = [
+        Text(f"Costs of {profile.of}: profile {profile.name}, {profile.source}") for profile in used
+    ]
+    return [*lines, Text("A machine with other costs may have another verdict", "yellow")]
 
 
 def _all_guaranteed(tasks: int) -> str:
@@ -256,19 +330,109 @@ def _budget_table(budgets: Sequence[Budget]) -> Table:
 
 def comparison(result: Comparison) -> RenderableType:
     """Miss ratios of each domain, and what scheduling cost: a column for each policy."""
-    first = result.runs[0]
-    table = plain_table(_name_column("miss %"), *right(*(run.policy for run in result.runs)))
-    for index, domain in enumerate(first.domains):
-        table.add_row(Text(domain.name), *(_miss_cell(run.domains[index]) for run in result.runs))
-    table.add_section()
-    table.add_row("all domains", *(_miss_cell(run) for run in result.runs), style="bold")
-    table.add_section()
-    table.add_row("decisions", *(f"{run.overhead.schedule_calls:,}" for run in result.runs))
-    table.add_row("switches", *(f"{run.overhead.context_switches:,}" for run in result.runs))
-    table.add_row("CPU lost %", *(bare(run.overhead.loss_ratio) for run in result.runs))
-    jobs = number(first.jobs, "job")
-    title = f"on {first.substrate}, {time(first.duration_ns)}, seed {first.seed}, {jobs}"
-    return Group(heading(number(len(result.runs), "policy", "policies"), title), "", table)
+    by_policy = result.by_policy()
+    domains = [domain.name for domain in result.runs[0].domains]
+    sections: list[list[Row]] = [
+        [
+            (name, [_miss_of([run.domains[index] for run in runs]) for runs in by_policy.values()])
+            for index, name in enumerate(domains)
+        ],
+        [("all domains", [_miss_of(runs) for runs in by_policy.values()])],
+        [
+            (title, [_mean_of(overhead_of(runs, name)) for runs in by_policy.values()])
+            for title, name in (("decisions", "schedule_calls"), ("switches", "context_switches"))
+        ]
+        + [("CPU lost %", [cpu_lost(runs) for runs in by_policy.values()])],
+    ]
+    return compared(result, "miss %", sections, number(result.runs[0].jobs, "job"))
+
+
+Row = tuple[str, "list[Text]"]
+"""Of a comparison: its name, and a cell for each policy."""
+
+
+def compared(
+    result: Comparison, title: str, sections: list[list[Row]], what: str
+) -> RenderableType:
+    """A column for each policy, in as many tables as they need; then what is to be said of it."""
+    first, by_policy = result.runs[0], result.by_policy()
+    seeds = [run.seed for run in next(iter(by_policy.values()))]
+    said = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    policies = list(by_policy)
+    head = heading(
+        number(len(policies), "policy", "policies"),
+        f"on {first.substrate}, {time(first.duration_ns)}, {said}, {what}",
+    )
+    rows = [row for section in sections for row in section]
+    name_width = min(
+        NAME_WIDTH_MAX, max(len(name) for name in [title, *(name for name, _ in rows)])
+    )
+    widths = [
+        max(len(policy), *(len(cells[column]) for _, cells in rows))
+        for column, policy in enumerate(policies)
+    ]
+    lines: list[RenderableType] = [head]
+    for columns in _fitting(name_width, widths):
+        table = plain_table(
+            Column(title, overflow="fold", width=name_width),
+            *right(*(policies[column] for column in columns)),
+        )
+        for section in sections:
+            for name, cells in section:
+                table.add_row(Text(name), *(cells[column] for column in columns))
+            table.add_section()
+        lines += ["", table]
+    if len(seeds) > 1:
+        lines.append(Text(f"means of {len(seeds)} seeds ± 95 % confidence", "dim"))
+    notes = [
+        f"{', '.join(alike[:-1])} and {alike[-1]} found the same in every number"
+        for alike in result.alike()
+    ]
+    lines += [Text(note, "yellow") for note in [*result.notes, *notes]]
+    return Group(*lines, *profiles(first.profiles))
+
+
+NAME_WIDTH_MAX = 24
+"""Of a row's name in a comparison; a longer one is folded."""
+
+
+def _fitting(name_width: int, widths: list[int]) -> list[list[int]]:
+    """The columns of each table: as many as fit beside the names, in their order."""
+    parts: list[list[int]] = [[]]
+    used = name_width
+    for column, width in enumerate(widths):
+        if parts[-1] and used + GAP + width > WIDTH:
+            parts.append([])
+            used = name_width
+        parts[-1].append(column)
+        used += GAP + width
+    return parts
+
+
+def overhead_of(runs: Sequence[Run], name: str) -> list[int | float | None]:
+    """One number of what scheduling cost each run."""
+    return [getattr(run.overhead, name) for run in runs]
+
+
+def _mean_of(values: Sequence[int | float | None]) -> Text:
+    """A whole number; nothing where one was not measured."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return Text(NOTHING)
+    return Text(f"{sum(known) / len(known):,.0f}")
+
+
+def cpu_lost(runs: Sequence[Run]) -> Text:
+    """What scheduling took of the CPUs, in percent without the sign; nothing if not measured."""
+    ratios = overhead_of(runs, "loss_ratio")
+    known = [ratio for ratio in ratios if ratio is not None]
+    return mean_cell(mean(known), "", "") if len(known) == len(ratios) else Text(NOTHING)
+
+
+def _miss_of(parts: Sequence[Run | DomainResult]) -> Text:
+    if not any(part.jobs for part in parts):
+        return Text(NOTHING)
+    return mean_cell(mean([part.miss_ratio for part in parts]))
 
 
 def fidelity(result: Fidelity) -> RenderableType:
@@ -295,8 +459,8 @@ def fidelity(result: Fidelity) -> RenderableType:
         "",
         f"Both run the same VCPU {percent(agreement['same_ratio'])} of the time, {shift}",
         f"Jobs complete apart by: {late}",
-        f"Switches: {result.sim.overhead.context_switches:,} on sim, "
-        f"{result.xen.overhead.context_switches:,} on xen",
+        f"Switches: {count(result.sim.overhead.context_switches)} on sim, "
+        f"{count(result.xen.overhead.context_switches)} on xen",
     )
 
 
@@ -332,7 +496,44 @@ def sweep(result: Sweep) -> RenderableType:
             table.add_row(*values_of(result, point), *policy, mean_cell(point.miss_ratio))
     seeds = points[0].seeds
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
-    return Group(heading("miss ratio", f"of all jobs in %{sure}"), "", table)
+    title = heading("miss ratio", f"of all jobs in %{sure}")
+    return Group(title, "", table, "", *sweep_verdict(result), *profiles(result.profiles))
+
+
+def sweep_verdict(result: Sweep) -> list[Text]:
+    """Which point to take, and by what order."""
+    best = result.best()
+    said, tone = best_point(best)
+    return [Text(said, {"good": "bold green", "bad": "bold red"}.get(tone, ""))]
+
+
+def best_point(best: Best) -> tuple[str, str]:
+    """In a sentence, and whether that is good."""
+    point, points = best.point, len(best.points)
+    values = ", ".join(f"{key} = {value}" for key, value in point.values.items())
+    where = f"{values} under {point.policy}"
+    has_calls = point.packet_loss_ratio is not None
+    if best.why == "nearest":
+        missed = (
+            f"{percent(point.packet_loss_ratio.mean)} of the packets lost"
+            if point.packet_loss_ratio is not None
+            else f"{percent(point.miss_ratio.mean)} missed"
+        )
+        some = f", passed with {point.passed} of {point.seeds} seeds" if point.passed else ""
+        return f"No point of {points:,} passes. Nearest: {where}, {missed}{some}", "bad"
+    passing = "Every point" if best.holding == points else f"{best.holding:,} of {points:,} points"
+    passes = "passes" if best.holding in (1, points) else "pass"
+    what = "loss and delay accepted" if has_calls else "every deadline met"
+    seeds = f" with each of {point.seeds} seeds" if point.seeds > 1 else ""
+    match best.why:
+        case "cheapest":
+            reserved = f"{percent(point.reserved or 0.0)} of a CPU"
+            why = f"Cheapest, with budgets of {reserved} in all: {where}"
+        case "most load":
+            why = f"Most load: {where}"
+        case _:
+            why = f"None reserves less than another; the first: {where}"
+    return f"{passing} {passes}: {what}{seeds}. {why}", "good"
 
 
 def values_of(result: Sweep, point: Point) -> list[str]:
@@ -341,9 +542,9 @@ def values_of(result: Sweep, point: Point) -> list[str]:
     return [text.removesuffix(axis.unit).rstrip() for text, axis in texts]
 
 
-def mean_cell(mean: Mean) -> Text:
-    """A mean ratio in percent, and how sure it is."""
-    style = "red" if mean.mean else "green"
+def mean_cell(mean: Mean, good: str = "green", bad: str = "red") -> Text:
+    """A mean ratio in percent, and how sure it is; `good` is the style of none."""
+    style = bad if mean.mean else good
     if mean.half_width_95 is None:
         return Text(bare(mean.mean), style)
     if mean.mean == 0:

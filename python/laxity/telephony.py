@@ -202,6 +202,30 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What is good enough: `[calls.acceptance]` of the host file."""
+
+    loss: float
+    """A smaller part of all packets is lost."""
+    delay_ns: int
+    """99.9 % of the packets take less."""
+    mos: float
+    """The worst scored stream has at least this opinion score."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that a run must keep to be accepted."""
+
+    name: str
+    """`loss`, `delay` or `MOS`."""
+    limit: float
+    found: float | None
+    """None where nothing was measured: no packet came."""
+    held: bool
+
+
+@dataclass(frozen=True)
 class Telephony:
     """Calls and voice, and what was lost where."""
 
@@ -216,6 +240,8 @@ class Telephony:
     """Of the protected domains, in the simulator."""
     quality: Quality | None = None
     """None until the sampled streams are scored."""
+    limits: Limits | None = None
+    """None in results of older versions."""
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Telephony:
@@ -241,12 +267,38 @@ class Telephony:
             ),
             protection=tuple(Protection(**each) for each in content.get("protection", ())),
             quality=content["quality"] and _quality(content["quality"]),
+            limits=Limits(**content["limits"]) if content.get("limits") else None,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object."""
-        content = asdict(self)
+        content = asdict(self) | {"accepted": self.accepted}
         return content | {key: list(content[key]) for key in ("nics", "interfaces", "protection")}
+
+    def acceptance(self) -> list[Limit]:
+        """Which limits held: loss and delay (99.9 %, ns) are below theirs, MOS is at least its own.
+
+        MOS is that of the worst scored stream (PESQ, on P.862.1's scale of opinions). It is left
+        out as long as there is no quality.
+        """
+        limits, voice, delay_ns = self.limits, self.voice, self.voice.delay_ns.p999
+        if limits is None:
+            return []
+        is_in_time = delay_ns is not None and delay_ns < limits.delay_ns
+        found = [
+            Limit("loss", limits.loss, voice.loss_ratio, voice.loss_ratio < limits.loss),
+            Limit("delay", limits.delay_ns, delay_ns, is_in_time),
+        ]
+        if self.quality is not None:
+            mos = self.quality.mos_lqo.min
+            found.append(Limit("MOS", limits.mos, mos, mos >= limits.mos))
+        return found
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether every limit held; None where the limits are not known."""
+        found = self.acceptance()
+        return all(limit.held for limit in found) if found else None
 
 
 def _quality(content: Mapping[str, Any]) -> Quality:
@@ -305,6 +357,35 @@ def table_of_streams(streams: Iterable[KeptStream]) -> pa.Table:
     rows = [(each.stream, each.call, each.start_ns, each.arrived_ns, each.pesq) for each in streams]
     columns = zip(*rows, strict=True) if rows else [[] for _ in _SCHEMA]
     return pa.table([pa.array(list(column)) for column in columns], schema=_SCHEMA)
+
+
+_SUMMARY_SCHEMA = pa.schema(
+    [
+        *(("stream", pa.int64()), ("call", pa.int64()), ("start_ns", pa.int64())),
+        *(("packets", pa.int64()), ("lost", pa.int64())),
+        *(("delay_ns_p50", pa.int64()), ("delay_ns_max", pa.int64()), ("pesq", pa.float64())),
+    ]
+)
+
+
+def summary_of_streams(streams: Iterable[KeptStream]) -> pa.Table:
+    """One row for each stream: what became of its packets."""
+    rows = []
+    for each in streams:
+        delays_ns = each.delays_ns()
+        rows.append(
+            {
+                "stream": each.stream,
+                "call": each.call,
+                "start_ns": each.start_ns,
+                "packets": each.arrived_ns.size,
+                "lost": each.arrived_ns.size - delays_ns.size,
+                "delay_ns_p50": int(np.median(delays_ns)) if delays_ns.size else None,
+                "delay_ns_max": int(delays_ns.max()) if delays_ns.size else None,
+                "pesq": each.pesq,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_SUMMARY_SCHEMA)
 
 
 def streams_of_table(streams: pa.Table) -> tuple[KeptStream, ...]:

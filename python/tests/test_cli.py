@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
+import typer
 from conftest import EXAMPLES, HOST, HOST_FILES, Laxity
 from laxity import POLICIES, Host, _core, cli
 from laxity.host import SCHEDULER_S
@@ -86,6 +87,58 @@ def test_wrong_words_are_bad_input(laxity: Laxity, words: tuple[str, ...]) -> No
     done = laxity(*words, code=2)
     assert done.stdout == ""
     assert done.stderr
+
+
+COMMON = {
+    "check": "policy set seed json",
+    "run": "policy set seed duration output strict json",
+    "compare": "policy set seed seeds duration output strict json",
+    "sweep": "policy set seed seeds duration output strict json",
+    "capacity": "policy set seed seeds duration output strict json",
+    "fidelity": "policy set seed duration output json",
+}
+"""Every command that takes a host file and simulates or analyses it, and what it takes beside."""
+
+
+def test_the_same_options_everywhere() -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    of_hosts = {
+        name: {
+            option.removeprefix("--"): parameter
+            for parameter in command.params
+            for option in parameter.opts
+            if option.startswith("--")
+        }
+        for name, command in commands.items()
+        if any(parameter.metavar == "HOST" for parameter in command.params)
+    }
+    assert of_hosts.keys() == COMMON.keys()
+    for name, options in of_hosts.items():
+        assert options.keys() >= set(COMMON[name].split()), name
+        for option in ("seed", "seeds", "duration", "output", "strict", "json"):
+            if option in options:
+                # Defined once, and so with the same words in every command.
+                assert options[option].help == of_hosts["compare"][option].help, (name, option)
+
+
+def test_strict_says_what_was_missed_by_its_exit_code(laxity: Laxity, host: Path) -> None:
+    good = ("--set", "domain.late.tasks.hungry.cost=1 ms", "--set", "draw.load=0.1")
+    swept = ("--set", "domain.control.budget=2..3:1 ms", "--duration", "500 ms", "--seed", 4)
+    for words in (("run",), ("compare", "--policy", "deferrable"), ("sweep", *swept)):
+        command, *others = words
+        laxity(command, host, *others)
+        laxity(command, host, *others, "--strict", code=1)
+        laxity(command, host, *others, *good, "--strict")
+
+
+def test_a_comparison_with_seeds_shows_their_spread(laxity: Laxity, host: Path) -> None:
+    done = laxity("compare", host, "--seeds", 3, "--policy", "deferrable,credit")
+    assert "seeds 3 to 5" in done.stdout.splitlines()[0]
+    row = next(line for line in done.stdout.splitlines() if line.startswith("random"))
+    assert "±" in row
+    assert fits(done.stdout)
+    content = one_json(laxity("compare", host, "--seeds", 3, "--policy", "credit", "--json").stdout)
+    assert [result["seed"] for result in content["results"]] == [3, 4, 5]
 
 
 # check
@@ -404,8 +457,9 @@ def test_compare_has_a_column_a_policy(laxity: Laxity, host: Path) -> None:
 def test_compare_writes_its_results(laxity: Laxity, host: Path, tmp_path: Path) -> None:
     laxity("compare", host, "-o", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "laxity.json").read_text())["kind"] == "compare"
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert [result["policy"] for result in results] == list(WITHOUT_LAXITY)
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [result["policy"] for result in content["results"]] == list(WITHOUT_LAXITY)
+    assert "laxity" in content["notes"][0]
 
 
 def test_sweep_has_a_row_a_point(laxity: Laxity, host: Path, tmp_path: Path) -> None:
@@ -421,7 +475,7 @@ def test_sweep_has_a_row_a_point(laxity: Laxity, host: Path, tmp_path: Path) -> 
         table.column_names
         == (
             "draw.load policy seed domain jobs missed miss_ratio cpu_ns "
-            "schedule_calls context_switches loss_ratio"
+            "schedule_calls context_switches loss_ratio reserved"
         ).split()
     )
     assert table.num_rows == 8 * 3 * 6 * 4
@@ -437,7 +491,7 @@ def test_a_wide_sweep_has_a_row_a_policy(laxity: Laxity, host: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[2].split() == "domain.control.budget, ms draw.load, % policy miss %".split()
     assert lines[4].split()[:3] == ["1", "50", "deferrable"]
-    assert len(lines) == 4 + 2 * 2 * 6
+    assert lines[4 + 2 * 2 * 6] == ""
 
 
 # trace, diff, report, schema

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from dataclasses import replace
 
+import jsonschema
 import laxity
 import pytest
+from conftest import EXAMPLES, HOST
 from hypothesis import given
 from hypothesis import strategies as st
-from laxity import tables
-from laxity.results import Check
+from laxity import POLICIES, _core, call_tables, tables
+from laxity.results import Check, Comparison
 from rich.console import Console
 
 UNITS_NS = dict(tables.UNITS)
@@ -73,7 +78,15 @@ def test_a_host_without_deadlines() -> None:
     assert "Schedulable: there are no deadlines" in rendered(tables.check(host.check()))
 
 
-UNKNOWN = {"guaranteed": False, "bound_ns": None, "deadline_ns": 5, "test": None}
+def checked(domain: dict[str, object]) -> Check:
+    content = {
+        "policy": "sedf",
+        "verdict": "not-guaranteed",
+        "domains": [domain],
+        "not_analysed": [],
+        "profiles": [],
+    }
+    return Check.from_json(content, "laxity run host.toml")
 
 
 def test_names_are_no_markup() -> None:
@@ -85,7 +98,7 @@ def test_names_are_no_markup() -> None:
         "test": None,
     }
     domain = {"name": "[bold]", "tasks": [{**content, "why": "because [blue]"}]}
-    check = Check.from_json({"policy": "sedf", "verdict": "not-guaranteed", "domains": [domain]})
+    check = checked(domain)
     text = rendered(tables.check(check))
     for name in ("[red]x", "[bold], [red]x: because [blue]"):
         assert name in text
@@ -101,7 +114,7 @@ def test_reasons_stand_once() -> None:
     }
     tasks = [{"name": f"t{number}", **task} for number in range(5)]
     domain = {"name": "many", "tasks": tasks}
-    check = Check.from_json({"policy": "sedf", "verdict": "not-guaranteed", "domains": [domain]})
+    check = checked(domain)
     assert rendered(tables.check(check)).count("so it is") == 1
     assert "many, 5 tasks: so it is" in rendered(tables.check(check))
 
@@ -109,3 +122,90 @@ def test_reasons_stand_once() -> None:
 def test_plural() -> None:
     assert tables.number(1, "job") == "1 job"
     assert tables.number(2000, "switch", "switches") == "2,000 switches"
+
+
+def measured(**overhead: float | None) -> laxity.Run:
+    text = 'duration = "1 s"\n[host]\ncpus = 2\npolicy = "credit"\n[[domain]]\nname = "idle"\n'
+    run = laxity.Host.parse(text).run()
+    return replace(run, overhead=replace(run.overhead, **overhead), profiles=())  # type: ignore[arg-type]
+
+
+def test_what_was_not_measured_is_not_called_free() -> None:
+    free = rendered(tables.run(measured(loss_ratio=0.0)))
+    assert "at no cost" in free
+    nothing: dict[str, None] = dict.fromkeys(("schedule_ns", "context_switch_ns", "loss_ratio"))
+    counted = measured(**nothing, schedule_calls=12_355, context_switches=4_864)
+    said = rendered(tables.run(counted))
+    assert "Scheduling: 12,355 decisions, 4,864 switches, cost not measured" in said
+    compared = Comparison((counted,), counted.origin)
+    lost = next(
+        line for line in rendered(tables.comparison(compared)).splitlines() if "lost" in line
+    )
+    assert lost.split() == ["CPU", "lost", "%", "-"]
+    uncounted = measured(**nothing, schedule_calls=None, context_switches=None)
+    assert "Scheduling: not measured" in rendered(tables.run(uncounted))
+    assert uncounted.to_json()["overhead"] == dict.fromkeys(uncounted.to_json()["overhead"])
+    jsonschema.validate(uncounted.to_json(), json.loads(_core.result_schema()))
+
+
+TELEPHONY = EXAMPLES / "telephony.toml"
+
+
+def test_check_says_what_it_does_not_analyse() -> None:
+    found = laxity.Host.load(TELEPHONY).check(set=["calls.registrations=4 /s"])
+    assert found.verdict == found.to_json()["verdict"] == "not-analysed"
+    assert not found.is_schedulable
+    text = rendered(tables.check(found))
+    assert "Schedulable" not in text
+    for part in ("calls", "registrations", "driver domain: dom0", "media server: media"):
+        assert part in text
+    assert found.run_instead is not None
+    command = text[text.index("Run it instead:") :].split("\n", 1)[1].split("Costs of")[0]
+    assert shlex.split(command.replace("\\\n", " ")) == shlex.split(found.run_instead)
+    assert found.run_instead.startswith(f"laxity run {TELEPHONY} --set ")
+    assert found.to_json()["not_analysed"][2] == {"what": "the driver domain", "domains": ["dom0"]}
+
+
+def test_the_profile_stands_beside_the_verdict() -> None:
+    host = laxity.Host.load(TELEPHONY)
+    run = host.run(set=["calls.streams=10", "duration=1 s"])
+    said = " ".join(rendered(call_tables.run(run, run.telephony, host.resolved())).split())  # type: ignore[arg-type]
+    assert "profile iptcomm-2009, fitted to two published losses of Xen 3.2.1" in said
+    assert "profile emsoft-2011" in said
+    own = 'host.network={ relay = "10 us" }'
+    assert [profile.of for profile in run.profiles] == ["scheduling", "packets"]
+    assert [profile["of"] for profile in host.resolved(own)["profiles"]] == ["scheduling"]
+    assert host.check().profiles == run.profiles[:1]
+    swept = host.sweep(["duration=100 ms", "host.network=iptcomm-2009|vee-2010"])
+    assert [profile.name for profile in swept.profiles] == [
+        *("emsoft-2011", "iptcomm-2009", "vee-2010")
+    ]
+
+
+def test_a_comparison_fits_however_many_policies() -> None:
+    host = laxity.Host.load(EXAMPLES / "overload.toml")
+    found = host.compare(POLICIES, duration="1 s", seeds=2)
+    lines = rendered(tables.comparison(found)).splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    shown = [word for line in lines if line.startswith("miss %") for word in line.split()[2:]]
+    assert shown == list(POLICIES)
+    assert {policy for alike in found.alike() for policy in alike} >= {"s-all", "s-allc"}
+    assert any("found the same in every number" in line for line in lines)
+    assert "no domain has a `laxity`" in " ".join(lines)
+
+
+def test_the_cheapest_point_that_passes_is_named() -> None:
+    host = laxity.Host.load(EXAMPLES / "integrator.toml")
+    found = host.sweep("domain.vision.budget=2..5:1 ms", duration="2 s")
+    best = found.best()
+    assert (best.why, best.holding) == ("cheapest", 3)
+    assert best.point.values == {"domain.vision.budget": "3 ms"}
+    assert "3 of 4 points pass" in rendered(tables.sweep(found))
+    drawn = laxity.Host.parse(HOST).sweep(
+        ["draw.load=0.1..0.2:0.1", "domain.late.tasks.hungry.cost=1 ms"]
+    )
+    assert (drawn.best().why, drawn.best().point.values) == ("most load", {"draw.load": "0.2"})
+    none = host.sweep("domain.vision.budget=1..2:1 ms", duration="2 s").best()
+    assert (none.why, none.holding) == ("nearest", 0)
+    assert none.point.miss_ratio.mean == min(point.miss_ratio.mean for point in none.points) > 0

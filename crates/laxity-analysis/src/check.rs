@@ -1,6 +1,6 @@
 //! From a host to a verdict on every task.
 
-use laxity_host::{GuestScheduler, Host, Policy, format_duration};
+use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload, format_duration};
 use serde::Serialize;
 
 use crate::Ns;
@@ -15,6 +15,17 @@ pub enum Verdict {
     Schedulable,
     /// Some task is not. It may well meet its deadlines, but analysis cannot show it.
     NotGuaranteed,
+    /// No task is without a guarantee, but the host has calls, of which analysis says nothing.
+    NotAnalysed,
+}
+
+/// A part of a host that the verdict says nothing about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotAnalysed {
+    /// The part.
+    pub what: String,
+    /// The domains that it is in, in the order of the host; empty for a part of the whole host.
+    pub domains: Vec<String>,
 }
 
 /// What analysis says of a host.
@@ -26,6 +37,10 @@ pub struct Check {
     pub verdict: Verdict,
     /// In the order of the host.
     pub domains: Vec<DomainCheck>,
+    /// What a run shows and analysis does not.
+    pub not_analysed: Vec<NotAnalysed>,
+    /// The profiles whose costs are in the bounds.
+    pub profiles: Vec<Profile>,
 }
 
 /// What analysis says of a domain.
@@ -87,13 +102,65 @@ pub fn check(host: &Host) -> Check {
     }
     Check {
         policy: host.policy.name().into(),
-        verdict: if guaranteed {
-            Verdict::Schedulable
-        } else {
-            Verdict::NotGuaranteed
+        verdict: match (guaranteed, &host.calls) {
+            (false, _) => Verdict::NotGuaranteed,
+            (true, Some(_)) => Verdict::NotAnalysed,
+            (true, None) => Verdict::Schedulable,
         },
         domains,
+        not_analysed: not_analysed(host),
+        profiles: (host.profiles.iter())
+            .filter(|profile| profile.of == ProfileOf::Scheduling)
+            .cloned()
+            .collect(),
     }
+}
+
+/// Calls first, which are what the host is for; then what the domains do beside tasks and endless loops.
+fn not_analysed(host: &Host) -> Vec<NotAnalysed> {
+    let mut parts = Vec::new();
+    let mut add = |what: &str, domain: Option<&str>| {
+        let place = parts
+            .iter()
+            .position(|part: &NotAnalysed| part.what == what);
+        let place = place.unwrap_or_else(|| {
+            parts.push(NotAnalysed {
+                what: what.into(),
+                domains: Vec::new(),
+            });
+            parts.len() - 1
+        });
+        parts[place].domains.extend(domain.map(String::from));
+    };
+    if let Some(calls) = &host.calls {
+        if calls.streams > 0 || calls.rate > 0 {
+            add("loss, delay and quality of calls", None);
+        }
+        if calls.registrations > 0 {
+            add("registrations", None);
+        }
+    }
+    if let Some(network) = &host.network {
+        if network.link.is_some() {
+            add("agreements about a link", None);
+        }
+        if network.protect.is_some() {
+            add("checkpoints and failures", None);
+        }
+    }
+    for domain in &host.domains {
+        let what = match &domain.workload {
+            Some(Workload::Driver) => "the driver domain",
+            Some(Workload::MediaServer(_)) => "a media server",
+            Some(Workload::SignallingServer(_)) => "a signalling server",
+            Some(Workload::CallControl(_)) => "call control",
+            Some(Workload::Sender { .. }) => "a sender",
+            Some(Workload::Bursts { .. }) => "computation with pauses",
+            None => continue,
+        };
+        add(what, Some(&domain.name));
+    }
+    parts
 }
 
 /// A VCPU by its place in the host, and its tasks by theirs in the domain, in order of rank.

@@ -24,7 +24,7 @@ mod servers;
 mod supply;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
-pub use check::{Check, DomainCheck, TaskCheck, Verdict, check};
+pub use check::{Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check};
 
 /// Nanoseconds; wide enough that sums and products of valid times cannot overflow.
 type Ns = i128;

@@ -60,6 +60,7 @@ fn host(policy: Policy, domains: Vec<Domain>) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+        profiles: Vec::new(),
     }
 }
 

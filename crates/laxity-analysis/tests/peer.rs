@@ -44,6 +44,7 @@ fn host(tasks: Vec<Task>) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+        profiles: Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::de::DeTable;
 
 use crate::file::{CostChoice, CostsTable};
-use crate::model::{Cost, Costs, Policy};
+use crate::model::{Cost, Costs, Policy, Profile, ProfileOf};
 use crate::problem::{Problem, Problems, Span};
 use crate::tree::{Field, Node, Reader, Value};
 use crate::units::format_duration;
@@ -15,31 +15,41 @@ use crate::units::format_duration;
 /// The names that `costs` may have.
 pub(crate) const PROFILES: [&str; 2] = ["emsoft-2011", "xen-lab"];
 
-static EMSOFT_2011: LazyLock<HashMap<Policy, Costs>> =
+static EMSOFT_2011: LazyLock<(HashMap<Policy, Costs>, String)> =
     LazyLock::new(|| read_profile(include_str!("../profiles/emsoft-2011.toml")));
 
-static XEN_LAB: LazyLock<HashMap<Policy, Costs>> =
+static XEN_LAB: LazyLock<(HashMap<Policy, Costs>, String)> =
     LazyLock::new(|| read_profile(include_str!("../profiles/xen-lab.toml")));
 
-/// What a policy costs in a profile; nothing in a profile that does not know the policy.
-/// Scheduler S is credit's code with little more, and costs what credit does.
-pub(crate) fn profile(name: &str, policy: Policy) -> Costs {
+/// What a policy costs in a profile, and what the profile's numbers come from; no costs in a profile that does not
+/// know the policy. Scheduler S is credit's code with little more, and costs what credit does.
+pub(crate) fn profile(name: &str, policy: Policy) -> (Costs, Profile) {
     let policy = if policy.is_scheduler_s() {
         Policy::Credit
     } else {
         policy
     };
-    match name {
-        "emsoft-2011" => EMSOFT_2011.get(&policy).cloned().unwrap_or_default(),
-        "xen-lab" => XEN_LAB.get(&policy).cloned().unwrap_or_default(),
-        _ => Costs::default(),
-    }
+    let (costs, source) = match name {
+        "xen-lab" => &*XEN_LAB,
+        _ => &*EMSOFT_2011,
+    };
+    let profile = Profile {
+        of: ProfileOf::Scheduling,
+        name: name.into(),
+        source: source.clone(),
+    };
+    (costs.get(&policy).cloned().unwrap_or_default(), profile)
 }
 
-/// The tables of a profile's file. Profiles are part of this crate; tests see to it that nothing is
+/// The tables of a profile's file, and its `source`. Profiles are part of this crate; tests see to it that nothing is
 /// wrong with them.
-pub(crate) fn tables<T: Default + for<'de> Deserialize<'de>>(text: &str, problems: &Problems) -> T {
-    let (root, _) = DeTable::parse_recoverable(text);
+pub(crate) fn tables<T: Default + for<'de> Deserialize<'de>>(
+    text: &str,
+    problems: &Problems,
+) -> (T, String) {
+    let (mut root, _) = DeTable::parse_recoverable(text);
+    let source = root.get_mut().remove("source");
+    let source = source.and_then(|source| source.get_ref().as_str().map(String::from));
     let node = Node {
         span: Span::new(0..0, 0),
         value: Value::from_table(root.get_ref(), 0),
@@ -49,15 +59,20 @@ pub(crate) fn tables<T: Default + for<'de> Deserialize<'de>>(text: &str, problem
         node: &node,
         problems,
     };
-    T::deserialize(reader).unwrap_or_default()
+    (
+        T::deserialize(reader).unwrap_or_default(),
+        source.unwrap_or_default(),
+    )
 }
 
-fn read_profile(text: &str) -> HashMap<Policy, Costs> {
+fn read_profile(text: &str) -> (HashMap<Policy, Costs>, String) {
     let problems = Problems::default();
-    tables::<HashMap<Policy, Field<CostsTable>>>(text, &problems)
+    let (tables, source) = tables::<HashMap<Policy, Field<CostsTable>>>(text, &problems);
+    let of_policies = tables
         .into_iter()
         .filter_map(|(policy, table)| Some((policy, costs(&table.value?, &problems))))
-        .collect()
+        .collect();
+    (of_policies, source)
 }
 
 /// What is not given is 0.
@@ -123,7 +138,8 @@ mod tests {
     fn every_profile_knows_every_policy() {
         for name in PROFILES {
             for policy in Policy::ALL {
-                let costs = profile(name, policy);
+                let (costs, profile) = profile(name, policy);
+                assert!(profile.source.len() > 20, "{name}: {:?}", profile.source);
                 assert!(
                     costs.schedule.at(1 << 31) > 100,
                     "{name}: {policy:?} is missing"
@@ -136,11 +152,11 @@ mod tests {
     #[test]
     fn the_profile_is_table_1_of_the_paper() {
         for policy in Policy::ALL {
-            let costs = profile("emsoft-2011", policy);
+            let (costs, _) = profile("emsoft-2011", policy);
             assert!(costs.schedule.at(1 << 31) > 100, "{policy:?} is missing");
             assert!(costs.context_switch.max_ns() > 8_000, "{policy:?}");
         }
-        let deferrable = profile("emsoft-2011", Policy::Deferrable);
+        let (deferrable, _) = profile("emsoft-2011", Policy::Deferrable);
         assert_eq!(
             deferrable.schedule,
             Cost::Quantiles {
@@ -149,7 +165,7 @@ mod tests {
                 max_ns: 5642
             }
         );
-        let sedf = profile("emsoft-2011", Policy::Sedf);
+        let (sedf, _) = profile("emsoft-2011", Policy::Sedf);
         assert_eq!(
             sedf.context_switch,
             Cost::Quantiles {

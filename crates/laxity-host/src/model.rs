@@ -31,6 +31,29 @@ pub struct Host {
     pub network: Option<Network>,
     /// The telephone calls.
     pub calls: Option<Calls>,
+    /// The profiles whose costs the host uses. Costs that the file gives itself have none.
+    pub profiles: Vec<Profile>,
+}
+
+/// A profile of costs: its numbers are of one machine, and another machine has others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Profile {
+    /// What the costs are of.
+    pub of: ProfileOf,
+    /// The profile's name in host files.
+    pub name: String,
+    /// Where its numbers come from: measured, fitted or estimated, and on which machine.
+    pub source: String,
+}
+
+/// What a profile gives the costs of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProfileOf {
+    /// Decisions and context switches: `costs` in a host file.
+    Scheduling,
+    /// What is done for packets: `network` in a host file.
+    Packets,
 }
 
 /// The scheduling policies of `policy/`.

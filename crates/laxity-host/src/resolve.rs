@@ -101,6 +101,7 @@ fn host_table(file: &File, root: Span, problems: &Problems) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+        profiles: Vec::new(),
     };
     let Some((table, span)) = file.host.given() else {
         return host;
@@ -159,7 +160,11 @@ fn host_table(file: &File, root: Span, problems: &Problems) -> Host {
     }
     host.costs = match &table.costs.value {
         None => Costs::default(),
-        Some(CostsChoice::Profile(name)) => costs::profile(name, host.policy),
+        Some(CostsChoice::Profile(name)) => {
+            let (costs, profile) = costs::profile(name, host.policy);
+            host.profiles.push(profile);
+            costs
+        }
         Some(CostsChoice::Given(table)) => costs::costs(table, problems),
     };
     host

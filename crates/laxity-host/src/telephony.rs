@@ -200,7 +200,7 @@ impl Codec {
 }
 
 /// What is good enough.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Acceptance {
     /// A smaller part of all packets is lost.
     pub loss: f64,

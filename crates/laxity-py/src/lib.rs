@@ -12,7 +12,7 @@ use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
-use laxity_sim::{Measured, Outcome, Responses, RunResult};
+use laxity_sim::{Measured, Outcome, Responses};
 use laxity_trace::Reader;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -65,17 +65,6 @@ type Times = (Vec<u8>, Option<Vec<u8>>);
 type ResultAndTimes = (String, Vec<Vec<Times>>, Vec<Kept>);
 
 fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
-    let bytes = |times: &Vec<i64>| times.iter().flat_map(|time| time.to_le_bytes()).collect();
-    let kept = (outcome.kept.iter())
-        .map(|kept| {
-            (
-                kept.stream,
-                kept.call,
-                kept.start_ns,
-                bytes(&kept.arrived_ns),
-            )
-        })
-        .collect();
     let times = |responses: &Responses| match responses {
         Responses::Each(times) => (bytes(times), None),
         Responses::Counted(counted) => {
@@ -87,7 +76,24 @@ fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
     let responses = (outcome.responses.iter())
         .map(|tasks| tasks.iter().map(times).collect())
         .collect();
-    Ok((json(&outcome.result)?, responses, kept))
+    Ok((json(&outcome.result)?, responses, kept(outcome)))
+}
+
+fn bytes(times: &[i64]) -> Vec<u8> {
+    times.iter().flat_map(|time| time.to_le_bytes()).collect()
+}
+
+fn kept(outcome: &Outcome) -> Vec<Kept> {
+    (outcome.kept.iter())
+        .map(|kept| {
+            (
+                kept.stream,
+                kept.call,
+                kept.start_ns,
+                bytes(&kept.arrived_ns),
+            )
+        })
+        .collect()
 }
 
 /// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
@@ -163,7 +169,7 @@ impl HostFile {
     /// The result of a run that was not simulated, as `run` gives it: by the same rules. `completions` is, for each
     /// domain and task, when the jobs completed, ns from the start of the run as int64 bytes, the greatest int64 for
     /// those that did not; `measured` (JSON) has `cpu_ns` of each domain, `schedule_calls`, `context_switches`,
-    /// `schedule_ns`, `context_switch_ns`, `events` and `wall_ns`.
+    /// `schedule_ns` and `context_switch_ns`, which are null if they were not measured, `events` and `wall_ns`.
     fn result_of_jobs(
         &self,
         overrides: Vec<String>,
@@ -185,16 +191,21 @@ impl HostFile {
         json(&runs::estimate(py, &self.document, &overrides)?)
     }
 
-    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order. `estimate` comes
-    /// before it, and checks them. Calls `progress(done)` a few times a second.
-    #[pyo3(signature = (overrides, progress=None))]
+    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order, and with
+    /// `streams` those whose packets were kept. `estimate` comes before it, and checks them. Calls `progress(done)` a
+    /// few times a second.
+    #[pyo3(signature = (overrides, progress=None, streams=false))]
     fn run_many(
         &self,
         py: Python<'_>,
         overrides: Vec<Vec<String>>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Vec<String>> {
-        let keep = |result: &RunResult| serde_json::to_string(result);
+        streams: bool,
+    ) -> PyResult<Vec<(String, Vec<Kept>)>> {
+        let keep = |outcome: &Outcome| {
+            let kept = if streams { kept(outcome) } else { Vec::new() };
+            Ok((serde_json::to_string(&outcome.result)?, kept))
+        };
         runs::many(py, &self.document, &overrides, progress.as_ref(), keep)
     }
 
@@ -208,7 +219,9 @@ impl HostFile {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<sweep::Columns> {
         let document = &self.document;
-        let rows = runs::many(py, document, &overrides, progress.as_ref(), sweep::rows)?;
+        let rows = runs::many(py, document, &overrides, progress.as_ref(), |outcome| {
+            sweep::rows(&outcome.result)
+        })?;
         Ok(py.detach(|| sweep::columns(rows)))
     }
 }

@@ -2,7 +2,7 @@
 
 use laxity_host::{Document, Host, HostError};
 use laxity_policy::Refused;
-use laxity_sim::{Estimate, Outcome, RunResult, Watch};
+use laxity_sim::{Estimate, Outcome, Watch};
 use laxity_trace::{Off, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -141,7 +141,7 @@ pub fn many<T: Send>(
     document: &Document,
     overrides: &[Vec<String>],
     progress: Option<&Py<PyAny>>,
-    keep: impl Fn(&RunResult) -> serde_json::Result<T> + Sync,
+    keep: impl Fn(&Outcome) -> serde_json::Result<T> + Sync,
 ) -> PyResult<Vec<T>> {
     let done = AtomicUsize::new(0);
     let cancelled = AtomicBool::new(false);
@@ -164,7 +164,7 @@ pub fn many<T: Send>(
                     let host = document.host(overrides).map_err(Failure::Host)?;
                     let outcome = untraced(&host, &Watch::default())?;
                     done.fetch_add(1, Ordering::Relaxed);
-                    keep(&outcome.result).map_err(|error| Failure::Io(error.to_string()))
+                    keep(&outcome).map_err(|error| Failure::Io(error.to_string()))
                 })
                 .collect()
         },

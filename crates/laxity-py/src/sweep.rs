@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The texts that occur in columns; the columns, 8 little-endian bytes a row; and the telephony of each run as JSON.
 ///
-/// `run` is the number of the row's run, `policy` and `domain` are places among the texts, ratios are `f64`, and all
-/// else is `i64`.
+/// `run` is the number of the row's run, `policy` and `domain` are places among the texts, ratios and `reserved` (NaN
+/// where there are no budgets) are `f64`, and all else is `i64`.
 pub type Columns = (
     Vec<String>,
     BTreeMap<&'static str, Vec<u8>>,
@@ -22,12 +22,13 @@ pub struct Rows {
     telephony: Option<String>,
 }
 
-const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 9] = [
     "seed",
     "jobs",
     "missed",
     "miss_ratio",
     "cpu_ns",
+    "reserved",
     "schedule_calls",
     "context_switches",
     "loss_ratio",
@@ -36,6 +37,7 @@ const NUMBERS: [&str; 8] = [
 /// Takes the rows of a run from its result.
 pub fn rows(result: &RunResult) -> serde_json::Result<Rows> {
     let telephony = result.telephony.as_ref().map(serde_json::to_string);
+    let overhead = &result.overhead;
     let numbers = result.domains.iter().map(|domain| {
         [
             result.seed.to_le_bytes(),
@@ -43,9 +45,11 @@ pub fn rows(result: &RunResult) -> serde_json::Result<Rows> {
             domain.missed.to_le_bytes(),
             domain.miss_ratio.to_le_bytes(),
             domain.cpu_ns.to_le_bytes(),
-            result.overhead.schedule_calls.to_le_bytes(),
-            result.overhead.context_switches.to_le_bytes(),
-            result.overhead.loss_ratio.to_le_bytes(),
+            domain.reserved.unwrap_or(f64::NAN).to_le_bytes(),
+            // All of the overhead of simulated runs is known.
+            overhead.schedule_calls.unwrap_or(0).to_le_bytes(),
+            overhead.context_switches.unwrap_or(0).to_le_bytes(),
+            overhead.loss_ratio.unwrap_or(0.0).to_le_bytes(),
         ]
     });
     Ok(Rows {

@@ -78,6 +78,7 @@ pub fn random_host(seed: u64) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+        profiles: Vec::new(),
     };
     let ticking_percent = draw.one_of(&[0, 0, 50, 100]);
     for domain in &mut host.domains {

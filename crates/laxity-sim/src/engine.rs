@@ -900,6 +900,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 cpu.waits.add(&vcpu.waits);
             }
             domains.push(DomainResult::of(
+                self.host.policy,
                 domain,
                 &of_domain,
                 cpu,
@@ -907,7 +908,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             ));
             responses.push(of_domain);
         }
-        let (telephony, kept) = self.workloads.finish(self.host.duration_ns);
+        let (telephony, kept) = self.workloads.finish(self.host);
         let result = RunResult {
             policy: self.host.policy.name().to_string(),
             seed: self.host.seed,
@@ -919,9 +920,10 @@ impl<'host, S: Sink> Simulation<'host, S> {
             telephony,
             overhead: Overhead::of(
                 self.host,
-                (self.schedule_calls, self.schedule_ns),
-                (self.context_switches, self.context_switch_ns),
+                (Some(self.schedule_calls), Some(self.schedule_ns)),
+                (Some(self.context_switches), Some(self.context_switch_ns)),
             ),
+            profiles: self.host.profiles.clone(),
             engine: Engine {
                 events: self.events,
                 wall_ns: started.elapsed().as_nanos() as u64,

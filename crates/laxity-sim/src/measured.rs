@@ -14,13 +14,13 @@ pub struct Measured {
     /// CPU time of each domain, in the order of the host file.
     pub cpu_ns: Vec<i64>,
     /// As [`Overhead::schedule_calls`].
-    pub schedule_calls: u64,
+    pub schedule_calls: Option<u64>,
     /// As [`Overhead::context_switches`].
-    pub context_switches: u64,
+    pub context_switches: Option<u64>,
     /// As [`Overhead::schedule_ns`].
-    pub schedule_ns: i64,
+    pub schedule_ns: Option<i64>,
     /// As [`Overhead::context_switch_ns`].
-    pub context_switch_ns: i64,
+    pub context_switch_ns: Option<i64>,
     /// As [`Engine::events`].
     pub events: u64,
     /// As [`Engine::wall_ns`].
@@ -91,6 +91,7 @@ pub fn outcome_of_jobs(
             })
             .collect();
         domains.push(DomainResult::of(
+            host.policy,
             domain,
             &of_domain,
             Cpu {
@@ -115,6 +116,7 @@ pub fn outcome_of_jobs(
             (measured.schedule_calls, measured.schedule_ns),
             (measured.context_switches, measured.context_switch_ns),
         ),
+        profiles: Vec::new(),
         engine: Engine {
             events: measured.events,
             wall_ns: measured.wall_ns,

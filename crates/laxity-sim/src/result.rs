@@ -2,7 +2,7 @@
 
 use crate::responses::Responses;
 use crate::workloads::Telephony;
-use laxity_host::{Domain, Host, Task};
+use laxity_host::{Domain, Host, Policy, Profile, Task};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,6 +28,9 @@ pub struct RunResult {
     pub telephony: Option<Telephony>,
     /// What the scheduler itself cost.
     pub overhead: Overhead,
+    /// The profiles whose costs a simulated run used: its verdict is that of the machines they come from. Empty of a
+    /// run that was measured, and where the host file gives all costs itself.
+    pub profiles: Vec<Profile>,
     /// What the run cost whoever ran it.
     pub engine: Engine,
 }
@@ -65,6 +68,8 @@ pub struct DomainResult {
     pub miss_ratio: f64,
     /// CPU time of its VCPUs, the scheduler's own costs not counted.
     pub cpu_ns: i64,
+    /// CPUs that the budgets of its VCPUs reserve: 0.5 is half of one. Null under a policy that knows no budgets.
+    pub reserved: Option<f64>,
     /// What of it went into fetching what was not in a cache.
     pub stalled_ns: i64,
     /// Lines of a cache that were fetched.
@@ -149,19 +154,19 @@ pub struct Distribution {
     pub max: Option<i64>,
 }
 
-/// What the scheduler itself cost.
+/// What the scheduler itself cost. What was not measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Overhead {
     /// Decisions.
-    pub schedule_calls: u64,
+    pub schedule_calls: Option<u64>,
     /// Decisions that changed what runs on the CPU, idle included.
-    pub context_switches: u64,
+    pub context_switches: Option<u64>,
     /// Time that decisions took.
-    pub schedule_ns: i64,
+    pub schedule_ns: Option<i64>,
     /// Time that context switches took.
-    pub context_switch_ns: i64,
-    /// Both, of the time of all CPUs.
-    pub loss_ratio: f64,
+    pub context_switch_ns: Option<i64>,
+    /// Both times, of the time of all CPUs.
+    pub loss_ratio: Option<f64>,
 }
 
 /// What the run cost whoever ran it.
@@ -198,6 +203,7 @@ impl Distribution {
 impl DomainResult {
     /// From the response times of each task's completed jobs, as far as they are due within the run.
     pub(crate) fn of(
+        policy: Policy,
         domain: &Domain,
         responses: &[Responses],
         cpu: Cpu,
@@ -217,12 +223,21 @@ impl DomainResult {
             missed,
             miss_ratio: ratio(missed, jobs),
             cpu_ns: cpu.used_ns,
+            reserved: reserved(policy, domain),
             stalled_ns: cpu.stalled_ns,
             cache_misses: cpu.cache_misses,
             waits: (cpu.waits.count > 0).then_some(cpu.waits),
             tasks,
         }
     }
+}
+
+fn reserved(policy: Policy, domain: &Domain) -> Option<f64> {
+    let parameters = &domain.parameters;
+    let has_budget = !policy.shares_by_weight() && parameters.period_ns > 0;
+    has_budget.then(|| {
+        domain.vcpus.len() as f64 * parameters.budget_ns as f64 / parameters.period_ns as f64
+    })
 }
 
 impl TaskResult {
@@ -246,17 +261,18 @@ impl Overhead {
     /// Of decisions and of context switches: how many, and the time that they took.
     pub(crate) fn of(
         host: &Host,
-        (schedule_calls, schedule_ns): (u64, i64),
-        (context_switches, context_switch_ns): (u64, i64),
+        (schedule_calls, schedule_ns): (Option<u64>, Option<i64>),
+        (context_switches, context_switch_ns): (Option<u64>, Option<i64>),
     ) -> Overhead {
-        let lost_ns = schedule_ns + context_switch_ns;
         let available_ns = host.duration_ns as f64 * f64::from(host.cpus);
         Overhead {
             schedule_calls,
             context_switches,
             schedule_ns,
             context_switch_ns,
-            loss_ratio: lost_ns as f64 / available_ns,
+            loss_ratio: schedule_ns
+                .zip(context_switch_ns)
+                .map(|(schedule_ns, switch_ns)| (schedule_ns + switch_ns) as f64 / available_ns),
         }
     }
 }

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from laxity.directory import Manifest
 from laxity.errors import InputError
-from laxity.report import comparison, reproduction, run, sweep
+from laxity.report import capacity, comparison, reproduction, run, sweep
 from laxity.report.page import html
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ REPORT = "report.html"
 FIGURES = "figures"
 
 _PAGES: dict[str, Callable[[Path], Page]] = {
+    "capacity": capacity.page,
     "compare": comparison.page,
     "sweep": sweep.page,
     "reproduce": reproduction.page,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import calls
 from laxity.report.page import Cell, Picture, Section, Table, plain
-from laxity.tables import NOTHING, number, percent, time
+from laxity.tables import NOTHING, lost_to_scheduling, number, percent, time
 from laxity.voice.plots import delay_boxes, pesq_distributions
 
 if TYPE_CHECKING:
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
     from laxity.telephony import Telephony
 
 
-def verdict(telephony: Telephony, host: Mapping[str, Any]) -> tuple[str, str]:
+def verdict(telephony: Telephony) -> tuple[str, str]:
     """Whether the limits held, and the tone of it."""
-    limits = calls.acceptance(telephony, host["calls"]["acceptance"])
-    broken = [limit.name for limit in limits if not limit.held]
+    broken = [limit.name for limit in telephony.acceptance() if not limit.held]
     if not broken:
         return "The calls were good enough: every limit held.", "good"
     return f"The calls were not good enough: {' and '.join(broken)}.", "bad"
@@ -41,7 +39,7 @@ def lead(telephony: Telephony) -> str:
 def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Section]:
     """Limits, delay, quality, who lost what, who used the CPUs."""
     media = host["domains"][host["calls"]["media_server"]]["name"]
-    found = [Section("Limits", tables=(_limits(telephony, host),))]
+    found = [Section("Limits", tables=(_limits(telephony),))]
     delays_ns = [stream.delays_ns() for stream in run.streams]
     if delays_ns:
         picture = Picture(
@@ -96,16 +94,16 @@ def comparison(runs: tuple[Run, ...]) -> Table:
                 Cell(percent(voice.loss_ratio), "bad" if voice.lost else "good"),
                 *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p999, delay_ns.max))),
                 *plain(NOTHING if jitter_ns is None else time(round(jitter_ns))),
-                *plain(percent(run.overhead.loss_ratio)),
+                *plain(lost_to_scheduling(run.overhead)),
             ]
         )
     columns = ("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter")
     return Table("Voice under each policy", (*columns, "lost to scheduling"), rows)
 
 
-def _limits(telephony: Telephony, host: Mapping[str, Any]) -> Table:
+def _limits(telephony: Telephony) -> Table:
     rows = []
-    for limit in calls.acceptance(telephony, host["calls"]["acceptance"]):
+    for limit in telephony.acceptance():
         if limit.name == "delay":
             shown = NOTHING if limit.found is None else time(round(limit.found))
             bound = f"below {time(round(limit.limit))}"

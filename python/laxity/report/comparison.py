@@ -25,7 +25,7 @@ from laxity.report.page import (
 )
 from laxity.report.run import worst_domain
 from laxity.results import Comparison
-from laxity.tables import number, percent, time
+from laxity.tables import count, lost_to_scheduling, number, percent, time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +99,8 @@ def _policies(runs: tuple[Run, ...]) -> Table:
                 *plain(run.policy, f"{run.jobs:,}", f"{run.missed:,}"),
                 missed_cell(run.miss_ratio, run.jobs),
                 Cell(f"{worst.name}, {percent(worst.miss_ratio)}" if worst else tables.NOTHING),
-                *plain(f"{run.overhead.schedule_calls:,}", f"{run.overhead.context_switches:,}"),
-                Cell(percent(run.overhead.loss_ratio)),
+                *plain(count(run.overhead.schedule_calls), count(run.overhead.context_switches)),
+                Cell(lost_to_scheduling(run.overhead)),
             ]
         )
     columns = (

@@ -26,7 +26,7 @@ from laxity.report.page import (
 )
 from laxity.report.window import chosen_window
 from laxity.results import Run
-from laxity.tables import number, percent, time
+from laxity.tables import NOT_MEASURED, lost_to_scheduling, number, percent, time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     verdict, tone = _verdict(run)
     lead = _lead(run)
     if run.telephony is not None:
-        verdict, tone = calls.verdict(run.telephony, host)
+        verdict, tone = calls.verdict(run.telephony)
         lead = calls.lead(run.telephony)
     return Page(
         kind=f"One run under {run.policy}",
@@ -120,7 +120,7 @@ def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
         ("Host", f"{number(host['cpus'], 'CPU')}, {number(len(host['domains']), 'domain')}"),
         ("Guests", f"{number(vcpus, 'VCPU')}, {number(tasks, 'task')}"),
         ("CPU time of guests", percent(used)),
-        ("Lost to scheduling", percent(run.overhead.loss_ratio)),
+        ("Lost to scheduling", lost_to_scheduling(run.overhead)),
     ]
 
 
@@ -199,24 +199,28 @@ def _tasks(run: Run, host: dict[str, Any]) -> Table:
 def _overhead(run: Run) -> Table:
     overhead = run.overhead
 
-    def each(total_ns: int, count: int) -> str:
-        return time(round(total_ns / count)) if count else tables.NOTHING
+    def cells(count: int | None, total_ns: int | None) -> list[str]:
+        if count is None:
+            return [NOT_MEASURED] * 4
+        numbers = [f"{count:,}", f"{count / (run.duration_ns / 1e9):,.0f}"]
+        if total_ns is None:
+            return [*numbers, NOT_MEASURED, NOT_MEASURED]
+        each = time(round(total_ns / count)) if count else tables.NOTHING
+        return [*numbers, time(total_ns), each]
 
     rows = [
-        plain(
-            name,
-            f"{count:,}",
-            f"{count / (run.duration_ns / 1e9):,.0f}",
-            time(total_ns),
-            each(total_ns, count),
-        )
+        plain(name, *cells(count, total_ns))
         for name, count, total_ns in (
             ("decisions", overhead.schedule_calls, overhead.schedule_ns),
             ("context switches", overhead.context_switches, overhead.context_switch_ns),
         )
     ]
     columns = ("", "number", "a second", "time", "mean of each")
-    note = f"Both together: {percent(overhead.loss_ratio)} of the time of all CPUs."
+    note = (
+        ""
+        if overhead.loss_ratio is None
+        else f"Both together: {percent(overhead.loss_ratio)} of the time of all CPUs."
+    )
     return Table("Decisions and context switches", columns, rows, note=note)
 
 

@@ -96,7 +96,8 @@ class Lab:
         """
         tell = self.teller(len(overrides), share)
         with core_errors():
-            return host.run_many([list(each) for each in overrides], tell)
+            many = host.run_many([list(each) for each in overrides], tell)
+            return [result for result, _ in many]
 
     def teller(self, total: int, share: float = 1.0) -> Callable[[int], None]:
         """Takes `share` of the rest of the part; is to be told how many of `total` are done."""

@@ -5,29 +5,36 @@ use std::sync::LazyLock;
 use super::NetworkCosts;
 use super::file::NetworkTable;
 use crate::costs::{cost, tables};
+use crate::model::{Profile, ProfileOf};
 use crate::problem::Problems;
 
 /// The names that `network` may have; the first is the default.
 pub(crate) const PROFILES: [&str; 2] = ["iptcomm-2009", "vee-2010"];
 
-static IPTCOMM_2009: LazyLock<NetworkCosts> =
+static IPTCOMM_2009: LazyLock<(NetworkCosts, String)> =
     LazyLock::new(|| read_profile(include_str!("../../profiles/iptcomm-2009.toml")));
 
-static VEE_2010: LazyLock<NetworkCosts> =
+static VEE_2010: LazyLock<(NetworkCosts, String)> =
     LazyLock::new(|| read_profile(include_str!("../../profiles/vee-2010.toml")));
 
-/// What packets cost in a profile.
-pub(crate) fn profile(name: &str) -> NetworkCosts {
-    match name {
-        "iptcomm-2009" => *IPTCOMM_2009,
-        "vee-2010" => *VEE_2010,
-        _ => NetworkCosts::default(),
-    }
+/// What packets cost in a profile, and what the profile's numbers come from.
+pub(crate) fn profile(name: &str) -> (NetworkCosts, Profile) {
+    let (costs, source) = match name {
+        "vee-2010" => &*VEE_2010,
+        _ => &*IPTCOMM_2009,
+    };
+    let profile = Profile {
+        of: ProfileOf::Packets,
+        name: name.into(),
+        source: source.clone(),
+    };
+    (*costs, profile)
 }
 
-fn read_profile(text: &str) -> NetworkCosts {
+fn read_profile(text: &str) -> (NetworkCosts, String) {
     let problems = Problems::default();
-    costs(&tables::<NetworkTable>(text, &problems), &problems)
+    let (table, source) = tables::<NetworkTable>(text, &problems);
+    (costs(&table, &problems), source)
 }
 
 /// What is not given is 0.
@@ -59,7 +66,9 @@ mod tests {
     #[test]
     fn every_profile_has_every_cost() {
         for name in PROFILES {
-            let costs = serde_json::to_value(profile(name)).expect("a tree");
+            let (costs, profile) = profile(name);
+            assert!(profile.source.len() > 20, "{name}: {:?}", profile.source);
+            let costs = serde_json::to_value(costs).expect("a tree");
             for (key, cost) in costs.as_object().expect("a table") {
                 let ns = cost.get("ns").or(cost.get("median_ns"));
                 let ns = ns.and_then(serde_json::Value::as_i64);

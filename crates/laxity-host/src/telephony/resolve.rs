@@ -8,7 +8,7 @@ use super::link;
 use super::protect;
 use super::{Acceptance, Cache, Calls, Codec, Network, NetworkCosts, Nic, Server, Workload};
 use crate::file::{DomainTable, File, Name};
-use crate::model::{Cost, Host};
+use crate::model::{Cost, Host, Profile};
 use crate::problem::{Problem, Problems, Span};
 use crate::resolve::{is_drawn, lacks, ns_or, title, unique};
 use crate::suggest;
@@ -35,7 +35,7 @@ pub(crate) fn resolve(
     problems: &Problems,
 ) {
     host.caches = caches(file, host.cpus, problems);
-    let costs = network_costs(file, problems);
+    let (costs, profile) = network_costs(file, problems);
     for ((table, _), domain) in tables.iter().zip(&mut host.domains) {
         domain.workload = workload(table, &costs, problems);
     }
@@ -45,6 +45,7 @@ pub(crate) fn resolve(
     host.calls = calls(file, &names, tables, problems);
     all_take_part(file, tables, problems);
     if host.calls.is_some() {
+        host.profiles.extend(profile);
         all_are_reached(tables, &nics, driver, problems);
         let through_driver = |domain: usize| {
             let sends = host.domains[domain].workload.as_ref();
@@ -125,13 +126,15 @@ fn caches(file: &File, cpus: u32, problems: &Problems) -> Vec<Cache> {
     caches
 }
 
-fn network_costs(file: &File, problems: &Problems) -> NetworkCosts {
+fn network_costs(file: &File, problems: &Problems) -> (NetworkCosts, Option<Profile>) {
     let choice = file.host.value.as_ref().map(|host| &host.network);
-    match choice.and_then(|choice| choice.value.as_ref()) {
-        None => costs::profile(PROFILES[0]),
-        Some(NetworkChoice::Profile(name)) => costs::profile(name),
-        Some(NetworkChoice::Given(table)) => costs::costs(table, problems),
-    }
+    let name = match choice.and_then(|choice| choice.value.as_ref()) {
+        None => PROFILES[0],
+        Some(NetworkChoice::Profile(name)) => name,
+        Some(NetworkChoice::Given(table)) => return (costs::costs(table, problems), None),
+    };
+    let (costs, profile) = costs::profile(name);
+    (costs, Some(profile))
 }
 
 /// What the domain does besides its tasks and an endless loop.

@@ -18,6 +18,7 @@ pub fn host(policy: Policy, duration: i64, domains: Vec<Domain>) -> Host {
         caches: Vec::new(),
         network: None,
         calls: None,
+        profiles: Vec::new(),
     }
 }
 

@@ -32,7 +32,7 @@ pub use result::{InterfaceResult, NicResult, Quality, Scores, Telephony, WorstCa
 
 use card::Card;
 use interface::Interface;
-use laxity_host::Failure;
+use laxity_host::{Failure, Host};
 use line::{Line, Next, Step, What};
 use packet::Packet;
 use path::Path;
@@ -300,12 +300,12 @@ impl Workloads {
         self.look_ahead();
     }
 
-    /// What came of it all; `now` is the end of the run.
-    pub fn finish(self, now: i64) -> (Option<Telephony>, Vec<KeptStream>) {
-        let Some(path) = self.path else {
+    /// What came of it all, at the end of the run.
+    pub fn finish(self, host: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
+        let (Some(path), Some(described)) = (self.path, &host.calls) else {
             return (None, Vec::new());
         };
-        let (voice, calls, registrations, kept) = path.phones.finish(now);
+        let (voice, calls, registrations, kept) = path.phones.finish(host.duration_ns);
         let nics = self.cards.iter().zip(self.names);
         let telephony = Telephony {
             voice,
@@ -329,6 +329,8 @@ impl Workloads {
                 .map(|each| each.counted)
                 .collect(),
             quality: None,
+            limits: described.acceptance,
+            accepted: None,
         };
         (Some(telephony), kept)
     }

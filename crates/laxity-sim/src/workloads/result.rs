@@ -3,6 +3,7 @@
 use super::packet::Drops;
 use super::phones::{CallsResult, RegistrationsResult, Voice};
 use super::protect::ProtectionResult;
+use laxity_host::Acceptance;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -25,6 +26,11 @@ pub struct Telephony {
     pub interfaces: Vec<InterfaceResult>,
     /// What was heard; null until the sampled streams are scored.
     pub quality: Option<Quality>,
+    /// What is good enough for this host.
+    pub limits: Acceptance,
+    /// Whether it was: every limit held, that of the opinion score if there is `quality`. Null in what the simulator
+    /// itself gives.
+    pub accepted: Option<bool>,
 }
 
 /// What was heard of the sampled streams, or of pieces of 30 s of them.

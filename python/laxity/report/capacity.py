@@ -1,0 +1,89 @@
+"""The report on a capacity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity.call_tables import capacity_verdict, load_of, what_is_varied
+from laxity.calls import Capacity
+from laxity.directory import Manifest
+from laxity.report.page import Cell, Page, Section, Table, changes, command, host_text, plain
+from laxity.tables import NOTHING, percent, time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from laxity.calls import Tried
+    from laxity.telephony import Limit
+
+
+def page(directory: Path) -> Page:
+    """Reads what `laxity capacity -o` wrote."""
+    manifest = Manifest.load(directory)
+    found = Capacity.load(directory)
+    what = what_is_varied(found.key)
+    carried = found.carried
+    verdict = (
+        f"Carries {load_of(found.key, carried.load)} {what}."
+        if carried
+        else "Even the least load is too much."
+    )
+    said = [" ".join(str(line).split()) for line in capacity_verdict(found)]
+    seeds = found.seeds
+    duration_ns = found.tried[0].runs[0].duration_ns
+    return Page(
+        kind="Capacity",
+        verdict=verdict,
+        tone="good" if found.passed else "bad",
+        lead=" ".join(f"{each}." for each in said),
+        facts=[
+            ("Asked for by the host file", f"{load_of(found.key, found.own)} {what}"),
+            ("Seeds", f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
+            ("Duration of each run", time(duration_ns)),
+            *(
+                (f"Costs of {each.of}", f"profile {each.name}, {each.source}")
+                for each in found.profiles
+            ),
+            *changes(manifest.overrides),
+        ],
+        sections=[Section("Loads", tables=(_ramp(found),))],
+        command=command(["capacity", "host.toml", "--seeds", str(len(seeds))], manifest.overrides),
+        host=host_text(directory),
+        version=manifest.version,
+    )
+
+
+def _ramp(found: Capacity) -> Table:
+    columns = (what_is_varied(found.key), "accepted", "lost", "delay, 99.9 %", "MOS", "gives out")
+    note = (
+        "Of each load the worst of its seeds. MOS is PESQ's (P.862.1), of the sampled streams that "
+        "missed most. Red: a limit that did not hold."
+    )
+    rows = [
+        [
+            Cell(load_of(found.key, tried.load)),
+            Cell(f"{tried.accepted} of {len(tried.runs)}", "good" if tried.held else "bad"),
+            *_cells(tried),
+            *plain(tried.gives_out.short if tried.gives_out else ""),
+        ]
+        for tried in found.tried
+    ]
+    return Table("Every load that was tried", columns, rows, note=note)
+
+
+def _cells(tried: Tried) -> list[Cell]:
+    limits = {limit.name: limit for limit in tried.limits}
+    return [_cell(limits.get(name)) for name in ("loss", "delay", "MOS")]
+
+
+def _cell(limit: Limit | None) -> Cell:
+    if limit is None or limit.found is None:
+        return Cell(NOTHING)
+    match limit.name:
+        case "loss":
+            text = percent(limit.found)
+        case "delay":
+            text = time(round(limit.found))
+        case _:
+            text = f"{limit.found:.2f}"
+    return Cell(text, "" if limit.held else "bad")
