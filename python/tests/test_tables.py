@@ -209,3 +209,18 @@ def test_the_cheapest_point_that_passes_is_named() -> None:
     none = host.sweep("domain.vision.budget=1..2:1 ms", duration="2 s").best()
     assert (none.why, none.holding) == ("nearest", 0)
     assert none.point.miss_ratio.mean == min(point.miss_ratio.mean for point in none.points) > 0
+
+
+def test_python_shows_what_people_read() -> None:
+    telephony = laxity.Host.load(TELEPHONY)
+    calls = telephony.run(set=["calls.streams=8", "duration=2 s"])
+    assert len(calls.frame()) == len(calls.streams) > 0
+    late = laxity.Host.parse(HOST)
+    for shown in (calls, late.run(), late.check(), late.compare(["credit"]), telephony.check()):
+        assert len(repr(shown)) <= 160
+        assert "\n" not in repr(shown)
+        html = shown._repr_html_()
+        assert "NaN" not in html
+        assert "_ns" not in html
+    assert str(late.run().frame()["lateness_ns_max"].dtype) == "Int64"
+    assert " ms</td>" in late.run()._repr_html_()
