@@ -2,12 +2,20 @@
 
 Colours are those of Okabe and Ito, which colour-blind people can tell apart; markers and line
 styles say the same once more, for print in grey. A policy looks the same in every figure.
+
+A figure is as wide as the page that it is drawn for: a function that makes one begins with
+`new_figure`, and `page_width` sets the width around it. An SVG follows its reader's choice of light
+or dark by a style sheet of its own; what does not know such style sheets shows it light.
 """
 
 from __future__ import annotations
 
 import io
+import re
+import textwrap
 from collections import Counter
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,14 +27,15 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path as Shape
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from laxity.sweep import student_t_95
 from laxity.tables import time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -34,7 +43,32 @@ if TYPE_CHECKING:
 WIDTH_INCHES = 7.2
 """Two columns of a paper, or a page's width."""
 
+NARROW_INCHES = 3.4
+"""A phone's width, on which text keeps its size and less stands side by side."""
+
 INK, MUTED, FAINT, RED = "#222222", "#6b6b6b", "#d9d9d9", "#c1121f"
+GROUND, GRID, STRIPE, OTHERS = "#ffffff", "#e6e6e6", "#f5f5f5", "#bdbdbd"
+
+ON_LIGHT, ON_DARK = "#111111", "#fefefe"
+"""Text on a coloured area; the areas keep their lightness in the dark, and so does their text."""
+
+IN_THE_DARK = {
+    INK: "#e6e8ea",
+    MUTED: "#a2a9b1",
+    FAINT: "#454b52",
+    RED: "#ff7b75",
+    GROUND: "#1c1f23",
+    GRID: "#30353a",
+    STRIPE: "#23272c",
+    OTHERS: "#5a6068",
+    ON_LIGHT: ON_LIGHT,
+    ON_DARK: ON_DARK,
+}
+"""What the colours of all figures become where the reader has chosen dark; `GROUND` is the card's
+in page.css. Any other colour is made lighter until it stands out."""
+
+CONTRAST_MIN = 3.0
+"""Of lines and areas against their ground, by WCAG 2.1 (1.4.11)."""
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # Comes with Matplotlib: the same everywhere.
@@ -47,8 +81,9 @@ STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
+    "axes.facecolor": "none",
     "axes.grid": True,
-    "grid.color": "#e6e6e6",
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
@@ -87,7 +122,7 @@ POLICY_LOOKS = {
     "periodic": Look("#d55e00", "s", SOLID),
     "polling": Look("#009e73", "^", SOLID),
     "sporadic": Look("#cc79a7", "D", SOLID),
-    "credit": Look("#222222", "X", DASHED),
+    "credit": Look(INK, "X", DASHED),
     "sedf": Look("#e69f00", "v", DASHED),
     "s-base": Look("#777777", "P", DOTTED),
     "s-a": Look("#56b4e9", "*", DOTTED),
@@ -111,37 +146,94 @@ _VCPU_COLOURS = (
     *("#8c7a00", "#7a5195", "#5b8c85", "#a65628", "#3f5f8a", "#b3589a"),
 )
 
-LANE_INCHES = 5.5
-"""About the width of a timeline without its labels."""
+LABEL_INCHES = 1.7
+"""About what names and extremes take of the width of a timeline."""
 
 CROWDED_POINTS = 25
 """More of them on one line have smaller markers."""
 
 NAME_LENGTH_MAX = 24
+TITLE_LENGTH_MAX = 200
+BOLD_LETTER_INCHES = 0.095
 PANELS_MAX = 12
 LINES_MAX = len(POLICY_LOOKS)
 DOMAIN_ROWS_MAX = 24
 TASK_ROWS_MAX = 48
 VCPU_LANES_MAX = 12
+LANE_MARKS_MAX = 100
 CPU_LANES_MAX = 8
 """What is still legible on a page; of more, the functions below choose what matters most."""
 
 
+_page_width_inches = ContextVar("page_width_inches", default=WIDTH_INCHES)
+
+
+@contextmanager
+def page_width(inches: float) -> Iterator[None]:
+    """Figures that are made within it are so wide."""
+    token = _page_width_inches.set(inches)
+    try:
+        yield
+    finally:
+        _page_width_inches.reset(token)
+
+
+def new_figure(height_inches: float) -> Figure:
+    """An empty figure, as wide as the page that it is for."""
+    return Figure(figsize=(_page_width_inches.get(), height_inches))
+
+
+def is_narrow() -> bool:
+    """Whether two things do not fit side by side."""
+    return _page_width_inches.get() < WIDTH_INCHES / 1.5
+
+
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG; the same bytes for the same figure."""
-    return _saved(figure, "svg", {"Date": None, "Creator": None})
+    """The figure as SVG, light or dark as its reader has it; the same bytes for the same figure."""
+    light = _saved(figure, "svg", {"Date": None, "Creator": None}).decode("utf-8")
+    colours = sorted(set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", light)))
+    rules = "".join(
+        f'[style*="{what}: {colour}"]{{{what}:{_in_the_dark(colour)} !important}}'
+        for colour in colours
+        for what in ("fill", "stroke")
+        if f"{what}: {colour}" in light
+    )
+    sheet = (
+        ":root{color-scheme:light dark}"
+        f"@media screen and (prefers-color-scheme:dark){{{rules}}}</style>"
+    )
+    return light.replace("</style>", sheet, 1).encode("utf-8")
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG, 200 dots an inch."""
+    """The figure as PNG, 200 dots an inch; light, for papers."""
     return _saved(figure, "png", {"Software": None})
 
 
 @styled
 def _saved(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=200, facecolor="white", metadata=metadata)
+    figure.savefig(buffer, format=kind, dpi=200, facecolor=GROUND, metadata=metadata)
     return buffer.getvalue()
+
+
+def _in_the_dark(colour: str) -> str:
+    """The colour on a dark ground: as little lighter as makes it stand out."""
+    if colour in IN_THE_DARK:
+        return IN_THE_DARK[colour]
+    ground = _luminance(to_rgb(IN_THE_DARK[GROUND]))
+    for white in np.linspace(0, 1, 21):
+        mixed = (1 - white) * np.array(to_rgb(colour)) + white
+        if (_luminance(mixed) + 0.05) / (ground + 0.05) >= CONTRAST_MIN:
+            break
+    return to_hex(mixed)
+
+
+def _luminance(rgb: Sequence[float] | np.ndarray[Any, Any]) -> float:
+    """The relative luminance of WCAG 2.1."""
+    part = np.asarray(rgb)
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)  # noqa: PLR2004
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
 
 def shorten(name: str, length: int = NAME_LENGTH_MAX) -> str:
@@ -212,8 +304,7 @@ def miss_ratio_curves(
         for name in lines:
             _curve(axes, of_panel[of_panel[line] == name], x, looks[name], positions)
         if value is not None:
-            title = shorten(str((panel_names or {}).get(value, value)), 72 // min(3, len(panels)))
-            axes.set_title(title, loc="left", fontweight="bold")
+            title(axes, str((panel_names or {}).get(value, value)), _abreast(len(panels)))
     handles = [line_handle(looks[name], (line_names or {}).get(name, str(name))) for name in lines]
     if limit is not None:
         look: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
@@ -234,11 +325,17 @@ def miss_ratio_curves(
     return figure
 
 
+def _abreast(panels: int) -> int:
+    """How many panels stand side by side."""
+    return 1 if is_narrow() else min(3, max(1, panels))
+
+
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """So many panels that share their axes, at most three abreast; at least one."""
-    columns = min(3, max(1, count))
+    """So many panels that share their axes, as many abreast as there is room for; at least one."""
+    columns = _abreast(count)
     rows = max(1, -(-count // columns))
-    figure = Figure(figsize=(WIDTH_INCHES, 0.7 + (3.4 if count <= 1 else 2.5) * rows))
+    alone_inches = 2.8 if is_narrow() else 3.4
+    figure = new_figure(0.7 + (alone_inches if count <= 1 else 2.5) * rows)
     grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     used = max(1, count)
     for unused in grid[used:]:
@@ -252,7 +349,8 @@ def _name_places(axes_of: Sequence[Axes], names: Sequence[str]) -> None:
     """Names along the horizontal axis, slanted if there is too little room for them."""
     axes_of[0].set_xticks(range(len(names)), names)
     axes_of[0].set_xlim(-0.5, len(names) - 0.5)
-    room = LANE_INCHES / min(3, len(axes_of)) / max(len(names), 1)
+    lane_inches = _page_width_inches.get() - LABEL_INCHES
+    room = lane_inches / _abreast(len(axes_of)) / max(len(names), 1)
     for axes in axes_of:
         if 0.075 * max(map(len, names), default=0) > room:
             axes.tick_params(axis="x", rotation=35)
@@ -277,7 +375,7 @@ def _curve(
         linestyle=look.dashes if positions is None else "",
         marker=look.marker,
         markersize=STYLE["lines.markersize"] * (1 if len(points) <= CROWDED_POINTS else 0.6),
-        markeredgecolor="white",
+        markeredgecolor=GROUND,
         markeredgewidth=0.5,
         clip_on=False,
         zorder=3,
@@ -310,11 +408,11 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
 
     step = 0.8 / max(len(policies), 1)
     height = 1.0 + len(rows) * max(0.24, 0.105 * len(policies))
-    figure = Figure(figsize=(WIDTH_INCHES, height))
+    figure = new_figure(height)
     axes = figure.subplots()
     axes.grid(visible=False, axis="y")
     for place in range(0, len(rows), 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="#f5f5f5", linewidth=0, zorder=0)
+        axes.axhspan(place - 0.5, place + 0.5, color=STRIPE, linewidth=0, zorder=0)
     for index, policy in enumerate(policies):
         of_policy = frame[frame["policy"] == policy].set_index("domain")
         jobs, missed = (float(totals[column][policy]) for column in ("jobs", "missed"))
@@ -333,7 +431,7 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
             y,
             look.marker,
             color=look.colour,
-            markeredgecolor="white",
+            markeredgecolor=GROUND,
             markeredgewidth=0.5,
             clip_on=False,
         )
@@ -391,7 +489,7 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     domains: dict[str, list[TaskTimes]] = {}
     for task in tasks:
         domains.setdefault(task.domain, []).append(task)
-    figure = Figure(figsize=(WIDTH_INCHES, 1.0 + 0.2 * max(len(tasks), 1) + 0.24 * len(domains)))
+    figure = new_figure(1.0 + 0.2 * max(len(tasks), 1) + 0.24 * len(domains))
     # One axes for all panels: many make Matplotlib slow.
     axes = figure.subplots()
     low, high = _time_range(tasks)
@@ -525,13 +623,21 @@ def vcpus_that_matter(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> li
     return sorted(ranked[:VCPU_LANES_MAX])
 
 
+TIMELINE_CELLS = 480
+"""To as many cells a timeline is made coarser: more of them are narrower than a line in print."""
+
+
 @styled
-def who_ran_when(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> Figure:
+def who_ran_when(
+    timeline: Mapping[str, Any], run: Mapping[str, Any], marks: Sequence[tuple[int, str]] = ()
+) -> Figure:
     """Which VCPU each CPU ran; of each VCPU when it ran, its jobs, and its budget below.
 
     `timeline` is what `_core.timeline` gives of a window of a trace, `run` what
     `_core.trace_metadata` does. Of many VCPUs, those that matter, and the CPUs that they ran on;
-    the others are grey.
+    the others are grey. A vertical line stands at each of `marks`: time, ns, and what was then.
+    What a coarser timeline put together is as high as the part of the time that it ran, and on a
+    CPU in the colour of the VCPU that ran longest.
     """
     vcpus = vcpus_that_matter(timeline, run)
     colours = dict(zip(vcpus, cycle(_VCPU_COLOURS), strict=False))
@@ -540,7 +646,7 @@ def who_ran_when(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> Figure:
     from_unit, to_unit = timeline["from_ns"] / unit_ns, timeline["to_ns"] / unit_ns
 
     height = 1.15 + 0.3 * len(cpus) + 0.62 * len(vcpus)
-    figure = Figure(figsize=(WIDTH_INCHES, height))
+    figure = new_figure(height)
     axes = figure.subplots()
     axes.grid(visible=False, axis="y")
     ticks: list[tuple[float, str]] = []
@@ -560,22 +666,33 @@ def who_ran_when(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> Figure:
     axes.set_yticks([y for y, _ in ticks], [shorten(name) for _, name in ticks])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+    for number, (at_ns, _) in enumerate(marks):
+        axes.axvline(at_ns / unit_ns, **_MARKS[number % len(_MARKS)])
+    axes.xaxis.set_major_locator(MaxNLocator(4 if is_narrow() else 8, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
     axes.set_xlabel(f"Time since the start of the run ({unit})")
-    legend(
-        figure,
-        [
-            Patch(facecolor=MUTED, label="runs"),
+    handles: list[Artist] = [Patch(facecolor=MUTED, label="runs")]
+    if any(domain["tasks"] for domain in run["domains"]):
+        handles += [
             _symbol("job arrives", marker="^", markersize=4.5, color=INK),
             _symbol("completes", marker="o", **_COMPLETION),
             _symbol("misses its deadline", marker="X", **_MISS),
-            Line2D(
-                [], [], color=MUTED, label="credits" if run["policy"] == "credit" else "budget left"
-            ),
-        ],
-    )
+        ]
+    if any(value for budget in timeline["budgets"] for _, value in budget["points"]):
+        what = "credits" if run["policy"] == "credit" else "budget left"
+        handles.append(Line2D([], [], color=MUTED, label=what))
+    handles += [
+        Line2D([], [], label=what, **_MARKS[number % len(_MARKS)])
+        for number, (_, what) in enumerate(marks)
+    ]
+    legend(figure, handles)
     return figure
+
+
+_MARKS: tuple[dict[str, Any], ...] = (
+    {"color": RED, "linewidth": 1.1, "linestyle": SOLID, "zorder": 6},
+    {"color": RED, "linewidth": 1.1, "linestyle": DOTTED, "zorder": 6},
+)
 
 
 def _vcpu_of(run: Mapping[str, Any], point: Mapping[str, Any]) -> tuple[int, int]:
@@ -622,23 +739,36 @@ def _cpu_lane(
     unit_ns: int,
 ) -> None:
     span_ns = timeline["to_ns"] - timeline["from_ns"]
-    intervals = [interval for interval in timeline["occupancy"] if interval["cpu"] == cpu]
+    everything = [interval for interval in timeline["occupancy"] if interval["cpu"] == cpu]
+    intervals = [interval for interval in everything if _is_exact(interval)]
     axes.axhline(bottom, color=FAINT, linewidth=0.7, zorder=0)
-    by_colour: dict[str, list[tuple[float, float]]] = {}
+    by_colour: dict[str, list[tuple[float, float, float]]] = {}
     for interval in intervals:
-        colour = colours.get((interval["domain"], interval["vcpu"]), "#bdbdbd")
+        colour = colours.get((interval["domain"], interval["vcpu"]), OTHERS)
         start, end = interval["start_ns"] / unit_ns, interval["end_ns"] / unit_ns
-        by_colour.setdefault(colour, []).append((start, end - start))
+        by_colour.setdefault(colour, []).append((start, end, 1.0))
     for colour, spans in by_colour.items():
-        axes.broken_barh(spans, (bottom, 0.42), facecolor=colour, edgecolor="white", linewidth=0.3)
+        _bars(axes, spans, bottom, 0.42, facecolor=colour, edgecolor=GROUND, linewidth=0.3)
+    cells: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    for interval in everything:
+        if not _is_exact(interval):
+            cells.setdefault((interval["start_ns"], interval["end_ns"]), []).append(interval)
+    of_cells: dict[str, list[tuple[float, float, float]]] = {}
+    for (start_ns, end_ns), together in cells.items():
+        longest = max(together, key=lambda interval: interval["ran_ns"])
+        colour = colours.get((longest["domain"], longest["vcpu"]), OTHERS)
+        share = sum(interval["ran_ns"] for interval in together) / (end_ns - start_ns)
+        of_cells.setdefault(colour, []).append((start_ns / unit_ns, end_ns / unit_ns, share))
+    for colour, spans in of_cells.items():
+        _bars(axes, spans, bottom, 0.42, facecolor=colour, linewidth=0)
+    lane_inches = _page_width_inches.get() - LABEL_INCHES
     for interval in intervals:
         vcpu = interval["domain"], interval["vcpu"]
         name = shorten(_vcpu_name(run, vcpu), 16)
-        if (interval["end_ns"] - interval["start_ns"]) / span_ns * LANE_INCHES > 0.1 + 0.062 * len(
-            name
-        ):
+        inches = (interval["end_ns"] - interval["start_ns"]) / span_ns * lane_inches
+        if inches > 0.1 + 0.062 * len(name):
             middle = (interval["start_ns"] + interval["end_ns"]) / 2 / unit_ns
-            colour = "white" if vcpu in colours and _is_dark(colours[vcpu]) else INK
+            colour = ON_DARK if vcpu in colours and _is_dark(colours[vcpu]) else ON_LIGHT
             axes.text(
                 middle,
                 bottom + 0.2,
@@ -661,12 +791,16 @@ def _vcpu_lane(
     unit_ns: int,
 ) -> None:
     """From below: the budget to 0.42, when it ran to 0.66, its jobs to 0.95."""
+    # A VCPU that ran on several CPUs within a cell has an interval for each.
+    ran: Counter[tuple[int, int]] = Counter()
+    for interval in timeline["occupancy"]:
+        if (interval["domain"], interval["vcpu"]) == vcpu:
+            ran[interval["start_ns"], interval["end_ns"]] += interval["ran_ns"]
     spans = [
-        (interval["start_ns"] / unit_ns, (interval["end_ns"] - interval["start_ns"]) / unit_ns)
-        for interval in timeline["occupancy"]
-        if (interval["domain"], interval["vcpu"]) == vcpu
+        (start_ns / unit_ns, end_ns / unit_ns, ran_ns / (end_ns - start_ns))
+        for (start_ns, end_ns), ran_ns in ran.items()
     ]
-    axes.broken_barh(spans, (bottom + 0.48, 0.18), facecolor=colour, linewidth=0)
+    _bars(axes, spans, bottom + 0.48, 0.18, facecolor=colour, linewidth=0)
 
     def times(kind: str) -> list[float]:
         return [
@@ -674,10 +808,13 @@ def _vcpu_lane(
         ]
 
     releases, completions, misses = (times(kind) for kind in ("releases", "completions", "misses"))
-    axes.vlines(releases, bottom + 0.48, bottom + 0.88, color=INK, linewidth=0.7)
-    _marks(axes, releases, bottom + 0.88, "^", color=INK, markersize=3.6)
-    _marks(axes, completions, bottom + 0.57, "o", **_COMPLETION)
-    axes.vlines(misses, bottom + 0.02, bottom + 0.78, color=RED, linewidth=0.9)
+    axes.plot(*_ticks(releases, bottom + 0.48, bottom + 0.88), color=INK, linewidth=0.7)
+    if len(releases) <= LANE_MARKS_MAX:
+        _marks(axes, releases, bottom + 0.88, "^", color=INK, markersize=3.6)
+        _marks(axes, completions, bottom + 0.57, "o", **_COMPLETION)
+    apart = (timeline["to_ns"] - timeline["from_ns"]) / unit_ns / LANE_MARKS_MAX
+    misses = list({int(at / apart): at for at in reversed(misses)}.values())
+    axes.plot(*_ticks(misses, bottom + 0.02, bottom + 0.78), color=RED, linewidth=0.9)
     _marks(axes, misses, bottom + 0.24, "X", **_MISS)
     points = next(
         budget["points"]
@@ -689,7 +826,7 @@ def _vcpu_lane(
 
 _COMPLETION: dict[str, Any] = {
     "color": INK,
-    "markerfacecolor": "white",
+    "markerfacecolor": GROUND,
     "markersize": 3.2,
     "markeredgewidth": 0.8,
     "zorder": 4,
@@ -697,7 +834,7 @@ _COMPLETION: dict[str, Any] = {
 _MISS: dict[str, Any] = {
     "color": RED,
     "markersize": 6,
-    "markeredgecolor": "white",
+    "markeredgecolor": GROUND,
     "markeredgewidth": 0.4,
     "zorder": 5,
 }
@@ -707,6 +844,39 @@ def _marks(axes: Axes, x: Sequence[float], y: float, marker: str, **look: Any) -
     """Markers in a lane, whole at the axis' ends too; none at all would stand at the origin."""
     if x:
         axes.plot(x, [y] * len(x), linestyle="", marker=marker, clip_on=False, **look)
+
+
+def _is_exact(interval: Mapping[str, Any]) -> bool:
+    """Whether a VCPU ran in all of it."""
+    return bool(interval["ran_ns"] == interval["end_ns"] - interval["start_ns"])
+
+
+def _bars(
+    axes: Axes,
+    spans: Sequence[tuple[float, float, float]],
+    bottom: float,
+    height: float,
+    **look: Any,  # noqa: ANN401
+) -> None:
+    """Bars from here to there, as high as a part of `height`; all one path, which is small."""
+    if not spans:
+        return
+    corners = [
+        [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
+        for left, right, part in spans
+        for top in (bottom + height * part,)
+    ]
+    one = [Shape.MOVETO, Shape.LINETO, Shape.LINETO, Shape.LINETO, Shape.CLOSEPOLY]
+    shape = Shape(np.array(corners).reshape(-1, 2), one * len(spans))
+    axes.add_patch(PathPatch(shape, **look))
+
+
+def _ticks(x: Sequence[float], low: float, high: float) -> tuple[list[float], list[float]]:
+    """Points of a line that is a vertical tick at each place."""
+    return (
+        [place for at in x for place in (at, at, np.nan)],
+        [y for _ in x for y in (low, high, np.nan)],
+    )
 
 
 def _budget_line(
@@ -771,7 +941,7 @@ def line_handle(look: Look, label: str) -> Line2D:
         color=look.colour,
         linestyle=look.dashes,
         marker=look.marker,
-        markeredgecolor="white",
+        markeredgecolor=GROUND,
         markeredgewidth=0.5,
         label=shorten(label),
     )
@@ -782,6 +952,13 @@ def _symbol(label: str, **look: Any) -> Line2D:  # noqa: ANN401
     return Line2D([], [], linestyle="", label=label, **look)
 
 
+def title(axes: Axes, text: str, abreast: int = 1) -> None:
+    """Above a panel of so many side by side, whole: on several lines if it is long."""
+    letters = int(_page_width_inches.get() / abreast / BOLD_LETTER_INCHES)
+    lines = textwrap.wrap(shorten(text, TITLE_LENGTH_MAX), letters)
+    axes.set_title("\n".join(lines), loc="left", fontweight="bold")
+
+
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """Above all panels, in as many columns as the width has room for."""
     if not handles:
@@ -790,7 +967,8 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     rows = 1
     while (
         rows < len(handles)
-        and sum(max(inches[at : at + rows]) for at in range(0, len(handles), rows)) > WIDTH_INCHES
+        and sum(max(inches[at : at + rows]) for at in range(0, len(handles), rows))
+        > figure.get_figwidth()
     ):
         rows += 1
     columns = -(-len(handles) // rows)

@@ -13,11 +13,12 @@ use laxity_analysis::davis_burns::{
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
 use laxity_sim::{Measured, Outcome, Responses};
-use laxity_trace::Reader;
+use laxity_trace::{Reader, TraceError};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 pyo3::create_exception!(
@@ -276,8 +277,7 @@ fn write_to(
     py: Python<'_>,
     trace: &str,
     out: &str,
-    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), laxity_trace::TraceError>
-    + Send,
+    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), TraceError> + Send,
 ) -> PyResult<()> {
     let reader = open(trace)?;
     let mut file = BufWriter::new(
@@ -313,13 +313,26 @@ fn trace_metadata(trace: &str) -> PyResult<String> {
     json(open(trace)?.metadata())
 }
 
-/// Who ran when in a window of a trace, with budgets and jobs, as JSON.
+/// Who ran when in a window of a trace, with budgets and jobs, as JSON; no finer than so many cells, if they are given.
 #[pyfunction]
-fn timeline(py: Python<'_>, trace: &str, from_ns: i64, to_ns: i64) -> PyResult<String> {
+#[pyo3(signature = (trace, from_ns, to_ns, cells=None))]
+fn timeline(
+    py: Python<'_>,
+    trace: &str,
+    from_ns: i64,
+    to_ns: i64,
+    cells: Option<NonZeroUsize>,
+) -> PyResult<String> {
     let reader = open(trace)?;
     let timeline = py
-        .detach(|| laxity_trace::timeline(reader, from_ns, to_ns))
-        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        .detach(|| {
+            let whole = laxity_trace::timeline(reader, from_ns, to_ns)?;
+            Ok(match cells {
+                Some(cells) => whole.coarser(cells.get()),
+                None => whole,
+            })
+        })
+        .map_err(|error: TraceError| PyValueError::new_err(format!("{trace}: {error}")))?;
     json(&timeline)
 }
 

@@ -35,6 +35,7 @@
 
 mod agreement;
 mod budget;
+mod coarser;
 mod deadlines;
 mod diff;
 mod error;

@@ -38,6 +38,8 @@ pub struct Occupancy {
     pub start_ns: i64,
     /// To here; later than the start.
     pub end_ns: i64,
+    /// So much of it: all, but for what [`Timeline::coarser`] put together.
+    pub ran_ns: i64,
 }
 
 /// The budget (credit: the credits) of a VCPU.
@@ -63,6 +65,8 @@ pub struct JobPoint {
     pub task: u32,
     /// The job's number, from 0.
     pub job: u64,
+    /// How many there are: one, but for what [`Timeline::coarser`] put together.
+    pub count: u64,
 }
 
 impl JobPoint {
@@ -72,6 +76,7 @@ impl JobPoint {
             domain: job.domain,
             task: job.task,
             job: job.number,
+            count: 1,
         }
     }
 }
@@ -112,6 +117,10 @@ pub fn timeline<R: Read>(
                 end_ns: time_ns,
                 ..ran
             };
+            let ran = Occupancy {
+                ran_ns: ran.end_ns - ran.start_ns,
+                ..ran
+            };
             if ran.start_ns < ran.end_ns {
                 occupancy.push(ran);
             }
@@ -144,6 +153,7 @@ pub fn timeline<R: Read>(
                     vcpu: record.vcpu,
                     start_ns: record.time_ns,
                     end_ns: record.time_ns,
+                    ran_ns: 0,
                 });
             }
             Kind::Stop => leave(&mut running[usize::from(record.cpu)], record.time_ns),
@@ -366,7 +376,7 @@ mod tests {
         let json = serde_json::to_value(of(&sample::records(), 1, 2)).expect("it is plain data");
         assert_eq!(
             json["occupancy"][0],
-            serde_json::json!({"cpu": 0, "domain": 0, "vcpu": 0, "start_ns": MS, "end_ns": 2 * MS})
+            serde_json::json!({"cpu": 0, "domain": 0, "vcpu": 0, "start_ns": MS, "end_ns": 2 * MS, "ran_ns": MS})
         );
         assert_eq!(
             json["budgets"][0]["points"],

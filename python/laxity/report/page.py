@@ -15,7 +15,7 @@ from laxity.directory import HOST
 from laxity.tables import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from matplotlib.figure import Figure
@@ -62,7 +62,13 @@ class Picture:
     caption: str
     alternative: str
     """What it says, for who cannot see it."""
-    figure: Figure
+    draw: Callable[[], Figure]
+    """Makes the figure for the page's width."""
+
+    @cached_property
+    def figure(self) -> Figure:
+        """For a page of ordinary width."""
+        return self.draw()
 
     @cached_property
     def svg(self) -> bytes:
@@ -77,7 +83,17 @@ class Picture:
     @property
     def source(self) -> str:
         """The SVG as a `data:` address, an image of its own: identifiers of two figures clash."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
+        return _address(self.svg)
+
+    @property
+    def narrow_source(self) -> str:
+        """The same drawn for a phone, where the wide one's text would be illegible."""
+        with plots.page_width(plots.NARROW_INCHES):
+            return _address(plots.svg(self.draw()))
+
+
+def _address(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
 
 
 @dataclass(frozen=True)

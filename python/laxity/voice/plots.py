@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from laxity.plots import (
     DOTTED,
+    GROUND,
     INK,
     LINES_MAX,
     MUTED,
     POLICY_LOOKS,
     RED,
-    WIDTH_INCHES,
     Look,
     legend,
     line_handle,
+    new_figure,
     note,
     shorten,
     styled,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PESQ_BEST = 4.5
 MARKS = 6
@@ -49,7 +50,7 @@ def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
     """
     values = _rows(series)
     looks = _looks(values)
-    figure = Figure(figsize=(WIDTH_INCHES, 3.3 + 0.24 * len(values)))
+    figure = new_figure(3.3 + 0.24 * len(values))
     curves, boxes = figure.subplots(
         2, 1, sharex=True, height_ratios=(2.6, max(0.25, 0.24 * len(values)))
     )
@@ -65,7 +66,7 @@ def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
             linestyle=look.dashes,
             marker=look.marker,
             markevery=(apart // 2 + 1, apart),
-            markeredgecolor="white",
+            markeredgecolor=GROUND,
             markeredgewidth=0.5,
         )
     _boxes(boxes, values, looks, is_vertical=False)
@@ -102,7 +103,7 @@ def delay_boxes(
     """
     values = {name: delays / 1e6 for name, delays in _rows(delay_ns, count_max=None).items()}
     names = list(dict.fromkeys([*delay_ns]))
-    figure = Figure(figsize=(WIDTH_INCHES, 3.4))
+    figure = new_figure(3.4)
     axes = figure.subplots()
     axes.grid(visible=False, axis="x")
     places = {name: place for place, name in enumerate(names)}

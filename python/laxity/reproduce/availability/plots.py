@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
-from laxity.plots import DASHED, DOTTED, SOLID, WIDTH_INCHES, Look, legend, line_handle, styled
+from laxity.plots import DASHED, DOTTED, SOLID, Look, legend, line_handle, new_figure, styled
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 COLOURS = {"Dom0": "#0072b2", "guest": "#d55e00"}
 DASHES = {"UDP": ("o", SOLID), "TCP_1": ("s", DASHED), "TCP_n": ("^", DOTTED)}
@@ -18,7 +17,7 @@ DASHES = {"UDP": ("o", SOLID), "TCP_1": ("s", DASHED), "TCP_n": ("^", DOTTED)}
 @styled
 def cpu(data: pd.DataFrame) -> Figure:
     """Each `line`'s `cpu_percent` against `per_s`; a line's name is "Dom0, UDP" and the like."""
-    figure = Figure(figsize=(WIDTH_INCHES, 3.4))
+    figure = new_figure(3.4)
     axes = figure.subplots()
     looks = {}
     for line, points in data.groupby("line", sort=False):

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from laxity.plots import DASHED, DOTTED, SOLID, WIDTH_INCHES, Look, legend, line_handle, styled
+from laxity.plots import (
+    DASHED,
+    DOTTED,
+    INK,
+    SOLID,
+    Look,
+    legend,
+    line_handle,
+    new_figure,
+    styled,
+    title,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LOOKS = (
     Look("#0072b2", "o", SOLID),
     Look("#d55e00", "s", DASHED),
     Look("#009e73", "^", DOTTED),
     Look("#cc79a7", "D", SOLID),
-    Look("#222222", "X", DASHED),
+    Look(INK, "X", DASHED),
 )
 MARKS = 12
 """On each line, so that lines are told apart in grey."""
@@ -34,10 +45,10 @@ def throughput(data: pd.DataFrame) -> Figure:
     panels = list(data.groupby("panel", sort=False))
     names = list(dict.fromkeys(data.line))
     looks = dict(zip(names, LOOKS, strict=False))
-    figure = Figure(figsize=(WIDTH_INCHES, 0.5 + PANEL_INCHES * len(panels)))
+    figure = new_figure(0.5 + PANEL_INCHES * len(panels))
     axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, panel) in zip(axes_of, panels, strict=True):
-        axes.set_title(str(name), loc="left")
+        title(axes, str(name))
         for line, points in panel.groupby("line", sort=False):
             look = looks[str(line)]
             axes.plot(
@@ -61,11 +72,11 @@ def against_the_period(data: pd.DataFrame) -> Figure:
     panels = list(data.groupby("panel", sort=False))
     names = list(dict.fromkeys(data.line))
     looks = dict(zip(names, LOOKS, strict=False))
-    figure = Figure(figsize=(WIDTH_INCHES, 0.6 + PANEL_INCHES * len(panels)))
+    figure = new_figure(0.6 + PANEL_INCHES * len(panels))
     axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, panel) in zip(axes_of, panels, strict=True):
         _curves(axes, panel, looks)
-        axes.set_title(str(name), loc="left")
+        title(axes, str(name))
         axes.set_ylabel(panel.unit.iloc[0])
     axes_of[-1].set_xlabel("period (ms)")
     legend(figure, [line_handle(looks[name], name) for name in names])

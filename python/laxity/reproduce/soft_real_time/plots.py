@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from laxity.plots import INK, MUTED, POLICY_LOOKS, WIDTH_INCHES, Look, legend, line_handle, styled
+from laxity.plots import INK, MUTED, POLICY_LOOKS, Look, legend, line_handle, new_figure, styled
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _LOOKS = tuple(POLICY_LOOKS.values())
 
@@ -25,7 +25,7 @@ def waits(data: pd.DataFrame) -> Figure:
     `data` has a row for each quantile of a VCPU: `vcpu`, `quantile` from 0 to 1, `difference_us`.
     Boxes are the quartiles, whiskers go from 1 % to 99 %.
     """
-    figure = Figure(figsize=(WIDTH_INCHES, 3.0))
+    figure = new_figure(3.0)
     axes = figure.subplots()
     axes.grid(visible=False, axis="x")
     boxes = []
@@ -49,7 +49,7 @@ def queues(data: pd.DataFrame) -> Figure:
     for each of base and A in cpuload; a line for each domain, the mean of its VCPUs.
     """
     configurations = ("base-cpuload", "A-cpuload")
-    figure = Figure(figsize=(WIDTH_INCHES, 4.2))
+    figure = new_figure(4.2)
     panels = figure.subplots(2, len(configurations), sharex=True, squeeze=False)
     domains = list(dict.fromkeys(data["domain"]))
     looks = dict(zip(domains, _LOOKS, strict=False))
@@ -92,7 +92,7 @@ def misses(data: pd.DataFrame) -> Figure:
     loads = list(dict.fromkeys(data["load"]))
     policies = list(dict.fromkeys(data["policy"]))
     domains = list(dict.fromkeys(data["domain"]))
-    figure = Figure(figsize=(WIDTH_INCHES, 2.2 * len(loads) + 0.3))
+    figure = new_figure(2.2 * len(loads) + 0.3)
     panels = figure.subplots(len(loads), 2, squeeze=False, width_ratios=(1, 1.8))
     looks = dict(zip(policies, _LOOKS, strict=False))
     for (whole, apart), load in zip(panels, loads, strict=True):

@@ -165,9 +165,9 @@ def draw_work(data: pd.DataFrame) -> Figure:
 
 
 def _bars(data: pd.DataFrame) -> Figure:
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - as above
+    from laxity import plots  # noqa: PLC0415 - as above
 
-    figure = Canvas(figsize=(7.2, 2.6))
+    figure = plots.new_figure(2.6)
     axes = figure.subplots()
     axes.bar(data["configuration"], data["cpus"], width=0.5, color="#56b4e9")
     axes.set_ylabel("Work of C-Dom (CPUs)")
