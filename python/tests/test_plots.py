@@ -245,6 +245,7 @@ def moment(
         "to_ns": vcpus * MS,
         "occupancy": [
             {"cpu": n % cpus, "domain": n, "vcpu": 0, "start_ns": n * MS, "end_ns": (n + 1) * MS}
+            | {"ran_ns": MS}
             for n in range(vcpus)
         ],
         "budgets": [

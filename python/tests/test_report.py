@@ -8,19 +8,19 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from pathlib import Path
 
 import laxity
 import numpy as np
 import pandas as pd
 import pytest
-from laxity import report
+from laxity import calls, plots, report
 from laxity.directory import Manifest
 from laxity.errors import InputError
-from laxity.report.window import chosen_window, first_missed_ns
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from laxity.report.page import interval
+from laxity.report.window import cause, chosen_window, first_missed_ns
+from laxity.telephony import LOST, PACKET_NS
 
 MS = 1_000_000
 
@@ -41,7 +41,26 @@ budget = "2 ms"
 period = "10 ms"
 tasks = {tasks}
 """
-VOID = {"meta", "img", "link", "br", "hr", "input"}
+VOID = {"meta", "img", "link", "br", "hr", "input", "source"}
+PAGE_BYTES_MAX = 3_000_000
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CALLS = """\
+duration = "{duration}"
+seed = 1
+[host]
+cpus = {cpus}
+policy = "credit"
+network = "iptcomm-2009"
+[[domain]]
+name = "dom0"
+workload = {{ kind = "driver" }}
+[[domain]]
+name = "media"
+workload = {{ kind = "media-server" }}
+[calls]
+streams = {streams}
+media-server = "media"
+"""
 
 
 def host(
@@ -106,7 +125,7 @@ def read(directory: Path, window: tuple[int, int] | None = None) -> Document:
         assert not any(name.startswith("on") for name in attributes)
         if tag == "img":
             assert attributes["alt"]
-    outside_images = re.sub(r'src="data:[^"]*"', "", text)
+    outside_images = re.sub(r'src(set)?="data:[^"]*"', "", text)
     assert not re.search(r"@import|url\(|https?://", outside_images)
     assert [document.count(tag) for tag in ("h1", "main", "header", "title")] == [1, 1, 1, 1]
     images = [attributes["src"] for tag, attributes in document.elements if tag == "img"]
@@ -114,7 +133,43 @@ def read(directory: Path, window: tuple[int, int] | None = None) -> Document:
     assert sorted(base64.b64decode((image or "").partition(",")[2]) for image in images) == drawings
     assert not any(re.search(rb'(href|src)="(?!#)', drawing) for drawing in drawings)
     assert len(list((directory / "figures").glob("*.png"))) == len(drawings)
+    narrow = [attributes["srcset"] for tag, attributes in document.elements if tag == "source"]
+    assert len(narrow) == len(drawings)
+    for wide in drawings:
+        follows_light_and_dark(wide)
+    for address in narrow:
+        drawing = base64.b64decode((address or "").partition(",")[2])
+        follows_light_and_dark(drawing)
+        width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', drawing)
+        assert width
+        assert float(width[1]) <= 260, "text keeps its size on a phone of 390 pixels"
+    assert len(text) < PAGE_BYTES_MAX
     return document
+
+
+def follows_light_and_dark(drawing: bytes) -> None:
+    """Each colour of a drawing has another one in the dark, or says that it stays as it is."""
+    text = drawing.decode("utf-8")
+    sheet, _, body = text.partition("</style>")
+    assert "@media screen and (prefers-color-scheme:dark)" in sheet
+    for what, colour in set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", body)):
+        assert f'[style*="{what}: {colour}"]{{{what}:' in sheet
+    assert 'fill: #ffffff"]{fill:#1c1f23 !important}' in sheet, "the ground is no fixed white"
+    assert "fill: #222222" in body
+    assert 'fill: #222222"]{fill:#e6e8ea !important}' in sheet
+
+
+def test_the_ground_of_figures_is_that_of_their_card() -> None:
+    page = files("laxity.report").joinpath("page.css").read_text("utf-8")
+    assert re.findall(r"--card: (#\w+)", page) == [
+        plots.GROUND,
+        plots.IN_THE_DARK[plots.GROUND],
+        "#fff",
+    ]
+    assert re.findall(r"background: ([^;]+);", page) == [
+        "var(--ground)",
+        *("var(--card)", "var(--shade)", "var(--shade)"),
+    ]
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -175,7 +230,10 @@ def test_the_window_is_around_the_first_missed_deadline(late: Path) -> None:
     first = first_missed_ns(run.trace)
     whole = json.loads(laxity._core.timeline(str(run.trace), 0, run.duration_ns))
     assert first == min(point["time_ns"] for point in whole["misses"])
-    from_ns, to_ns = chosen_window(run, run.trace)
+    about = cause(run, run.trace, laxity.Host(run.origin.host, "host.toml").resolved())
+    assert about
+    assert about.marks == ((first, "the first missed deadline"),)
+    from_ns, to_ns = chosen_window(run, run.trace, about)
     assert 0 <= from_ns <= first <= to_ns <= run.duration_ns
     inside = json.loads(laxity._core.timeline(str(run.trace), from_ns, to_ns))
     assert 40 <= len(inside["occupancy"]) <= 120
@@ -248,6 +306,126 @@ def test_names_that_are_long_or_look_like_html(late: Path, tmp_path: Path) -> No
     (directory / "result.json").write_text(json.dumps(result), "utf-8")
     document = read(directory)
     assert all(name in document.text for name in names)
+
+
+def test_the_whole_run_in_one_window_is_no_larger_for_a_longer_run(tmp_path: Path) -> None:
+    sizes = []
+    for duration_s in (4, 40):
+        directory = tmp_path / f"{duration_s}"
+        traced(host('"drawn"', '"drawn"', load=1.2, duration=f"{duration_s} s"), directory)
+        document = read(directory, window=(0, duration_s * 1000 * MS))
+        assert "a bar is as high as the part of the time" in document.text
+        drawing = (directory / "figures/timeline.svg").read_bytes()
+        sizes.append(len(drawing))
+    assert sizes[1] < 1.5 * sizes[0]
+    assert sizes[1] < 600_000
+
+
+def of_calls(directory: Path, duration: str = "2 s", *, cpus: int, streams: int) -> laxity.Run:
+    text = CALLS.format(duration=duration, cpus=cpus, streams=streams)
+    return traced(laxity.Host.parse(text), directory)
+
+
+def test_the_timeline_of_calls_is_around_the_first_packet_that_was_lost(tmp_path: Path) -> None:
+    run = of_calls(tmp_path / "run", cpus=1, streams=1000)
+    assert run.trace
+    sent_ns = [
+        stream.start_ns + int(np.flatnonzero(stream.arrived_ns == LOST)[0]) * PACKET_NS
+        for stream in run.streams
+        if (stream.arrived_ns == LOST).any()
+    ]
+    about = cause(run, run.trace, laxity.Host(run.origin.host, "host.toml").resolved())
+    assert about
+    assert about.marks == ((min(sent_ns), "a packet is sent that is lost"),)
+    from_ns, to_ns = chosen_window(run, run.trace, about)
+    assert from_ns <= min(sent_ns) <= to_ns
+    assert "around the first sampled packet that was lost" in read(tmp_path / "run").text
+
+
+def test_the_timeline_of_good_calls_is_around_the_slowest_packet(tmp_path: Path) -> None:
+    run = of_calls(tmp_path / "run", cpus=4, streams=10)
+    assert run.trace
+    assert max(int(stream.delays_ns().max()) for stream in run.streams) < 10 * MS
+    text = read(tmp_path / "run").text
+    assert "around the slowest sampled packet; none was lost or late" in text
+
+
+def test_protection_and_its_failure(tmp_path: Path) -> None:
+    protected = laxity.Host.load(EXAMPLES / "protect.toml")
+    run = protected.run(trace=tmp_path / "traced")
+    calls.scored(run).save(tmp_path / "run")
+    assert run.telephony
+    assert run.trace
+    outage_ns = run.telephony.protection[0].outage_ns
+    assert outage_ns
+    about = cause(run, run.trace, protected.resolved())
+    assert about
+    assert about.marks[0] == (5000 * MS, "the host fails")
+    assert about.marks[1] == (5000 * MS + outage_ns, "all its domains run on")
+    from_ns, to_ns = chosen_window(run, run.trace, about)
+    assert from_ns < about.marks[0][0] < about.marks[1][0] < to_ns
+    document = read(tmp_path / "run")
+    for said in (
+        *("around the host's failure", "Checkpoints of the protected domains"),
+        *("Users who registered", laxity.tables.time(outage_ns), "registrations forgotten"),
+        "the protected domains ran on in",
+    ):
+        assert said in document.text
+    first = document.text.index("Mean opinion score (MOS-LQO)")
+    assert first < document.text.index("Raw PESQ (ITU-T P.862), ")
+    assert first < document.text.index("E-model (ITU-T G.107)")
+    assert "the limit is about it" in document.text
+
+
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        ("10|20", "held at every point, up to calls.streams = 20."),
+        ("20|1500", "held up to calls.streams = 20; at calls.streams = 1500 "),
+        ("1500|1600", "held at no point; least was lost at calls.streams = 1500: "),
+    ],
+)
+def test_sweep_of_calls(tmp_path: Path, streams: str, said: str) -> None:
+    text = CALLS.format(duration="1 s", cpus=1, streams=1)
+    swept = laxity.Host.parse(text).sweep([f"calls.streams={streams}"], seeds=2)
+    swept.save(tmp_path / "sweep")
+    document = read(tmp_path / "sweep")
+    assert said in heading(document)
+    assert document.count("img") == 1
+    assert "No job" not in document.text
+    drawing = (tmp_path / "sweep/figures/voice.svg").read_text("utf-8")
+    assert len(set(re.findall(r'id="axes_(\d+)"', drawing))) == 3
+    for column in ("packets lost", "delay, 99.9 %", "opinion score, E-model", "limits held"):
+        assert column in document.text
+
+
+def test_a_swept_limit_is_the_limit_of_its_points(tmp_path: Path) -> None:
+    text = CALLS.format(duration="1 s", cpus=1, streams=10)
+    settings = ["calls.acceptance.delay=1 ns|1 s"]
+    laxity.Host.parse(text).sweep(settings).save(tmp_path / "sweep")
+    assert "held at 1 of 2 points" in heading(read(tmp_path / "sweep"))
+
+
+def test_a_range_of_equal_ends_is_one_value() -> None:
+    assert interval("28.2 %", "28.2 %") == "28.2 %"
+    assert interval("28.1 %", "28.2 %") == "28.1 % to 28.2 %"
+
+
+def test_the_best_of_a_comparison_is_no_alarm(tmp_path: Path) -> None:
+    tight = host(*['"drawn"'] * 4, load=1.2, duration="2 s")
+    compared = tight.compare(["deferrable", "credit"], seed=3)
+    compared.save(tmp_path / "compare")
+    assert all(run.missed for run in compared.runs)
+    best, worst = sorted(compared.runs, key=lambda run: run.miss_ratio)
+    assert best.miss_ratio < worst.miss_ratio
+    document = read(tmp_path / "compare")
+    text = (tmp_path / "compare/report.html").read_text("utf-8")
+    assert '<header class="">' in text
+    red = re.findall(
+        r'<td class="[^"]*bad">([^<]*)', text.partition("Miss ratio of each domain")[0]
+    )
+    assert red == [laxity.tables.percent(worst.miss_ratio)]
+    assert f"Fewest deadlines were missed under {best.policy}" in document.text
 
 
 def test_compare(tmp_path: Path) -> None:

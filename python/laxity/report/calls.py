@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity.report.page import Cell, Picture, Section, Table, plain
+from laxity.report.page import Cell, Picture, Section, Table, interval, plain
 from laxity.tables import NOTHING, lost_to_scheduling, number, percent, time
 from laxity.voice.plots import delay_boxes, pesq_distributions
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from laxity.results import Run
-    from laxity.telephony import Telephony
+    from laxity.telephony import Calls, Quality, Registrations, Telephony
 
 
 def verdict(telephony: Telephony) -> tuple[str, str]:
@@ -29,10 +29,19 @@ def lead(telephony: Telephony) -> str:
     """What became of the packets."""
     voice = telephony.voice
     delay_ns = voice.delay_ns
+    outages = {each.outage_ns for each in telephony.protection if each.outage_ns is not None}
+    forgotten = sum(each.forgotten for each in telephony.protection)
+    outage = ""
+    if outages:
+        outage = (
+            f" After the host's failure the protected domains ran on in "
+            f"{interval(time(min(outages)), time(max(outages)))}, with "
+            f"{number(forgotten, 'forgotten registration') if forgotten else 'nothing forgotten'}."
+        )
     return (
         f"{number(voice.streams_most, 'stream')} at a time, {number(voice.sent, 'packet')}: "
         f"{percent(voice.loss_ratio)} lost, delay {time(delay_ns.p50)} in the median, "
-        f"{time(delay_ns.p999)} at 99.9 %."
+        f"{time(delay_ns.p999)} at 99.9 %.{outage}"
     )
 
 
@@ -49,7 +58,7 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
             "whiskers from the shortest to the longest. Beneath is the part of all packets that "
             "was lost.",
             "A box plot of packet delay. The table of limits has the numbers.",
-            delay_boxes(
+            lambda: delay_boxes(
                 {media: np.concatenate(delays_ns)}, {media: telephony.voice.loss_ratio}, x_label=""
             ),
         )
@@ -59,13 +68,22 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
         picture = Picture(
             "quality",
             "Voice quality",
-            "PESQ (ITU-T P.862) of each sampled stream, as a cumulative distribution: how many are "
-            "of how low a quality at most. Toll quality begins at 4.",
-            f"Cumulative distribution of PESQ of {number(len(scores), 'stream')}.",
-            pesq_distributions({run.policy: scores}),
+            "Raw PESQ (ITU-T P.862) of each sampled stream, as the papers have it, as a cumulative "
+            "distribution: how many are of how low a quality at most. Toll quality begins at 4.",
+            f"Cumulative distribution of raw PESQ of {number(len(scores), 'stream')}.",
+            lambda: pesq_distributions({run.policy: scores}),
         )
-        found.append(Section("Voice quality", pictures=(picture,)))
+        tables = () if telephony.quality is None else (_quality(telephony.quality),)
+        found.append(Section("Voice quality", tables=tables, pictures=(picture,)))
+    if telephony.protection:
+        found.append(Section("Protection", tables=(_protection(telephony),)))
+    if telephony.registrations is not None:
+        found.append(Section("Registrations", tables=(_registrations(telephony.registrations),)))
+    if telephony.calls is not None and telephony.calls.offered:
+        found.append(Section("Calls", tables=(_calls(telephony.calls),)))
     found.append(Section("Packets that were lost", tables=(_drops(telephony),)))
+    if any(each.dropped_in_guest or each.dropped_at_card for each in telephony.interfaces):
+        found.append(Section("What domains send", tables=(_interfaces(telephony),)))
     found.append(Section("CPU time", tables=(_domains(run),)))
     return found
 
@@ -75,13 +93,40 @@ def comparison_verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
     losses = {run.policy: run.telephony.voice.loss_ratio for run in runs if run.telephony}
     best = min(losses, key=lambda policy: losses[policy])
     if losses[best]:
-        return f"Least was lost under {best}: {percent(losses[best])} of the packets.", "bad"
+        return f"Least was lost under {best}: {percent(losses[best])} of the packets.", ""
     clean = [policy for policy, loss in losses.items() if not loss]
     return f"No packet was lost under {' and '.join(clean)}.", "good"
 
 
+def comparison_pictures(runs: tuple[Run, ...]) -> tuple[Picture, ...]:
+    """Delay and loss, a box for each policy."""
+    delays_ns, losses = {}, {}
+    for run in runs:
+        if run.telephony is not None:
+            delay_ns = run.telephony.voice.delay_ns
+            five = (delay_ns.min, delay_ns.p25, delay_ns.p50, delay_ns.p75, delay_ns.max)
+            # The quantiles of these five values are the values themselves.
+            delays_ns[run.policy] = [ns for ns in five if ns is not None]
+            losses[run.policy] = run.telephony.voice.loss_ratio
+    caption = (
+        "One way, from phone to phone, of all packets: quartiles, and whiskers from the shortest "
+        "to the longest. Beneath is the part of the packets that was lost."
+    )
+    alternative = "A box plot of packet delay for each policy. The table has the numbers."
+    return (
+        Picture(
+            "delay",
+            "Delay of packets under each policy",
+            caption,
+            alternative,
+            lambda: delay_boxes(delays_ns, losses, x_label=""),
+        ),
+    )
+
+
 def comparison(runs: tuple[Run, ...]) -> Table:
     """A row for each policy."""
+    least = min((run.telephony.voice.loss_ratio for run in runs if run.telephony), default=0.0)
     rows = []
     for run in runs:
         if run.telephony is None:
@@ -91,7 +136,10 @@ def comparison(runs: tuple[Run, ...]) -> Table:
         rows.append(
             [
                 *plain(run.policy, f"{voice.sent:,}"),
-                Cell(percent(voice.loss_ratio), "bad" if voice.lost else "good"),
+                Cell(
+                    percent(voice.loss_ratio),
+                    "" if voice.loss_ratio == least and voice.lost else _tone(voice.lost),
+                ),
                 *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p999, delay_ns.max))),
                 *plain(NOTHING if jitter_ns is None else time(round(jitter_ns))),
                 *plain(lost_to_scheduling(run.overhead)),
@@ -99,6 +147,109 @@ def comparison(runs: tuple[Run, ...]) -> Table:
         )
     columns = ("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter")
     return Table("Voice under each policy", (*columns, "lost to scheduling"), rows)
+
+
+def _tone(count: int) -> str:
+    return "bad" if count else "good"
+
+
+def _quality(quality: Quality) -> Table:
+    """The score that the limit is about first, and what the others are."""
+    scales = (
+        (
+            "Mean opinion score (MOS-LQO), 1 to 5: PESQ by ITU-T P.862.1; the limit is about it",
+            quality.mos_lqo,
+        ),
+        (
+            "Raw PESQ (ITU-T P.862), -0.5 to 4.5, as the papers have it",
+            quality.pesq,
+        ),
+        (
+            "Opinion score that delay and loss let expect: E-model (ITU-T G.107)",
+            quality.e_model_mos,
+        ),
+    )
+    rows = [
+        plain(name, *(f"{score:.2f}" for score in (scores.p50, scores.p5, scores.min)))
+        for name, scores in scales
+    ]
+    dead = f" {number(quality.dead, 'stream')} had nothing to hear." if quality.dead else ""
+    note = (
+        f"{number(quality.toll_quality, 'stream')} of {quality.scored:,} "
+        f"{'was' if quality.toll_quality == 1 else 'were'} of toll quality: raw PESQ of 4 or "
+        f"better.{dead}"
+    )
+    columns = ("", "median", "5 %", "worst stream")
+    title = f"What was heard of {number(quality.scored, 'sampled stream')}"
+    return Table(title, columns, rows, note=note)
+
+
+def _protection(telephony: Telephony) -> Table:
+    rows = []
+    for each in telephony.protection:
+        count = max(1, each.checkpoints)
+        rows.append(
+            [
+                *plain(each.domain, f"{each.acknowledged:,} of {each.checkpoints:,}"),
+                *plain(f"{each.pages / count:,.0f}", time(round(each.paused_ns / count))),
+                *plain(time(each.acknowledged_after_ns_max), f"{each.held:,}"),
+                Cell(f"{each.lost:,}", "bad" if each.lost else ""),
+                *plain(time(each.outage_ns)),
+                Cell(f"{each.forgotten:,}", "bad" if each.forgotten else ""),
+            ]
+        )
+    columns = (
+        *("domain", "checkpoints acknowledged", "pages of each", "pause of each"),
+        *("longest to acknowledge", "packets held", "lost with the host", "outage"),
+        "registrations forgotten",
+    )
+    note = (
+        "Held packets waited for the checkpoint that covers them. The outage is from the host's "
+        "failure until the domain ran on. A forgotten registration had been answered, and was "
+        "not known afterwards."
+    )
+    return Table("Checkpoints of the protected domains", columns, rows, note=note)
+
+
+def _registrations(found: Registrations) -> Table:
+    delay_ns = found.delay_ns
+    row = [
+        *plain(f"{found.offered:,}", f"{found.succeeded:,}"),
+        Cell(f"{found.failed:,}", "bad" if found.failed else ""),
+        *plain(f"{found.retransmissions:,}"),
+        *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p99, delay_ns.max))),
+    ]
+    columns = (
+        *("offered", "succeeded", "failed", "retransmissions"),
+        *("delay, median", "99 %", "longest"),
+    )
+    note = "The delay is from the first packet to the answer."
+    return Table("Users who registered", columns, [row], note=note)
+
+
+def _calls(found: Calls) -> Table:
+    setup_ns = found.setup_ns
+    row = [
+        *plain(f"{found.offered:,}", f"{found.answered:,}"),
+        Cell(f"{found.failed:,}", "bad" if found.failed else ""),
+        *plain(f"{found.retransmissions:,}"),
+        *plain(*(time(ns) for ns in (setup_ns.p50, setup_ns.p99, setup_ns.max))),
+    ]
+    columns = (
+        *("offered", "answered", "failed", "retransmissions"),
+        *("setup, median", "99 %", "longest"),
+    )
+    return Table("Calls that were set up", columns, [row])
+
+
+def _interfaces(telephony: Telephony) -> Table:
+    rows = []
+    for each in telephony.interfaces:
+        offered = max(1, each.offered)
+        drops = (each.dropped_in_guest / offered, each.dropped_at_card / offered)
+        rows.append([*plain(each.domain, f"{each.offered:,}", *(percent(part) for part in drops))])
+    columns = ("domain", "packets", "dropped in the domain", "dropped at the card")
+    return Table("What each domain sent, and who dropped it", columns, rows)
 
 
 def _limits(telephony: Telephony) -> Table:
@@ -119,7 +270,7 @@ def _limits(telephony: Telephony) -> Table:
 NAMES = {
     "loss": "packets lost",
     "delay": "delay, 99.9 %",
-    "MOS": "opinion score (PESQ, P.862.1) of the worst sampled stream",
+    "MOS": "mean opinion score (MOS-LQO: PESQ by P.862.1) of the worst sampled stream",
 }
 
 

@@ -58,7 +58,13 @@ def page(directory: Path) -> Page:
     ]
     if runs[0].telephony is not None:
         verdict, tone = calls.comparison_verdict(runs)
-        sections = [Section("Voice", tables=(calls.comparison(runs),))]
+        sections = [
+            Section(
+                "Voice",
+                pictures=calls.comparison_pictures(runs),
+                tables=(calls.comparison(runs),),
+            )
+        ]
     return Page(
         kind=f"{number(len(runs), 'policy', 'policies')} compared",
         verdict=verdict,
@@ -87,17 +93,18 @@ def _verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
     if clean:
         return f"Every deadline was met under {' and '.join(clean)}.", "good"
     best = min(runs, key=lambda run: run.miss_ratio)
-    return f"Fewest deadlines were missed under {best.policy}: {percent(best.miss_ratio)}.", "bad"
+    return f"Fewest deadlines were missed under {best.policy}: {percent(best.miss_ratio)}.", ""
 
 
 def _policies(runs: tuple[Run, ...]) -> Table:
+    least = min(run.miss_ratio for run in runs)
     rows = []
     for run in runs:
         worst = worst_domain(run.domains)
         rows.append(
             [
                 *plain(run.policy, f"{run.jobs:,}", f"{run.missed:,}"),
-                missed_cell(run.miss_ratio, run.jobs),
+                missed_cell(run.miss_ratio, run.jobs, is_least=run.miss_ratio == least),
                 Cell(f"{worst.name}, {percent(worst.miss_ratio)}" if worst else tables.NOTHING),
                 *plain(count(run.overhead.schedule_calls), count(run.overhead.context_switches)),
                 Cell(lost_to_scheduling(run.overhead)),
@@ -111,10 +118,14 @@ def _policies(runs: tuple[Run, ...]) -> Table:
 
 
 def _domains(runs: tuple[Run, ...]) -> Table:
-    rows = [
-        [Cell(of_all[0].name), *(missed_cell(domain.miss_ratio, domain.jobs) for domain in of_all)]
-        for of_all in zip(*(run.domains for run in runs), strict=True)
-    ]
+    rows = []
+    for of_all in zip(*(run.domains for run in runs), strict=True):
+        least = min(domain.miss_ratio for domain in of_all)
+        cells = (
+            missed_cell(domain.miss_ratio, domain.jobs, is_least=domain.miss_ratio == least)
+            for domain in of_all
+        )
+        rows.append([Cell(of_all[0].name), *cells])
     return Table("Miss ratio of each domain", ("domain", *(run.policy for run in runs)), rows)
 
 
@@ -128,5 +139,5 @@ def _picture(frame: pd.DataFrame) -> Picture:
         f"together.{some}",
         "Miss ratios, a row for each domain and a dot for each policy. The table below has the "
         "numbers.",
-        plots.miss_ratio_dots(frame),
+        lambda: plots.miss_ratio_dots(frame),
     )

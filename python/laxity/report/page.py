@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from laxity import files, plots, tables
+from laxity import files, plots
 from laxity.directory import HOST
-from laxity.tables import percent
+from laxity.tables import NOTHING, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -169,9 +169,14 @@ def changes(overrides: Sequence[str]) -> list[tuple[str, str]]:
     return [("Changed in the host file", ", ".join(overrides))] if overrides else []
 
 
-def missed_cell(ratio: float, jobs: int) -> Cell:
-    """A miss ratio; nothing where there were no jobs."""
-    return Cell(percent(ratio), "bad" if ratio else "") if jobs else Cell(tables.NOTHING)
+def missed_cell(ratio: float, jobs: int, *, is_least: bool = False) -> Cell:
+    """A miss ratio; nothing where there were no jobs. The least of a comparison is no alarm."""
+    return Cell(percent(ratio), "bad" if ratio and not is_least else "") if jobs else Cell(NOTHING)
+
+
+def interval(low: str, high: str) -> str:
+    """From here to there; one value where both ends read the same."""
+    return low if low == high else f"{low} to {high}"
 
 
 def plain(*texts: str) -> list[Cell]:

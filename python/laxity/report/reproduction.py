@@ -185,10 +185,6 @@ def _picture(directory: Path, paper: str, name: str, heading: str) -> Picture | 
     if (paper, name) not in _DRAWINGS or not data.exists():
         return None
     draw, caption = _DRAWINGS[paper, name]
-    return Picture(
-        name,
-        heading,
-        caption,
-        f"{caption} The table has the numbers.",
-        draw(read_table(data).to_pandas()),
-    )
+    frame = read_table(data).to_pandas()
+    alternative = f"{caption} The table has the numbers."
+    return Picture(name, heading, caption, alternative, lambda: draw(frame))

@@ -24,7 +24,7 @@ from laxity.report.page import (
     missed_cell,
     plain,
 )
-from laxity.report.window import chosen_window
+from laxity.report.window import cause, chosen_window
 from laxity.results import Run
 from laxity.tables import NOT_MEASURED, lost_to_scheduling, number, percent, time
 
@@ -43,7 +43,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.telephony is not None:
         sections = calls.sections(run, run.telephony, host)
     if run.trace is not None:
-        sections.append(_timeline(run, run.trace, window))
+        sections.append(_timeline(run, run.trace, window, host))
     elif window is not None:
         raise InputError(
             f"{directory} has no trace, and so no timeline", "run it without --no-trace"
@@ -259,12 +259,14 @@ def _responses(tasks: list[TaskTimes]) -> Section:
         f"beyond is red.{some}",
         f"Distributions of response times with deadlines, {number(len(shown), 'task')}; "
         f"{number(late, 'task')} missed deadlines. The table of tasks has the numbers.",
-        plots.response_distributions(shown),
+        lambda: plots.response_distributions(shown),
     )
     return Section("Response times", pictures=(picture,))
 
 
-def _timeline(run: Run, trace: Path, window: tuple[int, int] | None) -> Section:
+def _timeline(
+    run: Run, trace: Path, window: tuple[int, int] | None, host: dict[str, Any]
+) -> Section:
     of_run = tracefile.metadata(trace)
     if window is not None and not 0 <= window[0] < window[1] <= of_run["duration_ns"]:
         ends = "..".join(time(end_ns, digits=6) for end_ns in window)
@@ -272,29 +274,47 @@ def _timeline(run: Run, trace: Path, window: tuple[int, int] | None) -> Section:
             f"the window {ends} is not within the run",
             f"the run goes from 0 s to {time(of_run['duration_ns'], digits=6)}",
         )
-    from_ns, to_ns = window if window is not None else chosen_window(run, trace)
+    about = cause(run, trace, host)
+    from_ns, to_ns = window if window is not None else chosen_window(run, trace, about)
     with core_errors():
-        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns))
+        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns, plots.TIMELINE_CELLS))
+    marks = [mark for mark in (about.marks if about else ()) if from_ns <= mark[0] <= to_ns]
     vcpus = len(timeline["budgets"])
+    why = f", around {about.what}" if window is None and about else ""
     some = ""
     if vcpus > VCPU_LANES_MAX:
         some = (
             f" Of {vcpus} VCPUs, {VCPU_LANES_MAX}: those that missed deadlines here, then those "
-            "with jobs, then those "
-            "that ran longest; the others are grey where they run."
+            "with jobs, then those that ran longest; the others are grey where they run."
+        )
+    if any(ran["ran_ns"] < ran["end_ns"] - ran["start_ns"] for ran in timeline["occupancy"]):
+        some += (
+            " Where turns are too short to be told apart, a bar is as high as the part of the time "
+            "that was used, and on a CPU in the colour of whoever ran longest; a shorter window "
+            "(`--window`) shows each turn."
         )
     what = "credits" if run.policy in BY_WEIGHT else "budget left"
+    jobs = ", when jobs arrived, completed and missed their deadlines" if of_tasks(host) else ""
+    counts = (
+        (sum(point["count"] for point in timeline[kind]), word)
+        for kind, word in (
+            ("releases", "arrival"),
+            ("completions", "completion"),
+            ("misses", "missed deadline"),
+        )
+    )
     picture = Picture(
         "timeline",
         "Who ran when",
-        f"From {time(from_ns, digits=6)} to {time(to_ns, digits=6)} after the start. A lane for "
-        "each CPU shows which VCPU "
-        "it ran; a lane for each VCPU when it ran, when jobs arrived, completed and missed their "
-        "deadlines, and below "
+        f"From {time(from_ns, digits=6)} to {time(to_ns, digits=6)} after the start{why}. A lane "
+        f"for each CPU shows which VCPU it ran; a lane for each VCPU when it ran{jobs}, and below "
         f"its {what} (its extremes stand at the right).{some}",
-        f"Timeline of {number(len(timeline['releases']), 'arrival')}, "
-        f"{number(len(timeline['completions']), 'completion')} "
-        f"and {number(len(timeline['misses']), 'missed deadline')}.",
-        plots.who_ran_when(timeline, of_run),
+        f"Timeline of {', '.join(number(count, word) for count, word in counts)}.",
+        lambda: plots.who_ran_when(timeline, of_run, marks),
     )
     return Section("Who ran when", pictures=(picture,))
+
+
+def of_tasks(host: dict[str, Any]) -> bool:
+    """Whether any domain has tasks."""
+    return any(domain["tasks"] for domain in host["domains"])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from laxity import plots, tables
 from laxity.directory import Manifest
-from laxity.plots import LINES_MAX, PANELS_MAX
+from laxity.plots import LINES_MAX
+from laxity.report.axes import across, value_text
 from laxity.report.page import (
     Cell,
     Page,
@@ -18,8 +17,10 @@ from laxity.report.page import (
     changes,
     command,
     host_text,
+    interval,
     without_policies,
 )
+from laxity.report.sweep_calls import Voice
 from laxity.sweep import Sweep
 from laxity.tables import number, percent
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pandas as pd
+
 LIMIT = 0.05
 """RT-Xen's definition of capacity: the largest load that misses less (section 5.5)."""
-
-LOAD = "draw.load"
 
 
 def page(directory: Path) -> Page:
@@ -49,9 +50,16 @@ def page(directory: Path) -> Page:
     several = len(seeds) > 1
     verdict, tone = _verdict(frame)
     sections = []
-    if keys:
-        sections.append(Section("Miss ratio", pictures=(_picture(frame, keys, units),)))
-    sections.append(Section("All points", tables=(_points(frame, keys, units, several=several),)))
+    if keys and frame["jobs"].sum():
+        picture = _picture(frame, keys, units)
+        sections.append(Section("Miss ratio", pictures=(picture,)))
+    if frame["jobs"].sum() or "packet_loss_ratio" not in columns:
+        points_table = _points(frame, keys, units, several=several)
+        sections.append(Section("All points", tables=(points_table,)))
+    if "packet_loss_ratio" in columns:
+        voice = Voice.of(directory, frame, keys, units)
+        verdict, tone = voice.verdict()
+        sections = [*voice.sections(), *sections]
     points = len(frame[keys].drop_duplicates()) if keys else 1
     return Page(
         kind=f"Sweep over {', '.join(keys) or 'policies'}",
@@ -63,7 +71,7 @@ def page(directory: Path) -> Page:
             ("Policies", ", ".join(policies)),
             ("Seeds", f"{seeds[0]} to {seeds[-1]}" if several else str(seeds[0])),
             ("Domains", f"{frame['domain'].nunique():,}"),
-            ("Jobs of all runs", f"{frame['jobs'].sum():,}"),
+            *([("Jobs of all runs", f"{frame['jobs'].sum():,}")] if frame["jobs"].sum() else []),
             *changes(overrides),
         ],
         sections=sections,
@@ -93,55 +101,23 @@ def _verdict(frame: pd.DataFrame) -> tuple[str, str]:
     )
 
 
-def _label(key: str, unit: str) -> str:
-    if key == LOAD:
-        return "load (% of each domain's share)"
-    return f"{key} ({unit})" if unit else key
-
-
 def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Picture:
-    """Across: the key with most numbers; a panel for each combination of the other keys."""
-    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(frame[key])]
-    x = max(numeric or keys, key=lambda key: int(frame[key].nunique()))
-    others = [key for key in keys if key != x]
-    data = frame.copy()
-    if x == LOAD and x in numeric and not units[x]:
-        data[x] = 100 * data[x]
-    panel = None
-    if others:
-        panel = "panel"
-        data[panel] = [
-            ", ".join(
-                f"{key} = {_value(value, units[key])}"
-                for key, value in zip(others, row, strict=True)
-            )
-            for row in data[others].itertuples(index=False, name=None)
-        ]
-        # In the order of the sweep, which is not that of the text.
-        data[panel] = pd.Categorical(data[panel], list(dict.fromkeys(data[panel])), ordered=True)
-    label = _label(x, units[x])
+    laid = across(frame, keys, units)
     bands = (
         " Bands are 95 % confidence intervals of the mean over the seeds."
-        if len(data["seed"].unique()) > 1
+        if len(laid.data["seed"].unique()) > 1
         else ""
     )
-    panels = data[panel].nunique() if panel else 1
-    some = f" Of {panels} panels, the first {PANELS_MAX}." if panels > PANELS_MAX else ""
+    label = laid.label
     return Picture(
         "miss-ratio",
         f"Deadline miss ratio against {label}",
-        f"All domains together.{bands}{some} The dotted line is at {100 * LIMIT:g} %, below which "
-        "RT-Xen calls a load within "
-        "capacity.",
+        f"All domains together.{bands}{laid.some} The dotted line is at {100 * LIMIT:g} %, below "
+        "which RT-Xen calls a load within capacity.",
         f"Curves of the miss ratio against {label}, at most {LINES_MAX} policies. The table has "
         "the numbers.",
-        plots.miss_ratio_curves(data, x, label[0].upper() + label[1:], panel=panel, limit=LIMIT),
+        lambda: plots.miss_ratio_curves(laid.data, laid.x, label, panel=laid.panel, limit=LIMIT),
     )
-
-
-def _value(value: Any, unit: str) -> str:  # noqa: ANN401 - a number or text
-    text = value if isinstance(value, str) else f"{value:.10g}"
-    return f"{text} {unit}" if unit else text
 
 
 def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, several: bool) -> Table:
@@ -150,7 +126,7 @@ def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, seve
     cells: dict[tuple[Any, ...], dict[str, Cell]] = {}
     for point in points.to_dict("records"):
         spread = (
-            f"{percent(point['low'])} to {percent(point['high'])}"
+            interval(percent(point["low"]), percent(point["high"]))
             if several and point["mean"]
             else ""
         )
@@ -160,7 +136,7 @@ def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, seve
         )
     rows = [
         [
-            *(Cell(_value(value, units[key])) for key, value in zip(keys, place, strict=True)),
+            *(Cell(value_text(value, units[key])) for key, value in zip(keys, place, strict=True)),
             *(of_place.get(policy, Cell(tables.NOTHING)) for policy in policies),
         ]
         for place, of_place in cells.items()

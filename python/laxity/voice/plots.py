@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
@@ -16,18 +17,21 @@ from laxity.plots import (
     MUTED,
     POLICY_LOOKS,
     RED,
+    STYLE,
     Look,
+    is_narrow,
     legend,
     line_handle,
     new_figure,
     note,
     shorten,
     styled,
+    title,
 )
 from laxity.voice.quality import TOLL_QUALITY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
@@ -85,6 +89,68 @@ def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
         note(curves, "no calls")
     handles = [line_handle(look, name) for name, look in looks.items()]
     legend(figure, [*handles, Line2D([], [], label="toll quality", **toll)])
+    return figure
+
+
+class Measure(NamedTuple):
+    """What a panel of `measures_against` shows."""
+
+    column: str
+    label: str
+    limit: float | None
+    """Where a dotted line stands, if anywhere."""
+    scale: tuple[float, float] | None = None
+    """From where to where the axis goes; None if it begins at 0 and ends with the values."""
+
+
+@styled
+def measures_against(data: pd.DataFrame, x_label: str, measures: Sequence[Measure]) -> Figure:
+    """A panel for each measure, against `x`: a curve for each `line`, the mean over its rows.
+
+    `data` has `x`, `line` and the columns of the measures; several rows of one line at one `x` are
+    seeds, and a band goes from the least to the greatest. Text in `x` stands side by side. At most
+    `LINES_MAX` lines.
+    """
+    names = list(dict.fromkeys(data["line"]))[:LINES_MAX]
+    looks = _looks(dict.fromkeys(names))
+    is_number = pd.api.types.is_numeric_dtype(data["x"])
+    places = {value: place for place, value in enumerate(dict.fromkeys(data["x"]))}
+    columns = 1 if is_narrow() else len(measures)
+    figure = new_figure(0.7 + (2.1 if is_narrow() else 2.6) * -(-len(measures) // columns))
+    panels = figure.subplots(-(-len(measures) // columns), columns, squeeze=False).flat
+    for axes, measure in zip(panels, measures, strict=True):
+        for name in names:
+            of_line = data[data["line"] == name]
+            at = of_line["x"] if is_number else of_line["x"].map(places)
+            found = of_line.groupby(at)[measure.column].agg(["min", "mean", "max"])
+            look = looks[name]
+            axes.fill_between(
+                found.index, found["min"], found["max"], color=look.colour, alpha=0.16, linewidth=0
+            )
+            axes.plot(
+                found.index,
+                found["mean"],
+                color=look.colour,
+                linestyle=look.dashes if is_number else "",
+                marker=look.marker,
+                markeredgecolor=GROUND,
+                markeredgewidth=0.5,
+            )
+        title(axes, measure.label, columns)
+        if measure.limit is not None:
+            axes.axhline(measure.limit, color=MUTED, linewidth=0.9, linestyle=DOTTED)
+        low, high = measure.scale or (0.0, 1.05 * axes.get_ylim()[1])
+        axes.set_ylim(low - 0.03 * (high - low), high)
+        if is_number:
+            axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+        else:
+            axes.set_xticks(range(len(places)), [shorten(str(value), 16) for value in places])
+            axes.tick_params(axis="x", rotation=35)
+    figure.supxlabel(x_label, fontsize=STYLE["axes.labelsize"], color=INK)
+    handles = [line_handle(looks[name], name) for name in names] if len(names) > 1 else []
+    if any(measure.limit is not None for measure in measures):
+        handles.append(Line2D([], [], color=MUTED, linewidth=0.9, linestyle=DOTTED, label="limit"))
+    legend(figure, handles)
     return figure
 
 
