@@ -53,6 +53,8 @@ class Manifest:
     """The name of the host file in the directory; None for a reproduction, which has many."""
     overrides: tuple[str, ...]
     """What `--set` and the other options changed in it, in order."""
+    options: tuple[str, ...] = ()
+    """Where it was run, as on the command line: empty for the simulator."""
     version: str = _core.__version__
     """Of the Laxity that wrote it."""
 
@@ -63,6 +65,7 @@ class Manifest:
             "laxity": self.version,
             "host": self.host,
             "overrides": list(self.overrides),
+            "options": list(self.options),
         }
         write_json(directory / MANIFEST, content)
 
@@ -76,7 +79,12 @@ class Manifest:
         try:
             content = json.loads(files.read(directory / MANIFEST, files.RESULT_BYTES_MAX))
             manifest = cls(
-                content["kind"], content["host"], tuple(content["overrides"]), content["laxity"]
+                content["kind"],
+                content["host"],
+                tuple(content["overrides"]),
+                # Older outputs do not say where they were run.
+                tuple(content.get("options", ())),
+                content["laxity"],
             )
         except (ValueError, KeyError, TypeError, RecursionError):
             raise wrong from None

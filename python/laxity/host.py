@@ -343,7 +343,8 @@ class Host:
             )
             for of_run, host in zip(of_runs, hosts, strict=True)
         ]
-        return Comparison(tuple(runs), self._origin_of(names, overrides), notes)
+        origin = replace(self._origin_of(names, overrides), options=runs[0].origin.options)
+        return Comparison(tuple(runs), origin, notes)
 
     def _compared(
         self, policies: Iterable[str] | None, overrides: list[str]

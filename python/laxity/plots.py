@@ -278,6 +278,32 @@ def miss_ratios(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return points.drop(columns="deviation")
 
 
+class Published(NamedTuple):
+    """What a paper states of its own figure, which stands in ours."""
+
+    line: Any
+    """Whose it is; None: of all lines."""
+    x: float
+    y: float | None
+    """None: a vertical line at `x`."""
+
+
+PUBLISHED: dict[str, Any] = {
+    "linestyle": "",
+    "markerfacecolor": "none",
+    "markersize": 9,
+    "markeredgewidth": 1.3,
+    "clip_on": False,
+    "zorder": 6,
+}
+"""How a published point looks: the marker of its line, larger and hollow."""
+
+
+def published_handle() -> Line2D:
+    """For a legend."""
+    return Line2D([], [], label="published", marker="o", **{**PUBLISHED, "markeredgecolor": INK})
+
+
 @styled
 def miss_ratio_curves(
     frame: pd.DataFrame,
@@ -289,6 +315,7 @@ def miss_ratio_curves(
     panel: str | None = None,
     panel_names: Mapping[Any, str] | None = None,
     limit: float | None = None,
+    published: Sequence[Published] = (),
 ) -> Figure:
     """Deadline miss ratio against column `x`, as RT-Xen's figure 6.
 
@@ -314,10 +341,8 @@ def miss_ratio_curves(
             title(axes, str((panel_names or {}).get(value, value)), _abreast(len(panels)))
     handles = [line_handle(looks[name], (line_names or {}).get(name, str(name))) for name in lines]
     if limit is not None:
-        look: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
-        for axes in axes_of:
-            axes.axhline(100 * limit, zorder=1, **look)
-        handles.append(Line2D([], [], label=f"{100 * limit:g} % missed", **look))
+        handles.append(_limit_line(axes_of, limit))
+    handles += _publish(axes_of, published, looks)
     highest = 100 * max([*points["high"], limit or 0.0, 0.05])
     first = axes_of[0]
     first.set_ylim(-0.025 * highest, min(103.0, 1.06 * highest))
@@ -330,6 +355,29 @@ def miss_ratio_curves(
     figure.supylabel("Deadline miss ratio (%)", fontsize=STYLE["axes.labelsize"], color=INK)
     legend(figure, handles)
     return figure
+
+
+def _limit_line(axes_of: Sequence[Axes], limit: float) -> Line2D:
+    look: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "linestyle": DOTTED}
+    for axes in axes_of:
+        axes.axhline(100 * limit, zorder=1, **look)
+    return Line2D([], [], label=f"{100 * limit:g} % missed", **look)
+
+
+def _publish(
+    axes_of: Sequence[Axes], published: Sequence[Published], looks: Mapping[Any, Look]
+) -> list[Line2D]:
+    """Draws what is published; for the legend, if there is any."""
+    for axes in axes_of:
+        for stated in published:
+            look = looks.get(stated.line, Look(INK, "o", SOLID))
+            if stated.y is None:
+                axes.axvline(stated.x, color=look.colour, linewidth=1, linestyle=DASHED)
+            height = 0.5 if stated.y is None else stated.y
+            across = axes.get_xaxis_transform() if stated.y is None else axes.transData
+            shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+            axes.plot([stated.x], [height], transform=across, **shape)
+    return [published_handle()] if published else []
 
 
 def _abreast(panels: int) -> int:

@@ -185,6 +185,8 @@ class Origin:
     name: str
     """How messages call the file."""
     overrides: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """Where it was run, as on the command line: empty for the simulator."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -623,7 +625,8 @@ def _calls_row(run: Run) -> dict[str, Any]:
 
 def save_origin(directory: Path, kind: str, origin: Origin) -> None:
     """Writes the manifest and the host file, as it was given."""
-    directories.Manifest(kind, directories.HOST, origin.overrides).save(directory)
+    manifest = directories.Manifest(kind, directories.HOST, origin.overrides, origin.options)
+    manifest.save(directory)
     (directory / directories.HOST).write_bytes(origin.host)
 
 
@@ -634,7 +637,7 @@ def load_origin(directory: Path, kind: str) -> Origin:
         message = f"{directory} is the output of `laxity {manifest.kind}`, not of `laxity {kind}`"
         raise InputError(message)
     host = files.read(directory / directories.HOST, files.HOST_BYTES_MAX)
-    return Origin(host, directories.HOST, manifest.overrides)
+    return Origin(host, directories.HOST, manifest.overrides, manifest.options)
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything

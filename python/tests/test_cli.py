@@ -293,6 +293,7 @@ def test_an_output_directory(laxity: Laxity, host: Path, tmp_path: Path) -> None
         "laxity": _core.__version__,
         "host": "host.toml",
         "overrides": ["seed=5"],
+        "options": [],
     }
     assert (out / "host.toml").read_text() == HOST
     assert pq.read_schema(out / "responses.parquet").names == ["domain", "task", "response_ns"]

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from conftest import HOST
@@ -405,3 +406,18 @@ def test_words_for_laxity_sched_arrive_as_they_are(
     assert (code, complaint) == (2, "complaint\n")
     assert output.splitlines() == [f"<{word}>" for word in words]
     assert any(shlex.quote("; rm -rf $HOME") in line for line in fake.diary())
+
+
+@pytest.mark.parametrize(
+    ("at", "mode", "options"),
+    [
+        ("emulator", "repeatable", ()),
+        ("emulator", "live", ("--mode", "live")),
+        ("local", "live", ("--at", "local", "--mode", "live")),
+        ("ssh://root@server", "live", ("--at", "ssh://root@server", "--mode", "live")),
+    ],
+)
+def test_a_place_knows_what_names_it_on_the_command_line(
+    at: str, mode: Literal["repeatable", "live"], options: tuple[str, ...]
+) -> None:
+    assert where.place(at, mode).options == options

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -404,6 +405,40 @@ def test_a_swept_limit_is_the_limit_of_its_points(tmp_path: Path) -> None:
     settings = ["calls.acceptance.delay=1 ns|1 s"]
     laxity.Host.parse(text).sweep(settings).save(tmp_path / "sweep")
     assert "held at 1 of 2 points" in heading(read(tmp_path / "sweep"))
+
+
+@pytest.mark.parametrize(
+    ("options", "repeats"),
+    [
+        ((), "on every machine"),
+        (("--on", "xen", "--scheduler", "credit2"), "kernel and packages"),
+        (("--on", "xen", "--at", "ssh://root@server", "--mode", "live"), "does not repeat"),
+        (("--on", "linux", "--media-server", "rtpengine"), "does not repeat"),
+    ],
+)
+def test_the_command_says_where_it_was_run(
+    late: Path, tmp_path: Path, options: tuple[str, ...], repeats: str
+) -> None:
+    run = laxity.Run.load(late)
+    run = replace(run, origin=replace(run.origin, options=options), trace=None, responses={})
+    run.save(tmp_path / "run")
+    text = read(tmp_path / "run").text
+    assert " ".join(("laxity run host.toml", *options, "-o again")) in text
+    assert repeats in text
+    compared = laxity.Comparison((run,), run.origin)
+    compared.save(tmp_path / "compare")
+    assert " ".join(("laxity compare host.toml", *options, "-o again")) in (
+        read(tmp_path / "compare").text
+    )
+
+
+def test_an_older_record_at_least_names_the_substrate(late: Path, tmp_path: Path) -> None:
+    run = laxity.Run.load(late)
+    replace(run, substrate="xen", trace=None, responses={}).save(tmp_path / "run")
+    manifest = json.loads((tmp_path / "run/laxity.json").read_text("utf-8"))
+    del manifest["options"]
+    (tmp_path / "run/laxity.json").write_text(json.dumps(manifest), "utf-8")
+    assert "laxity run host.toml --on xen -o again" in read(tmp_path / "run").text
 
 
 def test_a_range_of_equal_ends_is_one_value() -> None:

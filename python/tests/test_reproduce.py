@@ -110,6 +110,18 @@ def test_it_fits_80_columns_and_says_that_it_was_in_a_hurry(quick: Reproduction)
     assert f"{same} of {len(rows)} rows reproduced" in text
 
 
+def test_it_ends_with_a_line_a_cause_and_how_many_rows_it_has(quick: Reproduction) -> None:
+    end = text_of(quick, 80).partition("Why rows differ, and how many\n")[2]
+    causes = [line for line in end.split("\n\n")[0].splitlines() if line]
+    names = {experiment.name for experiment in quick.experiments}
+    assert all(line.split()[0] in names for line in causes)
+    counts = [int(line.split()[1]) for line in causes]
+    rows = [row for experiment in quick.experiments for row in experiment.rows]
+    assert sum(counts) == sum(row.verdict == "differs" for row in rows)
+    assert len(causes) < 25
+    assert len(set(causes)) == len(causes)
+
+
 def test_an_output_directory(quick: Reproduction, tmp_path: Path) -> None:
     quick.save(tmp_path / "out")
     quick.save(tmp_path / "out")

@@ -108,6 +108,11 @@ class Place(Protocol):
         """Of the plans that it takes."""
         ...
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What names it on the command line, after `--on xen`."""
+        ...
+
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """Carries out a plan.
 
@@ -133,14 +138,14 @@ def place(at: str, mode: Mode) -> Place:
 def real_host(at: str) -> RealHost:
     """The real host of that name: `local`, or `ssh://USER@HOST`. InputError if none is."""
     if at == LOCAL:
-        return RealHost("this machine", ("sh", "-c"))
+        return RealHost("this machine", ("sh", "-c"), LOCAL)
     host = at.removeprefix(SSH)
     if host == at or not re.fullmatch(r"[^\s/-][^\s/]*", host):
         raise InputError(
             f"there is no place {at!r}",
             f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST[:PORT]",
         )
-    return RealHost(host, (*SSH_COMMAND, "--", at))
+    return RealHost(host, (*SSH_COMMAND, "--", at), at)
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,11 @@ class Emulated:
     mode: Mode = "repeatable"
     build: image.Variant = "release"
     """Of the hypervisor, see xen/build.sh; a measured one traces what its scheduler costs."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """See Place."""
+        return () if self.mode == "repeatable" else ("--mode", self.mode)
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Place. In repeatable mode the same plan leaves the same bytes."""
@@ -178,7 +188,14 @@ class RealHost:
     """How messages call it."""
     shell: tuple[str, ...]
     """The program and its arguments that run the command that comes behind them."""
+    at: str
+    """Its name on the command line."""
     mode: Mode = "live"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """See Place."""
+        return ("--at", self.at, "--mode", self.mode)
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Place."""

@@ -67,8 +67,10 @@ def boot(
     with _log_kept(directory):
         place.execute(plan, directory, say)
         wall_ns = time.monotonic_ns() - began_ns
-        return {
-            window.run: collect.run(
+        own = () if scheduler is None else ("--scheduler", scheduler)
+        runs = {}
+        for window, overrides in zip(plan.windows, windows.values(), strict=True):
+            run = collect.run(
                 host,
                 overrides,
                 window,
@@ -78,8 +80,9 @@ def boot(
                 wall_ns=wall_ns,
                 machine=fingerprint.read(directory),
             )
-            for window, overrides in zip(plan.windows, windows.values(), strict=True)
-        }
+            origin = replace(run.origin, options=("--on", "xen", *place.options, *own))
+            runs[window.run] = replace(run, origin=origin)
+        return runs
 
 
 def run(

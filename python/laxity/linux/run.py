@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
@@ -55,7 +56,7 @@ def run(
         "events": report["load"]["sent"],
         "wall_ns": wall_ns,
     }
-    return host.measured(
+    found = host.measured(
         overrides,
         SUBSTRATE,
         [[] for _ in names],
@@ -68,6 +69,8 @@ def run(
         },
         streams=tuple(kept_streams(report, there)),
     )
+    own = () if program == "laxity" else ("--media-server", program)
+    return replace(found, origin=replace(found.origin, options=("--on", "linux", *own)))
 
 
 def check_duration(asked_ns: int, measured_ns: int) -> None:

@@ -20,7 +20,9 @@ from laxity.report.page import (
     command,
     host_text,
     missed_cell,
+    options_of,
     plain,
+    repeats,
     without_policies,
 )
 from laxity.report.run import worst_domain
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 def page(directory: Path) -> Page:
     """Reads what `laxity compare -o` wrote."""
     manifest = Manifest.load(directory)
-    runs = Comparison.load(directory).runs
+    comparison = Comparison.load(directory)
+    runs = comparison.runs
     frame = pd.DataFrame(
         [
             {
@@ -65,6 +68,7 @@ def page(directory: Path) -> Page:
                 tables=(calls.comparison(runs),),
             )
         ]
+    options = options_of(comparison.origin, runs[0].substrate)
     return Page(
         kind=f"{number(len(runs), 'policy', 'policies')} compared",
         verdict=verdict,
@@ -78,7 +82,8 @@ def page(directory: Path) -> Page:
             *changes(overrides),
         ],
         sections=sections,
-        command=command(["compare", "host.toml", *policies], overrides),
+        command=command(["compare", "host.toml", *policies, *options], overrides),
+        repeats=repeats(options),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from laxity.results import Origin
+
 OPEN_ROWS_MAX = 40
 """A longer table is shut until someone opens it."""
 
@@ -121,7 +123,9 @@ class Page:
     facts: list[tuple[str, str]]
     sections: list[Section]
     command: str
-    """What gives the same results again."""
+    """What runs it again."""
+    repeats: str
+    """How far the results are the same then."""
     host: str | None = None
     """The host file."""
     version: str = field(kw_only=True)
@@ -149,6 +153,28 @@ def command(words: Iterable[str], overrides: Sequence[str] = (), output: str = "
     """A command line of Laxity that is run in the output directory."""
     settings = [word for override in overrides for word in ("--set", override)]
     return shlex.join(["laxity", *words, *settings, "-o", output])
+
+
+def repeats(options: Sequence[str]) -> str:
+    """How far the command gives the same results again, by where it runs."""
+    if "linux" in options or "live" in options:
+        return (
+            "In this directory. Real time does not repeat: the results are near these ones on the "
+            "same machine, and others on another one."
+        )
+    if "xen" in options:
+        return (
+            "In this directory; the same file, seed, kernel and packages give the same results to "
+            "the byte."
+        )
+    return "In this directory; the same file and seed give the same results, on every machine."
+
+
+def options_of(origin: Origin, substrate: str) -> list[str]:
+    """The options that say where it ran; older outputs know no more than the substrate."""
+    if origin.options or substrate == "sim":
+        return list(origin.options)
+    return ["--on", substrate]
 
 
 def without_policies(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from laxity.directory import Manifest
-from laxity.report.page import Cell, Page, Picture, Section, Table, plain
+from laxity.report.page import Cell, Page, Picture, Section, Table, plain, repeats
+from laxity.reproduce.availability import media, register
+from laxity.reproduce.bandwidth import period, throughput
 from laxity.reproduce.bandwidth import plots as bandwidth
 from laxity.reproduce.reproduction import WHERE, shown
 from laxity.reproduce.rt_xen import figure_5, figure_6
 from laxity.reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity.reproduce.soft_real_time import setup as soft_real_time
+from laxity.reproduce.telephony import setup as telephony
+from laxity.reproduce.telephony import turnkey
 from laxity.results import read_json, read_table
 
 if TYPE_CHECKING:
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.figure import Figure
+
+STATED = " What the paper states in numbers stands in it as published, where it states any."
+
+_BOXES = "Packet delay, quartiles and extremes, and beneath it the packets that were lost"
 
 _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] = {
     ("rt-xen", "figure-5"): (
@@ -65,22 +73,51 @@ _DRAWINGS: dict[tuple[str, str], tuple[Callable[[pd.DataFrame], Figure], str]] =
 }
 _DRAWINGS |= {
     (f"bandwidth{where}", name): (
-        bandwidth.throughput,
+        draw,
         "What each machine delivered over time; a panel for each way to divide the link.",
     )
-    for where, names in (
-        ("", ("figure-3", "figure-4", "oversubscribed", "bursty", "joining", "tcp", "liar")),
-        (WHERE["linux"], ("figure-4",)),
-        (WHERE["xen"], ("figure-4",)),
+    for where, name, draw in (
+        *(
+            ("", name, bandwidth.throughput)
+            for name in ("oversubscribed", "bursty", "joining", "tcp", "liar")
+        ),
+        ("", "figure-3", throughput.draw_native),
+        ("", "figure-4", throughput.draw_allocated),
+        (WHERE["linux"], "figure-4", bandwidth.throughput),
+        (WHERE["xen"], "figure-4", bandwidth.throughput),
     )
-    for name in names
 }
 _DRAWINGS |= {
     (f"bandwidth{where}", name): (
-        bandwidth.against_the_period,
+        draw,
         "Against the period of the allocator.",
     )
-    for where, name in (("", "figure-7"), (WHERE["linux"], "figure-5"))
+    for where, name, draw in (
+        ("", "figure-7", period.draw),
+        (WHERE["linux"], "figure-5", bandwidth.against_the_period),
+    )
+}
+_DRAWINGS |= {
+    ("telephony", name): (draw, f"{_BOXES}.")
+    for name, draw in (
+        *telephony.DRAWINGS.items(),
+        *((name, telephony.drawing({})) for name in ("figure-9", "figure-10", "figure-13")),
+        ("figure-11", turnkey.draw_loads),
+    )
+}
+_DRAWINGS |= {
+    ("availability", "figure-2"): (register.draw, "CPU use against registrations a second."),
+    ("availability", "figure-3"): (
+        register.draw_protected,
+        "CPU use against registrations a second, with protection.",
+    ),
+    ("availability", "figure-4"): (media.draw, f"{_BOXES}, against streams."),
+    ("availability", "figure-5"): (media.draw_unheld, f"{_BOXES}, against streams."),
+    ("availability", "calls"): (media.draw_named, f"{_BOXES}."),
+    ("soft-real-time", "figure-1"): (
+        soft_real_time.draw_default,
+        "PESQ of the sampled calls: cumulative distributions, and beneath them quartiles and ends.",
+    ),
 }
 
 
@@ -103,6 +140,7 @@ def page(directory: Path) -> Page:
             _section(directory, f"{paper}{WHERE[on]}", experiment) for experiment in experiments
         ],
         command=_command(content),
+        repeats=repeats(["--on", str(on)]),
         version=manifest.version,
     )
 
@@ -185,6 +223,7 @@ def _picture(directory: Path, paper: str, name: str, heading: str) -> Picture | 
     if (paper, name) not in _DRAWINGS or not data.exists():
         return None
     draw, caption = _DRAWINGS[paper, name]
+    caption += STATED
     frame = read_table(data).to_pandas()
     alternative = f"{caption} The table has the numbers."
     return Picture(name, heading, caption, alternative, lambda: draw(frame))

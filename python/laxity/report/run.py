@@ -22,7 +22,9 @@ from laxity.report.page import (
     command,
     host_text,
     missed_cell,
+    options_of,
     plain,
+    repeats,
 )
 from laxity.report.window import cause, chosen_window
 from laxity.results import Run
@@ -58,6 +60,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.telephony is not None:
         verdict, tone = calls.verdict(run.telephony)
         lead = calls.lead(run.telephony)
+    options = options_of(run.origin, run.substrate)
     return Page(
         kind=f"One run under {run.policy}",
         verdict=verdict,
@@ -65,7 +68,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         lead=lead,
         facts=[*_facts(run, host), *changes(run.origin.overrides)],
         sections=sections,
-        command=command(["run", "host.toml"], run.origin.overrides),
+        command=command(["run", "host.toml", *options], run.origin.overrides),
+        repeats=repeats(options),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -18,6 +18,7 @@ from laxity.report.page import (
     command,
     host_text,
     interval,
+    repeats,
     without_policies,
 )
 from laxity.report.sweep_calls import Voice
@@ -76,6 +77,7 @@ def page(directory: Path) -> Page:
         ],
         sections=sections,
         command=command(["sweep", "host.toml", *policy_option, *seeds_option], overrides),
+        repeats=repeats(()),
         host=host_text(directory),
         version=manifest.version,
     )

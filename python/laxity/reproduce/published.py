@@ -20,6 +20,13 @@ def host_file(paper: str, name: str) -> bytes:
     return files(__package__).joinpath(paper, "hosts", f"{name}.toml").read_bytes()
 
 
+def percentage_text(claim: str) -> str:
+    """The first percentage of a sentence as it stands there: "1-2" from "1-2 % may seem low"."""
+    found = re.search(r"[0-9][0-9.-]*(?= %)", claim)
+    assert found is not None, claim  # noqa: S101 - the claims are ours
+    return found[0]
+
+
 def percentages(claim: str) -> list[float]:
     """The percentages in a sentence, in order: 85.0 from "nearly 85 %"."""
     return [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) %", claim)]

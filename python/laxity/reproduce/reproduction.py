@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -181,10 +182,22 @@ class Reproduction:
         if self.quick:
             parts.append(Text(QUICK, style="yellow"))
         for experiment in self.experiments:
-            parts += [Text(""), *_experiment(experiment)]
+            parts += [Text(""), _table(experiment)]
         rows = [row for experiment in self.experiments for row in experiment.rows]
         same = sum(row.verdict == "reproduced" for row in rows)
+        if same < len(rows):
+            parts += [Text(""), Text("Why rows differ, and how many", "bold")]
+            parts += _causes(self.experiments)
+        measured = sum(len(experiment.measurements) for experiment in self.experiments)
         parts += [Text(""), Text(f"{same} of {len(rows)} rows reproduced", style="bold")]
+        if same < len(rows) or measured:
+            parts.append(
+                Text(
+                    f"Every reason in full, and {measured} measurements: with -o DIR in the "
+                    "report, with --docs PAGE there",
+                    "dim",
+                )
+            )
         return Group(*parts)
 
 
@@ -194,7 +207,7 @@ WHERE = {"sim": "", "xen": ", on Xen", "linux": ", on Linux"}
 QUICK = "--quick: fewer seeds, shorter runs, coarser loads. Verdicts are not results."
 
 
-def _experiment(experiment: Experiment) -> list[RenderableType]:
+def _table(experiment: Experiment) -> Table:
     table = Table(
         title=f"{experiment.name}: {experiment.title}", title_justify="left", expand=False
     )
@@ -211,15 +224,33 @@ def _experiment(experiment: Experiment) -> list[RenderableType]:
             f"{ours}\n{row.spread}" if row.spread else ours,
             Text(row.verdict, style=style),
         )
-    parts: list[RenderableType] = [table]
-    reasons: dict[str, list[str]] = {}
-    for row in experiment.rows:
-        if row.verdict == "differs":
-            reasons.setdefault(row.why, []).append(row.what)
-    for why, whats in reasons.items():
-        parts.append(Text(f"{'; '.join(whats)}: {why}", style="dim"))
-    parts += [
-        Text(f"{found.what}: {shown(found.ours)}" + (f" ({found.why})" if found.why else ""))
-        for found in experiment.measurements
-    ]
-    return parts
+    return table
+
+
+def _causes(experiments: list[Experiment]) -> list[RenderableType]:
+    """Why rows differ: a line for each cause, with how many rows it holds for."""
+    lines: list[RenderableType] = []
+    for experiment in experiments:
+        causes: dict[str, list[str]] = {}
+        for row in experiment.rows:
+            if row.verdict == "differs":
+                clause = _clause(row.why)
+                causes.setdefault(_NUMBER.sub("…", clause), []).append(clause)
+        for cause, clauses in causes.items():
+            text = clauses[0] if len(set(clauses)) == 1 else cause
+            line = f"{experiment.name:12} {len(clauses):3}  {text}"
+            lines.append(Text(line, no_wrap=True, overflow="ellipsis"))
+    return lines
+
+
+CLAUSE_LETTERS_MIN = 24
+"""A shorter beginning of a reason names a place, and no cause."""
+
+_NUMBER = re.compile(r"[+-]?[0-9][0-9.,]*(?: to [0-9][0-9.,]*)?")
+_END_OF_CLAUSE = re.compile(r"[:;] | \(|\. ")
+
+
+def _clause(why: str) -> str:
+    """The beginning of a reason, as far as it can stand alone; the rest is its evidence."""
+    end = _END_OF_CLAUSE.search(why, CLAUSE_LETTERS_MIN)
+    return why[: end.start()] if end else why

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 from laxity.voice.plots import delay_boxes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from matplotlib.figure import Figure
 
 
-def boxes(data: pd.DataFrame, x_label: str = "Experiment") -> Figure:
+def boxes(
+    data: pd.DataFrame,
+    x_label: str = "Experiment",
+    published: Mapping[str, str] | None = None,
+) -> Figure:
     """A box of delays for each `experiment`, with its loss beneath.
 
     `data` has a row for each run: `loss_percent`, and of its delays `min_ms`, `p25_ms`, `p50_ms`,
     `p75_ms` and `max_ms`. Of several runs quartiles and losses are means; whiskers go from the
-    least to the greatest of all.
+    least to the greatest of all. `published` is as for `delay_boxes`.
     """
     delay_ns, loss = {}, {}
     for experiment, runs in data.groupby("experiment", sort=False):
@@ -26,4 +32,4 @@ def boxes(data: pd.DataFrame, x_label: str = "Experiment") -> Figure:
         # The quantiles of these five values are the values themselves.
         five = [runs.min_ms.min(), *quartiles, runs.max_ms.max()]
         delay_ns[name] = [1e6 * value for value in five if value == value]  # noqa: PLR0124 - NaN
-    return delay_boxes(delay_ns, loss, x_label=x_label)
+    return delay_boxes(delay_ns, loss, x_label=x_label, published=published)

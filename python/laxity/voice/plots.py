@@ -16,6 +16,7 @@ from laxity.plots import (
     LINES_MAX,
     MUTED,
     POLICY_LOOKS,
+    PUBLISHED,
     RED,
     STYLE,
     Look,
@@ -24,6 +25,7 @@ from laxity.plots import (
     line_handle,
     new_figure,
     note,
+    published_handle,
     shorten,
     styled,
     title,
@@ -45,12 +47,16 @@ NAMES_UPRIGHT_MAX = 9
 
 
 @styled
-def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
+def pesq_distributions(
+    series: Mapping[str, npt.ArrayLike],
+    published: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
     """Voice quality as figure 1 of soft-real-time-xen: how many calls are how bad at most.
 
     Of each series, by its name, the PESQ of every call, 0 to 4.5, dead ones too. Above the
     cumulative distributions with toll quality as a line, beneath the same as boxes: the quartiles,
-    and whiskers from the worst call to the best. At most `LINES_MAX` series.
+    and whiskers from the worst call to the best. At most `LINES_MAX` series. `published` has what a
+    paper states of some: a quality, and how many calls, in percent, are worse.
     """
     values = _rows(series)
     looks = _looks(values)
@@ -88,7 +94,11 @@ def pesq_distributions(series: Mapping[str, npt.ArrayLike]) -> Figure:
     if not values:
         note(curves, "no calls")
     handles = [line_handle(look, name) for name, look in looks.items()]
-    legend(figure, [*handles, Line2D([], [], label="toll quality", **toll)])
+    for name, point in (published or {}).items():
+        shape = {"marker": looks[name].marker, "markeredgecolor": looks[name].colour}
+        curves.plot(*([value] for value in point), **{**PUBLISHED, **shape})
+    handles.append(Line2D([], [], label="toll quality", **toll))
+    legend(figure, [*handles, *([published_handle()] if published else [])])
     return figure
 
 
@@ -156,13 +166,18 @@ def measures_against(data: pd.DataFrame, x_label: str, measures: Sequence[Measur
 
 @styled
 def delay_boxes(
-    delay_ns: Mapping[str, npt.ArrayLike], loss: Mapping[str, float], *, x_label: str = "Experiment"
+    delay_ns: Mapping[str, npt.ArrayLike],
+    loss: Mapping[str, float],
+    *,
+    x_label: str = "Experiment",
+    published: Mapping[str, str] | None = None,
 ) -> Figure:
     """Packet delay and loss as figures 5 to 13 of telephony-multicore.
 
     Of each experiment, by its name, the delay of each packet that arrived, and the part that was
     lost, 0 to 1, which stands beneath the box in percent. Boxes are the quartiles, whiskers go from
-    the shortest delay to the longest.
+    the shortest delay to the longest. `published` are losses, in percent, that a paper states of
+    some experiments; they stand under ours.
 
     Raises:
         KeyError: an experiment has no loss.
@@ -176,7 +191,7 @@ def delay_boxes(
     _boxes(axes, values, dict.fromkeys(values, Look("#56b4e9", "", "-")), places=places)
     longest = max([float(delays.max()) for delays in values.values()], default=1.0)
     # Room for the loss, beneath what is 0.
-    axes.set_ylim(-0.14 * longest, 1.05 * longest)
+    axes.set_ylim((-0.22 if published else -0.14) * longest, 1.05 * longest)
     axes.axhline(0, color=MUTED, linewidth=0.7)
     axes.spines["bottom"].set_visible(False)
     axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
@@ -191,6 +206,14 @@ def delay_boxes(
         fontsize=7.5,
         color=MUTED,
     )
+    if published:
+        published_y = -0.155 * longest
+        look: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": MUTED}
+        beside = axes.get_yaxis_transform()
+        axes.text(-0.008, published_y, "published (%)", transform=beside, ha="right", **look)
+        for name, text in published.items():
+            if name in places:
+                axes.text(places[name], published_y, text, ha="center", **look)
     for name, place in places.items():
         percent = 100 * loss[name]
         text = "0" if percent == 0 else "<0.01" if percent < 0.01 else f"{percent:.3g}"  # noqa: PLR2004

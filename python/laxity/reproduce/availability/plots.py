@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.plots import DASHED, DOTTED, SOLID, Look, legend, line_handle, new_figure, styled
+from laxity.plots import (
+    DASHED,
+    DOTTED,
+    PUBLISHED,
+    SOLID,
+    Look,
+    legend,
+    line_handle,
+    new_figure,
+    published_handle,
+    styled,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -15,8 +28,11 @@ DASHES = {"UDP": ("o", SOLID), "TCP_1": ("s", DASHED), "TCP_n": ("^", DOTTED)}
 
 
 @styled
-def cpu(data: pd.DataFrame) -> Figure:
-    """Each `line`'s `cpu_percent` against `per_s`; a line's name is "Dom0, UDP" and the like."""
+def cpu(data: pd.DataFrame, published: Mapping[str, Mapping[float, float]] | None = None) -> Figure:
+    """Each `line`'s `cpu_percent` against `per_s`; a line's name is "Dom0, UDP" and the like.
+
+    `published` has the paper's values of some lines, by `per_s`.
+    """
     figure = new_figure(3.4)
     axes = figure.subplots()
     looks = {}
@@ -31,8 +47,15 @@ def cpu(data: pd.DataFrame) -> Figure:
             marker=look.marker,
             linestyle=look.dashes,
         )
+    handles = [line_handle(look, name) for name, look in looks.items()]
+    for line, points in (published or {}).items():
+        look = looks[line]
+        shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+        axes.plot(list(points), list(points.values()), **shape)
+    if published:
+        handles.append(published_handle())
     axes.set_ylim(bottom=0)
     axes.set_xlabel("REGISTER a second")
     axes.set_ylabel("CPU (% of one)")
-    legend(figure, [line_handle(look, name) for name, look in looks.items()])
+    legend(figure, handles)
     return figure

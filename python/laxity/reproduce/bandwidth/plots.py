@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from laxity.plots import (
     DASHED,
     DOTTED,
     INK,
+    PUBLISHED,
     SOLID,
     Look,
     legend,
     line_handle,
     new_figure,
+    published_handle,
     styled,
     title,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -37,10 +42,13 @@ PANEL_INCHES = 2.1
 
 
 @styled
-def throughput(data: pd.DataFrame) -> Figure:
+def throughput(
+    data: pd.DataFrame, published: Mapping[str, tuple[float, float]] | None = None
+) -> Figure:
     """A panel for each `panel`: what each `line` delivered over time.
 
     `data` has `panel`, `line`, `at_s` and `delivered_mbit_s`; at most as many lines as `LOOKS`.
+    `published` has of some lines a time and what the paper has them deliver then, in every panel.
     """
     panels = list(data.groupby("panel", sort=False))
     names = list(dict.fromkeys(data.line))
@@ -59,27 +67,44 @@ def throughput(data: pd.DataFrame) -> Figure:
                 marker=look.marker,
                 markevery=max(1, len(points) // MARKS),
             )
+        for line, point in (published or {}).items():
+            if line in looks:
+                _publish(axes, looks[line], point)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("Mbit/s")
     axes_of[-1].set_xlabel("s")
-    legend(figure, [line_handle(looks[name], name) for name in names])
+    handles = [line_handle(looks[name], name) for name in names]
+    legend(figure, [*handles, *([published_handle()] if published else [])])
     return figure
 
 
+def _publish(axes: Axes, look: Look, point: tuple[float, float]) -> None:
+    shape = {**PUBLISHED, "marker": look.marker, "markeredgecolor": look.colour}
+    axes.plot(*([value] for value in point), **shape)
+
+
 @styled
-def against_the_period(data: pd.DataFrame) -> Figure:
-    """A panel for each `panel`, with its `unit`: each `line`'s `value` against `period_ms`."""
+def against_the_period(data: pd.DataFrame, published: float | None = None) -> Figure:
+    """A panel for each `panel`, with its `unit`: each `line`'s `value` against `period_ms`.
+
+    `published` is the value that the paper states for all long periods.
+    """
     panels = list(data.groupby("panel", sort=False))
     names = list(dict.fromkeys(data.line))
     looks = dict(zip(names, LOOKS, strict=False))
     figure = new_figure(0.6 + PANEL_INCHES * len(panels))
     axes_of = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    line: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": DOTTED}
     for axes, (name, panel) in zip(axes_of, panels, strict=True):
         _curves(axes, panel, looks)
         title(axes, str(name))
         axes.set_ylabel(panel.unit.iloc[0])
+        if published is not None:
+            axes.axhline(published, **line)
     axes_of[-1].set_xlabel("period (ms)")
-    legend(figure, [line_handle(looks[name], name) for name in names])
+    handles = [line_handle(looks[name], name) for name in names]
+    stated = [Line2D([], [], label="published", **line)] if published is not None else []
+    legend(figure, [*handles, *stated])
     return figure
 
 

@@ -27,6 +27,8 @@ from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.figure import Figure
+
     from laxity.reproduce.lab import Lab
 
 LOSS_TOLERANCE = 0.5
@@ -99,7 +101,23 @@ def figure_3(lab: Lab) -> Experiment:
         " from one queue before the link, whosever they are."
     )
     title = "throughput without an allocator"
-    return Experiment("figure-3", title, method, rows, measurements, data, plots.throughput)
+    return Experiment("figure-3", title, method, rows, measurements, data, draw_native)
+
+
+def draw_native(data: pd.DataFrame) -> Figure:
+    """Figure 3, with the equal shares that the paper states."""
+    at_s = sum(settled(800)[0]) / 2
+    share = LINK_MBIT_S / len(FACTS["max_mbit_s"])
+    return plots.throughput(data, {f"VM {number}": (at_s, share) for number in (1, 2, 3)})
+
+
+def draw_allocated(data: pd.DataFrame) -> Figure:
+    """Figure 4, with what the paper has each machine get while VM 1 offers 200 Mbit/s."""
+    at_s = sum(settled(200)[0]) / 2
+    stated = FACTS["while_vm1_offers_200"]
+    return plots.throughput(
+        data, {f"VM {number}": (at_s, stated[f"vm{number}"]) for number in (1, 2, 3)}
+    )
 
 
 def _shown(data: pd.DataFrame, mbit_s: int) -> list[float]:
@@ -158,7 +176,7 @@ def figure_4(lab: Lab) -> Experiment:
     data = pd.concat([paper, tree, lifted])
     title = "throughput with an allocator"
     method = f"{METHOD} Laxity shares by class and looks every {PERIOD_MS} ms."
-    return Experiment("figure-4", title, method, rows, measurements, data, plots.throughput)
+    return Experiment("figure-4", title, method, rows, measurements, data, draw_allocated)
 
 
 def _first_200(data: pd.DataFrame) -> list[float]:

@@ -135,6 +135,10 @@ def draw(data: pd.DataFrame) -> Figure:
         "Utilization of domain 1 (%)",
         line="quantum_us",
         line_names={quantum: f"{quantum} µs" for quantum in several["quantum_us"].unique()},
+        published=[
+            plots.Published(int(quantum), first, None)
+            for quantum, first in FACTS["figure_5"]["first_miss_at_utilization_percent"].items()
+        ],
     )
 
 

@@ -16,6 +16,7 @@ from laxity.reproduce.soft_real_time.setup import (
     better,
     cpuload,
     draw,
+    draw_default,
     frame,
     good,
     measured,
@@ -43,7 +44,8 @@ LAXITIES = ("10 us", "1 ms", "10 ms", "40 ms")
 def _experiment(
     name: str, title: str, found: Mapping[str, Several], rows: list[Row], *measurements: Measurement
 ) -> Experiment:
-    return Experiment(name, title, METHOD, rows, list(measurements), frame(found), draw)
+    drawn = draw_default if name == "figure-1" else draw
+    return Experiment(name, title, METHOD, rows, list(measurements), frame(found), drawn)
 
 
 def figure_1(lab: Lab) -> Experiment:

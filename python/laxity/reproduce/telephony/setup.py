@@ -257,11 +257,37 @@ def experiment(
         rows,
         measurements or [],
         frame(points),
-        draw or _draw,
+        draw or DRAWINGS.get(name, drawing({})),
     )
 
 
-def _draw(data: pd.DataFrame) -> Figure:
-    from laxity.reproduce import telephony_plots  # noqa: PLC0415 - Matplotlib, for those who draw
+def drawing(stated: Mapping[str, str]) -> Callable[[pd.DataFrame], Figure]:
+    """Boxes with the losses that the paper states of some experiments."""
 
-    return telephony_plots.boxes(data)
+    def draw(data: pd.DataFrame) -> Figure:
+        from laxity.reproduce import telephony_plots  # noqa: PLC0415 - Matplotlib
+
+        return telephony_plots.boxes(data, published=stated)
+
+    return draw
+
+
+_TEXT = published.percentage_text
+
+DRAWINGS: dict[str, Callable[[pd.DataFrame], Figure]] = {
+    "figure-6": drawing(
+        {
+            "N": _TEXT(FACTS["figure_6"]["native_loss"]),
+            "D": _TEXT(FACTS["figure_6"]["default"]),
+        }
+    ),
+    "figure-7": drawing(
+        {
+            **{name: f"up to {_TEXT(FACTS['caps'][name])}" for name in ("2.2", "2.3")},
+            **{name: FACTS["figure_7"]["both"].removeprefix("loss ") for name in ("2.1", "2.4")},
+        }
+    ),
+    "figure-8": drawing({"2.1": f"up to {_TEXT(FACTS['pinning']['2.1'])}"}),
+    "figure-12": drawing({"D": _TEXT(FACTS["figure_12"]["default"])}),
+}
+"""Figures of which the paper states losses; of the others it states none."""

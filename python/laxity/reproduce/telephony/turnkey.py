@@ -68,11 +68,12 @@ def figure_11(lab: Lab) -> Experiment:
         for name, point in found.items()
     ]
     return experiment(
-        "figure-11", "turnkey, four cores", METHOD, rows, found.values(), draw=_draw_loads
+        "figure-11", "turnkey, four cores", METHOD, rows, found.values(), draw=draw_loads
     )
 
 
-def _draw_loads(data: pd.DataFrame) -> Figure:
+def draw_loads(data: pd.DataFrame) -> Figure:
+    """Packet delay and loss against streams."""
     from laxity.reproduce import telephony_plots  # noqa: PLC0415 - Matplotlib, for those who draw
 
     return telephony_plots.boxes(data, "Streams")

@@ -111,6 +111,11 @@ class _Quiet:
     runs: frozenset[str]
     mode: Mode = "repeatable"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """See laxity.lab.where.Place."""
+        return where.Emulated(self.mode).options
+
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See laxity.lab.where.Place."""
         windows = (
