@@ -192,16 +192,20 @@ def _quality(quality: Quality) -> list[RenderableType]:
     toll = percent(quality.toll_quality / quality.scored)
     dead = f", {number(quality.dead, 'dead call')}" if quality.dead else ""
     which = f"stream {worst.stream}" if worst.call is None else f"call {worst.call}"
-    pesq = quality.pesq
+    mos, pesq = quality.mos_lqo, quality.pesq
     return [
         f"Quality of {number(quality.scored, 'sampled stream')}: {toll} toll quality{dead}",
         (
-            f"PESQ: p50 {pesq.p50:.2f}, p5 {pesq.p5:.2f}, least {pesq.min:.2f}; E-model MOS: "
+            f"MOS (MOS-LQO, PESQ by P.862.1): p50 {mos.p50:.2f}, p5 {mos.p5:.2f}, "
+            f"least {mos.min:.2f}"
+        ),
+        (
+            f"Beside it raw PESQ: p50 {pesq.p50:.2f}, least {pesq.min:.2f}; E-model (G.107): "
             f"p50 {quality.e_model_mos.p50:.2f}, least {quality.e_model_mos.min:.2f}"
         ),
         (
-            f"Worst: {which}: PESQ {worst.pesq:.2f}, E-model MOS {worst.e_model_mos:.2f}, "
-            f"lost {percent(worst.loss_ratio)}, too late {percent(worst.late_ratio)}"
+            f"Worst: {which}: MOS {mos.min:.2f}, lost {percent(worst.loss_ratio)}, "
+            f"too late {percent(worst.late_ratio)}"
         ),
     ]
 

@@ -706,7 +706,7 @@ def report(
         typer.Option(
             metavar="FROM..TO",
             help='What the timeline of a run shows: "1.2 s..1.3 s". By default around the first '
-            "missed deadline.",
+            "missed deadline or lost packet, or a host's failure.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -36,9 +36,9 @@ def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
     """Writes `report.html`, and its figures as PNG and SVG in `figures/`; returns the HTML file.
 
     `window` is what the timeline of a run shows: from and to, ns since its start; by default it is
-    around the first missed deadline, or at the start if there is none. The same directory gives the
-    same bytes. Raises InputError if `directory` is not an output of Laxity, or damaged, or the
-    window is not within a traced run.
+    around what went wrong first (`window.cause`), or at the start if nothing did. The same
+    directory gives the same bytes. Raises InputError if `directory` is not an output of Laxity, or
+    damaged, or the window is not within a traced run.
     """
     kind = Manifest.load(directory).kind
     if window is not None and kind != "run":
