@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 from laxity.call_tables import capacity_verdict, load_of, what_is_varied
 from laxity.calls import Capacity
 from laxity.directory import Manifest
-from laxity.report.page import Cell, Page, Section, Table, changes, command, host_text, plain
+from laxity.report.page import (
+    Cell,
+    Page,
+    Section,
+    Table,
+    changes,
+    command,
+    host_text,
+    plain,
+    repeats,
+)
 from laxity.tables import NOTHING, percent, time
 
 if TYPE_CHECKING:
@@ -48,6 +58,7 @@ def page(directory: Path) -> Page:
         ],
         sections=[Section("Loads", tables=(_ramp(found),))],
         command=command(["capacity", "host.toml", "--seeds", str(len(seeds))], manifest.overrides),
+        repeats=repeats(()),
         host=host_text(directory),
         version=manifest.version,
     )
