@@ -470,6 +470,6 @@ def test_one_reason_is_told_once() -> None:
     experiment = Experiment("e", "t", "m", rows, [Measurement("beside", 5.0)], pd.DataFrame())
     text = text_of(Reproduction("p", "P", 2, quick=False, experiments=[experiment]), 80)
     assert text.count("the same cause") == 1
-    assert "this; that: the same cause" in text
-    assert "beside: 5" in text
+    assert re.search(r"^e +2  the same cause", text, re.MULTILINE)
+    assert "and 1 measurement: with -o DIR" in text
     assert "--quick" not in text

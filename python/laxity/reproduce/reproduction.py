@@ -13,6 +13,7 @@ from rich.text import Text
 
 from laxity import _core
 from laxity.directory import Manifest, output, write_json
+from laxity.tables import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,8 +194,8 @@ class Reproduction:
         if same < len(rows) or measured:
             parts.append(
                 Text(
-                    f"Every reason in full, and {measured} measurements: with -o DIR in the "
-                    "report, with --docs PAGE there",
+                    f"Every reason in full, and {number(measured, 'measurement')}: with -o DIR in "
+                    "the report, with --docs PAGE there",
                     "dim",
                 )
             )
