@@ -51,7 +51,7 @@ pub enum DaemonError {
     Taken {
         /// The link.
         interface: String,
-        /// Who has it, or why it cannot be had.
+        /// The process that has it, or the reason why it cannot be had.
         source: LockError,
     },
     /// A system call failed.

@@ -101,7 +101,7 @@ fn agreements_hold_through_the_daemons_life_and_death() {
     };
     let file = scene.write("agreements.toml", &three());
     let listener = scene.listen();
-    // Who marks all packets as urgent gets no more than those who do not.
+    // A sender that marks all packets as urgent gets no more than one that marks none.
     let _senders = [
         scene.send(0, expedited_flood()),
         scene.send(1, flood()),

@@ -118,7 +118,7 @@ mod tests {
         let (first, file) = listen(&path).unwrap();
         let refused = listen(&path).unwrap_err();
         assert!(refused.contains("answers on"), "{refused}");
-        // As a kill leaves it.
+        // A kill leaves the file behind, and nobody who answers.
         drop(first);
         std::mem::forget(file);
         let (_second, file) = listen(&path).unwrap();

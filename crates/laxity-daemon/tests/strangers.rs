@@ -1,4 +1,4 @@
-//! Who may ask a daemon: root and the daemon's own user, even where the socket's file lets others through.
+//! A daemon answers root and its own user alone, even where the socket's file lets others through.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _, Write as _};

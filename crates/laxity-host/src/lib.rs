@@ -270,7 +270,7 @@ fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t
 fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Problem> {
     /// Somebody who writes TOML may well make fewer mistakes.
     const ERRORS_MIN: usize = 5;
-    /// Of the lines that are not empty, the part with mistakes: one in so many.
+    /// A text in which one line in this many has a mistake is taken for prose; empty lines do not count.
     const LINES_FOR_ONE: usize = 4;
     let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
     let line_of = |start: usize| {

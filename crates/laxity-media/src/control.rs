@@ -50,7 +50,7 @@ pub enum Request {
         call_id: Text,
         /// Who offers.
         from_tag: Text,
-        /// To whom, within a dialog.
+        /// The tag of the other party, within a dialog.
         to_tag: Option<Text>,
         /// What.
         sdp: Text,
@@ -70,7 +70,7 @@ pub enum Request {
     Delete {
         /// The call.
         call_id: Text,
-        /// Who says so.
+        /// The tag of the party that says so.
         from_tag: Text,
         /// To whom, within a dialog.
         to_tag: Option<Text>,
@@ -87,7 +87,7 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// Of a call that `from` offers, to `to` where that is within a dialog.
+    /// The parties of a call that `from` offers, to `to` where that is within a dialog.
     pub fn new(from: &Text, to: Option<&Text>) -> Parties {
         Parties {
             offering: from.0.clone(),

@@ -54,7 +54,7 @@ impl LinkLock {
         const DIRECTORY_MODE: u32 = 0o755;
         const FILE_MODE: u32 = 0o600;
         const WRITABLE_BY_OTHERS: u32 = 0o022;
-        /// As long as what a holder says of itself can be.
+        /// The longest text that a holder writes of itself.
         const HOLDER_BYTES_MAX: u64 = 4_096;
         let mut builder = DirBuilder::new();
         builder

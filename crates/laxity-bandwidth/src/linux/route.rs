@@ -255,7 +255,7 @@ pub struct Change {
     pub interface: u32,
     /// The number of what was changed, or made, or removed.
     pub handle: u32,
-    /// Of what it hangs on.
+    /// The handle of its parent.
     pub parent: u32,
 }
 
@@ -266,7 +266,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Of this thread's network namespace; what is asked for at `ports` is this process's own.
+    /// Changes in this thread's network namespace. Those that were asked for at `ports` are this process's own.
     ///
     /// # Errors
     ///

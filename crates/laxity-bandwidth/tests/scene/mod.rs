@@ -436,7 +436,7 @@ pub fn expedite(socket: &UdpSocket) {
     setsockopt(socket, sockopt::Ipv4Tos, &EXPEDITED).unwrap();
 }
 
-/// As much as goes, with the mark of expedited forwarding on all of it.
+/// The most that the socket takes, each packet marked for expedited forwarding.
 pub fn expedited_flood() -> Pace {
     Box::new(|socket, running| {
         expedite(socket);
