@@ -270,6 +270,9 @@ def _of_command(command: str) -> list[str]:
     return [f"  {line} \\" for line in lines[:-1]] + [f"  {lines[-1]}"]
 
 
+OTHER_COSTS = "A machine with other costs may have another verdict"
+
+
 def profiles(used: Sequence[Profile]) -> list[RenderableType]:
     """On which machine the costs were found that a verdict rests on."""
     if not used:
@@ -277,7 +280,7 @@ def profiles(used: Sequence[Profile]) -> list[RenderableType]:
     lines = [
         Text(f"Costs of {profile.of}: profile {profile.name}, {profile.source}") for profile in used
     ]
-    return [*lines, Text("A machine with other costs may have another verdict", "yellow")]
+    return [*lines, Text(OTHER_COSTS, "yellow")]
 
 
 def _all_guaranteed(tasks: int) -> str:

@@ -498,6 +498,24 @@ def test_sweep(tmp_path: Path, settings: list[str], panels: int) -> None:
     assert len(set(re.findall(r'id="axes_(\d+)"', drawing))) == panels
 
 
+def test_a_sweep_is_headed_by_the_point_to_take(tmp_path: Path) -> None:
+    settings = ["domain.dom-0.budget=1|2|3 ms"]
+    sweep = host('"drawn"').sweep(settings, seeds=2)
+    sweep.save(tmp_path / "sweep")
+    sentence, _ = laxity.tables.best_point(sweep.best())
+    assert heading(read(tmp_path / "sweep")).endswith(f"{sentence}.")
+
+
+def test_a_comparison_with_seeds_tells_its_runs_apart(tmp_path: Path) -> None:
+    compared = host('"drawn"', '"drawn"', load=1.0).compare(["deferrable", "credit"], seeds=2)
+    compared.save(tmp_path / "compare")
+    document = read(tmp_path / "compare")
+    for run in compared.runs:
+        assert f"{run.policy}, seed {run.seed}" in document.text
+    assert "2 policies compared" in document.text
+    assert "--seeds 2" in document.text
+
+
 def test_sweep_over_policies_only(tmp_path: Path) -> None:
     host('"drawn"').sweep(["host.policy=deferrable|sedf"]).save(tmp_path / "sweep")
     assert "deferrable" in read(tmp_path / "sweep").text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity.report.page import Cell, Picture, Section, Table, interval, plain
+from laxity.report.page import Cell, Picture, Section, Table, interval, label, plain
 from laxity.tables import NOTHING, lost_to_scheduling, number, percent, time
 from laxity.voice.plots import delay_boxes, pesq_distributions
 
@@ -88,9 +88,12 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
     return found
 
 
-def comparison_verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
-    """Under which policy least was lost."""
-    losses = {run.policy: run.telephony.voice.loss_ratio for run in runs if run.telephony}
+def comparison_verdict(by_policy: Mapping[str, tuple[Run, ...]]) -> tuple[str, str]:
+    """Under which policy least was lost, in the worst of its runs."""
+    losses = {
+        policy: max(run.telephony.voice.loss_ratio for run in runs if run.telephony)
+        for policy, runs in by_policy.items()
+    }
     best = min(losses, key=lambda policy: losses[policy])
     if losses[best]:
         return f"Least was lost under {best}: {percent(losses[best])} of the packets.", ""
@@ -98,16 +101,16 @@ def comparison_verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
     return f"No packet was lost under {' and '.join(clean)}.", "good"
 
 
-def comparison_pictures(runs: tuple[Run, ...]) -> tuple[Picture, ...]:
-    """Delay and loss, a box for each policy."""
+def comparison_pictures(runs: tuple[Run, ...], seeds: list[int]) -> tuple[Picture, ...]:
+    """Delay and loss, a box for each run."""
     delays_ns, losses = {}, {}
     for run in runs:
         if run.telephony is not None:
             delay_ns = run.telephony.voice.delay_ns
             five = (delay_ns.min, delay_ns.p25, delay_ns.p50, delay_ns.p75, delay_ns.max)
             # The quantiles of these five values are the values themselves.
-            delays_ns[run.policy] = [ns for ns in five if ns is not None]
-            losses[run.policy] = run.telephony.voice.loss_ratio
+            delays_ns[label(run, seeds)] = [ns for ns in five if ns is not None]
+            losses[label(run, seeds)] = run.telephony.voice.loss_ratio
     caption = (
         "One way, from phone to phone, of all packets: quartiles, and whiskers from the shortest "
         "to the longest. Beneath is the part of the packets that was lost."
@@ -124,8 +127,8 @@ def comparison_pictures(runs: tuple[Run, ...]) -> tuple[Picture, ...]:
     )
 
 
-def comparison(runs: tuple[Run, ...]) -> Table:
-    """A row for each policy."""
+def comparison(runs: tuple[Run, ...], seeds: list[int]) -> Table:
+    """A row for each run."""
     least = min((run.telephony.voice.loss_ratio for run in runs if run.telephony), default=0.0)
     rows = []
     for run in runs:
@@ -135,7 +138,7 @@ def comparison(runs: tuple[Run, ...]) -> Table:
         delay_ns, jitter_ns = voice.delay_ns, voice.jitter_ns_mean
         rows.append(
             [
-                *plain(run.policy, f"{voice.sent:,}"),
+                *plain(label(run, seeds), f"{voice.sent:,}"),
                 Cell(
                     percent(voice.loss_ratio),
                     "" if voice.loss_ratio == least and voice.lost else _tone(voice.lost),

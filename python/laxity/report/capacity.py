@@ -14,6 +14,7 @@ from laxity.report.page import (
     Table,
     changes,
     command,
+    costs,
     host_text,
     plain,
     repeats,
@@ -50,10 +51,7 @@ def page(directory: Path) -> Page:
             ("Asked for by the host file", f"{load_of(found.key, found.own)} {what}"),
             ("Seeds", f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
             ("Duration of each run", time(duration_ns)),
-            *(
-                (f"Costs of {each.of}", f"profile {each.name}, {each.source}")
-                for each in found.profiles
-            ),
+            *costs(found.profiles),
             *changes(manifest.overrides),
         ],
         sections=[Section("Loads", tables=(_ramp(found),))],

@@ -18,7 +18,10 @@ from laxity.report.page import (
     Table,
     changes,
     command,
+    costs,
     host_text,
+    interval,
+    label,
     missed_cell,
     options_of,
     plain,
@@ -40,10 +43,11 @@ def page(directory: Path) -> Page:
     manifest = Manifest.load(directory)
     comparison = Comparison.load(directory)
     runs = comparison.runs
+    seeds = sorted({run.seed for run in runs})
     frame = pd.DataFrame(
         [
             {
-                "policy": run.policy,
+                "policy": label(run, seeds),
                 "domain": domain.name,
                 "jobs": domain.jobs,
                 "missed": domain.missed,
@@ -54,61 +58,70 @@ def page(directory: Path) -> Page:
         ]
     )
     overrides, policies = without_policies(manifest.overrides)
-    verdict, tone = _verdict(runs)
+    verdict, tone = _verdict(comparison.by_policy())
     sections = [
-        Section("Policies", tables=(_policies(runs),)),
-        Section("Miss ratio of each domain", pictures=(_picture(frame),), tables=(_domains(runs),)),
+        Section("Policies", tables=(_policies(runs, seeds),)),
+        Section(
+            "Miss ratio of each domain",
+            pictures=(_picture(frame),),
+            tables=(_domains(runs, seeds),),
+        ),
     ]
     if runs[0].telephony is not None:
-        verdict, tone = calls.comparison_verdict(runs)
+        verdict, tone = calls.comparison_verdict(comparison.by_policy())
         sections = [
             Section(
                 "Voice",
-                pictures=calls.comparison_pictures(runs),
-                tables=(calls.comparison(runs),),
+                pictures=calls.comparison_pictures(runs, seeds),
+                tables=(calls.comparison(runs, seeds),),
             )
         ]
     options = options_of(comparison.origin, runs[0].substrate)
+    seeds_option = ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     return Page(
-        kind=f"{number(len(runs), 'policy', 'policies')} compared",
+        kind=f"{number(len(comparison.by_policy()), 'policy', 'policies')} compared",
         verdict=verdict,
         tone=tone,
-        lead="The same host, workload and seed under each policy.",
+        lead="The same host, workload and seeds under each policy.",
         facts=[
-            ("Policies", ", ".join(run.policy for run in runs)),
+            ("Policies", ", ".join(comparison.by_policy())),
             ("Duration", time(runs[0].duration_ns)),
-            ("Seed", str(runs[0].seed)),
+            ("Seeds", interval(str(seeds[0]), str(seeds[-1]))),
             ("Domains", f"{len(runs[0].domains):,}"),
+            *costs(runs[0].profiles),
             *changes(overrides),
         ],
         sections=sections,
-        command=command(["compare", "host.toml", *policies, *options], overrides),
+        command=command(["compare", "host.toml", *policies, *seeds_option, *options], overrides),
         repeats=repeats(options),
         host=host_text(directory),
         version=manifest.version,
     )
 
 
-def _verdict(runs: tuple[Run, ...]) -> tuple[str, str]:
-    if not any(run.jobs for run in runs):
+def _verdict(by_policy: dict[str, tuple[Run, ...]]) -> tuple[str, str]:
+    jobs = {policy: sum(run.jobs for run in runs) for policy, runs in by_policy.items()}
+    missed = {policy: sum(run.missed for run in runs) for policy, runs in by_policy.items()}
+    if not any(jobs.values()):
         return "No job had its deadline within these runs.", ""
-    clean = [run.policy for run in runs if not run.missed]
-    if len(clean) == len(runs):
+    clean = [policy for policy, count in missed.items() if not count]
+    if len(clean) == len(by_policy):
         return "Every deadline was met under every policy.", "good"
     if clean:
         return f"Every deadline was met under {' and '.join(clean)}.", "good"
-    best = min(runs, key=lambda run: run.miss_ratio)
-    return f"Fewest deadlines were missed under {best.policy}: {percent(best.miss_ratio)}.", ""
+    best = min(by_policy, key=lambda policy: missed[policy] / max(jobs[policy], 1))
+    ratio = percent(missed[best] / max(jobs[best], 1))
+    return f"Fewest deadlines were missed under {best}: {ratio}.", ""
 
 
-def _policies(runs: tuple[Run, ...]) -> Table:
+def _policies(runs: tuple[Run, ...], seeds: list[int]) -> Table:
     least = min(run.miss_ratio for run in runs)
     rows = []
     for run in runs:
         worst = worst_domain(run.domains)
         rows.append(
             [
-                *plain(run.policy, f"{run.jobs:,}", f"{run.missed:,}"),
+                *plain(label(run, seeds), f"{run.jobs:,}", f"{run.missed:,}"),
                 missed_cell(run.miss_ratio, run.jobs, is_least=run.miss_ratio == least),
                 Cell(f"{worst.name}, {percent(worst.miss_ratio)}" if worst else tables.NOTHING),
                 *plain(count(run.overhead.schedule_calls), count(run.overhead.context_switches)),
@@ -122,7 +135,7 @@ def _policies(runs: tuple[Run, ...]) -> Table:
     return Table("All domains under each policy", columns, rows)
 
 
-def _domains(runs: tuple[Run, ...]) -> Table:
+def _domains(runs: tuple[Run, ...], seeds: list[int]) -> Table:
     rows = []
     for of_all in zip(*(run.domains for run in runs), strict=True):
         least = min(domain.miss_ratio for domain in of_all)
@@ -131,7 +144,8 @@ def _domains(runs: tuple[Run, ...]) -> Table:
             for domain in of_all
         )
         rows.append([Cell(of_all[0].name), *cells])
-    return Table("Miss ratio of each domain", ("domain", *(run.policy for run in runs)), rows)
+    labels = (label(run, seeds) for run in runs)
+    return Table("Miss ratio of each domain", ("domain", *labels), rows)
 
 
 def _picture(frame: pd.DataFrame) -> Picture:

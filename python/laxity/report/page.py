@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from laxity import files, plots
 from laxity.directory import HOST
-from laxity.tables import NOTHING, percent
+from laxity.tables import NOTHING, OTHER_COSTS, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from laxity.results import Origin
+    from laxity.results import Origin, Profile, Run
 
 OPEN_ROWS_MAX = 40
 """A longer table is shut until someone opens it."""
@@ -106,6 +106,22 @@ class Section:
     text: str = ""
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
+
+
+def label(run: Run, seeds: Sequence[int]) -> str:
+    """What tells a run from others of a comparison: its policy, and its seed of several."""
+    return run.policy if len(seeds) == 1 else f"{run.policy}, seed {run.seed}"
+
+
+def costs(profiles: Sequence[Profile]) -> list[tuple[str, str]]:
+    """The facts that say on which machine the costs behind a verdict were found."""
+    return [
+        (
+            f"Costs of {profile.of}",
+            f"{profile.name}: {profile.source}. {OTHER_COSTS}.",
+        )
+        for profile in profiles
+    ]
 
 
 @dataclass(frozen=True)

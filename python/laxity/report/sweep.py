@@ -16,6 +16,7 @@ from laxity.report.page import (
     Table,
     changes,
     command,
+    costs,
     host_text,
     interval,
     repeats,
@@ -38,7 +39,8 @@ LIMIT = 0.05
 def page(directory: Path) -> Page:
     """Reads what `laxity sweep -o` wrote."""
     manifest = Manifest.load(directory)
-    table = Sweep.load(directory).arrow()
+    sweep = Sweep.load(directory)
+    table = sweep.arrow()
     columns = table.column_names
     keys = [key for key in columns[: columns.index("policy")] if key != "host.policy"]
     units = {key: _unit(table.schema.field(key).metadata) for key in keys}
@@ -49,7 +51,7 @@ def page(directory: Path) -> Page:
     overrides, policy_option = without_policies(manifest.overrides)
     seeds_option = ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     several = len(seeds) > 1
-    verdict, tone = _verdict(frame)
+    verdict, tone = _verdict(sweep, frame)
     sections = []
     if keys and frame["jobs"].sum():
         picture = _picture(frame, keys, units)
@@ -73,6 +75,7 @@ def page(directory: Path) -> Page:
             ("Seeds", f"{seeds[0]} to {seeds[-1]}" if several else str(seeds[0])),
             ("Domains", f"{frame['domain'].nunique():,}"),
             *([("Jobs of all runs", f"{frame['jobs'].sum():,}")] if frame["jobs"].sum() else []),
+            *costs(sweep.profiles),
             *changes(overrides),
         ],
         sections=sections,
@@ -87,20 +90,11 @@ def _unit(metadata: Mapping[bytes, bytes] | None) -> str:
     return (metadata or {}).get(b"unit", b"").decode("utf-8")
 
 
-def _verdict(frame: pd.DataFrame) -> tuple[str, str]:
-    totals = frame.groupby("policy", sort=False)[["jobs", "missed"]].sum()
-    if not totals["jobs"].sum():
+def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
+    if not frame["jobs"].sum():
         return "No job had its deadline within these runs.", ""
-    if not totals["missed"].sum():
-        return "Every deadline was met at every point.", "good"
-    ratios = totals["missed"] / totals["jobs"]
-    if len(ratios) == 1:
-        return f"{percent(float(ratios.iloc[0]))} of all jobs missed their deadlines.", "bad"
-    best = str(ratios.idxmin())
-    return (
-        f"Fewest deadlines were missed under {best}: {percent(float(ratios[best]))} of all jobs.",
-        "",
-    )
+    sentence, tone = tables.best_point(sweep.best())
+    return f"{sentence}.", tone
 
 
 def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Picture:
