@@ -27,6 +27,8 @@ struct Arguments {
 }
 
 const SOCKET: &str = "/run/laxity-bandwidth/status.sock";
+/// The longest answer: 20,000 agreements of less than a kilobyte each.
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Subcommand)]
 enum Command {
@@ -203,6 +205,8 @@ fn status(socket: &Path, once: bool, json: bool) -> Result<(), String> {
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut answer = String::new();
-    UnixStream::connect(socket)?.read_to_string(&mut answer)?;
+    UnixStream::connect(socket)?
+        .take(ANSWER_BYTES_MAX)
+        .read_to_string(&mut answer)?;
     Ok(answer)
 }

@@ -14,6 +14,8 @@ use crate::report::{Board, Snapshot};
 /// A daemon that takes longer to answer is taken for one that does not.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 4096;
+/// The longest answer: the state of more virtual machines than a host has.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// What an operator asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +113,6 @@ pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
     serde_json::to_writer(&mut stream, request)?;
     stream.write_all(b"\n")?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
+    BufReader::new((&stream).take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }

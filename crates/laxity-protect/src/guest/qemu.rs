@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -230,13 +230,13 @@ impl Qemu {
     }
 
     fn forward_what_it_says(&mut self, name: &str) {
-        use std::io::{BufRead as _, BufReader};
         let Some(stderr) = self.child.stderr.take() else {
             return;
         };
         let name = name.to_string();
         std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let mut said = BufReader::new(stderr);
+            while let Some(line) = next_line(&mut said) {
                 tracing::warn!(vm = name, "QEMU: {line}");
             }
         });
@@ -603,6 +603,15 @@ fn spawn(
     }
 }
 
+/// The next line, or the next part of one that is longer than any should be; `None` at the end.
+fn next_line(said: &mut impl BufRead) -> Option<String> {
+    const LINE_BYTES_MAX: u64 = 4096;
+    let mut line = Vec::new();
+    let read = said.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+    let count = read.unwrap_or(0);
+    (count > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_string())
+}
+
 /// Refuses a QEMU that cannot do what we need, and sets it up for it.
 fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
     let version = qmp.version().to_string();
@@ -655,4 +664,17 @@ fn failed(what: &'static str, reason: &str) -> GuestError {
 fn widen(socket: &UnixStream) {
     let _ = setsockopt(socket, sockopt::SndBuf, &SOCKET_BYTES);
     let _ = setsockopt(socket, sockopt::SndBufForce, &SOCKET_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_end_is_read_in_parts() {
+        let mut said = BufReader::new(io::repeat(b'x').take(10_000).chain(&b"\nend\n"[..]));
+        let lines: Vec<String> = std::iter::from_fn(|| next_line(&mut said)).collect();
+        let lengths: Vec<usize> = lines.iter().map(String::len).collect();
+        assert_eq!(lengths, [4096, 4096, 10_000 - 2 * 4096, 3]);
+    }
 }
