@@ -21,6 +21,7 @@ const SETTINGS: Settings = Settings {
     lease_ns: 0,
     stall_ns: 60,
     drift_ppm: 100,
+    checkpoint_bytes_max: 1 << 20,
     interval: interval::Bounds {
         minimum_ns: 6,
         maximum_ns: 20,
