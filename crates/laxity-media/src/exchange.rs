@@ -28,7 +28,7 @@ pub struct Ports {
     pub range: (u16, u16),
 }
 
-/// Who may tell the media server of calls, and how many.
+/// The addresses that may tell the media server of calls, and the number of calls each may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The addresses of signalling servers. What others say is not answered.
@@ -55,7 +55,7 @@ struct Leg {
 /// A call: the party that offered first, and the other.
 struct Call {
     parties: Parties,
-    /// Who told of it.
+    /// The address that told of it.
     source: IpAddr,
     legs: [Arc<Leg>; 2],
 }
@@ -148,7 +148,7 @@ struct Switchboard<'e> {
     exchange: &'e Exchange,
     ports: Ports,
     access: &'e Access,
-    /// Of each address.
+    /// The most calls that each address may have.
     calls_max: usize,
     transcode: bool,
     calls: HashMap<String, Call>,

@@ -75,7 +75,7 @@ enum Command {
             requires_all = ["address", "control_from"]
         )]
         control: Option<SocketAddr>,
-        /// Who may tell of calls: the addresses of signalling servers
+        /// Addresses of signalling servers, which alone may tell of calls
         #[arg(
             long,
             value_name = "ADDRESS,...",

@@ -32,7 +32,7 @@ pub struct RelayOptions {
 pub struct RelayReport {
     /// Calls that it was told of; none where all streams share a port.
     pub calls: u64,
-    /// Of these, calls that ended because nothing came of them any more.
+    /// Calls among these that ended because nothing came of them any more.
     pub expired: u64,
     /// What was said of calls by somebody who may not.
     pub refused: u64,

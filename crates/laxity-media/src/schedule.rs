@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// As a thread does that is always late: what counts is when packets are due, not when it comes to them.
+    /// A thread that is always late: what counts is when packets are due, not when it comes to them.
     #[test]
     fn a_window_has_as_many_packets_as_its_length_says() {
         let window = Window {

@@ -69,7 +69,7 @@ pub enum Unplayable {
     /// Two codecs.
     #[error("changes from payload type {0} to {1}")]
     Change(u8, u8),
-    /// Of one size only the time of each packet is known.
+    /// The packets have two sizes, and the time of one is known only where all have the same.
     #[error("has packets of {0} and of {1} octets")]
     Size(u16, u16),
     /// Its timestamps do not count samples, or its numbers not packets.
@@ -104,7 +104,7 @@ fn kind(packet: &Packet) -> Kind {
 
 /// Packets whose numbers and timestamps go on from each other.
 struct Run {
-    /// Of the first that came.
+    /// Taken from the first packet that came.
     first_ns: i64,
     /// The speech with the highest number.
     last: Reached,

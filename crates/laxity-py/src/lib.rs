@@ -313,7 +313,7 @@ fn trace_metadata(trace: &str) -> PyResult<String> {
     json(open(trace)?.metadata())
 }
 
-/// Who ran when in a window of a trace, with budgets and jobs, as JSON; no finer than so many cells, if they are given.
+/// The timeline of a window of a trace as JSON: runs, budgets and jobs, in at most so many cells if a number is given.
 #[pyfunction]
 #[pyo3(signature = (trace, from_ns, to_ns, cells=None))]
 fn timeline(

@@ -27,7 +27,7 @@ const NOBODY: u32 = u32::MAX;
 pub struct Outcome {
     /// The result.
     pub result: RunResult,
-    /// Of the jobs that completed and whose deadline fell within the run: for each domain, for each task.
+    /// The response times of jobs that completed and whose deadline fell within the run: for each domain, for each task.
     pub responses: Vec<Vec<Responses>>,
     /// The packets of the streams that were sampled, in the order in which they began.
     pub kept: Vec<KeptStream>,

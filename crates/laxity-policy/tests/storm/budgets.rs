@@ -81,7 +81,7 @@ impl Vcpu {
         });
     }
 
-    /// Of what a sporadic server used, all that has come back.
+    /// The sum of what came back of a sporadic server's use.
     pub fn came_back_ns(&self) -> i64 {
         let used_ns: i64 = self.runs.iter().map(|(_, used_ns)| used_ns).sum();
         self.left_ns + self.run_used_ns + used_ns - self.parameters.budget_ns

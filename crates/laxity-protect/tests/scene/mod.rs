@@ -25,7 +25,7 @@ use nix::unistd::Pid;
 const PATIENCE: Duration = Duration::from_secs(600);
 pub const GUEST: &str = "192.0.2.10:7";
 pub const HOSTS: [&str; 2] = ["north", "south"];
-/// Of their daemons, for each other.
+/// The ports at which the daemons find each other.
 const PORTS: [u16; 2] = [7421, 7422];
 /// Asked to count this, the guest ends.
 pub const POWER_OFF: u64 = u64::MAX;
