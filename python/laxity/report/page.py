@@ -115,13 +115,8 @@ def label(run: Run, seeds: Sequence[int]) -> str:
 
 def costs(profiles: Sequence[Profile]) -> list[tuple[str, str]]:
     """The facts that say on which machine the costs behind a verdict were found."""
-    return [
-        (
-            f"Costs of {profile.of}",
-            f"{profile.name}: {profile.source}. {OTHER_COSTS}.",
-        )
-        for profile in profiles
-    ]
+    found = [(f"Costs of {each.of}", f"{each.name}: {each.source}") for each in profiles]
+    return [*found, ("On another machine", f"{OTHER_COSTS}.")] if found else []
 
 
 @dataclass(frozen=True)
