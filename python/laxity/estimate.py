@@ -32,7 +32,7 @@ class Machine:
                 line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines()
             )
         }
-        # Who opens the trace says so if its directory is not there.
+        # A directory that is not there is refused where the trace is opened.
         disk = None
         if trace is not None and trace.parent.is_dir():
             disk = shutil.disk_usage(trace.parent).free

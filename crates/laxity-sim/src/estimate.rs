@@ -9,9 +9,9 @@ use serde::Serialize;
 pub struct Estimate {
     /// How many runs it is for.
     pub runs: u64,
-    /// Of the run that has most.
+    /// The tasks of the run that has most.
     pub tasks: u64,
-    /// Of all runs.
+    /// The jobs of all runs.
     pub jobs: u64,
     /// Packets of voice, of all runs.
     pub packets: u64,
@@ -19,9 +19,9 @@ pub struct Estimate {
     pub events: u64,
     /// Time on one CPU, of all runs.
     pub cpu_ns: u64,
-    /// Of the run that needs most.
+    /// The memory of the run that needs most.
     pub memory_bytes: u64,
-    /// Of the trace of one run, the largest.
+    /// The largest trace of one run.
     pub trace_bytes: u64,
 }
 
@@ -122,7 +122,7 @@ pub fn estimate(host: &Host) -> Estimate {
     }
 }
 
-/// Of voice, to and from the media server.
+/// Packets of voice, to and from the media server.
 fn packets(calls: &Calls, duration_ns: f64) -> f64 {
     const CALLS_S: f64 = 3_600e6;
     let of_stream = |ns: f64| ns / calls.codec.interval_ns() as f64;

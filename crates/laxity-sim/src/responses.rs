@@ -4,7 +4,7 @@ use crate::result::{Distribution, jobs_due};
 use hdrhistogram::Histogram;
 use laxity_host::{Host, Task};
 
-/// So many response times of one run are kept one by one; 8 MiB.
+/// The most response times of one run that are kept one by one; 8 MiB.
 const KEPT_MAX: u64 = 1 << 20;
 
 /// Decimal digits that a histogram keeps of a response time.

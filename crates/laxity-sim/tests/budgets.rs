@@ -9,7 +9,7 @@ fn load(text: &str) -> Host {
     laxity_host::load(text, "host.toml", &[] as &[&str]).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Of each domain's tasks: how many deadlines were missed.
+/// The number of deadlines that each domain's tasks missed.
 fn missed(host: &Host) -> Vec<Vec<u64>> {
     let (outcome, _) = laxity_sim::run(host, laxity_trace::Off).expect("the policy takes it");
     let of_tasks =
@@ -155,7 +155,7 @@ fn short_tasks() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
 #[derive(Debug, Clone)]
 struct Guest {
     period_ns: i64,
-    /// Of the CPU, against the others' parts.
+    /// Its part of the CPU, against the others' parts.
     part: i64,
     /// `None`: it has one task that needs the whole slice, and comes no oftener than the slice.
     hostile: Option<Hostile>,
