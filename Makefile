@@ -30,8 +30,8 @@ help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 # The Python environment. Packages come first, so that a change of sources does not install them again.
-$(VENV)/.packages: pyproject.toml tools/packages.sh
-	tools/packages.sh
+$(VENV)/.packages: pyproject.toml tools/build/packages.sh
+	tools/build/packages.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
@@ -64,7 +64,7 @@ demo: setup ## A host that holds and one that does not, with deadlines and with 
 
 .PHONY: test
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
-	@$(PYTHON) tools/parts.py setup lint:setup test-policy test-rust:setup test-python:setup lab:setup \
+	@$(PYTHON) tools/build/parts.py setup lint:setup test-policy test-rust:setup test-python:setup lab:setup \
 	    test-xen:lab fuzz mutations-quick
 
 .PHONY: lint
@@ -74,7 +74,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/ruff format --check python tools bench
 	$(BIN)/ruff check python tools bench
 	$(BIN)/mypy
-	$(BIN)/python tools/host_file_page.py --check
+	$(BIN)/python tools/pages/host_file.py --check
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
 	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
 
@@ -91,7 +91,7 @@ test-policy: ## The policies in C: freestanding, under sanitizers, under a fuzze
 
 .PHONY: protect-guest
 protect-guest: setup ## The guest that the tests of protection kill the hosts of
-	$(BIN)/python tools/counter_guest.py || echo 'SKIPPED: real failovers need that guest'
+	$(BIN)/python tools/build/counter_guest.py || echo 'SKIPPED: real failovers need that guest'
 
 .PHONY: test-rust
 test-rust: protect-guest ## All crates, with 10,000 random hosts against the reference
@@ -125,9 +125,9 @@ fuzz: ## Fuzzes all that parses, SECONDS each
 
 .PHONY: mutations mutations-quick
 mutations: ## Breaks the policies in many ways; the tests must notice every one
-	$(PYTHON) tools/mutate.py
+	$(PYTHON) tools/check/mutate.py
 mutations-quick:
-	$(PYTHON) tools/mutate.py --quick
+	$(PYTHON) tools/check/mutate.py --quick
 
 .PHONY: compare
 compare: ## HOSTS random hosts, from SEED on, against the reference
@@ -193,15 +193,15 @@ results-bandwidth-linux: setup ## The same with real packets, as root; writes do
 
 .PHONY: results-protection
 results-protection: protect-guest ## Measures checkpoints, failures and epochs of a real guest; writes docs/results/protection.md
-	$(BIN)/python tools/protection_page.py
+	$(BIN)/python tools/pages/protection.py
 
 .PHONY: results-remus
 results-remus: lab ## Measures failures of Xen hosts, protected by Remus; writes docs/results/remus.md
-	$(BIN)/python tools/remus_page.py
+	$(BIN)/python tools/pages/remus.py
 
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
-	$(BIN)/python tools/voice_page.py
+	$(BIN)/python tools/pages/voice.py
 
 .PHONY: soak
 soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions

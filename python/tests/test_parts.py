@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ROOT / "tools" / "parts.py"
+PARTS = ROOT / "tools" / "build" / "parts.py"
 
 MAKEFILE = """\
 good:
@@ -69,7 +69,7 @@ def test_the_makefile_names_parts_that_it_has() -> None:
         text=True,
         check=True,
     )
-    words = printed.stdout.split("tools/parts.py ")[1].replace("\\\n", " ").split()
+    words = printed.stdout.split("tools/build/parts.py ")[1].replace("\\\n", " ").split()
     names = [word.partition(":")[0] for word in words]
     assert {"lint", "test-policy", "test-rust", "test-python", "test-xen", "fuzz"} < set(names)
     rules = (ROOT / "Makefile").read_text()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SAMPLES_PER_SECOND = 8_000
 
 PATH = Path(__file__).with_name("reference.wav")
-"""30 s of speech, made by `tools/reference_speech.py`, which says what it is."""
+"""30 s of speech, made by `tools/build/reference_speech.py`, which says what it is."""
 
 
 @cache

@@ -121,7 +121,7 @@ def fitted(lab: Lab) -> Experiment:
             Measurement(fit.what, _shown(fit, value(lab, fit)), f"{fit.to}: {pair}")
         )
     method = (
-        "The paper states costs of nothing. Five numbers, which `tools/fit_checkpoint_costs.py`"
+        "The paper states costs of nothing. Five numbers, which `tools/fit/checkpoint_costs.py`"
         " found, are fitted to five that its text states; all rows below are predictions. The hosts"
         " name what else is assumed. The guest of the paper holds both servers; here each is a"
         " domain, and the guest's CPU use is that of both. Checkpoints every"

@@ -1,6 +1,6 @@
 """Writes docs/results/voice.md: what loss, law and transcoding cost the reference speech.
 
-.venv/bin/python tools/voice_page.py
+.venv/bin/python tools/pages/voice.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from laxity.voice import LOST, Call, playout, quality
 if TYPE_CHECKING:
     from laxity.voice.spandsp import Law
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "voice.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "voice.md"
 PACKETS = 1500
 PACKET_NS = 20_000_000
 DELAY_NS = 5_000_000

@@ -1,6 +1,6 @@
 """Writes docs/results/remus.md: what Xen's Remus costs a guest, and how hosts fail, in the lab.
 
-.venv/bin/python tools/remus_page.py
+.venv/bin/python tools/pages/remus.py
 
 It takes about a quarter of an hour, on a machine that should do nothing else.
 """
@@ -17,7 +17,7 @@ from laxity.lab import remus
 if TYPE_CHECKING:
     from laxity.lab.failover import Failover, Mode
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "remus.md"
 OUTPUT = ROOT / "out" / "remus-results"
 SEEDS: dict[Mode, range] = {"net": range(1, 5), "no-net": range(1, 4)}

@@ -1,6 +1,6 @@
 """Makes each part of the tests, also when one fails, and says at the end how each went.
 
-    tools/parts.py PART[:NEEDED]...
+    tools/build/parts.py PART[:NEEDED]...
 
 A part is a target of the Makefile in the current directory. A part that needs another one, named
 before it, is not made if that one failed: its own failure would say nothing. The last line is

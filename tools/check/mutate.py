@@ -1,8 +1,8 @@
 """Breaks the policies, and what drives them, in many ways, one at a time; tests must notice each.
 
-    tools/mutate.py            every mutation
-    tools/mutate.py --quick    the most telling ones
-    tools/mutate.py NAME ...   these
+    tools/check/mutate.py            every mutation
+    tools/check/mutate.py --quick    the most telling ones
+    tools/check/mutate.py NAME ...   these
 
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
 usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     "LAXITY_HOSTS": "4000",
     "LAXITY_STORMS": "4000",

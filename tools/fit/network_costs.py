@@ -1,6 +1,6 @@
 """Fits two costs of the profile `iptcomm-2009` to the two losses that its paper states.
 
-    .venv/bin/python tools/fit_network_costs.py [--seeds N]
+    .venv/bin/python tools/fit/network_costs.py [--seeds N]
 
 These are what netback takes for a packet, one way and the other, and what the media server takes
 for one. The search begins at the profile's own values. It looks a step to each side of either, goes

@@ -1,6 +1,6 @@
 """Writes docs/results/protection.md: what protecting a real guest costs, and how hosts fail.
 
-.venv/bin/python tools/protection_page.py
+.venv/bin/python tools/pages/protection.py
 
 It takes about seven minutes, as root, on a machine that should do nothing else.
 """
@@ -11,7 +11,7 @@ import os
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "protection.md"
 FAILOVERS, SOAK_S = 50, 60
 TEST = ("cargo", "test", "--quiet", "--profile", "checked", "--package", "laxity-protect")

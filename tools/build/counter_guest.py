@@ -1,7 +1,7 @@
 """Makes the guest of protection's tests: Debian's kernel, and a first root with nothing in it but
 the program `crates/laxity-protect/tests/guest/counter.c` and the modules of virtio.
 
-    .venv/bin/python tools/counter_guest.py
+    .venv/bin/python tools/build/counter_guest.py
 
 It goes to `target/protect`, where the tests look for it, and is made anew only when something has
 changed.
@@ -17,7 +17,7 @@ from laxity.appliances.image import MODULES
 from laxity.errors import InputError
 from laxity.lab import cpio, image
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "crates/laxity-protect/tests/guest/counter.c"
 OUT = ROOT / "target/protect"
 

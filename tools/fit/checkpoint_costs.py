@@ -1,6 +1,6 @@
 """Fits five costs of protection, each to a number that the paper on availability states.
 
-    .venv/bin/python tools/fit_checkpoint_costs.py [--seeds N] [--rounds N]
+    .venv/bin/python tools/fit/checkpoint_costs.py [--seeds N] [--rounds N]
 
 They are `laxity.reproduce.availability.fitted.FITS`. One after the other is moved to where the
 straight line through two measurements meets what is stated, the others as they stand; after a few
