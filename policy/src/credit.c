@@ -2,7 +2,7 @@
 /*
  * Credit: Xen's proportional-share scheduler as RT-Xen (EMSOFT 2011, section 3.1) and "Supporting
  * Soft Real-Time Tasks in the Xen Hypervisor" (VEE 2010, section 3) describe that of Xen 3 and 4.0.
- * docs/policies.md has the rules.
+ * docs/explanation/policies.md has the rules.
  *
  * Credits are nanoseconds of CPU. Every accounting time the domains get credits by weight; at every
  * tick the running VCPU pays one whole tick. Who has credits is `under`, who has none is `over`,

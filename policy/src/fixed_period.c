@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
- * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/policies.md has the rules).
+ * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/explanation/policies.md has the rules).
  *
  * The three differ in what becomes of the budget of a VCPU that has nothing to do:
  *   deferrable  keeps it until the end of the period;

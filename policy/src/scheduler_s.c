@@ -2,7 +2,7 @@
 /*
  * Scheduler S of "Supporting Soft Real-Time Tasks in the Xen Hypervisor" (VEE 2010, section 3):
  * credit with exact accounting, in which a domain may say how long its VCPUs can wait, its laxity.
- * A domain with a laxity is real-time. docs/policies.md has the rules.
+ * A domain with a laxity is real-time. docs/explanation/policies.md has the rules.
  *
  * One implementation, of which each policy switches some parts on: s-base none, s-a (A) a place in
  * the queue by laxity, s-ab (B) boost with event, s-al (L) load balancing, s-all (LL) that of

@@ -16,8 +16,8 @@
  * together.
  *
  * So the order in RunQ and in RepQ is the same time, the end of the current period.
- * docs/policies.md has the rules; queues, use of budget, and locking: server.h. The slice is
- * `budget_ns` there.
+ * docs/explanation/policies.md has the rules; queues, use of budget, and locking: server.h. The
+ * slice is `budget_ns` there.
  */
 #include "server.h"
 

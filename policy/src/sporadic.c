@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Sporadic server: a fixed-priority server that gets back what it used, one period after the use
- * began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010; docs/policies.md
- * has the rules).
+ * began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010;
+ * docs/explanation/policies.md has the rules).
  *
  * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to
  * the end of its budget, registers one replenishment of just what it used, for one period after the
@@ -29,8 +29,9 @@
  *     so in one of these a sixteenth of a period went by at most without the VCPU running: nothing
  *     is late by more, nor is more than that late at a time.
  *
- * docs/policies.md has the proofs, and what follows: a VCPU whose budget is the whole period never
- * waits for it; nor does one, alone on its CPU, that leaves a sixteenth of a period unused.
+ * docs/explanation/policies.md has the proofs, and what follows: a VCPU whose budget is the whole
+ * period never waits for it; nor does one, alone on its CPU, that leaves a sixteenth of a period
+ * unused.
  *
  * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
  */

@@ -1,4 +1,4 @@
-"""Writes docs/host-file.md from the JSON Schema of host files, so that the page cannot lag behind.
+"""Writes docs/reference/host-file.md from the JSON Schema, so that the page cannot lag behind.
 
 python tools/pages/host_file.py [--check]
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from laxity import _core
 
-PAGE = Path(__file__).parents[2] / "docs" / "host-file.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "host-file.md"
 
 TABLES = {
     "the file itself": None,

@@ -2,7 +2,7 @@
 //! be?
 //!
 //! [`check`] answers it for a [`laxity_host::Host`] by analysis alone. What it calls guaranteed can
-//! not be seen missing in a run: every bound holds under the rules of `docs/policies.md`, not only
+//! not be seen missing in a run: every bound holds under the rules of `docs/explanation/policies.md`, not only
 //! under the idealized servers of the literature. Where the two differ, the rules win, and the
 //! module in question says why.
 //!

@@ -1,4 +1,4 @@
-//! What each policy supplies to each VCPU of a CPU: from `docs/policies.md` to [`Supply`].
+//! What each policy supplies to each VCPU of a CPU: from `docs/explanation/policies.md` to [`Supply`].
 //!
 //! # Who takes the CPU away
 //!

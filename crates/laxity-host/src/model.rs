@@ -338,7 +338,7 @@ pub struct Vcpu {
     pub affinity: Vec<u32>,
 }
 
-/// The timer interrupt of a guest's kernel, on each VCPU: `docs/policies.md`, "Ticks of guests".
+/// The timer interrupt of a guest's kernel, on each VCPU: `docs/explanation/policies.md`, "Ticks of guests".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Tick {
     /// Between two ticks; at least 2.

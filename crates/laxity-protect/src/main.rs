@@ -290,7 +290,7 @@ fn show_domain(domain: &Domain) {
     );
     match settings.mode {
         Mode::Net => println!(
-            "  net: what it sends waits for its checkpoint, where libxl does (see docs/xen.md)"
+            "  net: what it sends waits for its checkpoint, where libxl does (see docs/how-to/xen.md)"
         ),
         Mode::NoNet => println!("  no-net: what it sends leaves at once"),
     }

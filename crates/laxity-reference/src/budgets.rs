@@ -1,4 +1,4 @@
-//! Deferrable, periodic, polling and sporadic servers and SEDF: `docs/policies.md`, "Budgets".
+//! Deferrable, periodic, polling and sporadic servers and SEDF: `docs/explanation/policies.md`, "Budgets".
 
 use crate::run::{EXTRA_TURN_NS, Rules};
 use laxity_host::{Host, Parameters, Policy};

@@ -1,4 +1,4 @@
-//! The credit scheduler: `docs/policies.md`, "Credit".
+//! The credit scheduler: `docs/explanation/policies.md`, "Credit".
 
 use crate::run::Rules;
 use laxity_host::{Host, Settings};

@@ -1,10 +1,10 @@
 //! A second opinion on the policies: a simulated host that is small, slow and obvious.
 //!
-//! It is written from `docs/policies.md` alone and shares no code and no data structure with
+//! It is written from `docs/explanation/policies.md` alone and shares no code and no data structure with
 //! `policy/` or `laxity-sim`, so that the two can be compared job by job on random hosts. Time
 //! advances in equal steps of the greatest common divisor of all times in the host; at every step
 //! everything is searched for again in plain vectors. Each function is meant to be read beside the
-//! paragraph of `docs/policies.md` that its comment names.
+//! paragraph of `docs/explanation/policies.md` that its comment names.
 //!
 //! What it leaves out it refuses: costs of scheduling, and jitter (which is drawn by whoever
 //! simulates, so that two simulators could not agree on it).

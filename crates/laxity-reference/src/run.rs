@@ -1,4 +1,4 @@
-//! Time, step by step: `docs/policies.md`, "What happens at one instant".
+//! Time, step by step: `docs/explanation/policies.md`, "What happens at one instant".
 
 use crate::budgets::Budgets;
 use crate::credit::Credit;

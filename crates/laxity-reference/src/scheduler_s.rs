@@ -1,4 +1,4 @@
-//! Scheduler S: `docs/policies.md`, "Scheduler S".
+//! Scheduler S: `docs/explanation/policies.md`, "Scheduler S".
 
 use crate::run::Rules;
 use laxity_host::{Host, Policy, Settings};

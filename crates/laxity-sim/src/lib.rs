@@ -2,7 +2,7 @@
 //!
 //! [`run`] takes a host and a trace sink, and gives back the result and the jobs' response times. The
 //! policies are those of `policy/`, called as Xen calls them. What happens at one instant, and in which
-//! order, is stated in `docs/policies.md`.
+//! order, is stated in `docs/explanation/policies.md`.
 
 mod caches;
 mod distribution;

@@ -48,7 +48,7 @@ UP_S_MAX = 240.0
 LOOK_EVERY_S = 0.5
 """At guests that boot: who asks more often takes from them what they boot with."""
 ELSEWHERE = {"armed", "empty", "waiting", "refused", "starting"}
-"""States of a guest on a host that does not run it; see docs/protection-operator.md."""
+"""States of a guest on a host that does not run it; see docs/how-to/protection.md."""
 SAFE, GONE, UP = "protected", "gone", "up"
 
 

@@ -1,4 +1,4 @@
-//! The rules of the policies with budgets (docs/policies.md), in vectors that are searched from end to
+//! The rules of the policies with budgets (docs/explanation/policies.md), in vectors that are searched from end to
 //! end: what every budget must be after every operation, who must run, and until when.
 //!
 //! It knows live changes and an embedder that is late, which the reference of whole hosts does not.

@@ -1,4 +1,4 @@
-//! The rules of credit (docs/policies.md), some of which scheduler S shares, as far as they can be checked step by step: who must be
+//! The rules of credit (docs/explanation/policies.md), some of which scheduler S shares, as far as they can be checked step by step: who must be
 //! chosen, what a tick and an accounting may do to credits and classes.
 
 use laxity_policy::{DumpLine, Event, Report};

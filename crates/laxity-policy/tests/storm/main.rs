@@ -1,6 +1,6 @@
 //! Storms: random wakes, sleeps, blocks, yields, decisions and live changes, right and wrong, on every
 //! policy, with timers that fire on time and with timers that are late. After every step all that can be
-//! seen from outside must be as docs/policies.md says.
+//! seen from outside must be as docs/explanation/policies.md says.
 //!
 //! `LAXITY_STORMS` is how many storms (default 20000), `LAXITY_SEED` the first seed (default 0).
 

@@ -1,4 +1,4 @@
-//! The rules of scheduler S (docs/policies.md), as far as they can be checked step by step: places in
+//! The rules of scheduler S (docs/explanation/policies.md), as far as they can be checked step by step: places in
 //! the queue, who must be chosen, what is charged, what an accounting may do.
 
 use crate::credits::{BOOST, OVER};

@@ -1,4 +1,4 @@
-//! Schedules worked out by hand from `docs/policies.md`, a letter a millisecond.
+//! Schedules worked out by hand from `docs/explanation/policies.md`, a letter a millisecond.
 
 use crate::support::{Also, MS, completions, domain, host, timeline};
 use laxity_host::{Cost, Host, Policy, Settings};

@@ -1,4 +1,4 @@
-//! The timer interrupts of guests' kernels: `docs/policies.md`, "Ticks of guests".
+//! The timer interrupts of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
 
 use super::{NOBODY, Simulation};
 use laxity_host::Tick;

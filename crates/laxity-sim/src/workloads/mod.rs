@@ -7,7 +7,7 @@
 //!
 //! A card that a guest drives itself (VMM bypass) leaves the driver domain out. Each move of a packet is one step of CPU time
 //! of the VCPU that does it; so packets wait where their VCPU waits for a CPU, and are dropped where a ring is full
-//! meanwhile. `docs/policies.md` has the rules.
+//! meanwhile. `docs/explanation/policies.md` has the rules.
 
 mod agreements;
 mod card;
