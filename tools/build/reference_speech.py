@@ -1,7 +1,7 @@
 """Makes the reference speech that voice quality is measured with.
 
-    .venv/bin/python tools/build/reference_speech.py            writes python/laxity/voice/reference.wav
-    .venv/bin/python tools/build/reference_speech.py FILE       writes it elsewhere
+    .venv/bin/python tools/build/reference_speech.py         writes the package's reference.wav
+    .venv/bin/python tools/build/reference_speech.py FILE    writes it elsewhere
 
 Needs espeak-ng (its sound belongs to whoever made it speak). 30 s, 8 kHz, 16 bit: ten sentences of
 our own in five voices, with pauses of equal length between them, in the telephone's band. While
