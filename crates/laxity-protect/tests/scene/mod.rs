@@ -38,7 +38,7 @@ fn built(name: &str) -> PathBuf {
 
 /// The capabilities of the shipped unit, in setpriv's words.
 fn capabilities() -> String {
-    const UNIT: &str = include_str!("../../../../examples/protect/laxity-protect.service");
+    const UNIT: &str = include_str!("../../systemd/laxity-protect.service");
     let words = UNIT
         .lines()
         .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
