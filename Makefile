@@ -134,6 +134,11 @@ compare: ## HOSTS random hosts, from SEED on, against the reference
 	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-sim --test reference
 
+.PHONY: same
+same: setup ## Results beside those of BASE, a built checkout, byte for byte; with FULL=1 the papers in full
+	@test -n '$(BASE)' || { echo 'BASE is missing: make same BASE=../other' >&2; exit 2; }
+	$(PYTHON) tools/check/same_results.py $(BASE) $(if $(FULL),--full)
+
 .PHONY: histories
 histories: ## HISTORIES random histories of protection, from SEED on
 	LAXITY_HISTORIES=$(or $(HISTORIES),1000000) LAXITY_SEED=$(or $(SEED),0) \
