@@ -12,17 +12,19 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::{Agreement, Claim, Sharing, allocate};
 
-/// The kernel numbers the classes of a tree with 16 bits; each agreement has three.
+/// Limit of agreements in a file. The kernel numbers the classes of a tree with 16 bits, and each
+/// agreement needs three.
 const AGREEMENTS_MAX: usize = 20_000;
 const PERIOD_NS_MIN: i64 = 1_000_000;
 const PERIOD_NS_MAX: i64 = 10_000_000_000;
 const PERIOD_NS: i64 = 10_000_000;
 const CLASS_MAX: i64 = 1_000;
 const WEIGHT_MAX: i64 = 65_535;
-/// Of the link, for what belongs to no agreement, unless the file says otherwise.
+/// Part of the link that is reserved for traffic without an agreement, unless the file says
+/// otherwise.
 const RESERVE_PARTS: u64 = 100;
 
-/// What a link carries, and what a maximum may be. A rate is set in whole bytes a second.
+/// A link's rate or a maximum. Rates are set in whole bytes a second.
 #[derive(Debug, Clone, Copy)]
 struct LinkRateKind;
 
@@ -43,7 +45,7 @@ impl Kind for LinkRateKind {
     const MAX: (i64, &'static str) = RATE_MAX;
 }
 
-/// A minimum, which may be nothing.
+/// A minimum, which may be zero.
 #[derive(Debug, Clone, Copy)]
 struct PartRateKind;
 
@@ -55,7 +57,7 @@ impl Kind for PartRateKind {
     const MAX: (i64, &'static str) = RATE_MAX;
 }
 
-/// What may be sent at once: an Ethernet frame at least, as nothing smaller can be.
+/// A burst: at least one Ethernet frame, since the kernel would never send less.
 #[derive(Debug, Clone, Copy)]
 struct BurstKind;
 
@@ -71,10 +73,10 @@ type LinkRate = Quantity<LinkRateKind>;
 type PartRate = Quantity<PartRateKind>;
 type Burst = Quantity<BurstKind>;
 
-/// A rate with the unit that reads best, exactly.
+/// A rate in the unit that reads best, without rounding.
 pub fn format_rate(bit_s: u64) -> String {
     let units = || RATE_UNITS.iter().map(|&(unit, scale)| (unit, scale as u64));
-    // At most three decimals, and not "0.5 Gbit/s".
+    // A rate reads well with at most three decimals and a whole part above zero (not "0.5 Gbit/s").
     let reads_well =
         |scale: u64| bit_s >= scale && (scale == 1 || bit_s.is_multiple_of(scale / 1000));
     let well = units().rev().find(|(_, scale)| reads_well(*scale));
@@ -87,23 +89,23 @@ pub fn format_rate(bit_s: u64) -> String {
     format!("{whole}.{} {unit}", decimals.trim_end_matches('0'))
 }
 
-/// All that an operator has agreed to.
+/// The contents of an agreements file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agreements {
-    /// How often demands are measured and rates set.
+    /// Interval between two measurements of demands, after each of which the rates are set.
     pub period_ns: i64,
-    /// How what is left after the minima is shared.
+    /// How the rate that is left after the minima is shared.
     pub sharing: Sharing,
-    /// The link that all share.
+    /// The shared link.
     pub link: Link,
     /// One for each virtual machine's interface, in the order of the file.
     pub holders: Vec<Holder>,
-    /// Minima that do not fit the link, which the file admits; what to tell the operator.
+    /// Warnings for the operator about minima that do not fit the link and that the file admits.
     pub warnings: Vec<String>,
 }
 
 impl Agreements {
-    /// What holds for the traffic of nobody who holds an agreement, such as the host's own.
+    /// The agreement for traffic without an agreement, such as the host's own.
     pub fn others(&self) -> Agreement {
         Agreement {
             class: 1,
@@ -114,22 +116,22 @@ impl Agreements {
     }
 }
 
-/// The link that all share.
+/// The shared link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// How rates are set.
+    /// Mechanism that sets the rates.
     pub backend: Backend,
     /// The network interface towards the outside.
     pub interface: String,
-    /// What it carries outwards, in bit/s.
+    /// The link's rate outwards, in bit/s.
     pub rate_bit_s: u64,
-    /// What it carries inwards, in bit/s; `None`: nobody is held to anything in that direction.
+    /// The link's rate inwards, in bit/s; `None` means that traffic inwards is not limited.
     pub receive_bit_s: Option<u64>,
-    /// What the host's own traffic gets at least, of either rate.
+    /// The least rate of the host's own traffic, out of either rate, in bit/s.
     pub reserve_bit_s: u64,
 }
 
-/// How rates are set.
+/// Mechanism that sets the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
@@ -139,19 +141,19 @@ pub enum Backend {
     Xen,
 }
 
-/// Who holds an agreement.
+/// The holder of an agreement: one interface of a virtual machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
-    /// For people.
+    /// The holder's name in messages and tables.
     pub name: String,
     /// The interface on the host's side.
     pub interface: String,
-    /// What was agreed for what it sends.
+    /// The agreement for what the holder sends.
     pub agreement: Agreement,
-    /// The same for what it receives; the class is that of `agreement`.
+    /// The agreement for what the holder receives; its class is that of `agreement`.
     pub receive: Agreement,
-    /// How much it may send at once, after a pause, on top of its rate. `None`: what one tick of the
-    /// clock and one packet need.
+    /// Burst that the holder may send after a pause on top of its rate. `None` stands for what one
+    /// tick of the clock and one packet need.
     pub burst_bytes: Option<u64>,
 }
 
@@ -178,7 +180,7 @@ enum SharingWord {
     ByClass,
 }
 
-/// What becomes of minima that do not fit the link.
+/// What to do with minima that do not fit the link.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Overcommit {
@@ -186,7 +188,7 @@ enum Overcommit {
     Warn,
 }
 
-/// What becomes of an interface that is not there when the file is read.
+/// What to do about an interface that does not exist when the file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Absent {
@@ -240,7 +242,7 @@ struct ReceiveTable {
     weight: Field<Whole<1, WEIGHT_MAX>>,
 }
 
-/// A network interface's name, as the kernel takes them.
+/// The name of a network interface, under the kernel's rules.
 #[derive(Debug, Clone)]
 struct InterfaceName(String);
 
@@ -256,7 +258,7 @@ impl<'de> Deserialize<'de> for InterfaceName {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<InterfaceName, E> {
-                /// IFNAMSIZ less the byte that ends it.
+                /// IFNAMSIZ less the terminating byte.
                 const BYTES_MAX: usize = 15;
                 let help = format!(
                     "an interface's name has 1 to {BYTES_MAX} bytes, and no space, `/` or `:`"
@@ -287,11 +289,11 @@ const KIND: FileKind = FileKind {
     least: "an agreements file has at least [link] with interface and rate, and an [[agreement]]",
 };
 
-/// Whether an interface of this name is there now.
+/// Whether an interface of this name exists now.
 pub type IsThere<'a> = &'a dyn Fn(&str) -> bool;
 
-/// Makes agreements of the text of a file. `name` is what messages call it; `is_there` is asked for
-/// every interface, and whoever does not care says yes.
+/// Parses agreements from the text of a file. Messages call the file `name`; `is_there` is asked
+/// about every interface, and a caller that does not care answers yes.
 ///
 /// # Errors
 ///
@@ -520,7 +522,7 @@ fn bounds(minimum: &Field<PartRate>, maximum: &Field<LinkRate>, problems: &Probl
     }
 }
 
-/// Reports whoever has a key's value that an earlier one has.
+/// Reports each value of a key that an earlier entry already has.
 fn once<'t, T: 't>(
     key: &str,
     what: &str,
@@ -556,7 +558,8 @@ fn article(word: &str) -> &'static str {
     }
 }
 
-/// Minima that do not fit, in either direction: refused, or admitted with a warning.
+/// Checks that minima fit the link in either direction; those that do not are refused, or admitted
+/// with a warning.
 fn check_minima(
     file: &File,
     tables: &[(&AgreementTable, Span)],

@@ -17,49 +17,50 @@ use serde::Deserialize;
 /// What a virtual machine was promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Agreement {
-    /// 1 is the highest.
+    /// Priority class; 1 is the highest.
     pub class: u32,
-    /// It gets this much whenever it asks for it.
+    /// Rate that the holder gets whenever it asks for it, in bit/s.
     pub minimum_bit_s: u64,
-    /// It never gets more; at least the minimum.
+    /// Rate that the holder never exceeds, in bit/s; at least the minimum.
     pub maximum_bit_s: u64,
-    /// Its part of what is shared, relative to the others'; at least 1.
+    /// Weight of the holder where rate is shared, relative to the other weights; at least 1.
     pub weight: u32,
 }
 
-/// An agreement, and what its holder asks for now.
+/// An agreement and its holder's current demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// What was promised.
     pub agreement: Agreement,
-    /// What it would send if nobody stopped it.
+    /// Rate at which the holder would send without any limit, in bit/s.
     pub demand_bit_s: u64,
 }
 
 impl Claim {
-    /// The most that it can get: no more than its maximum and its demand.
+    /// The highest rate that the holder can get: its maximum or its demand, whichever is less.
     pub fn limit_bit_s(&self) -> u64 {
         self.agreement.maximum_bit_s.min(self.demand_bit_s)
     }
 
-    /// What it gets before anything is shared: no more than its minimum and its limit.
+    /// The rate that the holder gets before anything is shared: its minimum or its limit, whichever
+    /// is less.
     pub fn floor_bit_s(&self) -> u64 {
         self.agreement.minimum_bit_s.min(self.limit_bit_s())
     }
 }
 
-/// How the rest is shared, once the minima are served.
+/// How the rate that the minima leave over is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// Among all at once, by weight.
+    /// Among all holders at once, by weight.
     #[default]
     Weighted,
-    /// One class after the other; by weight inside a class.
+    /// Among one class after the other, by weight inside a class.
     ByClass,
 }
 
-/// Passes over those who share, before they are sorted.
+/// Passes over the sharing members before they are sorted.
 const PASSES: usize = 8;
 
 /// One member of a filling.
@@ -108,8 +109,9 @@ struct Filling<'c> {
 }
 
 impl Filling<'_> {
-    /// Raises the rates of those at `indices` towards their targets, by weighted max-min: all rise
-    /// from where they are in proportion to their weights, and who reaches the target stays there.
+    /// Raises the rates of the claims at `indices` towards their targets by weighted max-min: all
+    /// rise from their current rates in proportion to their weights, and a claim that reaches its
+    /// target stays there.
     fn fill(&mut self, indices: &[usize], target_bit_s: impl Fn(&Claim) -> u64) {
         self.members.clear();
         self.members.extend(indices.iter().map(|&index| Member {
@@ -127,7 +129,8 @@ impl Filling<'_> {
         }
         let mut weight: u64 = self.members.iter().map(|each| each.weight).sum();
         if (0..PASSES).all(|_| self.settle(&mut weight)) {
-            // By the level at which each is full: in this order one pass finds all that are.
+            // Members are sorted by the level at which each is full: one pass in this order finds
+            // all members that fill up.
             self.members.sort_unstable_by(|a, b| {
                 let a_level = u128::from(a.room) * u128::from(b.weight);
                 let b_level = u128::from(b.room) * u128::from(a.weight);
@@ -135,8 +138,8 @@ impl Filling<'_> {
             });
             self.settle(&mut weight);
         }
-        // The whole part of each one's end on the line of all shares, less that of its beginning:
-        // each is off by less than one, and together they are all that there was.
+        // Each member gets the whole part of its end on the line of all shares, less that of its
+        // beginning: each is off by less than one, and the sum is exact.
         let amount = u128::from(self.left_bit_s);
         let end_of = |weights: u64| (amount * u128::from(weights) / u128::from(weight)) as u64;
         let mut weights = 0;
@@ -147,9 +150,9 @@ impl Filling<'_> {
         }
         self.left_bit_s = 0;
     }
-    /// Fills up and takes out those who fit under the level of those who share; the level rises with
-    /// each of them, so that none was taken out too early. Not all can be, as not all fit. Whether
-    /// there were any.
+    /// Fills up and takes out the members whose targets lie below the common level. The level rises
+    /// with each of them, so none is taken out too early, and at least one stays, since not all
+    /// fit. Returns whether any was taken out.
     fn settle(&mut self, weight: &mut u64) -> bool {
         let before = self.members.len();
         self.members.retain(|member| {

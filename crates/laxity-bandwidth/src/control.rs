@@ -1,4 +1,4 @@
-//! From what was seen of every holder in a period to the limits for the next: pure.
+//! Computes the limits for the next period from one period's samples of all holders, without I/O.
 //!
 //! Two kinds of shapers are told apart. In a **tree** the kernel divides the link itself: each class has
 //! a rate that it gets whenever it asks and a ceiling, and borrows in between. Minima hold there
@@ -11,35 +11,36 @@ use serde::Deserialize;
 use crate::demand::{Estimator, Sample};
 use crate::{Agreement, Claim, Sharing, allocate};
 
-/// No ceiling is below this part of the link, unless the maximum is: a packet that waits under a very low
-/// one would wait at that rate even after it has been raised. Single limits divide no more than half of
-/// the link in this way.
+/// Lowest ceiling, as a part of the link, unless a maximum is lower: a packet queued under a very
+/// low ceiling would wait at that rate even after the ceiling is raised. Single limits divide at
+/// most half of the link in this way.
 const FLOOR_PARTS: u64 = 100;
 
-/// Whether the shapers know of each other.
+/// Whether the shapers of several holders lend rate to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shapers {
-    /// One tree that divides the link.
+    /// One tree that divides the link among its classes.
     Tree,
-    /// A limit for each, alone.
+    /// A separate limit for each holder.
     Single,
 }
 
-/// What a shaper is to be set to.
+/// The settings of one shaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// What it always gets, in bit/s.
+    /// Guaranteed rate, in bit/s.
     pub rate_bit_s: u64,
-    /// What it never exceeds, in bit/s; at least the rate.
+    /// Rate that is never exceeded, in bit/s; at least the guaranteed rate.
     pub ceiling_bit_s: u64,
 }
 
-/// What is known of one holder.
+/// State of one holder.
 #[derive(Debug, Clone)]
 struct Known {
     agreement: Agreement,
-    /// Its minimum, or what is left of it when all ask and the minima do not fit.
+    /// The holder's minimum, or its share of the link where all holders ask and the minima do not
+    /// fit.
     assured_bit_s: u64,
     estimator: Estimator,
     demand_bit_s: u64,
@@ -48,7 +49,7 @@ struct Known {
     watch: Watch,
 }
 
-/// One direction of a link, and all who hold agreements about it.
+/// One direction of a link with the agreements about it.
 #[derive(Debug, Clone)]
 pub struct Controller {
     link_bit_s: u64,
@@ -59,7 +60,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// For agreements in some order, which all slices that go in and out have from then on.
+    /// A controller for agreements; all slices passed in and out have the order of `agreements`
+    /// from then on.
     pub fn new(
         link_bit_s: u64,
         sharing: Sharing,
@@ -107,7 +109,8 @@ impl Controller {
         }
     }
 
-    /// Keeps what `other` had learned of those whom it knew under the numbers of `others`.
+    /// Takes over the state that `other` has of the holders that it knew under the numbers in
+    /// `others`.
     pub fn inherit(&mut self, other: &Controller, others: &[Option<usize>]) {
         for (known, other_index) in self.known.iter_mut().zip(others) {
             if let Some(before) = other_index.map(|index| &other.known[index]) {
@@ -117,7 +120,7 @@ impl Controller {
         }
     }
 
-    /// The limits in force, of each in its order.
+    /// The limits in force of one holder.
     pub fn limits(&self, index: usize) -> Limits {
         self.known[index].limits
     }
@@ -127,15 +130,15 @@ impl Controller {
         self.known[index].demand_bit_s
     }
 
-    /// What was granted for this period, in bit/s: the allocation, or what was promised, if that is
-    /// more.
+    /// The rate granted for this period, in bit/s: the allocation or the guaranteed rate, whichever
+    /// is more.
     pub fn granted_bit_s(&self, index: usize) -> u64 {
         let known = &self.known[index];
         known.allocated_bit_s.max(known.assured_bit_s)
     }
 
-    /// Takes in what was seen in a period, and sets the limits for the next. Gives the numbers of those
-    /// who were denied their minimum over a second that ended in it.
+    /// Takes in one period's samples and sets the limits for the next period. Returns the numbers
+    /// of the holders that were denied their minimum over a second that ended in this period.
     pub fn step(&mut self, samples: &[Sample]) -> Vec<usize> {
         let claims: Vec<Claim> = self
             .known
@@ -149,7 +152,8 @@ impl Controller {
                     known
                         .estimator
                         .observe(sample, limits.ceiling_bit_s, agreement.maximum_bit_s);
-                // Nobody needs room in a tree to show that it wants more: there it just takes it.
+                // A holder in a tree needs no spare rate to show a higher demand, because it can
+                // borrow at once.
                 let is_free = self.shapers == Shapers::Tree && !sample.is_held();
                 Claim {
                     agreement: *agreement,
@@ -184,7 +188,7 @@ impl Controller {
     }
 }
 
-/// Whether a holder that asked all the time got its minimum, second by second.
+/// Checks second by second whether a holder that asked all the time got its minimum.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     asked_ns: u64,
@@ -193,10 +197,10 @@ pub(crate) struct Watch {
 
 impl Watch {
     const WINDOW_NS: u64 = 1_000_000_000;
-    /// Of the minimum, that may be missing.
+    /// Part of the minimum that may be missing.
     const TOLERANCE_PARTS: u64 = 100;
 
-    /// Takes in a period; whether a second ended in it in which the minimum was denied.
+    /// Takes in one period. Returns whether a second ended in which the minimum was denied.
     pub fn sees_denied(&mut self, sample: &Sample, minimum_bit_s: u64) -> bool {
         if !sample.is_held() {
             *self = Watch::default();

@@ -1,5 +1,6 @@
-//! The loop: looks at the counters once a period, lets the [`Controller`] decide, and tells the shapers.
-//! In between it listens for interfaces that come and go, a changed file, and signals.
+//! The daemon's loop: reads the counters once a period, lets the [`Controller`] decide, and sets
+//! the shapers. Between two periods it handles interfaces that come and go, a changed file, and
+//! signals.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,42 +25,42 @@ use crate::shaper::{Counters, Shaper};
 use crate::xen::{Store, Xen};
 use crate::{Agreement, demand::Sample};
 
-/// Why the daemon does not run.
+/// Reasons why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What is in it was refused.
+    /// The contents of the file were refused.
     #[error(transparent)]
     Agreements(#[from] laxity_host::HostError),
     /// The link cannot be shaped.
     #[error("cannot shape {interface}: {reason}")]
     Shaper {
-        /// The link.
+        /// Interface of the link.
         interface: String,
-        /// What is in the way.
+        /// Reason in words for people.
         reason: String,
     },
     /// Another daemon shapes the link.
     #[error("cannot shape {interface}: {source}")]
     Taken {
-        /// The link.
+        /// Interface of the link.
         interface: String,
-        /// The process that has it, or the reason why it cannot be had.
+        /// The process that holds the lock, or the reason why the lock cannot be taken.
         source: LockError,
     },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -85,7 +86,7 @@ pub fn read(path: &Path, interfaces: &HashMap<String, u32>) -> Result<Agreements
     Ok(agreements::load(&text, &path.to_string_lossy(), &is_there)?)
 }
 
-/// One direction of the link: what decides, and what enforces it.
+/// One direction of the link: its controller and its shaper.
 struct Direction {
     name: &'static str,
     shaper: Box<dyn Shaper>,
@@ -93,9 +94,9 @@ struct Direction {
     before: Vec<Counters>,
     samples: Vec<Sample>,
     limits: Vec<Limits>,
-    /// How many of the snapshot's states are of directions before this one.
+    /// Index of this direction's first state in the snapshot.
     first_state: usize,
-    /// Somebody else has changed what the shaper made.
+    /// Whether another program has changed what the shaper made.
     is_disturbed: bool,
 }
 
@@ -114,7 +115,7 @@ impl Direction {
         }
     }
 
-    /// Takes agreements on; `kept` says where each of them stood before.
+    /// Takes agreements on; `kept` gives the previous place of each of them.
     fn configure(
         &mut self,
         agreements: &Agreements,
@@ -143,7 +144,7 @@ impl Direction {
         }
     }
 
-    /// Counters start from what they are now: what was counted before is not of this daemon's time.
+    /// Starts counting from the current values: earlier traffic does not belong to this daemon.
     fn begin(&mut self) -> io::Result<()> {
         self.shaper.read()?;
         for (holder, before) in self.before.iter_mut().enumerate() {
@@ -191,16 +192,16 @@ pub struct Daemon {
     signals: SignalFd,
     links: Links,
     changes: Changes,
-    /// When the log last said that others change what holds the agreements.
+    /// Time of the last warning that other programs change the shapers.
     warned: Option<Instant>,
-    /// The numbers of the interfaces that are there, by name.
+    /// Numbers of the existing interfaces, by name.
     interfaces: HashMap<String, u32>,
     directions: Vec<Direction>,
     shared: Shared,
 }
 
 impl Daemon {
-    /// Reads the file and puts what it says into force: from then on the kernel holds everyone to it.
+    /// Reads the file and enforces it: from then on the kernel limits every holder.
     ///
     /// # Errors
     ///
@@ -276,12 +277,12 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// For those who want to look.
+    /// The snapshot that status and metrics read.
     pub fn shared(&self) -> Shared {
         self.shared.clone()
     }
 
-    /// Puts the agreements into force, in place of those `before`.
+    /// Enforces the agreements in place of `before`.
     fn configure(&mut self, before: Option<&Agreements>) -> io::Result<()> {
         let agreements = &self.agreements;
         let places: HashMap<&str, usize> = before
@@ -415,7 +416,7 @@ impl Daemon {
         Duration::from_nanos(self.agreements.period_ns as u64)
     }
 
-    /// What somebody else has done to traffic control.
+    /// Handles changes of traffic control that other programs made.
     fn take_changes(&mut self) -> Result<(), DaemonError> {
         let directions = &mut self.directions;
         let are_all = self.changes.news(|change| {
@@ -431,7 +432,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Puts what somebody else has removed or changed into force again.
+    /// Restores what another program has removed or changed.
     fn restore(&mut self) {
         const WARN_EVERY: Duration = Duration::from_secs(1);
         if !self
@@ -495,7 +496,7 @@ impl Daemon {
         snapshot.periods_missed += missed;
     }
 
-    /// Interfaces that came and went.
+    /// Handles interfaces that have come and gone.
     fn take_news(&mut self) -> Result<(), DaemonError> {
         match self.links.news().map_err(system("hear of interfaces"))? {
             Some(events) => {
@@ -526,7 +527,7 @@ impl Daemon {
         if self.interfaces.get(&name) == Some(&index) {
             return;
         }
-        // It may have had another name.
+        // The interface may have had another name before.
         self.is_gone(index);
         self.bind(&name, Some(index));
         self.interfaces.insert(name, index);
@@ -542,7 +543,7 @@ impl Daemon {
 
     fn bind(&mut self, name: &str, interface: Option<u32>) {
         if name == self.agreements.link.interface {
-            // Its tree went with it.
+            // The tree is deleted together with its interface.
             error!(
                 interface = name,
                 "the link itself came or went; start the daemon anew"
@@ -574,7 +575,7 @@ impl Daemon {
         }
     }
 
-    /// Reads the file anew; if it is refused, the agreements stay as they are.
+    /// Reads the file again; a refused file leaves the agreements as they are.
     ///
     /// # Errors
     ///
@@ -625,7 +626,8 @@ impl Daemon {
     }
 }
 
-/// Stop and reload, as something to poll; threads that are started from now on leave them alone.
+/// The signals for stop and reload as a file descriptor to poll; threads started from now on do not
+/// receive them.
 fn signals() -> nix::Result<SignalFd> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -646,11 +648,11 @@ fn watch(path: &Path) -> nix::Result<Inotify> {
     Ok(watch)
 }
 
-/// Takes all that has happened in the directory; whether something did to the file.
+/// Reads all pending events of the directory. Returns whether one concerns the file.
 fn is_about(watch: &Inotify, path: &Path) -> bool {
     let mut found = false;
     while let Ok(events) = watch.read_events() {
-        // Too many events to tell have no name.
+        // An overflow event has no name, and may concern the file.
         found |= events
             .iter()
             .any(|event| event.name.is_none() || event.name.as_deref() == path.file_name());

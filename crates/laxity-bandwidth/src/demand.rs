@@ -1,4 +1,4 @@
-//! What a sender would send if nobody stopped it, from what can be seen of it.
+//! Estimates the rate at which a sender would send without limits, from its counters.
 //!
 //! A sender that is held back is not heard: it delivers what it is granted, and under back-pressure
 //! its queue drops nothing. What shows is that the queue does not empty (backlog), or that it was
@@ -10,37 +10,37 @@
 //! - comes down towards what is offered, by half the distance in a period, after [`HOLD_PERIODS`] in
 //!   which nothing held it back: a burst that returns within them finds its share still there.
 
-/// Calm periods before an estimate comes down.
+/// Number of periods without a hold before an estimate comes down.
 const HOLD_PERIODS: u32 = 4;
-/// Of what is offered, kept on top of it: room to show that it wants more.
+/// Part of the offered rate that is added on top of it, as room for the sender to show more demand.
 const HEADROOM_PARTS: u64 = 8;
-/// The least estimate of a sender that is held back: doubling has to begin somewhere.
+/// Least estimate of a sender that is held back, from which doubling starts.
 const FIRST_BIT_S: u64 = 1_000_000;
-/// A sender within this part of its grant is taken for one that it holds back.
+/// A sender within this part of its grant counts as held back by it.
 const NEAR_PARTS: u64 = 16;
 
-/// What was seen of a sender in one period.
+/// The counters of a sender over one period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The period's length.
     pub elapsed_ns: u64,
-    /// What it sent, in bytes.
+    /// Bytes that the sender sent.
     pub delivered_bytes: u64,
-    /// What was dropped from its queue, in packets.
+    /// Packets that were dropped from its queue.
     pub dropped_packets: u64,
-    /// What waits in its queue now, in bytes.
+    /// Bytes that wait in its queue at the end of the period.
     pub backlog_bytes: u64,
-    /// How often it had to stop, in this period.
+    /// Number of times that the shaper stopped the sender in this period.
     pub overlimits: u64,
 }
 
 impl Sample {
-    /// What it sent, in bit/s.
+    /// The rate at which it sent, in bit/s.
     pub fn delivered_bit_s(&self) -> u64 {
         rate_bit_s(self.delivered_bytes, self.elapsed_ns)
     }
 
-    /// Whether it was held back at the period's end.
+    /// Whether the sender was held back at the period's end.
     pub fn is_held(&self) -> bool {
         self.backlog_bytes > 0
     }
@@ -51,7 +51,7 @@ fn rate_bit_s(bytes: u64, ns: u64) -> u64 {
     u64::try_from(bits / u128::from(ns.max(1))).unwrap_or(u64::MAX)
 }
 
-/// The estimate for one sender.
+/// The demand estimate of one sender.
 #[derive(Debug, Clone, Default)]
 pub struct Estimator {
     demand_bit_s: u64,
@@ -60,8 +60,8 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Takes in a period, in which `granted_bit_s` was the most that it could send for long, and
-    /// gives the estimate for the next, in bit/s: at most `maximum_bit_s`.
+    /// Takes in one period, in which `granted_bit_s` was the highest sustained rate. Returns the
+    /// estimate for the next period, in bit/s: at most `maximum_bit_s`.
     pub fn observe(&mut self, sample: &Sample, granted_bit_s: u64, maximum_bit_s: u64) -> u64 {
         let joined_bytes = sample.backlog_bytes.saturating_sub(self.backlog_bytes);
         self.backlog_bytes = sample.backlog_bytes;
@@ -86,7 +86,7 @@ impl Estimator {
         } else if self.calm_periods < HOLD_PERIODS {
             self.calm_periods += 1;
         } else {
-            // Rounded up, so that it arrives.
+            // Halving is rounded up, so that the estimate reaches the offered rate.
             self.demand_bit_s -= (self.demand_bit_s - wanted_bit_s).div_ceil(2);
         }
         self.demand_bit_s = self.demand_bit_s.min(maximum_bit_s);
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn a_queue_that_grows_says_how_much() {
         let mut estimator = Estimator::default();
-        // 100 Mbit/s delivered and 400 more queued: 500, and an eighth.
+        // 100 Mbit/s delivered and 400 Mbit/s queued give 500 Mbit/s, plus an eighth.
         let queued_bytes = 400 * MBIT * PERIOD_NS / 8_000_000_000;
         assert_eq!(
             observe(&mut estimator, &sample(100, queued_bytes), 100),
             562
         );
-        // The queue stays as it was: nothing more is known, so twice as much.
+        // An unchanged queue gives no new information, so the estimate doubles.
         assert_eq!(
             observe(&mut estimator, &sample(100, queued_bytes), 100),
             1000
@@ -158,7 +158,7 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(observe(&mut estimator, &stopped, 600), 450);
         }
-        // Nor does one come down that gets no more than it sends.
+        // The estimate of a sender that gets no more than it sends stays, too.
         for _ in 0..20 {
             assert_eq!(observe(&mut estimator, &sample(80, 0), 80), 450);
         }

@@ -1,4 +1,4 @@
-//! Bandwidth as agreed: who may send how much of a link that several virtual machines share.
+//! Bandwidth agreements: which share of a link each of several virtual machines may use.
 //!
 //! [`allocate()`] is a pure function from agreements and demands to rates. Rates are whole bits a
 //! second, and every result is exact: what is given out adds up to the bit.

@@ -1,4 +1,4 @@
-//! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
+//! The daemon's state for people and for Prometheus: one snapshot in three forms.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
@@ -17,65 +17,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::agreements::format_rate;
 
-/// Everything at one moment.
+/// The state at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The interface of the link.
     pub link: String,
-    /// What it carries outwards, in bit/s.
+    /// The link's rate outwards, in bit/s.
     pub link_bit_s: u64,
-    /// Between two looks.
+    /// Interval between two periods, in ns.
     pub period_ns: u64,
-    /// How long the last look took.
+    /// Time that the last period's work took, in ns.
     pub loop_ns: u64,
-    /// The longest since the start.
+    /// Longest time that a period's work has taken since the start, in ns.
     pub loop_ns_max: u64,
-    /// Looks so far.
+    /// Number of periods so far.
     pub periods: u64,
-    /// Looks that did not happen, because the one before took too long or the daemon did not run.
+    /// Number of periods left out because the previous one took too long or the daemon did not run.
     pub periods_missed: u64,
-    /// How often agreements were read anew, and how often a new file was refused.
+    /// Number of times that the agreements were read again.
     pub reloads: u64,
-    /// See `reloads`.
+    /// Number of times that a changed file was refused.
     pub reloads_refused: u64,
-    /// How often somebody else had removed or changed the shaping, and it was made anew.
+    /// Number of times that the shaping was restored after another program had changed it.
     pub restored: u64,
-    /// What the kernel cannot do as it should, in words for people.
+    /// A feature that the kernel lacks, in words for people.
     pub shortcoming: Option<String>,
-    /// All holders, and all others at the end.
+    /// All holders, with all other traffic at the end.
     pub holders: Vec<HolderState>,
 }
 
-/// What is known of one holder in one direction.
+/// State of one holder in one direction.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HolderState {
-    /// From the file; `others` for those who hold no agreement.
+    /// Name from the file, or `others` for traffic without an agreement.
     pub name: String,
-    /// The host's side of it.
+    /// Interface on the host's side.
     pub interface: String,
-    /// "transmit" or "receive", as the virtual machine sees it.
+    /// "transmit" or "receive", from the virtual machine's point of view.
     pub direction: String,
-    /// Whether the interface is there.
+    /// Whether the interface exists.
     pub is_present: bool,
-    /// 1 is the highest.
+    /// Priority class; 1 is the highest.
     pub class: u32,
-    /// What was agreed.
+    /// Agreed minimum, in bit/s.
     pub minimum_bit_s: u64,
-    /// What was agreed.
+    /// Agreed maximum, in bit/s.
     pub maximum_bit_s: u64,
-    /// What it seems to want.
+    /// Estimated demand, in bit/s.
     pub offered_bit_s: u64,
-    /// What it may have now.
+    /// Rate granted now, in bit/s.
     pub granted_bit_s: u64,
-    /// What it sent in the last period.
+    /// Rate of the last period, in bit/s.
     pub delivered_bit_s: u64,
-    /// Since the daemon's start, as all that follows.
+    /// Bytes delivered since the daemon's start.
     pub delivered_bytes: u64,
-    /// From its queue on the host's side; what its own queue dropped is not known here.
+    /// Packets dropped from the queue on the host's side since the start; drops inside the guest
+    /// are not visible here.
     pub dropped_packets: u64,
-    /// How long it had something to send that had to wait.
+    /// Time since the start in which the holder had traffic waiting, in ns.
     pub throttled_ns: u64,
-    /// Seconds in which it asked all the time and got less than 99 % of its minimum.
+    /// Number of seconds in which the holder asked all the time and got less than 99 % of its
+    /// minimum.
     pub violations: u64,
 }
 
@@ -83,17 +85,17 @@ pub struct HolderState {
 pub type Shared = Arc<Mutex<Snapshot>>;
 
 fn copy(shared: &Shared) -> Snapshot {
-    // A snapshot is whole whenever the lock is free.
+    // The snapshot is complete whenever the lock is free.
     shared
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
 }
 
-/// Of the names of metrics.
+/// Prefix of all names of metrics.
 const PREFIX: &str = "laxity_bandwidth";
 
-/// Answers whoever connects with one JSON object.
+/// Answers each connection with one JSON object.
 ///
 /// # Errors
 ///
@@ -114,7 +116,7 @@ pub fn serve_metrics(listener: TcpListener, shared: Shared) -> io::Result<()> {
     metrics::serve(listener, PREFIX, Metrics(shared))
 }
 
-/// Name, help, and the value of one holder.
+/// A metric's name, its help, and its value for one holder.
 type Family = (&'static str, &'static str, fn(&HolderState) -> f64);
 
 #[derive(Debug)]
@@ -233,7 +235,8 @@ impl Collector for Metrics {
 }
 
 impl Snapshot {
-    /// Two tables for a terminal of [`COLUMNS`]: rates of the last period, and what happened since the start.
+    /// Two tables for a terminal of [`COLUMNS`]: rates of the last period, and totals since the
+    /// start.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -310,10 +313,10 @@ impl Snapshot {
     }
 }
 
-/// What a terminal has at least.
+/// Width of the narrowest supported terminal.
 const COLUMNS: usize = 80;
 
-/// A table of all holders; names that are too long for the terminal are cut.
+/// A table of all holders, in which names that are too long for the terminal are cut.
 fn fitting(
     head: [&str; 8],
     holders: &[HolderState],
@@ -327,7 +330,7 @@ fn fitting(
             "receive" => "gets",
             _ => "sends",
         };
-        // What is escaped is longer, and so is done before anything is cut.
+        // Names are escaped before they are cut, because escaping makes them longer.
         let [name, interface] = [&each.name, &each.interface].map(|text| escape::line(text));
         [name, interface, direction.into(), a, b, c, d, e]
     });
@@ -347,7 +350,7 @@ fn fitting(
     laxity_daemon::table(&rows, WORDS)
 }
 
-/// In MB, or GB where that reads better.
+/// In MB, or in GB where that reads better.
 fn megabytes(bytes: u64) -> String {
     const IN_GIGABYTES: u64 = 10_000_000_000;
     if bytes < IN_GIGABYTES {
@@ -357,7 +360,7 @@ fn megabytes(bytes: u64) -> String {
     }
 }
 
-/// In Mbit/s, with no more digits than tell something.
+/// In Mbit/s, with no more digits than are meaningful.
 fn megabits(bit_s: u64) -> String {
     const EXACT_MBIT_S: f64 = 10_000.0;
     let mbit_s = bit_s as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! What enforces limits in one direction: the contract between the daemon and its backends.
+//! The contract between the daemon and the backends that enforce limits in one direction.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,22 +7,22 @@ use crate::control::{Limits, Shapers};
 use crate::linux::Change;
 use crate::{Agreements, Holder, demand::Sample};
 
-/// What has been counted of a holder since its shaper was made.
+/// Counters of a holder since its shaper was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent, in bytes.
     pub bytes: u64,
-    /// Dropped from its queue, in packets; goes round.
+    /// Packets dropped from its queue; wraps around.
     pub drops: u32,
-    /// How often it had to stop; goes round.
+    /// Number of times that the shaper stopped it; wraps around.
     pub overlimits: u32,
-    /// What waits in its queue now, in bytes.
+    /// Bytes that wait in its queue now.
     pub backlog_bytes: u32,
 }
 
 impl Counters {
-    /// What happened between two looks, `elapsed_ns` apart. A shaper that was made anew in between has
-    /// counted less than before: all that it has counted is new then.
+    /// The difference between two reads, `elapsed_ns` apart. Counters that went down belong to a
+    /// new shaper and count in full.
     pub fn since(&self, before: &Counters, elapsed_ns: u64) -> Sample {
         let is_new = self.bytes < before.bytes;
         let before = if is_new { Counters::default() } else { *before };
@@ -36,7 +36,7 @@ impl Counters {
     }
 }
 
-/// Gives new holders what there was of their interfaces; then what is left, whose agreements have ended.
+/// Gives new holders the state of their interfaces. Returns the rest, whose agreements have ended.
 pub(crate) fn take_over<T>(
     before: impl Iterator<Item = (String, T)>,
     holders: &[Holder],
@@ -47,45 +47,46 @@ pub(crate) fn take_over<T>(
 }
 
 /// Enforces limits for the holders of agreements, who are known by their places in
-/// [`Agreements::holders`]; a tree has one more at the end, for all who hold none.
+/// [`Agreements::holders`]; a tree has one more place at the end for traffic without an agreement.
 ///
 /// Errors are the system's. One that concerns a single holder does not keep the others from theirs.
 pub trait Shaper {
-    /// Whether limits know of each other.
+    /// Whether holders lend rate to each other.
     fn shapers(&self) -> Shapers;
 
-    /// Takes agreements on, in place of those before: who is in both keeps its queue. Limits follow.
+    /// Takes on new agreements. A holder that is also in the old ones keeps its queue; its limits
+    /// follow by [`Shaper::apply`].
     fn configure(&mut self, agreements: &Agreements) -> io::Result<()>;
 
-    /// Whose agreements ended since has no place any more: called when all limits have been applied.
+    /// Removes the holders whose agreements have ended; called when all limits have been applied.
     fn tidy(&mut self) -> io::Result<()>;
 
-    /// The holder's interface is there, under this number, or it is gone.
+    /// Binds a holder to its interface's number; `None` means that the interface is gone.
     fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()>;
 
-    /// Sets limits, of all holders in their order. Gives those that could not be set.
+    /// Sets the limits of all holders, in their order. Returns those that could not be set.
     fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)>;
 
     /// Reads all counters.
     fn read(&mut self) -> io::Result<()>;
 
-    /// What was read of one holder.
+    /// The last counters read of one holder.
     fn counters(&self, holder: usize) -> Counters;
 
-    /// Whether somebody else has changed something of what this has made; `None` stands for changes that are not known
-    /// one by one.
+    /// Whether a change by another program concerns this shaper's objects; `None` stands for lost
+    /// notifications.
     fn is_disturbed_by(&self, change: Option<&Change>) -> bool;
 
-    /// The netlink ports at which this asks for changes.
+    /// The netlink ports of this shaper's own requests.
     fn ports(&self) -> Vec<u32>;
 
-    /// How packets wait where the kernel cannot do it as it should; in words for people.
+    /// A feature that the kernel lacks for this shaper's queues, in words for people.
     fn shortcoming(&self) -> Option<&'static str>;
 
-    /// Makes all that there was anew, as it was: somebody else has removed or changed it. Packets that wait stay where
-    /// their queues are still there.
+    /// Restores all objects after another program has removed or changed some. Packets stay in the
+    /// queues that still exist.
     fn restore(&mut self, agreements: &Agreements, limits: &[Limits]) -> io::Result<()>;
 
-    /// Removes all that this has made, and nothing else.
+    /// Removes all objects of this shaper, and nothing else.
     fn close(&mut self) -> io::Result<()>;
 }

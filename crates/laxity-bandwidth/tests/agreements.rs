@@ -1,5 +1,5 @@
-//! Agreements files: what they mean, and that every one of `refused.md` is refused with exactly the
-//! message that stands below it.
+//! Agreements files and their meaning, and that each case of `refused.md` is refused with exactly
+//! the message below it.
 
 use std::path::Path;
 
@@ -119,7 +119,7 @@ fn the_example() {
     assert_eq!((loaded.holders.len(), loaded.warnings.len()), (3, 0));
 }
 
-/// The cases of `refused.md`: blocks of TOML, each with the message in the block behind it.
+/// The cases of `refused.md`: blocks of TOML, each followed by a block with its message.
 #[test]
 fn refused() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused.md");

@@ -24,7 +24,8 @@ fn below(random: &mut Pcg64Mcg, end: u64) -> u64 {
     random.next_u64() % end
 }
 
-/// Small and large rates, equal ones, zeros, minima that fit the link and that do not.
+/// A random instance: small and large rates, equal rates, zeros, minima that fit the link and
+/// minima that do not.
 fn instance(random: &mut Pcg64Mcg) -> Instance {
     let scale = [4, 100, 1_000_000_000, 1 << 50][below(random, 4) as usize];
     let count = below(random, 9);
@@ -59,7 +60,7 @@ fn instance(random: &mut Pcg64Mcg) -> Instance {
     }
 }
 
-/// Less than one in each of the two steps.
+/// Tolerance: less than 1 bit/s in each of the two steps.
 const ROUNDING_BIT_S: u64 = 2;
 
 fn check(instance: &Instance) {
@@ -81,7 +82,7 @@ fn check(instance: &Instance) {
             exact.to_f64()
         );
     }
-    // Nothing is left while someone wants it, to the bit.
+    // The link is used to the bit while any claim wants more.
     let sum: u128 = rates.iter().map(|&rate| u128::from(rate)).sum();
     let wanted: u128 = claims
         .iter()
@@ -93,7 +94,7 @@ fn check(instance: &Instance) {
     more_is_not_less(instance, &rates);
 }
 
-/// Whoever is below its floor is in a class below which nobody has anything.
+/// A claim below its floor is in a class below which all classes have nothing.
 fn minima_by_class(instance: &Instance, rates: &[u64]) {
     for (short, rate) in instance.claims.iter().zip(rates) {
         if *rate >= short.floor_bit_s() {
@@ -103,14 +104,14 @@ fn minima_by_class(instance: &Instance, rates: &[u64]) {
             if other.agreement.class > short.agreement.class {
                 assert_eq!(*other_rate, 0, "{rates:?}");
             }
-            // Nobody shares in the rest, either.
+            // Members of lower classes get nothing of the rest, either.
             assert!(*other_rate <= other.floor_bit_s(), "{rates:?}");
         }
     }
 }
 
-/// Max-min: who has less than it could use has no smaller share, for its weight, of what is shared
-/// than anyone it shares with.
+/// Max-min fairness: a claim that could use more has at least as large a weighted share as any
+/// claim it shares with.
 fn no_one_gains_but_from_the_better_off(instance: &Instance, rates: &[u64]) {
     let all = instance.claims.iter().zip(rates);
     let is_short_of_minima = all.clone().any(|(each, rate)| *rate < each.floor_bit_s());
@@ -140,7 +141,8 @@ fn no_one_gains_but_from_the_better_off(instance: &Instance, rates: &[u64]) {
     }
 }
 
-/// A larger link lowers nobody's rate; a larger demand does not lower its own, nor raise another's.
+/// A larger link lowers no claim's rate; a larger demand lowers neither the claim's own rate nor
+/// raises another's.
 fn more_is_not_less(instance: &Instance, rates: &[u64]) {
     let larger = instance.link_bit_s + instance.link_bit_s / 3 + 1;
     let with_more = allocate(larger, instance.sharing, &instance.claims);
@@ -211,7 +213,7 @@ fn the_papers_agreements() {
         assert_eq!(rates_mbit(1000, sharing, &claims(800)), [600, 300, 100]);
         assert_eq!(rates_mbit(1000, sharing, &claims(200)), [200, 300, 100]);
     }
-    // On a link that the maxima oversubscribe the two differ.
+    // The two modes differ on a link that the maxima oversubscribe.
     let rates = rates_mbit(700, Sharing::Weighted, &claims(800));
     assert_eq!(rates, [400, 200, 100]);
     let rates = rates_mbit(700, Sharing::ByClass, &claims(800));
@@ -232,8 +234,8 @@ fn what_does_not_fit_is_shared_inside_the_class_that_it_hits() {
     assert_eq!(rates, [100, 400, 200, 0]);
 }
 
-/// Each is just above the level until the one before it is full: no pass finds more than one of them, as
-/// they come in the wrong order.
+/// Each claim is just above the level until the one before it is full, and the claims are in the
+/// wrong order: every pass finds only one of them.
 #[test]
 fn a_chain() {
     const COUNT: u64 = 14;
@@ -257,7 +259,7 @@ fn a_chain() {
             }
         })
         .collect();
-    // The last has all that is left, and more.
+    // The last claim takes all that is left.
     claims[COUNT as usize - 1].agreement.maximum_bit_s = u64::MAX;
     claims.reverse();
     check(&Instance {
@@ -281,7 +283,7 @@ fn extremes() {
     };
     let rates = allocate(u64::MAX, Sharing::ByClass, &[all; 3]);
     assert_eq!(rates, [u64::MAX / 3; 3]);
-    // Three who share two bits: who gets them does not change.
+    // The division of two bits among three claims is the same every time.
     let rates = allocate(2, Sharing::Weighted, &[claim(1, 0, 1, 1, 1); 3]);
     assert_eq!(rates, [0, 1, 1]);
 }

@@ -77,7 +77,7 @@ fn what_a_modest_sender_leaves_goes_to_the_others() {
         let machines = senders.map(|rate| machine(1, 200, 1000, 1, Sender::Constant(rate * MBIT)));
         let periods = simulate(&scenario(shapers, machines.to_vec()), 300);
         let found = delivered_mbit_s(&periods[100..]);
-        // Single limits must leave the room in which a modest sender would show that it wants more.
+        // Single limits leave room in which a modest sender can show more demand.
         let room = if shapers == Shapers::Tree { 1 } else { 7 };
         near(&found, &[50, 475, 475], room);
     }
@@ -93,12 +93,13 @@ fn an_idle_sender_has_its_minimum_back_within_a_period() {
         ];
         let periods = simulate(&scenario(shapers, machines), 210);
         let (asleep, awake) = periods.split_at(200);
-        // All but the room for a sender that might wake, which a tree does not need.
+        // A tree uses the whole link; single limits reserve room for a sender that might wake.
         let [_, used] = delivered_mbit_s(&asleep[100..])[..] else {
             unreachable!()
         };
         assert!(used >= 999, "{used}");
-        // From the second period on, and in the first as much as the other lets through.
+        // The awake sender has its rate from the second period on, and in the first the room that
+        // the other leaves.
         for period in &awake[1..] {
             near(
                 &delivered_mbit_s(std::slice::from_ref(period))[..1],
@@ -145,14 +146,16 @@ fn a_liar_takes_nothing_from_what_was_promised() {
         let periods = simulate(&scenario(shapers, machines), 1_000);
         for second in periods[100..].chunks(100) {
             let found = delivered_mbit_s(second);
-            // Half of what the minima leave, at most, and it is heard however it hides.
+            // Single limits hold at most half of what the minima leave, and the hidden demand is
+            // found.
             assert!(found[0] >= 297 && found[1] >= 99, "{found:?}");
             assert!(found[2] <= 300, "{found:?}");
         }
     }
 }
 
-/// Whatever is sent: nobody exceeds a maximum, and whoever asks for its minimum over a second gets it.
+/// No sender exceeds its maximum, and each that asks for its minimum over a second gets it,
+/// whatever is sent.
 #[test]
 fn random_senders() {
     let from_environment = |name: &str, default| {
@@ -216,11 +219,11 @@ fn check_second(scenario: &Scenario, second: &[Vec<Outcome>], seed: u64) {
             sent <= maximum_bit_s,
             "LAXITY_SEED={seed}: {at} sent {sent}: {machine:?}"
         );
-        // Those who asked for it in every period.
+        // The machines that asked for their minimum in every period.
         let asked = second
             .iter()
             .all(|period| period[at].offered_bytes * 8 >= minimum_bit_s * PERIOD_MS / 1_000);
-        // A single limit is seen to be too low only at the end of a period.
+        // A single limit that is too low is noticed only at the end of a period.
         let least = match scenario.regime {
             Regime::Held(Shapers::Tree) => minimum_bit_s - minimum_bit_s / 100,
             _ => minimum_bit_s - minimum_bit_s / 20,

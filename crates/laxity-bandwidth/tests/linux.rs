@@ -17,7 +17,7 @@ use scene::{
     socket_in,
 };
 
-/// `None`: this machine cannot, and the test says so.
+/// A scene, or `None` where this machine does not support it, which the test then reports.
 fn scene(name: &str, machines: usize) -> Option<Scene> {
     if let Some(reason) = scene::what_is_missing() {
         eprintln!("SKIPPED: {reason}");
@@ -43,7 +43,8 @@ fn agreement(at: usize, class: u32, minimum: &str, maximum: &str, more: &str) ->
     )
 }
 
-/// 40 Mbit/s: minima of 12 and 4 go first; the rest, 24, by weight 1, 1 and 2.
+/// Agreements on 40 Mbit/s: minima of 12 and 4 go first; the remaining 24 are divided by weights 1,
+/// 1 and 2.
 fn three() -> String {
     [
         HEAD.to_string(),
@@ -58,7 +59,7 @@ const EXPECTED: [f64; 3] = [18.0, 10.0, 12.0];
 const MINIMA: [f64; 3] = [12.0, 4.0, 0.0];
 const MAXIMA: [f64; 3] = [20.0, 40.0, 40.0];
 const WHILE: Duration = Duration::from_millis(1_500);
-/// Of a rate, for a machine that does other things besides.
+/// Tolerance of a rate, as a part of it, for a machine that does other work, too.
 const ROOM: f64 = 0.15;
 
 fn holds_the_agreement(rates: &[f64]) -> Result<(), String> {
@@ -86,7 +87,7 @@ fn require(is_so: bool, otherwise: &str, rates: &[f64]) -> Result<(), String> {
     }
 }
 
-/// What the kernel has counted of the first machine's class.
+/// Bytes that the kernel has counted for the first machine's class.
 fn sent_bytes(scene: &Scene) -> u64 {
     let classes = scene.tc("-s class show dev up0");
     let (_, class) = classes.split_once("class htb 1a7c:10 ").unwrap();
@@ -101,7 +102,7 @@ fn agreements_hold_through_the_daemons_life_and_death() {
     };
     let file = scene.write("agreements.toml", &three());
     let listener = scene.listen();
-    // A sender that marks all packets as urgent gets no more than one that marks none.
+    // A sender that marks all its packets as expedited gets no more than one that marks none.
     let _senders = [
         scene.send(0, expedited_flood()),
         scene.send(1, flood()),
@@ -125,27 +126,28 @@ fn agreements_hold_through_the_daemons_life_and_death() {
         assert_eq!(holder.violations, 0, "{holder:?}");
     }
 
-    // Killed, the kernel goes on.
+    // The kernel goes on enforcing after the daemon is killed.
     scene.signal(Signal::SIGKILL);
     assert!(!scene.wait());
     listener.mbit_s_once(WHILE, holds_the_agreement);
 
-    // A new one takes over what is there: the same tree, which goes on counting.
+    // A new daemon takes over the existing tree, whose counters continue.
     let before = sent_bytes(&scene);
     assert!(before > 1_000_000);
     scene.start(&file);
     assert!(sent_bytes(&scene) >= before);
     listener.mbit_s_once(WHILE, holds_the_agreement);
 
-    // Told to stop, it leaves nothing.
+    // A daemon that is told to stop removes everything it made.
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
     assert!(!scene.tc("qdisc show dev up0").contains("htb"));
     assert!(!scene.socket().exists());
 }
 
-/// A daemon is killed while it takes on other agreements, or takes over from one that was killed before it: at
-/// any moment, the kernel holds what both agreements have in common. `LAXITY_SEED` says at which.
+/// A daemon is killed at random moments (from `LAXITY_SEED`) while it applies other agreements or
+/// takes over from a killed one. The kernel enforces at every moment what both agreements have in
+/// common.
 #[test]
 fn agreements_hold_whenever_the_daemon_is_killed() {
     const ROUNDS: usize = 8;
@@ -157,7 +159,7 @@ fn agreements_hold_whenever_the_daemon_is_killed() {
     println!("LAXITY_SEED={seed}");
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut moment = || Duration::from_micros(random.next_u64() % MOMENT_US);
-    // The first two have the same minima and maxima as ever; what is left goes elsewhere.
+    // The first two holders have the same minima and maxima as before; the other agreements change.
     let others = [
         three(),
         [
@@ -181,7 +183,7 @@ fn agreements_hold_whenever_the_daemon_is_killed() {
                 std::thread::sleep(moment());
                 scene.signal(Signal::SIGKILL);
                 assert!(!scene.wait());
-                // The next one dies while it takes over, as a rule.
+                // The next daemon usually dies while it takes over.
                 scene.spawn(&file);
                 std::thread::sleep(moment());
                 scene.signal(Signal::SIGKILL);
@@ -199,7 +201,7 @@ fn agreements_hold_whenever_the_daemon_is_killed() {
                 &rates,
             )
         });
-        // The class is the one that it was: no queue was lost.
+        // The class has kept its counters, so no queue was lost.
         let now = sent_bytes(&scene);
         assert!(now > counted, "LAXITY_SEED={seed}, round {round}");
         counted = now;
@@ -228,14 +230,14 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     };
     assert_eq!(ceiling(&scene, "10"), "20Mbit");
 
-    // It keeps no right but those to shape (CAP_NET_ADMIN and CAP_BPF), in none of its threads.
+    // All threads of the daemon keep only the capabilities for shaping (CAP_NET_ADMIN and CAP_BPF).
     for task in std::fs::read_dir(format!("/proc/{}/task", scene.daemon())).unwrap() {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let permitted = status.lines().find(|line| line.starts_with("CapPrm:"));
         assert_eq!(permitted, Some("CapPrm:\t0000008000001000"));
     }
 
-    // A change of the file is seen.
+    // A changed file is noticed.
     scene.write(
         "agreements.toml",
         &three().replace("20 Mbit/s", "25 Mbit/s"),
@@ -243,7 +245,7 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     scene.wait_for("the reload", |snapshot| snapshot.reloads == 1);
     assert_eq!(ceiling(&scene, "10"), "25Mbit");
 
-    // A bad one is refused, with its place, and changes nothing.
+    // A wrong file is refused with the place of the mistake, and changes nothing.
     scene.write("agreements.toml", &three().replace("20 Mbit/s", "2 Mbit/s"));
     scene.wait_for("the refusal", |snapshot| snapshot.reloads_refused == 1);
     assert_eq!(ceiling(&scene, "10"), "25Mbit");
@@ -253,14 +255,14 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
         scene.log()
     );
 
-    // Without the first, the others keep their classes; its own goes.
+    // Removing the first agreement removes its class; the others keep theirs.
     let two = three().replace(&agreement(0, 1, "12", "20", ""), "");
     scene.write("agreements.toml", &two);
     scene.wait_for("the reload", |snapshot| snapshot.reloads == 2);
     assert_eq!(ceiling(&scene, "10"), "none");
     assert_eq!(ceiling(&scene, "11"), "40Mbit");
 
-    // SIGHUP asks for the same, and finds the same.
+    // SIGHUP reads the file again and changes nothing.
     scene.signal(Signal::SIGHUP);
     let snapshot = scene.wait_for("a period", |snapshot| snapshot.periods > 20);
     assert_eq!((snapshot.reloads, snapshot.reloads_refused), (2, 1));
@@ -268,8 +270,8 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
     assert!(scene.wait());
 }
 
-/// A look asks only about those who have sent, or still have a queue: all the others are as they were.
-/// `LAXITY_SEED` says who sends how much when.
+/// A read asks only about machines that have sent or still have a queue, and finds the same as a
+/// read of all. `LAXITY_SEED` decides who sends how much when.
 #[test]
 fn a_look_at_those_who_have_sent_misses_nobody() {
     const MACHINES: usize = 5;
@@ -303,7 +305,7 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
             let mut waits = 0;
             for _ in 0..LOOKS {
                 for tell in &tell {
-                    // Mostly nothing; now and then more than a look's time lets out.
+                    // Most bursts are empty; some take longer than one read's interval to leave.
                     let count = [0, 0, 0, 0, 1, 20][random.next_u64() as usize % 6];
                     tell.send(count).unwrap();
                 }
@@ -314,7 +316,7 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
             let all = |tree: &Tree| -> Vec<Counters> {
                 (0..=holders).map(|at| tree.counters(at)).collect()
             };
-            // Until all queues are empty, and nobody is read any more.
+            // The loop runs until all queues are empty and no class is read any more.
             while all(&tree).iter().any(|each| each.backlog_bytes > 0) {
                 std::thread::sleep(Duration::from_millis(1));
                 tree.read().unwrap();
@@ -334,8 +336,8 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
     looking.join().unwrap();
 }
 
-/// Voice in a guest that also sends bulk: what is marked leaves before what has waited for longer, and both wait in
-/// short queues of their own.
+/// In a guest that sends voice and bulk, expedited packets leave before packets that have waited
+/// longer, and both wait in short queues of their own.
 #[test]
 fn expedited_packets_go_before_those_that_wait() {
     const PORT: u16 = 6_000;
@@ -345,7 +347,7 @@ fn expedited_packets_go_before_those_that_wait() {
     let Some(mut scene) = scene("voice", 1) else {
         return;
     };
-    // So slow that the bulk waits for ten seconds.
+    // The rate is so low that the bulk waits for ten seconds.
     let text = HEAD
         .replace("40 Mbit/s", "100 kbit/s")
         .replace("1 Mbit/s", "1 kbit/s");
@@ -412,7 +414,7 @@ fn expedited_packets_go_before_those_that_wait() {
     assert!(scene.wait());
 }
 
-/// A second daemon is refused, and what others do to the tree is undone and told.
+/// A second daemon is refused, and changes that others make to the tree are undone and logged.
 #[test]
 fn a_link_has_one_daemon_which_keeps_its_tree() {
     let Some(mut scene) = scene("alone", 3) else {
@@ -435,11 +437,11 @@ fn a_link_has_one_daemon_which_keeps_its_tree() {
     assert!(said.contains(&holder), "{said}");
     assert!(!other_socket.exists());
 
-    // All that the kernel was told, but for what it counts and for ceilings, which change all the time.
+    // All settings in the kernel except counters and ceilings, which change all the time.
     let told = |scene: &Scene| {
         let classes = scene.tc("class show dev up0");
-        // After its ceiling stands only what follows from that.
-        // Fair queues show their flows as classes.
+        // Text after the ceiling only follows from it. Fair queues show their flows as classes,
+        // which are left out.
         let classes = classes
             .lines()
             .filter(|line| line.starts_with("class htb "));
@@ -454,7 +456,7 @@ fn a_link_has_one_daemon_which_keeps_its_tree() {
         (classes, queues.lines().count(), filters.lines().count())
     };
     let before = told(&scene);
-    // The daemon's own changes are nobody else's.
+    // The daemon's own changes are not reported as foreign.
     let _senders: Vec<_> = (0..3).map(|at| scene.send(at, flood())).collect();
     let calm = scene.wait_for("changes", |snapshot| {
         snapshot.periods > started.periods + 50 && snapshot.holders[0].throttled_ns > 100_000_000
@@ -478,13 +480,13 @@ fn a_link_has_one_daemon_which_keeps_its_tree() {
     }
     let said = "somebody else removed or changed the shaping";
     assert!(scene.log().contains(said), "{}", scene.log());
-    // Another part of the link's traffic control is nobody's business here.
+    // Changes of other parts of the link's traffic control are ignored.
     scene.tc("qdisc add dev up0 ingress");
     let snapshot = scene.snapshot().unwrap();
     let later = scene.wait_for("some looks", |later| later.periods > snapshot.periods + 5);
     assert_eq!(later.restored, snapshot.restored);
 
-    // The lock goes with its holder.
+    // The lock ends with its holder.
     scene.signal(Signal::SIGKILL);
     assert!(!scene.wait());
     scene.start(&other);
@@ -518,7 +520,8 @@ fn interfaces_come_and_go() {
         scene.wait_for("the interface", is_there(true));
         let sender = scene.send(1, flood());
         std::thread::sleep(Duration::from_millis(300));
-        // Held to its maximum: its packets are known by the new interface.
+        // The machine is held to its maximum, because its packets are classified by the new
+        // interface.
         listener.mbit_s_once(WHILE, |rates| {
             require((rates[1] - 8.0).abs() <= 8.0 * ROOM, "not 8", rates)
         });
@@ -598,13 +601,13 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
         .replace("vif2", "vif9");
     assert!(said(&bad).contains("there is no interface `vif9`"));
     assert!(!scene.tc("qdisc show dev up0").contains("htb"));
-    // Another's shaping is left alone.
+    // Shaping by another program is left alone.
     scene.tc("qdisc add dev up0 root handle 7: htb");
     assert!(said(&three()).contains("cannot shape up0: it has a root qdisc htb 7: already"));
     assert!(scene.tc("qdisc show dev up0").contains("htb 7:"));
     scene.tc("qdisc delete dev up0 root");
 
-    // A dry run says what would be done.
+    // A dry run prints what it would do.
     let file = scene.write("agreements.toml", &three());
     let words = ["run", file.to_str().unwrap(), "--dry-run"];
     let output = scene.command(&words).output().unwrap();

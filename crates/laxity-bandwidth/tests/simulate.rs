@@ -1,4 +1,4 @@
-//! The model itself: nothing is lost or made on the way, whoever divides the link and whoever comes and goes.
+//! The model conserves bytes in every regime while machines come and go.
 
 use laxity_bandwidth::control::Shapers;
 use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, record, simulate};

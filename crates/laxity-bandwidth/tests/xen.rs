@@ -1,4 +1,4 @@
-//! The backend for Xen, against a xenstore of our own that speaks the protocol on a socket.
+//! The backend for Xen against a model xenstore that speaks the protocol on a socket.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,7 +14,8 @@ use laxity_bandwidth::xen::{Store, Xen};
 
 type Keys = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// Serves one connection until it ends; before every answer comes a watch event, which is not for us.
+/// Serves one connection until it ends. A watch event that concerns another client comes before
+/// every answer.
 fn serve(mut stream: UnixStream, keys: &Keys) {
     let mut header = [0; 16];
     while stream.read_exact(&mut header).is_ok() {
@@ -99,7 +100,7 @@ fn rates_are_written_and_what_was_there_is_put_back() {
     let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_| true).unwrap();
     let mut xen = Xen::new(store).unwrap();
     xen.configure(&agreements).unwrap();
-    // The loopback stands for both: there is always one.
+    // The loopback interface stands for both backends, since it always exists.
     xen.bind(0, Some(1)).unwrap();
     xen.bind(1, Some(1)).unwrap();
     assert!(xen.apply(&limits([600, 400])).is_empty());
@@ -107,7 +108,8 @@ fn rates_are_written_and_what_was_there_is_put_back() {
     // 600 Mbit/s are 1.5 MB in 20 ms; 400 are 1 MB, a quarter for each queue.
     assert_eq!(value("backend/vif/3/0/rate").unwrap(), "1500000,20000");
     assert_eq!(value("backend/vif/12/1/rate").unwrap(), "250000,20000");
-    // A trifle is not written; what nothing could pass under is more.
+    // A trivial change is not written; a limit of zero is raised to the least credit that lets a
+    // packet pass.
     assert!(xen.apply(&limits([601, 0])).is_empty());
     assert_eq!(value("backend/vif/3/0/rate").unwrap(), "1500000,20000");
     assert_eq!(value("backend/vif/12/1/rate").unwrap(), "1518,20000");

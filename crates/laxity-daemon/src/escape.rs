@@ -1,10 +1,11 @@
-//! Text that others wrote, such as a guest's name or what it says, made harmless for terminals and logs.
+//! Escapes text from untrusted sources, such as a guest's name or its output, for terminals and
+//! logs.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Whether a terminal or a reader of lines could take a character for anything but itself: control characters,
-/// line separators, and what changes the direction of text.
+/// Whether a terminal or a line reader could interpret a character as anything but itself: control
+/// characters, line separators, and characters that change the direction of text.
 fn is_active(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -18,7 +19,8 @@ pub fn line(text: &str) -> String {
     lines(text, "\\n")
 }
 
-/// The same, with `newline` in place of each end of a line.
+/// The text with all active characters written out, and with `newline` in place of each end of a
+/// line.
 pub fn lines(text: &str, newline: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -33,8 +35,8 @@ pub fn lines(text: &str, newline: &str) -> String {
     escaped
 }
 
-/// Writes records of a log, one a call. A record of several lines has all but its first indented, so that no text
-/// in it can look like a record of its own.
+/// A log writer that takes one record a call. All lines of a record but the first are indented, so
+/// that no text inside a record can look like a record of its own.
 pub struct Records<W>(pub W);
 
 impl<W: Write> Write for Records<W> {
@@ -76,7 +78,7 @@ mod tests {
         }
     }
 
-    /// What a hostile guest may call itself, and what its QEMU may say.
+    /// A name and an output with which a hostile guest tries to forge a log record.
     const HOSTILE: &str = "web\n2026-01-01T00:00:00Z  INFO forged \u{1b}[31mred";
 
     fn logged(as_json: bool) -> String {

@@ -1,4 +1,4 @@
-//! What Laxity's daemons have in common: how they are asked, what they tell, and how they end.
+//! What Laxity's daemons share: control sockets, metrics, logs, and how they end.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -17,13 +17,13 @@ mod socket;
 
 pub use socket::{SocketFile, listen};
 
-/// From now on what is logged goes to the standard error output; as JSON, an object a line, if it is to be so.
+/// Sends the log to the standard error output from now on, as one JSON object a line if `as_json`.
 pub fn start_log(as_json: bool) {
     log_to(as_json, io::stderr).init();
 }
 
-/// A log whose records are escaped as a whole: names and texts of guests are in them. It has no colours, since
-/// escaped as they would be, too.
+/// A log whose records are escaped as a whole, since names and texts of guests are in them. The log
+/// has no colours, because the escape would destroy their control characters.
 fn log_to<W: Write + 'static>(
     as_json: bool,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -39,7 +39,8 @@ fn log_to<W: Write + 'static>(
     }
 }
 
-/// How a program ends: with what went wrong, if anything did, which may be an error in a file with all its lines.
+/// The exit code of a program, after printing its error, if there is one. An error may be about a
+/// file and have several lines.
 pub fn exit_code(done: Result<(), String>) -> ExitCode {
     let Err(message) = done else {
         return ExitCode::SUCCESS;
@@ -53,7 +54,7 @@ pub fn exit_code(done: Result<(), String>) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// That a daemon does not answer, in words for people.
+/// The message for a daemon that does not answer.
 pub fn silent(socket: &Path, error: impl fmt::Display) -> String {
     format!(
         "no daemon answers on {}: {error}; is it running?",
@@ -61,7 +62,7 @@ pub fn silent(socket: &Path, error: impl fmt::Display) -> String {
     )
 }
 
-/// Shows what `look` gives: again and again on a terminal, unless `once`.
+/// Shows the result of `look`, repeatedly on a terminal unless `once`.
 ///
 /// # Errors
 ///
@@ -80,7 +81,8 @@ pub fn watch(once: bool, look: impl Fn() -> Result<String, String>) -> Result<()
     }
 }
 
-/// Rows as a table for a terminal, with what is in them escaped: as many columns as `words` to the left, all others, numbers, to the right.
+/// A table for a terminal whose cells are escaped. The first columns, as many as `words`, are
+/// aligned to the left; the others hold numbers and are aligned to the right.
 pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], words: usize) -> String {
     let rows = rows
         .iter()

@@ -1,4 +1,4 @@
-//! What Prometheus is told, and how it asks.
+//! The daemon's metrics in Prometheus's text format, over HTTP.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::requests::serve_tcp;
 
-/// Answers `GET /metrics` with what `collector` has, each name behind `prefix`.
+/// Answers `GET /metrics` with the values of `collector`, each name behind `prefix`.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub fn serve(
     })
 }
 
-/// One question, one answer: all of HTTP that a scrape needs.
+/// Answers one HTTP request, with the part of HTTP that a scrape needs.
 fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
     const REQUEST_BYTES_MAX: u64 = 16 << 10;
     let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
@@ -70,7 +70,7 @@ pub fn metric(
     metric.encode(encoder)
 }
 
-/// Several values under one name, told apart by their labels. Of none, not even the name is told.
+/// Several values under one name, told apart by their labels. A family without values is left out.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub fn family<L: EncodeLabelSet, M: EncodeMetric>(
     Ok(())
 }
 
-/// What a scrape would be told, for tests.
+/// The text that a scrape would receive, for tests.
 ///
 /// # Panics
 ///
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use prometheus_client::metrics::gauge::ConstGauge;
 
-    /// What one asks and what is answered.
+    /// A request to read, and the answer as it is written.
     struct Pipe<'q> {
         question: &'q [u8],
         answer: Vec<u8>,

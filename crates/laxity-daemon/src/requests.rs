@@ -1,5 +1,5 @@
-//! Requests of people and programs that may be slow, silent or hostile: several at once, each with one deadline for
-//! all of it, and never more than [`AT_ONCE`].
+//! Serves requests of clients that may be slow, silent or hostile: several at once, each with one
+//! deadline for the whole request, and never more than [`AT_ONCE`].
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -14,11 +14,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, Shutdown, getsockopt, sockopt::PeerCredentials};
 
-/// For all of a request: to ask, and to take the answer.
+/// The time for a whole request, from the connection to the end of the answer.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Requests that are served at the same time. One more ends the oldest: a request that is asked and taken at once
-/// lasts milliseconds, so that the oldest of so many is one that waits for its deadline.
+/// Number of requests that are served at the same time. One more request ends the oldest: an honest
+/// request lasts milliseconds, so the oldest of this many is one that waits for its deadline.
 pub const AT_ONCE: usize = 32;
 
 /// One side of a connection, whose reads and writes fail when its deadline has passed.
@@ -38,7 +38,8 @@ impl Connection {
         }
     }
 
-    /// Begins a new deadline for the answer, after work of the daemon's own that took some of the first one.
+    /// Begins a new deadline for the answer, after the daemon's own work has used some of the first
+    /// one.
     pub fn begin_answer(&mut self) {
         self.deadline = Instant::now() + self.time;
     }
@@ -47,11 +48,11 @@ impl Connection {
     fn wait(&self, events: PollFlags) -> io::Result<()> {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            // A socket that is ready would hide that there is no time left.
+            // A ready socket must not hide that no time is left.
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // The time left is rounded up, so that nothing is asked again and again within the last millisecond.
+            // The time left is rounded up, so that the last millisecond is not spent polling.
             let left_ms = left.as_micros().div_ceil(1_000);
             let timeout = PollTimeout::try_from(left_ms).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.socket.as_fd(), events)];
@@ -100,7 +101,7 @@ impl Write for Connection {
     }
 }
 
-/// Answers whoever connects from another machine or this one.
+/// Answers everyone who connects over TCP.
 ///
 /// # Errors
 ///
@@ -114,7 +115,7 @@ pub fn serve_tcp(
     serve(name, DEADLINE, accept, answer)
 }
 
-/// Answers root and the daemon's own user; whoever else comes through gets no answer.
+/// Answers root and the daemon's own user, and closes the connections of all other users.
 ///
 /// # Errors
 ///
@@ -141,7 +142,7 @@ fn serve(
     accept: impl Fn() -> io::Result<OwnedFd> + Send + 'static,
     answer: impl Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<()> {
-    /// When the system has nothing left for one more connection.
+    /// Pause after the system had no resources for another connection.
     const PAUSE: Duration = Duration::from_millis(100);
     let answer = Arc::new(answer);
     let served = Arc::new(Served::default());
@@ -155,10 +156,10 @@ fn serve(
             let mut connection = Connection::new(socket, time);
             let place = Place::take(&served, &connection.socket);
             let answer = answer.clone();
-            // A connection for which there is no thread ends with the closure that has it.
+            // Failing to start a thread closes the connection, because the closure owns it.
             let _ = thread::Builder::new().name(worker.clone()).spawn(move || {
                 let _place = place;
-                // A request that is not finished in time is not answered, and nothing else is lost.
+                // A request that is not finished in time gets no answer; nothing else is affected.
                 let _ = answer(&mut connection);
             });
         }
@@ -179,14 +180,14 @@ impl Served {
     }
 }
 
-/// A place among those that are served at the same time, for as long as this lives.
+/// A place among the requests that are served at the same time, held until this is dropped.
 struct Place {
     served: Arc<Served>,
     socket: Arc<OwnedFd>,
 }
 
 impl Place {
-    /// Waits for a place, and ends the oldest connection if there is none.
+    /// Takes a place, and ends the oldest connection if none is free.
     fn take(served: &Arc<Served>, socket: &Arc<OwnedFd>) -> Place {
         let sockets = served.lock();
         if let Some(oldest) = sockets.front().filter(|_| sockets.len() >= AT_ONCE) {
@@ -218,7 +219,7 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A server of one line for one byte, and how each of its requests ended.
+    /// A server that reads one byte and answers one line, and the result of each of its requests.
     fn server(time: Duration) -> (SocketAddr, Receiver<io::Result<()>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -244,7 +245,7 @@ mod tests {
         text
     }
 
-    /// The deadline is an hour: nothing but a place for each of several can answer within this test.
+    /// The deadline is one hour, so only a free place for each client lets this test end in time.
     #[test]
     fn a_silent_client_keeps_nobody_waiting_and_more_than_enough_end_the_oldest() {
         let (address, ends) = server(Duration::from_secs(3_600));
@@ -252,7 +253,7 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         assert_eq!(answer(address), "answered");
-        // The answer took the place of the first silent one, and of none besides.
+        // The answered request took the place of the first silent one, and of no other.
         let ended = ends.recv().unwrap().unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(text, "answered");
     }
 
-    /// A byte now and then does not put the end of a request off.
+    /// One byte now and then does not extend a request's deadline.
     #[test]
     fn a_deadline_is_for_the_whole_request() {
         let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -276,7 +277,7 @@ mod tests {
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // The same holds for an answer that nobody takes.
+        // An answer that nobody reads has the same deadline.
         connection.begin_answer();
         let error = loop {
             if let Err(error) = connection.write_all(&[0; 4096]) {

@@ -1,4 +1,4 @@
-//! The socket at which a daemon's operator asks: for root and the daemon's own user, whatever the umask is.
+//! The control socket of a daemon: for root and the daemon's own user, whatever the umask is.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io;
@@ -12,7 +12,8 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, fchmod};
 
-/// The file of a socket, which goes with this unless another is in its place by then.
+/// The file of a socket, which is removed when this is dropped unless another file has taken its
+/// place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -32,8 +33,8 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Listens where others ask. A socket of this user that no daemon answers any more is in the way, and goes; nothing
-/// else does.
+/// Listens on a control socket. A stale socket of this user that no daemon answers is replaced; any
+/// other file is left alone and is an error.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), String> {
             path.display()
         ));
     }
-    /// Others may look in, and only the owner may put another socket in place of the daemon's.
+    /// Other users may list the directory; only the owner may replace the socket.
     const DIRECTORY_MODE: u32 = 0o755;
     if let Some(directory) = path.parent() {
         let mut builder = DirBuilder::new();
@@ -78,8 +79,8 @@ fn is_own_socket(there: &Metadata) -> bool {
     there.file_type().is_socket() && there.uid() == nix::unistd::geteuid().as_raw()
 }
 
-/// A listening socket whose file is the owner's alone from its first moment: a bound socket's file gets the mode
-/// that the socket has, less the umask.
+/// A listening socket whose file belongs to the owner alone from its first moment: the file of a
+/// bound socket gets the socket's mode less the umask.
 fn private(path: &Path) -> nix::Result<UnixListener> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let made = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -118,7 +119,7 @@ mod tests {
         let (first, file) = listen(&path).unwrap();
         let refused = listen(&path).unwrap_err();
         assert!(refused.contains("answers on"), "{refused}");
-        // A kill leaves the file behind, and nobody who answers.
+        // A killed daemon leaves the file behind, and nobody answers there.
         drop(first);
         std::mem::forget(file);
         let (_second, file) = listen(&path).unwrap();
@@ -145,7 +146,7 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(NOBODY), None).unwrap();
             assert!(listen(&path).unwrap_err().contains("something else"));
         }
-        // One that took the place of ours stays at the end.
+        // A file that has replaced the daemon's socket stays at the end.
         let path = directory.0.join("ours.sock");
         let (_listener, file) = listen(&path).unwrap();
         fs::remove_file(&path).unwrap();
@@ -158,7 +159,8 @@ mod tests {
     fn the_socket_is_its_owners_alone_whatever_the_umask_is() {
         let directory = Directory::new("mode");
         let path = directory.0.join("deep/status.sock");
-        // Others in this process make no files meanwhile whose mode matters.
+        // The umask belongs to the whole process; no other test here creates files whose mode
+        // matters.
         let before = nix::sys::stat::umask(Mode::empty());
         let listened = listen(&path);
         nix::sys::stat::umask(before);

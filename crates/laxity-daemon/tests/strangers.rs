@@ -1,4 +1,5 @@
-//! A daemon answers root and its own user alone, even where the socket's file lets others through.
+//! A daemon answers only root and its own user, even where the mode of the socket's file admits
+//! others.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -9,7 +10,7 @@ use std::thread;
 
 const NOBODY: nix::libc::uid_t = 65_534;
 
-/// What is answered to the user with this number.
+/// The answer that the user with this number receives.
 fn answer_to(user: nix::libc::uid_t, socket: PathBuf) -> io::Result<String> {
     let asking = thread::spawn(move || {
         // SAFETY: the call has no pointers. It changes the user of this thread alone, which ends with it.
@@ -40,7 +41,7 @@ fn a_stranger_gets_no_answer() {
     assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");
     let refused = answer_to(NOBODY, socket.into()).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-    // Its mode may be changed by whoever thinks that this is enough.
+    // An operator may change the mode of the socket and believe that this admits others.
     fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(answer_to(NOBODY, socket.into()).unwrap(), "");
     assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");

@@ -1,4 +1,4 @@
-//! What the daemon costs.
+//! The daemon's CPU time.
 
 use std::process::Command;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::{agreement, head, random_pace};
 
 const MACHINES: usize = 1_000;
 
-/// As `laxity-bandwidth.service` has it.
+/// Priority of the daemon, as in `laxity-bandwidth.service`.
 const PRIORITY: &str = "10";
 
 pub fn run(is_quick: bool) {
@@ -33,7 +33,7 @@ fn agreements_text(period_ms: u64) -> String {
     text
 }
 
-/// `busy` of a thousand machines flood the link; the others are there.
+/// CPU time while `busy` of a thousand machines flood the link and the others are silent.
 fn cost(period_ms: u64, busy: usize, time: Duration) {
     let mut scene = Scene::with_idle(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
     let file = scene.write("agreements.toml", &agreements_text(period_ms));
@@ -65,7 +65,7 @@ fn cost(period_ms: u64, busy: usize, time: Duration) {
     assert!(scene.wait());
 }
 
-/// A look at the kernel's counters alone: at all classes, and at those of machines that have sent, by turns.
+/// CPU time of reading the kernel's counters alone, of all classes and of active ones, in turn.
 pub fn looks(is_quick: bool) {
     let rounds = if is_quick { 20 } else { 200 };
     for busy in [0, 50] {
@@ -93,7 +93,7 @@ pub fn looks(is_quick: bool) {
     }
 }
 
-/// CPU time of looks at all classes and of looks at the active ones, in us.
+/// CPU time of reading all classes and of reading the active ones, in us.
 fn look(text: &str, rounds: usize) -> [Vec<f64>; 2] {
     let (mut tree, _) = tree(text);
     let mut us: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
@@ -105,7 +105,7 @@ fn look(text: &str, rounds: usize) -> [Vec<f64>; 2] {
     us
 }
 
-/// CPU time of this thread.
+/// CPU time of this thread, in us.
 fn own_us(work: impl FnOnce()) -> f64 {
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let before = now();
@@ -113,13 +113,13 @@ fn own_us(work: impl FnOnce()) -> f64 {
     (now() - before).as_secs_f64() * 1e6
 }
 
-/// What the machine does besides: its mean load over the last minute.
+/// The machine's mean load over the last minute.
 pub fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// CPU time of a process so far, its kernel's included.
+/// CPU time of a process so far, including the kernel's.
 pub fn cpu_s(process: u32) -> f64 {
     let clock = clock_getcpuclockid(Pid::from_raw(process as i32)).unwrap();
     Duration::from(clock_gettime(clock).unwrap()).as_secs_f64()

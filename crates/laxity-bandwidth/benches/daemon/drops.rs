@@ -1,4 +1,5 @@
-//! What a packet costs that is dropped in the guest, at the bridge and at the link, in turn in one run.
+//! CPU time of a packet that is dropped in the guest, at the bridge and at the link, measured in
+//! turn in one run.
 
 use std::time::Duration;
 
@@ -6,18 +7,18 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::scene::{PAYLOAD_BYTES, Pace, Scene};
 
-/// Where all packets but a few are dropped, what makes it so, and what ends it; of `eth0` in the machine's own
-/// namespace or of the host's interfaces.
+/// Places where all packets but a few are dropped: name, interface (`eth0` in the machine's
+/// namespace, others in the host's), and the qdisc that drops.
 const PLACES: [(&str, &str, &str); 3] = [
-    // As a ring that is full makes it: the guest's own queue.
+    // The guest's own queue, which overflows when a ring is full.
     ("guest", "eth0", "root tbf rate 8kbit burst 2kb limit 3000"),
-    // Before the bridge has looked at it, with all of the way there.
+    // The bridge, before it has looked at the packet.
     ("bridge", "vif0", "ingress"),
     ("link", "up0", "root tbf rate 8kbit burst 2kb limit 3000"),
 ];
 
-/// Where a busy machine lets another thread do a part of a packet's way, its queue drops packets before they come
-/// here, and what they cost is not this thread's: such a round does not count.
+/// Number of tries. Queues of a busy machine drop packets before the measured place, at the expense
+/// of another thread; such a round does not count.
 const TRIES: usize = 20;
 
 pub fn run(is_quick: bool) {
@@ -36,7 +37,7 @@ pub fn run(is_quick: bool) {
             let place = qdisc.split(' ').next().unwrap_or(qdisc);
             tc(&format!("qdisc add dev {interface} {qdisc}"));
             if place == "ingress" {
-                // A program of one instruction, which is to drop (TC_ACT_SHOT).
+                // A classic BPF program of one instruction, which drops (TC_ACT_SHOT).
                 let program = scene.write("drop", "1,6 0 0 2");
                 let filter = "parent ffff: protocol all bpf direct-action bytecode-file";
                 tc(&format!(
@@ -68,7 +69,7 @@ pub fn run(is_quick: bool) {
     }
 }
 
-/// CPU time of the thread that sends, for each packet: all of its way is in it.
+/// CPU time of the sending thread for each packet, which includes the packet's whole way.
 fn packet_us(scene: &Scene, packets: usize) -> f64 {
     let (told, us) = std::sync::mpsc::channel();
     let pace: Pace = Box::new(move |socket, _| {

@@ -76,9 +76,10 @@ fn percentile(sorted: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part).round() as usize]
 }
 
-/// A machine with a minimum of 30 Mbit/s sends at that rate for 200 ms after a pause of 300 ms, again and
-/// again, while two others flood the link of 100. When a window of 10 ms first holds 95 % of what it
-/// sends in 10 ms, less a packet, the minimum is there; its end is counted from the first packet sent.
+/// The time until an idle machine gets its minimum. A machine with a minimum of 30 Mbit/s sends at
+/// that rate for 200 ms after a pause of 300 ms, repeatedly, while two others flood the link of 100
+/// Mbit/s. The minimum is there at the end of the first window of 10 ms that holds 95 % of what the
+/// machine sends in 10 ms, less a packet; the time is counted from the first packet sent.
 fn wake(is_quick: bool) {
     const MINIMUM_BIT_S: u64 = 30_000_000;
     let rounds = if is_quick { 4 } else { 40 };
@@ -108,7 +109,7 @@ fn wake(is_quick: bool) {
             let expected = MINIMUM_BIT_S / 8 * WINDOW.as_millis() as u64 / 1_000;
             let enough = (expected * 95 / 100).saturating_sub(FRAME_BYTES);
             let mut waited_ms = f64::INFINITY;
-            // Moments, and how much had come by then.
+            // Pairs of a moment and the bytes received by then.
             let mut seen = vec![(started, listener.bytes(0))];
             while started.elapsed() < Duration::from_millis(500) {
                 thread::sleep(Duration::from_micros(200));
@@ -116,7 +117,7 @@ fn wake(is_quick: bool) {
                 seen.push(now);
                 let begin = seen.iter().rev().find(|(at, _)| now.0 - *at >= WINDOW);
                 if begin.is_some_and(|(_, bytes)| now.1 - bytes >= enough) {
-                    // The window that holds it began earlier.
+                    // The window that satisfies the condition began earlier.
                     waited_ms = (now.0 - started - WINDOW).as_secs_f64() * 1e3;
                     break;
                 }
@@ -151,7 +152,7 @@ fn random_pace(seed: u64, fair_bit_s: u64) -> Pace {
                     1 => u128::MAX,
                     _ => started.elapsed().as_nanos() * u128::from(rate) / 8_000_000_000,
                 };
-                // A flood of more than the link takes is bounded, for the sake of the machine.
+                // The flood is bounded to limit the load on this machine.
                 let mut burst = 0;
                 while sent < due && burst < 64 {
                     let _ = socket.send(&packet);
@@ -164,8 +165,9 @@ fn random_pace(seed: u64, fair_bit_s: u64) -> Pace {
     })
 }
 
-/// The kernel's counters say, second by second, who had a queue all the time and got less than its
-/// minimum: the daemon counts them as violations, and this looks at the same counters by itself.
+/// Violations of minima by the kernel's counters: machines that had a queue during a whole second
+/// and got less than their minimum. The daemon counts them, and this function does so independently
+/// from the same counters.
 fn random(is_quick: bool) {
     const MACHINES: usize = 100;
     let seconds = if is_quick { 3 } else { 20 };
@@ -194,7 +196,7 @@ fn random(is_quick: bool) {
     let mut windows = 0;
     let mut short = 0;
     let ended = Instant::now() + Duration::from_secs(seconds);
-    // Of each machine: since when it has had a queue, and what it had sent by then.
+    // Start of each machine's queue and the bytes sent by then.
     let mut begins: Vec<Option<(Instant, u64)>> = vec![None; MACHINES];
     while Instant::now() < ended {
         thread::sleep(Duration::from_millis(5));

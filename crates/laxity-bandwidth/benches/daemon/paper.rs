@@ -1,4 +1,4 @@
-//! The paper's scenario, a tenth of its time and of its rates.
+//! The paper's scenario at a tenth of its time and of its rates.
 
 use std::fs;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::{agreement, head};
 const VM_1: [(u64, u64); 6] = [(10, 80), (4, 20), (3, 60), (2, 20), (6, 50), (5, 80)];
 const OTHERS_BIT_S: u64 = 80_000_000;
 const MAXIMA: [u64; 3] = [60, 30, 10];
-/// Of a second of the paper's scenario.
+/// Interval of the results, of a second in the paper's scenario.
 const EVERY_MS: u64 = 250;
 
 pub fn run(is_quick: bool) {
@@ -24,10 +24,12 @@ pub fn run(is_quick: bool) {
     }
 }
 
-/// A link of 100 Mbit/s with a daemon that looks every `period_ms`; without maxima there is none.
+/// A link of 100 Mbit/s with a daemon whose period is `period_ms`; without maxima there is no
+/// daemon.
 fn scene(name: &str, maxima: Option<[u64; 3]>, period_ms: u64) -> Scene {
     let mut scene = Scene::new(name, 3);
-    // A tenth of the thousand packets that a link's queue has, too: what waits at the end of a flood is delivered.
+    // A tenth of the thousand packets of a link's queue: packets that wait at the end of a flood
+    // are delivered.
     scene.ip("link set up0 txqueuelen 100");
     let Some(maxima) = maxima else {
         scene.tc("qdisc add dev up0 root tbf rate 100mbit burst 32kb limit 151400");
@@ -62,11 +64,11 @@ fn paper(maxima: Option<[u64; 3]>, shorter: u64) {
         for _ in 0..s * 1_000 / EVERY_MS {
             series.push(rates(&listener, every));
         }
-        // It is stopped first, so that it has sent no longer than this.
+        // The sender is stopped first, so that it has sent no longer than this.
         drop(sender);
         scheduled += (started.elapsed().as_secs_f64() * (mbit_s * 1_000_000 / 8) as f64) as u64;
     }
-    // What still waits is delivered.
+    // The pause lets waiting packets arrive.
     thread::sleep(Duration::from_millis(EVERY_MS));
     let delivered = listener.bytes(0) - delivered;
     let sent = scene.sent_bytes(0) - sent;
@@ -84,8 +86,8 @@ fn paper(maxima: Option<[u64; 3]>, shorter: u64) {
     );
 }
 
-/// All three send more than they may: what VM 1 loses, and what CPU time all of it takes. Senders, bridge and link are
-/// this process's threads, the daemon is another.
+/// The loss of VM 1 and the CPU time of the whole machine while all three machines send more than
+/// they may. Senders, bridge and link run in this process's threads, the daemon in another process.
 pub fn periods(is_quick: bool) {
     let time = Duration::from_secs(if is_quick { 1 } else { 4 });
     let points = [
@@ -130,7 +132,8 @@ pub fn periods(is_quick: bool) {
     }
 }
 
-/// Of all CPUs so far, where the kernel calls them as it does on a PC. Whoever else is on the machine has some, too.
+/// Timer interrupts of all CPUs so far, where the kernel names them as on a PC. Other processes on
+/// the machine add to them.
 fn timer_interrupts() -> Option<u64> {
     let counts = fs::read_to_string("/proc/interrupts").ok()?;
     let line = counts
@@ -142,7 +145,7 @@ fn timer_interrupts() -> Option<u64> {
     Some(of_cpus.sum())
 }
 
-/// CPU time of all threads of this process so far.
+/// CPU time of all threads of this process so far, in s.
 fn own_cpu_s() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("this process");
     let s = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;

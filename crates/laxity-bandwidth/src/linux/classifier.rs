@@ -1,4 +1,5 @@
-//! The program at the link that tells by which interface a packet came into the host, and so whose it is.
+//! The eBPF program at the link that finds the interface by which a packet entered the host, and so
+//! the packet's owner.
 //!
 //! Nothing else tells: addresses can be forged, and marks are not built everywhere. Some forty instructions of
 //! eBPF look the number of the interface up in a map, look whether the packet asks for expedited forwarding,
@@ -13,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `linux/bpf.h`
+/// Constants and structures of `linux/bpf.h`.
 mod abi {
     pub const MAP_CREATE: libc::c_long = 0;
     pub const MAP_UPDATE_ELEM: libc::c_long = 2;
@@ -22,9 +23,9 @@ mod abi {
     pub const MAP_TYPE_HASH: u32 = 1;
     pub const MAP_TYPE_ARRAY: u32 = 2;
     pub const PROG_TYPE_SCHED_CLS: u32 = 3;
-    /// Does not take all memory at once.
+    /// The map does not allocate all its memory at once.
     pub const F_NO_PREALLOC: u32 = 1;
-    /// Its memory can be mapped (Linux 5.5).
+    /// The map's memory can be mapped (Linux 5.5).
     pub const F_MMAPABLE: u32 = 1 << 10;
 
     #[repr(C)]
@@ -62,12 +63,12 @@ mod abi {
     }
 }
 
-/// Entries of the map.
+/// Number of entries of the map.
 const INTERFACES_MAX: u32 = 65_536;
-/// Classes, by the lower half of their handles.
+/// Number of classes, which are known by the lower half of their handles.
 const CLASSES: usize = 65_536;
 
-/// The program, loaded, the map that it looks into, and what it counts.
+/// The loaded program, its map of interfaces, and its counters.
 pub struct Classifier {
     map: OwnedFd,
     program: OwnedFd,
@@ -75,8 +76,9 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Loads it. Every packet is of the class `others` until [`Classifier::set`] says otherwise. Packets that ask for
-    /// expedited forwarding (RFC 3246) are of the class whose handle is less by `expedited`.
+    /// Loads the program. Every packet belongs to the class `others` until [`Classifier::set`] says
+    /// otherwise. Packets with expedited forwarding (RFC 3246) belong to the class whose handle is
+    /// less by `expedited`.
     pub fn load(others: u32, expedited: u16) -> io::Result<Classifier> {
         let map = call(
             abi::MAP_CREATE,
@@ -118,22 +120,22 @@ impl Classifier {
         })
     }
 
-    /// For the filter that runs it.
+    /// File descriptor of the program, for the filter that runs it.
     pub fn program(&self) -> RawFd {
         self.program.as_raw_fd()
     }
 
-    /// From now on what comes by `interface` is of the class with this handle.
+    /// Assigns packets that enter by `interface` to the class with this handle from now on.
     pub fn set(&self, interface: u32, class: u32) -> io::Result<()> {
         self.element(abi::MAP_UPDATE_ELEM, &interface, Some(&class))
     }
 
-    /// From now on what comes by `interface` is of the others.
+    /// Assigns packets that enter by `interface` to the class of the others from now on.
     pub fn remove(&self, interface: u32) -> io::Result<()> {
         self.element(abi::MAP_DELETE_ELEM, &interface, None)
     }
 
-    /// Packets so far of the class whose handle has this lower half.
+    /// Number of packets so far of the class whose handle has this lower half.
     pub fn packets(&self, minor: u16) -> u64 {
         self.counts.all()[usize::from(minor)].load(Ordering::Acquire)
     }
@@ -142,7 +144,7 @@ impl Classifier {
         let element = abi::MapElement {
             map_fd: self.map.as_raw_fd() as u32,
             key: std::ptr::from_ref(key) as u64,
-            // What a command has no use for must be zero.
+            // Fields that a command does not use must be zero.
             value: value.map_or(0, |value| std::ptr::from_ref(value) as u64),
             ..abi::MapElement::default()
         };
@@ -150,7 +152,7 @@ impl Classifier {
     }
 }
 
-/// The memory of the array in which the program counts, by class.
+/// The mapped array in which the program counts packets by class.
 struct Counts(NonNull<AtomicU64>);
 
 impl Counts {

@@ -1,4 +1,5 @@
-//! Hierarchical token buckets in the kernel's bytes (`linux/pkt_sched.h`): no crate knows them.
+//! Messages for hierarchical token buckets in the kernel's format (`linux/pkt_sched.h`), which no
+//! crate provides.
 
 use netlink_packet_core::{DefaultNla, NlasIterator};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -8,11 +9,11 @@ use super::MAJOR;
 use crate::control::Limits;
 use crate::shaper::Counters;
 
-/// The kernel's clock ticks of 64 ns, in which it counts buckets (`PSCHED_SHIFT`).
+/// Length of the kernel's clock tick in which it counts buckets, in ns (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;
-/// A frame with its VLAN tag; a bucket of less would never let one pass.
+/// Size of a frame with its VLAN tag: no frame would ever pass a smaller bucket.
 pub const FRAME_BYTES: u64 = 1_518;
-/// What a bucket holds unless the agreement says otherwise: what goes out while a timer is late.
+/// Default size of a bucket, as time at its rate: the traffic of one late timer.
 const BURST_NS: u64 = 2_000_000;
 
 const TCA_KIND: u16 = 1;
@@ -26,7 +27,7 @@ const TCA_HTB_CEIL64: u16 = 7;
 
 pub const KIND: &str = "htb";
 
-/// Our class with this number.
+/// The handle of our class with this number.
 pub fn class_handle(minor: u16) -> TcHandle {
     TcHandle {
         major: MAJOR,
@@ -34,15 +35,15 @@ pub fn class_handle(minor: u16) -> TcHandle {
     }
 }
 
-/// How a class behaves.
+/// The settings of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Class {
     pub limits: Limits,
-    /// `None`: what [`BURST_NS`] and one frame need.
+    /// Size of the bucket; `None` stands for what [`BURST_NS`] and one frame need.
     pub burst_bytes: Option<u64>,
-    /// Who lends first: 0 to 7.
+    /// Priority among lenders and borrowers, 0 to 7; 0 goes first.
     pub priority: u32,
-    /// What it may send in its turn among those who borrow, in bytes.
+    /// Bytes that the class may send in one turn among borrowers.
     pub quantum_bytes: u32,
 }
 
@@ -67,7 +68,8 @@ fn options(options: Vec<DefaultNla>) -> TcAttribute {
     TcAttribute::Options(options.into_iter().map(TcOption::Other).collect())
 }
 
-/// Makes our qdisc the root of an interface; what no filter knows goes to class `default`.
+/// Makes our qdisc the root of an interface; packets that no filter classifies go to class
+/// `default`.
 pub fn new_root(interface: u32, default: u16) -> RouteNetlinkMessage {
     const VERSION: u32 = 3;
     const RATE_TO_QUANTUM: u32 = 10;
@@ -79,7 +81,7 @@ pub fn new_root(interface: u32, default: u16) -> RouteNetlinkMessage {
     ))
 }
 
-/// Removes our root qdisc with all that hangs on it.
+/// Removes our root qdisc with all its classes and queues.
 pub fn delete_root(interface: u32) -> RouteNetlinkMessage {
     let header = header(interface, class_handle(0), TcHandle::ROOT);
     RouteNetlinkMessage::DelQueueDiscipline(message(header, Vec::new()))
@@ -87,9 +89,9 @@ pub fn delete_root(interface: u32) -> RouteNetlinkMessage {
 
 /// Makes or changes a class under `parent`.
 pub fn set_class(interface: u32, minor: u16, parent: u16, class: &Class) -> RouteNetlinkMessage {
-    /// For Ethernet the kernel needs no tables of times.
+    /// The kernel needs no tables of transmission times for Ethernet.
     const LINKLAYER_ETHERNET: u8 = 1;
-    /// Nothing is set to less; the kernel takes no zero.
+    /// Lowest rate that is set, since the kernel does not accept zero.
     const RATE_BYTES_MIN: u64 = 1;
     let rate = (class.limits.rate_bit_s / 8).max(RATE_BYTES_MIN);
     let ceiling = (class.limits.ceiling_bit_s / 8).max(rate);
@@ -141,24 +143,24 @@ pub fn get_class(interface: u32, minor: u16) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetTrafficClass(message(header, Vec::new()))
 }
 
-/// Asks for all of our classes at an interface; queues may have classes, too.
+/// Asks for all of our classes at an interface. The answer may have classes of queues, too.
 pub fn get_classes(interface: u32) -> RouteNetlinkMessage {
     let header = header(interface, TcHandle::UNSPEC, class_handle(0));
     RouteNetlinkMessage::GetTrafficClass(message(header, Vec::new()))
 }
 
-/// How packets wait in a class.
+/// The discipline of a class's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// fq_codel (RFC 8290): flows take turns, those that have just begun first, and a queue that stands for longer than
-    /// 5 ms is shortened.
+    /// fq_codel (RFC 8290): flows take turns, new flows first, and a queue that stands for longer
+    /// than 5 ms is shortened.
     Fair,
     /// First in, first out, with room for this many bytes.
     Short(u32),
 }
 
 impl Queue {
-    /// By which the kernel knows it.
+    /// The kernel's name of the discipline.
     pub fn kind(self) -> &'static str {
         match self {
             Queue::Fair => "fq_codel",
@@ -167,7 +169,7 @@ impl Queue {
     }
 }
 
-/// That of the queue in the class with this number.
+/// The handle of the queue in the class with this number.
 pub fn queue_handle(minor: u16) -> TcHandle {
     TcHandle {
         major: minor,
@@ -180,9 +182,10 @@ pub fn set_queue(interface: u32, minor: u16, queue: Queue) -> RouteNetlinkMessag
     const TCA_OPTIONS: u16 = 2;
     const TCA_FQ_CODEL_LIMIT: u16 = 2;
     const TCA_FQ_CODEL_FLOWS: u16 = 5;
-    /// For those who do not slow down when packets are dropped.
+    /// Bound for senders that do not slow down when packets are dropped.
     const PACKETS_MAX: u32 = 1_000;
-    /// The kernel's 1,024 would take 70 KiB for each of two queues of a thousand agreements.
+    /// Number of flow queues. The kernel's default of 1,024 would take 70 KiB for each of two
+    /// queues of a thousand agreements.
     const FLOWS: u32 = 128;
     let number = |attribute, number: u32| DefaultNla::new(attribute, number.to_ne_bytes().to_vec());
     let options = match queue {
@@ -210,7 +213,7 @@ pub fn get_qdiscs() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetQueueDiscipline(message(header, Vec::new()))
 }
 
-/// A qdisc or class as a dump shows it.
+/// A qdisc or class of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dumped<'d> {
     pub interface: u32,
@@ -220,7 +223,7 @@ pub struct Dumped<'d> {
     pub counters: Counters,
 }
 
-/// Takes one part of a dump apart, without a copy: a thousand come in every period.
+/// Parses one part of a dump without a copy, since a thousand parts come in every period.
 pub fn parse(payload: &[u8]) -> Option<Dumped<'_>> {
     const HEADER_BYTES: usize = 20;
     let number = |at: usize| word(payload, at);

@@ -1,5 +1,5 @@
-//! Shapers of what virtual machines receive: one at each interface, since only there it is known whose
-//! a packet is. They know nothing of each other.
+//! Shapers of the traffic towards virtual machines: one at each interface, because a packet's
+//! receiver is known only there. The shapers do not lend rate to each other.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,22 +22,22 @@ pub struct Inwards {
     route: Route,
     queues: Queues,
     places: Vec<Place>,
-    /// Those whose agreements have ended, and which are still shaped.
+    /// Interfaces whose agreements have ended and which are still shaped.
     ended: Vec<u32>,
     counters: HashMap<u32, Counters>,
 }
 
 struct Place {
-    /// By which it is known again.
+    /// Name by which the holder is recognized after a change of agreements.
     interface: String,
     bound: Option<u32>,
     burst_bytes: Option<u64>,
-    /// What the kernel was told last.
+    /// Limits that the kernel was last given.
     limits: Option<Limits>,
 }
 
 impl Inwards {
-    /// Of this thread's network namespace.
+    /// Shapers for the interfaces of this thread's network namespace.
     ///
     /// # Errors
     ///

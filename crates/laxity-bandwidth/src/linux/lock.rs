@@ -1,4 +1,4 @@
-//! One daemon for each link: whoever holds the link's lock.
+//! Keeps a second daemon from the same link by a lock.
 //!
 //! The lock is the kernel's, on a file below `/run` where only root and the daemon's own user can make one: it ends
 //! with the process that holds it, however that ends, and no other user can take it or stand in its way. A name in a
@@ -12,26 +12,26 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-/// That of the service, too.
+/// Directory of the locks, which is the runtime directory of the service, too.
 const DIRECTORY: &str = "/run/laxity-bandwidth";
 
-/// Why a link cannot be had.
+/// Reasons why the lock of a link cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another daemon has it.
+    /// Another daemon holds the lock.
     #[error("{0} holds it; stop that first")]
     Held(String),
-    /// Others could take the lock or stand in its way.
+    /// Other users could take the lock or block it.
     #[error(
         "{DIRECTORY} is not safe for a lock: it belongs to user {0}, or others may write to it; remove it"
     )]
     Unsafe(u32),
-    /// The system will not.
+    /// The system refuses the lock.
     #[error("cannot lock it in {DIRECTORY}: {0}")]
     System(#[from] io::Error),
 }
 
-/// A link of this network namespace, which no other daemon has for as long as this lives.
+/// The lock of a link in this network namespace, held until this is dropped.
 #[derive(Debug)]
 pub struct LinkLock {
     path: PathBuf,
@@ -39,7 +39,8 @@ pub struct LinkLock {
 }
 
 impl LinkLock {
-    /// Takes the lock of the interface with this number; `holder` tells others who has it.
+    /// Takes the lock of the interface with this number; `holder` is the text that tells other
+    /// daemons who holds it.
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl LinkLock {
         const DIRECTORY_MODE: u32 = 0o755;
         const FILE_MODE: u32 = 0o600;
         const WRITABLE_BY_OTHERS: u32 = 0o022;
-        /// The longest text that a holder writes of itself.
+        /// Longest text that a holder writes about itself, in bytes.
         const HOLDER_BYTES_MAX: u64 = 4_096;
         let mut builder = DirBuilder::new();
         builder
@@ -63,7 +64,7 @@ impl LinkLock {
             .create(directory)?;
         let there = fs::metadata(directory)?;
         let is_ours = [0, nix::unistd::geteuid().as_raw()].contains(&there.uid());
-        // Root may look into the directory of the service, whose user is its own.
+        // Root is exempt, because the service's directory belongs to the service's user.
         let is_root = nix::unistd::geteuid().is_root();
         if !(is_ours || is_root) || there.mode() & WRITABLE_BY_OTHERS != 0 {
             return Err(LockError::Unsafe(there.uid()));
@@ -82,7 +83,7 @@ impl LinkLock {
                 }
                 Err((_, error)) => return Err(io::Error::from(error).into()),
             };
-            // The one before may have removed the file between the two steps.
+            // The previous holder may have removed the file between opening and locking it.
             let is_the_one = fs::symlink_metadata(&path)
                 .and_then(|named| Ok(named.ino() == file.metadata()?.ino()))
                 .unwrap_or(false);
@@ -97,7 +98,7 @@ impl LinkLock {
 
 impl Drop for LinkLock {
     fn drop(&mut self) {
-        // It is still locked, so that nobody else can have it yet.
+        // The file is removed while it is locked, so that no other daemon can hold it yet.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -121,7 +122,7 @@ mod tests {
         let _other_link = take("1-3.lock", "process 8").unwrap();
         drop(first);
         drop(take("1-2.lock", "process 8").unwrap());
-        // Where others may write they could have made the file, and hold it.
+        // Other users could have created and locked the file in a directory that they may write to.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).unwrap();
         let refused = take("1-2.lock", "process 8").unwrap_err();
         assert!(matches!(refused, LockError::Unsafe(_)), "{refused}");

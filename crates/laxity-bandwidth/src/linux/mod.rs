@@ -1,4 +1,4 @@
-//! The kernel's traffic control, through native netlink: no process is started for anything.
+//! The kernel's traffic control through native netlink, without starting a process.
 //!
 //! `route` talks to the kernel, `htb` knows its bytes, `classifier` is the program that tells by which
 //! interface a packet came, `tree` the shaper of the link outwards, `inwards` those at the interfaces, and
@@ -17,5 +17,6 @@ pub use lock::{LinkLock, LockError};
 pub use route::{Change, Changes, LinkEvent, Links, Route, Traffic};
 pub use tree::{Tree, TreeError};
 
-/// The number by which our qdiscs and classes are known again, after whatever happened to their maker.
+/// The major number by which our qdiscs and classes are recognized, also after a restart of the
+/// daemon.
 pub(crate) const MAJOR: u16 = 0x1a7c;

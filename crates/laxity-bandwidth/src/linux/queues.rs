@@ -1,4 +1,5 @@
-//! The queues in classes: short, and fair among the flows of one virtual machine where the kernel can.
+//! The queues inside classes: short, and fair among the flows of one virtual machine where the
+//! kernel supports it.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,22 +9,23 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use super::Route;
 use super::htb::{self, Queue};
 
-/// Makes them, and knows whether this kernel has fair ones.
+/// Makes queues, and knows whether this kernel has fair ones.
 #[derive(Debug, Default)]
 pub struct Queues {
     has_no_fair_ones: bool,
 }
 
 impl Queues {
-    /// What virtual machines have to do without here, in words for people.
+    /// The missing feature of this kernel and its effect on virtual machines, in words for people.
     pub fn shortcoming(&self) -> Option<&'static str> {
         self.has_no_fair_ones.then_some(
             "this kernel has no fq_codel: the flows of one virtual machine share one short queue",
         )
     }
 
-    /// Makes the queues of classes that have none yet: interface, number, and the rate in bit/s after which one that is
-    /// not fair gets its room. What is there already keeps its packets.
+    /// Makes the queues of classes that have none yet. Each entry has the interface, the class's
+    /// number, and the rate in bit/s from which the room of an unfair queue follows. Existing
+    /// queues keep their packets.
     pub fn make(&mut self, route: &mut Route, classes: &[(u32, u16, u64)]) -> io::Result<()> {
         if classes.is_empty() {
             return Ok(());
@@ -61,7 +63,8 @@ impl Queues {
     }
 }
 
-/// What goes out in 20 ms; at least two segments as TCP hands them over, which a queue takes whole or not at all.
+/// Room for the traffic of 20 ms, and for at least two segments of TCP's, which a queue takes whole
+/// or not at all.
 fn room_bytes(rate_bit_s: u64) -> u32 {
     const PER_S: u64 = 50;
     const SEGMENTS_BYTES: u64 = 2 << 16;

@@ -12,11 +12,11 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// Enough for all that the kernel puts into one datagram.
+/// Size of the buffer, large enough for any datagram of the kernel's.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Requests in one datagram: their answers must fit the socket's buffer.
+/// Requests in one datagram, whose answers must fit the socket's buffer.
 const REQUESTS_MAX: usize = 64;
-/// The same, if each answer is a description and may take a page.
+/// Requests in one datagram whose answers are descriptions of up to a page each.
 const QUESTIONS_MAX: usize = 32;
 
 const RTM_NEWLINK: u16 = 16;
@@ -27,7 +27,8 @@ const RTM_NEWTCLASS: u16 = 40;
 const RTM_DELTCLASS: u16 = 41;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_DELTFILTER: u16 = 45;
-/// The kernel tells of chains, too, which it makes for filters by itself.
+/// The messages about traffic control, including those about chains, which the kernel makes for
+/// filters by itself.
 const OF_TRAFFIC_CONTROL: [u16; 6] = [
     RTM_NEWQDISC,
     RTM_DELQDISC,
@@ -37,7 +38,7 @@ const OF_TRAFFIC_CONTROL: [u16; 6] = [
     RTM_DELTFILTER,
 ];
 
-/// Asks the kernel, and waits for what it says.
+/// A netlink socket for requests and their answers.
 pub struct Route {
     socket: Socket,
     port: u32,
@@ -47,7 +48,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Of this thread's network namespace.
+    /// A socket in this thread's network namespace.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl Route {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Errors come without the request that they are about.
+        // Acknowledgements leave out the request that they answer.
         socket.set_cap_ack(true)?;
         Ok(Route {
             socket,
@@ -67,19 +68,20 @@ impl Route {
         })
     }
 
-    /// By which what this asked for is known in news.
+    /// The port by which notifications name the requests of this socket.
     pub fn port(&self) -> u32 {
         self.port
     }
 
-    /// One request, and its answer.
+    /// Sends one request and waits for its answer.
     pub fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.requests(std::iter::once((message, flags)))
             .pop()
             .map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Many requests in few system calls. Gives the places of those that failed, and why.
+    /// Sends many requests in few system calls. Returns the indices of those that failed, with the
+    /// errors.
     pub fn requests(
         &mut self,
         messages: impl Iterator<Item = (RouteNetlinkMessage, u16)>,
@@ -145,8 +147,8 @@ impl Route {
         Ok(())
     }
 
-    /// Asks for single things in few system calls, and shows each answer, without its header. Gives how many
-    /// got none, as what they asked for is not there.
+    /// Asks for single objects in few system calls, and passes each answer without its header to
+    /// `each`. Returns the number of objects that do not exist.
     pub fn ask(
         &mut self,
         questions: impl Iterator<Item = RouteNetlinkMessage>,
@@ -160,8 +162,8 @@ impl Route {
             while let Some(question) = questions.next_if(|_| count < QUESTIONS_MAX) {
                 count += 1;
                 let is_last = count == QUESTIONS_MAX || questions.peek().is_none();
-                // Traffic control tells who asked only on the one flag; on the other the end of all is known,
-                // whatever is answered before.
+                // Traffic control names the asking socket only with the echo flag; the
+                // acknowledgement of the last request marks the end of all answers.
                 self.append(question, NLM_F_ECHO | if is_last { NLM_F_ACK } else { 0 });
             }
             self.socket.send(&self.requests, 0)?;
@@ -187,7 +189,7 @@ impl Route {
         Ok(unanswered)
     }
 
-    /// Asks for all of something, and shows every part of the answer, without its header.
+    /// Asks for a dump, and passes every part of it without its header to `each`.
     pub fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -213,7 +215,7 @@ impl Route {
     }
 }
 
-/// The messages of a datagram; what is not whole ends it.
+/// The messages of a datagram, up to the first incomplete one.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     const ALIGNMENT: usize = 4;
     let mut rest = datagram;
@@ -225,7 +227,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     })
 }
 
-/// `None`: it says that all is well.
+/// The error in an acknowledgement; `None` means success.
 fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
     let code = message
         .payload()
@@ -239,34 +241,35 @@ fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
     }
 }
 
-/// An interface that came, or went.
+/// An interface that has come or gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It is there, under this number and with this name, new or as before.
+    /// The interface with this number and name exists, new or as before.
     Is(u32, String),
-    /// It is no longer there.
+    /// The interface with this number is gone.
     Gone(u32),
 }
 
-/// Something about traffic control that somebody has changed.
+/// A change of traffic control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// Interface of the change.
     pub interface: u32,
-    /// The number of what was changed, or made, or removed.
+    /// Handle of the object that was changed, made or removed.
     pub handle: u32,
-    /// The handle of its parent.
+    /// Handle of the object's parent.
     pub parent: u32,
 }
 
-/// News of traffic control, in which changes by others than this process show.
+/// Notifications of traffic control that show changes by other programs.
 pub struct Changes {
     news: Socket,
     buffer: Vec<u8>,
 }
 
 impl Changes {
-    /// Changes in this thread's network namespace. Those that were asked for at `ports` are this process's own.
+    /// Notifications of this thread's network namespace. Changes requested at `ports` are this
+    /// process's own and left out.
     ///
     /// # Errors
     ///
@@ -274,7 +277,7 @@ impl Changes {
     pub fn open(ports: &[u32]) -> io::Result<Changes> {
         const RTMGRP_TC: u32 = 8;
         let mut news = Socket::new(NETLINK_ROUTE)?;
-        // A look may change more than the socket has room for.
+        // One read of the counters may cause more notifications than the socket has room for.
         ignore(&news, ports)?;
         news.bind(&SocketAddr::new(0, RTMGRP_TC))?;
         news.set_non_blocking(true)?;
@@ -284,12 +287,13 @@ impl Changes {
         })
     }
 
-    /// For `poll`: readable when there is news.
+    /// A file descriptor for `poll`, readable when there are notifications.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    /// Shows what has been changed since the last time; `false`: it was too much to tell.
+    /// Passes all changes since the last call to `each`. Returns `false` if notifications were
+    /// lost.
     pub fn news(&mut self, mut each: impl FnMut(Change)) -> io::Result<bool> {
         const INTERFACE: usize = 4;
         const HANDLE: usize = 8;
@@ -325,10 +329,10 @@ impl Changes {
     }
 }
 
-/// Lets a socket take no message about what was asked for at one of these ports.
+/// Makes a socket ignore notifications about requests from one of these ports.
 #[allow(unsafe_code)]
 fn ignore(socket: &Socket, ports: &[u32]) -> io::Result<()> {
-    /// In a message's header (`struct nlmsghdr`).
+    /// Offset of the port in a message's header (`struct nlmsghdr`).
     const PORT: u32 = 12;
     const LOAD_WORD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -341,7 +345,7 @@ fn ignore(socket: &Socket, ports: &[u32]) -> io::Result<()> {
         jf: 0,
         k,
     };
-    // The filter takes the bytes of a word for a number in network byte order.
+    // The filter compares words in network byte order.
     let tests = ports.iter().enumerate().map(|(at, port)| {
         let after = (ports.len() - at) as u8;
         instruction(JUMP_IF_EQUAL, after, port.to_be())
@@ -370,16 +374,17 @@ fn ignore(socket: &Socket, ports: &[u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// What an interface has counted. What a virtual machine sends, its interface on the host receives.
+/// Counters of an interface. The traffic that a virtual machine sends is received by its interface
+/// on the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// In bytes.
+    /// Received, in bytes.
     pub received_bytes: u64,
-    /// In packets.
+    /// Received and dropped, in packets.
     pub received_dropped: u64,
 }
 
-/// Which interfaces there are, and news of them.
+/// The interfaces of a network namespace, and notifications about them.
 pub struct Links {
     news: Socket,
     route: Route,
@@ -387,7 +392,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Of this thread's network namespace.
+    /// The interfaces of this thread's network namespace.
     ///
     /// # Errors
     ///
@@ -404,12 +409,12 @@ impl Links {
         })
     }
 
-    /// For `poll`: readable when there is news.
+    /// A file descriptor for `poll`, readable when there are notifications.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    /// All that are there, by name.
+    /// All interfaces, by name.
     pub fn all(&mut self) -> io::Result<HashMap<String, u32>> {
         let mut all = HashMap::new();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -421,7 +426,7 @@ impl Links {
         Ok(all)
     }
 
-    /// What all interfaces have counted, by number.
+    /// The counters of all interfaces, by number.
     pub fn traffic(&mut self, all: &mut HashMap<u32, Traffic>) -> io::Result<()> {
         all.clear();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -441,7 +446,8 @@ impl Links {
         })
     }
 
-    /// What has happened since the last time; `None`: too much to tell, look at [`Links::all`].
+    /// All events since the last call; `None` means that notifications were lost and [`Links::all`]
+    /// has to be read again.
     pub fn news(&mut self) -> io::Result<Option<Vec<LinkEvent>>> {
         let mut events = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! The shaper of the link outwards: one tree with a class for each holder, and one for everybody else.
+//! The shaper of the link outwards: one tree with a class for each holder and one for all other
+//! traffic.
 //!
 //! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for packets that ask for
 //! expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first has the whole minimum for its rate, so that
@@ -23,16 +24,16 @@ use crate::{Agreement, Agreements, Sharing};
 
 /// The class around all others.
 const WHOLE: u16 = 1;
-/// That of who holds no agreement.
+/// The class of traffic without an agreement.
 const OTHERS: u16 = 2;
-/// The first holder's.
+/// The class of the first holder.
 const FIRST: u16 = 0x10;
-/// The kernel has as many priorities.
+/// Highest number of a priority in the kernel.
 const PRIORITY_MAX: u32 = 7;
-/// The largest turn among borrowers: more is a burst of its own.
+/// Most bytes that a borrower sends in one turn: a longer turn would be a burst of its own.
 const QUANTUM_BYTES_MAX: u64 = 200_000;
 
-/// From the number of a holder's class to those of its leaves.
+/// Distance from the number of a holder's class to those of its leaves.
 const EXPEDITED: u16 = 0x5000;
 const OTHERWISE: u16 = 0xa000;
 
@@ -41,15 +42,15 @@ const OTHERWISE: u16 = 0xa000;
 struct Slot(u16);
 
 impl Slot {
-    /// The place with this number from 0, which is less than [`Slot::COUNT`].
+    /// The place with this number from 0, which must be less than [`Slot::COUNT`].
     fn new(number: usize) -> Slot {
         Slot(FIRST + number as u16)
     }
 
-    /// How many there are.
+    /// Number of places.
     const COUNT: usize = (EXPEDITED - FIRST) as usize;
 
-    /// The place of all who hold no agreement.
+    /// The place of traffic without an agreement.
     const OTHERS: Slot = Slot(OTHERS);
 
     /// The numbers of the classes in which packets wait.
@@ -57,13 +58,13 @@ impl Slot {
         [self.0 + EXPEDITED, self.0 + OTHERWISE]
     }
 
-    /// The handle of the leaf for packets that do not ask for more.
+    /// The handle of the leaf for packets that are not expedited.
     fn handle(self) -> u32 {
         u32::from(MAJOR) << 16 | u32::from(self.0 + OTHERWISE)
     }
 }
 
-/// What stays the same about a class while its limits change.
+/// The settings of a class that stay while its limits change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     burst_bytes: Option<u64>,
@@ -72,7 +73,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Of one among `agreements`, whose weights decide about its turn.
+    /// The settings for one agreement among `agreements`, whose weights decide its turn.
     fn of(
         agreement: &Agreement,
         burst_bytes: Option<u64>,
@@ -81,7 +82,7 @@ impl Shape {
     ) -> Shape {
         let weights = || agreements.iter().map(|each| u64::from(each.weight));
         let (least, most) = (weights().min().unwrap_or(1), weights().max().unwrap_or(1));
-        // One frame for the least weight, as far as that does not make the greatest too large.
+        // The least weight gets one frame, unless that would make the greatest turn too long.
         let unit = (FRAME_BYTES * most / least).min(QUANTUM_BYTES_MAX);
         let quantum = (unit * u64::from(agreement.weight) / most).max(FRAME_BYTES);
         let priority = match sharing {
@@ -103,19 +104,19 @@ pub struct Tree {
     interface: u32,
     link_bit_s: u64,
     classifier: Classifier,
-    /// By the holders' places, the others' at the end.
+    /// The places of all holders, with that of all other traffic at the end.
     places: Vec<Place>,
-    /// The interfaces of those whose agreements have ended, and who still have a class.
+    /// Interfaces whose agreements have ended and which still have a class.
     ended: Vec<u32>,
-    /// What the kernel was told last.
+    /// Settings that the kernel was last given.
     classes: HashMap<Slot, Class>,
-    /// By the number of the class.
+    /// Last counters, by the number of the class.
     seen: Vec<Seen>,
-    /// Which classes there are may have changed since all were read.
+    /// Whether the set of classes may have changed since all were read.
     is_new: bool,
 }
 
-/// What was read of a class last.
+/// The last counters read of a class.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     counters: Counters,
@@ -123,7 +124,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What the class has counted, and what its queues have.
+    /// Counters of the class with those of its queues.
     fn counters(&self) -> Counters {
         let [expedited, otherwise] = self.leaves;
         Counters {
@@ -136,46 +137,46 @@ impl Seen {
     }
 }
 
-/// What was read of a leaf's queue last.
+/// The last counters read of a leaf's queue.
 #[derive(Debug, Clone, Copy, Default)]
 struct SeenLeaf {
     backlog_bytes: u32,
     drops: u32,
-    /// How many packets had been found to be of this class.
+    /// Number of packets that the classifier had counted for this leaf.
     packets: u64,
-    /// More may have happened to it since, without a new packet: some wait, or one was between being
-    /// counted and being queued.
+    /// Whether the queue may have changed without a new packet: some packets wait, or one was
+    /// between being counted and being queued.
     is_open: bool,
 }
 
-/// A holder in the tree.
+/// The place of a holder in the tree.
 struct Place {
-    /// By which it is known again.
+    /// Name by which the holder is recognized after a change of agreements.
     interface: String,
     slot: Slot,
     shape: Shape,
     maximum_bit_s: u64,
-    /// While it is there.
+    /// Number of the holder's interface while it exists.
     bound: Option<u32>,
 }
 
-/// Why there is no tree.
+/// Reasons why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The interface is shaped already, by somebody else.
+    /// Another program shapes the interface already.
     #[error("it has a root qdisc {kind} {handle:x}: already, which is not ours; remove it first")]
     Foreign {
-        /// Of what is there.
+        /// Kind of the existing qdisc.
         kind: String,
-        /// Its number.
+        /// Major number of the existing qdisc.
         handle: u16,
     },
-    /// The kernel will not.
+    /// The kernel refuses.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -185,8 +186,8 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> TreeError {
 }
 
 impl Tree {
-    /// Makes the tree, or takes over the one that an earlier daemon left: its classes keep their
-    /// queues and their limits until [`Tree::set`] changes them.
+    /// Makes the tree, or takes over that of an earlier daemon, whose classes keep their queues and
+    /// limits until [`Tree::set`] changes them.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl Tree {
         })
     }
 
-    /// Sets what the link carries.
+    /// Sets the link's rate.
     fn set_link(&mut self, bit_s: u64) -> io::Result<()> {
         let class = Class {
             limits: Limits {
@@ -232,9 +233,9 @@ impl Tree {
         self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Puts the classifier in place of whatever was there: once all classes are.
+    /// Installs the classifier in place of any other; all classes must exist before.
     fn attach(&mut self) -> io::Result<()> {
-        /// In network byte order, as the kernel has it.
+        /// All protocols, in network byte order as the kernel expects it.
         const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
         const PRIORITY: u32 = 1;
         const HANDLE: u16 = 1;
@@ -261,7 +262,8 @@ impl Tree {
         self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// What comes by `interface` is of `slot` from now on; of nobody without one.
+    /// Assigns packets that enter by `interface` to `slot` from now on, or to nobody if that is
+    /// `None`.
     fn assign(&mut self, interface: u32, slot: Option<Slot>) -> io::Result<()> {
         match slot {
             Some(slot) => self.classifier.set(interface, slot.handle()),
@@ -272,12 +274,12 @@ impl Tree {
         }
     }
 
-    /// The leaves of a holder's class: that for expedited forwarding, and the other.
+    /// The settings of a holder's leaves: the expedited one, and the other.
     fn leaves(&self, class: &Class) -> [Class; 2] {
         let leaf = |rate_bit_s, quantum_bytes| Class {
             limits: Limits {
                 rate_bit_s,
-                // That of the class above holds for what is borrowed.
+                // Borrowing is limited by the ceiling of the class above.
                 ceiling_bit_s: self.link_bit_s,
             },
             quantum_bytes,
@@ -298,8 +300,8 @@ impl Tree {
         })
     }
 
-    /// Reads the counters of all classes, whatever they did. Queues come first: what has left one that is empty has been
-    /// counted in its class by then.
+    /// Reads the counters of all classes. Queues are read first, so that a packet that has left an
+    /// empty queue is already in its class's counters.
     ///
     /// # Errors
     ///
@@ -319,7 +321,7 @@ impl Tree {
         read
     }
 
-    /// Reads the counters of some classes, after those of their queues that are active.
+    /// Reads the counters of some classes, after those of their active queues.
     fn read_these(&mut self, active: &[(Slot, [bool; 2])]) -> io::Result<()> {
         let interface = self.interface;
         let requests = active.iter().flat_map(|(slot, are_active)| {
@@ -340,12 +342,12 @@ impl Tree {
                 note_queue(seen, &dumped);
             }
         })?;
-        // What is there shows when all are read.
+        // An unanswered question means that the set of classes has changed.
         self.is_new |= unanswered > 0;
         Ok(())
     }
 
-    /// Those of which more may have been counted than is known.
+    /// The classes whose counters may be higher than those last read.
     fn active(&mut self) -> Vec<(Slot, [bool; 2])> {
         let active = self.places.iter().filter_map(|place| {
             let slot = place.slot;
@@ -354,7 +356,7 @@ impl Tree {
             for (at, minor) in slot.leaves().into_iter().enumerate() {
                 let (packets, leaf) = (self.classifier.packets(minor), &mut seen.leaves[at]);
                 let has_sent = std::mem::replace(&mut leaf.packets, packets) != packets;
-                // Read once more after the last packet.
+                // A queue is read once more after its last packet.
                 are_active[at] = std::mem::replace(&mut leaf.is_open, has_sent) || has_sent;
             }
             are_active.contains(&true).then_some((slot, are_active))
@@ -374,7 +376,7 @@ fn note(seen: &mut [Seen], minor: u16, counters: Counters) {
     }
 }
 
-/// Takes in what a leaf's queue has counted, if it is one.
+/// Notes the counters of a queue, if it belongs to a leaf.
 fn note_queue(seen: &mut [Seen], dumped: &Dumped<'_>) {
     if dumped.parent.major != MAJOR {
         return;
@@ -458,7 +460,7 @@ impl Shaper for Tree {
         for minor in &ended {
             self.classes.remove(&Slot(*minor));
         }
-        // Leaves have the greater numbers, and go first.
+        // Leaves have the greater numbers and are removed first.
         ended.sort_unstable_by(|one, other| other.cmp(one));
         let interface = self.interface;
         let requests = ended
@@ -506,7 +508,7 @@ impl Shaper for Tree {
         let mut new = Vec::new();
         for (at, (holder, slot, class)) in changes.iter().enumerate() {
             requests.push((at, htb::set_class(self.interface, slot.0, WHOLE, class)));
-            // Leaves know nothing of the ceiling.
+            // Leaves have no ceiling of their own.
             let now = self.classes.get(slot);
             if now.is_some_and(|now| with_ceiling(now, class.limits.ceiling_bit_s) == *class) {
                 continue;
@@ -541,7 +543,7 @@ impl Shaper for Tree {
     }
 
     fn read(&mut self) -> io::Result<()> {
-        /// One class by itself takes up to so many times as long as in the list of all.
+        /// Cost of reading one class by itself, relative to its part in the list of all.
         const ALONE: usize = 3;
         let active = self.active();
         if std::mem::take(&mut self.is_new) || active.len() * ALONE > self.places.len() {
@@ -586,14 +588,14 @@ impl Shaper for Tree {
     }
 }
 
-/// Whether somebody has changed the root of an interface, or what hangs on ours.
+/// Whether a change concerns the root of an interface or part of our tree.
 pub(super) fn is_about_ours(change: &Change) -> bool {
     const ROOT: u32 = u32::MAX;
     let is_ours = |handle: u32| handle >> 16 == u32::from(MAJOR);
     change.parent == ROOT || is_ours(change.handle) || is_ours(change.parent)
 }
 
-/// Makes our qdisc the root of an interface again, in place of whatever somebody has put there.
+/// Makes our qdisc the root of an interface again, in place of any other.
 pub(super) fn make_root(route: &mut Route, interface: u32, default: u16) -> io::Result<()> {
     match is_ours(route, interface) {
         Ok(true) => Ok(()),
@@ -605,7 +607,7 @@ pub(super) fn make_root(route: &mut Route, interface: u32, default: u16) -> io::
     }
 }
 
-/// Removes the root qdisc of an interface, if it is there and ours.
+/// Removes the root qdisc of an interface if it is ours.
 pub(super) fn remove_root(route: &mut Route, interface: u32) -> io::Result<()> {
     match is_ours(route, interface) {
         Ok(true) => route.request(htb::delete_root(interface), 0),
@@ -614,7 +616,8 @@ pub(super) fn remove_root(route: &mut Route, interface: u32) -> io::Result<()> {
     }
 }
 
-/// Whether the root qdisc of an interface is one of ours; there is none but the kernel's own otherwise.
+/// Whether the root qdisc of an interface is ours. Any other root but the kernel's default is an
+/// error.
 pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeError> {
     let mut is_ours = false;
     let mut foreign = None;
@@ -627,7 +630,7 @@ pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeErr
                 return;
             }
             is_ours = dumped.handle.major == MAJOR && dumped.kind == htb::KIND;
-            // The kernel's own has the number 0.
+            // The kernel's default qdisc has the number 0.
             if !is_ours && dumped.handle.major != 0 {
                 foreign = Some((dumped.kind.to_string(), dumped.handle.major));
             }
@@ -639,7 +642,8 @@ pub(super) fn is_ours(route: &mut Route, interface: u32) -> Result<bool, TreeErr
     }
 }
 
-/// Whether it is worth a message to the kernel: changes of the ceiling by less than a part in 128 are not.
+/// Whether a change is worth a message to the kernel: a ceiling that changes by less than 1/128 is
+/// not.
 fn differs_enough(now: &Class, wanted: &Class) -> bool {
     const PARTS: u64 = 128;
     let (from, to) = (now.limits.ceiling_bit_s, wanted.limits.ceiling_bit_s);

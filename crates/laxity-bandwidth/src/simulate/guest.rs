@@ -1,4 +1,4 @@
-//! Senders: what virtual machines put into their queues.
+//! Model senders: the traffic that virtual machines put into their queues.
 
 use std::collections::VecDeque;
 
@@ -8,48 +8,48 @@ use serde::Deserialize;
 
 use super::{PACKET_BYTES, QUEUE_BYTES, STEPS_A_SECOND};
 
-/// How a virtual machine sends. Rates are in bit/s, times in ms.
+/// The way in which a virtual machine sends. Rates are in bit/s, times in ms.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sender {
-    /// Always as much.
+    /// A constant rate.
     Constant(u64),
-    /// A rate for a time, then the next; the last one to the end.
+    /// Pairs of a rate and the time for which it lasts; the last rate lasts to the end.
     Steps(Vec<(u64, u64)>),
-    /// A rate for random times, and silence for random times, of about `mean_ms` both.
+    /// A rate for random times and silence for random times, each of about `mean_ms`.
     Bursty {
-        /// While it sends.
+        /// Rate during a burst.
         bit_s: u64,
-        /// Of a burst and of a pause; at least 1.
+        /// Mean length of a burst and of a pause; at least 1.
         mean_ms: u64,
     },
-    /// As TCP would with all it has to send: more by one packet a round trip until it loses, then half.
+    /// TCP with unlimited data: one more packet a round trip until a loss, then half the window.
     Tcp {
         /// The round trip without queues; at least 1.
         round_trip_ms: u64,
     },
-    /// Sends all that it can in the part of each period in which nobody looks, and nothing around the
-    /// look: it wants to be taken for one that asks for nothing.
+    /// A sender that wants to look idle: it sends all it can between the daemon's reads of its
+    /// counters, and nothing around them.
     Liar {
-        /// While nobody looks.
+        /// Rate between the reads.
         bit_s: u64,
     },
 }
 
-/// A machine at work.
+/// The state of a sending machine.
 pub(super) struct Guest {
     sender: Sender,
     random: Pcg64Mcg,
-    /// What waits: in its own queue or, where nobody limits it, in the link's.
+    /// Bytes that wait in the machine's own queue or, without limits, in the link's.
     pub queue_bytes: u64,
-    /// Parts of a byte that are still to be sent, in 1/8000 (bits a second times ms).
+    /// Fraction of a byte that is still to be sent, in 1/8000 (bits a second times ms).
     owed: u64,
-    /// Bursty: until when it stays as it is.
+    /// End of the current burst or pause, for bursty senders.
     until_ms: u64,
     is_sending: bool,
-    /// TCP: packets in a round trip.
+    /// Packets in one round trip, for TCP.
     window: u64,
-    /// TCP: when it may be halved again.
+    /// Time before which the window is not halved again, for TCP.
     deaf_until_ms: u64,
 }
 
@@ -86,7 +86,7 @@ impl Guest {
                 if self.is_sending { *bit_s } else { 0 }
             }
             Sender::Tcp { round_trip_ms } => {
-                // What is in the queue is in flight, too.
+                // Queued packets are in flight, too.
                 let in_flight = self.window * PACKET_BYTES;
                 let sendable = in_flight.saturating_sub(self.queue_bytes);
                 sendable * 8 * 1_000 / round_trip_ms
@@ -102,7 +102,7 @@ impl Guest {
         }
     }
 
-    /// What it offers in this step, in bytes.
+    /// The bytes that the machine offers in this step.
     pub fn offer(&mut self, now_ms: u64, period_ms: u64) -> u64 {
         let rate_bit_s = self.rate_bit_s(now_ms, period_ms);
         self.owed += rate_bit_s;
@@ -111,12 +111,12 @@ impl Guest {
         offered
     }
 
-    /// What its own queue takes of what is offered.
+    /// The part of the offered bytes that its own queue takes.
     pub fn room_for(&self, offered: u64) -> u64 {
         offered.min(QUEUE_BYTES - self.queue_bytes)
     }
 
-    /// Of what it offered in this step so much found room in a queue.
+    /// Notes how much of what was offered in this step found room in a queue.
     pub fn queued(&mut self, offered: u64, taken: u64, now_ms: u64) {
         self.queue_bytes += taken;
         if let Sender::Tcp { round_trip_ms } = self.sender {
@@ -129,23 +129,23 @@ impl Guest {
         }
     }
 
-    /// It is gone, and so is what waited.
+    /// Empties the queue of a machine that has gone.
     pub fn leave(&mut self) {
         self.queue_bytes = 0;
     }
 }
 
-/// One queue before the link, for all: first come, first served, whoever it is. What comes while it is full
-/// is dropped, of everybody as much as of what came.
+/// One queue before the link for all machines, first come, first served. While it is full, each
+/// machine loses in proportion to what it sends.
 #[derive(Default)]
 pub(super) struct SharedQueue {
-    /// What came in a step, machine by machine, the oldest first.
+    /// Bytes that arrived in each step, by machine, the oldest step first.
     steps: VecDeque<Vec<u64>>,
     bytes: u64,
 }
 
 impl SharedQueue {
-    /// What of the bytes that come in a step finds room, if the link takes `link_bytes` meanwhile.
+    /// The bytes of this step that find room, by machine, if the link takes `link_bytes` meanwhile.
     pub fn join(&mut self, offered: &[u64], link_bytes: u64) -> Vec<u64> {
         let taken = parts(offered, QUEUE_BYTES + link_bytes - self.bytes);
         self.bytes += taken.iter().sum::<u64>();
@@ -153,7 +153,7 @@ impl SharedQueue {
         taken
     }
 
-    /// What leaves in a step, machine by machine.
+    /// The bytes that leave in a step, by machine.
     pub fn leave(&mut self, link_bytes: u64) -> Vec<u64> {
         let mut left = link_bytes;
         let mut sent = vec![0; self.steps.front().map_or(0, Vec::len)];
@@ -175,13 +175,13 @@ impl SharedQueue {
     }
 }
 
-/// All of it, or `room` of it divided in proportion, to the byte.
+/// The whole of each amount, or `room` divided among them in proportion, to the byte.
 fn parts(amounts: &[u64], room: u64) -> Vec<u64> {
     let sum: u64 = amounts.iter().sum();
     if sum <= room {
         return amounts.to_vec();
     }
-    // Each one's end on the line of all, less that of its beginning.
+    // Each machine gets its end on the line of all amounts, less that of its beginning.
     let end_of = |upto: u64| (u128::from(upto) * u128::from(room) / u128::from(sum)) as u64;
     let mut upto = 0;
     let part = |&amount: &u64| {
@@ -208,7 +208,8 @@ mod tests {
             assert_eq!(sent.iter().sum::<u64>(), link_bytes);
             taken = [taken[0] - sent[0], taken[1] - sent[1]];
         }
-        // Three quarters of what waits are the first one's, to the bytes of rounding in each step.
+        // Three quarters of the waiting bytes belong to the first machine, up to rounding in each
+        // step.
         assert_eq!(taken[0] + taken[1], QUEUE_BYTES);
         assert!(taken[0].abs_diff(QUEUE_BYTES * 3 / 4) < 100, "{taken:?}");
     }

@@ -1,5 +1,5 @@
-//! Senders, a link and who divides it in a model of time: what the agreements do before anyone is held
-//! to them, and what the estimator and the allocator are tested by.
+//! A model in time of senders, a link and its division: shows the effect of agreements before
+//! anyone is held to them, and tests the estimator and the allocator.
 //!
 //! Time goes in steps of one millisecond. In each, senders put bytes into their queues (what does not
 //! fit is dropped there, which is in the guest), and the shapers take out what their limits allow; a
@@ -17,28 +17,29 @@ use crate::demand::Sample;
 use crate::paper::{self, Interface};
 use crate::{Agreement, Claim, Sharing, allocate};
 
-/// The step of time.
+/// Length of a step, in ns.
 pub const STEP_NS: u64 = 1_000_000;
 const STEPS_A_SECOND: u64 = 1_000_000_000 / STEP_NS;
 
 const PACKET_BYTES: u64 = 1_500;
-/// A thousand packets, as Linux has it for an Ethernet interface.
+/// Room for a thousand packets, which is Linux's default for an Ethernet interface.
 const QUEUE_BYTES: u64 = 1_000 * PACKET_BYTES;
 
 /// One virtual machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Machine {
-    /// What was agreed.
+    /// The machine's agreement.
     pub agreement: Agreement,
-    /// What it does.
+    /// The machine's traffic.
     pub sender: Sender,
-    /// When it comes and goes: there from the first to before the second; `None` is always.
+    /// Times of arrival and departure: the machine exists from the first until before the second;
+    /// `None` stands for always.
     #[serde(default)]
     pub present_ms: Option<(u64, u64)>,
 }
 
 impl Machine {
-    /// One that is always there.
+    /// A machine that exists all the time.
     pub fn new(agreement: Agreement, sender: Sender) -> Machine {
         Machine {
             agreement,
@@ -53,58 +54,59 @@ impl Machine {
     }
 }
 
-/// Who divides the link.
+/// The way in which the link is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Regime {
-    /// Nobody.
+    /// Without limits.
     Native,
-    /// The paper's algorithm, from the rates that it measures, by single limits.
+    /// By the paper's algorithm, from measured rates, through single limits.
     Paper,
-    /// The controller, by these shapers.
+    /// By the controller, through these shapers.
     Held(Shapers),
 }
 
-/// What is simulated.
+/// A scenario to simulate.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Scenario {
-    /// What the link carries.
+    /// The link's rate, in bit/s.
     pub link_bit_s: u64,
-    /// How what is left is shared.
+    /// How the rate that the minima leave over is shared.
     pub sharing: Sharing,
-    /// Who divides it.
+    /// The way in which the link is divided.
     pub regime: Regime,
-    /// Between two looks, in ms; at least 1.
+    /// Interval between two reads of the counters, in ms; at least 1.
     pub period_ms: u64,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Who sends.
+    /// The machines that send.
     pub machines: Vec<Machine>,
 }
 
-/// What one machine did in one period.
+/// The traffic of one machine in one period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// What it wanted to send.
+    /// Bytes that the machine wanted to send.
     pub offered_bytes: u64,
-    /// What went out.
+    /// Bytes that left by the link.
     pub delivered_bytes: u64,
-    /// What its own queue did not take.
+    /// Bytes that the machine's own queue did not take.
     pub dropped_bytes: u64,
-    /// What the queue before the link did not take, after it had been brought there.
+    /// Bytes that were brought to the queue before the link and found no room there.
     pub dropped_at_link_bytes: u64,
-    /// What the controller thought it wanted, in bit/s.
+    /// The controller's estimate of the demand, in bit/s.
     pub demand_bit_s: u64,
-    /// What it was granted for the next period, in bit/s.
+    /// Rate granted for the next period, in bit/s.
     pub granted_bit_s: u64,
-    /// Its limit was changed.
+    /// Number of changes of the limit.
     pub changes: u64,
-    /// It had asked for its minimum all through a second that ended here, and got less than 99 % of it.
+    /// Number of seconds ending here in which the machine asked for its minimum all the time and
+    /// got less than 99 % of it.
     pub denied: u64,
 }
 
 impl Outcome {
-    /// Goes on with the next period: amounts add up, what was thought and granted last stays.
+    /// Adds the next period: amounts add up, estimates and grants are replaced.
     fn extend(&mut self, next: &Outcome) {
         self.offered_bytes += next.offered_bytes;
         self.delivered_bytes += next.delivered_bytes;
@@ -117,15 +119,15 @@ impl Outcome {
     }
 }
 
-/// Runs a scenario for some periods; for each the machines in their order.
+/// Runs a scenario for some periods. Returns for each period the machines in their order.
 pub fn simulate(scenario: &Scenario, periods: u64) -> Vec<Vec<Outcome>> {
     let mut all = Vec::new();
     run(scenario, periods, |_, outcomes| all.push(outcomes.to_vec()));
     all
 }
 
-/// Runs a scenario for `duration_ms`, rounded up to whole periods; gives what was done in every `every_ms`, to
-/// which a period belongs that begins in it.
+/// Runs a scenario for `duration_ms`, rounded up to whole periods. Returns the sums over every
+/// `every_ms`; a period belongs to the interval in which it begins.
 pub fn record(scenario: &Scenario, duration_ms: u64, every_ms: u64) -> Vec<Vec<Outcome>> {
     let mut all: Vec<Vec<Outcome>> = Vec::new();
     let periods = duration_ms.div_ceil(scenario.period_ms);
@@ -141,7 +143,7 @@ pub fn record(scenario: &Scenario, duration_ms: u64, every_ms: u64) -> Vec<Vec<O
     all
 }
 
-/// Who sets limits, and those in force, of the machines that are there.
+/// The source of limits, with those in force for the machines that exist.
 enum Divider {
     Native(SharedQueue),
     Paper(Vec<u64>),
@@ -152,9 +154,9 @@ struct Run<'s> {
     scenario: &'s Scenario,
     guests: Vec<Guest>,
     divider: Divider,
-    /// By machine; whoever divides the link is held to the minima.
+    /// Watches over the minima, by machine.
     watches: Vec<Watch>,
-    /// The machines that are there.
+    /// The machines that exist.
     present: Vec<usize>,
 }
 
@@ -190,7 +192,7 @@ impl Run<'_> {
         self.scenario.machines[machine].agreement
     }
 
-    /// Machines come and go between periods; those who stay keep their limits.
+    /// Lets machines come and go between periods; the others keep their limits.
     fn come_and_go(&mut self, now_ms: u64) {
         let scenario = self.scenario;
         let is_present = |&at: &usize| scenario.machines[at].is_present(now_ms);
@@ -210,7 +212,7 @@ impl Run<'_> {
         match &mut self.divider {
             Divider::Native(_) => {}
             Divider::Paper(rates) => {
-                // Nobody is held before the first look.
+                // No machine is held back before the first read.
                 let rate = |kept: &Option<usize>| kept.map_or(scenario.link_bit_s, |at| rates[at]);
                 *rates = kept.iter().map(rate).collect();
             }
@@ -246,7 +248,7 @@ impl Run<'_> {
         outcomes
     }
 
-    /// Puts in what is offered; gives what leaves, of those present.
+    /// Puts the offered bytes into the queues. Returns what leaves, for the machines that exist.
     fn step(&mut self, now_ms: u64, outcomes: &mut [Outcome]) -> Vec<u64> {
         let scenario = self.scenario;
         let link_bytes = bytes_a_step(scenario.link_bit_s);
@@ -255,7 +257,8 @@ impl Run<'_> {
             .collect();
         let taken: Vec<u64> = match &mut self.divider {
             Divider::Native(queue) => {
-                // By machine, as who waits there may have gone.
+                // The link's queue is by machine, because it may hold bytes of machines that have
+                // gone.
                 let mut all = vec![0; self.guests.len()];
                 for (&at, offered) in self.present.iter().zip(&offered) {
                     all[at] = *offered;
@@ -281,7 +284,7 @@ impl Run<'_> {
         match &mut self.divider {
             Divider::Native(queue) => {
                 let sent = queue.leave(link_bytes);
-                // What is sent of one that has gone had been given up with its queue.
+                // Bytes of a machine that has gone are lost together with its queue.
                 let own = |&at: &usize| sent.get(at).map_or(0, |&sent| sent);
                 let waits = |&at: &usize| self.guests[at].queue_bytes;
                 self.present
@@ -293,7 +296,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the limits let out of the queues in one step.
+    /// The bytes that the limits let out of the queues in one step.
     fn shaped(&self) -> Vec<u64> {
         let shapers = match self.scenario.regime {
             Regime::Held(shapers) => shapers,
@@ -312,12 +315,12 @@ impl Run<'_> {
         });
         let sharing = match shapers {
             Shapers::Tree => self.scenario.sharing,
-            // One queue beyond the limits serves all alike.
+            // The queue behind single limits serves all machines alike.
             Shapers::Single => Sharing::Weighted,
         };
         let claims = self.present.iter().zip(limits).map(|(&at, limits)| Claim {
             agreement: Agreement {
-                // The kernel's minima know no classes.
+                // The kernel's minima have no classes.
                 class: match self.scenario.sharing {
                     Sharing::Weighted => 1,
                     Sharing::ByClass => self.agreement(at).class,
@@ -338,7 +341,7 @@ impl Run<'_> {
         allocate(bytes_a_step(self.scenario.link_bit_s), sharing, &claims)
     }
 
-    /// The end of a period: what was seen, and what follows from it.
+    /// Ends a period: reads the counters and sets new limits.
     fn look(&mut self, outcomes: &mut [Outcome], was_stopped: &[u64]) {
         let elapsed_ns = self.scenario.period_ms * STEP_NS;
         let samples = self.present.iter().map(|&at| Sample {

@@ -1,4 +1,4 @@
-//! Xen's network backends: the `rate` key of each, through xenstore.
+//! Limits on Xen's network backends through the `rate` key of each in xenstore.
 //!
 //! A backend that is out of credit leaves requests in the ring, so that the guest's own queue fills and
 //! the guest drops, before anything is copied. It watches its key and follows at once. Three things are
@@ -18,17 +18,18 @@ use crate::control::{Limits, Shapers};
 use crate::linux::{Change, Links, Traffic};
 use crate::shaper::{Counters, Shaper, take_over};
 
-/// In which the credit of a backend comes: whole ticks of 250 Hz and of 100 Hz.
+/// Interval in which a backend gets credit: whole ticks at 250 Hz and at 100 Hz.
 const INTERVAL_US: u64 = 20_000;
-/// Less would not let a packet pass.
+/// Least credit of an interval that lets a packet pass.
 const CREDIT_BYTES_MIN: u64 = 1_518;
-/// A holder that sends this part of what it may is taken for one that is held back: the ring does not
-/// show how much waits in it.
+/// A holder that sends all but this part of its limit counts as held back, because the ring does
+/// not show how much waits in it.
 const NEAR_PARTS: u64 = 16;
-/// Beside the rate: what it was before it was ours, or nothing. It is there if and only if the rate is.
+/// Key beside the rate with the rate's earlier value, or nothing if it had none. The key exists
+/// while the rate is ours.
 const BEFORE: &str = "laxity-rate-before";
 
-/// All holders' backends.
+/// The backends of all holders.
 pub struct Xen {
     store: Store,
     links: Links,
@@ -38,23 +39,24 @@ pub struct Xen {
 }
 
 struct Place {
-    /// By which it is known again.
+    /// Name by which the holder is recognized after a change of agreements.
     interface: String,
     bound: Option<Backend>,
 }
 
 struct Backend {
     index: u32,
-    /// Relative to the driver domain's own home.
+    /// Path relative to the driver domain's own home.
     path: String,
     queues: u64,
-    /// What the key says.
+    /// Limit that the key sets now.
     limit_bit_s: Option<u64>,
     counters: Counters,
 }
 
 impl Xen {
-    /// Through a connection to xenstore, for the interfaces of this thread's network namespace.
+    /// Backends of the interfaces in this thread's network namespace, through a connection to
+    /// xenstore.
     ///
     /// # Errors
     ///
@@ -70,7 +72,7 @@ impl Xen {
     }
 }
 
-/// "vif3.0" is device 0 of domain 3.
+/// The backend's path of an interface: "vif3.0" is device 0 of domain 3.
 fn path_of(interface: &str) -> Option<String> {
     let (domain, device) = interface.strip_prefix("vif")?.split_once('.')?;
     let domain: u16 = domain.parse().ok()?;
@@ -84,7 +86,7 @@ impl Backend {
             let message = format!("`{interface}` is no interface of a Xen backend, such as vif3.0");
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
-        // What the frontend asked for stands in its own directory.
+        // The frontend's settings are in its own directory.
         let frontend = store.read(&format!("{path}/frontend"))?;
         let queues = match frontend {
             Some(frontend) => store.read(&format!("{frontend}/multi-queue-num-queues"))?,
@@ -118,7 +120,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Puts back what was there before.
+    /// Restores the earlier value of the key.
     fn restore(&self, store: &mut Store) -> io::Result<()> {
         let (key, before) = (
             format!("{}/rate", self.path),
@@ -169,7 +171,7 @@ impl Shaper for Xen {
         if interface.is_some_and(is_bound) {
             return Ok(());
         }
-        // A backend that is gone took its keys with it.
+        // The keys of a backend disappear together with it.
         place.bound = None;
         if let Some(index) = interface {
             place.bound = Some(Backend::open(&mut self.store, &place.interface, index)?);
@@ -178,7 +180,8 @@ impl Shaper for Xen {
     }
 
     fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {
-        /// Changes by less are not worth the work of every watcher.
+        /// Part by which a limit has to change before it is written, since every change costs work
+        /// in all watchers.
         const PARTS: u64 = 64;
         let mut failed = Vec::new();
         for (holder, (place, limits)) in self.places.iter_mut().zip(limits).enumerate() {

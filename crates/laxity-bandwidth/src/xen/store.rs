@@ -1,5 +1,5 @@
-//! A connection to xenstore (`xen/io/xs_wire.h`): reading, writing and removing keys. The only crate for
-//! it has a licence that ours cannot take.
+//! A connection to xenstore (`xen/io/xs_wire.h`) that reads, writes and removes keys. The only
+//! crate for it is under the GPL-3.0, with which this licence is not compatible.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ const WATCH_EVENT: u32 = 15;
 const ERROR: u32 = 16;
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// Where xenstored listens, and the kernel's door to it.
+/// The socket of xenstored, and the kernel's device for it.
 const SOCKET: &str = "/run/xenstored/socket";
 const DEVICE: &str = "/dev/xen/xenbus";
 
@@ -28,7 +28,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Where a driver domain finds it.
+    /// Connects where a driver domain finds xenstore.
     ///
     /// # Errors
     ///
@@ -43,9 +43,9 @@ impl Store {
         })
     }
 
-    /// At a socket of xenstored's.
+    /// Connects to the socket of a xenstored.
     pub fn connect(socket: &Path) -> io::Result<Store> {
-        /// A store that does not answer must not stop the loop for good.
+        /// Limit for an answer, so that a store that does not answer cannot stop the loop for good.
         const TIMEOUT: Duration = Duration::from_secs(5);
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// A key's value; `None`: it is not there.
+    /// A key's value; `None` if the key does not exist.
     pub fn read(&mut self, path: &str) -> io::Result<Option<String>> {
         match self.ask(READ, format!("{path}\0").as_bytes()) {
             Ok(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
@@ -71,7 +71,7 @@ impl Store {
             .map(|_| ())
     }
 
-    /// Removes a key; one that is not there is no error.
+    /// Removes a key; a key that does not exist is no error.
     pub fn remove(&mut self, path: &str) -> io::Result<()> {
         match self.ask(RM, format!("{path}\0").as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -108,7 +108,7 @@ impl Store {
     }
 }
 
-/// Errors come by their names.
+/// The error that xenstore names in its answer.
 fn refused(payload: &[u8]) -> io::Error {
     let name = String::from_utf8_lossy(payload);
     let name = name.trim_end_matches('\0');

@@ -1,5 +1,5 @@
-//! The rules of the allocator a second time, as slowly and obviously as they can be said: rates rise
-//! together, in exact fractions, until someone is full or the link is.
+//! A second allocator, slow and obvious: rates rise together, in exact fractions, until a claim or
+//! the link is full.
 
 use laxity_bandwidth::{Claim, Sharing};
 use num_rational::BigRational;
@@ -53,7 +53,8 @@ fn rise(
             .filter(|&at| takes_part(&claims[at]) && rates[at] < targets[at])
             .collect();
         let weight = |at: usize| whole(claims[at].agreement.weight.into());
-        // How far all can rise, for each unit of weight, until one of them is full.
+        // The distance that all claims can rise, for each unit of weight, until one of them is
+        // full.
         let until_full = hungry
             .iter()
             .map(|&at| (&targets[at] - &rates[at]) / weight(at))

@@ -1,5 +1,5 @@
-//! A host with a link and virtual machines, of network namespaces and cables between them, which go when
-//! the scene does. In each machine somebody may send; what comes out of the link is counted.
+//! A host with a link and virtual machines, made of network namespaces and virtual cables that are
+//! removed with the scene. Each machine can send; traffic that leaves by the link is counted.
 #![allow(dead_code, reason = "each user needs another part")]
 
 use std::collections::{HashMap, HashSet};
@@ -22,15 +22,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-/// Of the network that is kept for examples (RFC 5737).
+/// An address of the network reserved for documentation (RFC 5737).
 pub const OUTSIDE: &str = "192.0.2.1";
 const FIRST_PORT: u16 = 5000;
 pub const PAYLOAD_BYTES: usize = 1400;
 const LISTENER_BYTES: usize = 8 << 20;
-/// With the headers of UDP, IPv4 and Ethernet: what the kernel counts.
+/// Size of a frame with the headers of UDP, IPv4 and Ethernet, which the kernel counts, too.
 pub const FRAME_BYTES: u64 = PAYLOAD_BYTES as u64 + 8 + 20 + 14;
 
-/// Why there can be no scene here; `None`: there can.
+/// The reason why there can be no scene here; `None` if there can.
 pub fn what_is_missing() -> Option<&'static str> {
     if !nix::unistd::geteuid().is_root() {
         return Some("network namespaces need root");
@@ -68,7 +68,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// `up0` is the link in the host's namespace; `vif0`, `vif1`, … are the machines', all on a bridge.
+    /// Makes a scene: `up0` is the link in the host's namespace; `vif0`, `vif1`, … are the
+    /// machines' interfaces, all on a bridge.
     pub fn new(name: &str, machines: usize) -> Scene {
         let name = format!("laxity-bw-{}-{name}", std::process::id());
         let directory = std::env::temp_dir().join(&name);
@@ -99,7 +100,8 @@ impl Scene {
         scene
     }
 
-    /// `machines` as in [`Scene::new`], and after them interfaces that nobody is behind.
+    /// Makes a scene with `machines` as in [`Scene::new`], followed by `idle` interfaces without
+    /// machines.
     pub fn with_idle(name: &str, machines: usize, idle: usize) -> Scene {
         let scene = Scene::new(name, machines);
         let lines = (machines..machines + idle).map(|at| {
@@ -110,7 +112,8 @@ impl Scene {
         scene
     }
 
-    /// All classes of holders at the link: bytes sent, and whether some wait in one of their leaves, by number.
+    /// Bytes sent and whether packets wait in a leaf, for all holders' classes at the link, by
+    /// number.
     pub fn classes(&self) -> HashMap<u16, (u64, bool)> {
         let text = self.tc("-s class show dev up0");
         let classes = text.split("class htb ").skip(1).map(|class| {
@@ -128,7 +131,7 @@ impl Scene {
             let bytes: u64 = after("Sent ").parse().unwrap();
             (minor, bytes, after("backlog ") != "0b")
         });
-        /// From the number of a holder's class to those of its leaves.
+        /// Distance from the number of a holder's class to those of its leaves.
         const LEAVES: u16 = 0x5000;
         let (leaves, holders): (Vec<_>, Vec<_>) = classes.partition(|each| each.0 >= LEAVES);
         let waiting = leaves.iter().filter(|(_, _, is_waiting)| *is_waiting);
@@ -184,7 +187,7 @@ impl Scene {
 
     pub fn write(&self, file: &str, text: &str) -> PathBuf {
         let path = self.directory.join(file);
-        // As editors do.
+        // The file is replaced, as editors do.
         let new = self.directory.join("new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(&new, &path).unwrap();
@@ -195,7 +198,7 @@ impl Scene {
         self.directory.join("status.sock")
     }
 
-    /// The program with these words, in the host's namespace.
+    /// A command that runs the program with these words in the host's namespace.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args([
@@ -238,7 +241,7 @@ impl Scene {
         kill(Pid::from_raw(self.daemon() as i32), signal).unwrap();
     }
 
-    /// Waits for the daemon to end. Whether it ended well.
+    /// Waits for the daemon to end. Returns whether it ended well.
     pub fn wait(&mut self) -> bool {
         let mut daemon = self.daemon.take().expect("a daemon runs");
         daemon.wait().unwrap().success()
@@ -249,7 +252,7 @@ impl Scene {
         serde_json::from_reader(&mut stream).ok()
     }
 
-    /// Waits until the daemon's snapshot is as it should be.
+    /// Waits until the daemon's snapshot satisfies `is_so`.
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
@@ -265,7 +268,7 @@ impl Scene {
         }
     }
 
-    /// What comes out of the link, machine by machine.
+    /// A listener beyond the link, which counts by machine.
     pub fn listen(&self) -> Listener {
         let running = Arc::new(AtomicBool::new(true));
         let bytes: Arc<Vec<AtomicU64>> =
@@ -276,7 +279,7 @@ impl Scene {
             let (ready, is_ready) = std::sync::mpsc::channel();
             let thread = thread::spawn(move || {
                 let socket = socket_in(&outside, (OUTSIDE, FIRST_PORT + machine as u16));
-                // What comes while the machine has no time for this thread waits for it.
+                // The buffer is large, so that packets wait while this thread is not running.
                 setsockopt(&socket, sockopt::RcvBufForce, &LISTENER_BYTES).unwrap();
                 socket
                     .set_read_timeout(Some(Duration::from_millis(50)))
@@ -299,7 +302,7 @@ impl Scene {
         }
     }
 
-    /// Lets a machine send as `pace` says, in a thread of its own until it is dropped.
+    /// Makes a machine send at `pace` in a thread of its own until the result is dropped.
     pub fn send(&self, machine: usize, pace: Pace) -> Sending {
         let running = Arc::new(AtomicBool::new(true));
         let (own, goes_on) = (self.machine(machine), running.clone());
@@ -328,7 +331,7 @@ impl Scene {
         let thread = thread::spawn(move || {
             let socket = socket_in(&outside, ("0.0.0.0", 0));
             socket.connect((to.as_str(), FIRST_PORT)).unwrap();
-            // Nobody listens there, which it is told now and then.
+            // No socket listens there; errors about that are ignored.
             flood()(&socket, &goes_on);
         });
         Sending {
@@ -337,12 +340,12 @@ impl Scene {
         }
     }
 
-    /// What has come to a machine, as its kernel counts.
+    /// Bytes that the machine's kernel has received.
     pub fn received_bytes(&self, machine: usize) -> u64 {
         self.counted(machine, "rx_bytes")
     }
 
-    /// What a machine has sent into its cable, as its kernel counts.
+    /// Bytes that the machine's kernel has sent into its cable.
     pub fn sent_bytes(&self, machine: usize) -> u64 {
         self.counted(machine, "tx_bytes")
     }
@@ -355,7 +358,7 @@ impl Scene {
         text.trim().parse().unwrap()
     }
 
-    /// Packets that came out of the link and found no room in a listener's socket.
+    /// Packets that left by the link and found no room in a listener's socket.
     pub fn unheard(&self) -> u64 {
         let text = ip(&format!("netns exec {} cat /proc/net/snmp", self.outside()));
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -384,14 +387,14 @@ impl Drop for Scene {
     }
 }
 
-/// From now on this thread is in that namespace.
+/// Moves this thread into a network namespace.
 pub fn enter(namespace: &str) {
     let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-/// A tree at the link of the namespace in which this thread is, as a daemon has it before its first look,
-/// and how many hold agreements.
+/// A tree at the link of this thread's namespace in the state before a daemon's first read, and the
+/// number of holders.
 pub fn tree(text: &str) -> (Tree, usize) {
     let agreements = agreements::load(text.as_bytes(), "agreements.toml", &|_| true).unwrap();
     let interfaces = Links::open().unwrap().all().unwrap();
@@ -416,10 +419,10 @@ pub fn socket_in(namespace: &str, address: (&str, u16)) -> UdpSocket {
     UdpSocket::bind(address).unwrap()
 }
 
-/// What a machine does until the flag falls.
+/// A sender's loop, which runs until the flag falls.
 pub type Pace = Box<dyn FnOnce(&UdpSocket, &AtomicBool) + Send>;
 
-/// As much as goes.
+/// A pace that sends as fast as possible.
 pub fn flood() -> Pace {
     Box::new(|socket, running| {
         let packet = [0; PAYLOAD_BYTES];
@@ -429,14 +432,14 @@ pub fn flood() -> Pace {
     })
 }
 
-/// Asks for expedited forwarding (RFC 3246) of what a socket sends.
+/// Marks a socket's packets for expedited forwarding (RFC 3246).
 pub fn expedite(socket: &UdpSocket) {
     /// The DSCP 46, above the two bits of ECN.
     const EXPEDITED: i32 = 46 << 2;
     setsockopt(socket, sockopt::Ipv4Tos, &EXPEDITED).unwrap();
 }
 
-/// The most that the socket takes, each packet marked for expedited forwarding.
+/// A pace that sends expedited packets as fast as possible.
 pub fn expedited_flood() -> Pace {
     Box::new(|socket, running| {
         expedite(socket);
@@ -444,7 +447,7 @@ pub fn expedited_flood() -> Pace {
     })
 }
 
-/// A constant rate, sent in bursts of what a millisecond brings.
+/// A pace with a constant rate, sent in bursts of one millisecond's traffic.
 pub fn constant(bit_s: u64) -> Pace {
     Box::new(move |socket, running| {
         let packet = [0; PAYLOAD_BYTES];
@@ -486,7 +489,7 @@ impl Listener {
         self.bytes[machine].load(Ordering::Relaxed)
     }
 
-    /// Mean rates over a time from now on, in Mbit/s.
+    /// Mean rates over `time` from now on, in Mbit/s.
     pub fn mbit_s(&self, time: Duration) -> Vec<f64> {
         let all = || {
             (0..self.bytes.len())
@@ -502,8 +505,8 @@ impl Listener {
             .collect()
     }
 
-    /// The rates of the first such time in which they are as they should be. On a busy machine senders and listeners
-    /// do not get to run when they should; what is not enforced is not enforced in any of so many times.
+    /// The rates of the first interval that satisfies `are_right`. Senders and listeners on a busy
+    /// machine may not run in time; rates that are not enforced are wrong in every interval.
     pub fn mbit_s_once(
         &self,
         time: Duration,
@@ -516,7 +519,7 @@ impl Listener {
     }
 }
 
-/// What the first of some tries gives that is as it should be.
+/// The result of the first attempt that succeeds.
 pub fn once<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     const TIMES: usize = 40;
     let mut reason = String::new();
