@@ -5,11 +5,18 @@
 >>> run.missed, run.frame()
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from laxity._core import __version__
-from laxity.errors import HostError, InputError, Problem
-from laxity.host import POLICIES, Host
-from laxity.results import Check, Comparison, Run
-from laxity.sweep import Sweep
+
+if TYPE_CHECKING:
+    from laxity.errors import HostError, InputError, Problem
+    from laxity.host import POLICIES, Host
+    from laxity.results import Check, Comparison, Run
+    from laxity.sweep import Sweep
 
 __all__ = [
     "POLICIES",
@@ -23,3 +30,17 @@ __all__ = [
     "Sweep",
     "__version__",
 ]
+
+_MODULES = {
+    **dict.fromkeys(("HostError", "InputError", "Problem"), "laxity.errors"),
+    **dict.fromkeys(("POLICIES", "Host"), "laxity.host"),
+    **dict.fromkeys(("Check", "Comparison", "Run"), "laxity.results"),
+    "Sweep": "laxity.sweep",
+}
+"""The module of each name, which is imported when the name is used: a command needs few of them."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

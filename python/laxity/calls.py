@@ -33,8 +33,6 @@ RAMP = 8
 """Parts of the least load that failed, at whose ends loads are tried below it and above."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
-SEEDS = 3
-"""With which every load is tried, if nothing else is said."""
 SCORED = 3
 """Streams of a run that are scored where not all are: those that missed most."""
 CAPACITY = "capacity.json"
@@ -354,7 +352,7 @@ class Capacity:
 def capacity(
     host: Host,
     overrides: Sequence[str],
-    seeds: int = SEEDS,
+    seeds: int,
     progress: Callable[[str], None] | None = None,
 ) -> Capacity:
     """Finds how many streams, or calls an hour, the host carries within `[calls.acceptance]`.

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+import typer
 from laxity import cli
 from laxity.voice import spandsp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What a shell starts in the background ignores interrupts, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -80,6 +84,20 @@ class Laxity(Protocol):
     ) -> subprocess.CompletedProcess[str]:
         """`code` is the exit code that is expected."""
         ...
+
+
+def commands(
+    group: Any = None, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands of the command line, those of groups too: the words of each, and itself."""
+    group = group or typer.main.get_command(cli.app)
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
 
 
 @pytest.fixture

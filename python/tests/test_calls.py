@@ -206,7 +206,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
 
 def test_capacity_needs_calls() -> None:
     with pytest.raises(InputError, match="no calls"):
-        calls.capacity(Host.load(EXAMPLES / "integrator.toml"), [])
+        calls.capacity(Host.load(EXAMPLES / "integrator.toml"), [], 1)
 
 
 def on_the_command_line(*arguments: str) -> tuple[int, str]:

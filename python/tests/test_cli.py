@@ -17,8 +17,7 @@ from typing import Any
 import jsonschema
 import pyarrow.parquet as pq
 import pytest
-import typer
-from conftest import EXAMPLES, HOST, HOST_FILES, Laxity
+from conftest import EXAMPLES, HOST, HOST_FILES, Laxity, commands
 from laxity import POLICIES, Host, _core, cli
 from laxity.host import SCHEDULER_S
 from typer.testing import CliRunner
@@ -102,16 +101,15 @@ COMMON = {
 
 
 def test_the_same_options_everywhere() -> None:
-    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     of_hosts = {
-        name: {
+        words[0]: {
             option.removeprefix("--"): parameter
             for parameter in command.params
             for option in parameter.opts
             if option.startswith("--")
         }
-        for name, command in commands.items()
-        if any(parameter.metavar == "HOST" for parameter in command.params)
+        for words, command in commands()
+        if words[1:] == () and any(each.metavar == "HOST" for each in command.params)
     }
     assert of_hosts.keys() == COMMON.keys()
     for name, options in of_hosts.items():

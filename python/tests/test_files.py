@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 import typer
-from laxity import Host, InputError, cli, files
+from conftest import commands
+from laxity import Host, InputError, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ MORE = {"trace": ("--text",), "sweep": ("--set", "host.cpus=1..2:1")}
 
 CHILD = """
 import json, resource, signal, sys
-from laxity import cli
+from conftest import commands
 # Matplotlib, which reports need, is loaded before memory is limited; so are threads of libraries.
 import laxity.report, laxity.voice.command
 mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -46,19 +47,6 @@ for words in json.load(sys.stdin):
     codes.append(cli.guarded())
 print(json.dumps(codes))
 """
-
-
-def commands(
-    app: typer.Typer, words: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:
-    """All commands of the command line: the words of each, and the function behind it."""
-    for command in app.registered_commands:
-        assert command.callback is not None
-        yield (*words, command.name or command.callback.__name__), command.callback
-    for group in app.registered_groups:
-        inner = group.typer_instance
-        assert inner is not None
-        yield from commands(inner, (*words, str(inner.info.name)))
 
 
 def paths_of(function: Callable[..., Any]) -> list[str | None]:
@@ -77,8 +65,8 @@ def paths_of(function: Callable[..., Any]) -> list[str | None]:
 
 def readers(trace: Path) -> Iterator[list[str]]:
     """The words of each command for each file that it reads, whose name then comes last."""
-    for words, function in commands(cli.app):
-        paths = paths_of(function)
+    for words, command in commands():
+        paths = paths_of(command.callback)
         for place, option in enumerate(paths):
             before = [str(trace) for other in paths[:place] if other is None]
             yield [*words, *MORE.get(words[-1], ()), *before, *([option] if option else [])]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from laxity.lab.plan import Mode
     from laxity.lab.where import Say
 
-MINUTES = 10.0
-
 CPUS = 3
 VCPUS = (2, 1, 3, 2, 4)
 """Of each guest. dom0 has as many as there are CPUs."""

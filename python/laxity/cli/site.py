@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from pathlib import Path  # noqa: TC003 - Typer looks at annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from laxity import _core
-from laxity.errors import InputError
-from laxity.linux import site as sites
-from laxity.linux.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
+from laxity.cli.command import examples, typer_app
+from laxity.cli.console import say
+from laxity.cli.options import time_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.table import Table
+
     from laxity.linux.site import Row, Site
+
+app = typer_app()
 
 LOOK_EVERY_S = 1.0
 USERS = 40
@@ -29,6 +28,9 @@ USERS = 40
 USERS_FILE = "users.csv"
 
 
+@app.command(
+    epilog=examples("site examples/site.toml", "site examples/site.toml --duration '5 min'")
+)
 def site(
     file: Annotated[Path, typer.Argument(metavar="SITE", help="The site file.")],
     duration: Annotated[
@@ -41,29 +43,21 @@ def site(
     Each host and balancer is a network namespace; clients have one, too. Shows what runs where, and
     again whenever that changes. Nothing is left when it ends. Needs root.
     """
-    duration_ns = None if duration is None else _duration_ns(duration)
+    from laxity.linux import site as sites
+
+    duration_ns = None if duration is None else time_ns(duration, "--duration", "5 min")
     # A service manager's way, and that of a terminal that is closed, are as good as Ctrl-C, which
     # does not come through to what a shell has started in the background.
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)
     description = sites.read(file)
-    with sites.site(description, _say) as running:
+    with sites.site(description, say) as running:
         _watch(running, None if duration_ns is None else duration_ns / 1e9)
 
 
-def _duration_ns(text: str) -> int:
-    try:
-        return _core.parse_duration(text)
-    except ValueError as error:
-        why = str(error).split("\n")[0]
-        raise InputError(f"--duration: the time {why}", "write --duration '5 min'") from None
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _watch(running: Site, duration_s: float | None) -> None:
+    from rich.console import Console
+
     console = Console()
     ends_s = None if duration_s is None else time.monotonic() + duration_s
     shown: list[Row] = []
@@ -78,11 +72,14 @@ def _watch(running: Site, duration_s: float | None) -> None:
             left_s = LOOK_EVERY_S if ends_s is None else ends_s - time.monotonic()
             time.sleep(max(0.0, min(LOOK_EVERY_S, left_s)))
     except KeyboardInterrupt:
-        _say("ending")
+        say("ending")
 
 
 def table(rows: Sequence[Row]) -> Table:
     """What runs where, and how it is."""
+    from rich import box
+    from rich.table import Table
+
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("what", "name", "address", "on", "state"):
         shown.add_column(head)
@@ -93,6 +90,8 @@ def table(rows: Sequence[Row]) -> Table:
 
 def how_to_try(running: Site, rows: Sequence[Row]) -> str:
     """Lines for another terminal, which work as they are."""
+    from laxity.linux.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
+
     said = running.description
     enter = f"ip netns exec {running.clients.namespace.name}"
     lines = ["From another terminal, as root:"]

@@ -5,32 +5,28 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from laxity.cli.command import FAILED_VERDICT, typer_app
+from laxity.cli.console import say
 from laxity.errors import InputError
-from laxity.host import Host
-from laxity.lab import failover, fingerprint, image
-from laxity.lab import remus as protecting
-from laxity.lab import soak as soaking
-from laxity.lab.machine import Machine
-from laxity.lab.plan import SCRIPT, Mode, Plan, Window
-from laxity.lab.where import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-lab = typer.Typer(
-    name="lab",
-    no_args_is_help=True,
-    help="Boot the real Xen hypervisor in an emulated machine.",
-)
+    from laxity.lab.plan import Plan
+
+app = typer_app("lab", "Boot the real Xen hypervisor in an emulated machine.")
 
 RUN = "boot"
 
+MINUTES = 10.0
+"""How long a soak lasts by default."""
+
 VariantOption = Annotated[
-    image.Variant,
+    Literal["release", "debug", "measured"],
     typer.Option(
         "--variant",
         metavar="release|debug|measured",
@@ -39,19 +35,21 @@ VariantOption = Annotated[
 ]
 
 
-@lab.command()
+@app.command()
 def build(variant: VariantOption = "release") -> None:
     """Build the hypervisor and all that it boots.
 
     What is there already and has not changed is kept. Prints the hypervisor's path.
     """
-    hypervisor = image.hypervisor(variant, _say)
-    image.programs(_say)
-    image.build(say=_say)
+    from laxity.lab import image
+
+    hypervisor = image.hypervisor(variant, say)
+    image.programs(say)
+    image.build(say=say)
     print(hypervisor)
 
 
-@lab.command()
+@app.command()
 def boot(
     host: Annotated[
         Path | None,
@@ -64,7 +62,7 @@ def boot(
         ),
     ] = None,
     mode: Annotated[
-        Mode,
+        Literal["repeatable", "live"],
         typer.Option(
             "--mode",
             metavar="repeatable|live",
@@ -87,6 +85,12 @@ def boot(
 
     Without a host file: dom0 alone, under the deferrable server.
     """
+    from laxity.host import Host
+    from laxity.lab import image
+    from laxity.lab.machine import Machine
+    from laxity.lab.plan import SCRIPT, Plan, Window
+    from laxity.lab.where import HOME
+
     if interactive and not sys.stdin.isatty():
         raise InputError("a shell in dom0 needs a terminal", "leave --interactive out")
     if output.exists() and not output.is_dir():
@@ -97,7 +101,7 @@ def boot(
         plan = Plan.of([Window(RUN, resolved)], mode=mode)
     elif settings:
         raise InputError("--set changes a host file, and there is none", "name a host file")
-    hypervisor = image.hypervisor(variant, _say)
+    hypervisor = image.hypervisor(variant, say)
     with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
         directory = Path(temporary)
         arguments: Sequence[str] = ("sched=laxity", "laxity=deferrable")
@@ -110,7 +114,7 @@ def boot(
             (directory / SCRIPT).write_text(_script(plan), "utf-8")
         machine = Machine(
             hypervisor,
-            image.build(say=_say),
+            image.build(say=say),
             directory,
             mode=mode,
             cpus=cpus,
@@ -119,21 +123,21 @@ def boot(
         if interactive:
             machine.interact()
             return
-        results = machine.run(output, _say)
+        results = machine.run(output, say)
     print((results / "shown").read_text("utf-8"), end="")
     print(f"console: {output / 'console.log'}")
 
 
-@lab.command()
+@app.command()
 def soak(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="The same one repeats it.")
     ] = 1,
     minutes: Annotated[
         float, typer.Option("--minutes", metavar="M", min=0, help="In the machine's time.")
-    ] = soaking.MINUTES,
+    ] = MINUTES,
     mode: Annotated[
-        Mode,
+        Literal["repeatable", "live"],
         typer.Option(
             "--mode",
             metavar="repeatable|live",
@@ -150,19 +154,22 @@ def soak(
     On the hypervisor with assertions, three CPUs and five guests. Fails if the hypervisor
     complains, a guest or VCPU stops, or a budget is not kept.
     """
+    from laxity.lab import fingerprint
+    from laxity.lab import soak as soaking
+
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
-    soaking.soak(seed, minutes, mode, output, _say)
+    soaking.soak(seed, minutes, mode, output, say)
     machine = fingerprint.read(output)
     assert machine is not None  # noqa: S101 - for the types: the machine has run
     print(f"machine: {machine['fingerprint']}, of which {output / fingerprint.FILE} has the parts")
     print(f"console: {output / 'console.log'}")
 
 
-@lab.command()
+@app.command()
 def remus(
     mode: Annotated[
-        failover.Mode,
+        Literal["net", "no-net"],
         typer.Option(
             "--mode", metavar="net|no-net", help="What the guest sends waits for its checkpoint."
         ),
@@ -180,13 +187,15 @@ def remus(
     Both are emulated, in wall time. Fails if the guest does not go on, or, in mode net, if anything
     that was seen outside is undone.
     """
+    from laxity.lab import remus as protecting
+
     if output.exists() and not output.is_dir():
         raise InputError(f"{output} is not a directory", "name a new directory with -o")
-    done = protecting.fail_over(mode, seed, output, _say)
+    done = protecting.fail_over(mode, seed, output, say)
     print(protecting.shown(mode, done))
     print(f"consoles: {output}")
     if mode == "net" and done.undone:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED_VERDICT)
 
 
 def _script(plan: Plan | None) -> str:
@@ -194,7 +203,3 @@ def _script(plan: Plan | None) -> str:
     create = [f"create {name}" for name in plan.domains] if plan else []
     lines = [*create, "start_all", "xl list >$RESULTS/shown", "laxity-sched get >>$RESULTS/shown"]
     return "\n".join(["set -eu", ": >>$RESULTS/domids", *lines]) + "\n"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,165 @@
+"""The command line: takes words apart, calls the API, prints. Nothing is computed here.
+
+Each command is a module of this package, with a `Typer` named `app`; other packages add theirs by
+an entry point in the group `laxity.commands`. A command's module is imported when the command is
+called or when its help is asked for, and itself imports what it works with only when it works, so
+that help comes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from laxity import _core
+from laxity.errors import HostError, InputError
+from laxity.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+
+BAD_INPUT = 2
+FAILED_MACHINE = 3
+OUR_MISTAKE = 70
+INTERRUPTED = 130
+
+TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
+
+COMMANDS = (
+    *("check", "run", "compare", "sweep", "capacity", "fidelity"),
+    *("trace", "diff", "report", "voice", "reproduce"),
+    *("bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
+)
+"""The commands of this package, in the order of the help."""
+
+ENTRY_POINTS = "laxity.commands"
+"""The group of entry points that other packages' commands have: a name, and a `Typer`."""
+
+
+class Commands(TyperGroup):
+    """The commands, each of which is imported when it is needed."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Returns all names: those of this package, then those of others."""
+        del ctx
+        from importlib.metadata import entry_points
+
+        return [*COMMANDS, *sorted(entry_points(group=ENTRY_POINTS).names)]
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """Returns the command of that name; None if there is none."""
+        del ctx
+        if cmd_name not in self.commands:
+            app = _app_of(cmd_name)
+            if app is None:
+                return None
+            self.commands[cmd_name] = typer.main.get_command(app)
+            self.commands[cmd_name].name = cmd_name
+        return self.commands[cmd_name]
+
+
+def _app_of(name: str) -> typer.Typer | None:
+    if name in COMMANDS:
+        app: typer.Typer = import_module(f"laxity.cli.{name}").app
+        return app
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        found: typer.Typer = entry.load()
+        return found
+    return None
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        print(f"laxity {_core.__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="laxity",
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 all well; 1 a verdict failed (check, diff, reproduce, "
+    "run --check-determinism, and with --strict run, compare, sweep, capacity); 2 bad input; "
+    "3 the machine failed (--on xen).",
+)
+
+
+@app.callback()
+def laxity(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Know how late your virtual machines can be, and keep them inside it."""
+    del version
+
+
+def main() -> NoReturn:
+    """Runs the command line and ends the process; no traceback unless LAXITY_TRACEBACK is set."""
+    # A reader that has gone away ends the process, as it does other tools in a pipe.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.exit(guarded())
+
+
+def guarded() -> int:
+    """Runs the command line of `sys.argv`; returns the exit code."""
+    try:
+        app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except LabError as error:
+        _explain(error)
+        return FAILED_MACHINE
+    except (InputError, OSError) as error:
+        _explain(error)
+        return BAD_INPUT
+    except BaseException as error:  # noqa: BLE001 - a panic of the extension module is no Exception
+        _admit(error)
+        return OUR_MISTAKE
+    return 0
+
+
+def _explain(error: InputError | OSError) -> None:
+    if isinstance(error, HostError) and _takes_colour():
+        print(error.coloured, file=sys.stderr)
+    elif isinstance(error, InputError):
+        print(error, file=sys.stderr)
+    else:
+        print(f"error: {error}", file=sys.stderr)
+
+
+def _takes_colour() -> bool:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal and not console.no_color
+
+
+def _admit(error: BaseException) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE) == "1":
+        import traceback
+
+        traceback.print_exception(error)
+        return
+    print(
+        f"error: a mistake in laxity itself: {type(error).__name__}: {error}\n"
+        f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows",
+        file=sys.stderr,
+    )

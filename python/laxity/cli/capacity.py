@@ -1,0 +1,72 @@
+"""`laxity capacity`."""
+
+from __future__ import annotations
+
+import typer
+
+from laxity.cli import substrate
+from laxity.cli.command import FAILED_VERDICT, examples, judge, typer_app
+from laxity.cli.console import print_json, print_rich, say_written, status
+from laxity.cli.options import (
+    DurationOption,
+    HostArgument,
+    JsonOption,
+    LongOption,
+    OutputOption,
+    PolicyOption,
+    SeedOption,
+    SeedsOption,
+    SetOption,
+    StrictOption,
+)
+from laxity.cli.outputs import directory_for
+
+app = typer_app()
+
+SEEDS = 3
+"""Each load is tried with this many seeds by default."""
+
+
+@app.command(
+    epilog=examples(
+        "capacity examples/telephony.toml --duration '20 s'",
+        "capacity examples/telephony.toml --duration '20 s' --seeds 10 -o out",
+    )
+)
+def capacity(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    seeds: SeedsOption = SEEDS,
+    duration: DurationOption = None,
+    long: LongOption = False,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """How many streams does the host carry, and what gives out first?
+
+    Runs the host with more and fewer of them, each load with several seeds. Carried is the greatest
+    up to which every load that was tried holds the limits of [calls.acceptance]: loss, delay, and
+    the quality of the worst sampled stream. Exit code 1 if nothing is carried; with --strict, if
+    less is than the host file asks for.
+    """
+    from laxity import call_tables, calls
+    from laxity.host import overrides_of
+
+    file = substrate.simulated(host, long=long)
+    overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
+    with directory_for(output) as place:
+        with status("looking") as tell:
+            found = calls.capacity(file, overrides, seeds, tell)
+        if output is not None:
+            found.write(place)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_rich(call_tables.capacity(found))
+        say_written(output)
+    if found.carried is None:
+        raise typer.Exit(FAILED_VERDICT)
+    judge(found.passed, strict)

@@ -1,0 +1,56 @@
+"""`laxity check`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from laxity.cli.command import FAILED_VERDICT, examples, typer_app
+from laxity.cli.console import print_json, print_rich
+from laxity.cli.options import HostArgument, JsonOption, PolicyOption, SeedOption, SetOption
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "check examples/integrator.toml",
+        "check examples/integrator.toml --budgets",
+        "check examples/integrator.toml --set 'domain.control.budget=400 us'",
+    )
+)
+def check(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    budgets: Annotated[
+        bool,
+        typer.Option("--budgets", help="Also the smallest budget of each domain at its period."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Will every deadline hold? Bounds by analysis.
+
+    For each task a bound on its response time, and the test that gave it, before anything runs.
+    Calls are not analysed: it says so, and what to run instead. Exit code 1 unless all is
+    guaranteed.
+    """
+    from laxity import tables
+    from laxity.host import Host
+
+    file = Host.load(host)
+    result = file.check(policy=policy, seed=seed, set=settings or ())
+    smallest = (
+        file.minimum_budgets(policy=policy, seed=seed, set=settings or ()) if budgets else None
+    )
+    if as_json:
+        content = result.to_json()
+        if smallest is not None:
+            content["budgets"] = [vars(budget) for budget in smallest]
+        print_json(content)
+    else:
+        print_rich(tables.check(result, smallest))
+    if not result.is_schedulable:
+        raise typer.Exit(FAILED_VERDICT)

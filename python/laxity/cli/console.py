@@ -1,0 +1,88 @@
+"""What commands print: results to the standard output, progress to the standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+PROGRESS_AFTER_S = 1.0
+"""Shorter work shows no progress bar."""
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Prints one JSON object, indented."""
+    print(json.dumps(content, indent=2))
+
+
+def print_rich(renderable: RenderableType) -> None:
+    """Prints a table or text; a narrow terminal wraps its lines, where Rich would cut numbers."""
+    from rich.console import Console
+
+    from laxity import tables
+
+    console = Console(highlight=False)
+    console.width = max(console.width, tables.WIDTH)
+    console.print(renderable)
+
+
+def say(line: str) -> None:
+    """Tells how far work is that takes minutes."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def say_written(output: Path | None) -> None:
+    """Tells where the output is, and what makes a report of it."""
+    if output is not None:
+        print_rich(f"Written to {output}; laxity report {output} makes a page of it")
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Gives a function of (done, total) that moves a bar; None where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=None)
+    start = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        if time.monotonic() - start > PROGRESS_AFTER_S:
+            bar.update(task, completed=done, total=total)
+            bar.start()
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def status(what: str) -> Iterator[Callable[[str], None] | None]:
+    """Gives a function that shows what is being done; None where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as shown:
+        yield shown.update

@@ -1,0 +1,29 @@
+"""Where a command writes what it found."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+
+def directory_for(output: Path | None) -> AbstractContextManager[Path]:
+    """Gives the directory of `-o`, which appears when all has gone well, or else a temporary one.
+
+    Raises InputError if something else than an output of Laxity is at `output`.
+    """
+    from laxity import directory
+
+    return temporary_directory() if output is None else directory.output(output)
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Gives a directory that is removed in the end."""
+    with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
+        yield Path(directory)

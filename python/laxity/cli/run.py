@@ -1,0 +1,196 @@
+"""`laxity run`."""
+
+from __future__ import annotations
+
+import filecmp
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from laxity.cli import substrate
+from laxity.cli.command import FAILED_VERDICT, examples, judge, typer_app
+from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
+from laxity.cli.options import (
+    AtOption,
+    DurationOption,
+    HostArgument,
+    JsonOption,
+    LongOption,
+    MediaServerOption,
+    ModeOption,
+    OnAnyOption,
+    OutputOption,
+    PolicyOption,
+    SchedulerOption,
+    SeedOption,
+    SetOption,
+    StrictOption,
+)
+from laxity.cli.outputs import directory_for, temporary_directory
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from laxity.host import Host
+    from laxity.results import Run
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "run examples/rt-xen.toml",
+        "run examples/rt-xen.toml --policy sedf --seed 7 --duration '10 s'",
+        "run examples/rt-xen.toml --set draw.load=0.8 --json",
+        "run examples/integrator.toml -o out",
+        "run examples/rt-xen.toml --on xen --duration '10 s' -o out",
+        "run examples/telephony.toml --on linux --set host.cpus=2",
+    )
+)
+def run(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    duration: DurationOption = None,
+    on: OnAnyOption = "sim",
+    at: AtOption = "emulator",
+    mode: ModeOption = "repeatable",
+    scheduler: SchedulerOption = None,
+    media_server: MediaServerOption = "laxity",
+    output: OutputOption = None,
+    no_trace: Annotated[
+        bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
+    ] = False,
+    check_determinism: Annotated[
+        bool, typer.Option("--check-determinism", help="Run twice here and compare all bytes.")
+    ] = False,
+    long: LongOption = False,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the host: who is late, and by how much?
+
+    How many jobs of each task met their deadline, how late the others were, what the scheduler
+    itself cost.
+    """
+    from laxity import calls, directory
+
+    xen = substrate.xen(on, at, mode, scheduler)
+    _refuse_options(on, mode, media_server, is_repeated=check_determinism)
+    file = substrate.simulated(host, long=long)
+    is_kept = output is not None and not no_trace
+
+    def once(place: Path) -> Run:
+        """What it writes there are the bytes that a second run must write again."""
+        if xen is not None:
+            return file.run_on_xen(
+                xen,
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                scheduler=scheduler,
+                keep=place / directory.XEN,
+                say=say,
+            )
+        if on == "linux":
+            return file.run_on_linux(
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                media_server=media_server,
+                say=say,
+            )
+        with progress_bar("running") as progress:
+            return file.run(
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                trace=place / directory.TRACE if is_kept or check_determinism else None,
+                progress=progress,
+            )
+
+    difference = None
+    with directory_for(output) as place:
+        result = once(place)
+        if check_determinism:
+            difference = _difference(result, place, once)
+        _keep_trace(result, place / directory.TRACE if is_kept else None)
+        if result.telephony is not None:
+            with progress_bar("listening") as progress:
+                result = calls.scored(result, progress)
+        if output is not None:
+            result.write(place)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print_run(result, file)
+        say_written(output)
+    if difference:
+        print(f"Not deterministic: two runs differ\n{difference}", end="", file=sys.stderr)
+        raise typer.Exit(FAILED_VERDICT)
+    if check_determinism:
+        print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
+    judge(result.passed, strict)
+
+
+def _refuse_options(on: str, mode: str, media_server: str, *, is_repeated: bool) -> None:
+    """Raises InputError for options of a run that do not go together."""
+    if is_repeated and (mode == "live" or on == "linux"):
+        raise InputError("time on the wall does not repeat", "leave out one of the two options")
+    if media_server != "laxity" and on != "linux":
+        raise InputError("--media-server is for real packets", "add --on linux")
+
+
+def _keep_trace(result: Run, path: Path | None) -> None:
+    """Moves the trace, if there is one, to where it is kept."""
+    if result.trace is None:
+        return
+    if path is None:
+        result.trace.unlink()
+    else:
+        result.trace.rename(path)
+
+
+def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str | None:
+    """Runs it again. What differs, for people; None if only the time on the wall does."""
+    from laxity import _core
+    from laxity.errors import core_errors
+
+    with temporary_directory() as place:
+        second = once(place)
+        names = sorted(
+            path.relative_to(directory) for path in directory.rglob("*") if path.is_file()
+        )
+        others = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+        different = [
+            str(name)
+            for name in names
+            if name not in others or not filecmp.cmp(directory / name, place / name, shallow=False)
+        ]
+        if not different and others == set(names):
+            results = [
+                {**run.to_json(), "engine": {"events": run.engine.events}}
+                for run in (first, second)
+            ]
+            return None if results[0] == results[1] else "the results differ, the traces do not\n"
+        assert first.trace is not None  # noqa: S101, for the types: the caller traced it.
+        assert second.trace is not None  # noqa: S101, as above.
+        with core_errors():
+            return _core.diff(str(first.trace), str(second.trace))[1]
+
+
+def _print_run(result: Run, file: Host) -> None:
+    from laxity import call_tables, tables
+
+    if result.telephony is None:
+        print_rich(tables.run(result))
+    else:
+        host = file.resolved(result.origin.overrides)
+        print_rich(call_tables.run(result, result.telephony, host))

@@ -1,0 +1,59 @@
+"""`laxity voice`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laxity.cli.command import examples, typer_app
+from laxity.cli.console import print_json, print_rich, progress_bar
+from laxity.cli.options import JsonOption, time_ns
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "voice calls.pcap",
+        "voice calls.pcapng --playout '40 ms' --one-in 4 --json",
+        "voice calls.pcap --wav heard",
+    )
+)
+def voice(
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="pcap or pcapng, taken near the receiver.")
+    ],
+    playout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the playout buffer holds a packet.")
+    ] = "60 ms",
+    one_in: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Score every Nth call; 4 as in the papers.")
+    ] = 1,
+    wav: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write what is heard of each call to a new directory."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What did the calls in a capture sound like?
+
+    Plays reference speech through the arrival times of each G.711 stream, and scores what comes out
+    with PESQ; the E-model beside it.
+    """
+    from laxity.voice import command
+
+    playout_ns = time_ns(playout, "--playout", "60 ms")
+    if wav is not None:
+        command.refuse_unless_new(wav)
+    with progress_bar("scoring") as progress:
+        result = command.run(capture, playout_ns, one_in, progress)
+    if wav is not None:
+        result.write_wav(wav)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_rich(result)
+        if wav is not None:
+            print(f"Written to {wav}")
