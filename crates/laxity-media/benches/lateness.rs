@@ -1,5 +1,6 @@
-//! How late the load source wakes up, beside a thread that does nothing but wake up: what both have is the machine's.
-//! In turn, so that a machine that is shared disturbs both alike; `LAXITY_STREAMS` and `LAXITY_WINDOWS` say how many.
+//! Wake-up lateness of the load source beside that of a thread that only wakes up, so that the
+//! difference is the source's own. Both run in turn, so that other work on the machine disturbs
+//! both alike; `LAXITY_STREAMS` and `LAXITY_WINDOWS` set the sizes.
 //!
 //! Nobody receives: the packets end in a socket that is full, as the kernel's work for a receiver is not the load's.
 

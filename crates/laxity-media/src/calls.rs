@@ -1,5 +1,6 @@
-//! Both parties of calls: sends the streams of each from a port of its own, and measures there what the other party's
-//! became. Whoever sets the calls up says when which begins and ends: see [`orders`](crate::orders).
+//! Both parties of calls: sends each party's stream from a port of its own, and measures the stream
+//! that the other party receives. The orders of a signalling program begin and end the calls: see
+//! [`orders`](crate::orders).
 
 use crate::{
     MediaError, clock,
@@ -33,63 +34,65 @@ use std::{
     time::Duration,
 };
 
-/// How long who waits for an order waits before it looks whether it should stop.
+/// Longest wait for an order between two checks of the stop flag.
 const ORDER_WAIT: Duration = Duration::from_millis(10);
 
-/// Bytes of an order: far more than one has, and few enough to wait for the end of the line.
+/// Limit of an order in bytes: far more than one has, and few enough to wait for the end of the
+/// line.
 const ORDER_BYTES_MAX: u64 = 1_000;
 
-/// Orders that have been read and are not carried out yet; whoever gives more waits.
+/// Orders that have been read and not carried out yet; the reader waits while there are as many.
 const ORDERS_WAITING_MAX: usize = 10_000;
 
-/// From the order `begin` to the first packet: enough for the threads to hear of it.
+/// Time from the order `begin` to the first packet, enough to notify all threads.
 const BEGIN_AFTER_NS: i64 = 50_000_000;
 
-/// After the last packet was sent, what still comes is waited for no longer: it waits in a server that is far behind.
+/// Longest wait for packets after the last one was sent; packets that arrive later waited in a
+/// server that is far behind.
 const LINGER_NS_MAX: i64 = 20_000_000_000;
 
-/// What becomes of the calls' packets.
+/// Options for sending and measuring calls.
 #[derive(Debug, Clone)]
 pub struct CallsOptions {
-    /// Between two wake-ups.
+    /// Interval between two wake-ups of the senders.
     pub tick_ns: i64,
-    /// Threads that send.
+    /// Number of threads that send.
     pub threads: u32,
-    /// How long they send from the order `begin` on, and nobody before; as the orders say otherwise.
+    /// Time to send from the order `begin` on; without it the orders alone decide.
     pub duration_ns: Option<i64>,
-    /// A packet that takes longer is late.
+    /// Delay beyond which a packet is late.
     pub playout_ns: i64,
-    /// Where to write a capture of all that comes.
+    /// Path of a capture of all received packets.
     pub capture: Option<PathBuf>,
-    /// Where to write when each packet was sent and came.
+    /// Path of a file with the times at which each packet was sent and received.
     pub packets: Option<PathBuf>,
-    /// Of every so many calls, one is written there.
+    /// Interval of the calls in that file: one of this many is written.
     pub sample: u32,
 }
 
-/// What became of calls.
+/// Results of all calls.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallsReport {
-    /// Calls of which at least one party had a port.
+    /// Number of calls of which at least one party had a port.
     pub calls: u32,
-    /// Streams that were sent at once, at most.
+    /// Highest number of streams that were sent at the same time.
     pub streams_most: u32,
-    /// Parties for whom there was no port.
+    /// Number of parties for whom there was no port.
     pub refused: u32,
-    /// What the system said to the last of them.
+    /// The system's error for the last of these.
     pub error: Option<String>,
-    /// From when the first party of a call had its port to when it was to send: what setting the call up took.
+    /// Setup times, from when the first party of a call had its port to when it was to send.
     pub setup: Option<Quantiles>,
 }
 
-/// What the thread that sends is told.
+/// Messages to a sending thread.
 enum Change {
     Send(Sending),
     End(u16),
     Window(Window),
 }
 
-/// A stream that is sent.
+/// A stream that is being sent.
 struct Sending {
     stream: u16,
     socket: Arc<UdpSocket>,
@@ -98,13 +101,13 @@ struct Sending {
     packet: u32,
 }
 
-/// What the thread that measures is told.
+/// Messages to the measuring thread.
 enum Door {
     Open(u16, Arc<UdpSocket>),
     Close(u16),
 }
 
-/// The next line, without its end; `None` after the last.
+/// The next line without its end; `None` after the last.
 fn next_line(orders: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     if orders.take(ORDER_BYTES_MAX).read_line(&mut line)? as u64 == ORDER_BYTES_MAX
@@ -127,7 +130,8 @@ pub fn run(
     options: &CallsOptions,
     stop: &AtomicBool,
 ) -> Result<(CallsReport, LoadReport, SinkReport), MediaError> {
-    // What it says of a tick and of threads holds for any number of streams.
+    // The schedule of one stream checks the tick and the number of threads for any number of
+    // streams.
     Schedule::new(1, PERIOD_NS, options.tick_ns, options.threads)?;
     if options.sample == 0 {
         return Err(MediaError::Refused(
@@ -139,7 +143,7 @@ pub fn run(
         .map_err(MediaError::system("wait for several sockets"))?;
     let start_ns = clock::monotonic_ns() + PERIOD_NS;
     let writers = Writers::create(options)?;
-    // How many packets come at most; unknown as long as streams are sent.
+    // Number of packets that can arrive at most; unknown while streams are being sent.
     let sent_in_all = AtomicU64::new(u64::MAX);
     let (door, doors) = mpsc::channel();
     thread::scope(|scope| {
@@ -184,7 +188,7 @@ pub fn run(
             error: None,
         };
         let obeyed = parties.obey(orders, stop);
-        // Without anybody to tell them of changes, the threads that send end.
+        // The sending threads end when nobody can notify them of changes any more.
         let begin_ns = parties.window.begin_ns.max(start_ns);
         let (report, streams) = parties.finish();
         let parts: Vec<_> = handles
@@ -219,23 +223,24 @@ pub fn run(
     })
 }
 
-/// Who carries orders out.
+/// Carries out orders.
 struct Parties<'e> {
     epoll: &'e Epoll,
     duration_ns: Option<i64>,
-    /// Known from the order `begin` on, if a duration was given.
+    /// The time to send, known from the order `begin` on if a duration was given.
     window: Window,
     changes: Vec<mpsc::Sender<Change>>,
     door: mpsc::Sender<Door>,
     calls: Calls,
     sockets: HashMap<u16, Arc<UdpSocket>>,
     sending: HashSet<u16>,
-    /// Streams that have ended, and from when on nothing of them comes any more.
+    /// Streams that have ended, with the time from which none of their packets is expected any
+    /// more.
     closing: VecDeque<(i64, u16)>,
-    /// When the first party of a call that is being set up had its port.
+    /// The time at which the first party of each call in setup got its port.
     opened_ns: HashMap<u16, i64>,
     setup: Distribution,
-    /// Streams that are sent now, and that were at once, at most.
+    /// Number of streams that are being sent now, and the highest such number so far.
     streams: u32,
     streams_most: u32,
     refused: u32,
@@ -249,11 +254,12 @@ impl Parties<'_> {
         stop: &AtomicBool,
     ) -> Result<(), MediaError> {
         if self.duration_ns.is_some() {
-            // Orders are not to wait for what else the machine computes either. Without permission they do.
+            // Real-time priority keeps orders from waiting for other work on the machine. Without
+            // the permission they wait.
             machine::become_real_time();
         }
         let (line, lines) = mpsc::sync_channel(ORDERS_WAITING_MAX);
-        // Who waits for a line cannot be told to stop: it is left to itself.
+        // A thread that waits for a line cannot be stopped, so it is detached.
         thread::spawn(move || {
             let mut orders = orders;
             let read = iter::from_fn(|| next_line(&mut orders).transpose());
@@ -277,7 +283,7 @@ impl Parties<'_> {
                 .is_some_and(|(at_ns, _)| *at_ns <= now_ns)
             {
                 if let Some((_, stream)) = self.closing.pop_front() {
-                    // A sink that is gone has said why itself.
+                    // A sink that has ended has reported its own error.
                     let _ = self.door.send(Door::Close(other_stream(stream)));
                 }
             }
@@ -293,14 +299,14 @@ impl Parties<'_> {
                         "the order `begin` asks for a duration; give --duration".into(),
                     ));
                 };
-                // All threads have heard of it by then.
+                // All threads are notified within this time.
                 let begin_ns = clock::monotonic_ns() + BEGIN_AFTER_NS;
                 self.window = Window {
                     begin_ns,
                     end_ns: begin_ns + duration_ns,
                 };
                 for changes in &self.changes {
-                    // A thread that is gone has said why itself.
+                    // A thread that has ended has reported its own error.
                     let _ = changes.send(Change::Window(self.window));
                 }
             }
@@ -358,7 +364,7 @@ impl Parties<'_> {
             Ok(bound) => {
                 socket::stamp_arrivals(&bound)?;
                 let bound = Arc::new(bound);
-                // What comes to a party is what the other one sends.
+                // A party receives the stream that the other one sends.
                 let incoming = other_stream(stream);
                 let _ = self.door.send(Door::Open(incoming, bound.clone()));
                 let event = EpollEvent::new(EpollFlags::EPOLLIN, incoming.into());
@@ -375,17 +381,17 @@ impl Parties<'_> {
         Ok(stream)
     }
 
-    /// The two streams of a call are one thread's.
+    /// Both streams of a call belong to the same thread.
     fn tell(&self, change: Change) {
         let (Change::Send(Sending { stream, .. }) | Change::End(stream)) = &change else {
             unreachable!("a window is told to all threads")
         };
         let thread = usize::from(stream / 2) % self.changes.len();
-        // A thread that is gone has said why itself.
+        // A thread that has ended has reported its own error.
         let _ = self.changes[thread].send(change);
     }
 
-    /// What became of the calls, and how many streams they sent.
+    /// The results of the calls, and the number of streams that they sent.
     fn finish(self) -> (CallsReport, u32) {
         let report = CallsReport {
             calls: self.calls.count(),
@@ -398,8 +404,8 @@ impl Parties<'_> {
     }
 }
 
-/// One thread that sends: each of its streams has one of the thread's slots of every 20 ms. What it did, and how many
-/// packets each stream had.
+/// One sending thread: each of its streams has one of the thread's slots in every 20 ms. Returns
+/// the thread's statistics and the number of packets of each stream.
 fn send(
     changes: &mpsc::Receiver<Change>,
     options: &CallsOptions,
@@ -420,7 +426,7 @@ fn send(
     };
     for turn in 0.. {
         let (round, slot) = (turn / due_ns.len(), turn % due_ns.len());
-        // It also wakes up once in 20 ms to hear of changes.
+        // The thread also wakes once in 20 ms to receive changes.
         if slot > 0 && slots[slot].is_empty() {
             continue;
         }
@@ -457,7 +463,7 @@ fn send(
                     part.ended_ns = clock::monotonic_ns();
                     return (part, ended);
                 }
-                // The parties have ended by the clock, and so does this thread at the end of its window.
+                // The parties have ended, and this thread ends with its window.
                 Err(TryRecvError::Disconnected) => {
                     window.end_ns = window.end_ns.min(clock::monotonic_ns());
                     break;
@@ -487,7 +493,7 @@ impl Sending {
         let stamp = Stamp {
             run: run_of(start_ns),
             stream: self.stream,
-            // As many as there may be: nobody knows yet.
+            // The largest possible number, since the actual number is not known yet.
             streams: STREAMS_MAX as u16,
             packet: self.packet,
             packets: PACKETS_MAX,
@@ -510,11 +516,11 @@ impl Sending {
     }
 }
 
-/// Who measures what comes.
+/// Measures what the parties receive.
 struct Sink<'e> {
     epoll: &'e Epoll,
     doors: mpsc::Receiver<Door>,
-    /// By the stream that comes there.
+    /// Sockets by the stream that each receives.
     sockets: HashMap<u16, Arc<UdpSocket>>,
     session: Session,
     fetched_late: Distribution,
@@ -523,12 +529,13 @@ struct Sink<'e> {
 }
 
 impl Sink<'_> {
-    /// Until all that was sent has come, or nothing more comes; whether in real time.
+    /// Receives until all sent packets have arrived or none is expected any more. Returns whether
+    /// the thread ran in real time.
     fn measure(&mut self, sent_in_all: &AtomicU64) -> Result<bool, MediaError> {
         let real_time = machine::become_real_time();
         let mut receiver = Receiver::with_times(BATCH_MAX);
         let mut events = [EpollEvent::empty(); BATCH_MAX];
-        // Since when nothing is sent any more, and when the last packet came.
+        // The time at which sending ended, and the time of the last packet.
         let mut over_ns = None;
         let mut last_ns = 0;
         loop {
@@ -580,7 +587,7 @@ impl Sink<'_> {
         receiver.receive(socket)?;
         let now_ns = clock::monotonic_ns();
         for (datagram, octets) in receiver.datagrams() {
-            // The first packets after a socket asked for times may have none.
+            // The first packets after a socket was asked for times may have none.
             let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
             self.fetched_late.record(now_ns - arrived_ns, 1);
             let got = Got {
@@ -600,7 +607,7 @@ impl Sink<'_> {
     }
 }
 
-/// Files that are written meanwhile.
+/// Files that are written during the measurement.
 struct Writers {
     capture: Option<CaptureFile>,
     packets: Option<(PathBuf, BufWriter<File>)>,
@@ -624,7 +631,8 @@ impl Writers {
         })
     }
 
-    /// Four numbers of 64 bits, little end first: stream, packet, when it was sent and when it came, in ns.
+    /// Writes four little-endian numbers of 64 bits: stream, packet, time of sending and time of
+    /// arrival, in ns.
     fn packet(&mut self, taken: &Taken) -> Result<(), MediaError> {
         let Some((path, writer)) = &mut self.packets else {
             return Ok(());

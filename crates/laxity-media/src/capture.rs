@@ -1,4 +1,4 @@
-//! Captures that tshark and Wireshark read: pcap of IP packets.
+//! Writes captures that tshark and Wireshark read: pcap files of IP packets.
 
 use etherparse::PacketBuilder;
 use pcap_file::{
@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
-/// Hops that a written packet has left; nothing reads it.
+/// Hop limit of a written packet; no reader uses it.
 const HOPS: u8 = 64;
 
-/// A pcap file in the making. Times are to the nanosecond; each packet begins with its IP header.
+/// A pcap file that is being written. Times have nanoseconds; each packet begins with its IP
+/// header.
 pub struct Capture<W: Write> {
     writer: PcapWriter<W>,
     buffer: Vec<u8>,
@@ -38,7 +39,7 @@ impl<W: Write> Capture<W> {
         })
     }
 
-    /// Writes one datagram as the UDP packet that it came in, at `realtime_ns` since 1970.
+    /// Writes one datagram as a UDP packet that arrived at `realtime_ns` since 1970.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl<W: Write> Capture<W> {
         Ok(())
     }
 
-    /// Ends the file, and gives back what it was written to.
+    /// Ends the file, and returns its writer.
     pub fn into_inner(self) -> W {
         self.writer.into_writer()
     }

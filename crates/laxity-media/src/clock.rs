@@ -1,4 +1,4 @@
-//! Clocks of the machine, and sleeping to a time.
+//! The machine's clocks, and sleeping until a time.
 
 use nix::{
     errno::Errno,
@@ -16,18 +16,18 @@ pub fn to_ns(time: TimeSpec) -> i64 {
     time.tv_sec() * 1_000_000_000 + time.tv_nsec()
 }
 
-/// CLOCK_MONOTONIC, the clock that everything here measures with.
+/// CLOCK_MONOTONIC, which all measurements use.
 pub fn monotonic_ns() -> i64 {
     read_ns(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CPU time that the calling thread has had.
+/// CPU time of the calling thread.
 pub fn thread_cpu_ns() -> i64 {
     read_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC now. The kernel stamps packets with the former, which may be set
-/// and slewed: to be read anew whenever stamps are converted.
+/// Difference of CLOCK_REALTIME to CLOCK_MONOTONIC now. The kernel stamps packets with the former,
+/// which may be set and slewed, so the difference has to be read again for every conversion.
 pub fn realtime_offset_ns() -> i64 {
     let before_ns = monotonic_ns();
     let realtime_ns = read_ns(ClockId::CLOCK_REALTIME);
@@ -35,7 +35,7 @@ pub fn realtime_offset_ns() -> i64 {
     realtime_ns - (before_ns + after_ns) / 2
 }
 
-/// Sleeps until CLOCK_MONOTONIC is `time_ns`; not at all if it is past that.
+/// Sleeps until CLOCK_MONOTONIC is `time_ns`; returns at once if that has passed.
 pub fn sleep_until(time_ns: i64) {
     let time = TimeSpec::new(time_ns / 1_000_000_000, time_ns % 1_000_000_000);
     let absolute = ClockNanosleepFlags::TIMER_ABSTIME;

@@ -1,5 +1,5 @@
-//! How a SIP proxy tells a media server of calls: the ng protocol, as rtpengine speaks it and Kamailio's module
-//! `rtpengine` asks it. Pure: datagrams in, datagrams out.
+//! The ng protocol, by which a SIP proxy announces calls to a media server: rtpengine speaks it,
+//! and Kamailio's module `rtpengine` asks it. This module has no I/O.
 //!
 //! A datagram is a cookie that the answer repeats, a space, and a dictionary in bencode or in JSON. An `offer` carries the
 //! session description (SDP, RFC 8866) of one party, an `answer` the other's; the server answers each with the same
@@ -14,27 +14,27 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// A question, of which the answer has to have the cookie.
+/// A question; the answer repeats its cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'d> {
-    /// What tells this question from others.
+    /// The token that distinguishes this question from others.
     pub cookie: &'d [u8],
-    /// In which of the two the question came, and the answer has to go.
+    /// Encoding of the question, which the answer has to use, too.
     pub encoding: Encoding,
-    /// The question, or why it is none.
+    /// The parsed question, or the reason why it is invalid.
     pub request: Result<Request, String>,
 }
 
-/// How a dictionary is written.
+/// Encodings of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// BitTorrent's.
+    /// The encoding of BitTorrent.
     Bencode,
-    /// JavaScript's.
+    /// The encoding of JavaScript.
     Json,
 }
 
-/// What is asked.
+/// The questions of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(
     tag = "command",
@@ -42,52 +42,53 @@ pub enum Encoding {
     rename_all_fields = "kebab-case"
 )]
 pub enum Request {
-    /// Whether the server is there.
+    /// Asks whether the server is running.
     Ping,
-    /// `from_tag` offers a session.
+    /// The party `from_tag` offers a session.
     Offer {
         /// The call.
         call_id: Text,
-        /// Who offers.
+        /// Tag of the offering party.
         from_tag: Text,
-        /// The tag of the other party, within a dialog.
+        /// Tag of the other party, inside a dialog.
         to_tag: Option<Text>,
-        /// What.
+        /// Session description of the offering party.
         sdp: Text,
     },
-    /// `to_tag` answers the offer of `from_tag`.
+    /// The party `to_tag` answers the offer of `from_tag`.
     Answer {
         /// The call.
         call_id: Text,
-        /// Who offered.
+        /// Tag of the offering party.
         from_tag: Text,
-        /// Who answers.
+        /// Tag of the answering party.
         to_tag: Text,
-        /// What.
+        /// Session description of the answering party.
         sdp: Text,
     },
-    /// The call is over.
+    /// Ends a call.
     Delete {
         /// The call.
         call_id: Text,
-        /// The tag of the party that says so.
+        /// Tag of the party that ends the call.
         from_tag: Text,
-        /// To whom, within a dialog.
+        /// Tag of the other party, inside a dialog.
         to_tag: Option<Text>,
     },
 }
 
-/// The tags of a call's two parties (RFC 3261, 19.3): who knows them is a party, or signals for one.
+/// The tags of a call's two parties (RFC 3261, 19.3). Knowing the tags proves that a client is a
+/// party or signals for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parties {
     offering: String,
     answering: Option<String>,
-    /// Whether both have spoken of the dialog, so that no other phone can answer any more.
+    /// Whether both parties have used the dialog, so that no other phone can answer any more.
     settled: bool,
 }
 
 impl Parties {
-    /// The parties of a call that `from` offers, to `to` where that is within a dialog.
+    /// The parties of a call that `from` offers; `to` is the other party inside a dialog.
     pub fn new(from: &Text, to: Option<&Text>) -> Parties {
         Parties {
             offering: from.0.clone(),
@@ -96,7 +97,7 @@ impl Parties {
         }
     }
 
-    /// Which of the two offers: 0 is who offered first.
+    /// Index of the offering party: 0 is the party that offered first.
     ///
     /// # Errors
     ///
@@ -106,8 +107,8 @@ impl Parties {
         self.of(from, to)
     }
 
-    /// Which of the two answers the offer of `from`. As long as the dialog is not settled another phone of the one that is
-    /// called may.
+    /// Index of the party that answers the offer of `from`. Another phone of the callee may answer
+    /// until the dialog is settled.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl Parties {
         self.of(from, Some(to)).map(|place| 1 - place)
     }
 
-    /// Checks who ends the call.
+    /// Checks the tags of a request that ends the call.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl Parties {
         self.of(from, to).map(|_| ())
     }
 
-    /// The place of `from`, where `to` is the other, if it is named.
+    /// Index of the party `from`, where `to` is the other party if it is named.
     fn of(&self, from: &Text, to: Option<&Text>) -> Result<usize, String> {
         let offering = Some(&self.offering);
         let tags = [offering, self.answering.as_ref()];
@@ -139,7 +140,7 @@ impl Parties {
     }
 }
 
-/// Text that bencode has as octets, and JSON as a string.
+/// Text: octets in bencode, a string in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Text(pub String);
 
@@ -163,7 +164,7 @@ impl<'d> Deserialize<'d> for Text {
     }
 }
 
-/// What is answered.
+/// The answer to a question.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reply {
@@ -175,7 +176,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The server is there.
+    /// The answer that the server is running.
     pub fn pong() -> Reply {
         Reply {
             result: "pong",
@@ -183,7 +184,8 @@ impl Reply {
         }
     }
 
-    /// Done, with the description for the other party if there is one.
+    /// The answer that the request was carried out, with the description for the other party if
+    /// there is one.
     pub fn ok(sdp: Option<String>) -> Reply {
         Reply {
             result: "ok",
@@ -192,7 +194,7 @@ impl Reply {
         }
     }
 
-    /// Not done.
+    /// The answer that the request was refused.
     pub fn error(reason: String) -> Reply {
         Reply {
             result: "error",
@@ -202,19 +204,19 @@ impl Reply {
     }
 }
 
-/// What the media server said, to whoever asked in JSON.
+/// The media server's answer to a question in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Answer {
-    /// Why it was not done, if it was not.
+    /// Reason of a refusal, if the request was refused.
     pub error_reason: Option<String>,
     /// The description for the other party.
     pub sdp: Option<String>,
 }
 
 impl Answer {
-    /// Reads a datagram; nothing, if it answers another question than the one with that cookie. An error is why it makes no
-    /// sense.
+    /// Parses a datagram. Returns `None` if it answers a question with another cookie, and an error
+    /// that says why it is invalid.
     pub fn parse(datagram: &[u8], cookie: &str) -> Option<Result<Answer, String>> {
         let body = datagram
             .strip_prefix(cookie.as_bytes())?
@@ -223,7 +225,7 @@ impl Answer {
     }
 }
 
-/// A session description (RFC 8866) of one stream of G.711 that is received at an address.
+/// A session description (RFC 8866) of one G.711 stream that is received at an address.
 pub fn describe(receives_at: SocketAddr, law: Law) -> String {
     let family = if receives_at.is_ipv4() { "IP4" } else { "IP6" };
     let (address, port) = (receives_at.ip(), receives_at.port());
@@ -234,7 +236,7 @@ pub fn describe(receives_at: SocketAddr, law: Law) -> String {
     )
 }
 
-/// Reads a datagram; nothing, if it has no cookie that an answer could have.
+/// Parses a datagram. Returns `None` if it has no cookie that an answer could repeat.
 pub fn parse(datagram: &[u8]) -> Option<Message<'_>> {
     let space = datagram.iter().position(|&octet| octet == b' ')?;
     let (cookie, body) = (&datagram[..space], &datagram[space + 1..]);
@@ -261,17 +263,17 @@ pub fn write(message: &Message<'_>, reply: &Reply) -> Vec<u8> {
     [message.cookie, b" ", &body].concat()
 }
 
-/// A session description that offers or answers one stream of G.711.
+/// A session description that offers or answers one G.711 stream.
 #[derive(Debug, Clone)]
 pub struct Description {
     session: Session,
     audio: usize,
-    /// Where its party receives.
+    /// Address at which the party receives.
     pub receives_at: SocketAddr,
 }
 
 impl Description {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
     ///
@@ -301,15 +303,16 @@ impl Description {
         })
     }
 
-    /// The law that its party prefers to receive.
+    /// The law that the party prefers to receive.
     pub fn law(&self) -> Law {
         laws(&self.session.medias[self.audio].fmt)
             .next()
             .expect("a description is one of G.711")
     }
 
-    /// The same for the other party, who is to send to `to`, in G.711's other law if the server transcodes. Only the
-    /// voice goes on; other media are refused, by port 0 (RFC 3264, section 6).
+    /// The description for the other party, who is to send to `to`; in the other law of G.711 if
+    /// the server transcodes. Only the voice is passed on; other media are refused by port 0 (RFC
+    /// 3264, section 6).
     pub fn sent_on(&self, to: SocketAddr, transcode: bool) -> String {
         let mut session = self.session.clone();
         session.connection = Some(Connection::from_ip_addr(to.ip()));
@@ -317,7 +320,7 @@ impl Description {
             media.connections.clear();
             media.num_ports = None;
             media.port = 0;
-            // Where RTCP goes is beside RTP, at the server too.
+            // The server's RTCP is beside its RTP, too.
             media
                 .attributes
                 .retain(|attribute| attribute.attribute != "rtcp");
@@ -332,14 +335,14 @@ impl Description {
     }
 }
 
-/// G.711's laws among payload types.
+/// The G.711 laws in a list of payload types.
 fn laws(payload_types: &str) -> impl Iterator<Item = Law> + '_ {
     payload_types
         .split_whitespace()
         .filter_map(|text| Law::of_payload_type(text.parse().ok()?))
 }
 
-/// Leaves the preferred law alone, or the other in its place.
+/// Keeps the preferred law only, or the other law in its place.
 fn rewrite_laws(media: &mut Media, transcode: bool) {
     let Some(law) = laws(&media.fmt).next() else {
         return;
@@ -352,8 +355,8 @@ fn rewrite_laws(media: &mut Media, transcode: bool) {
         .retain(|attribute| !of_payload_type.contains(&attribute.attribute.as_str()));
 }
 
-/// The even port at or after `first`, modulo the range, and those after it in turn: RTP's, RTCP's being the odd one after
-/// it (RFC 3550, section 11).
+/// The even ports of a range in turn, beginning at or after `first` and wrapping around. RTP uses
+/// the even port and RTCP the odd one after it (RFC 3550, section 11).
 pub fn even_ports(range: (u16, u16), first: u16) -> impl Iterator<Item = u16> {
     let (low, high) = (u32::from(range.0).next_multiple_of(2), u32::from(range.1));
     let count = if high < low { 0 } else { (high - low) / 2 + 1 };
@@ -361,7 +364,7 @@ pub fn even_ports(range: (u16, u16), first: u16) -> impl Iterator<Item = u16> {
     (0..count).map(move |step| (low + (skip + step) % count * 2) as u16)
 }
 
-/// Whether a party can be sent to.
+/// Whether packets can be sent to an address.
 pub fn is_reachable(address: SocketAddr) -> bool {
     let anywhere = match address.ip() {
         IpAddr::V4(address) => address.is_unspecified(),

@@ -1,35 +1,35 @@
-//! Times as they are measured, in a few numbers.
+//! Distributions of measured times.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Times, kept to some digits.
+/// A histogram of times with a fixed number of digits.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     histogram: Histogram<u64>,
 }
 
-/// A distribution in a few numbers, in nanoseconds. A quantile is the smallest recorded time that this share of the
-/// times does not exceed.
+/// Summary of a distribution, in nanoseconds. A quantile is the smallest recorded time that at
+/// least this share of the times does not exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// How many times there are.
+    /// Number of times.
     pub count: u64,
-    /// The shortest.
+    /// The shortest time.
     pub min_ns: u64,
     /// The mean.
     pub mean_ns: f64,
-    /// A quarter is no longer.
+    /// The first quartile.
     pub p25_ns: u64,
     /// The median.
     pub p50_ns: u64,
-    /// Three quarters are no longer.
+    /// The third quartile.
     pub p75_ns: u64,
-    /// 99 of 100 are no longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// 999 of 1,000 are no longer.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest.
+    /// The longest time.
     pub max_ns: u64,
 }
 
@@ -40,8 +40,8 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// Of no times yet, kept to two digits: where there is one for each of thousands of streams. It takes 20 KiB or so,
-    /// and one of three digits ten times that.
+    /// An empty distribution with two digits, for use by the thousand: it takes about 20 KiB, where
+    /// three digits take ten times as much.
     pub fn coarse() -> Distribution {
         Self::with_digits(2)
     }
@@ -52,22 +52,22 @@ impl Distribution {
         }
     }
 
-    /// Takes in `count` times of `time_ns`. What is below 0 counts as 0: clocks are read one after the other, so that
-    /// a packet may seem to arrive some nanoseconds before it was sent.
+    /// Records `count` times of `time_ns`. Negative times count as 0: clocks are read one after the
+    /// other, so a packet may seem to arrive some nanoseconds before it was sent.
     pub fn record(&mut self, time_ns: i64, count: u64) {
         self.histogram
             .record_n(time_ns.max(0) as u64, count)
             .expect("a histogram that resizes itself holds every time");
     }
 
-    /// Takes in all of `other`.
+    /// Adds all times of `other`.
     pub fn merge(&mut self, other: &Distribution) {
         self.histogram
             .add(&other.histogram)
             .expect("a histogram that resizes itself holds every time");
     }
 
-    /// The few numbers; nothing if there are no times.
+    /// The summary; `None` without any times.
     pub fn quantiles(&self) -> Option<Quantiles> {
         let at = |quantile| self.histogram.value_at_quantile(quantile);
         (!self.histogram.is_empty()).then(|| Quantiles {

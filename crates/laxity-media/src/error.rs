@@ -1,55 +1,56 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
-/// Why media could not be sent, relayed or measured. The text says what would be right.
+/// Reasons why media cannot be sent, relayed or measured. The messages say what would be right.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
-    /// What was asked for makes no sense, or is more than this is made for.
+    /// An option is invalid or beyond a limit.
     #[error("{0}")]
     Refused(String),
     /// The address cannot be used.
     #[error("cannot receive on {address}: {source}")]
     Bind {
-        /// The address asked for.
+        /// Address to receive on.
         address: SocketAddr,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
     /// The pcap file cannot be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {
-        /// The file.
+        /// Path of the capture.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is nothing to take orders from.
+    /// The orders cannot be read.
     #[error("cannot read the orders {}: {source}", path.display())]
     Orders {
-        /// The file.
+        /// Path of the orders.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file of packets cannot be written.
     #[error("cannot write the packets {}: {source}", path.display())]
     Packets {
-        /// The file.
+        /// Path of the file of packets.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Calls were to begin at an instant by which they were not set up. Later ones may be.
+    /// The calls were not set up by the instant at which they were to begin; a later instant may
+    /// succeed.
     #[error("the calls were to begin {late_ns} ns before they were set up; give a later --begin")]
     Late {
-        /// By how much.
+        /// Time by which the setup was late.
         late_ns: i64,
     },
     /// No packet of a load came.
@@ -57,9 +58,9 @@ pub enum MediaError {
         "no packet of a load came to {address} within {waited}; is the load running, and does the media server send here?"
     )]
     NothingCame {
-        /// Where the sink listened.
+        /// Address at which the sink listened.
         address: SocketAddr,
-        /// For how long, as people write it.
+        /// Time that the sink waited, as text.
         waited: String,
     },
     /// A packet's times cannot be of one clock.
@@ -67,15 +68,15 @@ pub enum MediaError {
         "a packet arrived at {arrived_ns} ns and says that it was sent at {sent_ns} ns; load and sink must run on one machine, whose clock they share"
     )]
     OtherClock {
-        /// When it says that it was sent.
+        /// Time of sending in the packet.
         sent_ns: i64,
-        /// When it arrived.
+        /// Time of arrival.
         arrived_ns: i64,
     },
 }
 
 impl MediaError {
-    /// For `map_err`: `what` failed.
+    /// A closure for `map_err` that names the failed operation `what`.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> MediaError {
         move |source| MediaError::System {
             what,

@@ -1,5 +1,5 @@
-//! The model media server with a port for each party of each call, as session descriptions agree on them: what
-//! [`control`](crate::control) asks for.
+//! The model media server with a port for each party of each call, agreed on by session
+//! descriptions through [`control`](crate::control).
 
 use crate::{
     MediaError, clock,
@@ -19,7 +19,7 @@ use std::{
     thread,
 };
 
-/// Where the media server's own ports are.
+/// Address and ports of the media server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
     /// The address that parties send to.
@@ -31,31 +31,33 @@ pub struct Ports {
 /// The addresses that may tell the media server of calls, and the number of calls each may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// The addresses of signalling servers. What others say is not answered.
+    /// The addresses of signalling servers; requests from other addresses are not answered.
     pub from: Vec<IpAddr>,
-    /// Calls of each at once, at most; an equal share of the ports otherwise.
+    /// Most calls that each address may have at the same time; `None` stands for an equal share of
+    /// the ports.
     pub calls: Option<u32>,
-    /// A call ends where for so long nothing came of it, neither voice nor a word.
+    /// Time without media and requests after which a call ends.
     pub expire_ns: i64,
 }
 
-/// How often calls that have expired are looked for.
+/// Interval of the search for expired calls.
 const LOOK_NS: i64 = 100_000_000;
 
-/// One party of a call: its packets come to `socket`, and the other's go from there to it.
+/// One party of a call: its packets arrive at `socket`, and the other party's packets leave from
+/// there.
 struct Leg {
     number: u64,
     socket: UdpSocket,
-    /// Where the party receives, once it has said so.
+    /// Address at which the party receives, once it is known.
     to: RwLock<Option<SocketAddr>>,
-    /// When something of it came last.
+    /// Time of the party's last packet or request.
     heard_ns: AtomicI64,
 }
 
 /// A call: the party that offered first, and the other.
 struct Call {
     parties: Parties,
-    /// The address that told of it.
+    /// The signalling address that announced the call.
     source: IpAddr,
     legs: [Arc<Leg>; 2],
 }
@@ -70,14 +72,15 @@ impl Call {
     }
 }
 
-/// What control and pool share.
+/// State shared by the control thread and the pool.
 struct Exchange {
     epoll: Epoll,
-    /// By number: whose packets they are, and who gets them.
+    /// The party that sends to each socket and the party that receives its packets, by the socket's
+    /// number.
     legs: RwLock<HashMap<u64, [Arc<Leg>; 2]>>,
 }
 
-/// Relays the calls that `control` is told of, until `stop`.
+/// Relays the calls announced at `control`, until `stop`.
 ///
 /// # Errors
 ///
@@ -143,18 +146,18 @@ pub fn relay(
     })
 }
 
-/// Who knows the calls.
+/// Keeps the calls and answers requests about them.
 struct Switchboard<'e> {
     exchange: &'e Exchange,
     ports: Ports,
     access: &'e Access,
-    /// The most calls that each address may have.
+    /// Most calls that each address may have.
     calls_max: usize,
     transcode: bool,
     calls: HashMap<String, Call>,
     legs: u64,
     next_port: u16,
-    /// Of calls that are over.
+    /// Totals of calls that are over.
     report: RelayReport,
 }
 
@@ -188,7 +191,7 @@ impl Switchboard<'_> {
                 Ok(request) => self.answer(request, from.ip()).unwrap_or_else(Reply::error),
                 Err(reason) => Reply::error(reason.clone()),
             };
-            // Who does not get the answer asks again.
+            // A client that does not receive the answer asks again.
             let _ = control.send_to(&control::write(&message, &reply), from);
         }
         Ok(())
@@ -238,7 +241,8 @@ impl Switchboard<'_> {
         }
     }
 
-    /// The party at this place says where it receives; the other is told where the server does.
+    /// Notes where one party receives, and returns the description with the server's address for
+    /// the other.
     fn describe(
         &mut self,
         call_id: &str,
@@ -264,12 +268,12 @@ impl Switchboard<'_> {
         }
         let legs = [self.leg()?, self.leg()?].map(Arc::new);
         for leg in &legs {
-            // By edges: each packet wakes one thread of the pool, and which does not matter.
+            // Edge-triggered: each packet wakes one thread of the pool, whichever is idle.
             let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, leg.number);
             let added = self.exchange.epoll.add(&leg.socket, event);
             added.map_err(|error| format!("cannot wait for a port: {}", error.desc()))?;
         }
-        // Nobody has been told of the ports yet, so that nothing has come.
+        // No packet can have arrived, since nobody knows the ports yet.
         let [one, other] = &legs;
         let mut known = self
             .exchange
@@ -306,7 +310,7 @@ impl Switchboard<'_> {
         Err("no port is free".into())
     }
 
-    /// Ends the calls of which nothing came for too long.
+    /// Ends the calls without packets or requests for too long.
     fn expire(&mut self, now_ns: i64) -> Result<(), MediaError> {
         let over = |call: &Call| now_ns - call.heard_ns() >= self.access.expire_ns;
         let expired = self.calls.iter().filter(|(_, call)| over(call));
@@ -335,7 +339,7 @@ impl Switchboard<'_> {
         Ok(())
     }
 
-    /// Ends the calls that are left.
+    /// Ends all remaining calls.
     fn clear(&mut self) -> Result<(), MediaError> {
         let calls: Vec<_> = self.calls.drain().map(|(_, call)| call).collect();
         let sockets = calls.iter().flat_map(|call| &call.legs);
@@ -368,14 +372,14 @@ fn serve(
             waited => waited.map_err(MediaError::system("wait for several sockets"))?,
         };
         let legs = exchange.legs.read().unwrap_or_else(PoisonError::into_inner);
-        // A call that has ended meanwhile is in no list any more.
+        // A call that has ended in the meantime is not in the list any more.
         let Some([from, to]) = legs.get(&events[0].data()).cloned() else {
             continue;
         };
         drop(legs);
         from.heard_ns
             .store(clock::monotonic_ns(), Ordering::Relaxed);
-        // An edge tells of all packets that are there.
+        // An edge announces all packets that have arrived so far.
         loop {
             let received = receiver.receive(&from.socket)?;
             report.received += received as u64;
@@ -391,7 +395,7 @@ fn serve(
     Ok(report)
 }
 
-/// Sends one packet on to its party.
+/// Sends one packet to the other party.
 fn relay_one(
     to: &Leg,
     cut: bool,
@@ -410,7 +414,7 @@ fn relay_one(
     let party = *to.to.read().unwrap_or_else(PoisonError::into_inner);
     match party.map(|party| to.socket.send_to(octets, party)) {
         Some(Ok(_)) => report.forwarded += 1,
-        // To a party that has not answered yet, nothing can be sent.
+        // A party that has not answered yet has no address to send to.
         Some(Err(_)) | None => report.failed += 1,
     }
 }

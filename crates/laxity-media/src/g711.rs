@@ -1,11 +1,11 @@
-//! G.711: both laws, and from one to the other.
+//! The two laws of G.711, and conversion between them.
 
 use audio_codec_algorithms::{decode_alaw, decode_ulaw, encode_alaw, encode_ulaw};
 use serde::Serialize;
 
-/// Samples a second, and octets: G.711 has one octet a sample.
+/// Samples a second, which are also octets a second: G.711 has one octet a sample.
 pub const SAMPLES_PER_SECOND: u32 = 8_000;
-/// What a sample lasts, in nanoseconds.
+/// Length of a sample, in nanoseconds.
 pub const SAMPLE_NS: i64 = 1_000_000_000 / SAMPLES_PER_SECOND as i64;
 
 /// One of the two companding laws.
@@ -61,8 +61,8 @@ impl Law {
     }
 }
 
-/// Octets of `from` become octets of the other law, each through its linear sample, as a media server
-/// that also works on the samples does it.
+/// Converts octets from the law `from` to the other one, each through its linear sample, as in a
+/// media server that also processes the samples.
 pub fn transcode(from: Law, octets: &mut [u8]) {
     let to = from.other();
     for octet in octets {
@@ -95,7 +95,7 @@ mod tests {
                 transcode(law, &mut there);
                 let before = i32::from(law.decode(octet));
                 let after = i32::from(law.other().decode(there[0]));
-                // Steps are a sixteenth of their segment, and at least 16 in A-law.
+                // A step is a sixteenth of its segment, and at least 16 in A-law.
                 let step = (before.abs() / 16).max(16);
                 assert!(
                     (before - after).abs() <= step,

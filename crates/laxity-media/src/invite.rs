@@ -1,5 +1,6 @@
-//! Sets up calls that are there from one instant to another: tells the media server of their parties by the ng protocol
-//! ([`control`](crate::control)), and then those parties what to do ([`orders`](crate::orders)).
+//! Sets up calls for a given time: announces their parties to the media server by the ng protocol
+//! ([`control`](crate::control)), and then gives the parties their orders
+//! ([`orders`](crate::orders)).
 
 use crate::{
     MediaError, clock,
@@ -15,32 +16,33 @@ use std::{
     time::Duration,
 };
 
-/// The parties' ports are the even ones from here on.
+/// First of the parties' ports, which are even.
 const PORT_FIRST: u16 = 10_000;
 const PORT_LAST: u16 = 65_534;
 
-/// A question that is not answered in this time is asked again,
+/// Time without an answer after which a question is repeated.
 const ANSWER_WAIT: Duration = Duration::from_millis(250);
-/// this often in all: a media server may come up only now.
+/// Number of times that a question is asked: the media server may still be starting.
 const TRIES: u32 = 20;
 
-/// How long who waits for an instant waits before it looks whether it should stop.
+/// Longest wait for an instant between two checks of the stop flag.
 const LOOK_NS: i64 = 50_000_000;
 
-/// Which calls.
+/// The calls to set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invitation {
-    /// Where the media server is told of calls.
+    /// Control address of the media server.
     pub media_server: SocketAddr,
-    /// Two to a call; of an odd number, the last call's second party listens only.
+    /// Number of streams, two to a call; with an odd number the last call's second party only
+    /// listens.
     pub streams: u32,
-    /// How long the parties speak.
+    /// Time for which the parties send.
     pub duration_ns: i64,
-    /// From when on, as CLOCK_REALTIME has it; at once otherwise.
+    /// Time of the first packet by CLOCK_REALTIME; `None` stands for at once.
     pub begin_ns: Option<i64>,
 }
 
-/// Calls that the media server knows.
+/// Calls that the media server has accepted.
 pub struct Invited {
     control: Control,
     invitation: Invitation,
@@ -49,13 +51,13 @@ pub struct Invited {
 
 struct Party {
     local: SocketAddr,
-    /// Where it is to send.
+    /// Address to which the party is to send.
     remote: SocketAddr,
     law: Law,
 }
 
 impl Invited {
-    /// Tells the media server of the calls.
+    /// Announces the calls to the media server.
     ///
     /// # Errors
     ///
@@ -96,7 +98,8 @@ impl Invited {
         })
     }
 
-    /// Writes the orders when they are due, until the calls are over or `stop`; returns when nobody reads them any more, too.
+    /// Writes the orders when they are due, until the calls are over, `stop` is set, or nobody
+    /// reads the orders any more.
     fn give_orders(&self, orders: &mut PipeWriter, stop: &AtomicBool) -> std::io::Result<()> {
         let Invitation {
             streams,
@@ -123,7 +126,8 @@ impl Invited {
         Ok(())
     }
 
-    /// Lets `work` carry the orders out, and tells the media server when it has ended that the calls are over.
+    /// Lets `work` carry out the orders, and tells the media server at its end that the calls are
+    /// over.
     ///
     /// # Errors
     ///
@@ -143,7 +147,7 @@ impl Invited {
         }
         let (orders, mut pen) = std::io::pipe().map_err(MediaError::system("make a pipe"))?;
         let done = thread::scope(|scope| {
-            // An error is that of who reads, and it says so itself.
+            // A failed write is an error of the reader, who reports it.
             let giving = scope.spawn(|| {
                 let _ = self.give_orders(&mut pen, stop);
                 drop(pen);
@@ -182,7 +186,7 @@ fn sleep_until(time_ns: i64, stop: &AtomicBool) {
 const CALLER: &str = "caller";
 const CALLEE: &str = "callee";
 
-/// As the media server knows a call.
+/// The media server's name of a call.
 fn name(call: u32) -> String {
     format!("call-{call}")
 }
@@ -213,7 +217,7 @@ impl Control {
         })
     }
 
-    /// Offers or answers; what the media server describes to the other party.
+    /// Sends an offer or an answer. Returns the media server's description for the other party.
     fn describe(&mut self, command: &str, call: u32, sdp: &str) -> Result<Description, MediaError> {
         let answer = self.ask(&json!({
             "command": command, "call-id": name(call), "from-tag": CALLER, "to-tag": CALLEE, "sdp": sdp,
@@ -222,7 +226,7 @@ impl Control {
         Description::parse(told).map_err(|reason| self.refusal(command, &reason))
     }
 
-    /// Asks, again if no answer comes; the server does it once all the same.
+    /// Asks a question, repeatedly if no answer comes; the server carries it out only once.
     fn ask(&mut self, question: &Value) -> Result<Answer, MediaError> {
         self.questions += 1;
         let cookie = format!("{}-{}", self.local.port(), self.questions);
@@ -230,11 +234,11 @@ impl Control {
         let command = question["command"].as_str().unwrap_or_default();
         let mut answer = vec![0; usize::from(u16::MAX)];
         for _ in 0..TRIES {
-            // Where nobody listens the system says so, at a later call: as silence it is.
+            // The system reports a closed port at a later call; it counts as no answer.
             let _ = self.socket.send(datagram.as_bytes());
             let asked_ns = clock::monotonic_ns();
             while let Ok(bytes) = self.socket.recv(&mut answer) {
-                // Another cookie is of an answer that came too late.
+                // An answer with another cookie came too late for its question.
                 if let Some(parsed) = Answer::parse(&answer[..bytes], &cookie) {
                     let parsed = parsed.map_err(|reason| self.refusal(command, &reason))?;
                     return match &parsed.error_reason {
@@ -243,7 +247,7 @@ impl Control {
                     };
                 }
             }
-            // Sooner than that comes the word that nobody listens there.
+            // An error about a closed port comes earlier than that.
             clock::sleep_until(asked_ns + ANSWER_WAIT.as_nanos() as i64);
         }
         Err(MediaError::Refused(format!(

@@ -1,4 +1,4 @@
-//! Real RTP streams, the media server that they go through, and what becomes of them.
+//! Real RTP streams, a media server that relays them, and measurements of what arrives.
 //!
 //! [`load`] sends G.711 streams from absolute times, [`relay`] is the model media server of *Performance
 //! Implications of Hosting Enterprise Telephony Applications on Virtualized Multi-Core Platforms*

@@ -1,4 +1,4 @@
-//! The load: streams of G.711 from absolute times.
+//! The load: streams of G.711 sent at absolute times.
 
 use crate::{
     MediaError, clock,
@@ -18,40 +18,41 @@ use std::{
     thread,
 };
 
-/// Packets of one system call: few, so that the time written into a packet is close to when the packet goes.
+/// Packets of one system call: few, so that the time in a packet is close to the time at which it
+/// leaves.
 const BATCH: usize = 32;
-/// From the start of the threads to the first packet: enough for the last of them to be there.
+/// Time from the start of the threads to the first packet, enough for the last thread to start.
 const START_AFTER_NS: i64 = 50_000_000;
 
-/// What the load did, and how late it was itself.
+/// Results of the load, with its own lateness.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// Streams.
+    /// Number of streams.
     pub streams: u32,
-    /// Packets that were due.
+    /// Number of packets that were due.
     pub due: u64,
-    /// Threads.
+    /// Number of sending threads.
     pub threads: u32,
-    /// Between two wake-ups.
+    /// Interval between two wake-ups.
     pub tick_ns: i64,
-    /// Whether the threads ran before all that is not real-time (SCHED_FIFO), for which they need to be allowed; if
-    /// not, what else runs on the machine makes them late.
+    /// Whether the threads ran with real-time priority (SCHED_FIFO), which needs a permission.
+    /// Without it other work on the machine delays them.
     pub real_time: bool,
-    /// Packets that the system took.
+    /// Packets that the system accepted.
     pub sent: u64,
-    /// Packets that it did not take.
+    /// Packets that the system refused.
     pub failed: u64,
-    /// What it said of the last of them.
+    /// The system's error for the last of these.
     pub error: Option<String>,
-    /// From when sending was to begin to when the last thread had ended it, by the clock of these threads.
+    /// Time from the intended start to the end of the last thread, measured by the threads' clock.
     pub measured_duration_ns: i64,
-    /// From when a thread was to wake up to when it did.
+    /// Lateness of a thread's wake-ups.
     pub wake_up_late: Option<Quantiles>,
-    /// From when a packet was due to the end of the system call that sent it.
+    /// Time from when a packet was due to the end of the system call that sent it.
     pub packet_late: Option<Quantiles>,
 }
 
-/// Sends all of `schedule` to `to`, unless `stop` says so before; returns when it has.
+/// Sends all packets of `schedule` to `to`, or until `stop`.
 ///
 /// # Errors
 ///
@@ -85,14 +86,14 @@ pub fn load(
     report(size, start_ns, parts)
 }
 
-/// What a load is made of.
+/// The size of a load.
 pub(crate) struct Size {
     pub streams: u32,
     pub threads: u32,
     pub tick_ns: i64,
 }
 
-/// What all threads did.
+/// The results of all threads together.
 pub(crate) fn report(
     size: Size,
     begin_ns: i64,
@@ -131,7 +132,7 @@ pub(crate) fn report(
     })
 }
 
-/// What one thread did.
+/// The results of one thread.
 #[derive(Default)]
 pub(crate) struct Part {
     pub real_time: bool,
@@ -141,14 +142,16 @@ pub(crate) struct Part {
     pub error: Option<nix::errno::Errno>,
     pub wake_up_late: Distribution,
     pub packet_late: Distribution,
-    /// When it had nothing left to send.
+    /// Time at which the thread had nothing left to send.
     pub ended_ns: i64,
 }
 
 impl Part {
-    /// Of the calling thread, which from now on wakes up when it is to, as far as it may.
+    /// Results of the calling thread, whose wake-ups are exact from now on as far as the system
+    /// permits.
     pub fn begin() -> Part {
-        // The kernel may delay a timer by its slack, 50 us by default, to save power. It knows no failure for 1 ns.
+        // The kernel may delay a timer by its slack, 50 us by default, to save power. A slack of 1
+        // ns is always accepted.
         prctl::set_timerslack(1).expect("a thread may set its timer slack");
         Part {
             real_time: machine::become_real_time(),
@@ -211,18 +214,19 @@ fn send(
     Ok(part)
 }
 
-/// The number of a run that starts then; another's is another.
+/// The number of a run that starts at this time, which distinguishes it from other runs.
 pub(crate) fn run_of(start_ns: i64) -> u32 {
     start_ns as u32
 }
 
-/// The packet that a stamp tells of.
+/// Writes the packet that a stamp describes.
 pub(crate) fn write(stamp: &Stamp, law: Law, packet: &mut [u8; PACKET_BYTES]) {
     let (run, stream) = (stamp.run, u32::from(stamp.stream));
     let header = rtp::Header {
         marker: stamp.packet == 0,
         law,
-        // RFC 3550, section 5.1, wants random beginnings. These differ from stream to stream and from run to run.
+        // RFC 3550, section 5.1, asks for random initial values. These differ from stream to stream
+        // and from run to run.
         sequence: (run.wrapping_add(stream.wrapping_mul(40_503)) as u16)
             .wrapping_add(stamp.packet as u16),
         timestamp: run

@@ -1,4 +1,4 @@
-//! The machine: how busy it is, so that a measurement says beside what it was made; and real-time priority on it.
+//! The machine's load, which every measurement reports, and real-time priority.
 
 use crate::{MediaError, clock, report::Machine};
 use nix::time::{ClockId, clock_gettime};
@@ -8,7 +8,7 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// A reading of what has been used so far.
+/// Counters of the CPU time used so far.
 pub struct Usage {
     at_ns: i64,
     busy: u64,
@@ -17,7 +17,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads.
+    /// Reads the counters.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Usage {
         })
     }
 
-    /// What the machine did between the two readings.
+    /// The machine's load between two readings.
     pub fn since(&self, before: &Usage) -> Machine {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let busy = (self.busy - before.busy) as f64;
@@ -55,8 +55,8 @@ impl Usage {
     }
 }
 
-/// Clock ticks of all CPUs, from the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq,
-/// steal; what guests had stands in user already.
+/// Clock ticks of all CPUs, busy and idle, from the first line of /proc/stat (proc(5)): user, nice,
+/// system, idle, iowait, irq, softirq, steal. The time of guests is part of user.
 fn busy_and_idle(text: &str) -> Option<(u64, u64)> {
     let ticks = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = ticks
@@ -68,7 +68,7 @@ fn busy_and_idle(text: &str) -> Option<(u64, u64)> {
     Some((user + nice + system + irq + softirq + steal, idle + iowait))
 }
 
-/// Puts the calling thread before all that is not real-time, if that is allowed; whether it is.
+/// Gives the calling thread real-time priority. Returns whether that was permitted.
 pub fn become_real_time() -> bool {
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
     set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()

@@ -300,10 +300,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// How long calls are that are set up here, if nothing else is said.
+/// Default length of calls that this program sets up.
 const INVITED_NS: i64 = 10_000_000_000;
 
-/// Set by an interrupt: what runs ends, and reports as far as it came.
+/// Flag that an interrupt sets: the command ends early and reports its results so far.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 fn run(command: &Command) -> Result<Report, MediaError> {
@@ -364,7 +364,7 @@ fn run(command: &Command) -> Result<Report, MediaError> {
             sample,
         } => {
             let options = CallsOptions {
-                // The calls of an invitation end by its own orders.
+                // Calls of an invitation end by their own orders.
                 duration_ns: duration.filter(|_| media_server.is_none()).map(|it| it.0),
                 tick_ns: pace.tick.0,
                 threads: pace.senders,
@@ -480,7 +480,7 @@ fn run_loop(
     })
 }
 
-/// One of three that has failed leaves nothing for the others to do.
+/// The failure of one of the three parts ends the others.
 fn stop_if_failed<T>(result: Result<T, MediaError>) -> Result<T, MediaError> {
     if result.is_err() {
         STOP.store(true, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! What whoever sets calls up tells who sends and measures their media: a line an order. Pure.
+//! The orders by which a signalling program tells the media program what to send and measure, one a
+//! line. This module has no I/O.
 //!
 //! ```text
 //! open CALL LOCAL                party of a call: has a port, and listens there
@@ -15,25 +16,25 @@ use std::{
     net::SocketAddr,
 };
 
-/// One line.
+/// An order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order<'l> {
-    /// A party listens.
+    /// A party starts to listen.
     Open {
         /// The call.
         call: &'l str,
-        /// Where.
+        /// Address at which the party listens.
         local: SocketAddr,
     },
-    /// A party sends.
+    /// A party starts to send.
     Send {
         /// The call.
         call: &'l str,
-        /// From where.
+        /// Address from which the party sends.
         local: SocketAddr,
-        /// To where.
+        /// Address to which the party sends.
         remote: SocketAddr,
-        /// In which law.
+        /// Law of the stream.
         law: Law,
     },
     /// A call ends.
@@ -41,12 +42,12 @@ pub enum Order<'l> {
         /// The call.
         call: &'l str,
     },
-    /// The time begins for which all is to last.
+    /// The time limit starts.
     Begin,
 }
 
 impl<'l> Order<'l> {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The stream that a party of a call sends, and whether the party is new.
+    /// The number of the stream that a party of a call sends, and whether the party is new.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl Calls {
         Ok((2 * place as u16 + party as u16, known.is_none()))
     }
 
-    /// The streams of a call, as far as it has parties.
+    /// The streams of a call's known parties.
     pub fn streams(&self, call: &str) -> impl Iterator<Item = u16> {
         let place = self.by_name.get(call).copied();
         let parties = place.map_or(0, |place| self.parties[place as usize].len() as u16);
@@ -132,13 +133,13 @@ impl Calls {
         first..first + parties
     }
 
-    /// How many calls there have been.
+    /// Number of calls so far.
     pub fn count(&self) -> u32 {
         self.parties.len() as u32
     }
 }
 
-/// What the other party of a call sends, who sends `stream`.
+/// The stream of the other party of the call that has `stream`.
 pub fn other_stream(stream: u16) -> u16 {
     stream ^ 1
 }

@@ -1,5 +1,5 @@
-//! The paper's model media server (section 4): a pool of threads, each of which takes a packet of an incoming stream,
-//! works on it, and sends it on.
+//! The paper's model media server (section 4): a pool of threads, each of which receives a packet
+//! of an incoming stream, processes it, and sends it on.
 
 use crate::{
     MediaError, clock, g711,
@@ -14,59 +14,59 @@ use std::{
     thread,
 };
 
-/// What the media server does with a packet.
+/// Options of the media server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayOptions {
-    /// Threads of the pool.
+    /// Number of threads in the pool.
     pub threads: u32,
-    /// CPU time of each packet, besides receiving, transcoding and sending.
+    /// CPU time of each packet beside receiving, transcoding and sending it.
     pub work_ns: i64,
-    /// Whether the payload goes out in G.711's other law.
+    /// Whether the payload leaves in G.711's other law.
     pub transcode: bool,
-    /// Packets that a thread takes at once, if so many are there; the paper's server takes 1.
+    /// Most packets that a thread receives at once; the paper's server receives 1.
     pub batch: u32,
 }
 
-/// What it did.
+/// Totals of the media server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RelayReport {
-    /// Calls that it was told of; none where all streams share a port.
+    /// Number of announced calls; 0 where all streams share a port.
     pub calls: u64,
-    /// Calls among these that ended because nothing came of them any more.
+    /// Number of calls that ended because neither media nor requests came any more.
     pub expired: u64,
-    /// What was said of calls by somebody who may not.
+    /// Number of requests about calls from clients without the right.
     pub refused: u64,
-    /// Packets that the server took from its socket.
+    /// Packets that the server received from its socket.
     pub received: u64,
-    /// That it sent on.
+    /// Packets that the server sent on.
     pub forwarded: u64,
-    /// That the kernel dropped before the server came to them: its receive buffer was full.
+    /// Packets that the kernel dropped because the server's receive buffer was full.
     pub dropped: u64,
-    /// That the system did not send on.
+    /// Packets that the system did not send.
     pub failed: u64,
-    /// That are no G.711.
+    /// Datagrams that are no G.711 packets.
     pub invalid: Invalid,
     /// CPU time of the pool.
     pub cpu_ns: i64,
 }
 
-/// Datagrams that are no G.711 packets, by what is wrong.
+/// Numbers of datagrams that are no G.711 packets, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Invalid {
     /// Shorter than the header says.
     pub truncated: u64,
     /// Not RTP's version 2.
     pub version: u64,
-    /// Padding of no octets.
+    /// Padding with a length of zero octets.
     pub padding: u64,
-    /// Another payload type than 0 and 8.
+    /// A payload type other than 0 and 8.
     pub payload_type: u64,
     /// Longer than any packet of voice.
     pub too_long: u64,
 }
 
 impl Invalid {
-    /// Counts one that is [`Malformed`].
+    /// Counts one invalid datagram.
     pub fn count(&mut self, malformed: Malformed) {
         let counter = match malformed {
             Malformed::Truncated { .. } => &mut self.truncated,
@@ -77,7 +77,7 @@ impl Invalid {
         *counter += 1;
     }
 
-    /// All of them.
+    /// The sum over all reasons.
     pub fn total(&self) -> u64 {
         self.truncated + self.version + self.padding + self.payload_type + self.too_long
     }
@@ -113,7 +113,7 @@ impl RelayOptions {
     }
 }
 
-/// Relays what comes to `socket` to `to`, until `stop`.
+/// Relays packets from `socket` to `to`, until `stop`.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub fn relay(
 }
 
 impl RelayReport {
-    /// These and another part's.
+    /// Adds the totals of another thread.
     pub(crate) fn add(&mut self, part: &RelayReport) {
         self.received += part.received;
         self.forwarded += part.forwarded;
@@ -188,7 +188,7 @@ fn serve(
     Ok(report)
 }
 
-/// What the server does with one packet.
+/// Processes one packet.
 pub(crate) fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), Malformed> {
     let header = rtp::parse(packet)?;
     if options.transcode {
@@ -199,7 +199,8 @@ pub(crate) fn process(packet: &mut [u8], options: &RelayOptions) -> Result<(), M
     Ok(())
 }
 
-/// Takes `work_ns` of CPU time, however long that is: who is preempted still has it to do.
+/// Uses `work_ns` of the thread's CPU time, however long that takes: a preempted thread still has
+/// its work to do.
 fn work(work_ns: i64) {
     if work_ns == 0 {
         return;

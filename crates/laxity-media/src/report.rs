@@ -7,33 +7,33 @@ use crate::{
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
-/// What one command measured; the parts that did not run in it are missing.
+/// The measurements of one command; parts that did not run are left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The calls that carried the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<CallsReport>,
-    /// The load, and its own lateness.
+    /// The load and its own lateness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadReport>,
     /// The media server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayReport>,
-    /// What arrived.
+    /// The received streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sink: Option<SinkReport>,
-    /// The machine while it was measured.
+    /// The machine's load during the measurement.
     pub machine: Machine,
 }
 
-/// What the machine did meanwhile.
+/// The machine's load during a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Machine {
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// How many of them were busy, on average.
+    /// Mean number of busy CPUs.
     pub cpus_busy: f64,
-    /// How many of them this process kept busy.
+    /// Mean number of CPUs that this process kept busy.
     pub cpus_own: f64,
 }
 
@@ -210,7 +210,7 @@ fn times(f: &mut Formatter<'_>, name: &str, quantiles: Option<Quantiles>) -> fmt
     )
 }
 
-/// A measured time, to what it is worth reading of it.
+/// A measured time, printed with a meaningful number of digits.
 struct Time(f64);
 
 impl Display for Time {

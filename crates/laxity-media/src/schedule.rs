@@ -1,4 +1,4 @@
-//! What the load sends when.
+//! The schedule of the load.
 //!
 //! Each stream has a packet every 20 ms. The 20 ms are cut into slots of one tick; the streams are spread evenly over the
 //! slots, in order, and the slots in turn over the threads. A thread wakes for its slots only, sends what is due in
@@ -10,12 +10,12 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Between two packets of a stream (the paper's section 4).
+/// Interval between two packets of a stream (the paper's section 4).
 pub const PERIOD_NS: i64 = 20_000_000;
 /// Samples in a packet.
 pub const PERIOD_SAMPLES: u32 = 160;
 
-/// When which packet of which stream is due.
+/// The due times of all packets of all streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     streams: u32,
@@ -24,28 +24,28 @@ pub struct Schedule {
     threads: u32,
 }
 
-/// From when to when is sent.
+/// The time in which packets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The first instant.
+    /// The first instant of the window.
     pub begin_ns: i64,
-    /// The first after it.
+    /// The first instant after the window.
     pub end_ns: i64,
 }
 
 impl Window {
-    /// For any time.
+    /// A window without limits.
     pub const ALWAYS: Window = Window {
         begin_ns: i64::MIN,
         end_ns: i64::MAX,
     };
-    /// Until it is known when.
+    /// A window that has not been decided yet: nothing is sent.
     pub const NOT_YET: Window = Window {
         begin_ns: i64::MAX,
         end_ns: i64::MAX,
     };
 
-    /// What is to be done with packets that are due then, whenever a thread comes to them.
+    /// The phase of packets that are due at this time, whenever a thread gets to them.
     pub fn at(&self, due_ns: i64) -> Phase {
         if due_ns >= self.end_ns {
             Phase::After
@@ -57,31 +57,31 @@ impl Window {
     }
 }
 
-/// Where an instant is to a [`Window`].
+/// The place of an instant relative to a [`Window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing is sent yet.
     Before,
     /// What is due is sent.
     Within,
-    /// Nothing is sent any more.
+    /// Sending is over.
     After,
 }
 
-/// One wake-up of a thread: the packet of this number of all these streams is due.
+/// One wake-up of a thread: packet number `packet` of all these streams is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
-    /// After the load's start.
+    /// Time after the load's start.
     pub due_ns: i64,
-    /// The packet within each stream.
+    /// Number of the packet in each stream.
     pub packet: u32,
     /// The streams.
     pub streams: Range<u32>,
 }
 
 impl Schedule {
-    /// `streams` streams, each as many packets as fit into `duration_ns`, from `threads` threads that wake every
-    /// `tick_ns` between them.
+    /// A schedule of `streams` streams, each with the packets that fit into `duration_ns`, sent by
+    /// `threads` threads that together wake every `tick_ns`.
     ///
     /// # Errors
     ///
@@ -129,27 +129,27 @@ impl Schedule {
         })
     }
 
-    /// Streams.
+    /// Number of streams.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// Packets of each stream.
+    /// Number of packets of each stream.
     pub fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Threads.
+    /// Number of threads.
     pub fn threads(&self) -> u32 {
         self.threads
     }
 
-    /// Between two wake-ups, of whichever threads.
+    /// Interval between two wake-ups, over all threads.
     pub fn tick_ns(&self) -> i64 {
         self.tick_ns
     }
 
-    /// From the first packet to the end of the last one's 20 ms.
+    /// Time from the first packet to the end of the last packet's 20 ms.
     pub fn duration_ns(&self) -> i64 {
         i64::from(self.packets) * PERIOD_NS
     }
@@ -201,7 +201,7 @@ mod tests {
             prop_assert_eq!(due_ns.len() as u64, u64::from(streams) * packets as u64);
             for (&(stream, packet), &at_ns) in &due_ns {
                 prop_assert_eq!(at_ns, due_ns[&(stream, 0)] + i64::from(packet) * PERIOD_NS);
-                // Spread: within a tick of where it would be without ticks.
+                // Every due time is within one tick of an even spread.
                 let ideal_ns = i64::from(stream) * PERIOD_NS / i64::from(streams);
                 let off_ns = ideal_ns - due_ns[&(stream, 0)];
                 prop_assert!((0..=tick_ns).contains(&off_ns), "{off_ns}");
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A thread that is always late: what counts is when packets are due, not when it comes to them.
+    /// A thread that is always late sends the same packets: only the due times decide.
     #[test]
     fn a_window_has_as_many_packets_as_its_length_says() {
         let window = Window {

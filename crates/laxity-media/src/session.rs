@@ -1,4 +1,5 @@
-//! All streams of one load, as they arrive at the sink. Pure: octets and times in, a report out.
+//! All streams of one load as they arrive at the sink, without I/O: takes octets and times, and
+//! gives a report.
 
 use crate::{
     MediaError,
@@ -12,16 +13,16 @@ use crate::{
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// What a load is made of.
+/// The size of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Streams.
+    /// Number of streams.
     pub streams: u32,
-    /// Packets of each.
+    /// Number of packets of each stream.
     pub packets: u32,
 }
 
-/// What has arrived of a load.
+/// The received part of a load.
 #[derive(Debug, Clone)]
 pub struct Session {
     playout_ns: i64,
@@ -37,25 +38,25 @@ pub struct Session {
     mistimed: u64,
 }
 
-/// A packet of the load that came for the first time.
+/// A packet of the load that arrived for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Its stream.
+    /// Number of the stream.
     pub stream: u16,
-    /// Its number within the stream.
+    /// Number of the packet in its stream.
     pub packet: u32,
-    /// When it was sent.
+    /// Time of sending.
     pub sent_ns: i64,
-    /// When it arrived: when it was fetched, if it is mistimed.
+    /// Time of arrival; for a mistimed packet the time at which the sink fetched it.
     pub arrived_ns: i64,
 }
 
-/// When the sink got a datagram.
+/// The times at which the sink received a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Got {
-    /// When it arrived, as the kernel stamped it by a clock that may be set meanwhile.
+    /// Time of arrival by the kernel's stamp, whose clock may be set in the meantime.
     pub arrived_ns: i64,
-    /// When the sink fetched it, by the clock of those who send.
+    /// Time at which the sink fetched the datagram, by the senders' clock.
     pub fetched_ns: i64,
 }
 
@@ -65,44 +66,44 @@ struct Stream {
     statistics: StreamStatistics,
 }
 
-/// What became of a load.
+/// Results of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SessionReport {
-    /// Streams of the load.
+    /// Number of streams of the load.
     pub streams: u32,
-    /// Streams of which nothing came.
+    /// Number of streams without any received packet.
     pub dead_streams: u32,
-    /// Packets of all streams.
+    /// Totals of all streams.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Share of the packets that did not come.
+    /// Share of the packets that did not arrive, in percent.
     pub loss_percent: f64,
-    /// Packets, on average, that were lost one after the other.
+    /// Mean number of packets that were lost in a row.
     pub loss_burst_mean: f64,
-    /// A packet is late if it takes longer.
+    /// Delay beyond which a packet is late.
     pub playout_ns: i64,
-    /// One way, of all packets.
+    /// One-way delay of all packets.
     pub delay: Option<Quantiles>,
-    /// Of the streams' jitter, after the last packet of each.
+    /// Final jitter of the streams.
     pub jitter: Option<Quantiles>,
-    /// The stream with the most loss, and of those the one with the longest p99 of delay.
+    /// The stream with the most loss, and among equals the one with the longest p99 of delay.
     pub worst_stream: Option<StreamReport>,
     /// Datagrams that are no G.711.
     pub invalid: Invalid,
-    /// G.711 packets that are not of this load.
+    /// G.711 packets that do not belong to this load.
     pub foreign: u64,
-    /// Packets of one call that came to another's port.
+    /// Packets of one call that arrived at another call's port.
     pub misdirected: u64,
-    /// Packets whose stamp of arrival is before they were sent or after they were fetched, as the clock that stamps was
-    /// set. They count as arrived when they were fetched.
+    /// Packets whose stamp of arrival is before their sending or after their fetching, because the
+    /// stamping clock was set. Their time of fetching counts as their arrival.
     pub mistimed: u64,
-    /// Each stream.
+    /// Results of each stream.
     pub per_stream: Vec<StreamReport>,
 }
 
 impl Session {
-    /// Takes in the first load that comes; with a plan, only one that follows it. A packet that takes longer than
-    /// `playout_ns` is late.
+    /// A session for the first load that arrives, or with a plan for the first that matches it. A
+    /// packet with a delay above `playout_ns` is late.
     pub fn new(playout_ns: i64, plan: Option<Plan>) -> Session {
         let mut session = Session {
             playout_ns,
@@ -123,7 +124,8 @@ impl Session {
         session
     }
 
-    /// Takes in the streams of calls of one run, which begin and end as they please; nobody knows beforehand how many.
+    /// A session for the streams of one run's calls, which begin and end at any time; their number
+    /// is not known beforehand.
     pub fn of_calls(playout_ns: i64, run: u32) -> Session {
         Session {
             run: Some(run),
@@ -136,13 +138,13 @@ impl Session {
         self.streams = vec![None; plan.streams as usize];
     }
 
-    /// Counts a datagram that was too long to be received whole.
+    /// Counts a datagram that was too long to be received completely.
     pub fn count_too_long(&mut self) {
         self.invalid.too_long += 1;
     }
 
-    /// Takes in a datagram that came to a port; to the port of one stream, if a stream has a port of its own. Answers
-    /// which packet it is, if it is one that counts.
+    /// Records a datagram that arrived at a port, or at the port of `stream` if each stream has its
+    /// own. Returns the packet if it is one that counts.
     ///
     /// # Errors
     ///
@@ -180,7 +182,7 @@ impl Session {
             self.run = Some(stamp.run);
             self.follow(plan_of(&stamp));
         }
-        // The load keeps to its schedule, so that one packet tells the end of all.
+        // The load keeps to its schedule, so that any packet tells the end of the load.
         let to_come = i64::from(stamp.packets - stamp.packet);
         self.end_ns = stamp.sent_ns + to_come * PERIOD_NS;
 
@@ -193,7 +195,7 @@ impl Session {
             statistics: StreamStatistics::new(stamp.packets, self.playout_ns),
         });
         let arrival = Arrival {
-            // A server may number packets anew; where 16 bits leave a choice, the stamp tells.
+            // A server may renumber packets; the stamp decides where 16 bits are ambiguous.
             position: position(
                 stream.first_sequence,
                 header.sequence,
@@ -217,7 +219,7 @@ impl Session {
         }))
     }
 
-    /// Packets that have come, each once.
+    /// Number of distinct packets received.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -227,30 +229,31 @@ impl Session {
             && self.plan.is_none_or(|plan| plan == plan_of(stamp))
     }
 
-    /// Whether a packet of the load has come.
+    /// Whether any packet of the load has arrived.
     pub fn has_begun(&self) -> bool {
         self.run.is_some()
     }
 
-    /// Whether every packet has come.
+    /// Whether every packet has arrived.
     pub fn is_complete(&self) -> bool {
         self.plan
             .is_some_and(|plan| self.received == u64::from(plan.streams) * u64::from(plan.packets))
     }
 
-    /// When the load will have sent its last packet, by what has come of it; never, if nothing has.
+    /// The expected time of the load's last packet, estimated from the received ones; the far
+    /// future if there are none.
     pub fn end_ns(&self) -> i64 {
         self.end_ns
     }
 
-    /// What became of a load that has a plan, if nothing more comes.
+    /// The results of a load with a plan, assuming that nothing more arrives.
     pub fn report(&self) -> SessionReport {
         let packets = self.plan.map_or(0, |plan| plan.packets);
         self.report_of(&vec![packets; self.streams.len()])
     }
 
-    /// What became of streams of which so many packets were sent, if nothing more comes. A stream of which none was sent
-    /// is none.
+    /// The results of streams of which `sent` packets each were sent, assuming that nothing more
+    /// arrives. Streams without a sent packet are left out.
     pub fn report_of(&self, sent: &[u32]) -> SessionReport {
         let mut jitter = Distribution::default();
         let mut counts = Counts::default();
@@ -299,7 +302,7 @@ fn plan_of(stamp: &Stamp) -> Plan {
     }
 }
 
-/// One clock has no packet fetched before it is sent, nor hours later.
+/// Times of one clock never show a packet fetched before it was sent, nor hours later.
 fn check_clock(sent_ns: i64, fetched_ns: i64) -> Result<(), MediaError> {
     const DELAY_NS_MAX: i128 = 3600 * 1_000_000_000;
     if (0..=DELAY_NS_MAX).contains(&(i128::from(fetched_ns) - i128::from(sent_ns))) {

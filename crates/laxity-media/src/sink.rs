@@ -1,4 +1,4 @@
-//! The sink: receives the streams, and measures what became of them.
+//! The sink: receives the streams and measures them.
 
 use crate::{
     MediaError,
@@ -19,43 +19,45 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// What is waited for after the load's end, since the last packet that came.
+/// Time to wait after the load's end and the last received packet.
 pub(crate) const LINGER_NS: i64 = 2_000_000_000;
-/// What a wait is told to.
+/// Resolution of a wait.
 const MS_NS: i64 = 1_000_000;
-/// A receive buffer that outlasts a second without the CPU at 2,000 streams, as far as the system allows it.
+/// Size of a receive buffer that holds one second of 2,000 streams, as far as the system allows it.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
-/// What the sink does.
+/// Options of the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// A packet that takes longer is late.
+    /// Delay beyond which a packet is late.
     pub playout_ns: i64,
-    /// How long the first packet is waited for.
+    /// Longest wait for the first packet.
     pub wait_ns: i64,
-    /// What the load is made of, if that is known beforehand. Then a load of which nothing comes has died, and is
-    /// reported so; otherwise it is an error.
+    /// The size of the load, if it is known beforehand. A known load of which nothing arrives is
+    /// reported as dead; an unknown one is an error.
     pub plan: Option<Plan>,
-    /// Where to write a capture of all that comes.
+    /// Path of a capture of all received packets.
     pub capture: Option<PathBuf>,
 }
 
-/// What came, and how well it was measured.
+/// The received load, and the quality of the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SinkReport {
-    /// What became of the load.
+    /// Results of the load.
     #[serde(flatten)]
     pub session: SessionReport,
-    /// Whether the sink ran before all that is not real-time, as [`LoadReport::real_time`](crate::load::LoadReport).
+    /// Whether the sink ran with real-time priority; see
+    /// [`LoadReport::real_time`](crate::load::LoadReport).
     pub real_time: bool,
-    /// Packets that the kernel dropped because the sink did not fetch them in time. They are counted as lost, but it
-    /// was not the server that lost them.
+    /// Packets that the kernel dropped because the sink did not fetch them in time. They count as
+    /// lost, but the media server did not lose them.
     pub dropped: u64,
-    /// From when the kernel had a packet to when the sink fetched it; not part of the delay.
+    /// Time from the kernel's reception of a packet to its fetching by the sink; not part of the
+    /// delay.
     pub fetched_late: Option<Quantiles>,
 }
 
-/// Measures one load that comes to `socket`, until it is over or `stop`.
+/// Measures one load that arrives at `socket`, until it is over or `stop`.
 ///
 /// # Errors
 ///
@@ -95,7 +97,7 @@ pub fn measure(
         }
         last_ns = now_ns;
         for (datagram, octets) in receiver.datagrams() {
-            // The first packets after a socket asked for times may have none.
+            // The first packets after a socket was asked for times may have none.
             let arrived_ns = datagram.arrived_ns.unwrap_or(now_ns);
             fetched_late.record(now_ns - arrived_ns, 1);
             if let (Some(capture), Some(source)) = (&mut capture, datagram.source) {
@@ -129,10 +131,10 @@ pub fn measure(
     })
 }
 
-/// A capture in a file.
+/// A capture that is written to a file.
 pub(crate) struct CaptureFile {
     path: PathBuf,
-    /// Read once, so that a clock that is set leaves the capture in order.
+    /// Offset of the clock, read once, so that setting the clock leaves the capture in order.
     realtime_offset_ns: i64,
     capture: Capture<BufWriter<File>>,
 }

@@ -1,4 +1,4 @@
-//! UDP sockets, several packets a system call.
+//! UDP sockets that send and receive several packets a system call.
 
 use crate::{MediaError, clock};
 use nix::{
@@ -18,16 +18,16 @@ use std::{
     time::Duration,
 };
 
-/// The longest datagram that is taken whole: Ethernet's, and some.
+/// Size of the longest datagram that is received completely: more than Ethernet's.
 pub const DATAGRAM_BYTES_MAX: usize = 2048;
-/// Packets a system call at most.
+/// Most packets of one system call.
 pub const BATCH_MAX: usize = 64;
-/// After this long without a packet, who receives looks whether it should stop.
+/// Longest wait for a packet between two checks of the stop flag.
 const RECEIVE_WAIT: Duration = Duration::from_millis(RECEIVE_WAIT_MS as u64);
-/// The same, as a wait for several sockets has it.
+/// The same limit for a wait on several sockets, in ms.
 pub const RECEIVE_WAIT_MS: u8 = 50;
 
-/// A socket on `address` (port 0: any that is free).
+/// A socket bound to `address`; port 0 stands for any free port.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub fn bind(address: SocketAddr) -> Result<UdpSocket, MediaError> {
     bound.map_err(|source| MediaError::Bind { address, source })
 }
 
-/// A socket on `address` that is one of many: who receives from it does not wait there.
+/// A nonblocking socket bound to `address`, for use among many.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub fn bind_nonblocking(address: SocketAddr) -> Result<UdpSocket, MediaError> {
     bound.map_err(|source| MediaError::Bind { address, source })
 }
 
-/// Allows this process as many sockets as the system lets it have.
+/// Raises this process's limit of open files to the maximum that the system permits.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ pub fn allow_many() -> Result<(), MediaError> {
     setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(&failed)
 }
 
-/// The address a socket has.
+/// The address of a socket.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn address(socket: &UdpSocket) -> Result<SocketAddr, MediaError> {
         .map_err(MediaError::system("ask for a socket's address"))
 }
 
-/// The address from which everything can be sent that can be sent to `to`, with any free port.
+/// The unspecified address of the family of `to`, with any free port.
 pub fn any_address_to(to: SocketAddr) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -83,8 +83,9 @@ pub fn any_address_to(to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Asks for a receive buffer of `bytes`, beyond the system's limit if that is allowed; says what it is now. Linux
-/// counts what a packet takes in memory, about 770 octets for one of 172, and doubles what is asked for.
+/// Asks for a receive buffer of `bytes`, beyond the system's limit if that is permitted. Returns
+/// its actual size. Linux counts the memory of a packet, about 770 octets for one of 172, and
+/// doubles the requested size.
 ///
 /// # Errors
 ///
@@ -97,7 +98,7 @@ pub fn set_receive_buffer(socket: &UdpSocket, bytes: usize) -> Result<usize, Med
     getsockopt(socket, sockopt::RcvBuf).map_err(MediaError::system("ask for a receive buffer"))
 }
 
-/// Has the kernel say of each packet when it had it.
+/// Makes the kernel stamp each packet with its time of arrival.
 ///
 /// # Errors
 ///
@@ -108,7 +109,8 @@ pub fn stamp_arrivals(socket: &UdpSocket) -> Result<(), MediaError> {
     ))
 }
 
-/// Packets that the kernel dropped since the socket was made, because its receive buffer was full.
+/// Packets that the kernel has dropped since the socket was made, because its receive buffer was
+/// full.
 ///
 /// # Errors
 ///
@@ -117,7 +119,7 @@ pub fn dropped(socket: &UdpSocket) -> Result<u64, MediaError> {
     dropped_of([socket])
 }
 
-/// The same of several, all of IPv4 or all of IPv6, together.
+/// The sum of [`dropped`] over several sockets, all of IPv4 or all of IPv6.
 ///
 /// # Errors
 ///
@@ -144,10 +146,12 @@ pub fn dropped_of<'s>(sockets: impl IntoIterator<Item = &'s UdpSocket>) -> Resul
         .ok_or_else(|| failed(io::Error::other("it is not in the kernel's table")))
 }
 
-/// The column `drops` of the sockets with these inodes in the kernel's table of UDP sockets; nothing, if one is missing.
+/// The sum of the column `drops` over the sockets with these inodes in the kernel's table of UDP
+/// sockets; `None` if one is missing.
 fn drops_of(table: &str, inodes: &HashSet<u64>) -> Option<u64> {
     let mut lines = table.lines();
-    // Some names of the header stand over two columns; these two are counted from the end and from the beginning.
+    // Some titles of the header stand over two columns; these two columns are counted from the end
+    // and from the beginning.
     if lines.next()?.split_whitespace().last()? != "drops" {
         return None;
     }
@@ -163,16 +167,16 @@ fn drops_of(table: &str, inodes: &HashSet<u64>) -> Option<u64> {
     (found == inodes.len()).then_some(drops)
 }
 
-/// One datagram.
+/// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Datagram {
-    /// Its length in octets, or as much as was kept.
+    /// Length in octets, or the number of octets that were kept.
     pub bytes: usize,
-    /// It was longer than [`DATAGRAM_BYTES_MAX`].
+    /// Whether it was longer than [`DATAGRAM_BYTES_MAX`].
     pub cut: bool,
-    /// Who sent it, by Internet address.
+    /// Internet address of the sender.
     pub source: Option<SocketAddr>,
-    /// CLOCK_MONOTONIC when the kernel had it, if the receiver asks for that.
+    /// CLOCK_MONOTONIC at the kernel's reception, if the receiver asks for it.
     pub arrived_ns: Option<i64>,
 }
 
@@ -184,7 +188,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives up to `batch` datagrams at once.
+    /// A receiver of up to `batch` datagrams at once.
     pub fn new(batch: usize) -> Receiver {
         Receiver {
             headers: MultiHeaders::preallocate(batch, None),
@@ -193,7 +197,8 @@ impl Receiver {
         }
     }
 
-    /// The same, with the times at which the kernel had them, from sockets that [`stamp_arrivals`] was asked of.
+    /// A receiver that also takes the kernel's times of arrival, for sockets with
+    /// [`stamp_arrivals`].
     pub fn with_times(batch: usize) -> Receiver {
         let space = nix::cmsg_space!(nix::sys::time::TimeSpec);
         Receiver {
@@ -202,7 +207,8 @@ impl Receiver {
         }
     }
 
-    /// Waits for a datagram, a short while if the socket blocks, and takes what is there; how many.
+    /// Waits for a datagram, for a short time if the socket blocks, and receives all that are
+    /// there. Returns their number.
     ///
     /// # Errors
     ///
@@ -246,7 +252,7 @@ impl Receiver {
         Ok(self.datagrams.len())
     }
 
-    /// What the last [`receive`](Receiver::receive) took, to be changed at will.
+    /// The datagrams of the last [`receive`](Receiver::receive); their octets may be changed.
     pub fn datagrams(&mut self) -> impl Iterator<Item = (&Datagram, &mut [u8])> {
         self.datagrams
             .iter()
@@ -262,19 +268,19 @@ fn internet_address(address: SockaddrStorage) -> Option<SocketAddr> {
         .or_else(|| address.as_sockaddr_in6().map(|&address| address.into()))
 }
 
-/// Sends several datagrams a system call, all to one address.
+/// Sends several datagrams to one address in one system call.
 pub struct Sender<'s> {
     socket: &'s UdpSocket,
     headers: MultiHeaders<SockaddrStorage>,
     to: Vec<Option<SockaddrStorage>>,
-    /// Datagrams that the system did not take.
+    /// Datagrams that the system refused.
     pub failed: u64,
-    /// What the system said of the last that it did not take.
+    /// The system's error for the last of these.
     pub error: Option<Errno>,
 }
 
 impl<'s> Sender<'s> {
-    /// Sends to `to`.
+    /// A sender to `to`.
     ///
     /// # Errors
     ///
@@ -300,7 +306,8 @@ impl<'s> Sender<'s> {
         })
     }
 
-    /// Sends `packets`, at most [`BATCH_MAX`]; how many the system took. The others are counted as failed.
+    /// Sends `packets`, at most [`BATCH_MAX`]. Returns how many the system accepted; the others
+    /// count as failed.
     pub fn send<'p>(&mut self, packets: impl Iterator<Item = &'p [u8]>) -> u64 {
         let slices: Vec<_> = packets.map(|packet| [IoSlice::new(packet)]).collect();
         assert!(slices.len() <= BATCH_MAX);
@@ -321,7 +328,7 @@ impl<'s> Sender<'s> {
                     sent += count as u64;
                 }
                 Err(Errno::EINTR) => {}
-                // The first of the rest is refused; those after it may not be.
+                // The system refused the first remaining packet; those after it may be accepted.
                 Err(error) => {
                     self.failed += 1;
                     self.error = Some(error);
@@ -351,7 +358,8 @@ mod tests {
         assert_eq!(drops("", &[98_765]), None);
     }
 
-    /// Receives until `enough` has come, for 30 s at most: the kernel may deliver after it has sent.
+    /// Receives until `enough` returns true, for at most 30 s: the kernel may deliver packets some
+    /// time after they were sent.
     fn receive_until(
         socket: &UdpSocket,
         receiver: &mut Receiver,
@@ -370,7 +378,7 @@ mod tests {
     #[test]
     fn a_full_receive_buffer_is_seen_to_drop() {
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        // The kernel's least is about 2 KiB: a few packets.
+        // The kernel's smallest buffer is about 2 KiB: a few packets.
         set_receive_buffer(&socket, 1).unwrap();
         assert_eq!(dropped(&socket).unwrap(), 0);
         let mut sender = Sender::new(&socket, address(&socket).unwrap()).unwrap();
@@ -412,7 +420,8 @@ mod tests {
             );
             for datagram in seen {
                 let arrived_ns = datagram.arrived_ns.expect("it was asked for");
-                // As exact as the machine leaves one alone between two clocks; the clocks are years apart.
+                // Tolerance for a thread that is stopped between two clock readings; the clocks are
+                // years apart.
                 const SLACK_NS: i64 = 10_000_000_000;
                 assert!((before_ns - SLACK_NS..after_ns + SLACK_NS).contains(&arrived_ns));
             }

@@ -1,4 +1,4 @@
-//! What of a stream is speech that a listener would hear: one call of G.711.
+//! Extracts from a stream the speech that a listener would hear, as one call of G.711.
 //!
 //! Telephone events (RFC 4733) and comfort noise (RFC 3389) have numbers of their own in a stream, and no speech. Where
 //! timestamps go further than packets, nothing was sent: silence was suppressed, or the call was held. Where neither
@@ -10,77 +10,80 @@ use crate::{
     streams::{Packet, Stream},
 };
 
-/// Numbers that two packets of one stream may be apart (RFC 3550, A.1); further, it was begun anew.
+/// Largest difference between the numbers of two packets of one stream (RFC 3550, A.1); a larger
+/// one begins the stream anew.
 pub const DROPOUT_MAX: i64 = 3_000;
-/// A call in which less than one packet in so many came is none: what it takes to score a call grows with its length,
-/// and a capture must not be able to claim one that is far beyond what it has.
+/// Most lost packets for each received one in a call. The cost of scoring a call grows with its
+/// length, and a capture must not be able to claim a call far longer than its contents.
 const LOST_FOR_ONE_MAX: i64 = 100;
-/// What timestamps may be ahead of the time that has passed: packets that were held up come in a bunch.
+/// Largest lead of timestamps over the time that has passed: delayed packets arrive in a bunch.
 const AHEAD_NS_MAX: i64 = 10_000_000_000;
-/// A talk spurt that begins so much later than its timestamp says was held back by a sender whose clock stood still.
+/// Delay of a talk spurt behind its timestamp from which its sender's clock must have stood still.
 const STOOD_STILL_NS: i64 = 1_000_000_000;
-/// G.711 has 8,000 samples a second.
+/// Length of a sample of G.711, which has 8,000 a second.
 const SAMPLE_NS: i64 = 125_000;
-/// Comfort noise, and the type that was reserved for an older kind of it (RFC 3551, section 6).
+/// Payload types of comfort noise: the current one, and the one reserved for its predecessor (RFC
+/// 3551, section 6).
 const COMFORT_NOISE: [u8; 2] = [13, 19];
-/// Payload types that a call agrees on.
+/// Payload types whose meaning each call negotiates.
 const DYNAMIC: std::ops::RangeInclusive<u8> = 96..=127;
-/// Octets of a telephone event (RFC 4733, section 2.3).
+/// Size of a telephone event in octets (RFC 4733, section 2.3).
 const EVENT_BYTES: u16 = 4;
 
-/// A call of G.711 out of a stream.
+/// A call of G.711 extracted from a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Playable {
-    /// Which law.
+    /// Law of the speech.
     pub law: Law,
-    /// The number of each packet, in order, counted on from the first's as if there were nothing but speech.
+    /// The number of each packet in order, counted from the first packet and without the packets
+    /// that are left out.
     pub sequence: Vec<i64>,
-    /// When each arrived, since 1970, less the time that is left out before it.
+    /// Time of arrival of each packet since 1970, less the time that is left out before it.
     pub arrived_ns: Vec<i64>,
-    /// Samples of each.
+    /// Samples of each packet.
     pub packet_samples: u32,
-    /// What there is besides speech.
+    /// Parts of the stream that are no speech.
     pub left_out: LeftOut,
 }
 
-/// What a stream has besides speech.
+/// Totals of the parts of a stream that are no speech.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct LeftOut {
     /// Packets of telephone events.
     pub event_packets: u64,
     /// Packets of comfort noise.
     pub comfort_noise_packets: u64,
-    /// Packets whose numbers and timestamps fit no others.
+    /// Packets whose numbers and timestamps fit no other packets.
     pub stray_packets: u64,
-    /// Times that nothing was sent for at least a packet's length, and the stream went on.
+    /// Number of pauses of at least a packet's length within the stream.
     pub pauses: u64,
-    /// Times that it was begun anew.
+    /// Number of times that the stream began anew.
     pub restarts: u64,
-    /// All the time without speech.
+    /// Sum of the time without speech.
     pub silent_ns: i64,
 }
 
-/// Why a stream is not one call of G.711.
+/// Reasons why a stream is no call of G.711.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unplayable {
-    /// Another codec.
+    /// The codec is not G.711.
     #[error("has payload type {0}; 0 (PCMU) or 8 (PCMA) was expected")]
     PayloadType(u8),
-    /// Two codecs.
+    /// The codec changes.
     #[error("changes from payload type {0} to {1}")]
     Change(u8, u8),
-    /// The packets have two sizes, and the time of one is known only where all have the same.
+    /// The packets have two sizes; lost packets have a known length only where all sizes are equal.
     #[error("has packets of {0} and of {1} octets")]
     Size(u16, u16),
-    /// Its timestamps do not count samples, or its numbers not packets.
+    /// Timestamps do not count samples, or numbers do not count packets.
     #[error("has no two packets whose numbers and timestamps fit each other")]
     Unsteady,
-    /// Its numbers go far beyond its packets.
+    /// Numbers range far beyond the received packets.
     #[error("has {received} packets of {numbers}: too few for a call")]
     Sparse {
-        /// Packets there are.
+        /// Number of received packets.
         received: usize,
-        /// Those, and what is missing between them.
+        /// Number of received and missing packets.
         numbers: i64,
     },
 }
@@ -102,18 +105,18 @@ fn kind(packet: &Packet) -> Kind {
     }
 }
 
-/// Packets whose numbers and timestamps go on from each other.
+/// A run of packets whose numbers and timestamps continue each other.
 struct Run {
-    /// Taken from the first packet that came.
+    /// Time of the first packet of the run.
     first_ns: i64,
     /// The speech with the highest number.
     last: Reached,
-    /// Time between the speech that came, by timestamps.
+    /// Time by timestamps between the received speech.
     jumped_ns: i64,
     entries: Vec<Entry>,
 }
 
-/// How far a run has come.
+/// The end of a run so far.
 #[derive(Clone, Copy)]
 struct Reached {
     packet: Packet,
@@ -129,7 +132,8 @@ struct Entry {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// Its first sample, counted from the run's first speech, and when it came.
+    /// First sample of a packet of speech, counted from the run's first speech, and its time of
+    /// arrival.
     Speech { sample: i64, arrived_ns: i64 },
     /// An event or comfort noise, with its timestamp.
     Other(u32),
@@ -159,13 +163,13 @@ impl Run {
         self.entries.push(Entry { number, what });
     }
 
-    /// How many numbers a packet is ahead of the last, as near as it can be.
+    /// Difference of the packet's number to the last one, modulo 2^16 and as small as possible.
     fn ahead(&self, packet: &Packet) -> i64 {
         let last = self.last.packet.sequence;
         i64::from(packet.sequence.wrapping_sub(last).cast_signed())
     }
 
-    /// Takes a packet of speech, if it fits.
+    /// Adds a packet of speech. Returns whether it fits the run.
     fn take(&mut self, packet: &Packet) -> bool {
         let Reached {
             packet: last,
@@ -208,7 +212,7 @@ impl Run {
         true
     }
 
-    /// Takes the number of a packet that is no speech, if it is near.
+    /// Notes the number of a packet without speech, if it is close to the last one.
     fn take_other(&mut self, packet: &Packet) {
         let numbers = self.ahead(packet);
         if packet.ssrc == self.last.packet.ssrc && numbers.abs() <= DROPOUT_MAX {
@@ -225,19 +229,19 @@ impl Run {
     }
 }
 
-/// A packet of speech among nothing but speech.
+/// A packet of speech after everything else has been left out.
 struct Row {
     place: i64,
     arrived_ns: i64,
 }
 
-/// The speech of a run, its places counted from `place`, and its time without what is left out.
+/// The speech of a run, with places counted from `place` and times without the parts left out.
 fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> Vec<Row> {
     run.entries
         .sort_by_key(|entry| (entry.number, matches!(entry.what, What::Other(_))));
     let mut rows: Vec<Row> = Vec::new();
     let mut before: Option<Entry> = None;
-    // The sample behind the last speech, and numbers of nothing that came since.
+    // The sample after the last speech, and the numbers of packets without speech since then.
     let mut end: Option<i64> = None;
     let (mut missing, mut paused_ns) = (0_i64, 0_i64);
     let mut spoken = None;
@@ -278,7 +282,7 @@ fn rows(run: &mut Run, samples: i64, mut place: i64, left_out: &mut LeftOut) -> 
 }
 
 impl Stream {
-    /// The law and size of its speech, if it has any.
+    /// The law and the size of the stream's speech, if it has any.
     pub(crate) fn speech(&self) -> Option<(Law, u16)> {
         self.packets.iter().find_map(|packet| match kind(packet) {
             Kind::Speech(law) => Some((law, packet.payload_bytes)),
@@ -286,7 +290,7 @@ impl Stream {
         })
     }
 
-    /// The stream as a call, if it is one of G.711.
+    /// Extracts the stream's call of G.711.
     ///
     /// # Errors
     ///
@@ -304,7 +308,7 @@ impl Stream {
                         return Err(Unplayable::Size(payload_bytes, packet.payload_bytes));
                     }
                     payload_type.get_or_insert(packet.payload_type);
-                    // What is late belongs to the run before the last.
+                    // A late packet may belong to the previous run.
                     if !runs.iter_mut().rev().take(2).any(|run| run.take(packet)) {
                         runs.push(Run::new(packet));
                     }
@@ -343,7 +347,8 @@ impl Stream {
             last_ns = Some(last_of_run_ns);
             let next = spoken.last().map_or(0, |row| row.place + 1);
             let mut rows = rows(run, samples, next, &mut left_out);
-            // A receiver begins anew too: the first packet that comes sets the time of all others.
+            // A receiver begins anew, too: the first packet to arrive determines the time of all
+            // others.
             let first = rows.iter().min_by_key(|row| (row.arrived_ns, row.place));
             let own_ns = first.map_or(0, |row| {
                 row.arrived_ns

@@ -1,4 +1,5 @@
-//! What the load writes into each payload, and the sink reads: which packet it is, and when it was sent.
+//! The stamp that the load writes into each payload and the sink reads: the identity of the packet
+//! and its time of sending.
 //!
 //! The paper hides a timestamp in the payload (section 4). Here it is hidden as sound, so that it survives a media
 //! server that transcodes, whichever that is: each half-octet is one sample of one of 16 levels, 6 dB apart, which
@@ -9,30 +10,31 @@ use crate::g711::Law;
 /// Samples that a stamp takes, in octets of G.711.
 pub const STAMP_SAMPLES: usize = 2 * STAMP_BYTES;
 
-/// Packets of one stream at most: a day's.
+/// Most packets of one stream: those of a day.
 pub const PACKETS_MAX: u32 = 24 * 3600 * 50;
-/// Streams of one load at most.
+/// Most streams of one load.
 pub const STREAMS_MAX: u32 = u16::MAX as u32;
 
 const STAMP_BYTES: usize = 28;
 const MAGIC: [u8; 2] = *b"LX";
-/// The quietest level. Well above A-law's smallest step, 16, and its double three times short of mu-law's noise.
+/// The quietest level. It is well above A-law's smallest step of 16, and its double is three times
+/// as far from silence as mu-law's noise.
 const LEVEL_MIN: i16 = 192;
 
-/// Which packet this is, and when it was sent.
+/// The identity of a packet and its time of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Tells one run of a load from another.
+    /// Number that distinguishes one run of a load from another.
     pub run: u32,
-    /// The stream, from 0.
+    /// Number of the stream, from 0.
     pub stream: u16,
-    /// How many streams the load has.
+    /// Number of streams of the load.
     pub streams: u16,
-    /// The packet within its stream, from 0.
+    /// Number of the packet in its stream, from 0.
     pub packet: u32,
-    /// How many packets the stream will have.
+    /// Number of packets that the stream will have.
     pub packets: u32,
-    /// CLOCK_MONOTONIC of the sending machine just before the system call that sent it.
+    /// CLOCK_MONOTONIC of the sending machine just before the system call.
     pub sent_ns: i64,
 }
 
@@ -53,7 +55,8 @@ impl Stamp {
         }
     }
 
-    /// The stamp at the beginning of a payload in `law`, if there is one, whole, that a load can have written.
+    /// The stamp at the beginning of a payload in `law`; `None` unless it is complete and a load
+    /// can have written it.
     pub fn read(law: Law, payload: &[u8]) -> Option<Stamp> {
         let levels = Levels::of(law);
         let samples = payload.get(..STAMP_SAMPLES)?;
@@ -99,7 +102,7 @@ impl Stamp {
     }
 }
 
-/// Fletcher's, modulo 255: notices an exchange of octets, which a sum does not.
+/// Fletcher's checksum modulo 255, which detects exchanged octets, unlike a sum.
 fn checksum(bytes: &[u8]) -> u16 {
     let (low, high) = bytes.iter().fold((1u16, 0u16), |(low, high), &byte| {
         let low = (low + u16::from(byte)) % 255;
@@ -131,7 +134,7 @@ impl Levels {
         };
         let nearest = |octet: usize| {
             let sample = f64::from(law.decode(octet as u8));
-            // In decibels, as the levels are: the boundary between two is 3 dB from both.
+            // Levels are compared in decibels: the boundary between two levels is 3 dB from both.
             let steps = (sample.abs().max(1.0) / f64::from(LEVEL_MIN))
                 .log2()
                 .round();
@@ -173,7 +176,7 @@ mod tests {
 
         #[test]
         fn noise_is_no_stamp(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
-            // One in 2^32 may be: magic and checksum.
+            // Chance of a false stamp by magic and checksum: one in 2^32.
             prop_assert_eq!(Stamp::read(Law::Mu, &payload), None);
         }
     }

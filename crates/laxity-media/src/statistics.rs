@@ -1,4 +1,4 @@
-//! What became of one stream: delay, jitter, loss and its bursts, order, duplicates, lateness.
+//! Statistics of one stream: delay, jitter, loss and its bursts, order, duplicates, lateness.
 
 use crate::{
     distribution::{Distribution, Quantiles},
@@ -6,16 +6,16 @@ use crate::{
 };
 use serde::Serialize;
 
-/// One packet as it arrived.
+/// A packet that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its place in the stream, from 0, beyond 16 bits: see [`position`].
+    /// Place in the stream, from 0 and beyond 16 bits: see [`position`].
     pub position: i64,
     /// RTP's timestamp, in samples modulo 2^32.
     pub timestamp: u32,
-    /// When it was sent.
+    /// Time of sending.
     pub sent_ns: i64,
-    /// When it arrived, by the same clock.
+    /// Time of arrival, by the same clock.
     pub arrived_ns: i64,
 }
 
@@ -28,47 +28,47 @@ pub fn position(first_sequence: u16, sequence: u16, reference: i64) -> i64 {
     reference + i64::from(wrapped as i16)
 }
 
-/// What has arrived of one stream.
+/// The received part of one stream.
 #[derive(Debug, Clone)]
 pub struct StreamStatistics {
     packets: u32,
     playout_ns: i64,
-    /// A bit for each place that a packet has arrived for; as long as the highest needs.
+    /// A bit for each place whose packet has arrived, up to the highest such place.
     arrived: Vec<u64>,
     highest: i64,
     counts: Counts,
     delay: Distribution,
-    /// The packet before, in order of arrival; jitter so far, and its peak.
+    /// The previous packet in order of arrival; the jitter so far, and its highest value.
     last: Option<(u32, i64)>,
     jitter_ns: f64,
     jitter_ns_max: f64,
 }
 
-/// Packets of one stream or of several.
+/// Numbers of packets of one stream or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// That were to come.
+    /// Packets that were sent.
     pub expected: u64,
-    /// That came, each once.
+    /// Distinct packets that arrived.
     pub received: u64,
-    /// That did not.
+    /// Packets that did not arrive.
     pub lost: u64,
-    /// Runs of packets lost one after the other.
+    /// Runs of packets that were lost in a row.
     pub loss_bursts: u64,
-    /// The longest such run.
+    /// Length of the longest such run.
     pub loss_burst_max: u64,
-    /// That came again.
+    /// Packets that arrived again.
     pub duplicates: u64,
-    /// That came after one sent later (RFC 4737, section 3.3).
+    /// Packets that arrived after one that was sent later (RFC 4737, section 3.3).
     pub reordered: u64,
-    /// That came too late to be played: after the playout delay.
+    /// Packets that arrived after the playout delay and could not be played.
     pub late: u64,
-    /// Whose sequence number has no place in the stream.
+    /// Packets whose sequence number has no place in the stream.
     pub stray: u64,
 }
 
 impl Counts {
-    /// These and `other`.
+    /// Adds `other`.
     pub fn add(&mut self, other: &Counts) {
         self.expected += other.expected;
         self.received += other.received;
@@ -81,7 +81,7 @@ impl Counts {
         self.stray += other.stray;
     }
 
-    /// Share of the packets that did not come, in percent.
+    /// Share of the packets that did not arrive, in percent.
     pub fn loss_percent(&self) -> f64 {
         percent(self.lost, self.expected)
     }
@@ -102,24 +102,25 @@ pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole as f64
 }
 
-/// What became of a stream. Nothing has a delay or a jitter if nothing came.
+/// Results of a stream. Delay and jitter are missing if nothing arrived.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamReport {
-    /// The stream, from 0.
+    /// Number of the stream, from 0.
     pub stream: u32,
-    /// Its packets.
+    /// Numbers of its packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// One way, from the sender's system call to the sink's socket; to two digits.
+    /// One-way delay from the sender's system call to the sink's socket, with two digits.
     pub delay: Option<Quantiles>,
     /// Interarrival jitter after the last packet (RFC 3550, section 6.4.1 and A.8).
     pub jitter_ns: Option<f64>,
-    /// The highest it was.
+    /// Highest value of the jitter.
     pub jitter_ns_max: Option<f64>,
 }
 
 impl StreamStatistics {
-    /// Of a stream of `packets` packets. One that takes longer than `playout_ns` is late.
+    /// Statistics of a stream of `packets` packets. A packet with a delay above `playout_ns` is
+    /// late.
     pub fn new(packets: u32, playout_ns: i64) -> StreamStatistics {
         StreamStatistics {
             packets,
@@ -134,8 +135,8 @@ impl StreamStatistics {
         }
     }
 
-    /// Takes in a packet. Answers whether it is the first for its place; only then it counts for delay, jitter and
-    /// lateness.
+    /// Records a packet. Returns whether it is the first for its place; only then it counts for
+    /// delay, jitter and lateness.
     pub fn record(&mut self, arrival: &Arrival) -> bool {
         if !(0..i64::from(self.packets)).contains(&arrival.position) {
             self.counts.stray += 1;
@@ -159,8 +160,8 @@ impl StreamStatistics {
         true
     }
 
-    /// RFC 3550, A.8: D is how much further apart two packets arrived than their timestamps are, J follows |D| with a
-    /// gain of 1/16.
+    /// Updates the jitter (RFC 3550, A.8): D is the difference between two packets' distance of
+    /// arrival and the distance of their timestamps, and J follows |D| with a gain of 1/16.
     fn update_jitter(&mut self, arrival: &Arrival) {
         if let Some((timestamp, arrived_ns)) = self.last {
             let apart_samples = arrival.timestamp.wrapping_sub(timestamp) as i32;
@@ -172,7 +173,7 @@ impl StreamStatistics {
         self.last = Some((arrival.timestamp, arrival.arrived_ns));
     }
 
-    /// Marks a place; whether it was free.
+    /// Marks a place. Returns whether it was free.
     fn mark(&mut self, place: usize) -> bool {
         let (word, bit) = (place / 64, 1u64 << (place % 64));
         if word >= self.arrived.len() {
@@ -189,12 +190,12 @@ impl StreamStatistics {
             .is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    /// What became of the stream, if nothing more comes, and it had as many packets as it may have.
+    /// The results of a complete stream, assuming that nothing more arrives.
     pub fn report(&self, stream: u32) -> StreamReport {
         self.report_of(stream, self.packets)
     }
 
-    /// The same, if it had `packets` packets, as many as have come or more.
+    /// The results of a stream of `packets` packets, assuming that nothing more arrives.
     pub fn report_of(&self, stream: u32, packets: u32) -> StreamReport {
         let mut counts = self.counts;
         counts.expected = u64::from(packets);

@@ -1,4 +1,5 @@
-//! The RTP streams in a capture, anybody's: pcap and pcapng of Ethernet, of Linux's "any" or of bare IP.
+//! Finds the RTP streams in any capture: pcap and pcapng of Ethernet, of Linux's "any" interface or
+//! of bare IP.
 //!
 //! Packets of one source and destination with one SSRC are a stream (RFC 3550, section 3), so that a stream is two of
 //! them where both sides of a media server were captured. Pure but for the reader that the octets come from.
@@ -20,112 +21,115 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// What pcapng begins with; the rest is taken for pcap, whose reader knows its own four beginnings.
+/// First octets of pcapng; every other file is parsed as pcap, whose reader knows its four kinds of
+/// magic.
 const PCAPNG: [u8; 4] = 0x0A0D_0D0A_u32.to_be_bytes();
-/// A header of Linux's "any" interface, second version; it begins with the type of what follows.
+/// Size of the header of Linux's "any" interface, second version; it begins with the type of what
+/// follows.
 const SLL2_BYTES: usize = 20;
-/// A header of BSD's loopback interface.
+/// Size of the header of BSD's loopback interface.
 const NULL_BYTES: usize = 4;
-/// pcapng counts microseconds where an interface says nothing else.
+/// Default resolution of pcapng: microseconds.
 const PCAPNG_RESOLUTION: u8 = 6;
-/// RTCP's packet types beneath the marker bit (RFC 5761, section 4).
+/// RTCP's packet types without the marker bit (RFC 5761, section 4).
 const RTCP: std::ops::RangeInclusive<u8> = 64..=95;
-/// A source that begins so soon after another between the same addresses goes on with its call.
+/// Longest pause after which a new source between the same addresses continues the previous call.
 const GOES_ON_NS: i64 = 2_000_000_000;
-/// RTP packets of one capture: they are in memory, with all that is made of them. 20 million are 111 hours of streams.
+/// Most RTP packets of a capture, which are kept in memory. 20 million are 111 hours of streams.
 const PACKETS_MAX: u64 = 20_000_000;
-/// Streams, those of one packet included, which most often are no RTP.
+/// Most streams, including those of one packet, which usually are no RTP.
 const STREAMS_MAX: usize = 2_000_000;
 
-/// Why a capture cannot be read.
+/// Reasons why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The file's beginning is not that of one.
+    /// The file's first octets are those of no capture.
     #[error("it is neither pcap nor pcapng")]
     NotACapture,
-    /// More than fits into memory.
+    /// The capture does not fit into memory.
     #[error(
         "it has more than {PACKETS_MAX} packets of RTP or {STREAMS_MAX} streams; split it (editcap -c)"
     )]
     TooMany,
-    /// Its packets are not whole.
+    /// Packets are truncated.
     #[error(
         "of packet {packet} only {captured} of {actual} octets were captured; capture without a limit (tcpdump -s 0)"
     )]
     Cut {
-        /// From 1.
+        /// Number of the packet, from 1.
         packet: u64,
-        /// Octets there are.
+        /// Octets in the capture.
         captured: u64,
-        /// Octets there were.
+        /// Octets of the original packet.
         actual: u64,
     },
-    /// Nothing here knows what its packets begin with.
+    /// The link type is not supported.
     #[error("its packets are of link type {0:?}; Ethernet, Linux cooked and raw IP can be read")]
     Link(DataLink),
     /// Packets without a time.
     #[error("packet {packet} has no time")]
     NoTime {
-        /// From 1.
+        /// Number of the packet, from 1.
         packet: u64,
     },
-    /// Some field of the file is wrong.
+    /// A field of the file is invalid.
     #[error("after packet {packet}: {why}")]
     Malformed {
-        /// The last whole one, from 1.
+        /// Number of the last valid packet, from 1.
         packet: u64,
-        /// What the reader says.
+        /// The reader's message.
         why: String,
     },
-    /// The system could not read it.
+    /// The system cannot read the file.
     #[error("{0}")]
     System(io::Error),
 }
 
-/// What was found in a capture.
+/// Contents of a capture.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In the order of their first packets.
+    /// Streams in the order of their first packets.
     pub streams: Vec<Stream>,
-    /// Packets of all kinds.
+    /// Number of packets of all kinds.
     pub packets: u64,
-    /// Those that are not UDP.
+    /// Number of packets that are not UDP.
     pub not_udp: u64,
-    /// UDP that is not RTP.
+    /// Number of UDP packets that are not RTP.
     pub not_rtp: u64,
-    /// The packet in the middle of which the file ends, from 1, if it does.
+    /// Number from 1 of the packet in which the file ends, if it is truncated.
     pub cut_packet: Option<u64>,
 }
 
-/// The packets with one source, destination and SSRC, or with several SSRCs of which each begins soon after the one before.
+/// Packets with one source, destination and SSRC, or with several SSRCs each of which begins soon
+/// after the previous one.
 #[derive(Debug)]
 pub struct Stream {
-    /// Who sent it.
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// To whom.
+    /// Address of the receiver.
     pub destination: SocketAddr,
-    /// RTP's synchronization source; of several the first.
+    /// RTP's synchronization source; the first, if there are several.
     pub ssrc: u32,
-    /// In the order of their arrival.
+    /// Packets in the order of their arrival.
     pub packets: Vec<Packet>,
 }
 
-/// What matters of one RTP packet.
+/// The relevant fields of an RTP packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
-    /// When it was captured, since 1970.
+    /// Time of capture since 1970.
     pub time_ns: i64,
     /// RTP's payload type.
     pub payload_type: u8,
-    /// RTP's number, modulo 2^16.
+    /// RTP's sequence number, modulo 2^16.
     pub sequence: u16,
-    /// RTP's time, in samples modulo 2^32.
+    /// RTP's timestamp, in samples modulo 2^32.
     pub timestamp: u32,
     /// RTP's synchronization source.
     pub ssrc: u32,
-    /// The payload's octets.
+    /// Size of the payload in octets.
     pub payload_bytes: u16,
-    /// RTP's mark: a talk spurt begins.
+    /// RTP's marker: a talk spurt begins.
     pub marker: bool,
 }
 
@@ -142,7 +146,7 @@ impl fmt::Display for Stream {
 }
 
 impl Stream {
-    /// Whether it begins soon after another has ended, with speech of the same kind.
+    /// Whether this stream begins soon after another has ended, with the same kind of speech.
     fn goes_on_with(&self, before: &Stream) -> bool {
         let (Some(first), Some(last)) = (self.packets.first(), before.packets.last()) else {
             return false;
@@ -151,7 +155,8 @@ impl Stream {
             && self.speech() == before.speech()
     }
 
-    /// Whether two of its packets follow each other in number: what is so by chance is not RTP (RFC 3550, A.1).
+    /// Whether two of its packets have successive numbers, which rules out most accidental matches
+    /// (RFC 3550, A.1).
     fn is_stream(&self) -> bool {
         self.packets
             .windows(2)
@@ -205,7 +210,7 @@ impl Finder {
             TsResolution::MicroSecond => 1_000,
             TsResolution::NanoSecond => 1,
         };
-        // Raw ones: of others the reader takes what was cut off for a mistake.
+        // Raw packets are read, because the reader reports truncated ones as errors otherwise.
         while let Some(packet) = reader.next_raw_packet() {
             let packet = match packet {
                 Ok(packet) => packet,
@@ -223,7 +228,7 @@ impl Finder {
             Ok(reader) => reader,
             Err(error) => return self.end(error),
         };
-        // The reader has them too, but does not lend them while it lends a block.
+        // A copy of the reader's interfaces, which it does not lend while it lends a block.
         let mut interfaces: Vec<(DataLink, u8)> = Vec::new();
         while let Some(block) = reader.next_block() {
             let block = match block {
@@ -242,7 +247,7 @@ impl Finder {
                             packet: self.packets,
                             why: format!("there is no interface {}", packet.interface_id),
                         })?;
-                    // What the reader calls nanoseconds are the interface's units.
+                    // The reader's nanoseconds are in fact the interface's units.
                     let units = packet.timestamp.as_nanos() as u64;
                     let time_ns = nanoseconds(units, resolution).ok_or(Unreadable::NoTime {
                         packet: self.packets + 1,
@@ -261,7 +266,7 @@ impl Finder {
         Ok(())
     }
 
-    /// A file that ends within a packet is good up to there.
+    /// Accepts a file that ends within a packet up to there.
     fn end(&mut self, error: PcapError) -> Result<(), Unreadable> {
         match error {
             PcapError::IncompleteBuffer => self.cut_packet = Some(self.packets + 1),
@@ -337,7 +342,7 @@ impl Finder {
     }
 }
 
-/// The streams, of which one that goes on with another's call is part of that.
+/// The streams, in which each that continues another's call has been joined to it.
 fn joined(streams: Vec<Stream>) -> Vec<Stream> {
     let mut joined: Vec<Stream> = Vec::new();
     let mut latest: BTreeMap<(SocketAddr, SocketAddr), usize> = BTreeMap::new();
@@ -355,7 +360,7 @@ fn joined(streams: Vec<Stream>) -> Vec<Stream> {
     joined
 }
 
-/// How an interface of pcapng counts time: an exponent of ten or, with the highest bit, of two, both negative.
+/// Resolution of a pcapng interface: a negative exponent of ten or, with the highest bit, of two.
 fn resolution(interface: &InterfaceDescriptionBlock<'_>) -> u8 {
     let said = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
@@ -364,7 +369,7 @@ fn resolution(interface: &InterfaceDescriptionBlock<'_>) -> u8 {
     said.unwrap_or(PCAPNG_RESOLUTION)
 }
 
-/// Units of an interface of pcapng as nanoseconds, if they are that many.
+/// Units of a pcapng interface as nanoseconds, unless they overflow.
 fn nanoseconds(units: u64, resolution: u8) -> Option<i64> {
     let (base, exponent) = if resolution & 0x80 == 0 {
         (10u128, u32::from(resolution))
@@ -378,7 +383,7 @@ fn nanoseconds(units: u64, resolution: u8) -> Option<i64> {
 /// Source, destination and payload.
 type Datagram<'a> = (SocketAddr, SocketAddr, &'a [u8]);
 
-/// The UDP datagram in a packet, if there is one.
+/// The UDP datagram in a packet; `None` if there is none.
 fn datagram(link: DataLink, octets: &[u8]) -> Result<Option<Datagram<'_>>, Unreadable> {
     let sliced = match link {
         DataLink::ETHERNET => SlicedPacket::from_ethernet(octets),
@@ -416,7 +421,7 @@ fn datagram(link: DataLink, octets: &[u8]) -> Result<Option<Datagram<'_>>, Unrea
     )))
 }
 
-/// The packet, if the octets are RTP.
+/// The fields of an RTP packet; `None` if the octets are not RTP.
 fn rtp_packet(octets: &[u8], time_ns: i64) -> Option<Packet> {
     let packet = rtp::packet(octets).ok()?;
     let found = Packet {
@@ -425,7 +430,7 @@ fn rtp_packet(octets: &[u8], time_ns: i64) -> Option<Packet> {
         sequence: packet.sequence_number(),
         timestamp: packet.timestamp(),
         ssrc: packet.ssrc(),
-        // A datagram has fewer.
+        // The length always fits: a datagram is shorter.
         payload_bytes: u16::try_from(packet.payload_len()).ok()?,
         marker: packet.marker_bit(),
     };

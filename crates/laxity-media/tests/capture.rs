@@ -1,4 +1,4 @@
-//! Captures, read back: by another crate's reader, and by tshark where it is installed.
+//! Captures read back by another crate's reader, and by tshark where it is installed.
 
 use etherparse::SlicedPacket;
 use laxity_media::{
@@ -17,7 +17,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A stream of which packets 3 to 5 are missing, with delays that come and go; and what we say of it.
+/// A stream without packets 3 to 5, with varying delays; and its statistics.
 fn capture() -> (Vec<u8>, Vec<Vec<u8>>, StreamStatistics) {
     let mut capture = Capture::new(Vec::new()).unwrap();
     let mut statistics = StreamStatistics::new(50, 60_000_000);

@@ -1,9 +1,9 @@
-//! How calls are told of: the ng protocol, and session descriptions.
+//! The ng protocol, and session descriptions.
 
 use laxity_media::control::{self, Description, Encoding, Parties, Reply, Request, Text};
 use std::net::SocketAddr;
 
-/// As Kamailio writes it: keys in any order, flags in a list, octets that are text.
+/// An offer as Kamailio writes it: keys in any order, flags in a list, octets that are text.
 const OFFER: &[u8] = include_bytes!("../../../fuzz/seeds/control/offer");
 
 #[test]
@@ -70,7 +70,7 @@ fn a_description_that_is_sent_on_has_the_servers_address_and_one_law() {
     let sent_on = description.sent_on(to, false);
     assert!(sent_on.contains("c=IN IP4 192.0.2.2\r\n"), "{sent_on}");
     assert!(sent_on.contains("m=audio 30000 RTP/AVP 8\r\n"), "{sent_on}");
-    // The video is refused, and RTCP is where the server has it.
+    // The video is refused, and RTCP has the server's port.
     assert!(sent_on.contains("m=video 0 RTP/AVP"), "{sent_on}");
     assert!(
         !sent_on.contains("rtcp") && !sent_on.contains("telephone"),
@@ -117,11 +117,11 @@ fn a_call_is_its_parties_alone() {
     let mut call = Parties::new(&caller, None);
     assert_eq!(call.offer(&caller, None), Ok(0));
     assert_eq!(call.answer(&caller, &callee), Ok(1));
-    // Another phone of the one that is called, until the dialog goes on.
+    // Another phone of the callee may answer until the dialog continues.
     assert_eq!(call.answer(&caller, &fork), Ok(1));
     assert!(call.answer(&stranger, &callee).is_err());
     assert!(call.offer(&stranger, None).is_err());
-    // The one that was called offers, within the dialog.
+    // The callee offers inside the dialog.
     assert_eq!(call.offer(&fork, Some(&caller)), Ok(1));
     assert_eq!(call.answer(&fork, &caller), Ok(0));
     assert!(call.answer(&caller, &callee).is_err());
@@ -135,7 +135,7 @@ fn a_call_is_its_parties_alone() {
         assert!(call.end(from, to).is_err());
     }
     assert!(call.end(&caller, None).is_ok() && call.end(&fork, Some(&caller)).is_ok());
-    // A call that is known only from within its dialog.
+    // The first request of this call comes from inside its dialog.
     let mut late = Parties::new(&callee, Some(&caller));
     assert_eq!(late.offer(&callee, Some(&caller)), Ok(0));
     assert_eq!(late.answer(&callee, &caller), Ok(1));

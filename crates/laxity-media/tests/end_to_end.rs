@@ -1,5 +1,6 @@
-//! Load, media server and sink over loopback, bounded in packets and in time. What must come out does not depend on how
-//! fast the machine is: everything sent is received, or counted where it was dropped.
+//! Load, media server and sink over loopback, bounded in packets and in time. The expected results
+//! do not depend on the machine's speed: every sent packet is received, or counted where it was
+//! dropped.
 
 use serde_json::{Value, json};
 use std::{
@@ -29,7 +30,7 @@ fn refusal(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Every packet of `report` is somewhere.
+/// Checks that every packet of `report` is accounted for.
 fn assert_accounted(report: &Value, streams: u64, packets: u64) {
     let count = |part: &str, name: &str| report[part][name].as_u64().unwrap();
     assert_eq!(count("load", "sent"), streams * packets);
@@ -80,7 +81,8 @@ fn every_packet_is_accounted_for() {
 
 #[test]
 fn what_a_full_receive_buffer_drops_is_counted_as_the_servers() {
-    // Room for a packet or two, and a millisecond of work for each: most are dropped.
+    // The receive buffer holds one or two packets, each of which takes a millisecond of work: most
+    // are dropped.
     let report = report_of(&laxity_media(&[
         "loop",
         "--json",
@@ -126,7 +128,7 @@ fn a_capture_holds_what_came() {
 
 #[test]
 fn a_dead_server_is_reported_dead() {
-    // Port 9 of loopback: nothing relays what goes to the address of a server that only the load knows.
+    // Port 9 of loopback has no server, so nothing relays the load's packets.
     let output = laxity_media(&[
         "load",
         "--to",
@@ -184,7 +186,7 @@ fn nonsense_is_refused() {
     told(&["load"], "--to <ADDRESS:PORT>");
 }
 
-/// The model media server with ports for each call, on loopback; ended with the test.
+/// The model media server with ports for each call, on loopback; killed at the end of the test.
 struct Server {
     process: Child,
     control: UdpSocket,
@@ -192,7 +194,7 @@ struct Server {
 
 impl Server {
     fn start(options: &[&str]) -> Server {
-        // A port that was free a moment ago: the server is asked until it answers.
+        // The port was free a moment ago; the server is asked until it answers.
         let port = UdpSocket::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -229,7 +231,7 @@ impl Server {
         self.try_ask(&question.to_string()).unwrap()
     }
 
-    /// Offers or answers; where to send, and in which payload type.
+    /// Sends an offer or an answer. Returns the address to send to and the payload type.
     fn describe(&self, command: &str, call: &str, local: SocketAddr) -> (SocketAddr, String) {
         let port = local.port();
         let sdp = format!(
@@ -265,7 +267,7 @@ impl Drop for Server {
     }
 }
 
-/// Ports that are free, as far as one can know.
+/// Ports that are free now.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
     let sockets: Vec<_> = (0..count)
         .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
@@ -276,7 +278,7 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Carries out the orders of `tell`; what became of the calls.
+/// Carries out the orders that `tell` writes. Returns the program's output.
 fn calls(tell: impl FnOnce(&mut ChildStdin)) -> Output {
     let mut process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
         .args(["calls", "--json"])
@@ -303,7 +305,7 @@ fn calls_have_ports_of_their_own() {
                     server.describe("answer", &number.to_string(), pair[1]);
                 let (second_to, second_type) =
                     server.describe("offer", &number.to_string(), pair[0]);
-                // The same offer again, as after a lost answer, has the same port.
+                // The same offer again, as after a lost answer, gets the same port.
                 assert_eq!(second_type, offered);
                 assert_eq!(first_type, if transcode { "8" } else { "0" });
                 for (local, to, payload_type) in [
@@ -344,7 +346,8 @@ fn calls_have_ports_of_their_own() {
 
 #[test]
 fn another_calls_packets_are_not_counted_as_ones_own() {
-    // Without a server: the first call's caller sends to the second call's, whose own stays silent.
+    // Without a server, the first call's caller sends to the second call's caller, whose own stream
+    // stays silent.
     let ports = free_ports(3);
     let [one, other, third] = ports[..] else {
         panic!("there are three")
@@ -452,7 +455,7 @@ fn senseless_orders_end_calls() {
     assert!(error.contains("the order `begin a` is none"), "{error}");
     let error = refused("open a 127.0.0.1:1\nopen a 127.0.0.1:2\nopen a 127.0.0.1:3");
     assert!(error.contains("127.0.0.1:3 is a third"), "{error}");
-    // A port that nobody can have is the system's to say, and no reason to end.
+    // An unusable port is an error of the system that is counted and does not end the program.
     let report = report_of(&calls(|orders| {
         writeln!(orders, "open a 192.0.2.1:9").unwrap()
     }));
@@ -472,7 +475,7 @@ fn senseless_orders_end_calls() {
     assert!(refusal(&relay).contains("from 9 to 8 there are even ports for 0 calls"));
 }
 
-/// A question that moves or ends another's call, or takes its ports.
+/// A request that redirects or ends a call of others, or takes its ports.
 fn question(command: &str, call: &str, from_tag: &str, to_tag: &str) -> Value {
     let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n";
     json!({"command": command, "call-id": call, "from-tag": from_tag, "to-tag": to_tag, "sdp": sdp})
@@ -498,7 +501,7 @@ fn a_call_is_changed_and_ended_by_its_parties_alone() {
             "{command}"
         );
     }
-    // The callee offers within the dialog: the ports stay, and both sides are still relayed.
+    // The callee offers inside the dialog: the ports stay, and both directions are still relayed.
     let [caller, callee] = parties[..] else {
         panic!("there are two")
     };
@@ -522,7 +525,7 @@ fn strangers_are_not_answered_and_no_source_takes_all_ports() {
         "--control-from=127.0.0.2",
         "--expire=1 h",
     ]);
-    // 16 calls have ports, of which each of the two addresses has half.
+    // Ports for 16 calls exist, half of them for each of the two addresses.
     let taken = (0..20)
         .map(|call| server.ask(&question("offer", &call.to_string(), "a", "")))
         .filter(|said| said["result"] == "ok")
@@ -541,7 +544,7 @@ fn strangers_are_not_answered_and_no_source_takes_all_ports() {
     stranger
         .send(br#"2 {"command":"delete","call-id":"0","from-tag":"a"}"#)
         .unwrap();
-    // Both were there before this was asked.
+    // Both calls existed before this request.
     let there = server.ask(&question("delete", "0", "a", ""));
     assert_eq!(there["result"], "ok");
     assert_eq!(server.end()["relay"]["refused"], 2);
@@ -555,7 +558,7 @@ fn a_call_of_which_nothing_comes_expires() {
     server.ask(&question("offer", "1", "a", ""));
     let until = std::time::Instant::now() + Duration::from_secs(30);
     loop {
-        // A wrong tag does not keep it alive.
+        // A request with a wrong tag does not extend the call.
         let said = server.ask(&question("delete", "1", "x", "a"));
         if said["error-reason"] == "there is no call 1" {
             break;
@@ -581,7 +584,7 @@ fn calls_last_as_long_as_their_own_clock_says() {
     }
     writeln!(orders, "begin").unwrap();
     orders.flush().unwrap();
-    // Nobody tells it to end: the orders stay open, as those of somebody who does not get to run.
+    // The orders stay open, as if their writer did not get to run.
     let mut text = String::new();
     let output = process.stdout.as_mut().unwrap();
     output.read_to_string(&mut text).unwrap();
@@ -589,7 +592,7 @@ fn calls_last_as_long_as_their_own_clock_says() {
     drop(orders);
     let report: Value = serde_json::from_str(&text).unwrap();
     let load = &report["load"];
-    // However late its threads were, what was due within the time was sent, and nothing else.
+    // Every packet due within the time was sent, and no other, however late the threads were.
     assert_eq!(
         (load["streams"].as_u64(), load["due"].as_u64()),
         (Some(2), Some(40))

@@ -1,4 +1,4 @@
-//! What the load puts on the wire: every packet of the schedule, none before its time.
+//! The load sends every packet of the schedule, and none before its time.
 
 use laxity_media::{
     clock,
@@ -55,7 +55,8 @@ fn every_packet_once_and_none_before_its_time() {
     }
 }
 
-/// Receives `count` packets, each once, by stream and number; fails if they do not come within 30 s.
+/// Receives `count` distinct packets, by stream and number; fails if they do not arrive within 30
+/// s.
 fn receive(sink: &std::net::UdpSocket, count: usize) -> BTreeMap<(u32, u32), (Header, i64)> {
     let mut receiver = Receiver::new(BATCH_MAX);
     let mut packets = BTreeMap::new();

@@ -5,7 +5,7 @@ use laxity_media::{
     rtp::{HEADER_BYTES, Header, Malformed, PACKET_BYTES, parse, set_law, write_header},
 };
 
-/// Version 2, mu-law, sequence 0x1234, timestamp 0xA0, source 0xCAFEBABE; then `rest`.
+/// Version 2, mu-law, sequence 0x1234, timestamp 0xA0, source 0xCAFEBABE; followed by `rest`.
 fn packet(first: u8, second: u8, rest: &[u8]) -> Vec<u8> {
     let mut octets = vec![
         first, second, 0x12, 0x34, 0, 0, 0, 0xA0, 0xCA, 0xFE, 0xBA, 0xBE,
@@ -56,7 +56,7 @@ fn contributing_sources_and_extension_are_not_payload() {
     assert_eq!(parse(&octets).unwrap().payload, 72..73);
     let octets = packet(0x90, 0, &[0, 0, 0, 0, 0xAA]);
     assert_eq!(parse(&octets).unwrap().payload, 16..17);
-    // The extension says that it is longer than all that follows.
+    // The extension's length exceeds the packet.
     let octets = packet(0x90, 0, &[0, 0, 0xFF, 0xFF, 0xAA]);
     assert_eq!(
         parse(&octets),
@@ -73,7 +73,7 @@ fn padding_must_fit() {
         parse(&packet(0xA0, 0, &[1, 2, 0, 2])).unwrap().payload,
         12..14
     );
-    // All of it padding.
+    // The whole payload is padding.
     assert!(
         parse(&packet(0xA0, 0, &[0, 0, 3]))
             .unwrap()
@@ -81,12 +81,12 @@ fn padding_must_fit() {
             .is_empty()
     );
     assert_eq!(parse(&packet(0xA0, 0, &[1, 0])), Err(Malformed::Padding));
-    // Reaches into the header.
+    // The padding reaches into the header.
     assert!(matches!(
         parse(&packet(0xA0, 0, &[1, 3])),
         Err(Malformed::Truncated { .. })
     ));
-    // No octet that could say how long it is.
+    // The packet has no octet for the length of the padding.
     assert!(matches!(
         parse(&packet(0xA0, 0, &[])),
         Err(Malformed::Truncated { .. })

@@ -1,5 +1,5 @@
-//! What of a stream is speech: telephone events, comfort noise, pauses, hold and restarts are left out, what was lost
-//! is not, and no capture claims a call that is longer than what it has.
+//! Extraction of speech: telephone events, comfort noise, pauses, hold and restarts are left out,
+//! lost packets are not, and no capture claims a call longer than its contents.
 
 use laxity_media::{
     capture::Capture,
@@ -31,7 +31,7 @@ impl Sender {
         Sender {
             capture: Capture::new(Vec::new()).unwrap(),
             now_ns: START_NS,
-            // Both wrap soon.
+            // Both counters wrap soon.
             sequence: 65_500,
             timestamp: u32::MAX - 1_000,
             ssrc: 7,
@@ -53,7 +53,7 @@ impl Sender {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    /// Time passes, on the sender's clock too.
+    /// Lets time pass, on the sender's clock, too.
     fn pass(&mut self, packets: u32) {
         self.now_ns += i64::from(packets) * PACKET_NS;
         self.timestamp = self.timestamp.wrapping_add(packets * SAMPLES);
@@ -71,7 +71,7 @@ impl Sender {
         self.pass(packets.into());
     }
 
-    /// A key is pressed: packets of one timestamp, the last of them three times.
+    /// Presses a key: packets with one timestamp, the last of them sent three times.
     fn press(&mut self, packets: u32) {
         let begin = self.timestamp;
         self.marker = true;
@@ -94,7 +94,7 @@ impl Sender {
     }
 }
 
-/// Whether the packets are `count` without a gap, and each came when it was spoken.
+/// Checks that there are `count` packets without a gap, each received when it was spoken.
 fn is_unbroken(call: &Playable, count: usize) {
     let first = call.sequence[0];
     assert_eq!(
@@ -165,7 +165,7 @@ fn silence_and_hold_are_left_out_and_what_was_lost_beside_them_is_not() {
         sender.marker = true;
     }
     sender.speak(10);
-    // The packet at the end of a talk spurt is lost.
+    // The last packet of a talk spurt is lost.
     sender.lose(1);
     sender.pass(30);
     sender.speak(10);
@@ -193,7 +193,7 @@ fn a_stream_that_is_begun_anew_is_one_call() {
             sender.sequence = 0;
             sender.timestamp = 0;
         },
-        // On hold its clock stood still, and it says that it speaks again.
+        // The sender's clock stood still on hold, and the next packet marks a new talk spurt.
         |sender| {
             sender.now_ns += 20 * SECOND_NS - SECOND_NS;
             sender.marker = true;
@@ -227,7 +227,7 @@ fn another_source_that_speaks_meanwhile_or_much_later_is_another_call() {
 
 #[test]
 fn packets_that_came_late_are_late_and_not_left_out() {
-    // Nothing came for 2 s, and then all at once: no sender has paused.
+    // Nothing arrives for 2 s and then everything at once: no sender has paused.
     let mut sender = Sender::new();
     sender.speak(50);
     let stalled_ns = sender.now_ns + 2 * SECOND_NS;
@@ -258,7 +258,8 @@ fn a_packet_that_fits_no_other_is_a_stray() {
 
 #[test]
 fn a_call_is_as_long_as_what_came_of_it_bears_out() {
-    // Each number is 2,900 after the one before: first within no time, then with times that allow it.
+    // Each number is 2,900 after the previous one: first within no time, then with times that allow
+    // it.
     for packets_ns in [PACKET_NS, 2_900 * PACKET_NS] {
         let mut sender = Sender::new();
         sender.speak(2);

@@ -1,5 +1,6 @@
-//! Statistics of streams against a second, slow calculation from the whole list of packets, on random orders of
-//! arrival; against a case computed by hand; against the wrap of every number that wraps.
+//! Statistics of streams against a second, slow calculation from the list of all packets, on random
+//! orders of arrival; against a case computed by hand; and against the wrap of every number that
+//! wraps.
 
 use laxity_media::{
     g711::Law,
@@ -13,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 const MS: i64 = 1_000_000;
 
-/// Fetched as soon as it arrived.
+/// A datagram that was fetched as soon as it arrived.
 fn at(arrived_ns: i64) -> Got {
     Got {
         arrived_ns,
@@ -21,7 +22,7 @@ fn at(arrived_ns: i64) -> Got {
     }
 }
 
-/// What became of a stream, by looking at all its packets again for each question.
+/// A second calculation that goes through all packets again for each number.
 mod slow {
     use super::{Arrival, MS};
 
@@ -87,14 +88,14 @@ fn below(random: &mut impl RngCore, bound: i64) -> i64 {
     (random.next_u64() % bound as u64) as i64
 }
 
-/// A stream with loss in bursts, copies, strays, and delays that reorder.
+/// A random stream with bursts of loss, duplicates, strays, and delays that reorder.
 fn random_arrivals(random: &mut impl RngCore, packets: i64) -> Vec<Arrival> {
     let (loss_percent, copy_percent) = (below(random, 40), below(random, 20));
     let spread_ns = [1, 1000, 10 * MS, 100 * MS][below(random, 4) as usize];
     let mut losing = false;
     let mut arrivals = Vec::new();
     for position in 0..packets {
-        // In or out of a burst for a while.
+        // The state, in a burst or outside, changes at random.
         if below(random, 3) == 0 {
             losing = below(random, 100) < loss_percent;
         }
@@ -163,7 +164,7 @@ fn random_orders_of_arrival() {
 
 #[test]
 fn jitter_by_hand() {
-    // Sent every 20 ms; delays of 5, 7, 4 and 4 ms: D = +2, -3, 0 ms.
+    // Packets are sent every 20 ms with delays of 5, 7, 4 and 4 ms: D = +2, -3, 0 ms.
     let mut statistics = StreamStatistics::new(4, MS * 60);
     let mut jitters_ns = Vec::new();
     for (position, delay_ms) in [5, 7, 4, 4].into_iter().enumerate() {
@@ -199,12 +200,12 @@ fn late_is_later_than_the_playout_delay() {
 fn sequence_numbers_wrap() {
     assert_eq!(position(65_530, 65_530, 0), 0);
     assert_eq!(position(65_530, 4, 5), 10);
-    // A packet from before the wrap, when the reference is after it.
+    // A packet from before the wrap, with a reference after it.
     assert_eq!(position(65_530, 65_535, 10), 5);
     assert_eq!(position(0, 0, 65_535), 65_536);
     assert_eq!(position(0, 65_535, 65_536), 65_535);
     assert_eq!(position(7, 7, 3 * 65_536 - 20), 3 * 65_536);
-    // Before the first.
+    // A packet from before the first one.
     assert_eq!(position(0, 65_535, 3), -1);
     let mut random = Pcg64Mcg::seed_from_u64(1);
     for _ in 0..10_000 {
@@ -216,7 +217,7 @@ fn sequence_numbers_wrap() {
     }
 }
 
-/// Packet `packet` of stream `stream` of `plan`, as the load sends it.
+/// Packet `packet` of stream `stream` of `plan`, in the form that the load sends.
 fn octets(run: u32, plan: Plan, stream: u16, packet: u32, sequence: u16, sent_ns: i64) -> Vec<u8> {
     let mut octets = [0xFF; PACKET_BYTES];
     let header = Header {
@@ -248,7 +249,7 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     };
     let mut session = Session::new(60 * MS, None);
     assert!(!session.has_begun() && session.end_ns() == i64::MAX);
-    // Nothing is taken for a load.
+    // Other octets are not counted as a load.
     session.record(&[0x80], at(0), None).unwrap();
     session
         .record(&octets(1, plan, 0, 0, 0, 0)[..40], at(0), None)
@@ -256,7 +257,8 @@ fn a_session_counts_what_is_and_is_not_its_own() {
     session.count_too_long();
     assert!(!session.has_begun());
 
-    // Stream 0 over more than one wrap, every packet; stream 1 only its second half, after 50,000 lost.
+    // Stream 0 has every packet over more than one wrap; stream 1 only its second half, after
+    // 50,000 lost packets.
     let send = |session: &mut Session, stream: u16, packet: u32| {
         let sent_ns = i64::from(packet) * 20 * MS;
         let sequence = (60_000u32 + packet) as u16;
@@ -270,7 +272,8 @@ fn a_session_counts_what_is_and_is_not_its_own() {
         }
     }
     assert_eq!(session.end_ns(), 100_000 * 20 * MS);
-    // Again; of another run; of another plan; and one whose sequence number does not fit its stamp.
+    // A duplicate; a packet of another run; one of another plan; and one whose sequence number does
+    // not fit its stamp.
     send(&mut session, 1, 99_999);
     session
         .record(&octets(2, plan, 0, 5, 5, 0), at(MS), None)
@@ -352,7 +355,7 @@ fn a_clock_that_is_set_meanwhile_costs_no_run() {
         packets: 4,
     };
     let mut session = Session::new(60 * MS, Some(plan));
-    // The clock that stamps arrivals is set back by 5 s, and ahead by as much.
+    // The clock that stamps arrivals is set back by 5 s, and ahead by the same time.
     let stamps_ns = [1_003 * MS, -3_980 * MS, 6_043 * MS, 1_063 * MS];
     for (packet, arrived_ns) in stamps_ns.into_iter().enumerate() {
         let sent_ns = 1_000 * MS + 20 * MS * packet as i64;

@@ -1,4 +1,4 @@
-//! Captures read: ours, other tools' formats, and what is none.
+//! Captures: our own, other tools' formats, and files that are none.
 
 use laxity_media::{
     capture::Capture,
@@ -65,7 +65,7 @@ fn a_stream_is_read_as_it_was_written() {
     };
     assert_eq!(stream.to_string(), STREAM);
     let playable = stream.playable().unwrap();
-    // Numbers and times wrap; 6 to 8 were lost, 5 is there twice, 2 and 3 came the other way round.
+    // Numbers and times wrap; 6 to 8 are lost, 5 is duplicated, 2 and 3 are exchanged.
     assert_eq!(
         playable.sequence,
         [0, 1, 2, 3, 5, 5, 9].map(|number| 65_530 + number)
@@ -104,7 +104,7 @@ fn what_is_not_rtp_is_counted_and_left_alone() {
     // A sender report of RTCP.
     datagrams.push([&[0x80, 200, 0, 6][..], &[0; 24]].concat());
     datagrams.push(vec![]);
-    // One datagram by itself that looks like RTP.
+    // A single datagram that looks like RTP.
     datagrams.push(packet(&Header {
         ssrc: 9,
         ..header(0)
@@ -192,7 +192,7 @@ fn packets_that_were_cut_and_links_that_nobody_knows_are_refused() {
     assert!(error.to_string().contains("IEEE802_11"), "{error}");
 }
 
-/// The packets of our capture, each behind `link`, as a capture of that link type.
+/// The packets of our capture as a capture of `link_type`, each behind the header `link`.
 fn behind(link: &[u8], link_type: u32) -> Found {
     let datagrams: Vec<_> = (0..3).map(|number| packet(&header(number))).collect();
     let plain = captured(&datagrams);
@@ -240,7 +240,8 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// Our capture as pcapng, with times in units of 10^-`resolution` s, or in the default's.
+/// Our capture as pcapng, with times in units of 10^-`resolution` s, or with the default
+/// resolution.
 fn pcapng(resolution: Option<u8>, units_a_second: i64) -> Vec<u8> {
     let plain = captured(
         &(0..3)
