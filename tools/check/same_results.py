@@ -503,7 +503,7 @@ def main() -> int:
     parser.add_argument("--here", type=Path, default=ROOT, help="the checkout to compare; this one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at a time")
     parser.add_argument("-o", "--output", type=Path, help="where both results go; out/same")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     base, here = arguments.base.resolve(), arguments.here.resolve()
     for checkout in (base, here):
         if not (checkout / ".venv" / "bin" / "laxity").exists():
