@@ -33,7 +33,7 @@ MORE = {"trace": ("--text",), "sweep": ("--set", "host.cpus=1..2:1")}
 
 CHILD = """
 import json, resource, signal, sys
-from conftest import commands
+from laxity import cli
 # Matplotlib, which reports need, is loaded before memory is limited; so are threads of libraries.
 import laxity.report, laxity.voice.command
 mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
