@@ -76,6 +76,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/mypy
 	$(BIN)/python tools/pages/host_file.py --check
 	$(PYTHON) tools/check/cycles.py
+	$(PYTHON) tools/check/english.py
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
 	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
 
