@@ -2,8 +2,8 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine was started. It goes on while the machine is suspended: a lease that runs out
-/// meanwhile has run out.
+/// Nanoseconds since the machine was started. The clock advances while the machine is suspended, so
+/// that a lease can run out in that time.
 ///
 /// # Panics
 ///

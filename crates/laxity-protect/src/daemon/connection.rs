@@ -1,4 +1,4 @@
-//! A link in use: a thread for each direction.
+//! A link in use, with one thread for each direction.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::protocol::Part;
 use crate::protocol::message::{self, Message};
 use crate::transport::{Closer, Link};
 
-/// Frames that were read and not taken, before the other side has to wait.
+/// Received frames that wait to be taken; the other side has to wait while there are as many.
 const FRAMES_MAX: usize = 16;
 
 /// Something to send.
@@ -20,25 +20,25 @@ pub enum Outgoing {
     Message(Message<'static>),
     /// A part of a checkpoint.
     Chunk(Part, Arc<Vec<u8>>),
-    /// All that comes out of there, until its other end goes.
+    /// Everything that this channel delivers, until its sender is dropped.
     All(Receiver<Outgoing>),
 }
 
-/// What a connection tells of.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum Heard {
-    /// A frame can be taken.
+    /// A frame has been received.
     Frame,
-    /// It has ended, for this reason.
+    /// The connection has ended, for this reason.
     Ended(io::Error),
 }
 
 /// A connection to the other host.
 #[derive(Debug)]
 pub struct Connection {
-    /// No other has had it in this process.
+    /// Number of the connection, unique in this process.
     pub number: u64,
-    /// Of the next frame from the other side.
+    /// Sequence number of the next frame from the other side.
     pub sequence: u64,
     closer: Closer,
     outgoing: Sender<Outgoing>,
@@ -46,7 +46,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Starts both directions. `tell` is called from threads of their own.
+    /// Starts both directions. `tell` is called from the connection's own threads.
     ///
     /// # Errors
     ///
@@ -121,13 +121,14 @@ impl Connection {
         })
     }
 
-    /// Sends something after all that was sent before. Whether it arrives is told otherwise.
+    /// Sends something after everything that was sent before. A failure is reported as the end of
+    /// the connection.
     pub fn send(&self, outgoing: Outgoing) {
-        // Without somebody to take it the connection has ended, which is told.
+        // A missing receiver means that the connection has ended, which has been reported.
         let _ = self.outgoing.send(outgoing);
     }
 
-    /// The next frame, if there is one.
+    /// The next received frame; `None` if there is none.
     pub fn frame(&self) -> Option<Vec<u8>> {
         self.frames.try_recv().ok()
     }

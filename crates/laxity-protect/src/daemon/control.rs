@@ -1,4 +1,5 @@
-//! How the operator asks a running daemon: a line of JSON and a line in answer, on a Unix socket.
+//! The operator's interface of a running daemon: a line of JSON and a line in answer, on a Unix
+//! socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,60 +12,60 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::Order;
 use crate::report::{Board, Snapshot};
 
-/// A daemon that takes longer to answer is taken for one that does not.
+/// Time without an answer after which the daemon counts as silent.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 4096;
-/// The longest answer: the state of more virtual machines than a host has.
+/// Longest answer in bytes: the state of more virtual machines than a host has.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// What an operator asks.
+/// A request of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// How everything is.
+    /// The state of all virtual machines.
     Status,
     /// See [`Order::Switchover`].
     Switchover {
-        /// Which virtual machine.
+        /// Name of the virtual machine.
         vm: String,
     },
     /// See [`Order::Start`].
     Start {
-        /// Which virtual machine.
+        /// Name of the virtual machine.
         vm: String,
-        /// Although the other host does not answer.
+        /// Whether to start although the other host does not answer.
         alone: bool,
     },
     /// See [`Order::Unprotect`].
     Unprotect {
-        /// Which virtual machine.
+        /// Name of the virtual machine.
         vm: String,
     },
     /// See [`Order::Protect`].
     Protect {
-        /// Which virtual machine.
+        /// Name of the virtual machine.
         vm: String,
     },
     /// See [`Order::GoOn`].
     GoOn {
-        /// Which virtual machine.
+        /// Name of the virtual machine.
         vm: String,
     },
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// How everything is.
+    /// The state of all virtual machines.
     Status(Snapshot),
-    /// It is being done.
+    /// The request has been accepted.
     Taken,
-    /// It cannot be done, for this reason.
+    /// The request has been refused, for this reason.
     Refused(String),
 }
 
-/// Answers whoever asks; `order` has an order carried out, or says why not.
+/// Answers all requests; `order` has an order carried out, or returns why it cannot be.
 ///
 /// # Errors
 ///

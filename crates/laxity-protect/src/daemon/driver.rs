@@ -1,4 +1,4 @@
-//! What drives the protocol of one virtual machine: events in, actions out, in one thread.
+//! Drives the protocol of one virtual machine in one thread: events in, actions out.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -25,64 +25,65 @@ use crate::report::Shared;
 use crate::transport::Link;
 use crate::witness::Witness;
 
-/// At least.
+/// Longest time between two updates of the state that others see.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After a guest could not be booted.
+/// Time after a failed boot of a guest before the next attempt.
 const START_AGAIN_NS: i64 = 5_000_000_000;
-/// Parts of a checkpoint that are ready and not sent.
+/// Prepared parts of a checkpoint that wait to be sent.
 const PARTS_MAX: usize = 8;
-/// Messages but heartbeats behind a checkpoint that is being looked at: whoever sent it waits for an answer.
+/// Messages other than heartbeats that wait behind a checkpoint under inspection. A correct sender
+/// waits for an answer.
 const WAITING_MAX: usize = 16;
 
-/// What happens to a driver.
+/// An event for a driver.
 #[derive(Debug)]
 pub enum Input {
-    /// There is a connection.
+    /// A connection has been made.
     Link(Box<Link>),
-    /// Something happened to one.
+    /// An event of the connection with this number.
     Heard(u64, Heard),
-    /// What the guest's thread says.
+    /// A report of the guest's thread.
     Report(Report),
-    /// What the witness says to a claim of this incarnation's, and of which term it was.
+    /// The witness's answer to a claim of this incarnation, with the expected term of the claim.
     Verdict(u64, u64, Verdict),
-    /// What the operator says, and where to answer.
+    /// An order of the operator, and the channel for the answer.
     Order(Order, Sender<String>),
-    /// What happens to a connection that carries a stream of Xen's, and to which.
+    /// An event of the connection with this number, which carries a stream of Xen's.
     Xen(u64, super::stream::Event),
     /// The daemon ends.
     Stop,
 }
 
-/// One virtual machine on this host.
+/// The driver of one virtual machine on this host.
 pub struct Driver {
-    /// Its name.
+    /// Name of the virtual machine.
     pub vm: String,
-    /// As its site file says.
+    /// Settings from the site file.
     pub settings: Settings,
-    /// This host, by number.
+    /// Number of this host.
     pub host: u64,
-    /// Whether the guest is booted here when nobody has it.
+    /// Whether the guest is booted here when no host has it.
     pub begins_here: bool,
-    /// Its record.
+    /// Stable storage of the record.
     pub stored: Stored,
-    /// Its network.
+    /// The guest's network gate.
     pub gate: Arc<Gate>,
-    /// Its guest.
+    /// The thread that handles the guest.
     pub worker: Worker,
-    /// What happens.
+    /// Incoming events.
     pub inputs: Receiver<Input>,
-    /// For the threads that tell.
+    /// Sender of events, for threads that report to this driver.
     pub sender: Sender<Input>,
-    /// Who gives out its terms, if anybody does.
+    /// The witness that gives out terms, if the site has one.
     pub witness: Option<Witness>,
-    /// Whom to ask for a connection, if this is the host that makes them.
+    /// Channel that asks for a connection, on the host that makes connections.
     pub dialler: Option<Sender<()>>,
-    /// What others may know.
+    /// State that others read.
     pub shared: Shared,
 }
 
 impl Driver {
-    /// Goes on until it is told to stop.
+    /// Runs until the daemon stops.
     ///
     /// # Errors
     ///
@@ -125,24 +126,25 @@ struct Run {
     incarnation: u64,
     record: Record,
     connection: Option<Connection>,
-    /// How many there have been.
+    /// Number of connections so far.
     connections: u64,
     actions: Vec<Action>,
-    /// For the operator, while an order of his is carried out.
+    /// Channel to the operator while an order is carried out.
     answer: Option<Sender<String>>,
     sent_at_ns: i64,
-    /// When to boot the guest here, unless somebody has it.
+    /// Time at which to boot the guest here unless another host has it.
     start_at_ns: Option<i64>,
     held: Option<End>,
-    /// What came behind it.
+    /// Frames that arrived behind the checkpoint under inspection.
     waiting: VecDeque<Frame>,
-    /// Questions to the guest's thread, so far.
+    /// Number of questions to the guest's thread so far.
     checks: u64,
 }
 
-/// The end of a checkpoint, while the guest's thread looks whether all that was staged can be committed.
+/// The end of a checkpoint, while the guest's thread checks whether all that was staged can be
+/// committed.
 struct End {
-    /// The number of that question. The thread may still have to answer those before it.
+    /// Number of that question. The thread may still have to answer earlier ones.
     check: u64,
     frame: Frame,
 }
@@ -190,7 +192,7 @@ impl Run {
             Input::Heard(number, heard) => self.hear(number, heard),
             Input::Report(report) => self.report(report),
             Input::Verdict(incarnation, expected, verdict) => {
-                // What was given to the one before is lost; the next claim says so.
+                // A term given to an earlier incarnation is lost; the next claim discovers that.
                 if incarnation == self.incarnation {
                     self.handle(Event::Verdict { expected, verdict }, &[])?;
                 }
@@ -213,7 +215,7 @@ impl Run {
         let number = self.connections;
         let sender = self.driver.sender.clone();
         info!(vm = self.driver.vm, peer = link.peer, "connected");
-        // One that takes the place of another ends it.
+        // A new connection ends the previous one.
         self.close();
         let started = Connection::start(number, link, move |number, heard| {
             let _ = sender.send(Input::Heard(number, heard));
@@ -259,8 +261,8 @@ impl Run {
         }
     }
 
-    /// Whether more waits to be put by than can be: a primary sends a checkpoint when the one before was acknowledged, and
-    /// one more may have been given up half sent.
+    /// Whether more messages wait than a correct primary sends: it sends a checkpoint only after
+    /// the previous one was acknowledged, and one more may have been abandoned half sent.
     fn is_flooded(&self) -> bool {
         let bytes_max = self.driver.settings.checkpoint_bytes_max.saturating_mul(2);
         self.driver.worker.waiting_bytes() > bytes_max
@@ -268,7 +270,7 @@ impl Run {
 
     fn read(&mut self, number: u64, frame: Frame) -> io::Result<()> {
         match message::decode(&frame.bytes, frame.sequence) {
-            // What is acknowledged next must be fit to be committed.
+            // A checkpoint must be checked before it is acknowledged.
             Ok(Message::End { .. }) => {
                 self.checks += 1;
                 let check = self.checks;
@@ -287,10 +289,11 @@ impl Run {
         self.disconnect(number)
     }
 
-    /// Something came while the guest's thread looks at a checkpoint, which may take long.
+    /// Handles a frame that arrives while the guest's thread checks a checkpoint, which may take
+    /// long.
     fn put_by(&mut self, number: u64, frame: Frame) -> io::Result<()> {
         match message::decode(&frame.bytes, frame.sequence) {
-            // It ends what the thread is asked about.
+            // A request to disarm ends the check.
             Ok(message @ Message::Disarm { .. }) => {
                 self.held = None;
                 self.waiting.clear();
@@ -300,7 +303,7 @@ impl Run {
             Ok(_) if self.waiting.len() == WAITING_MAX => {
                 self.refuse(number, &"it does not wait for an acknowledgement")
             }
-            // A sign of life, whatever it says.
+            // Every frame is a sign of life.
             Ok(_) => {
                 self.waiting.push_back(frame);
                 self.receive(number, Message::Heartbeat)
@@ -309,7 +312,7 @@ impl Run {
         }
     }
 
-    /// What was staged has been looked at.
+    /// Handles the result of a check.
     fn checked(&mut self, check: u64, result: Result<(), String>) -> io::Result<()> {
         let Some(End { frame, .. }) = self.held.take_if(|end| end.check == check) else {
             return Ok(());
@@ -337,7 +340,7 @@ impl Run {
         let mut data: &[u8] = &[];
         match message {
             Message::Chunk(_, bytes) => data = bytes,
-            // So that it is ready when the first checkpoint comes.
+            // The guest's process is prepared before the first checkpoint arrives.
             Message::Hello(hello)
                 if hello.standing == Standing::Primary
                     && self.node.status().state == State::Empty =>
@@ -427,8 +430,9 @@ impl Run {
         }
     }
 
-    /// QEMU has gone. A standby has nothing to take over with then. A primary is as one whose host has failed: it begins
-    /// anew, and the other side, which hears no more of it, takes over.
+    /// Handles the end of QEMU. A standby has nothing to take over with any more. A primary behaves
+    /// as one whose host has failed: it begins anew, and the other side takes over for lack of
+    /// signs of life.
     fn lose(&mut self, reason: &str) -> io::Result<()> {
         error!(vm = self.driver.vm, "QEMU has ended: {reason}");
         match self.node.status().state {
@@ -502,7 +506,7 @@ impl Run {
         Ok(())
     }
 
-    /// Asks the witness, in a thread of its own: an epoch does not wait for it.
+    /// Asks the witness in a thread of its own, so that no epoch waits for the answer.
     fn claim(&self, expected: u64) {
         let Some(witness) = self.driver.witness.clone() else {
             return;

@@ -1,4 +1,4 @@
-//! Connections from outside, until they have proved to be another host's.
+//! Connections from outside whose clients have not yet proved to be another host.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-/// The most connections of each of two kinds, configured hosts' addresses and others, that may be unproven at a time.
+/// Most unproven connections at a time, separately for the addresses of configured hosts and for
+/// all others.
 const UNPROVEN_MAX: usize = 256;
-/// The least time between two lines of the log about refused connections.
+/// Shortest time between two log records about refused connections.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// Unproven connections of one kind, the oldest first.
@@ -29,7 +30,7 @@ impl Unproven {
         if self.streams.len() >= UNPROVEN_MAX
             && let Some((_, oldest)) = self.streams.pop_front()
         {
-            // Its thread reads the end of the stream, and ends.
+            // The connection's thread reads the end of the stream, and ends.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         self.next += 1;
@@ -42,7 +43,7 @@ impl Unproven {
     }
 }
 
-/// What was refused and not said yet.
+/// Refusals that have not been logged yet.
 #[derive(Debug, Default)]
 struct Refusals {
     said: Option<Instant>,
@@ -50,7 +51,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Says it, or counts it if there was one a moment ago.
+    /// Logs a refusal, or counts it if another one was logged a moment ago.
     fn say(&mut self, from: &str, why: &io::Error) {
         if self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
             self.unsaid += 1;
@@ -62,8 +63,8 @@ impl Refusals {
     }
 }
 
-/// Takes connections for as long as the process lives, and has each greeted by a thread of its own. Those from the
-/// addresses of configured `hosts` have places that no other address can take.
+/// Accepts connections for as long as the process lives, and greets each in a thread of its own.
+/// The addresses of configured `hosts` have places that no other address can take.
 ///
 /// # Errors
 ///
@@ -73,7 +74,7 @@ pub fn serve(
     hosts: Vec<IpAddr>,
     greet: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<()> {
-    /// Too many files are open, say: it may pass.
+    /// Pause after a failure that may pass, such as too many open files.
     const PAUSE: Duration = Duration::from_millis(100);
     let greet = Arc::new(greet);
     let refusals = Arc::new(Mutex::new(Refusals::default()));
@@ -117,7 +118,7 @@ mod tests {
     use std::io::Read as _;
     use std::sync::mpsc::channel;
 
-    /// Silent strangers, more than there is room for, and then one who speaks.
+    /// Silent strangers exceed the places, and a client that speaks is still served.
     #[test]
     fn strangers_make_room_for_the_newest() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -136,7 +137,7 @@ mod tests {
         let mut host = TcpStream::connect(address).unwrap();
         io::Write::write_all(&mut host, &[7]).unwrap();
         assert_eq!(hears.recv(), Ok(7));
-        // The oldest were told to go; this waits until they are.
+        // Waits until the oldest connections have been closed.
         for mut stranger in strangers.into_iter().take(20) {
             assert_eq!(stranger.read(&mut [0]).unwrap(), 0);
         }

@@ -1,5 +1,5 @@
-//! The daemon of a host: for each of its virtual machines a [`Driver`], and around them who connects hosts, who listens,
-//! and who answers the operator.
+//! The daemon of a host: a [`Driver`] for each of its virtual machines, and the threads that
+//! connect hosts, listen, and answer the operator.
 //!
 //! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one driver for each virtual
 //! machine, which decides; one for its guest, which captures and commits; one for its gate; two for its connection; and
@@ -44,48 +44,48 @@ pub use stream::carry;
 use worker::Worker;
 use xen::Xen;
 
-/// Why the daemon does not run.
+/// Reasons why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The site file has no such host.
+    /// The site file does not name this host.
     #[error("the site has no host `{name}`; it has {known}")]
     Host {
-        /// As it was given.
+        /// The name that was given.
         name: String,
-        /// Those that there are.
+        /// Names of the hosts in the site file.
         known: String,
     },
-    /// It would have nothing to do.
+    /// No virtual machine has a part on this host.
     #[error("no virtual machine of the site has `{0}` among its hosts")]
     Idle(String),
     /// The keys are missing or wrong.
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// QEMU cannot do it.
+    /// QEMU cannot protect the guest.
     #[error("virtual machine `{vm}`: {source}")]
     Guest {
-        /// Whose.
+        /// Name of the virtual machine.
         vm: String,
-        /// Why.
+        /// Reason of the failure.
         source: GuestError,
     },
-    /// The operator could not ask it.
+    /// The operator's socket cannot be used.
     #[error("{0}")]
     Control(String),
-    /// Xen cannot do it.
+    /// Xen cannot protect the domain.
     #[error("domain `{domain}`: {why}")]
     Xen {
-        /// Whose.
+        /// Name of the domain.
         domain: String,
-        /// Why, and what would help.
+        /// Reason, with a remedy.
         why: String,
     },
-    /// Something is in the way.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// Of what was tried.
+        /// The operation that failed.
         what: String,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -97,28 +97,29 @@ fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Daem
     }
 }
 
-/// What to run.
+/// Options of the daemon.
 #[derive(Debug)]
 pub struct Options {
-    /// Which of the site's hosts this is.
+    /// Name of this host in the site file.
     pub host: String,
-    /// Where the operator asks.
+    /// Path of the operator's socket.
     pub socket: PathBuf,
-    /// Where Prometheus asks.
+    /// Address for Prometheus.
     pub metrics: Option<SocketAddr>,
 }
 
-/// One virtual machine, from outside its threads.
+/// One virtual machine, as other threads see it.
 #[derive(Clone)]
 struct Running {
     name: String,
     peer: String,
-    /// What both sides must have the same.
+    /// Properties of the guest that must be the same on both sides.
     guest: String,
     inputs: Sender<Input>,
 }
 
-/// Runs until it is told to stop (SIGTERM, SIGINT). All that can be refused is, before anything is started.
+/// Runs until SIGTERM or SIGINT. Everything that can be refused is refused before anything is
+/// started.
 ///
 /// # Errors
 ///
@@ -239,7 +240,8 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     serve_until_end(&running, &end)
 }
 
-/// Where the host's keys are: systemd's copies for this service alone (`LoadCredential=`), or what the site file names.
+/// Directory of the host's keys: systemd's copies for this service alone (`LoadCredential=`), or
+/// the one that the site file names.
 fn keys_directory(site: &Site, host: &str) -> PathBuf {
     std::env::var_os("CREDENTIALS_DIRECTORY")
         .map(PathBuf::from)
@@ -333,7 +335,7 @@ fn prepare(
     Ok((running, driver, record))
 }
 
-/// All that `xl remus` needs and can be seen beforehand.
+/// Refuses if something that `xl remus` needs is visibly missing.
 fn refuse_without_xen(domain: &Domain) -> Result<(), DaemonError> {
     let refuse = |why| DaemonError::Xen {
         domain: domain.name.clone(),
@@ -396,7 +398,7 @@ fn prepare_domain(
     Ok((running, xen, record))
 }
 
-/// A thread that connects to the other host whenever it is asked to, as long as it takes.
+/// A thread that connects to the other host whenever it is asked to, for as long as that takes.
 fn start_dialler(
     site: &Site,
     keys: &Keys,
@@ -429,7 +431,7 @@ fn start_dialler(
                 pause = (pause * 2).min(PAUSE_MAX);
             };
             said = None;
-            // What was asked for meanwhile is this one.
+            // Requests that came in the meantime are answered by this connection.
             while asked.try_recv().is_ok() {}
             if inputs.send(Input::Link(Box::new(link))).is_err() {
                 return;
@@ -445,7 +447,7 @@ fn unlike(ours: &str, theirs: &str) -> String {
     )
 }
 
-/// Takes a connection of another host, for the virtual machine that it names.
+/// Accepts a connection of another host for the virtual machine that it names.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What a host must not forget, on disk.
+//! The state of a host that must survive a restart, on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -9,10 +9,10 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::protocol::Record;
 
-/// Bytes of a record's file; a term is one number.
+/// Size limit of a record's file in bytes; a term is one number.
 const RECORD_BYTES_MAX: usize = 1_000;
 
-/// The record of one virtual machine on this host, which no other process has meanwhile.
+/// The record of one virtual machine on this host, locked against other processes.
 #[derive(Debug)]
 pub struct Stored {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Opens the record in a directory, and reads it; a new one is empty.
+    /// Opens and reads the record in a directory; a new record is empty.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Stored {
         Ok((Stored { path, _lock: lock }, record))
     }
 
-    /// Puts a record in the place of the one before; when this returns it is there whatever happens.
+    /// Replaces the record; when this returns, the new one survives any failure.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Stored {
     }
 }
 
-/// A number that no other process has had.
+/// A random number that identifies this process.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! A stream of bytes in both directions on a link, with messages between: what `xl remus` and `xl migrate-receive` say to
-//! each other.
+//! A byte stream in both directions on a link, with messages in between: carries the dialogue of
+//! `xl remus` and `xl migrate-receive`.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -21,21 +21,21 @@ use crate::protocol::Part;
 use crate::protocol::message::{self, Message};
 use crate::transport::{Closer, Link, Reader, Writer};
 
-/// What is read at once.
+/// Most bytes of one read.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces on the way out, before who makes them has to wait.
+/// Pieces that wait to be sent; their producer has to wait while there are as many.
 const OUT_MAX: usize = 16;
-/// Pieces that have come and were not taken, before the other side has to wait.
+/// Received pieces that wait to be taken; the other side has to wait while there are as many.
 const IN_MAX: usize = 1024;
 
-/// What a connection tells of.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// The other side says something.
+    /// A message of the other side.
     Message(Message<'static>),
-    /// `xl remus` has its way out.
+    /// The connection of `xl remus` as its outgoing stream.
     Carrier(UnixStream),
-    /// It has ended, for this reason.
+    /// The connection has ended, for this reason.
     Ended(io::Error),
 }
 
@@ -45,22 +45,22 @@ enum Out {
     Bytes(Vec<u8>),
 }
 
-/// Where pieces of the stream go.
+/// Sender of pieces of the stream.
 #[derive(Debug, Clone)]
 pub struct Stream(SyncSender<Out>);
 
-/// What is seen of the other side, by whoever asks.
+/// Observations of the other side, which other threads read.
 #[derive(Debug, Default)]
 pub struct Signs {
     heard_ns: AtomicI64,
-    /// It says more than is taken here: it is not silent.
+    /// Whether more has arrived than is taken here: the other side is not silent then.
     is_full: AtomicBool,
     acknowledged: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Signs {
-    /// When it was last heard, by the host's clock.
+    /// Time of the last sign of life, by the host's clock.
     pub fn heard_ns(&self) -> i64 {
         if self.is_full.load(Ordering::Relaxed) {
             return now_ns();
@@ -68,12 +68,13 @@ impl Signs {
         self.heard_ns.load(Ordering::Relaxed)
     }
 
-    /// How many checkpoints the standby has acknowledged: on the way back a zero is one, and nothing else has zeros.
+    /// Number of checkpoints that the standby has acknowledged: each is a zero byte on the way
+    /// back, where no other zeros occur.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Of the stream, in both directions, before they are packed.
+    /// Bytes of the stream in both directions, before compression.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -87,7 +88,7 @@ impl Signs {
 /// A connection that carries one stream.
 #[derive(Debug)]
 pub struct Wire {
-    /// No other has had it in this process.
+    /// Number of the connection, unique in this process.
     pub number: u64,
     closer: Closer,
     out: SyncSender<Out>,
@@ -96,7 +97,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Starts both directions. `tell` is called from threads of their own.
+    /// Starts both directions. `tell` is called from the connection's own threads.
     ///
     /// # Errors
     ///
@@ -142,7 +143,8 @@ impl Wire {
         })
     }
 
-    /// Sends a message, unless so much of the stream waits before it that it says as much.
+    /// Sends a message, unless so much of the stream waits before it that the stream is itself a
+    /// sign of life.
     pub fn send(&self, message: Message<'static>) {
         let _ = match message {
             Message::Heartbeat => self.out.try_send(Out::Message(message)).ok(),
@@ -150,12 +152,12 @@ impl Wire {
         };
     }
 
-    /// Where the stream's pieces go.
+    /// Sender of pieces of the stream.
     pub fn stream(&self) -> Stream {
         Stream(self.out.clone())
     }
 
-    /// The pieces that come, once.
+    /// Receiver of the stream's pieces; returns it only once.
     pub fn take_bytes(&mut self) -> Option<Receiver<Vec<u8>>> {
         self.bytes.take()
     }
@@ -165,7 +167,7 @@ impl Wire {
         self.bytes.is_some()
     }
 
-    /// What is seen of the other side.
+    /// Observations of the other side.
     pub fn signs(&self) -> Arc<Signs> {
         self.signs.clone()
     }
@@ -184,7 +186,7 @@ fn send(mut writer: Writer, outgoing: Receiver<Out>) -> io::Result<()> {
         match out {
             Out::Message(message) => message::encode(&message, sequence, &mut frame),
             Out::Bytes(bytes) => {
-                // Most of a guest's memory at its beginning is zeros.
+                // Compression pays because most of a guest's memory is zero at first.
                 let packed = compress_prepend_size(&bytes);
                 message::encode(&Message::Chunk(Part::Ram, &packed), sequence, &mut frame);
             }
@@ -214,7 +216,7 @@ fn receive(
                 };
                 signs.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 signs.is_full.store(true, Ordering::Relaxed);
-                // Whose other end has gone needs no more of it.
+                // A receiver that has gone needs no more pieces.
                 let _ = taken.send(bytes);
                 signs.is_full.store(false, Ordering::Relaxed);
             }
@@ -240,7 +242,8 @@ fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
     decompress_size_prepended(packed).map_err(io::Error::other)
 }
 
-/// A thread that puts what comes from there on the stream, until it ends; `back` is told of acknowledgements in it.
+/// A thread that copies everything from `from` to the stream until its end; `back` counts the
+/// acknowledgements in it.
 ///
 /// # Errors
 ///
@@ -266,8 +269,9 @@ pub fn copy_out(
     spawned.map(drop)
 }
 
-/// A thread that writes the pieces that come, until there are no more, and closes `to` when `open` has gone as well: for
-/// xl the end of its way in is the end of the other host. `back` is told of acknowledgements in the pieces.
+/// A thread that writes the received pieces to `to` until there are no more, and closes `to` when
+/// `open` has been dropped, too: for xl the end of its input is the end of the other host. `back`
+/// counts the acknowledgements in the pieces.
 ///
 /// # Errors
 ///
@@ -287,15 +291,16 @@ pub fn copy_in(
                 return;
             }
         }
-        // Nothing comes; it only ends.
+        // Nothing is ever sent on this channel; only its end matters.
         let _ = open.recv();
     });
     spawned.map(drop)
 }
 
-/// What `xl remus` starts as its way out: its standard input and output, and the daemon's socket. It ends with xl, or when
-/// the daemon says so by SIGTERM. If the daemon has gone without that, the other host takes over: the domain is paused before
-/// this ends, as Remus then lets it run on, whatever the other host does.
+/// The program that `xl remus` starts as its outgoing stream: copies between its standard input and
+/// output and the daemon's socket. It ends with xl, or when the daemon sends SIGTERM. If the daemon
+/// ends without that, the other host takes over: the domain is paused before this program ends,
+/// because Remus lets the domain run on at the end of its stream, whatever the other host does.
 ///
 /// # Errors
 ///
@@ -303,12 +308,13 @@ pub fn copy_in(
 pub fn carry(socket: &Path, domain: &str) -> io::Result<()> {
     let mut daemon = UnixStream::connect(socket)?;
     let mut back = daemon.try_clone()?;
-    // Not as lines: an acknowledgement is a byte, and waits for nothing.
+    // The output is not buffered by lines: an acknowledgement is a single byte that must not wait.
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let (gone, is_gone) = channel();
     let there = gone.clone();
     thread::Builder::new().name("back".into()).spawn(move || {
-        // Piece by piece: what the library would use instead holds small ones back.
+        // Pieces are copied one by one, because the library's copy function would hold small ones
+        // back.
         let mut piece = vec![0; PIECE_BYTES];
         while let Ok(count @ 1..) = back.read(&mut piece) {
             if output.write_all(&piece[..count]).is_err() {
@@ -340,13 +346,13 @@ pub fn carry(socket: &Path, domain: &str) -> io::Result<()> {
     }
 }
 
-/// Who has gone first.
+/// The side that ended first.
 enum Who {
     Xl,
     Daemon,
 }
 
-/// Whether nobody writes into a pipe any more. What xl no longer needs the daemon gives up as well.
+/// Whether nobody writes into a pipe any more.
 fn has_ended(pipe: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
     poll(&mut polled, PollTimeout::ZERO)?;

@@ -1,4 +1,4 @@
-//! The one who handles a guest: a thread that does one thing after the other.
+//! The thread that handles a guest, one command after the other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,97 +18,99 @@ use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::CHUNK_BYTES_MAX;
 use crate::protocol::{Header, Message, Part};
 
-/// A part of a checkpoint's memory, so that signs of life need not wait behind more.
+/// Size of one message of a checkpoint's memory, so that signs of life do not wait behind more.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PAGES: usize = BATCH_BYTES / PAGE_BYTES;
-/// What finds changed pages is held against a full comparison so often.
+/// Interval at which the detection of changed pages is compared with a full comparison.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
-/// A guest may end by itself.
+/// Interval at which the thread checks whether the guest has ended by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is to be done, in the words of [`protocol::Action`](crate::protocol::Action).
+/// A command for the thread, named like the corresponding
+/// [`protocol::Action`](crate::protocol::Action).
 #[derive(Debug)]
 pub enum Command {
-    /// Have a guest that waits to be continued.
+    /// Prepares a guest that waits for a state to continue from.
     Prepare,
-    /// See there.
+    /// [`Action::Boot`](crate::protocol::Action::Boot).
     Boot,
-    /// See there.
+    /// [`Action::Activate`](crate::protocol::Action::Activate).
     Activate,
-    /// See there.
+    /// [`Action::Capture`](crate::protocol::Action::Capture).
     Capture {
-        /// Of the checkpoint.
+        /// Number of the checkpoint.
         number: u64,
-        /// All of the memory.
+        /// Whether to capture all of the memory.
         full: bool,
     },
-    /// Send what was captured last, with this header.
+    /// Sends the last capture with this header.
     Send(Header, SyncSender<Outgoing>),
-    /// Put the bytes of a part by.
+    /// Stages the bytes of a part.
     Stage(Part, Vec<u8>),
-    /// Say whether all that was staged, over the connection of this number, can be committed.
+    /// Reports whether everything staged over the connection of this number can be committed.
     Check(u64),
-    /// See there.
+    /// [`Action::Discard`](crate::protocol::Action::Discard).
     Discard,
-    /// See there.
+    /// [`Action::Commit`](crate::protocol::Action::Commit).
     Commit,
-    /// See there.
+    /// [`Action::Forget`](crate::protocol::Action::Forget).
     Forget,
-    /// See there.
+    /// [`Action::Pause`](crate::protocol::Action::Pause).
     Pause,
-    /// See there.
+    /// [`Action::Resume`](crate::protocol::Action::Resume).
     Resume,
-    /// End the guest, and say so.
+    /// Ends the guest and confirms.
     Destroy(Sender<()>),
 }
 
-/// What was done, or has happened.
+/// A report of the thread.
 #[derive(Debug)]
 pub enum Report {
-    /// See [`protocol::Event::Captured`](crate::protocol::Event::Captured); the guest runs again, and is not heard.
+    /// [`protocol::Event::Captured`](crate::protocol::Event::Captured); the guest runs again, and
+    /// its output is held.
     Captured {
-        /// Of the checkpoint.
+        /// Number of the checkpoint.
         number: u64,
-        /// Of its memory.
+        /// Bytes of its memory part.
         ram_bytes: u64,
-        /// Of its devices.
+        /// Bytes of its device part.
         device_bytes: u64,
-        /// Which changed.
+        /// Number of changed pages.
         pages: u64,
-        /// Which changed and only a full comparison found.
+        /// Number of changed pages that only a full comparison found.
         missed: u64,
-        /// Where the time went.
+        /// Times of the capture's steps.
         timing: Timing,
     },
-    /// It could not be.
+    /// The capture failed.
     CaptureFailed {
-        /// Of the checkpoint.
+        /// Number of the checkpoint.
         number: u64,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// Whether all that was staged, over the connection of this number, can be committed, or why not.
+    /// Whether everything staged over the connection of this number can be committed, or why not.
     Checked(u64, Result<(), String>),
     /// The guest runs here.
     Activated,
-    /// It does not.
+    /// The guest could not be made to run here.
     ActivationFailed(String),
-    /// The guest has ended by its own will.
+    /// The guest has ended by itself.
     Off,
-    /// QEMU has ended, and the guest with it.
+    /// QEMU has ended together with the guest.
     Gone(String),
 }
 
-/// The thread, from outside.
+/// Handle of the thread.
 #[derive(Debug)]
 pub struct Worker {
     commands: Sender<Command>,
-    /// Bytes that it was told to put by and has not taken yet.
+    /// Bytes that the thread was told to stage and has not taken yet.
     waiting_bytes: Arc<AtomicU64>,
 }
 
 impl Worker {
-    /// Starts it. `report` is called from the thread.
+    /// Starts the thread. `report` is called from it.
     ///
     /// # Errors
     ///
@@ -143,7 +145,7 @@ impl Worker {
         })
     }
 
-    /// One that does nothing but to pass on what it is told.
+    /// A handle whose commands are only passed on.
     #[cfg(test)]
     pub fn that_is_told() -> (Worker, Receiver<Command>) {
         let (sender, received) = channel();
@@ -154,7 +156,7 @@ impl Worker {
         (worker, received)
     }
 
-    /// Has something done after all that it was told before.
+    /// Sends a command, which is carried out after all earlier ones.
     pub fn tell(&self, command: Command) {
         if let Command::Stage(_, data) = &command {
             self.waiting_bytes
@@ -165,12 +167,12 @@ impl Worker {
             .expect("the thread outlives its owner");
     }
 
-    /// How many bytes it was told to put by and has not taken yet.
+    /// Bytes that the thread was told to stage and has not taken yet.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until the guest is no more.
+    /// Ends the guest, and waits until that is done.
     pub fn destroy(&self) {
         let (answer, answered) = channel();
         self.tell(Command::Destroy(answer));
@@ -178,24 +180,24 @@ impl Worker {
     }
 }
 
-/// What was captured last.
+/// The last capture.
 struct Last {
     writer: Writer,
     captured: Captured,
     is_full: bool,
-    /// Of a capture that is not full.
+    /// Batches of an incremental capture.
     batches: Vec<Arc<Vec<u8>>>,
     device: Arc<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
-    /// There is none, or it waits to be continued.
+    /// There is no guest, or it waits to be continued.
     Waiting,
     Running,
-    /// It was told to stand still.
+    /// The guest was told to pause.
     Paused,
-    /// It has ended, which was said.
+    /// The guest has ended, and that was reported.
     Off,
 }
 
@@ -210,7 +212,7 @@ struct State {
     staged: Staged,
     staged_device: Vec<u8>,
     staging_failed: Option<String>,
-    /// Of the current checkpoint, whose memory is QEMU's.
+    /// Device state of the current checkpoint, whose memory is QEMU's.
     device: Option<Vec<u8>>,
     checked: Instant,
 }
@@ -227,7 +229,7 @@ impl State {
         }
     }
 
-    /// Whether the guest is still there.
+    /// Checks whether the guest still exists.
     fn look(&mut self) {
         let Some(qemu) = &mut self.qemu else { return };
         match qemu.has_ended() {
@@ -268,7 +270,7 @@ impl State {
             }
             Command::Capture { number, full } => self.capture(number, full),
             Command::Send(header, into) => {
-                // Whoever does not take it is gone, which is told elsewhere.
+                // A receiver that has gone is reported elsewhere.
                 let _ = self.send(&header, &into);
             }
             Command::Stage(part, data) => {
@@ -374,7 +376,7 @@ impl State {
                 (self.report)(report);
             }
             Err(error) => {
-                // What was to be sent is of no use: the next one is made of everything.
+                // The unsent capture is dropped; the next one is made of all memory.
                 self.last = None;
                 if let (Some(qemu), Stands::Running) = (&mut self.qemu, self.stands)
                     && !matches!(qemu.has_ended(), Ok(true))
@@ -497,7 +499,7 @@ impl State {
     }
 
     fn stage(&mut self, part: Part, data: &[u8]) {
-        /// Of any guest.
+        /// Size limit of any guest's device state.
         const DEVICE_BYTES_MAX: usize = 256 << 20;
         if self.staging_failed.is_some() {
             return;
@@ -568,15 +570,15 @@ impl State {
     }
 }
 
-/// All pages of a memory, in parts of one batch.
+/// All pages of a memory, in ranges of one batch.
 fn batches(pages: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..pages)
         .step_by(BATCH_PAGES)
         .map(move |first| first..(first + BATCH_PAGES).min(pages))
 }
 
-/// The devices' part of a checkpoint: the addresses that the guest is known by, as text behind its length (32 bits,
-/// little endian), then QEMU's own.
+/// The device part of a checkpoint: the guest's known addresses as text behind its length (32 bits,
+/// little endian), then QEMU's device state.
 fn join_device(addresses: &[IpAddr], state: &[u8]) -> Vec<u8> {
     let text: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     let text = text.join(" ");

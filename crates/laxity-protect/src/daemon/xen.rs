@@ -33,57 +33,57 @@ use crate::report::Shared;
 use crate::site::Domain;
 use crate::transport::Link;
 
-/// After something of xl's has failed.
+/// Time after a failure of xl before the next attempt.
 const AGAIN_NS: i64 = 5_000_000_000;
-/// The standby could take over from this acknowledgement on: the primary has the one before, as it took another
-/// checkpoint.
+/// Number of the acknowledgement from which the standby could take over: taking another checkpoint
+/// means that the primary has received the previous one.
 const ARMED_FROM: u64 = 2;
 
-/// One domain on this host.
+/// The driver of one domain on this host.
 pub struct Xen {
-    /// As its site file says.
+    /// Settings from the site file.
     pub domain: Domain,
-    /// This host, by number.
+    /// Number of this host.
     pub host: u64,
-    /// Whether the guest is created here when nobody has it.
+    /// Whether the domain is created here when no host has it.
     pub begins_here: bool,
-    /// Its record.
+    /// Stable storage of the record.
     pub stored: Stored,
-    /// For its socket, and what xl says.
+    /// Directory of the socket and of xl's output.
     pub directory: PathBuf,
-    /// What happens.
+    /// Incoming events.
     pub inputs: Receiver<Input>,
-    /// For the threads that tell.
+    /// Sender of events, for threads that report to this driver.
     pub sender: Sender<Input>,
-    /// Whom to ask for a connection, if this is the host that makes them.
+    /// Channel that asks for a connection, on the host that makes connections.
     pub dialler: Option<Sender<()>>,
-    /// What others may know.
+    /// State that others read.
     pub shared: Shared,
 }
 
-/// `xl remus`, and its way out.
+/// A running `xl remus` with its outgoing stream.
 struct Remus {
     xl: Child,
     carrier: Option<UnixStream>,
     open: Option<Sender<Infallible>>,
 }
 
-/// `xl migrate-receive`, which takes over when its way in ends.
+/// A running `xl migrate-receive`, which takes over when its input ends.
 struct Receiving {
     xl: Child,
     open: Sender<Infallible>,
 }
 
 enum Role {
-    /// The guest is here.
+    /// The domain is on this host.
     Primary {
         remus: Option<Remus>,
-        /// The other host may have taken over: the guest is paused.
+        /// The other host may have taken over: the domain is paused.
         waiting: bool,
-        /// When Remus may begin again.
+        /// Time from which Remus may begin again.
         again_ns: i64,
     },
-    /// The guest is not here.
+    /// The domain is not on this host.
     Standby { receiver: Option<Receiving> },
 }
 
@@ -94,18 +94,18 @@ struct Run {
     role: Role,
     wire: Option<Wire>,
     greetings: Greetings,
-    /// What the other side of the connection has said.
+    /// The last greeting of the other side of the connection.
     peer: Option<Hello>,
-    /// The last sign of life from it, on any connection.
+    /// Time of the last sign of life from it, on any connection.
     heard_ns: i64,
-    /// Checkpoints of the present stream that were acknowledged.
+    /// Number of acknowledged checkpoints of the current stream.
     acknowledged: u64,
     beat_ns: i64,
     notice: String,
 }
 
 impl Xen {
-    /// Goes on until it is told to stop.
+    /// Runs until the daemon stops.
     ///
     /// # Errors
     ///
@@ -113,7 +113,8 @@ impl Xen {
     pub fn run(self, record: Record) -> io::Result<()> {
         let is_here = xl::ask(&["domid", &self.domain.name]).is_ok();
         let role = if is_here {
-            // Whoever paused it did not know whether the other host takes over: a daemon that stopped, or `carry`.
+            // A paused domain was paused by a daemon that stopped or by `carry`, neither of which
+            // knew whether the other host takes over.
             Role::Primary {
                 remus: None,
                 waiting: is_paused(&self.domain.name),
@@ -190,7 +191,8 @@ impl Run {
         self.wire = None;
         self.greetings = Greetings::new(self.greetings.connection + 1);
         let number = self.greetings.connection;
-        // A stream does not go on over another connection, and its sender will not end before we have said so.
+        // A stream does not continue on another connection, and its sender does not end before this
+        // side has confirmed.
         self.forget_stream();
         let sender = self.xen.sender.clone();
         let tell = move |number, event| drop(sender.send(Input::Xen(number, event)));
@@ -224,7 +226,7 @@ impl Run {
         }));
     }
 
-    /// Whether it answers ours.
+    /// Whether a greeting answers ours.
     fn counts(&mut self, hello: &Hello) -> bool {
         let (is_new, counts) = self.greetings.hear(hello);
         if is_new {
@@ -251,7 +253,7 @@ impl Run {
         }
     }
 
-    /// What both are decides what both do.
+    /// Decides what both hosts do from what both are.
     fn meet(&mut self, hello: Hello) -> io::Result<()> {
         let settings = &self.xen.domain.settings;
         if (hello.vm, hello.mode, hello.lease_ns) != (settings.vm, settings.mode, settings.lease_ns)
@@ -271,7 +273,8 @@ impl Run {
                 self.xl_or_note(&["destroy", &self.xen.domain.name.clone()]);
                 self.persist(hello.term)?;
                 self.role = Role::Standby { receiver: None };
-                // The other host waits for this, and has said already that it has the guest.
+                // The other host waits for this greeting, and has already said that it has the
+                // guest.
                 self.greet();
                 self.receive();
             }
@@ -301,7 +304,7 @@ impl Run {
         Ok(())
     }
 
-    /// Nobody has it.
+    /// Creates the domain, which no host has.
     fn create(&mut self, peers_term: u64) -> io::Result<()> {
         self.persist(self.term.max(peers_term) + 1)?;
         let configuration = self.xen.domain.configuration.to_string_lossy().into_owned();
@@ -317,7 +320,7 @@ impl Run {
         Ok(())
     }
 
-    /// The guest runs, or runs again.
+    /// Lets the domain run, or run again.
     fn go_on(&mut self) {
         if let Role::Primary { waiting, .. } = &mut self.role
             && std::mem::take(waiting)
@@ -346,7 +349,7 @@ impl Run {
         let script = hold_script.to_string_lossy();
         let how: &[&str] = match settings.mode {
             Mode::Net => &["-N", &script],
-            // Unsafe is xl's word for output that is not held.
+            // The option `-F` (unsafe) is xl's term for output that is not held.
             Mode::NoNet => &["-F", "-n"],
         };
         let mut words = vec!["remus", "-i", &interval_ms, "-s", ""];
@@ -383,7 +386,7 @@ impl Run {
         }
     }
 
-    /// `xl remus` has its way out.
+    /// Accepts the connection of `xl remus` as its outgoing stream.
     fn carry(&mut self, stream: UnixStream) -> io::Result<()> {
         let (
             Role::Primary {
@@ -404,7 +407,8 @@ impl Run {
         Ok(())
     }
 
-    /// Remus lets the guest run on when its way ends. Who calls this knows that the other host will not take over.
+    /// Ends Remus, which lets the guest run on when its stream ends. The caller knows that the
+    /// other host will not take over.
     fn end_remus(&mut self) {
         let Role::Primary { remus, .. } = &mut self.role else {
             return;
@@ -458,7 +462,7 @@ impl Run {
         }
     }
 
-    /// What has come of a stream that does not go on is of no use.
+    /// Drops the received part of a stream that does not continue.
     fn forget_stream(&mut self) {
         if let Role::Standby { receiver } = &mut self.role
             && let Some(Receiving { mut xl, .. }) = receiver.take()
@@ -480,7 +484,7 @@ impl Run {
         self.dial();
     }
 
-    /// The primary: the other host may take over from now on.
+    /// The primary has lost its peer: the other host may take over from now on.
     fn lose_peer(&mut self) {
         let Role::Primary {
             remus: Some(_),
@@ -585,7 +589,7 @@ impl Run {
                         self.begin_remus();
                     }
                 } else if self.wire.is_some() {
-                    // A connection has one stream.
+                    // A connection carries only one stream.
                     self.disconnect();
                 }
                 Ok(())
@@ -610,7 +614,7 @@ impl Run {
         self.note(format!("taking over from checkpoint {}", self.acknowledged));
         self.tell_state(State::Activating);
         self.persist(self.term + 1)?;
-        // Xl's way in ends, and that is what it waits for.
+        // Closing the input of xl makes it take over.
         drop(open);
         let begun = Instant::now();
         let is_done = wait_for(&mut xl) && xl::ask(&["domid", &self.xen.domain.name]).is_ok();
@@ -670,7 +674,7 @@ impl Run {
         Ok(String::new())
     }
 
-    /// The daemon ends. The guest stays, and nobody may take it over then.
+    /// The daemon ends. The domain stays, and the other host must not take it over.
     fn leave(&mut self) {
         let is_primary = matches!(
             &self.role,
@@ -772,7 +776,7 @@ impl Run {
     }
 
     fn end_of_log(&self) -> io::Result<String> {
-        /// More than its last lines have.
+        /// Read limit, larger than xl's last lines.
         const BYTES: u64 = 64 << 10;
         let mut log = File::open(self.log())?;
         let length = log.metadata()?.len();
@@ -782,7 +786,7 @@ impl Run {
         Ok(String::from_utf8_lossy(&end).into_owned())
     }
 
-    /// The end of what xl has said.
+    /// The last lines of xl's output.
     fn said(&self) -> String {
         let log = self.end_of_log().unwrap_or_default();
         let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();

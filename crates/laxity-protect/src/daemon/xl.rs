@@ -1,4 +1,4 @@
-//! Xl, which runs domains of Xen, as a program.
+//! Runs the program xl, which manages domains of Xen.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 
-/// What it may take to end, or to let a guest run.
+/// Longest time for xl to end or to let a guest run.
 const ENDS: Duration = Duration::from_secs(120);
-/// Between two looks at what it does.
+/// Interval between two checks of a running xl.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Of what it says, for the operator.
+/// Number of xl's last lines that are shown to the operator.
 pub const LINES: usize = 3;
 
-/// Xl, which takes signals: the daemon blocks them, for a thread that waits for them, and what it starts would have that from
-/// it. Then nothing but SIGKILL would end xl, or what it starts itself.
+/// A command for xl with signals unblocked. The daemon blocks signals for its signal thread, and a
+/// child would inherit that: then only SIGKILL would end xl or the programs that it starts.
 pub fn command(words: &[&str]) -> Command {
     let mut command = Command::new("xl");
     command.args(words);
@@ -27,7 +27,7 @@ pub fn command(words: &[&str]) -> Command {
     command
 }
 
-/// What xl answers.
+/// The output of xl.
 ///
 /// # Errors
 ///
@@ -39,13 +39,13 @@ pub fn ask(words: &[&str]) -> Result<String, String> {
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).trim().into());
     }
-    // Its first lines have the cause, what follows is what it then could not clean up.
+    // The first lines name the cause; later ones are about xl's clean-up.
     let said = String::from_utf8_lossy(&done.stderr);
     let said: Vec<&str> = said.lines().take(LINES).collect();
     Err(format!("xl {what} failed: {}", said.join("; ")))
 }
 
-/// Whether somebody has paused a domain.
+/// Whether a domain is paused.
 pub fn is_paused(domain: &str) -> bool {
     const STATE: usize = 4;
     let listed = ask(&["list", domain]).unwrap_or_default();
@@ -56,7 +56,7 @@ pub fn is_paused(domain: &str) -> bool {
     state.is_some_and(|state| state.contains('p'))
 }
 
-/// Pauses a domain, unless it is: Xen counts.
+/// Pauses a domain unless it is paused already, because Xen counts pauses.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn pause(domain: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether it has ended well in time.
+/// Waits for a process to end. Returns whether it ended well in time.
 pub fn wait_for(child: &mut Child) -> bool {
     let end = Instant::now() + ENDS;
     while Instant::now() < end {
@@ -81,7 +81,7 @@ pub fn wait_for(child: &mut Child) -> bool {
     false
 }
 
-/// For a shell.
+/// A path quoted for a shell.
 pub fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }

@@ -1,35 +1,37 @@
-//! Ethernet frames: how they come on a stream, whose addresses they tell of, and how addresses are announced.
+//! Ethernet frames: their format on a stream, the addresses that they claim, and announcements of
+//! addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Of an Ethernet interface.
+/// Address of an Ethernet interface.
 pub type Mac = [u8; 6];
 
-/// QEMU's own bound (NET_BUFSIZE).
+/// Largest frame: QEMU's own limit (NET_BUFSIZE).
 pub const FRAME_BYTES_MAX: usize = 4096 + 65536;
 const LENGTH_BYTES: usize = 4;
 
-/// Takes frames out of a stream on which each stands behind its length (32 bits, big endian): QEMU's `stream`.
+/// Takes frames from a stream in QEMU's `stream` format: each behind its length (32 bits, big
+/// endian).
 #[derive(Debug, Default)]
 pub struct Deframer {
     received: Vec<u8>,
     taken: usize,
 }
 
-/// A length that no frame has: the stream is out of step, for good.
+/// A length beyond any frame's: the stream is out of step for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes is announced; QEMU's are at most {FRAME_BYTES_MAX}")]
 pub struct OutOfStep(pub usize);
 
 impl Deframer {
-    /// Takes in what came.
+    /// Appends received bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.received.drain(..self.taken);
         self.taken = 0;
         self.received.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// The next complete frame.
     ///
     /// # Errors
     ///
@@ -43,7 +45,7 @@ impl Deframer {
         Ok(Some(&self.received[begin..self.taken]))
     }
 
-    /// Whether a whole frame is there.
+    /// Whether a complete frame has been received.
     ///
     /// # Errors
     ///
@@ -52,7 +54,7 @@ impl Deframer {
         Ok(self.next_length()?.is_some())
     }
 
-    /// Of the next frame, if all of it is there.
+    /// Length of the next frame, if it is complete.
     fn next_length(&self) -> Result<Option<usize>, OutOfStep> {
         let rest = &self.received[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -65,13 +67,13 @@ impl Deframer {
         Ok((rest.len() >= length).then_some(length))
     }
 
-    /// Whether the stream stands between two frames.
+    /// Whether the stream is between two frames.
     pub fn is_between(&self) -> bool {
         self.received.len() == self.taken
     }
 }
 
-/// What stands before a frame on a stream.
+/// The length that precedes a frame on a stream.
 pub fn length_of(frame: &[u8]) -> [u8; LENGTH_BYTES] {
     (frame.len() as u32).to_be_bytes()
 }
@@ -82,17 +84,17 @@ const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-/// Ethernet, IPv4, and how long their addresses are.
+/// Hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
 const ARP_ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARP_REQUEST: [u8; 2] = [0, 1];
 const BROADCAST: Mac = [0xff; 6];
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = [0x33, 0x33, 0, 0, 0, 1];
-/// What a neighbour's messages must have come with: no router lets it through (RFC 4861, 4.3).
+/// Hop limit of neighbour discovery, which no router lets through (RFC 4861, 4.3).
 const HOP_LIMIT: u8 = 255;
 
-/// The address that a frame says is its sender's own: by ARP (RFC 826), or by neighbour discovery (RFC 4861). What is
-/// only a packet's source may be somebody else's, as of one who routes.
+/// The address that a frame claims for its sender by ARP (RFC 826) or by neighbour discovery (RFC
+/// 4861). The source of other packets may be another host's, as a router's packets show.
 pub fn claimed_address(frame: &[u8], sender: Mac) -> Option<IpAddr> {
     let (header, rest) = frame.split_at_checked(HEADER_BYTES)?;
     if header[6..12] != sender {
@@ -132,8 +134,8 @@ fn is_anybodys_v4(address: Ipv4Addr) -> bool {
         && !address.is_loopback()
 }
 
-/// Tells everybody on the link where an address is now: a gratuitous ARP (RFC 5227, 2.3), or an unsolicited neighbour
-/// advertisement (RFC 4861, 7.2.6).
+/// A frame that tells the link where an address is now: a gratuitous ARP (RFC 5227, 2.3), or an
+/// unsolicited neighbour advertisement (RFC 4861, 7.2.6).
 pub fn announcement(address: IpAddr, owner: Mac) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => {
@@ -171,7 +173,7 @@ fn ethernet(to: Mac, from: Mac, kind: u16) -> Vec<u8> {
     [&to[..], &from[..], &kind.to_be_bytes()[..]].concat()
 }
 
-/// Of ICMPv6, with its pseudo header (RFC 8200, 8.1).
+/// Checksum of an ICMPv6 message with its pseudo header (RFC 8200, 8.1).
 fn checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     let length = (message.len() as u32).to_be_bytes();
     let all = [
@@ -214,7 +216,7 @@ mod tests {
     fn the_checksum_is_the_standards() {
         let frame = announcement("fe80::1".parse().unwrap(), OWNER);
         let message = &frame[HEADER_BYTES + 40..];
-        // A message with its sum in it sums up to nothing.
+        // The sum over a message with a correct checksum is zero.
         assert_eq!(checksum("fe80::1".parse().unwrap(), ALL_NODES, message), 0);
         assert_eq!(frame.len(), HEADER_BYTES + 40 + 32);
     }

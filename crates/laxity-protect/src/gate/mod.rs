@@ -25,14 +25,14 @@ use frames::{Mac, announcement, claimed_address};
 pub use outside::{FrameStream, Outside, Port};
 use queue::Queue;
 
-/// What may be held at once, unless a site says otherwise.
+/// Default limit of held bytes.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
-/// What is held for longer counts as held for so long.
+/// Longest recorded delay; longer ones count as this.
 const DELAY_NS_MAX: u64 = 60_000_000_000;
-/// A guest has few addresses.
+/// Limit of addresses that are learned of a guest.
 const ADDRESSES_MAX: usize = 64;
 
-/// What a gate has counted.
+/// Counters of a gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames from the guest that left.
@@ -41,13 +41,14 @@ pub struct Counters {
     pub received: u64,
     /// Frames that wait now.
     pub held: u64,
-    /// Frames from the guest that had to be dropped for want of room.
+    /// Frames from the guest that were dropped for lack of room.
     pub dropped: u64,
-    /// Frames from the guest that were never to leave: it was not the one to be heard, or its lease had run out.
+    /// Frames from the guest that must never leave: another guest was active, or the lease had run
+    /// out.
     pub refused: u64,
 }
 
-/// A gate and the thread that serves it.
+/// A gate with the thread that serves it.
 #[derive(Debug)]
 pub struct Gate {
     shared: Arc<Mutex<Inner>>,
@@ -58,15 +59,16 @@ pub struct Gate {
 #[derive(Debug)]
 struct Inner {
     guest: Option<FrameStream>,
-    /// How many guests there have been.
+    /// Number of guests so far.
     guests: u64,
     outside: Port,
     owner: Mac,
     queue: Queue,
     output: Output,
-    /// The guest counts as standing still since its last cut: what it has sent since then is not to be seen.
+    /// Whether the guest counts as paused since its last cut: frames that it has sent since then
+    /// must not leave.
     is_frozen: bool,
-    /// Whether the guest runs here: frames for it are of no use before.
+    /// Whether the guest runs here: frames for it are dropped before.
     is_active: bool,
     is_over: bool,
     addresses: BTreeSet<IpAddr>,
@@ -76,7 +78,7 @@ struct Inner {
 }
 
 impl Gate {
-    /// Opens a gate towards the outside. It is closed, in both directions, and nobody is behind it yet.
+    /// Opens a gate towards the outside, closed in both directions and without a guest.
     ///
     /// `addresses` are known beforehand; more are learned from what the guest says of itself.
     ///
@@ -123,15 +125,15 @@ impl Gate {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What did not fit into the outside is the thread's to send, which may be waiting for something else.
+    /// Wakes the gate's thread for frames that the outside did not take.
     fn wake_for_what_is_left(&self, inner: &Inner) {
         if inner.outside.has_pending() {
             let _ = self.wake.write(1);
         }
     }
 
-    /// Puts a guest behind the gate, in place of the one before: the other end of its network interface, as
-    /// [`Qemu::start`](crate::guest::Qemu::start) gives it. It does not run yet.
+    /// Puts a guest behind the gate in place of the previous one, by the other end of its network
+    /// interface from [`Qemu::start`](crate::guest::Qemu::start). The guest does not run yet.
     ///
     /// # Errors
     ///
@@ -142,7 +144,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Nobody is behind the gate any more.
+    /// Removes the guest from the gate.
     pub fn detach(&self) {
         self.replace(None);
     }
@@ -158,23 +160,24 @@ impl Gate {
         let _ = self.wake.write(1);
     }
 
-    /// The guest begins to run here: what is sent to it reaches it, and what it sends is held until [`Gate::thaw`],
-    /// whatever the output is set to.
+    /// Notes that the guest begins to run here: frames for it are delivered, and its frames are
+    /// held until [`Gate::thaw`], whatever the output is set to.
     pub fn begin(&self) {
         let mut inner = self.inner();
         inner.is_active = true;
         inner.is_frozen = true;
     }
 
-    /// The guest stands still: all that it has sent, and nothing else, waits for this checkpoint. It counts as standing
-    /// still until [`Gate::thaw`]: what it sends before that does not leave, whatever the output is set to.
+    /// Notes that the guest is paused: all frames sent so far, and no others, wait for this
+    /// checkpoint. The guest counts as paused until [`Gate::thaw`]: frames that it sends before do
+    /// not leave, whatever the output is set to.
     pub fn cut(&self, checkpoint: u64) {
         let mut inner = self.inner();
         inner.cut(checkpoint);
         self.wake_for_what_is_left(&inner);
     }
 
-    /// What becomes of the guest's output from now on.
+    /// Sets the rule for the guest's output from now on.
     pub fn set(&self, output: Output) {
         let mut inner = self.inner();
         inner.output = output;
@@ -182,7 +185,7 @@ impl Gate {
         self.wake_for_what_is_left(&inner);
     }
 
-    /// The guest counts as running again, after a cut.
+    /// Notes that the guest runs again after a cut.
     pub fn thaw(&self) {
         let mut inner = self.inner();
         inner.is_frozen = false;
@@ -190,7 +193,7 @@ impl Gate {
         self.wake_for_what_is_left(&inner);
     }
 
-    /// Lets go what waits for this checkpoint or one before it.
+    /// Releases frames that wait for this checkpoint or an earlier one.
     pub fn release(&self, through: u64) {
         let mut inner = self.inner();
         while let Some(held) = inner.queue.pop(through) {
@@ -201,7 +204,7 @@ impl Gate {
         self.wake_for_what_is_left(&inner);
     }
 
-    /// Tells the network that the guest's addresses are here now.
+    /// Announces the guest's addresses to the network.
     pub fn announce(&self) {
         let mut inner = self.inner();
         let owner = inner.owner;
@@ -211,12 +214,12 @@ impl Gate {
         self.wake_for_what_is_left(&inner);
     }
 
-    /// The addresses that the guest is known to have.
+    /// The known addresses of the guest.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.inner().addresses.iter().copied().collect()
     }
 
-    /// Addresses that somebody else has learned.
+    /// Adds addresses that the other host has learned.
     pub fn learn(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         let mut inner = self.inner();
         for address in addresses {
@@ -224,7 +227,7 @@ impl Gate {
         }
     }
 
-    /// What it has counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         let inner = self.inner();
         Counters {
@@ -234,12 +237,12 @@ impl Gate {
         }
     }
 
-    /// How long frames were held, in nanoseconds, since the start.
+    /// Times for which frames were held since the start, in nanoseconds.
     pub fn delays(&self) -> Histogram<u64> {
         self.inner().delays.clone()
     }
 
-    /// Why nothing passes any more, if that is so.
+    /// The reason why the network does not work, if it does not.
     pub fn why_broken(&self) -> Option<String> {
         self.inner().why_broken.clone()
     }
@@ -272,13 +275,13 @@ impl Inner {
         }
     }
 
-    /// Takes all that the guest has sent until now.
+    /// Receives all frames that the guest has sent so far.
     fn take_from_guest(&mut self) {
         while let Some(guest) = &mut self.guest {
             let frame = match guest.receive() {
                 Ok(Some(frame)) => frame.to_vec(),
                 Ok(None) => return,
-                // QEMU has ended; whoever started it knows.
+                // QEMU has ended, which its owner finds out by itself.
                 Err(_) => {
                     self.guest = None;
                     return;
@@ -305,7 +308,7 @@ impl Inner {
         }
     }
 
-    /// Does to what is held what the present rule says.
+    /// Applies the current rule to the held frames.
     fn settle(&mut self) {
         match self.output {
             Output::Hold => {}
@@ -343,7 +346,7 @@ impl Inner {
     }
 
     fn take_from_outside(&mut self) {
-        /// So that the guest's own frames get their turn.
+        /// Frames that are received at once, so that the guest's own frames get their turn.
         const AT_ONCE: usize = 64;
         for _ in 0..AT_ONCE {
             let frame = match self.outside.receive() {
@@ -367,7 +370,7 @@ impl Inner {
         }
     }
 
-    /// What cannot be sent now is sent when there is room.
+    /// Frames that cannot be sent now are sent when there is room.
     fn flush(&mut self) {
         if self
             .guest
@@ -383,7 +386,7 @@ impl Inner {
     }
 }
 
-/// Moves frames until the gate's end.
+/// Moves frames until the gate is dropped.
 fn serve(shared: &Mutex<Inner>, wake: &EventFd) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let served = serve_until_over(&lock, wake);
@@ -396,7 +399,7 @@ fn serve_until_over<'i>(
     lock: &dyn Fn() -> MutexGuard<'i, Inner>,
     wake: &EventFd,
 ) -> io::Result<()> {
-    // Copies of the descriptors, to wait for them without the lock.
+    // Copies of the descriptors allow waiting for them without the lock.
     let outside = lock().outside.as_fd().try_clone_to_owned()?;
     let mut guest: (u64, Option<OwnedFd>) = (0, None);
     loop {

@@ -1,4 +1,4 @@
-//! The two ends of a gate: a stream of frames, as QEMU has it, and a tap device.
+//! The two ends of a gate: QEMU's stream of frames, and a tap device.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -14,22 +14,22 @@ use serde::Serialize;
 
 use super::frames::{Deframer, FRAME_BYTES_MAX, length_of};
 
-/// Where a guest's frames go, and where those for it come from.
+/// The network behind a gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outside {
-    /// A tap device, which is there already: the operator has put it on a bridge.
+    /// An existing tap device, which the operator has put on a bridge.
     Tap(String),
-    /// A stream socket that speaks as QEMU's netdev `stream` does: a virtual switch, say.
+    /// A stream socket in the format of QEMU's netdev `stream`, such as that of a virtual switch.
     Socket(PathBuf),
 }
 
 /// One end of a gate.
 #[derive(Debug)]
 pub enum Port {
-    /// See there.
+    /// A tap device.
     Tap(Tap),
-    /// See there.
+    /// A stream of frames.
     Stream(FrameStream),
 }
 
@@ -46,7 +46,7 @@ impl Port {
         })
     }
 
-    /// The next frame that has come, or `None` if none waits.
+    /// The next received frame; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Port {
         }
     }
 
-    /// Sends a frame; false if there is no room, and it is lost.
+    /// Sends a frame. Returns false if there was no room and it is lost.
     ///
     /// # Errors
     ///
@@ -70,12 +70,12 @@ impl Port {
         }
     }
 
-    /// Whether something waits until there is room for it.
+    /// Whether frames wait for room.
     pub fn has_pending(&self) -> bool {
         matches!(self, Port::Stream(stream) if stream.has_pending())
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends waiting frames as far as there is room.
     ///
     /// # Errors
     ///
@@ -103,22 +103,22 @@ impl AsFd for FrameStream {
     }
 }
 
-/// A stream on which each frame stands behind its length.
+/// A stream on which each frame is preceded by its length.
 #[derive(Debug)]
 pub struct FrameStream {
     stream: UnixStream,
     deframer: Deframer,
     part: Vec<u8>,
-    /// What could not be sent yet: the rest of a frame, and whole ones behind it.
+    /// Unsent bytes: the rest of a frame, and complete ones behind it.
     pending: VecDeque<u8>,
 }
 
 impl FrameStream {
     const PART_BYTES: usize = 256 << 10;
-    /// A frame for which there is no room any more is lost, as in any network.
+    /// Limit of unsent bytes; a frame beyond it is lost, as in any network.
     const PENDING_BYTES_MAX: usize = 1 << 20;
 
-    /// Takes a stream; from then on it does not block.
+    /// Takes a stream, which does not block from then on.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl FrameStream {
         })
     }
 
-    /// As [`Port::receive`].
+    /// See [`Port::receive`].
     ///
     /// # Errors
     ///
@@ -151,12 +151,12 @@ impl FrameStream {
         self.deframer.frame().map_err(io::Error::other)
     }
 
-    /// Whether what has come ends with a whole frame.
+    /// Whether the received bytes end with a complete frame.
     pub fn is_between(&self) -> bool {
         self.deframer.is_between()
     }
 
-    /// As [`Port::send`].
+    /// See [`Port::send`].
     ///
     /// # Errors
     ///
@@ -172,12 +172,12 @@ impl FrameStream {
         Ok(true)
     }
 
-    /// As [`Port::has_pending`].
+    /// See [`Port::has_pending`].
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// As [`Port::flush`].
+    /// See [`Port::flush`].
     ///
     /// # Errors
     ///
@@ -194,9 +194,10 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Ends the connection for everyone, whoever else holds a copy of the descriptor: the other side sees it at once.
+    /// Ends the connection even if another process holds a copy of the descriptor: the other side
+    /// sees that at once.
     pub fn end(self) {
-        // It fails only where the other side has ended it before.
+        // Shutting down fails only where the other side has ended the connection before.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -210,7 +211,7 @@ pub struct Tap {
 
 // SAFETY of its callers: the argument is a `struct ifreq`, which the kernel reads.
 nix::ioctl_write_ptr_bad!(tunsetiff, TUNSETIFF, libc::ifreq);
-/// _IOW('T', 202, int) of linux/if_tun.h.
+/// The request _IOW('T', 202, int) of linux/if_tun.h.
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 
 impl Tap {
@@ -258,7 +259,8 @@ impl Tap {
         loop {
             match self.device.write(frame) {
                 Ok(_) => return Ok(true),
-                // It is full, or down, or the frame is none: an operator may take a link down and up again.
+                // The frame is lost if the device is full or down, or the frame is invalid: an
+                // operator may take a link down and up again.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
                     return Ok(false);

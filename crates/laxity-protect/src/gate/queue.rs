@@ -3,18 +3,19 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// A frame, and since when it waits.
+/// A held frame.
 #[derive(Debug)]
 pub struct Held {
     /// The frame.
     pub frame: Vec<u8>,
-    /// When the guest sent it.
+    /// Time at which the guest sent it.
     pub since: Instant,
-    /// The checkpoint that it waits for; `None`: that of the epoch that has not ended.
+    /// The checkpoint that it waits for; `None` stands for that of the current epoch.
     checkpoint: Option<u64>,
 }
 
-/// Frames in the order in which the guest sent them, each with the checkpoint that must be safe before it may leave.
+/// Frames in the order in which the guest sent them, each with the checkpoint that must be safe
+/// before it may leave.
 #[derive(Debug)]
 pub struct Queue {
     held: VecDeque<Held>,
@@ -24,7 +25,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// That holds at most so many bytes.
+    /// A queue that holds at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Queue {
         Queue {
             held: VecDeque::new(),
@@ -34,7 +35,7 @@ impl Queue {
         }
     }
 
-    /// Holds a frame. One that does not fit any more is dropped and counted: to the guest and its clients that is a
+    /// Holds a frame. A frame without room is dropped and counted: the guest and its clients see a
     /// frame that the network lost.
     pub fn push(&mut self, frame: Vec<u8>) {
         if self.bytes + frame.len() > self.bytes_max {
@@ -49,7 +50,7 @@ impl Queue {
         });
     }
 
-    /// Ends an epoch: what came since the last one's end waits for this checkpoint.
+    /// Ends an epoch: frames that came since the end of the last one wait for this checkpoint.
     pub fn cut(&mut self, checkpoint: u64) {
         let open = self
             .held
@@ -78,23 +79,23 @@ impl Queue {
         Some(held)
     }
 
-    /// Forgets all that is held.
+    /// Drops all held frames.
     pub fn clear(&mut self) {
         self.held.clear();
         self.bytes = 0;
     }
 
-    /// Frames that wait.
+    /// Number of waiting frames.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether none waits.
+    /// Whether no frame waits.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// How many frames did not fit.
+    /// Number of frames that were dropped for lack of room.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

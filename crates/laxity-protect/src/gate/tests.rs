@@ -24,7 +24,7 @@ fn scene() -> Scene {
     }
 }
 
-/// The first byte of each frame that comes, until `count` have come or none does for long.
+/// The first byte of each received frame, until `count` have arrived or none does for long.
 fn numbers(stream: &mut FrameStream, count: usize) -> Vec<u8> {
     let deadline = Instant::now() + Duration::from_secs(600);
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// So many frames, sooner or later.
+    /// Waits until the gate has refused `count` frames.
     fn refuses(&self, count: u64) {
         let deadline = Instant::now() + Duration::from_secs(600);
         while self.gate.counters().refused < count && Instant::now() < deadline {
@@ -53,7 +53,8 @@ impl Scene {
         assert_eq!(self.gate.counters().refused, count);
     }
 
-    /// Nothing comes out that should not: a last frame, let through, is the next to come.
+    /// Checks that only the expected frames leave: a last frame, let through, is the next to
+    /// arrive.
     fn hears(&mut self, expected: &[u8]) {
         assert_eq!(numbers(&mut self.network, expected.len()), expected);
         thread::sleep(Duration::from_millis(2));
@@ -86,7 +87,7 @@ fn a_cut_takes_what_nobody_has_taken_yet() {
     let mut scene = scene();
     scene.gate.set(Output::Hold);
     {
-        // While this is held the gate's own thread takes nothing.
+        // The gate's own thread takes nothing while this lock is held.
         let mut inner = scene.gate.shared.lock().unwrap();
         scene.guest.send(&[1; 60]).unwrap();
         inner.cut(1);
@@ -203,7 +204,8 @@ fn a_learned_address_is_announced() {
     scene.hears(&[0xff, 0x33]);
 }
 
-/// A guest that sends without end, and cuts at any moment: each frame leaves once, in order, none before its time.
+/// A guest sends without end while cuts happen at any moment: each frame leaves once, in order, and
+/// none before its time.
 #[test]
 fn under_load() {
     const FRAMES: u32 = 2_000;
@@ -214,7 +216,7 @@ fn under_load() {
         mut network,
     } = scene;
     gate.set(Output::Hold);
-    // Whoever has it keeps the guest from running.
+    // Holding this lock keeps the guest from running.
     let running = Arc::new(Mutex::new(()));
     let runs = running.clone();
     let speaker = thread::spawn(move || {
@@ -223,7 +225,8 @@ fn under_load() {
                 let _running = runs.lock().unwrap();
                 assert!(guest.send(&number.to_le_bytes()).unwrap());
             }
-            // A gate that is full takes no more until a checkpoint releases some: nobody may keep that from coming.
+            // A full gate takes no more frames until a checkpoint releases some; the lock must not
+            // delay that.
             while guest.has_pending() {
                 thread::yield_now();
                 let _running = runs.lock().unwrap();

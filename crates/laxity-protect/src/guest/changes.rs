@@ -1,4 +1,4 @@
-//! Which pages of a guest's memory changed since they were looked at last.
+//! Finds the pages of a guest's memory that have changed since the last look.
 //!
 //! The kernel knows, if QEMU runs with the write tracker (`tracker.c`): [`Tracker`]. Where it does not, memory is held
 //! against [`Fingerprints`] of what it was. To check either, it is compared with a copy, byte by byte: [`compare`].
@@ -14,17 +14,17 @@ use twox_hash::XxHash3_128;
 
 use super::memory::{PAGE_BYTES, Page};
 
-/// With fewer pages a thread is not worth its start.
+/// Number of pages below which starting a thread does not pay.
 const SHARE_PAGES_MIN: usize = 4096;
 
-/// One CPU cannot read as fast as the memory could be read, and those of the guest have nothing to do meanwhile: all take
-/// part.
+/// Pages of one thread's share. One CPU cannot use the whole bandwidth of the memory, and the CPUs
+/// of a paused guest are idle.
 fn share_pages(pages: usize) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     pages.div_ceil(cpus).max(SHARE_PAGES_MIN)
 }
 
-/// Pages whose content differs between two memories of the same size, in order; appended.
+/// Appends the pages whose contents differ between two memories of the same size, in order.
 ///
 /// The comparison of a page is the C library's `memcmp`, which has a version for each kind of vector unit.
 pub fn compare(now: &[Page], before: &[Page], changed: &mut Vec<u32>) {
@@ -39,7 +39,7 @@ fn compare_in_shares(share_pages: usize, now: &[Page], before: &[Page], changed:
     });
 }
 
-/// What each page of a memory was when it was looked at last, in 128 bits (XXH3).
+/// The fingerprint of each page of a memory at the last look, of 128 bits (XXH3).
 ///
 /// Looking reads the memory alone, where a comparison reads the copy as well, and both are limited by what the memory
 /// gives. Two contents have the same fingerprint with a probability of 2 to the power of -128, unless somebody makes them
@@ -51,9 +51,9 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Of a memory of so many pages, all zero.
+    /// The fingerprints of a memory of `pages` zero pages.
     pub fn new(pages: usize) -> Fingerprints {
-        // The standard library draws its own keys from the system's source.
+        // The standard library draws its keys from the system's random source.
         let seed = RandomState::new().hash_one(0);
         let zero = XxHash3_128::oneshot_with_seed(seed, &[0; PAGE_BYTES]);
         Fingerprints {
@@ -62,7 +62,7 @@ impl Fingerprints {
         }
     }
 
-    /// Pages that are not what they were at the last call, in order; appended.
+    /// Appends the pages that have changed since the last call, in order.
     ///
     /// # Panics
     ///
@@ -82,7 +82,8 @@ impl Fingerprints {
     }
 }
 
-/// Of pages in shares of so many, each on a thread, those that `differ`, in order; appended.
+/// Appends the pages for which `differ` is true, in order; each share of pages is processed by a
+/// thread.
 fn in_shares<'p, Before: Send>(
     shares: impl Iterator<Item = (&'p [Page], Before)>,
     share_pages: usize,
@@ -107,7 +108,7 @@ fn in_shares<'p, Before: Send>(
     });
 }
 
-/// The kernel's note of which pages of QEMU's mapping of a file were written.
+/// The kernel's record of written pages in QEMU's mapping of a file.
 #[derive(Debug)]
 pub struct Tracker {
     pagemap: File,
@@ -143,7 +144,7 @@ struct Scan {
     returned: u64,
 }
 
-/// Protect anew what matches, and refuse a range that is not registered for it.
+/// Protects matching pages again, and refuses a range that is not registered for it.
 const WRITE_PROTECT_MATCHING: u64 = 1 << 0;
 const CHECK_REGISTERED: u64 = 1 << 1;
 const WRITTEN: u64 = 1 << 1;
@@ -152,8 +153,8 @@ const WRITTEN: u64 = 1 << 1;
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, Scan);
 
 impl Tracker {
-    /// Finds the mapping of the file with this inode in the process, and begins to note: whatever was written before counts as written
-    /// now.
+    /// Finds the process's mapping of the file with this inode, and starts tracking; all pages
+    /// written before count as written now.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl Tracker {
             pagemap,
             start,
             end,
-            // Enough for every second page of 4 MiB; the scan goes on where it had to stop.
+            // Room for every second page of 4 MiB; a scan continues where it had to stop.
             regions: vec![Region::default(); 512],
         };
         let mut ignored = Vec::new();
@@ -181,7 +182,7 @@ impl Tracker {
         Ok(tracker)
     }
 
-    /// The pages that were written since the last call, in order; appended.
+    /// Appends the pages that were written since the last call, in order.
     ///
     /// The guest must not run: devices may write to memory in a way that is noted late.
     ///
@@ -218,7 +219,8 @@ impl Tracker {
     }
 }
 
-/// Where a process maps a file, from its /proc/PID/maps. The kernel may show a mapping in pieces.
+/// The address range at which a process maps a file, from its /proc/PID/maps. The kernel may show a
+/// mapping in pieces.
 fn mapping_of(maps: &str, inode: u64) -> Option<(u64, u64)> {
     let mut found: Option<(u64, u64)> = None;
     for line in maps.lines() {
@@ -235,7 +237,7 @@ fn mapping_of(maps: &str, inode: u64) -> Option<(u64, u64)> {
         found = match found {
             None => Some((start, end)),
             Some((first, last)) if last == start => Some((first, end)),
-            // Two mappings of it: that is no memory of QEMU's.
+            // Two mappings of the file cannot be QEMU's memory.
             Some(_) => return None,
         };
     }
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(mapping_of(&twice, 42), None);
     }
 
-    /// Bytes looked at one by one.
+    /// Compares two pages byte by byte.
     fn differ_naively(a: &Page, b: &Page) -> bool {
         let mut differ = false;
         for at in 0..PAGE_BYTES {

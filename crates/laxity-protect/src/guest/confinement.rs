@@ -1,5 +1,5 @@
-//! What a guest's QEMU may do: it runs as a user that has nothing else, behind QEMU's own seccomp filter, and reaches its
-//! files through descriptors that the daemon opened.
+//! The confinement of a guest's QEMU: it runs as a user of its own behind QEMU's seccomp filter,
+//! and reaches its files through descriptors that the daemon opened.
 //!
 //! No file of a guest has a name. Its memory and the tracker are anonymous files in memory: nobody can put another in
 //! their place, nobody else can open them, and none is left behind when a process is killed.
@@ -19,14 +19,16 @@ use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 
 use super::specification::Accelerator;
 
-/// QEMU's filter of system calls: no process started, no privilege gained, no scheduling changed.
+/// Options for QEMU's seccomp filter: no new processes, no new privileges, no changes of
+/// scheduling.
 pub(super) const SANDBOX: [&str; 2] = [
     "-sandbox",
     "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 ];
-/// A first root that is copied for QEMU.
+/// Largest initial root file system that is copied for QEMU.
 const BOOTED_BYTES_MAX: u64 = 256 << 20;
-/// Numbers of users that systemd's "Users, Groups, UIDs and GIDs" leaves to nobody, 0x7000_0000 to 0x7fff_ffff.
+/// First user number of the range that systemd's "Users, Groups, UIDs and GIDs" leaves unused,
+/// 0x7000_0000 to 0x7fff_ffff.
 const USERS_FIRST: u32 = 0x7000_0000;
 const USERS: u64 = 0x1000_0000;
 const OWNER_ONLY: u32 = 0o600;
@@ -37,13 +39,13 @@ const GROUP_WRITES: u32 = 0o020;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
     number: u32,
-    /// The group that may use KVM, where QEMU is to.
+    /// The group with access to KVM, if QEMU uses it.
     kvm: Option<Gid>,
 }
 
 impl User {
-    /// The user of the guest with this number. `None` where the daemon is not root and cannot change its user: QEMU runs
-    /// as the daemon's then.
+    /// The user of the guest with this number. `None` where the daemon is not root and cannot
+    /// change the user: QEMU then runs as the daemon's user.
     pub fn of(guest: u64, accelerator: Accelerator) -> Option<User> {
         if !geteuid().is_root() {
             return None;
@@ -59,12 +61,13 @@ impl User {
         })
     }
 
-    /// Its number.
+    /// The user's number.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Makes the calling process this user's, for good. Only system calls are made: it runs between fork and exec.
+    /// Changes the calling process to this user for good. It makes only system calls, because it
+    /// runs between fork and exec.
     pub(super) fn become_it(self) -> io::Result<()> {
         let (user, group) = (Uid::from_raw(self.number), Gid::from_raw(self.number));
         setgroups(self.kvm.as_slice())?;
@@ -74,12 +77,12 @@ impl User {
     }
 }
 
-/// Gives up ever gaining a privilege, as by a program that is another user's.
+/// Makes the process unable to gain privileges, such as by a program with the set-user-ID bit.
 pub(super) fn gain_nothing() -> io::Result<()> {
     Ok(set_no_new_privs()?)
 }
 
-/// A file in memory without a name, that only `user` may open, and that has these contents for good.
+/// A nameless file in memory with unchangeable contents that only `user` may open.
 pub(super) fn sealed(name: &'static std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     let mut file: File =
         memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?.into();
@@ -92,7 +95,8 @@ pub(super) fn sealed(name: &'static std::ffi::CStr, contents: &[u8]) -> io::Resu
     Ok(file)
 }
 
-/// An anonymous file in memory, all zero, that only `user` may open: ours where there is none.
+/// A nameless file in memory of zeros that only `user` may open; only the daemon's user if `user`
+/// is `None`.
 pub(super) fn anonymous(
     name: &'static std::ffi::CStr,
     bytes: u64,
@@ -107,12 +111,12 @@ pub(super) fn anonymous(
     Ok(file)
 }
 
-/// How QEMU finds a descriptor that it was handed.
+/// The path at which QEMU finds an inherited descriptor.
 pub(super) fn path_of(file: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{file}"))
 }
 
-/// A file that cannot be handed to QEMU.
+/// The error for a file that cannot be handed to QEMU.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot hand {} to QEMU: {source}", path.display())]
 pub struct NotHanded {
@@ -120,12 +124,12 @@ pub struct NotHanded {
     source: io::Error,
 }
 
-/// Files that QEMU is handed, opened here. They stay open until QEMU has been started.
+/// Files opened here for QEMU. They stay open until QEMU has been started.
 #[derive(Debug, Default)]
 pub(super) struct Handed(Vec<File>);
 
 impl Handed {
-    /// Hands over a file to be read, and gives its path there.
+    /// Opens a file for QEMU to read. Returns the path that QEMU uses.
     ///
     /// # Errors
     ///
@@ -142,8 +146,8 @@ impl Handed {
         Ok(self.open(file))
     }
 
-    /// Hands over a first root as [`Handed::for_reading`] does. One that others may not read, as it has secrets, is copied into
-    /// memory, and QEMU gets that.
+    /// Opens an initial root file system for QEMU like [`Handed::for_reading`]. A file that others
+    /// may not read, because it contains secrets, is copied into memory for QEMU.
     ///
     /// # Errors
     ///
@@ -166,7 +170,8 @@ impl Handed {
         }
     }
 
-    /// Hands over a file that QEMU adds to, made if it is not there. QEMU's words that make it `/dev/fdset/1`.
+    /// Opens a file for QEMU to append to, and creates it if necessary. Returns QEMU's options that
+    /// make it `/dev/fdset/1`.
     ///
     /// # Errors
     ///
@@ -187,14 +192,14 @@ impl Handed {
         Ok(words)
     }
 
-    /// Hands over a file that is open.
+    /// Hands over an open file.
     pub(super) fn open(&mut self, file: File) -> PathBuf {
         let path = path_of(file.as_raw_fd());
         self.0.push(file);
         path
     }
 
-    /// All of them.
+    /// All descriptors.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.0.iter().map(AsRawFd::as_raw_fd)
     }
@@ -211,7 +216,8 @@ fn not_handed(path: &Path) -> impl Fn(io::Error) -> NotHanded {
 mod tests {
     use super::*;
 
-    /// A first root with users' digests is its owner's alone, and QEMU, which is somebody else, boots it all the same.
+    /// A root file system with users' digests is readable by its owner only, and QEMU, which runs
+    /// as another user, boots it all the same.
     #[test]
     fn a_first_root_with_secrets_is_handed_over_as_a_copy() {
         if !geteuid().is_root() {

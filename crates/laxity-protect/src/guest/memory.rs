@@ -1,4 +1,4 @@
-//! The guest's memory: an anonymous file that QEMU maps, mapped here too.
+//! The guest's memory: an anonymous file that QEMU and the daemon map.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use memmap2::MmapRaw;
 
 use super::confinement::{User, anonymous};
 
-/// The bytes of a page, on the machines that QEMU's PC is emulated on.
+/// Bytes of a page of the emulated PC.
 pub const PAGE_BYTES: usize = 4096;
 
 /// A page.
@@ -25,8 +25,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes a new file of so many bytes, all zero, that only `user` may open, and maps it. The file goes with the last
-    /// process that has it open or mapped.
+    /// Makes and maps a file of `bytes` zeros that only `user` may open. The file disappears with
+    /// the last process that has it open or mapped.
     ///
     /// # Errors
     ///
@@ -45,22 +45,22 @@ impl Memory {
         Ok((memory, file))
     }
 
-    /// The number of the file, by which a process' mapping of it is found.
+    /// Inode number of the file, by which a process's mapping of it is found.
     pub fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub fn len(&self) -> usize {
         self.mapping.len() / PAGE_BYTES
     }
 
-    /// Whether there are none, which never is.
+    /// Whether there are no pages, which is never true.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All pages, as they are.
+    /// All pages, to be read.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The guest: a stock QEMU, driven by nothing but its machine protocol.
+//! The guest: a stock QEMU, controlled only by its machine protocol.
 //!
 //! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from such a state
 //! elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed, [`compare`] checks what they say, and

@@ -1,4 +1,4 @@
-//! What changed in a memory, as bytes: how pages travel to the standby.
+//! The format in which changed pages travel to the standby.
 //!
 //! A batch is a sequence of patches, each a kind, a page's number (32 bits, little endian) and what the kind needs:
 //!
@@ -25,52 +25,53 @@ const DIFFERENCE: u8 = 2;
 const HEAD_BYTES: usize = 5;
 const ZERO_PAGE: Page = [0; PAGE_BYTES];
 
-/// What is wrong with a batch.
+/// Errors of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// It ends in the middle of a patch.
+    /// The batch ends in the middle of a patch.
     #[error("a batch of pages ends early, after {0} bytes")]
     Truncated(usize),
-    /// There is no such kind.
+    /// The kind of a patch is unknown.
     #[error("a batch of pages has a patch of the unknown kind {0}")]
     Kind(u8),
-    /// The memory is smaller.
+    /// A page is beyond the end of the memory.
     #[error("a batch of pages names page {page} of a memory with {pages}")]
     Beyond {
-        /// The page.
+        /// Number of the page.
         page: u64,
-        /// How many there are.
+        /// Number of pages of the memory.
         pages: usize,
     },
-    /// A checkpoint has each page once.
+    /// A checkpoint has more patches than the memory has pages.
     #[error("a checkpoint has more patches than the memory has pages ({0})")]
     TooMany(usize),
-    /// What is packed does not unpack to a page.
+    /// Packed contents do not unpack to a page.
     #[error("a batch of pages has page {0} packed wrongly")]
     Packed(u32),
 }
 
-/// Writes batches, and keeps what the standby has.
+/// Writes batches, and keeps a copy of the standby's memory.
 #[derive(Debug)]
 pub struct Writer {
-    /// What the standby will have when all that was written has been committed there.
+    /// The standby's memory after everything written so far has been committed.
     copy: Copied,
     difference: Box<Page>,
     packed: Vec<u8>,
-    /// Of the last differences, how well they packed, from 0 (not at all) to [`Writer::TRUST`].
+    /// Success of packing the last differences, from 0 (none) to [`Writer::TRUST`].
     trust: u32,
     until_next_try: u32,
 }
 
-/// Pages that lie where vector units and the CPU's table of addresses like them: memory is compared with them in pauses.
+/// Pages aligned for vector units and large TLB entries, because memory is compared with them
+/// during pauses.
 #[derive(Debug)]
 struct Copied(MmapMut);
 
 impl Copied {
-    /// All zero.
+    /// A copy of zero pages.
     fn new(pages: usize) -> Copied {
         let mapping = MmapMut::map_anon(pages * PAGE_BYTES).expect("there is memory for a copy");
-        // Without large pages it only takes longer.
+        // A failure costs only time: small pages work, too.
         let _ = mapping.advise(Advice::HugePage);
         Copied(mapping)
     }
@@ -86,12 +87,12 @@ impl Copied {
 
 impl Writer {
     const TRUST: u32 = 16;
-    /// Without trust, every so many pages one is tried.
+    /// Number of pages after which packing is tried again while it does not pay.
     const BETWEEN_TRIES: u32 = 32;
-    /// What packing must save at least to be worth unpacking.
+    /// Largest packed size for which unpacking pays.
     const PACKED_BYTES_MAX: usize = PAGE_BYTES * 3 / 4;
 
-    /// For a memory of so many pages, all zero.
+    /// A writer for a memory of `pages` zero pages.
     pub fn new(pages: usize) -> Writer {
         Writer {
             copy: Copied::new(pages),
@@ -102,12 +103,12 @@ impl Writer {
         }
     }
 
-    /// What the standby has, or will have.
+    /// The standby's current or future memory.
     pub fn copy(&self) -> &[Page] {
         self.copy.pages()
     }
 
-    /// Appends a patch for a page that the standby has.
+    /// Appends a patch that changes a page of the standby to `page`.
     pub fn change(&mut self, number: u32, page: &Page, batch: &mut Vec<u8>) {
         let copy = &mut self.copy.pages_mut()[number as usize];
         if *page == ZERO_PAGE {
@@ -136,12 +137,13 @@ impl Writer {
         *copy = *page;
     }
 
-    /// The same, to be written before anything is sent.
+    /// The standby's memory, to be initialized before anything is sent.
     pub fn copy_mut(&mut self) -> &mut [Page] {
         self.copy.pages_mut()
     }
 
-    /// Appends patches that make pages what they are in the copy, whatever the standby has there.
+    /// Appends patches that set pages to their contents in the copy, whatever the standby has
+    /// there.
     pub fn renewal(&self, pages: Range<usize>, batch: &mut Vec<u8>) {
         let mut zeros = 0;
         for number in pages.clone() {
@@ -175,13 +177,14 @@ fn zero(batch: &mut Vec<u8>, first: usize, count: usize) {
     }
 }
 
-/// The most bytes of batches that a checkpoint of so much memory has: each page with its head, one page in two zero.
+/// Most bytes in the batches of one checkpoint: each page with its head, and every second page
+/// zero.
 pub fn batch_bytes_max(memory_bytes: u64) -> u64 {
     const LONGEST_PATCH_BYTES: u64 = (2 * HEAD_BYTES + PAGE_BYTES) as u64;
     memory_bytes / PAGE_BYTES as u64 * LONGEST_PATCH_BYTES
 }
 
-/// Batches that were taken in and checked, and not applied yet. They can be applied without any doubt.
+/// Batches that were received and checked, and not applied yet. Applying them cannot fail.
 #[derive(Debug, Default)]
 pub struct Staged {
     patches: Vec<Patch>,
@@ -194,14 +197,14 @@ enum Patch {
         first: u32,
         count: u32,
     },
-    /// The next of the contents.
+    /// Page to replace with the next contents.
     Whole(u32),
-    /// The same, by exclusive or.
+    /// Page to combine with the next contents by exclusive or.
     Difference(u32),
 }
 
 impl Staged {
-    /// Takes a batch in, for a memory of so many pages.
+    /// Stages a batch for a memory of `pages` pages.
     ///
     /// # Errors
     ///
@@ -251,7 +254,7 @@ impl Staged {
             if last >= pages as u64 {
                 return Err(BatchError::Beyond { page: last, pages });
             }
-            // A few bytes unpack to a page, so that the bytes that came do not bound what is kept.
+            // A few bytes may unpack to a page, so the number of patches has to be limited, too.
             if self.patches.len() >= pages {
                 return Err(BatchError::TooMany(pages));
             }
@@ -260,12 +263,12 @@ impl Staged {
         Ok(())
     }
 
-    /// How many bytes wait.
+    /// Number of staged bytes.
     pub fn bytes(&self) -> usize {
         self.contents.len() * PAGE_BYTES
     }
 
-    /// Applies all that was staged, in its order, and forgets it.
+    /// Applies everything that was staged, in order, and empties the stage.
     ///
     /// # Panics
     ///
@@ -276,7 +279,7 @@ impl Staged {
             match patch {
                 Patch::Zero { first, count } => {
                     for page in &mut memory[first as usize..][..count as usize] {
-                        // A page that is zero may not be there at all; writing would bring it in.
+                        // Writing to an absent zero page would allocate it.
                         if *page != ZERO_PAGE {
                             *page = ZERO_PAGE;
                         }
@@ -297,7 +300,7 @@ impl Staged {
         self.contents.clear();
     }
 
-    /// Forgets all that was staged.
+    /// Drops everything that was staged.
     pub fn discard(&mut self) {
         self.patches.clear();
         self.contents.clear();
@@ -327,14 +330,14 @@ mod tests {
         }
     }
 
-    /// A standby that takes in every epoch has what the primary had.
+    /// A standby that applies every epoch has the same memory as the primary.
     #[test]
     fn epochs_arrive() {
         for seed in 0..100 {
             let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
             let mut primary = vec![ZERO_PAGE; PAGES];
             let mut standby = primary.clone();
-            // Whatever was there goes with the first, full checkpoint.
+            // The first, full checkpoint overwrites any earlier contents.
             scribble(&mut random, &mut standby);
             let (mut writer, mut staged) = (Writer::new(PAGES), Staged::default());
             for epoch in 0..20 {
@@ -351,7 +354,7 @@ mod tests {
                     }
                 }
                 if random.next_u32() % 5 == 0 {
-                    // As when a connection breaks: what was half taken in does nothing.
+                    // A batch that is cut off, as by a broken connection, has no effect.
                     let half = &batch[..random.next_u32() as usize % (batch.len() + 1)];
                     let _ = staged.add(half, PAGES);
                     staged.discard();

@@ -1,4 +1,4 @@
-//! One QEMU: how it is started, captured, continued and ended.
+//! One QEMU process: starting, capturing, continuing and ending it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,66 +25,68 @@ use super::specification::{
     Accelerator, Changes, Files, Specification, accelerators, command_line, control_words,
 };
 
-/// The library that is preloaded into QEMU, so that the kernel notes writes to the file that `LAXITY_GUEST_MEMORY` names.
+/// The library preloaded into QEMU, which makes the kernel track writes to the file that
+/// `LAXITY_GUEST_MEMORY` names.
 pub const TRACKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracker.so"));
-/// The first with the netdev `stream`.
+/// The first version with the netdev `stream`.
 const VERSION_MIN: (u32, u32) = (7, 2);
-/// Shared memory stays where it is, and the end of a migration is told.
+/// Migration capabilities: shared memory stays in place, and the end of a migration is reported.
 const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
-/// On a machine that is busy: nobody waits for a guest that begins but those who want it.
+/// Longest start of QEMU on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of one capture or activation, on a machine that is busy.
+/// Longest capture or activation on a busy machine.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
-/// A device state is some hundred kilobytes. A QEMU that sends more than this has been taken over.
+/// Limit of a device state, which normally has some hundred kilobytes: a QEMU that sends more has
+/// been taken over.
 pub const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
-/// What a guest may send at once, or a device's state fill, before somebody has to take it.
+/// Size of socket buffers for the guest's frames and the device state.
 const SOCKET_BYTES: usize = 4 << 20;
 
-/// Why a guest is not where it should be.
+/// Errors of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// The program cannot be run.
+    /// The program cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Start {
-        /// QEMU.
+        /// Path of QEMU.
         program: PathBuf,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It ended before it said anything.
+    /// QEMU ended before it was ready.
     #[error("{} ended at once: {said}", program.display())]
     Ended {
-        /// QEMU.
+        /// Path of QEMU.
         program: PathBuf,
-        /// What it said on its way out.
+        /// Last output of QEMU.
         said: String,
     },
-    /// It cannot do what protection needs.
+    /// QEMU lacks a feature that protection needs.
     #[error("QEMU {version} cannot protect a guest: {lacks}")]
     TooOld {
-        /// What it is.
+        /// Version of QEMU.
         version: String,
-        /// And what it has not.
+        /// The missing feature.
         lacks: String,
     },
-    /// A file that it needs cannot be handed to it.
+    /// A file of the guest cannot be handed to QEMU.
     #[error(transparent)]
     File(#[from] NotHanded),
-    /// The tracker was asked for and cannot be had.
+    /// The tracker was asked for and is not available.
     #[error("{0}; write changes = \"auto\", and memory is compared instead")]
     Tracker(String),
     /// QEMU could not save or load the devices' state.
     #[error("QEMU could not {0} the devices' state: {1}")]
     Migration(&'static str, String),
-    /// QEMU does not do as it is told.
+    /// QEMU does not obey.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// The system fails us.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's word.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -96,57 +98,57 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
     }
 }
 
-/// Where the time of one capture went.
+/// Times of one capture's steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// From the order to save the state until the guest stood still: it still ran.
+    /// Time from the order to save the state until the guest paused; the guest still ran.
     pub before_ns: u64,
-    /// How long it stood still, by QEMU's own clock: all of the following, and its own part.
+    /// Length of the pause by QEMU's own clock: all of the following, and QEMU's own part.
     pub pause_ns: u64,
-    /// From there until the devices' state was read.
+    /// Time until the device state was read.
     pub device_state_ns: u64,
-    /// Cutting its output.
+    /// Time for cutting the guest's output.
     pub cut_ns: u64,
-    /// Finding the pages that changed.
+    /// Time for finding the changed pages.
     pub find_ns: u64,
-    /// Copying them.
+    /// Time for copying the changed pages.
     pub copy_ns: u64,
-    /// Until QEMU had it run again.
+    /// Time until QEMU let the guest run again.
     pub resume_ns: u64,
 }
 
-/// What was captured at the end of an epoch.
+/// The state captured at the end of an epoch.
 #[derive(Debug, Default)]
 pub struct Captured {
-    /// Of everything but memory, in QEMU's own format.
+    /// State of everything but memory, in QEMU's own format.
     pub device_state: Vec<u8>,
-    /// Which pages may have changed, in order.
+    /// Numbers of the pages that may have changed, in order.
     pub changed: Vec<u32>,
-    /// What was in them.
+    /// Contents of these pages.
     pub contents: Vec<Page>,
-    /// Pages that changed and that only the comparison found. It must be 0.
+    /// Number of changed pages that only the comparison found; must be 0.
     pub missed: u64,
-    /// Where the time went.
+    /// Times of the steps.
     pub timing: Timing,
 }
 
-/// A running QEMU. When it goes out of scope, so does the process, and its memory.
+/// A running QEMU. Dropping it ends the process and frees its memory.
 #[derive(Debug)]
 pub struct Qemu {
     child: Child,
     qmp: Qmp,
     memory: Memory,
     tracker: Option<Tracker>,
-    /// Why there is no tracker.
+    /// Reason why there is no tracker, if there is none.
     why_compared: Option<String>,
-    /// Without a tracker, from the first look on.
+    /// Fingerprints of the memory, if there is no tracker, from the first look on.
     fingerprints: Option<Fingerprints>,
     has_ended: bool,
 }
 
 impl Qemu {
-    /// Starts a guest, confined to a user of its own if this process is root. With `waits` it does not boot, but waits to
-    /// be continued from somebody else's state.
+    /// Starts a guest, confined to a user of its own if this process is root. With `waits` it does
+    /// not boot, but waits for a state to continue from.
     ///
     /// The other end of its network interface comes with it, QEMU's own protocol on a stream: each frame behind its
     /// length, 32 bits, big endian.
@@ -220,7 +222,7 @@ impl Qemu {
     }
 
     fn track(&self) -> Result<Tracker, String> {
-        // A page of a file in memory that is swapped out leaves nothing behind where it was written.
+        // A swapped-out page of a file in memory leaves no mark in the mapping through which it was written.
         const HEAD_LINES: usize = 1;
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
         if swaps.lines().count() > HEAD_LINES {
@@ -242,8 +244,8 @@ impl Qemu {
         });
     }
 
-    /// Starts the program without a guest, and says which QEMU it is and what would run the guest, in words and as what
-    /// is to be asked for: both must be the same on both hosts.
+    /// Starts the program without a guest, and returns its version and the accelerator that would
+    /// run the guest, in words and in QEMU's terms; both must be the same on both hosts.
     ///
     /// # Errors
     ///
@@ -285,22 +287,22 @@ impl Qemu {
         Ok((format!("QEMU {} with {name}", qmp.version()), accelerator))
     }
 
-    /// Why memory is looked through and writes are not tracked; `None`: they are.
+    /// The reason why memory is compared instead of tracked; `None` if writes are tracked.
     pub fn why_compared(&self) -> Option<&str> {
         self.why_compared.as_deref()
     }
 
-    /// How many pages the guest's memory has.
+    /// Number of pages of the guest's memory.
     pub fn pages(&self) -> usize {
         self.memory.len()
     }
 
-    /// QEMU's process.
+    /// Number of QEMU's process.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether the guest has ended by its own will: it powered off, or its kernel gave up.
+    /// Whether the guest has ended by itself: it powered off, or its kernel panicked.
     ///
     /// # Errors
     ///
@@ -317,8 +319,8 @@ impl Qemu {
         Ok(event)
     }
 
-    /// Copies pages while the guest runs, `first` and those behind it: some may be half old and half new. That is good
-    /// enough for a first look that a comparison follows.
+    /// Copies pages beginning at `first` while the guest runs. Some may be half old and half new,
+    /// which suffices for a first pass that a comparison follows.
     pub fn look(&self, first: usize, into: &mut [Page]) {
         // SAFETY: none is promised, as the guest runs; the bytes are copied and nobody relies on what they are until
         // they have been compared while it stood still.
@@ -347,7 +349,7 @@ impl Qemu {
         self.save(&mut captured.device_state)?;
         let stopped_at_ns = self.migrated("save")?;
         let saved = Instant::now();
-        // QEMU reads it while we look for what has changed.
+        // QEMU parses the command while changed pages are searched.
         self.qmp.begin("cont")?;
         cut();
         let cut_at = Instant::now();
@@ -414,7 +416,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// Has QEMU stop the guest and say all of its state but its memory.
+    /// Makes QEMU pause the guest and write its device state.
     fn save(&mut self, state: &mut Vec<u8>) -> Result<(), GuestError> {
         let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&theirs);
@@ -424,7 +426,7 @@ impl Qemu {
             .execute("migrate", json!({ "uri": "fd:checkpoint" }))?;
         state.clear();
         let deadline = Instant::now() + MIGRATION_TIMEOUT;
-        // Without `read_to_end`, which would wait for ever for a QEMU that hangs.
+        // The loop has a deadline, where `read_to_end` would wait forever for a hanging QEMU.
         let read = system("read the devices' state");
         let mut part = vec![0; 256 << 10];
         loop {
@@ -441,7 +443,8 @@ impl Qemu {
         }
     }
 
-    /// Waits until a migration is done; when the guest was stopped for it, by QEMU's clock.
+    /// Waits until a migration is done. Returns the time at which the guest was paused for it, by
+    /// QEMU's clock.
     fn migrated(&mut self, what: &'static str) -> Result<i64, GuestError> {
         let mut stopped_at_ns = 0;
         loop {
@@ -471,7 +474,7 @@ impl Qemu {
         unsafe { self.memory.pages_mut() }
     }
 
-    /// Continues from a state; its memory is that of the same moment.
+    /// Continues from a device state; the memory must be of the same moment.
     ///
     /// # Errors
     ///
@@ -499,7 +502,8 @@ impl Qemu {
         }
     }
 
-    /// After a capture that failed: whatever came of it, the guest stands still.
+    /// Recovers from a failed capture: the guest is paused afterwards, whatever came of the
+    /// capture.
     ///
     /// # Errors
     ///
@@ -522,7 +526,7 @@ impl Qemu {
         Err(failed("save", "it does not end, even when it is cancelled"))
     }
 
-    /// Stops the guest, for good or until [`Qemu::resume`].
+    /// Pauses the guest, for good or until [`Qemu::resume`].
     ///
     /// # Errors
     ///
@@ -532,7 +536,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// Lets it run on.
+    /// Lets the guest run.
     ///
     /// # Errors
     ///
@@ -543,8 +547,9 @@ impl Qemu {
     }
 }
 
-/// Starts QEMU, with what it is to have in its environment, and greets it. `words` makes the words of its command line,
-/// given its end of our connection; it gets `files`, too, and runs as `user`.
+/// Starts QEMU with the given environment, and completes the greeting. `words` makes the command
+/// line from the descriptor of QEMU's end of our connection; QEMU inherits `files` and runs as
+/// `user`.
 fn spawn(
     program: &Path,
     words: impl FnOnce(RawFd) -> Vec<OsString>,
@@ -574,7 +579,7 @@ fn spawn(
                 user.become_it()?;
             }
             gain_nothing()?;
-            // A change of user takes this back, so that it comes last.
+            // The setting comes last, because a change of user resets it.
             Ok(set_pdeathsig(Signal::SIGKILL)?)
         });
     }
@@ -603,7 +608,7 @@ fn spawn(
     }
 }
 
-/// The next line, or the next part of one that is longer than any should be; `None` at the end.
+/// The next line, or the next part of an overlong line; `None` at the end.
 fn next_line(said: &mut impl BufRead) -> Option<String> {
     const LINE_BYTES_MAX: u64 = 4096;
     let mut line = Vec::new();
@@ -612,7 +617,7 @@ fn next_line(said: &mut impl BufRead) -> Option<String> {
     (count > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_string())
 }
 
-/// Refuses a QEMU that cannot do what we need, and sets it up for it.
+/// Checks that QEMU has all features that are needed, and sets them up.
 fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
     let version = qmp.version().to_string();
     let too_old = |lacks: String| GuestError::TooOld {
@@ -641,7 +646,7 @@ fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
         "migrate-set-capabilities",
         json!({ "capabilities": wanted }),
     )?;
-    // Nothing is to slow a state down on its way to us: it never leaves the machine in this form.
+    // Migration is not throttled, since this state never leaves the machine in this form.
     qmp.execute(
         "migrate-set-parameters",
         json!({ "max-bandwidth": 1_u64 << 40 }),
@@ -660,7 +665,8 @@ fn failed(what: &'static str, reason: &str) -> GuestError {
     GuestError::Migration(what, reason.into())
 }
 
-/// Room in a socket for what one sends at once. Root gets it; others get what the system allows, and wait more often.
+/// Enlarges a socket's buffers. Root gets the full size; other users get what the system allows,
+/// and wait more often.
 fn widen(socket: &UnixStream) {
     let _ = setsockopt(socket, sockopt::SndBuf, &SOCKET_BYTES);
     let _ = setsockopt(socket, sockopt::SndBufForce, &SOCKET_BYTES);

@@ -1,5 +1,6 @@
-//! QEMU's machine protocol (QMP), as far as protection needs it: one command at a time, events kept in order, file
-//! descriptors passed along. See "QEMU Machine Protocol Specification" in QEMU's documentation.
+//! The part of QEMU's machine protocol (QMP) that protection needs: one command at a time, events
+//! kept in order, file descriptors passed along. The protocol is specified in "QEMU Machine
+//! Protocol Specification" of QEMU's documentation.
 //!
 //! The crates for QMP cannot pass descriptors, and each epoch passes one.
 
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 
-/// Nothing that QEMU says is longer.
+/// Limit of a line; all of QEMU's lines are shorter.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// QEMU answers at once, unless it is in trouble or its machine is.
+/// Longest wait for an answer of a QEMU that works.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What goes wrong between QEMU and us.
+/// Errors of the connection to QEMU.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// QEMU has ended, or closed the connection.
@@ -26,20 +27,20 @@ pub enum QmpError {
     /// QEMU does not answer.
     #[error("QEMU did not answer `{waited_for}` within {} ms", timeout.as_millis())]
     Silent {
-        /// The command or the event.
+        /// The command or event that was waited for.
         waited_for: String,
-        /// How long it had.
+        /// The time that QEMU had.
         timeout: Duration,
     },
-    /// QEMU says no.
+    /// QEMU refuses a command.
     #[error("QEMU refuses `{command}`: {description}")]
     Refused {
-        /// What it was told.
+        /// The refused command.
         command: String,
-        /// Its own words.
+        /// QEMU's reason.
         description: String,
     },
-    /// What it says is no QMP.
+    /// QEMU's output is no QMP.
     #[error("what QEMU says is no QMP: {0}")]
     Garbled(String),
     /// The socket fails.
@@ -57,17 +58,17 @@ impl From<io::Error> for QmpError {
     }
 }
 
-/// What every command ends with.
+/// The last byte of every command.
 const END: u8 = b'}';
 
-/// Something that happened in QEMU.
+/// An event of QEMU's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// As the QMP reference has it: STOP, RESUME, MIGRATION, ….
+    /// Name of the event in the QMP reference: STOP, RESUME, MIGRATION, ….
     pub name: String,
-    /// What comes with it.
+    /// Data of the event.
     pub data: Value,
-    /// When, by QEMU's own word: nanoseconds of the system's wall clock, in steps of a microsecond.
+    /// Time of the event by QEMU's word: nanoseconds of the wall clock, in steps of a microsecond.
     pub at_ns: i64,
 }
 
@@ -75,20 +76,20 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Qmp {
     stream: UnixStream,
-    /// What came and is not taken yet; before `scanned` there is no end of a line.
+    /// Received bytes that have not been parsed; no line ends before `scanned`.
     received: Vec<u8>,
     scanned: usize,
     events: VecDeque<Event>,
-    /// Of the last command. An answer that comes too late is that to another.
+    /// Number of the last command. A late answer to an earlier one is ignored.
     commands: u64,
-    /// What was begun and waits for its end.
+    /// Command that was begun and not finished.
     begun: Option<&'static str>,
-    /// What QEMU says of itself: "7.2.22".
+    /// QEMU's version, such as "7.2.22".
     version: String,
 }
 
 impl Qmp {
-    /// Greets the QEMU at the other end.
+    /// Completes the greeting with the QEMU at the other end.
     ///
     /// # Errors
     ///
@@ -121,7 +122,7 @@ impl Qmp {
         &self.version
     }
 
-    /// Tells QEMU to do something and gives back its answer.
+    /// Executes a command and returns QEMU's answer.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl Qmp {
         self.send(command, &arguments, None, TIMEOUT)
     }
 
-    /// Gives QEMU a file descriptor, which it then knows by `name`.
+    /// Passes a file descriptor to QEMU, which then knows it by `name`.
     ///
     /// # Errors
     ///
@@ -141,8 +142,9 @@ impl Qmp {
         Ok(())
     }
 
-    /// Says a command, but for its end. QEMU reads what it is told byte by byte, with some ten system calls each: when
-    /// [`Qmp::finish`] is called, it has most of that behind it. Nothing else can be said before.
+    /// Sends a command except for its last byte. QEMU parses its input byte by byte, with some ten
+    /// system calls each; most of that is over when [`Qmp::finish`] is called. No other command can
+    /// be sent before.
     ///
     /// # Errors
     ///
@@ -155,7 +157,7 @@ impl Qmp {
         self.write(beginning, None, TIMEOUT)
     }
 
-    /// Says the end of the command that was begun, and gives back QEMU's answer.
+    /// Sends the last byte of the command that was begun, and returns QEMU's answer.
     ///
     /// # Errors
     ///
@@ -183,7 +185,7 @@ impl Qmp {
         self.answer(command, timeout)
     }
 
-    /// The next command, as short as can be.
+    /// The next command in its shortest form.
     fn command(&mut self, command: &str, arguments: &Value) -> Vec<u8> {
         self.commands += 1;
         let mut message = json!({ "execute": command, "id": self.commands });
@@ -239,7 +241,7 @@ impl Qmp {
         }
     }
 
-    /// The next event, the oldest first, or `None` if there is none within `timeout`.
+    /// The next event, the oldest first; `None` if there is none within `timeout`.
     ///
     /// # Errors
     ///
@@ -277,7 +279,7 @@ impl Qmp {
         Ok(())
     }
 
-    /// The next line. `None`: none by the deadline.
+    /// The next line; `None` if there is none by the deadline.
     fn message(&mut self, deadline: Instant) -> Result<Option<Value>, QmpError> {
         loop {
             let end = self.received[self.scanned..]
@@ -308,7 +310,7 @@ impl Qmp {
     }
 }
 
-/// To a command, and no event.
+/// Whether a message is the answer to a command.
 fn is_answer(message: &Value) -> bool {
     message.get("return").or(message.get("error")).is_some()
 }
@@ -320,7 +322,7 @@ fn silent(waited_for: &str, timeout: Duration) -> QmpError {
     }
 }
 
-/// Waits until there is something to read, or until the deadline: then it is false.
+/// Waits until there is something to read. Returns false if there is nothing by the deadline.
 pub(crate) fn is_readable_by(stream: &UnixStream, deadline: Instant) -> io::Result<bool> {
     use nix::poll::{PollFd, PollFlags, ppoll};
     use nix::sys::time::TimeSpec;
@@ -345,7 +347,7 @@ mod tests {
         "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}}}}\r\n";
     const SOON: Duration = Duration::from_millis(50);
 
-    /// A QEMU that greets, then says `answers`, one to each command.
+    /// A model of QEMU that greets, and then gives one of `answers` to each command.
     fn qemu(answers: &'static [&'static str]) -> (UnixStream, thread::JoinHandle<Vec<Value>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let run = thread::spawn(move || {
