@@ -19,10 +19,10 @@ from laxity.sweep import Plan, Sweep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from laxity.lab.fidelity import Fidelity
-    from laxity.lab.where import Place, Say
-    from laxity.linux.scene import MediaProgram
+    from laxity.fidelity import Fidelity
     from laxity.results import Counted, Responses, Times
+    from laxity.substrates.linux.scene import MediaProgram
+    from laxity.substrates.xen.executors import Place, Say
 
     Progress = Callable[[int, int], None]
     """Is called a few times a second with how much is done, of how much."""
@@ -166,7 +166,7 @@ class Host:
 
         Raises InputError for what Xen cannot run, LabError if the machine fails.
         """
-        from laxity.lab import xen  # noqa: PLC0415 - only this needs it
+        from laxity.substrates.xen import boot as xen  # noqa: PLC0415 - only this needs it
 
         overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return xen.run(
@@ -193,7 +193,7 @@ class Host:
         `media_server` is whose it is: Laxity's own model, or rtpengine. Nothing of the run is left
         behind. Raises InputError for what Linux cannot do, or what this machine lacks.
         """
-        from laxity.linux import run  # noqa: PLC0415 - only this needs it
+        from laxity.substrates.linux import run  # noqa: PLC0415 - only this needs it
 
         overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return run.run(self, overrides, media_server, say or (lambda _: None))
@@ -213,7 +213,7 @@ class Host:
 
         See `run_on_xen`; `keep`, a new directory, gets both traces.
         """
-        from laxity.lab import fidelity  # noqa: PLC0415 - only this needs it
+        from laxity import fidelity  # noqa: PLC0415 - only this needs it
 
         overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
         return fidelity.measure(self, overrides, place, Path(keep), say)
@@ -476,8 +476,8 @@ def overrides_of(
 
 def _refuse_unless_changeable(policies: list[str], place: Place | None) -> None:
     """Raises InputError for policies that a real host's running Xen cannot have in turn."""
-    from laxity.lab.plan import SWITCHABLE  # noqa: PLC0415 - only this needs it
-    from laxity.lab.where import RealHost  # noqa: PLC0415 - as above
+    from laxity.substrates.xen.executors import RealHost  # noqa: PLC0415 - as above
+    from laxity.substrates.xen.plan import SWITCHABLE  # noqa: PLC0415 - only this needs it
 
     others = [policy for policy in policies if policy not in SWITCHABLE]
     if isinstance(place, RealHost) and others and len(policies) > 1:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from laxity.lab.fidelity import Fidelity
+    from laxity.fidelity import Fidelity
     from laxity.results import (
         Budget,
         Check,

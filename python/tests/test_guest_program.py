@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from laxity.lab import jobs
+from laxity.substrates.xen import jobs
 
 SOURCES = Path(__file__).parents[2] / "xen" / "programs"
 

@@ -11,10 +11,10 @@ import jsonschema
 import numpy as np
 import pytest
 from laxity import Host, Run, _core, tracefile
-from laxity.lab import collect
 from laxity.lab.errors import LabError
-from laxity.lab.plan import Window
 from laxity.results import Machine
+from laxity.substrates.xen import collect
+from laxity.substrates.xen.plan import Window
 from test_xen_trace import BATCH, CONTROL, HOST, IDLE, MS, START_REALTIME_NS, dump
 
 if TYPE_CHECKING:

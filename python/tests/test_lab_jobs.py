@@ -5,8 +5,8 @@ import secrets
 import zlib
 
 import pytest
-from laxity.lab import jobs
 from laxity.lab.errors import LabError
+from laxity.substrates.xen import jobs
 
 BODY = """\
 laxity-report r1 1000000000 3 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import Host, InputError
-from laxity.lab.plan import MODES, Plan, Window
+from laxity.substrates.xen.plan import MODES, Plan, Window
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -9,7 +9,7 @@ import pytest
 from laxity.lab import machine
 from laxity.lab import soak as soaking
 from laxity.lab.errors import LabError
-from laxity.lab.plan import MACHINE_MEMORY_MIB
+from laxity.substrates.xen.plan import MACHINE_MEMORY_MIB
 
 if TYPE_CHECKING:
     from pathlib import Path

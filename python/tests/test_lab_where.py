@@ -16,9 +16,9 @@ from typing import Literal
 import pytest
 from conftest import HOST
 from laxity import Host, InputError
-from laxity.lab import where
 from laxity.lab.errors import LabError
-from laxity.lab.plan import Plan, Window
+from laxity.substrates.xen import executors as where
+from laxity.substrates.xen.plan import Plan, Window
 
 SCRIPTS = Path(__file__).parents[2] / "xen" / "lab"
 

@@ -18,9 +18,12 @@ import numpy as np
 import pytest
 from laxity import _core, cli, packets, programs
 from laxity.errors import InputError
-from laxity.linux import control, media, media_server, network, process, run, signalling
-from laxity.linux import groups as control_groups
-from laxity.linux.scene import (
+from laxity.namespaces import groups as control_groups
+from laxity.namespaces import network, process
+from laxity.servers import control, media_server, signalling
+from laxity.servers.signalling import Traffic
+from laxity.substrates.linux import media, run
+from laxity.substrates.linux.scene import (
     Calls,
     MediaProgram,
     Neighbour,
@@ -31,7 +34,6 @@ from laxity.linux.scene import (
     Signalling,
     scene,
 )
-from laxity.linux.signalling import Traffic
 from laxity.telephony import LOST
 
 if TYPE_CHECKING:
@@ -322,8 +324,8 @@ def require(programs: Mapping[str, str]) -> None:
 RUN_TO_KILL = """if True:
     import sys
     from contextlib import nullcontext
-    from laxity.linux import media
-    from laxity.linux.scene import Calls, Neighbour, Scene, Server, Share, Signalling
+    from laxity.substrates.linux import media
+    from laxity.substrates.linux.scene import Calls, Neighbour, Scene, Server, Share, Signalling
     if sys.argv[1] == "unattended":
         media.remover = lambda *_: nullcontext()
     share = Share(256, 0, (0,))

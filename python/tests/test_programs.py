@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from laxity import programs
 from laxity.errors import InputError
-from laxity.linux import site as sites
+from laxity.site import site as sites
 
 CARGO = """\
 #!/bin/sh

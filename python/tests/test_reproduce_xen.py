@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from laxity import reproduce
 from laxity.errors import InputError
-from laxity.lab.collect import SUMMARY
 from laxity.lab.errors import LabError
-from laxity.lab.plan import Plan
-from laxity.lab.plan import Window as PlanWindow
 from laxity.reproduce.rt_xen import setup as paper
 from laxity.reproduce.rt_xen.on_xen import boots, costs, experiments, isolation, load, setup
 from laxity.reproduce.rt_xen.on_xen.model import Calibration, Costs, Quantiles
+from laxity.substrates.xen.collect import SUMMARY
+from laxity.substrates.xen.plan import Plan
+from laxity.substrates.xen.plan import Window as PlanWindow
 from rich.console import Console
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pytest
 import sip_scenarios as sip
 from laxity import programs
 from laxity.errors import InputError
-from laxity.linux import registrar, signalling, users
-from laxity.linux.network import CLIENT, Machine, switch
-from laxity.linux.process import Place, Process, process
+from laxity.namespaces.network import CLIENT, Machine, switch
+from laxity.namespaces.process import Place, Process, process
+from laxity.servers import registrar, signalling, users
 from sip_scenarios import (
     CALLEE_TAG,
     PCMA,

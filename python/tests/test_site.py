@@ -23,10 +23,10 @@ from conftest import SITE
 from laxity import programs
 from laxity.errors import InputError
 from laxity.lab.machine import QEMU
-from laxity.linux import registrar, signalling
-from laxity.linux.control import socket_in
-from laxity.linux.network import CLIENT, NAMESPACES, Machine, switch
-from laxity.linux.process import Place, Process, process
+from laxity.namespaces.network import CLIENT, NAMESPACES, Machine, switch
+from laxity.namespaces.process import Place, Process, process
+from laxity.servers import registrar, signalling
+from laxity.servers.control import socket_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

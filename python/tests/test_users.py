@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from laxity.errors import InputError
-from laxity.linux import users
+from laxity.servers import users
 
 if TYPE_CHECKING:
     from pathlib import Path

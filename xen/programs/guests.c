@@ -18,7 +18,7 @@
 #define BOOK_NS (10 * SECOND_NS) /* a new interval for budgets begins at the latest */
 
 /*
- * What a guest needs before a run can start (python/laxity/lab/plan.py has the same of a host
+ * What a guest needs before a run can start (python/laxity/substrates/xen/plan.py has the same of a host
  * file's guests): how often it waits, for xenstore or for one of its other VCPUs, and how long it
  * works, on the emulated machine. Under a polling server each wait lasts to the next period.
  */

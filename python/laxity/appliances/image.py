@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab import cpio, image
-from laxity.linux import signalling, users
+from laxity.servers import signalling, users
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from laxity.linux.users import Accounts
+    from laxity.servers.users import Accounts
 
 FILES = Path(__file__).parent
 

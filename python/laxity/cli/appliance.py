@@ -36,7 +36,7 @@ def appliance(
     kernel's command line: address=192.0.2.10/24.
     """
     from laxity.appliances import image
-    from laxity.linux import users as registrar_users
+    from laxity.servers import users as registrar_users
 
     accounts = None if users is None else registrar_users.read(users)
     made = image.build(name, directory, say, accounts)

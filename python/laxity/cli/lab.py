@@ -16,7 +16,7 @@ from laxity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from laxity.lab.plan import Plan
+    from laxity.substrates.xen.plan import Plan
 
 app = typer_app("lab", "Boot the real Xen hypervisor in an emulated machine.")
 
@@ -88,8 +88,8 @@ def boot(
     from laxity.host import Host
     from laxity.lab import image
     from laxity.lab.machine import Machine
-    from laxity.lab.plan import SCRIPT, Plan, Window
-    from laxity.lab.where import HOME
+    from laxity.substrates.xen.executors import HOME
+    from laxity.substrates.xen.plan import SCRIPT, Plan, Window
 
     if interactive and not sys.stdin.isatty():
         raise InputError("a shell in dom0 needs a terminal", "leave --interactive out")

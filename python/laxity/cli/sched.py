@@ -32,7 +32,7 @@ def sched(
 
     Runs laxity-sched there, which explains itself: laxity sched -- --help.
     """
-    from laxity.lab import where
+    from laxity.substrates.xen import executors as where
 
     code, text, complaint = where.real_host(at).sched(words)
     print(text, end="")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from laxity.linux.site import Row, Site
+    from laxity.site.site import Row, Site
 
 app = typer_app()
 
@@ -43,7 +43,7 @@ def site(
     Each host and balancer is a network namespace; clients have one, too. Shows what runs where, and
     again whenever that changes. Nothing is left when it ends. Needs root.
     """
-    from laxity.linux import site as sites
+    from laxity.site import site as sites
 
     duration_ns = None if duration is None else time_ns(duration, "--duration", "5 min")
     # A service manager's way, and that of a terminal that is closed, are as good as Ctrl-C, which
@@ -90,7 +90,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 def how_to_try(running: Site, rows: Sequence[Row]) -> str:
     """Lines for another terminal, which work as they are."""
-    from laxity.linux.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
+    from laxity.servers.signalling import CALLEE_PORT, FILES, REGISTER_PORT, SIP_PORT
 
     said = running.description
     enter = f"ip netns exec {running.clients.namespace.name}"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from laxity.host import Host
-    from laxity.lab.plan import Mode
-    from laxity.lab.where import Place
+    from laxity.substrates.xen.executors import Place
+    from laxity.substrates.xen.plan import Mode
 
 
 def simulated(path: Path, *, long: bool) -> Host:
@@ -27,7 +27,7 @@ def simulated(path: Path, *, long: bool) -> Host:
 def xen(on: str, at: str, mode: Mode, scheduler: str | None) -> Place | None:
     """Returns where Xen runs the host; None for the other substrates."""
     if on == "xen":
-        from laxity.lab import where
+        from laxity.substrates.xen import executors as where
 
         return where.place(at, mode)
     if (at, mode, scheduler) != ("emulator", "repeatable", None):

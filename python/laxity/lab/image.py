@@ -23,8 +23,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from laxity.lab import cpio, packets
+from laxity.lab import cpio
 from laxity.lab.errors import LabError
+from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

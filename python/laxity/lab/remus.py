@@ -27,13 +27,13 @@ from laxity.lab import cpio, failover, image
 from laxity.lab.errors import LabError
 from laxity.lab.failover import Failover, Mode, Progress, Story
 from laxity.lab.machine import Machine, PowerCutError
-from laxity.lab.plan import GUEST_ARGUMENTS, MEMORY_MIB, SCRIPT
-from laxity.lab.where import HOME
+from laxity.substrates.xen.executors import HOME
+from laxity.substrates.xen.plan import GUEST_ARGUMENTS, MEMORY_MIB, SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from laxity.lab.where import Say
+    from laxity.substrates.xen.executors import Say
 
 PROTECT, COUNTER = "laxity-protect", "laxity-counter"
 """What runs in dom0, and in the guest."""

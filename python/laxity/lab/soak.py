@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from laxity.lab import fingerprint, image
 from laxity.lab.errors import LabError
 from laxity.lab.machine import Machine
-from laxity.lab.plan import KERNEL, MEMORY_MIB, MEMORY_PER_VCPU_MIB, ROOT, SCRIPT
-from laxity.lab.where import CONSOLE, HOME
+from laxity.substrates.xen.executors import CONSOLE, HOME
+from laxity.substrates.xen.plan import KERNEL, MEMORY_MIB, MEMORY_PER_VCPU_MIB, ROOT, SCRIPT
 
 if TYPE_CHECKING:
-    from laxity.lab.plan import Mode
-    from laxity.lab.where import Say
+    from laxity.substrates.xen.executors import Say
+    from laxity.substrates.xen.plan import Mode
 
 CPUS = 3
 VCPUS = (2, 1, 3, 2, 4)

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from laxity.lab.where import Say
     from laxity.reproduce.lab import Progress
     from laxity.reproduce.rt_xen.on_xen.boots import Boot
     from laxity.reproduce.rt_xen.on_xen.model import Calibration
+    from laxity.substrates.xen.executors import Say
 
 __all__ = [
     "PAPERS",

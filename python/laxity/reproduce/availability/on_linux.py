@@ -15,21 +15,22 @@ import pandas as pd
 
 from laxity.appliances import image
 from laxity.errors import InputError
-from laxity.linux import protected, signalling
-from laxity.linux.media_server import program
-from laxity.linux.network import CLIENT_ADDRESS, GUEST_ADDRESS
-from laxity.linux.process import process
-from laxity.linux.registrar import bindings
+from laxity.namespaces.network import CLIENT_ADDRESS, GUEST_ADDRESS
+from laxity.namespaces.process import process
 from laxity.packets import PACKET
 from laxity.reproduce import published
 from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
+from laxity.servers import signalling
+from laxity.servers.media_server import program
+from laxity.servers.registrar import bindings
+from laxity.site import protected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from laxity.linux.protected import Mode, Site
-    from laxity.linux.signalling import Transport
     from laxity.reproduce.reproduction import Value
+    from laxity.servers.signalling import Transport
+    from laxity.site.protected import Mode, Site
 
 FACTS = published.facts("availability")
 MS_NS = 1_000_000

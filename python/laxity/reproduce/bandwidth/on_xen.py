@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from laxity.lab import image, packets
+from laxity.lab import image
 from laxity.lab.machine import Machine
-from laxity.lab.plan import EVENTS, GUEST_ARGUMENTS
 from laxity.reproduce.bandwidth import plots
 from laxity.reproduce.bandwidth.setup import FACTS, LINK_MBIT_S, MBIT, phases
 from laxity.reproduce.bandwidth.throughput import LOSS_TOLERANCE, least_loss_percent
 from laxity.reproduce.reproduction import Experiment, Measurement, Row, verdict
+from laxity.substrates.xen import packets
+from laxity.substrates.xen.plan import EVENTS, GUEST_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from laxity.lab.where import Say
+    from laxity.substrates.xen.executors import Say
 
 RATE_SCALE = 50
 TIME_SCALE = 15

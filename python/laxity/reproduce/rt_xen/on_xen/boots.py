@@ -10,21 +10,21 @@ import numpy as np
 
 from laxity import _core
 from laxity.errors import core_errors
-from laxity.lab.collect import SUMMARY
 from laxity.lab.errors import LabError
 from laxity.reproduce.reproduction import Row
 from laxity.reproduce.rt_xen.on_xen import guests
 from laxity.reproduce.rt_xen.on_xen.model import MEASURED, Calibration
+from laxity.substrates.xen.collect import SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from laxity.host import Host
-    from laxity.lab.where import Say
     from laxity.reproduce.reproduction import Value
     from laxity.reproduce.rt_xen.on_xen.model import Costs
     from laxity.results import Run
+    from laxity.substrates.xen.executors import Say
 
     Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
     """Boots Xen for windows of one scheduler and host; their runs by name. What the machine leaves

@@ -6,20 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab import where, xen
 from laxity.reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
 from laxity.reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
 from laxity.reproduce.rt_xen.on_xen.model import Calibration
+from laxity.substrates.xen import boot as xen
+from laxity.substrates.xen import executors as where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity.lab.plan import Mode, Plan
-    from laxity.lab.where import Say
     from laxity.reproduce.reproduction import Experiment
     from laxity.reproduce.rt_xen.on_xen.boots import Boot, Window
     from laxity.results import Run
+    from laxity.substrates.xen.executors import Say
+    from laxity.substrates.xen.plan import Mode, Plan
 
 FIDELITY = "fidelity"
 CALIBRATION = "calibration"
@@ -113,11 +114,11 @@ class _Quiet:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """See laxity.lab.where.Place."""
+        """See laxity.substrates.xen.executors.Place."""
         return where.Emulated(self.mode).options
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
-        """See laxity.lab.where.Place."""
+        """See laxity.substrates.xen.executors.Place."""
         windows = (
             replace(window, events=CORE_EVENTS) if window.run in self.runs else window
             for window in plan.windows

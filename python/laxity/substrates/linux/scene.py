@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from laxity.errors import InputError
-from laxity.linux.signalling import CALLS_MAX, Traffic
+from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
-from laxity.linux import media
-from laxity.linux.scene import scene
 from laxity.packets import kept_streams, telephony
+from laxity.substrates.linux import media
+from laxity.substrates.linux.scene import scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from laxity.host import Host
-    from laxity.linux.scene import MediaProgram
     from laxity.results import Run
+    from laxity.substrates.linux.scene import MediaProgram
 
 SUBSTRATE = "linux"
 DURATION_PARTS = 100

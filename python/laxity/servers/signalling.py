@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from laxity.errors import InputError
-from laxity.linux.network import ADDRESSES, CLIENT, SERVER
-from laxity.linux.process import END_S_MAX, START_S_MAX, Place, Process, process
+from laxity.namespaces.network import ADDRESSES, CLIENT, SERVER
+from laxity.namespaces.process import END_S_MAX, START_S_MAX, Place, Process, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from laxity.linux.users import Accounts
+    from laxity.servers.users import Accounts
 
 PROGRAMS = {
     "kamailio": "kamailio",

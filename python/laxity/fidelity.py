@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from laxity import _core
 from laxity import directory as directories
 from laxity.errors import core_errors
-from laxity.lab import collect, xen
 from laxity.results import save_origin
+from laxity.substrates.xen import boot as xen
+from laxity.substrates.xen import collect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from laxity.host import Host
-    from laxity.lab.where import Place, Say
     from laxity.results import Run
+    from laxity.substrates.xen.executors import Place, Say
 
 FIDELITY = "fidelity.json"
 

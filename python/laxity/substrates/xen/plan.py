@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from laxity.errors import InputError
 from laxity.host import BY_WEIGHT, SCHEDULER_S
-from laxity.lab import packets
+from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

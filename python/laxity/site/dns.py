@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laxity.linux.process import Place, Process, process
-from laxity.linux.signalling import SIP_PORT
+from laxity.namespaces.process import Place, Process, process
+from laxity.servers.signalling import SIP_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.linux.groups import PREFIX, is_left_behind
+from laxity.namespaces.groups import PREFIX, is_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from laxity.linux.groups import Groups
+    from laxity.namespaces.groups import Groups
 
 START_S_MAX = 10.0
 """For a program to listen."""

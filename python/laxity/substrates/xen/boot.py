@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab import collect, fingerprint
+from laxity.lab import fingerprint
 from laxity.lab.errors import LabError
-from laxity.lab.plan import EVENTS, Plan, Window
-from laxity.lab.where import CONSOLE, RESULTS, Emulated
+from laxity.substrates.xen import collect
+from laxity.substrates.xen.executors import CONSOLE, RESULTS, Emulated
+from laxity.substrates.xen.plan import EVENTS, Plan, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from laxity.host import Host
-    from laxity.lab.where import Place, Say
     from laxity.results import Run
+    from laxity.substrates.xen.executors import Place, Say
 
 RUN = "run"
 """The name of the window of a boot that has only one."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from laxity import programs
 from laxity.errors import InputError
 from laxity.lab.machine import QEMU
-from laxity.linux.network import GUEST_ADDRESS, taps
-from laxity.linux.process import Place, Process, process, require
+from laxity.namespaces.network import GUEST_ADDRESS, taps
+from laxity.namespaces.process import Place, Process, process, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

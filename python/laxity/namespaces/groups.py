@@ -19,7 +19,7 @@ from laxity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from laxity.linux.scene import Share
+    from laxity.substrates.linux.scene import Share
 
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 10_000

@@ -22,11 +22,13 @@ from laxity import programs
 from laxity.appliances import image
 from laxity.errors import InputError, RefusedError
 from laxity.lab.machine import QEMU
-from laxity.linux import dns, network, registrar, signalling
-from laxity.linux.control import socket_in
-from laxity.linux.dns import Balancer
-from laxity.linux.process import Place, Process, process, require, workplace
-from laxity.linux.protected import PROGRAM
+from laxity.namespaces import network
+from laxity.namespaces.process import Place, Process, process, require, workplace
+from laxity.servers import registrar, signalling
+from laxity.servers.control import socket_in
+from laxity.site import dns
+from laxity.site.dns import Balancer
+from laxity.site.protected import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

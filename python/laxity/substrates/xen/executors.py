@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from laxity.errors import InputError
-from laxity.lab import image, machine, packets
+from laxity.lab import image, machine
 from laxity.lab.errors import LabError
-from laxity.lab.plan import DOM0, KERNEL, ROOT, SWITCHABLE
+from laxity.substrates.xen import packets
+from laxity.substrates.xen.plan import DOM0, KERNEL, ROOT, SWITCHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from laxity.lab.plan import Mode, Plan
+    from laxity.substrates.xen.plan import Mode, Plan
 
     Say = Callable[[str], None]
     """Is told what is going on, a line at a time."""

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity.linux import signalling
-from laxity.linux.afterwards import remover
-from laxity.linux.control import Media
-from laxity.linux.groups import groups
-from laxity.linux.media_server import (
+from laxity.namespaces.afterwards import remover
+from laxity.namespaces.groups import groups
+from laxity.namespaces.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
+from laxity.namespaces.process import END_S_MAX, Place, process, require, workplace
+from laxity.packets import PACKET
+from laxity.servers import signalling
+from laxity.servers.control import Media
+from laxity.servers.media_server import (
     CONTROL_PORT,
     PCMU,
     RTPENGINE,
@@ -25,16 +28,13 @@ from laxity.linux.media_server import (
     media_server,
     program,
 )
-from laxity.linux.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
-from laxity.linux.process import END_S_MAX, Place, process, require, workplace
-from laxity.packets import PACKET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.linux.groups import Groups
-    from laxity.linux.media_server import MediaServer
-    from laxity.linux.scene import Scene
+    from laxity.namespaces.groups import Groups
+    from laxity.servers.media_server import MediaServer
+    from laxity.substrates.linux.scene import Scene
 
 PROGRAMS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux"}
 """What a run needs, and the Debian package that has it."""

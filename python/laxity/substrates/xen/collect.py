@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laxity import _core, tracefile
-from laxity.lab import jobs, packets
 from laxity.lab.errors import LabError
-from laxity.lab.plan import PREFIX
 from laxity.packets import CALL_STREAMS, PACKET, kept_streams, telephony
+from laxity.substrates.xen import jobs, packets
+from laxity.substrates.xen.plan import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from laxity.host import Host
-    from laxity.lab.plan import Window
     from laxity.results import Run
+    from laxity.substrates.xen.plan import Window
     from laxity.telephony import KeptStream
 
 START = "start"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.linux.groups import PREFIX, is_left_behind
+from laxity.namespaces.groups import PREFIX, is_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from laxity import programs
 from laxity.errors import InputError
-from laxity.linux.control import Control, Media
-from laxity.linux.network import ADDRESSES, SERVER
-from laxity.linux.process import Place, Process, process, require
-from laxity.linux.signalling import CALLS_MAX
+from laxity.namespaces.network import ADDRESSES, SERVER
+from laxity.namespaces.process import Place, Process, process, require
+from laxity.servers.control import Control, Media
+from laxity.servers.signalling import CALLS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from laxity.linux.scene import Server
+    from laxity.substrates.linux.scene import Server
 
 PROGRAM = "laxity-media"
 RTPENGINE = "rtpengine"

@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.linux.control import socket_in
-from laxity.linux.signalling import SIP_PORT
+from laxity.servers.control import socket_in
+from laxity.servers.signalling import SIP_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,0 +1,1 @@
+"""A site of protected telephony on this machine: DNS, balancers, hosts, appliances."""

@@ -1,0 +1,1 @@
+"""What can run a host: the simulator, real Xen, this machine."""
