@@ -1,5 +1,7 @@
-//! How long a real guest stands still for a checkpoint, and where the time goes: with the tracker and by comparison, for
-//! guests of two sizes that write to some pages all the time. `make protect-guest` builds the guest.
+//! The pause of a real guest for a checkpoint, and the times of its steps: with the tracker and by
+//! comparison, for guests of two sizes that write to some pages all the time. `make protect-guest`
+//! builds the guest. This is no criterion benchmark: epochs follow each other on one guest, and
+//! their spread matters.
 //!
 //! Not a criterion benchmark: one epoch follows the other on one guest, and it is the spread that matters.
 
@@ -18,7 +20,7 @@ use laxity_protect::guest::{
 
 const EPOCHS: u32 = 400;
 const INTERVAL: Duration = Duration::from_millis(25);
-/// That the guest writes to every 10 ms.
+/// Number of pages that the guest writes to every 10 ms.
 const DIRTY_PAGES: u32 = 64;
 
 fn main() {
@@ -82,8 +84,8 @@ fn main() {
     }
 }
 
-/// How fast changed pages are found where the kernel does not note them, without a guest: by fingerprints, and by turns
-/// by the full comparison that checks them.
+/// Time to find changed pages without a guest where the kernel does not track them: by
+/// fingerprints, and in turn by the full comparison that checks them.
 fn look_alone() {
     const PAGES: usize = (256 << 20) / PAGE_BYTES;
     let before: Vec<Page> = vec![[1; PAGE_BYTES]; PAGES];
@@ -117,8 +119,8 @@ fn directory() -> PathBuf {
     Path::new("/dev/shm").join(format!("laxity-protect-bench-{}", std::process::id()))
 }
 
-/// Arguments of the guest's kernel. It cannot measure how fast the emulated microvm's clock goes unless the host has nothing
-/// else to do, and then waits for ever: it is told what the host knows.
+/// Arguments of the guest's kernel. It can calibrate the emulated microvm's clock only on an idle
+/// host, and waits forever otherwise: it is told the host's value.
 fn append() -> String {
     let said = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mhz = said.lines().find(|line| line.starts_with("cpu MHz"));
@@ -131,7 +133,7 @@ fn append() -> String {
     format!("quiet console=ttyS0 dirty={DIRTY_PAGES}{clock}")
 }
 
-/// A guest that still boots writes to other pages.
+/// Waits until the guest has booted, because a booting guest writes to other pages.
 fn wait_until_it_works(guest: &Specification) {
     const PATIENCE: Duration = Duration::from_secs(120);
     let console = guest.console.as_ref().expect("it has one");
@@ -149,7 +151,7 @@ fn wait_until_it_works(guest: &Specification) {
 
 fn measure(guest: &Specification, mib: u64) {
     let (mut qemu, mut network) = Qemu::start(guest, false).expect("QEMU starts");
-    // What it says to the network is of no interest.
+    // The guest's output is dropped.
     thread::spawn(move || {
         let mut some = [0; 4096];
         while network.read(&mut some).is_ok_and(|count| count > 0) {}

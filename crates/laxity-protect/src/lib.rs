@@ -1,5 +1,5 @@
-//! Calls outlive the host: a virtual machine is checkpointed to a standby every epoch, and its output is
-//! held until it is safe where that matters.
+//! Protection of virtual machines against the failure of their host: a checkpoint to a standby in
+//! every epoch, with output held until it is safe where that matters.
 //!
 //! [`protocol`] decides everything and does nothing: pure state machines, to which the time comes with
 //! each event. [`simulate`] lets histories happen to them in which everything goes wrong.

@@ -218,7 +218,7 @@ fn read(file: &Path, root: &Path, is_there: &dyn Fn(&Path) -> bool) -> Result<Si
     site::load(&text, &name, base, &root, is_there).map_err(|error| error.to_string())
 }
 
-/// What a site promises, in the operator's words.
+/// Prints what a site promises, in the operator's terms.
 fn show(site: &Site, json: bool) {
     if json {
         let text = serde_json::to_string(site).expect("a site is JSON");
@@ -273,7 +273,7 @@ fn show(site: &Site, json: bool) {
     }
 }
 
-/// What Remus promises.
+/// Prints what Remus promises for a domain.
 fn show_domain(domain: &Domain) {
     let [begins, standby] = &domain.hosts;
     let settings = &domain.settings;
@@ -338,7 +338,7 @@ fn keys(made: Option<KeysPlace>, change: Option<KeysChange>) -> Result<(), Strin
     Ok(())
 }
 
-/// Those who have keys at a site, or those of them who are named.
+/// All owners of keys at a site, or those that are named.
 fn owners(place: &KeysPlace, names: &[String]) -> Result<Vec<authority::Owner>, String> {
     let all = read(&place.file, Path::new("/"), &|_| true)?.owners_of_keys();
     if let Some(unknown) = names
@@ -402,7 +402,7 @@ fn order(socket: &Path, request: &Request) -> Result<(), String> {
     }
 }
 
-/// Waits until it is done: the guest is the other host's then.
+/// Waits until the switchover is done and the other host has the guest.
 fn switchover(vm: String, socket: &Path) -> Result<(), String> {
     const TIMEOUT: Duration = Duration::from_secs(30);
     const BETWEEN: Duration = Duration::from_millis(20);

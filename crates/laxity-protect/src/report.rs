@@ -1,4 +1,4 @@
-//! What the daemon knows, for people and for Prometheus: one snapshot, three ways to look at it.
+//! The daemon's state for people and for Prometheus: one snapshot in three forms.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -18,15 +18,15 @@ use crate::gate::{Counters, Gate};
 use crate::guest::Timing;
 use crate::protocol::{State, Status};
 
-/// What is counted of one virtual machine.
+/// Counters of one virtual machine.
 pub struct Counts {
-    /// As the protocol has it; `None` before the first step.
+    /// The protocol's status; `None` before the first event.
     pub status: Option<Status>,
-    /// What was said last.
+    /// The last notice.
     pub notice: String,
-    /// When a checkpoint was last acknowledged, by the host's clock; 0: none was.
+    /// Time of the last acknowledgement by the host's clock; 0 if there was none.
     pub acknowledged_at_ns: i64,
-    /// From the sending of checkpoints to their acknowledgement.
+    /// Times from the sending of checkpoints to their acknowledgement.
     pub transfer: Histogram<u64>,
     checkpoints: u64,
     bytes: u64,
@@ -38,7 +38,7 @@ pub struct Counts {
     last_bytes: u64,
 }
 
-/// What a pause is made of, as [`Timing`] has it.
+/// The parts of a pause, in the order of [`Timing`].
 pub const PARTS: [&str; 5] = ["device state", "cut", "find pages", "copy pages", "resume"];
 
 fn histogram() -> Histogram<u64> {
@@ -66,14 +66,14 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// A checkpoint of a stream that others make was acknowledged; of the stream so far.
+    /// Counts an acknowledged checkpoint of Remus's stream; `bytes` is the stream's total so far.
     pub fn note_stream(&mut self, bytes: u64) {
         self.checkpoints += 1;
         self.last_bytes = bytes.saturating_sub(self.bytes);
         self.bytes = self.bytes.max(bytes);
     }
 
-    /// A checkpoint was captured.
+    /// Counts a captured checkpoint.
     pub fn note_capture(&mut self, bytes: u64, pages: u64, missed: u64, timing: &Timing) {
         self.checkpoints += 1;
         self.bytes += bytes;
@@ -99,88 +99,88 @@ impl Counts {
     }
 }
 
-/// Counts that the daemon writes and others read.
+/// Counters that the daemon writes and others read.
 pub type Shared = Arc<Mutex<Counts>>;
 
 /// All virtual machines of a daemon.
 #[derive(Clone)]
 pub struct Board {
-    /// This host.
+    /// Name of this host.
     pub host: String,
-    /// Each with its counts, and its gate where that is ours.
+    /// Name, counters and, if there is one, the gate of each virtual machine.
     pub vms: Vec<(String, Shared, Option<Arc<Gate>>)>,
 }
 
-/// Everything at one moment.
+/// The state at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Who says it.
+    /// Name of the reporting host.
     pub host: String,
-    /// All virtual machines that are there, or could be.
+    /// All virtual machines that are on this host or could be.
     pub vms: Vec<VmState>,
 }
 
-/// What is known of one virtual machine on this host.
+/// State of one virtual machine on this host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmState {
-    /// From the site file.
+    /// Name from the site file.
     pub name: String,
-    /// In one word: `protected`, `alone`, `armed`, ….
+    /// State in one word: `protected`, `alone`, `armed`, ….
     pub state: String,
-    /// What was said last.
+    /// The last notice.
     pub notice: String,
-    /// The holder's number.
+    /// Term of the holder.
     pub term: u64,
-    /// The number of the last checkpoint that was acknowledged; 0: none was.
+    /// Number of the last acknowledged checkpoint; 0 if there was none.
     pub checkpoint: u64,
     /// Whether the other host is connected.
     pub connected: bool,
-    /// From one checkpoint to the next; of a primary.
+    /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<u64>,
-    /// Since a checkpoint was last acknowledged; of a primary.
+    /// Time since the last acknowledgement, of a primary.
     pub since_acknowledged_ns: Option<u64>,
-    /// Captured here, since the daemon's start, as all that follows.
+    /// Number of checkpoints captured here since the daemon's start.
     pub checkpoints: u64,
-    /// Of all of them.
+    /// Bytes of all checkpoints since the daemon's start.
     pub bytes: u64,
-    /// That changed, of all of them.
+    /// Changed pages in all checkpoints since the daemon's start.
     pub pages: u64,
-    /// That changed and only a full comparison found. It must be 0.
+    /// Changed pages that only a full comparison found; must be 0.
     pub pages_missed: u64,
-    /// Of the last checkpoint.
+    /// Bytes of the last checkpoint.
     pub last_bytes: u64,
-    /// Of the last checkpoint.
+    /// Changed pages in the last checkpoint.
     pub last_pages: u64,
-    /// How long the guest stood still for a checkpoint.
+    /// Lengths of the guest's pauses.
     pub pause: Quantiles,
-    /// What that is made of, in the order of [`PARTS`]: the median of each.
+    /// Median of each part of a pause, in the order of [`PARTS`].
     pub pause_parts_p50_ns: Vec<u64>,
-    /// From the sending of a checkpoint to its acknowledgement.
+    /// Times from the sending of a checkpoint to its acknowledgement.
     pub transfer: Quantiles,
-    /// How long output was held.
+    /// Times for which output was held.
     pub delay: Quantiles,
-    /// Frames of the guest's that wait now.
+    /// Frames from the guest that wait now.
     pub frames_held: u64,
-    /// Frames of the guest's that left.
+    /// Frames from the guest that left.
     pub frames_sent: u64,
-    /// Frames for the guest.
+    /// Frames to the guest.
     pub frames_received: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped for lack of room.
     pub frames_dropped: u64,
-    /// Frames that were not allowed to leave.
+    /// Frames that were not permitted to leave.
     pub frames_refused: u64,
-    /// Why the network does not work, if it does not.
+    /// Reason why the network does not work, if it does not.
     pub network_fault: Option<String>,
 }
 
-/// Of a time.
+/// Summary of a distribution of times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// The median.
     pub p50_ns: u64,
-    /// Of a hundred, one is longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The longest.
+    /// The longest time.
     pub max_ns: u64,
 }
 
@@ -212,7 +212,7 @@ pub fn word(state: State) -> &'static str {
     }
 }
 
-/// All of them, in the order in which the metrics number them.
+/// All states, in the order of their numbers in the metrics.
 const STATES: [State; 12] = [
     State::Alone,
     State::Copying,
@@ -229,7 +229,7 @@ const STATES: [State; 12] = [
 ];
 
 impl Board {
-    /// As it is now.
+    /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         let vms = self.vms.iter().map(|(name, counts, gate)| {
             let Counters {
@@ -295,7 +295,7 @@ impl Board {
 }
 
 impl Snapshot {
-    /// A table for a terminal.
+    /// The table for a terminal.
     pub fn table(&self) -> String {
         let head = [
             "vm",
@@ -359,7 +359,7 @@ impl Snapshot {
     }
 }
 
-/// Of the names of metrics.
+/// Prefix of all names of metrics.
 const PREFIX: &str = "laxity_protect";
 
 /// Answers `GET /metrics`.
@@ -396,9 +396,9 @@ struct StateLabels {
     state: &'static str,
 }
 
-/// Name, help, and the value of one virtual machine.
+/// A metric's name, its help, and its value for one virtual machine.
 type Family = (&'static str, &'static str, fn(&VmState) -> f64);
-/// The same with several.
+/// A metric with several values.
 type TimeFamily = (&'static str, &'static str, fn(&VmState) -> Quantiles);
 
 impl Collector for Metrics {

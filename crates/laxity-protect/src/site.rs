@@ -1,5 +1,5 @@
-//! The site file: hosts, which of them protects which virtual machine, and who sends clients to them. Types, defaults,
-//! validation with line and column.
+//! The site file: hosts, protected virtual machines, and balancers. Types, defaults, validation
+//! with line and column.
 
 mod appliance;
 mod balancer;
@@ -36,15 +36,15 @@ const MS: i64 = 1_000_000;
 const INTERVAL_NS_MIN: i64 = MS;
 const TIME_NS_MAX: i64 = 60_000 * MS;
 const VCPUS_MAX: i64 = 255;
-/// Whose key and certificate that of etcd's members is.
+/// Owner of the key and certificate of etcd's members.
 const WITNESS: &str = "witness";
-/// Two crystals of the cheaper sort.
+/// Worst-case relative drift of two commodity clocks, in ppm.
 const DRIFT_PPM: i64 = 200;
-/// A standby that lives, and has not acknowledged a checkpoint for so many times `detection`, has stalled. Pauses of a
-/// busy machine are shorter.
+/// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
+/// stalled. Pauses of a busy machine are shorter.
 const STALL_DETECTIONS: i64 = 10;
 
-/// Defaults, as the operator's page has them.
+/// Default values, which the operator's page repeats.
 mod defaults {
     use super::MS;
 
@@ -62,7 +62,7 @@ mod defaults {
     pub const PREFIX: &str = "laxity-protect/";
 }
 
-/// A guest's memory.
+/// Size of a guest's memory.
 #[derive(Debug, Clone, Copy)]
 struct MemoryKind;
 
@@ -74,54 +74,54 @@ impl QuantityKind for MemoryKind {
     const MAX: (i64, &'static str) = (1 << 40, "1024 GiB");
 }
 
-/// All that an operator has said.
+/// The contents of a site file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Site {
-    /// For what must be there after a restart.
+    /// Directory for state that must survive a restart.
     pub directory: PathBuf,
-    /// Where a host's key, its certificate and that of the site are.
+    /// Directory of the host's key, its certificate and the site's certificate.
     pub keys: PathBuf,
-    /// Where `laxity appliance` has put what appliances boot.
+    /// Directory of the images from `laxity appliance`.
     pub appliances: PathBuf,
-    /// Who gives out terms, if anybody does.
+    /// The witness that gives out terms, if there is one.
     pub witness: Option<Place>,
-    /// What users are users of: clients ask DNS for its balancers.
+    /// The SIP domain; clients ask DNS for its balancers.
     pub domain: Option<String>,
-    /// All of them.
+    /// All balancers.
     pub balancers: Vec<Balancer>,
-    /// All of them.
+    /// All hosts.
     pub hosts: Vec<Host>,
-    /// Those that QEMU runs.
+    /// The virtual machines that QEMU runs.
     pub vms: Vec<Vm>,
-    /// Those that are domains of Xen.
+    /// The virtual machines that are domains of Xen.
     pub xen_domains: Vec<Domain>,
 }
 
 /// A machine that runs guests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Host {
-    /// As its certificate says.
+    /// Name in its certificate.
     pub name: String,
-    /// Where the other hosts find it.
+    /// Address for the other hosts.
     pub address: SocketAddr,
 }
 
 /// A protected virtual machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Vm {
-    /// For people, and for the two hosts to mean the same.
+    /// Name in messages, by which both hosts identify it.
     pub name: String,
-    /// What it serves, where that is one of the project's own.
+    /// Its service, if it is an appliance.
     pub appliance: Option<Served>,
-    /// Where it begins, and where its standby is.
+    /// The first host, and the standby.
     pub hosts: [String; 2],
-    /// What the protocol goes by.
+    /// Settings of the protocol.
     pub settings: Settings,
-    /// What it is.
+    /// Specification of the guest.
     pub guest: Specification,
-    /// Its network.
+    /// Network behind the gate.
     pub outside: Outside,
-    /// What it is known to be called there.
+    /// Known addresses of the guest.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -140,7 +140,7 @@ impl Vm {
 }
 
 impl Site {
-    /// Who gets a key and a certificate, and what others know them by.
+    /// All owners of keys, with the names in their certificates.
     pub fn owners_of_keys(&self) -> Vec<(String, Vec<String>)> {
         let hosts = self.hosts.iter();
         let mut owners: Vec<_> = hosts
@@ -158,13 +158,13 @@ impl Site {
         owners
     }
 
-    /// A host by its name.
+    /// The host with this name.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
     }
 }
 
-/// A number for a name, the same wherever it is asked for: FNV-1a.
+/// A number for a name, the same on every host: FNV-1a.
 pub fn number_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -294,9 +294,10 @@ const KIND: FileKind = FileKind {
     least: "a site file has at least two [[host]] with name and address, and a [[vm]]",
 };
 
-/// Makes a site of the text of a file. `name` is what messages call it; paths in it begin in `base`, the file's own
-/// directory, and the host's own directories are taken below `root`, which is "/" unless several hosts are on one
-/// machine. `is_there` is asked for every file that a guest needs; whoever does not care says yes.
+/// Parses a site file. Messages call it `name`; its paths start in `base`, the file's own
+/// directory, and the host's own directories are below `root`, which is "/" unless several hosts
+/// share a machine. `is_there` is asked about every file that a guest needs; a caller that does not
+/// care answers yes.
 ///
 /// # Errors
 ///
@@ -419,7 +420,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whoever serves clients has an address of its own.
+    /// Checks that every server has an address of its own.
     fn addresses(&self, file: &File, vms: &[(&VmTable, Span)]) {
         let vms = vms.iter().filter_map(|(table, _)| {
             let (Written(interface), span) = table.address.given()?;
@@ -744,7 +745,7 @@ fn memory_bytes(table: &VmTable) -> u64 {
     memory.map_or(defaults::MEMORY_BYTES, |memory| memory.0) as u64
 }
 
-/// Of a virtual machine that QEMU runs.
+/// The interval of a virtual machine that QEMU runs.
 fn interval(table: &VmTable) -> Bounds {
     let interval = table.interval.value.as_ref();
     let minimum_ns = interval
@@ -765,7 +766,7 @@ fn interval(table: &VmTable) -> Bounds {
     }
 }
 
-/// An address that is the same on both hosts, of those that anybody may use.
+/// A locally administered address, the same on both hosts.
 fn mac_of(name: &str) -> Mac {
     let [a, b, c, ..] = number_of(name).to_le_bytes();
     [0x52, 0x54, 0, a, b, c]

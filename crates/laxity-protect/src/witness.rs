@@ -1,4 +1,5 @@
-//! The witness: a key in etcd (v3.4 or newer) that says which term of a virtual machine was given out last, and to whom.
+//! The witness: a key in etcd (v3.4 or newer) with the last term given out for a virtual machine,
+//! and its owner.
 //!
 //! A claim is one compare-and-swap, and may be repeated: whoever was given a term and did not hear of it is told so the
 //! next time. It goes through etcd's JSON gateway, so that there is nothing between the two but HTTP.
@@ -14,21 +15,22 @@ use ureq::Agent;
 use crate::protocol::Verdict;
 use crate::transport::Keys;
 
-/// Of one member; the next one is asked then.
+/// Longest wait for one member before the next one is asked.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
-/// An answer is a few hundred bytes.
+/// Size limit of an answer, which normally has a few hundred bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// What the site file says of it.
+/// The witness in the site file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Members of etcd, in the order in which they are asked: `http://ADDRESS:PORT`, or `https` with the site's keys.
+    /// Members of etcd in the order in which they are asked: `http://ADDRESS:PORT`, or `https` with
+    /// the site's keys.
     pub endpoints: Vec<String>,
-    /// What the names of all keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
 }
 
-/// Whom to ask for the terms of one virtual machine.
+/// A client for the terms of one virtual machine.
 #[derive(Debug, Clone)]
 pub struct Witness {
     agent: Agent,
@@ -44,7 +46,8 @@ struct Given {
 }
 
 impl Witness {
-    /// Connects to nobody yet. With `https` a member proves with a certificate of the site that it is one, and so do we.
+    /// A client, not connected yet. With `https` both sides authenticate by certificates of the
+    /// site.
     pub fn new(place: &Place, keys: &Keys, vm: &str) -> Witness {
         let agent = Agent::config_builder()
             .timeout_global(Some(MEMBER_TIMEOUT))
@@ -57,8 +60,8 @@ impl Witness {
         }
     }
 
-    /// Asks for the term after `expected`, as [`Action::Claim`](crate::protocol::Action::Claim) says; blocks for as long
-    /// as members do not answer, a second each.
+    /// Asks for the term after `expected`; see [`Action::Claim`](crate::protocol::Action::Claim).
+    /// Blocks while members do not answer, for one second each.
     ///
     /// # Errors
     ///
@@ -90,7 +93,7 @@ impl Witness {
         if answer["succeeded"] == true {
             return Ok(Verdict::Granted { term: wanted.term });
         }
-        // Somebody was faster; the answer has what there is now.
+        // Another claim was faster; the answer has the current value.
         let (_, given) = found(&answer["responses"][0]["response_range"])?;
         Ok(judge(given, wanted))
     }
@@ -125,12 +128,13 @@ fn encoded(text: &str) -> String {
     BASE64_STANDARD.encode(text)
 }
 
-/// As etcd does by default, it waits for a majority of the members: what it says is the last word.
+/// A linearizable read, etcd's default: a majority of the members confirms the answer.
 fn range(key: &str) -> Value {
     json!({ "key": encoded(key) })
 }
 
-/// If the key is still what it was in that revision (0: not there), it becomes `wanted`, else we are told what it is.
+/// A transaction that sets the key to `wanted` if its revision is still this one (0: it does not
+/// exist), and otherwise reads it.
 fn swap(key: &str, revision: i64, wanted: Given) -> Value {
     let Given { term, incarnation } = wanted;
     let value = encoded(&format!("{term} {incarnation:016x}"));
@@ -142,7 +146,7 @@ fn swap(key: &str, revision: i64, wanted: Given) -> Value {
     })
 }
 
-/// etcd writes 64-bit numbers as text.
+/// The 64-bit numbers are strings in etcd's JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -150,7 +154,7 @@ struct Entry {
     mod_revision: String,
 }
 
-/// What is there, and since which revision; no term has been given out where there is nothing.
+/// The current value and its revision; an absent key means that no term has been given out.
 fn found(answer: &Value) -> Result<(i64, Given), String> {
     let strange = |what: &str| format!("what it has is none of ours: {what}");
     let Some(entry) = answer["kvs"].get(0) else {

@@ -1,4 +1,5 @@
-//! Real guests, real kills: nothing that a client has seen is ever forgotten.
+//! Real guests and real kills: nothing that a client has seen is ever forgotten. `LAXITY_FAILOVERS`
+//! is the number of kills, `LAXITY_SEED` the seed (`make failovers COUNT=1000 SEED=7`).
 //!
 //! `LAXITY_FAILOVERS` says how many, `LAXITY_SEED` with which seed (`make failovers COUNT=1000 SEED=7`).
 
@@ -15,13 +16,14 @@ use nix::sys::signal::Signal;
 use rand_core::{RngCore as _, SeedableRng as _};
 use scene::{Clients, HOSTS, POWER_OFF, Scene, Strangers, ask_once};
 
-/// Debian's kernel alone does not fit into 80.
+/// Size of the guest; Debian's kernel alone does not fit into 80 MiB.
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"";
 
-/// Scenes come one after the other: a host that waits for a CPU is taken for one that has failed.
+/// Scenes run one after the other: a host that waits for a CPU would count as failed.
 static ONE_SCENE: Mutex<()> = Mutex::new(());
 
-/// `None`: this machine cannot, and the test says so.
+/// The right to run a scene; `None` where this machine does not support one, which the test then
+/// reports.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     if let Some(reason) = scene::what_is_missing() {
         eprintln!("SKIPPED: {reason}");
@@ -39,7 +41,7 @@ fn number(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Where in an epoch a primary dies, and where a standby does.
+/// Steps of an epoch at which a primary, or a standby, dies.
 const PRIMARY_STEPS: [&str; 6] = [
     "stopped",
     "captured",
@@ -49,7 +51,7 @@ const PRIMARY_STEPS: [&str; 6] = [
     "released",
 ];
 const STANDBY_STEPS: [&str; 2] = ["staged", "committed"];
-/// By then the standby is armed: it is copied to in a few.
+/// Number of epochs by which the standby is armed: copying takes a few.
 const EPOCHS_MIN: u64 = 14;
 const EPOCHS: u64 = 16;
 
@@ -60,7 +62,7 @@ fn nothing_seen_is_forgotten() {
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut scene = Scene::new("failovers", GUEST);
     let mut primary = 0;
-    // Who is to die by itself is told so at its start.
+    // A process that is to die at a step is told so at its start.
     let mut fates: [Option<String>; 2] = [None, None];
     let fate = |random: &mut rand_pcg::Pcg64Mcg| {
         let step = PRIMARY_STEPS[random.next_u32() as usize % PRIMARY_STEPS.len()];
@@ -78,7 +80,7 @@ fn nothing_seen_is_forgotten() {
     for failover in 0..failovers {
         let said = || format!("failover {failover}, seed {seed}");
         let standby = 1 - primary;
-        // From here on it may die at any moment, if that is its fate.
+        // The standby may die at any moment from here on, if it was told to.
         scene.wait_until(standby, "armed", |vm| vm.state == "armed");
         match &fates[primary] {
             Some(_) => scene.wait_for_end(primary),
@@ -133,8 +135,8 @@ fn nothing_seen_is_forgotten() {
     );
 }
 
-/// Switchover, a standby that is lost, a primary that was stopped, overtaken and goes on, and an end.
-/// A guest's QEMU is a user of its own without a privilege, behind a filter, and its memory has no name and no other reader.
+/// Checks that a guest's QEMU runs as a user of its own without privileges, behind a seccomp
+/// filter, and that its memory has no name and no other reader.
 fn confined(process: u32) {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let field = |name: &str| {
@@ -193,7 +195,7 @@ fn the_life_of_a_guest() {
     );
     assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
 
-    // The standby may be taken away, and nobody waits for it.
+    // The standby is removed in order, and no host waits for it.
     let vm = || "counter".to_string();
     let done = scene.order(1, &Request::Unprotect { vm: vm() });
     assert_eq!(done, Answer::Taken, "{}", scene.logs());
@@ -209,9 +211,9 @@ fn the_life_of_a_guest() {
     assert_eq!(done, Answer::Taken, "{}", scene.logs());
     scene.wait_for(1, "protected");
 
-    // Strangers on the other host's port keep nobody from being protected again.
+    // Strangers on the other host's port do not prevent a new protection.
     let _strangers = Strangers::at(1);
-    // The standby is lost: the primary is silent, until the standby says that it has nothing.
+    // The standby is lost: the primary is silent until the standby says that it has nothing.
     for step in STANDBY_STEPS {
         scene.kill(0);
         scene.wait_for(1, "waiting");
@@ -229,7 +231,8 @@ fn the_life_of_a_guest() {
         scene.wait_for(1, "protected");
     }
 
-    // Stopped, overtaken, and going on: it does not know, and is not heard.
+    // The primary is stopped, overtaken, and continued: it does not know of the takeover, and is
+    // not heard.
     scene.signal(1, Signal::SIGSTOP);
     scene.wait_until(0, "active", |vm| vm.state == "alone");
     let answers = clients.seen.answers();
@@ -251,7 +254,7 @@ fn the_life_of_a_guest() {
     assert_eq!(scene.state(0).unwrap().pages_missed, 0);
     clients.stop();
 
-    // It ends by itself, and nobody takes over.
+    // The guest ends by itself, and no host takes over.
     let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
     socket
         .send_to(&POWER_OFF.to_le_bytes(), scene::GUEST)
@@ -260,7 +263,7 @@ fn the_life_of_a_guest() {
     scene.wait_for(1, "empty");
 }
 
-/// Who goes on alone is the witness's decision, and nobody is heard while it cannot be asked.
+/// The witness decides which host goes on alone, and no host is heard while it cannot be asked.
 #[test]
 fn a_witness_decides() {
     let Some(_turn) = turn() else { return };
@@ -295,7 +298,7 @@ fn a_witness_decides() {
     scene.wait_for(0, "protected");
     hear(10);
 
-    // The witness is gone, too: nobody knows who may go on. It answers again, and the standby does.
+    // The witness is gone, too: neither host may go on until the witness answers again.
     let stopped = member.take().unwrap().stop();
     scene.kill(0);
     scene.wait_for(1, "claiming");
@@ -313,7 +316,8 @@ fn a_witness_decides() {
     clients.stop();
 }
 
-/// It answers heartbeats, and nothing else: the guest is heard again, unprotected, until the standby is whole.
+/// A standby that answers heartbeats and nothing else is given up: the guest is heard again,
+/// unprotected, until the standby works.
 #[test]
 fn a_standby_that_acknowledges_nothing_is_given_up() {
     let Some(_turn) = turn() else { return };
@@ -345,7 +349,7 @@ fn a_standby_that_acknowledges_nothing_is_given_up() {
     clients.stop();
 }
 
-/// What is heard beyond the last checkpoint may be lost, and no more than that.
+/// Output after the last checkpoint may be lost in No-Net mode, and no more than that.
 #[test]
 fn without_waiting_little_is_lost() {
     let Some(_turn) = turn() else { return };
@@ -356,7 +360,7 @@ fn without_waiting_little_is_lost() {
     for primary in [0, 1] {
         let standby = 1 - primary;
         let before = ask_once(1);
-        // So that all until then is in a checkpoint.
+        // Everything up to this point is part of a checkpoint.
         let number = scene.state(primary).unwrap().checkpoint;
         scene.wait_until(primary, "further", |vm| vm.checkpoint > number + 1);
         scene.kill(primary);
@@ -388,8 +392,8 @@ fn what_cannot_be_protected_is_refused() {
     scene.wait_for_log(0, "could not go on from this one's state");
 }
 
-/// Protection for as long as `LAXITY_SOAK_S` says, with clients all the time: no takeover, nothing lost, and nothing that
-/// grows. `make protect-soak SECONDS=3600`.
+/// Protection for `LAXITY_SOAK_S` seconds with clients all the time: no takeover, no loss, and no
+/// growth. Run by `make protect-soak SECONDS=3600`.
 #[test]
 #[ignore = "it takes as long as it is told to"]
 fn soak() {

@@ -1,4 +1,4 @@
-//! What is no file, or has no end, is refused by every command that takes a file.
+//! Every command that takes a file refuses a path that is no regular file or has no end.
 
 #[path = "../../laxity-host/tests/no_files/mod.rs"]
 mod no_files;

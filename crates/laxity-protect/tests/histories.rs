@@ -1,4 +1,4 @@
-//! The protocol in random histories, and in all histories of one fault each.
+//! The protocol in random histories, and in all histories with a single fault.
 //!
 //! `LAXITY_HISTORIES` is how many (default 100000), `LAXITY_SEED` the first seed (default 0). A history
 //! that fails says its seed; with that seed and one history it is told step by step.
@@ -16,7 +16,7 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
     })
 }
 
-/// A history that fails, step by step.
+/// The log of a failing history.
 fn told(plan: &Plan) -> String {
     let outcome = simulate::tell(plan);
     let log = outcome.log.join("\n");
@@ -70,8 +70,8 @@ fn random_histories() {
     }
 }
 
-/// Every point at which a process can end or stand still, in a short history without chance in what goes
-/// wrong: with all settings, with a switchover and without, of either host.
+/// Every point at which a process can end or stall, in a short history without random faults: with
+/// all settings, with and without a switchover, on either host.
 #[test]
 fn one_fault_at_every_action() {
     let mut coverage = Coverage::default();
@@ -86,7 +86,7 @@ fn one_fault_at_every_action() {
                     let outcome = simulate::run(&plan, &mut coverage);
                     histories += 1;
                     assert!(outcome.violation.is_none(), "{}", told(&plan));
-                    // The primary ends, and nothing else is wrong: the silence has a bound.
+                    // The primary's end is the only fault: the silence has a bound.
                     if matches!(fault, Fault::Crash { side: 0, .. }) && plan.faults.len() == 1 {
                         let most_ns = longest_silence_ns(&plan.settings);
                         let silence_ns = outcome.silence_ns;
@@ -105,7 +105,7 @@ fn one_fault_at_every_action() {
 }
 
 const MS: i64 = 1_000_000;
-/// A process begins at once, with what a fault counts.
+/// A process begins at once; the fault counts its actions.
 const BEGUN_NS: i64 = 0;
 
 fn short_plans() -> Vec<Plan> {
@@ -167,9 +167,9 @@ fn faults_at(side: usize, actions: u32) -> Vec<Fault> {
     faults
 }
 
-/// From the last output of one host to the first of the other: an epoch's output may have been held, a
-/// message may have been on its way when the primary ended; then detection or the lease, whichever is
-/// longer; then the model's times for capture, activation and the guest's next step.
+/// The longest silence between two hosts' outputs: an epoch's output may have been held, and a
+/// message may have been on its way when the primary ended; then detection or the lease, whichever
+/// is longer; then the model's times for capture, activation and the guest's next step.
 fn longest_silence_ns(settings: &Settings) -> i64 {
     let epoch_ns = settings.interval.maximum_ns + 2 * MS;
     let on_the_way_ns = 6 * MS;

@@ -1,4 +1,4 @@
-//! Messages in bytes: what goes in comes out, and nothing else comes out of anything.
+//! The encoding of messages: every message survives it, and no other bytes are accepted.
 
 use laxity_protect::protocol::message::{
     CHUNK_BYTES_MAX, COUNTED_MAX, FRAME_BYTES_MAX, Held, LENGTH_BYTES, Refused, Standing, VERSION,
@@ -100,7 +100,7 @@ proptest! {
             prop_assert!(decode(&frame, sequence).is_err(), "bit {}", bit);
             frame[bit / 8] ^= 1 << (bit % 8);
         }
-        // Three changes, of which two may undo each other.
+        // Three flipped bits, of which two may cancel each other.
         for bit in bits.map(|bit| bit.index(frame.len() * 8)) {
             frame[bit / 8] ^= 1 << (bit % 8);
         }

@@ -1,4 +1,4 @@
-//! What a node refuses, and what it says then; and an epoch of each mode, action by action.
+//! A node's refusals with their notices, and an epoch of each mode, action by action.
 
 use laxity_protect::protocol::checkpoint::Digest;
 use laxity_protect::protocol::message::{Held, Standing};
@@ -25,7 +25,7 @@ const SETTINGS: Settings = Settings {
     },
 };
 
-/// A node on host 1, and what the test says to it as host 2.
+/// A node on host 1, and the test in the role of host 2.
 struct Side {
     node: Node,
     now_ns: i64,
@@ -48,7 +48,7 @@ impl Side {
         side
     }
 
-    /// With a standby that follows, and the first capture under way.
+    /// A primary with a standby that follows, during the first capture.
     fn primary(settings: Settings) -> Side {
         let mut side = Side::new(settings);
         assert!(
@@ -85,7 +85,7 @@ impl Side {
         self.handle(Event::Timer)
     }
 
-    /// All of a checkpoint; what the last message of it leads to.
+    /// Delivers a complete checkpoint. Returns the actions after its last message.
     fn hear_checkpoint(&mut self, header: Header) -> Vec<Action> {
         let mut digest = Digest::new(&header);
         assert_eq!(self.hear(Message::Begin(header)), []);
@@ -111,7 +111,7 @@ impl Side {
         })
     }
 
-    /// It closes the connection, for that reason.
+    /// Checks that the node closes the connection, for this reason.
     fn refuses(&mut self, message: Message, why: &str) {
         let actions = self.hear(message);
         let notice = actions.iter().find_map(|action| match action {
@@ -315,7 +315,7 @@ fn orders_that_are_impossible() {
     assert!(fresh.handle(Event::Order(start)).contains(&Action::Boot));
 }
 
-/// From the first capture until the standby could take over, and the next checkpoint is under way.
+/// Goes from the first capture to an armed standby, with the next checkpoint being sent.
 fn protect(side: &mut Side) -> Vec<Action> {
     side.captured(1);
     side.hear(Message::Acknowledge(id(1, 1)));
@@ -335,7 +335,7 @@ fn an_epoch_in_net_mode() {
         actions,
         [Action::Output(Output::Hold), Action::Resume, sent]
     );
-    // The standby might take over, and might not: it may never get what arms it.
+    // The standby might take over or not: the checkpoint that arms it may never arrive.
     assert_eq!(side.node.status().state, State::Copying);
     side.now_ns += 1;
     let actions = side.hear(Message::Acknowledge(id(1, 2)));
@@ -432,7 +432,8 @@ fn a_copy_without_end_arms_some_time() {
 
 #[test]
 fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
-    // The connection breaks with a checkpoint on its way: it is sent again, or counts, or all is copied.
+    // The connection breaks with a checkpoint on its way: it is sent again, counts, or everything
+    // is copied.
     let armed = |number| Standing::Standby {
         held: Some(Held {
             id: id(1, number),
@@ -457,7 +458,8 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
             .hear(hello(SETTINGS, 1, armed(2)))
             .contains(&sent_again)
     );
-    // Said on this connection, but not in answer to us: it may be from before the standby had anything.
+    // A greeting on this connection that does not answer ours may be from before the standby had a
+    // checkpoint.
     let mut old = broken();
     let Message::Hello(nothing) = hello(SETTINGS, 1, NOTHING) else {
         unreachable!()
@@ -488,7 +490,7 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
         }),
         "{actions:?}"
     );
-    // It is about to take over: nothing leaves, and nothing is sent but our greeting.
+    // The standby is about to take over: no output leaves, and only our greeting is sent.
     let claiming = Standing::Standby {
         held: Some(Held {
             id: id(1, 2),
@@ -507,7 +509,7 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
     assert!(actions.iter().all(says), "{actions:?}");
 }
 
-/// Signs of life for so long; all that is done meanwhile but for heartbeats.
+/// Delivers signs of life for some time. Returns all actions except heartbeats.
 fn live(side: &mut Side, for_ns: i64) -> Vec<Action> {
     let mut actions = Vec::new();
     for _ in 0..for_ns / 10 {
@@ -529,7 +531,8 @@ fn a_standby_that_lives_and_acknowledges_nothing_is_told_to_forget() {
     let stalled = Action::Say(Notice::Stalled { gives_up: true });
     let disarm = Action::Send(Message::Disarm { term: 1 });
     assert_eq!(live(&mut side, 10), [stalled, disarm]);
-    // What it says too late changes nothing: it may have forgotten by then.
+    // A late acknowledgement changes nothing: the standby may have forgotten its checkpoint by
+    // then.
     assert_eq!(side.hear(Message::Acknowledge(id(1, 2))), []);
     let actions = side.hear(hello(SETTINGS, 1, NOTHING));
     assert!(
@@ -537,7 +540,7 @@ fn a_standby_that_lives_and_acknowledges_nothing_is_told_to_forget() {
         "{actions:?}"
     );
     assert!(actions.contains(&Action::Say(Notice::Copying)));
-    // One that does not keep up is not armed again, however often all that changed is copied.
+    // A standby that does not keep up is not armed again, however often changes are copied.
     for number in 3..30 {
         let actions = side.captured(number);
         assert!(actions.contains(&Action::SendCheckpoint(header(number, number == 3, false))));

@@ -1,5 +1,5 @@
-//! Site files: what they mean, and that every one of `refused.md` is refused with exactly the message that stands below
-//! it.
+//! Site files and their meaning, and that each case of `refused.md` is refused with exactly the
+//! message below it.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn every_key() {
     assert_eq!(expected.vms[0].other("west"), None);
 }
 
-/// Both hosts must come to the same without saying so.
+/// Both hosts derive the same values without communicating.
 #[test]
 fn what_is_not_said_is_the_same_everywhere() {
     assert_eq!(number_of(""), 0xcbf2_9ce4_8422_2325);
@@ -175,7 +175,7 @@ fn the_example() {
     assert_eq!((site.hosts.len(), site.vms.len()), (2, 2));
 }
 
-/// What an appliance boots and is told, and what DNS is to have.
+/// An appliance's image and arguments, and the records for DNS.
 #[test]
 fn a_site_of_two_stages() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site.toml");
@@ -201,7 +201,7 @@ fn a_site_of_two_stages() {
         vm.guest.append,
         "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1 address=192.0.2.31/24 media_control=192.0.2.41:2223"
     );
-    // The media server takes the word of the signalling servers alone.
+    // The media server accepts requests from the signalling servers only.
     let media = &site.vms[2].guest.append;
     assert!(
         media.ends_with("address=192.0.2.41/24 control_from=192.0.2.31,192.0.2.32"),
@@ -211,7 +211,7 @@ fn a_site_of_two_stages() {
     let served = vm.appliance.unwrap();
     assert_eq!(served.kind, Appliance::Signalling);
     assert_eq!(served.address.to_string(), "192.0.2.31/24");
-    // Two primaries, one standby.
+    // Two primaries share one standby.
     let hosts: Vec<_> = site.vms.iter().map(|vm| vm.hosts.clone()).collect();
     assert_eq!(
         hosts,
@@ -271,7 +271,7 @@ interval = { minimum = "500 ms" }
     );
 }
 
-/// The cases of `refused.md`: blocks of TOML, each with the message in the block behind it.
+/// The cases of `refused.md`: blocks of TOML, each followed by a block with its message.
 #[test]
 fn refused() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused.md");

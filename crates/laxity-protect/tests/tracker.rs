@@ -1,5 +1,6 @@
-//! The write tracker on another process that maps a file and writes to it, as QEMU does: what the kernel notes is held
-//! against what was written.
+//! The write tracker on another process that maps a file and writes to it like QEMU: the kernel's
+//! records are compared with the actual writes. The other process is this program again, with the
+//! tracker preloaded.
 //!
 //! The other process is this program again, with the tracker preloaded.
 
@@ -18,7 +19,7 @@ use rand_core::{RngCore as _, SeedableRng as _};
 const PAGES: usize = 3000;
 const CHILD: &str = "LAXITY_TRACKED_CHILD";
 
-/// Writes to each page whose number comes, one a line; an empty line asks for an answer.
+/// Writes to each page whose number arrives, one a line; an empty line asks for an answer.
 fn write_as_told(path: &Path) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let length = NonZeroUsize::new(PAGES * PAGE_BYTES).unwrap();

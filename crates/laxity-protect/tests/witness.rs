@@ -1,4 +1,5 @@
-//! The witness against a real etcd: one term is given out once, whoever asks, however often, whatever fails.
+//! The witness with a real etcd: a term is given out once, whoever asks, however often, whatever
+//! fails.
 
 mod etcd;
 
@@ -40,13 +41,13 @@ impl Drop for Site {
     }
 }
 
-/// A port that nobody has just now.
+/// A port that is free now.
 fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// It listens before it answers.
+/// Claims until the member, which listens before it answers, has answered.
 fn first_claim(witness: &Witness, incarnation: u64) -> Verdict {
     let deadline = Instant::now() + Duration::from_secs(600);
     loop {
@@ -84,7 +85,7 @@ fn a_term_is_given_out_once() {
         "of another virtual machine"
     );
 
-    // Many at once: one of them gets it, and the others are told so.
+    // Of many claims at once exactly one gets the term, and the others learn that.
     for expected in 2..12 {
         let claims: Vec<_> = (0..8)
             .map(|incarnation| {

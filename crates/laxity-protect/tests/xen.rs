@@ -1,5 +1,6 @@
-//! Two daemons and a domain of Xen, with a program in xl's place (`tests/xen/xl`): who runs the guest, and from which
-//! checkpoint, when a host or the other one fails, comes back, or stops.
+//! Two daemons and a domain of Xen, with a program in xl's place (`tests/xen/xl`): the host that
+//! runs the guest, and the checkpoint from which it runs, when a host or the other one fails,
+//! returns, or stops.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,21 +17,21 @@ use nix::unistd::Pid;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_laxity-protect");
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Two hosts' files, which are gone when this is.
+/// The files of two hosts, removed at the end.
 struct Site {
     directory: PathBuf,
     ports: [u16; 2],
     mode: &'static str,
 }
 
-/// A daemon and all that it started: a process group, which has ended when this has.
+/// A daemon with all its child processes, as a process group that is ended at the end.
 struct Host {
     daemon: Child,
     directory: PathBuf,
 }
 
 impl Site {
-    /// `None` where xl's stand-in cannot run.
+    /// A site; `None` where xl's stand-in cannot run.
     fn new(name: &str, mode: &'static str) -> Option<Site> {
         if Command::new("python3").arg("--version").output().is_err() {
             eprintln!("skipped: there is no python3, which xl's stand-in needs");
@@ -105,7 +106,7 @@ impl Drop for Site {
 }
 
 impl Host {
-    /// Its state, and the number of the last checkpoint.
+    /// The daemon's state, and the number of the last checkpoint.
     fn state(&self) -> Option<(String, u64)> {
         match ask(&self.directory.join("sock"), &Request::Status).ok()? {
             Answer::Status(snapshot) => {
@@ -131,7 +132,7 @@ impl Host {
         }
     }
 
-    /// What its Xen has of the domain.
+    /// The model Xen's view of the domain.
     fn guest(&self) -> Option<(String, u64)> {
         let text = fs::read_to_string(self.directory.join("guest")).ok()?;
         let (state, number) = text.split_once(' ')?;
@@ -143,20 +144,20 @@ impl Host {
         assert_eq!(answer, Answer::Taken);
     }
 
-    /// The host's power is cut.
+    /// Cuts the host's power.
     fn kill(&mut self) {
         let group = Pid::from_raw(self.daemon.id().try_into().unwrap());
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.daemon.wait();
     }
 
-    /// Its daemon alone ends, without a word.
+    /// Kills the daemon alone.
     fn crash(&mut self) {
         self.daemon.kill().unwrap();
         let _ = self.daemon.wait();
     }
 
-    /// Its daemon is told to stop.
+    /// Stops the daemon in order.
     fn stop(&mut self) {
         let daemon = Pid::from_raw(self.daemon.id().try_into().unwrap());
         kill(daemon, Signal::SIGTERM).unwrap();
@@ -173,7 +174,7 @@ impl Drop for Host {
 const NET: &str = "mode = \"net\"\nhold-script = \"guest.cfg\"";
 const NO_NET: &str = "mode = \"no-net\"\nlease = \"5 s\"";
 
-/// Both, and the guest on the first of them, protected.
+/// Both daemons, with the guest protected on the first host.
 fn protected(site: &Site) -> (Host, Host) {
     let (north, south) = (site.start("north"), site.start("south"));
     south.wait_for("armed", 5);
@@ -193,11 +194,11 @@ fn a_domain_outlives_its_host() {
     south.wait_for("alone", 0);
     let (state, number) = south.guest().unwrap();
     assert_eq!(state, "running");
-    // What was acknowledged was released, and is there.
+    // Acknowledged output was released, and the surviving guest knows of it.
     assert!(number >= seen, "{number} is before {seen}");
 }
 
-/// Where output is not held, only the lease keeps two hosts from being heard.
+/// Where output is not held, only the lease prevents both hosts from being heard.
 #[test]
 fn a_standby_waits_for_the_lease() {
     const LEASE: Duration = Duration::from_secs(5);
@@ -208,7 +209,8 @@ fn a_standby_waits_for_the_lease() {
     let alive = Instant::now();
     north.kill();
     south.wait_for("alone", 0);
-    // However late on a busy machine, and earlier only by what the last heartbeat that was heard was late there.
+    // The takeover may be arbitrarily late on a busy machine, and early only by the lateness of the
+    // last heartbeat.
     assert!(alive.elapsed() > LEASE / 2);
     assert_eq!(south.guest().unwrap().0, "running");
 }
@@ -223,7 +225,7 @@ fn a_domain_whose_standby_is_lost_is_paused() {
     north.wait_for("waiting", 0);
     let (state, number) = north.guest().unwrap();
     assert_eq!(state, "paused");
-    // It has come back, and has nothing: there is no other guest.
+    // The first host has returned without a guest: there is no second guest.
     let mut south = site.start("south");
     south.wait_for("armed", 5);
     north.wait_for("protected", 5);
@@ -246,7 +248,7 @@ fn a_daemon_that_stops_leaves_the_domain_to_nobody_else() {
     north.stop();
     assert_eq!(north.guest().unwrap().0, "running");
     south.wait_for("empty", 0);
-    // It is found again, where it was.
+    // The restarted daemon finds the guest in its place.
     let north = site.start("north");
     south.wait_for("armed", 5);
     north.wait_for("protected", 5);
@@ -255,7 +257,8 @@ fn a_daemon_that_stops_leaves_the_domain_to_nobody_else() {
     assert_eq!(said.matches("create").count(), 1, "{said}");
 }
 
-/// The host lives, and with it the guest: it must not be heard beside the other one, and ends when that is known.
+/// The host lives with its guest, which must not be heard beside the other one, and is ended when
+/// the takeover is known.
 #[test]
 fn a_daemon_that_crashes_leaves_the_domain_paused() {
     let Some(site) = Site::new("crashes", NO_NET) else {

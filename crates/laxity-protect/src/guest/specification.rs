@@ -1,4 +1,4 @@
-//! What a guest is, as its owner says, and what that is in QEMU's words.
+//! The specification of a guest in the owner's terms, and as QEMU's command line.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -8,79 +8,80 @@ use serde::{Deserialize, Serialize};
 
 use super::confinement::{Handed, NotHanded};
 
-/// What runs the guest's instructions.
+/// The accelerator that runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accelerator {
-    /// KVM where it is, emulation elsewhere.
+    /// KVM where it works, emulation elsewhere.
     Auto,
-    /// The processor.
+    /// KVM, on the processor itself.
     Kvm,
-    /// QEMU's emulation.
+    /// TCG, QEMU's emulation.
     Tcg,
 }
 
-/// What the machine looks like to its guest.
+/// The machine type that the guest sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A PC with PCI.
     Pc,
-    /// The least that a Linux with virtio needs: less state, so shorter pauses.
+    /// A minimal machine for Linux with virtio, whose smaller device state makes pauses shorter.
     Microvm,
 }
 
-/// How it is found out which pages changed.
+/// The way in which changed pages are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Changes {
-    /// By the tracker where the kernel can, by looking through all memory elsewhere.
+    /// By the tracker where the kernel supports it, by comparing all memory elsewhere.
     Auto,
-    /// By the kernel's notes, and not at all without.
+    /// By the tracker only; without it the guest is refused.
     Tracker,
-    /// By looking through all memory.
+    /// By comparing all memory.
     Comparison,
 }
 
-/// What a guest is, as its owner says.
+/// The specification of a guest in the owner's terms.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Specification {
-    /// For people.
+    /// Name of the guest in messages.
     pub name: String,
-    /// The same wherever the guest is: QEMU's user is chosen by it.
+    /// Number of the guest, the same on both hosts, which decides QEMU's user.
     pub number: u64,
-    /// The QEMU, by its path or a name on the path.
+    /// The QEMU program, by its path or by a name to be found on the path.
     pub program: PathBuf,
-    /// What the guest sees.
+    /// Machine type.
     pub kind: Kind,
-    /// What runs it.
+    /// Accelerator.
     pub accelerator: Accelerator,
-    /// The processor's model, as QEMU names it; QEMU's default if there is none.
+    /// Processor model in QEMU's terms; `None` stands for QEMU's default.
     pub cpu: Option<String>,
-    /// How many.
+    /// Number of VCPUs.
     pub vcpus: u32,
-    /// A multiple of a page.
+    /// Size of the memory in bytes, a multiple of a page.
     pub memory_bytes: u64,
-    /// What it boots; the first disk if there is none.
+    /// Kernel to boot; the first disk is booted if there is none.
     pub kernel: Option<PathBuf>,
-    /// Its first root.
+    /// Initial root file system.
     pub initrd: Option<PathBuf>,
-    /// The kernel's arguments.
+    /// Arguments of the kernel.
     pub append: String,
-    /// Images that it may read and not write.
+    /// Read-only disk images.
     pub disks: Vec<PathBuf>,
-    /// Of its network interface.
+    /// Address of the network interface.
     pub mac: [u8; 6],
-    /// Where its serial console goes.
+    /// File for the output of the serial console.
     pub console: Option<PathBuf>,
-    /// More words for QEMU.
+    /// Further arguments for QEMU.
     pub arguments: Vec<String>,
-    /// How changed pages are found.
+    /// The way in which changed pages are found.
     pub changes: Changes,
 }
 
 impl Specification {
-    /// What must be the same on both hosts, for a state from one to be of use on the other, in words.
+    /// The properties that must be the same on both hosts for a state of one to be usable on the
+    /// other, in words.
     pub fn essence(&self) -> String {
         let cpu = self.cpu.as_deref().unwrap_or("default");
         let mac = self.mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -95,11 +96,11 @@ impl Specification {
     }
 }
 
-/// The older of virtio's two ways onto a PCI bus. Of the newer one QEMU saves, in every pause, all 1,024 queues that a
-/// device could have: 45 KiB for each device.
+/// The older of virtio's two PCI transports. QEMU saves all 1,024 possible queues of the newer one
+/// in every pause: 45 KiB for each device.
 const LEGACY: &str = "disable-modern=on";
 
-/// The guest's files, as QEMU finds them.
+/// Paths of the guest's files as QEMU opens them.
 #[derive(Debug)]
 pub(super) struct Files {
     kernel: Option<PathBuf>,
@@ -109,7 +110,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens them.
+    /// Opens the guest's files.
     ///
     /// # Errors
     ///
@@ -146,7 +147,8 @@ impl Files {
     }
 }
 
-/// The words behind QEMU's name. `sockets` are the descriptors of control and network.
+/// The arguments after QEMU's name. `sockets` are the descriptors of the control connection and of
+/// the network.
 pub(super) fn command_line(
     specification: &Specification,
     files: &Files,
@@ -162,7 +164,8 @@ pub(super) fn command_line(
         Kind::Pc => "pc",
         Kind::Microvm => "microvm,acpi=on,rtc=on",
     };
-    // What is protected keeps its devices: a standby would not know of others. So there is no state of plugging to save.
+    // Hot plug is disabled: a standby would not know of new devices, and the state of plugging need
+    // not be saved.
     if *kind == Kind::Pc {
         for controller in [
             "acpi-root-pci-hotplug",
@@ -171,7 +174,8 @@ pub(super) fn command_line(
             say(&["-global", &format!("PIIX4_PM.{controller}=off")]);
         }
     }
-    // With each state QEMU sends a description of its format, for people, which is longer than the state.
+    // QEMU would otherwise append to each state a description of its format that is longer than the
+    // state.
     let machine = format!("{machine},suppress-vmdesc=on");
     say(&[
         "-name",
@@ -262,7 +266,7 @@ pub(super) fn control_words(control: RawFd) -> [OsString; 4] {
     ["-chardev", &socket, "-mon", "chardev=control,mode=control"].map(OsString::from)
 }
 
-/// Without a source of chance Linux waits for one.
+/// A virtio random device, because Linux waits at boot for a source of randomness.
 fn random_device(kind: Kind) -> String {
     match kind {
         Kind::Pc => format!("virtio-rng-pci,{LEGACY}"),
@@ -270,7 +274,7 @@ fn random_device(kind: Kind) -> String {
     }
 }
 
-/// Inside QEMU's options a comma ends a value; two are one.
+/// A value with its commas doubled, because a comma ends a value in QEMU's options.
 fn escaped(value: &str) -> String {
     value.replace(',', ",,")
 }

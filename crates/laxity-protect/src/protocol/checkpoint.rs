@@ -1,13 +1,14 @@
-//! Checkpoints: what names one, what tells a whole one from a part, and the staging of one that arrives.
+//! Checkpoints: their identity, their checksum, and the staging of one that arrives.
 
 use std::fmt;
 
-/// A term and a number in it. The numbers of a guest's life go up by one; a term belongs to one holder.
+/// The identity of a checkpoint: a term and a number. Numbers increase by one over the guest's
+/// life; a term belongs to one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckpointId {
-    /// The holder's, who took it.
+    /// Term of the holder that took the checkpoint.
     pub term: u64,
-    /// One more than that of the checkpoint before.
+    /// Number of the checkpoint, one more than that of the previous one.
     pub number: u64,
 }
 
@@ -17,22 +18,23 @@ impl fmt::Display for CheckpointId {
     }
 }
 
-/// What goes before a checkpoint.
+/// The header of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which one.
+    /// Identity of the checkpoint.
     pub id: CheckpointId,
-    /// All of the memory; otherwise what has changed since the checkpoint before.
+    /// Whether it has all of the memory, or only the changes since the previous checkpoint.
     pub full: bool,
-    /// Who has it may take over. Not so the first ones, while the primary's output still leaves freely.
+    /// Whether its owner may take over. The first checkpoints do not permit that, while the
+    /// primary's output still leaves freely.
     pub arms: bool,
-    /// Of memory that follow, as the sender wrote them down.
+    /// Encoded bytes of the memory part that follows.
     pub ram_bytes: u64,
-    /// Of the devices' state that follow.
+    /// Bytes of the device part that follows.
     pub device_bytes: u64,
 }
 
-/// The two parts of a checkpoint. One without the other is nothing.
+/// The two parts of a checkpoint, which are useless without each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Pages of memory.
@@ -41,9 +43,9 @@ pub enum Part {
     Device,
 }
 
-/// The checksum of a checkpoint: of its header and of both its parts. CRC-32C, in hardware on both of
-/// today's architectures: it is there for mistakes of ours and of memory; against people there is the
-/// encryption of the transport.
+/// The checksum over a checkpoint's header and both its parts: CRC-32C, which both common
+/// architectures have in hardware. It detects errors of software and memory; the transport's
+/// encryption protects against attackers.
 #[derive(Debug, Clone, Copy)]
 pub struct Digest {
     ram: u32,
@@ -52,7 +54,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Of a checkpoint of which nothing has come yet.
+    /// The digest of a checkpoint whose parts have not arrived yet.
     pub fn new(header: &Header) -> Digest {
         let numbers = [
             header.id.term,
@@ -71,7 +73,7 @@ impl Digest {
         }
     }
 
-    /// Takes in what comes next of a part.
+    /// Adds the next bytes of a part.
     pub fn add(&mut self, part: Part, data: &[u8]) {
         let sum = match part {
             Part::Ram => &mut self.ram,
@@ -80,14 +82,14 @@ impl Digest {
         *sum = crc32c::crc32c_append(*sum, data);
     }
 
-    /// Of all that was added.
+    /// The checksum of everything that was added.
     pub fn finish(&self) -> u32 {
         let sum = crc32c::crc32c_append(self.header, &self.ram.to_le_bytes());
         crc32c::crc32c_append(sum, &self.device.to_le_bytes())
     }
 }
 
-/// A checkpoint of which a part has come.
+/// A checkpoint that is arriving.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Staging {
     pub header: Header,
@@ -106,7 +108,7 @@ impl Staging {
         }
     }
 
-    /// Takes in what comes next of a part; false if it is more than was announced.
+    /// Adds the next bytes of a part. Returns false if they exceed the announced size.
     pub fn add(&mut self, part: Part, data: &[u8]) -> bool {
         self.digest.add(part, data);
         let (bytes, announced) = match part {
@@ -117,7 +119,7 @@ impl Staging {
         *bytes <= announced
     }
 
-    /// Whether all of it has come as it was sent.
+    /// Whether everything has arrived unchanged.
     pub fn is_complete(&self, id: CheckpointId, checksum: u32) -> bool {
         let bytes = (self.ram_bytes, self.device_bytes);
         id == self.header.id

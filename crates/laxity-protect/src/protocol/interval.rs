@@ -1,33 +1,33 @@
-//! How long from one checkpoint to the next: as short as the guest's pauses and the way to the standby
-//! allow.
+//! Adapts the interval between checkpoints: as short as the guest's pauses and the transfer to the
+//! standby allow.
 
 use serde::Serialize;
 
-/// Within which the interval adapts.
+/// Bounds of the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bounds {
-    /// The shortest.
+    /// Shortest interval.
     pub minimum_ns: i64,
-    /// The longest; what an interval cannot keep to then, the guest pays with its pauses.
+    /// Longest interval; where it does not suffice, the guest spends more of its time in pauses.
     pub maximum_ns: i64,
-    /// The part of its time that the guest may spend in pauses, in percent.
+    /// Largest part of the guest's time in pauses, in percent.
     pub pause_share_percent: i64,
 }
 
-/// What one epoch cost.
+/// Measurements of one epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
-    /// How long the guest stood still.
+    /// Length of the guest's pause.
     pub pause_ns: i64,
-    /// From sending a checkpoint to its acknowledgement.
+    /// Time from the sending of a checkpoint to its acknowledgement.
     pub transfer_ns: i64,
 }
 
-/// Of the way down to a shorter interval, that one epoch goes.
+/// Part of the distance to a shorter interval that one epoch covers.
 const DOWN_PARTS: i64 = 8;
 
-/// The interval that follows `interval_ns`. It gets longer at once, so that pauses stay below their share
-/// and checkpoints do not queue, and shorter by and by.
+/// The interval after `interval_ns`. It grows at once, so that pauses stay below their share and
+/// checkpoints do not queue, and shrinks gradually.
 pub fn next(bounds: &Bounds, interval_ns: i64, measured: Measured) -> i64 {
     let for_pauses_ns = measured.pause_ns.saturating_mul(100) / bounds.pause_share_percent;
     let wanted_ns = for_pauses_ns
@@ -36,7 +36,7 @@ pub fn next(bounds: &Bounds, interval_ns: i64, measured: Measured) -> i64 {
     if wanted_ns >= interval_ns {
         wanted_ns
     } else {
-        // Rounded up, so that it arrives.
+        // The step is rounded up, so that the interval reaches its target.
         interval_ns - (interval_ns - wanted_ns + DOWN_PARTS - 1) / DOWN_PARTS
     }
 }

@@ -1,4 +1,4 @@
-//! What two hosts say to each other, in bytes.
+//! Messages between two hosts, and their encoding.
 //!
 //! A frame, little-endian throughout:
 //!
@@ -20,72 +20,73 @@ use thiserror::Error;
 use super::checkpoint::{CheckpointId, Header, Part};
 use super::settings::Mode;
 
-/// Of the format.
+/// Version of the format.
 pub const VERSION: u8 = 2;
-/// Bytes of a part that a frame holds at most.
+/// Most bytes of a part in one frame.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
-/// Of the length, which stands before the rest of a frame.
+/// Size of the length, which precedes the rest of a frame.
 pub const LENGTH_BYTES: usize = 4;
-/// Before the payload.
+/// Size of the header before the payload.
 const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
-/// Nobody has counted terms or checkpoints so far; whatever is added to a number below it fits.
+/// Limit of terms and numbers in a message. No real count reaches it, and additions to smaller
+/// numbers cannot overflow.
 pub const COUNTED_MAX: u64 = 1 << 62;
-/// Of a whole frame.
+/// Size of the largest frame.
 pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + CHUNK_BYTES_MAX + CHECKSUM_BYTES;
 
-/// What a standby has and could take over with.
+/// A standby's checkpoint, with which it could take over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// The last checkpoint that it acknowledged.
+    /// Identity of the last acknowledged checkpoint.
     pub id: CheckpointId,
-    /// Whether it may take over with it.
+    /// Whether the standby may take over with it.
     pub armed: bool,
 }
 
-/// What a host is.
+/// The role of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It holds the guest.
+    /// The host holds the guest.
     Primary,
-    /// It follows a primary, or would.
+    /// The host follows a primary, or is ready to.
     Standby {
-        /// What it has.
+        /// The checkpoint that it holds.
         held: Option<Held>,
-        /// It is about to take over, and acknowledges nothing until that is decided.
+        /// Whether it is about to take over, and acknowledges nothing until that is decided.
         claiming: bool,
-        /// Its term is one in which it could not make the guest run: nobody was ever heard in it.
+        /// Whether it failed to make the guest run in its term, in which nobody was ever heard.
         unheard: bool,
     },
 }
 
-/// The first message of each side on a connection; again when the other side's has come, and when what it says
-/// has changed.
+/// The greeting: the first message of each side on a connection, repeated after the other side's
+/// greeting and when its contents change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// The virtual machine.
+    /// Number of the virtual machine.
     pub vm: u64,
-    /// Must be the same on both sides.
+    /// Mode of protection, which must be the same on both sides.
     pub mode: Mode,
-    /// Must be the same on both sides.
+    /// Whether a witness is used, which must be the same on both sides.
     pub witness: bool,
-    /// Must be the same on both sides.
+    /// Length of the lease, which must be the same on both sides.
     pub lease_ns: i64,
-    /// The host, by a number of its own.
+    /// Number of the host.
     pub host: u64,
-    /// The process on it, by a number that no other had.
+    /// Number of the process, which no other process has had.
     pub incarnation: u64,
-    /// The highest that it knows of.
+    /// The highest term that the host knows of.
     pub term: u64,
-    /// What it is.
+    /// Role of the host.
     pub standing: Standing,
-    /// The connection, by the sender's number.
+    /// The sender's number of the connection.
     pub connection: u64,
-    /// The same connection, by the other side's number, from when on that is known here.
+    /// The receiver's number of the connection, once the sender knows it.
     pub answers: Option<u64>,
 }
 
-/// How far the greetings of a connection have come.
+/// The progress of the greetings on a connection.
 ///
 /// A greeting counts only if it answers ours: it was said after both sides had this connection. One that does not
 /// may have waited in a connection that was begun long ago, and tell of a time that is over, in which its sender had
@@ -94,12 +95,12 @@ pub struct Hello {
 pub struct Greetings {
     /// Our number of the connection.
     pub connection: u64,
-    /// The other side's.
+    /// The other side's number of the connection.
     pub answers: Option<u64>,
 }
 
 impl Greetings {
-    /// Of a connection on which nothing has come.
+    /// The state of a new connection.
     pub fn new(connection: u64) -> Greetings {
         Greetings {
             connection,
@@ -107,77 +108,79 @@ impl Greetings {
         }
     }
 
-    /// Takes in the other side's greeting: whether ours is to be said again, and whether that one counts.
+    /// Takes in the other side's greeting. Returns whether ours has to be repeated, and whether the
+    /// other side's counts.
     pub fn hear(&mut self, hello: &Hello) -> (bool, bool) {
         let is_new = self.answers.replace(hello.connection) != Some(hello.connection);
         (is_new, hello.answers == Some(self.connection))
     }
 }
 
-/// Why a checkpoint is not wanted.
+/// Reasons for rejecting a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// There is no room for it.
+    /// The standby has no room for it.
     Full,
-    /// It is not what it was when it was sent.
+    /// The checksum is wrong.
     Corrupt,
 }
 
-/// What one side says.
+/// A message of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Who I am.
+    /// The sender's greeting.
     Hello(Hello),
-    /// I am alive.
+    /// A sign of life.
     Heartbeat,
-    /// A checkpoint begins.
+    /// The beginning of a checkpoint.
     Begin(Header),
-    /// The next bytes of a part of it.
+    /// The next bytes of a part of the checkpoint.
     Chunk(Part, &'a [u8]),
-    /// That was all of it.
+    /// The end of the checkpoint.
     End {
-        /// Which one.
+        /// Identity of the checkpoint.
         id: CheckpointId,
-        /// Of [`Digest`](super::checkpoint::Digest).
+        /// The value of [`Digest`](super::checkpoint::Digest).
         checksum: u32,
     },
-    /// I have it, and shall take over from it or a later one only.
+    /// The sender has the checkpoint, and will take over only from it or a later one.
     Acknowledge(CheckpointId),
-    /// I do not have it, and shall not.
+    /// The sender does not have the checkpoint, and never will.
     Reject(CheckpointId, Reason),
-    /// Take over from it now; I am silent for good unless you say that you will not.
+    /// The receiver shall take over from the checkpoint now. The sender stays silent for good
+    /// unless the receiver declines.
     Handover(CheckpointId),
-    /// Forget what you have of this term; your greeting is the answer.
+    /// The receiver shall forget its checkpoints of this term, and greets as its answer.
     Disarm {
-        /// The primary's.
+        /// Term of the primary.
         term: u64,
     },
 }
 
-/// Why bytes are no frame that could come next.
+/// Errors of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// No frame is so short or so long.
+    /// The length is outside the limits.
     #[error("a frame of {0} bytes: there are none of this length")]
     Length(u64),
-    /// It ends before its end, or goes on behind it.
+    /// The frame has fewer or more bytes than its length says.
     #[error("a frame of {0} bytes, of which {1} came")]
     Cut(usize, usize),
-    /// The checksum is another.
+    /// The checksum is wrong.
     #[error("a frame whose checksum is not that of its bytes")]
     Checksum,
-    /// It is of a version that is not spoken here.
+    /// The version is not supported.
     #[error("version {0} of the protocol; here it is {VERSION}: both hosts need the same release")]
     Version(u8),
-    /// One is missing, or comes again.
+    /// The sequence number is wrong: a frame is missing or repeated.
     #[error("frame {got}, where {wanted} comes next")]
     Sequence {
-        /// As it says.
+        /// Sequence number of the frame.
         got: u64,
-        /// What would be right.
+        /// Expected sequence number.
         wanted: u64,
     },
-    /// Such a message does not exist.
+    /// The kind or the contents are unknown.
     #[error("a frame of kind {0} with {1} bytes that mean nothing")]
     Meaning(u8, usize),
 }
@@ -209,7 +212,7 @@ pub fn encode(message: &Message, sequence: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// How many bytes follow the length of a frame.
+/// The number of bytes after the length of a frame.
 ///
 /// # Errors
 ///
@@ -223,7 +226,7 @@ pub fn rest_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Refused> {
         .ok_or(Refused::Length(rest.into()))
 }
 
-/// The message of a whole frame, length included, that is to be the one with this number.
+/// The message of a complete frame, length included, with the expected sequence number.
 ///
 /// # Errors
 ///
@@ -431,7 +434,7 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
     rest.0.is_empty().then_some(message)
 }
 
-/// What has not been read of a payload.
+/// The unread rest of a payload.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -445,7 +448,7 @@ impl Rest<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// What goes up by one.
+    /// A term or a number below its limit.
     fn counted(&mut self) -> Option<u64> {
         self.number().filter(|number| *number < COUNTED_MAX)
     }

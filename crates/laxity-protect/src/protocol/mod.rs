@@ -30,245 +30,253 @@ pub use primary::Primary;
 pub use settings::{Mode, Settings, StandbyLost, Unworkable};
 pub use standby::Standby;
 
-/// What a host must not forget, whatever happens to it.
+/// The state that a host must keep on stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
-    /// The highest term that it held or followed; 0 before the first.
+    /// The highest term that the host held or followed; 0 before the first.
     pub term: u64,
 }
 
-/// What happens to a node.
+/// An event for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// [`Node::wake_ns`] has come.
+    /// The time [`Node::wake_ns`] has come.
     Timer,
-    /// There is a connection to the other host, with a number that none had before. It takes the place of
-    /// the one before.
+    /// A connection to the other host has been made and replaces the previous one. Its number is
+    /// new.
     Connected {
-        /// Its number, here.
+        /// Number of the connection on this host.
         connection: u64,
     },
-    /// A connection has ended, or something came that is refused.
+    /// A connection has ended, or an invalid frame has arrived on it.
     Disconnected {
-        /// Its number.
+        /// Number of the connection.
         connection: u64,
     },
-    /// A message came.
+    /// A message has arrived.
     Received {
-        /// On this connection.
+        /// Number of the connection.
         connection: u64,
-        /// As [`message::decode`] gives it.
+        /// The message from [`message::decode`].
         message: Message<'a>,
     },
-    /// The guest stands still, all that it had sent is at the gate, and the checkpoint is taken.
+    /// The guest is paused, all its earlier output is at the gate, and the checkpoint is taken.
     Captured {
-        /// As [`Action::Capture`] said.
+        /// Number of the checkpoint from [`Action::Capture`].
         number: u64,
-        /// Of [`Header::ram_bytes`].
+        /// Value for [`Header::ram_bytes`].
         ram_bytes: u64,
-        /// Of [`Header::device_bytes`].
+        /// Value for [`Header::device_bytes`].
         device_bytes: u64,
-        /// How long the guest has stood still for it.
+        /// Length of the pause for the checkpoint so far.
         pause_ns: i64,
     },
-    /// The checkpoint could not be taken; the guest stands still, and what has changed since the one before
-    /// still counts as changed.
+    /// The checkpoint could not be taken; the guest is paused, and changes since the previous
+    /// checkpoint still count as changes.
     CaptureFailed {
-        /// As [`Action::Capture`] said.
+        /// Number of the checkpoint from [`Action::Capture`].
         number: u64,
     },
-    /// There was no room for what was to be staged, or it could not be committed: what is in the memory
-    /// here is of no use any more.
+    /// A checkpoint could not be staged or committed: the memory on this host is not usable any
+    /// more.
     Unusable,
     /// The guest runs here, after [`Action::Activate`] or [`Action::Boot`].
     Activated,
-    /// It does not, and will not.
+    /// The guest could not be made to run here.
     ActivationFailed,
     /// The guest has ended by itself.
     GuestOff,
-    /// What the witness says to [`Action::Claim`].
+    /// The witness has answered [`Action::Claim`].
     Verdict {
-        /// As it was claimed.
+        /// The expected term of the claim.
         expected: u64,
-        /// Whose the term is.
+        /// The witness's decision.
         verdict: Verdict,
     },
-    /// What the operator wants.
+    /// The operator has given an order.
     Order(Order),
 }
 
-/// What a witness says.
+/// A decision of the witness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The term is this incarnation's.
+    /// The term was given to this incarnation.
     Granted {
-        /// One more than was expected.
+        /// The term, one more than was expected.
         term: u64,
     },
-    /// Another term is the last one that was given out.
+    /// Another term was given out last.
     Refused {
-        /// That one.
+        /// The term that was given out last.
         current: u64,
     },
-    /// It did not answer. It may have heard.
+    /// There was no answer. The witness may have carried out the claim.
     Unknown,
 }
 
-/// What an operator wants.
+/// An order of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Boot the guest here, as nobody has it.
+    /// Boots the guest here, because no host has it.
     Start {
-        /// Although the other host does not answer. The operator has made sure that it has no guest.
+        /// Whether to boot although the other host does not answer. The operator has made sure that
+        /// it does not have the guest.
         alone: bool,
     },
-    /// Let the standby take over now, and lose nothing.
+    /// Lets the standby take over now, without loss.
     Switchover,
-    /// Let the standby forget what it has, so that it may be taken away.
+    /// Lets the standby forget its checkpoints, so that it may be removed.
     Unprotect,
-    /// Protect the guest again.
+    /// Protects the guest again.
     Protect,
-    /// Go on, although the other host does not answer. The operator has made sure that it is off.
+    /// Goes on although the other host does not answer. The operator has made sure that it is off.
     GoOn,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Put it on stable storage.
+    /// Puts the record on stable storage.
     Persist(Record),
-    /// Send it on the current connection.
+    /// Sends a message on the current connection.
     Send(Message<'static>),
-    /// Send the checkpoint that was captured last, with this header, all its chunks of memory, then of
-    /// devices, and its end. It is kept until another is captured, since it may have to be sent again.
+    /// Sends the last captured checkpoint with this header: all chunks of its memory, then of its
+    /// devices, then its end. The capture is kept until the next one, because it may have to be
+    /// sent again.
     SendCheckpoint(Header),
-    /// Close the current connection; open another, if this is the host that does.
+    /// Closes the current connection; the host that makes connections opens another.
     Disconnect,
-    /// Let the guest stand still, take in all that it has sent, which is the epoch of this number, and
-    /// capture it. [`Event::Captured`] follows.
+    /// Pauses the guest, takes in its output, which belongs to the epoch of this number, and
+    /// captures it. [`Event::Captured`] follows.
     Capture {
-        /// The checkpoint's.
+        /// Number of the checkpoint.
         number: u64,
-        /// All of the memory, and not what changed since the capture before.
+        /// Whether to capture all of the memory, or only the changes since the previous capture.
         full: bool,
     },
-    /// Let the guest stand still.
+    /// Pauses the guest.
     Pause,
-    /// Let the guest run.
+    /// Lets the guest run.
     Resume,
-    /// End the guest, without a trace.
+    /// Ends the guest and removes all its state.
     Destroy,
-    /// From now on.
+    /// Sets the rule for output from now on.
     Output(Output),
-    /// Let go what was held of this epoch and those before it.
+    /// Releases the held output of this epoch and earlier ones.
     Release {
-        /// The epoch's number.
+        /// Number of the epoch.
         through: u64,
     },
-    /// Put the bytes of this event's [`Message::Chunk`] by.
+    /// Stages the bytes of this event's [`Message::Chunk`].
     Stage(Part),
-    /// Forget what was staged.
+    /// Drops everything that was staged.
     Discard,
-    /// Make what was staged the current checkpoint, memory and devices.
+    /// Makes the staged memory and devices the current checkpoint.
     Commit(CheckpointId),
-    /// Forget the current checkpoint, too.
+    /// Drops the current checkpoint, too.
     Forget,
-    /// Let the guest run from the current checkpoint, which is this one. [`Event::Activated`] follows.
+    /// Lets the guest run from the current checkpoint, which is this one. [`Event::Activated`]
+    /// follows.
     Activate(CheckpointId),
-    /// Let the guest begin. [`Event::Activated`] follows.
+    /// Boots the guest. [`Event::Activated`] follows.
     Boot,
-    /// Tell the network where the guest's addresses are now.
+    /// Announces the guest's addresses to the network.
     Announce,
-    /// Ask the witness to give out the term after `expected` to this incarnation, if that is the last one
-    /// given out, or to say that it did so before. [`Event::Verdict`] follows.
+    /// Asks the witness to give the term after `expected` to this incarnation if `expected` was
+    /// given out last, or to confirm that it did so before. [`Event::Verdict`] follows.
     Claim {
-        /// The term before.
+        /// The term that is expected to be the last one given out.
         expected: u64,
     },
-    /// Write it to the log.
+    /// Writes a notice to the log.
     Say(Notice),
 }
 
-/// What becomes of the guest's output at the gate.
+/// The rule for the guest's output at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// All that is held, and all that comes, leaves.
+    /// Held and new output leaves.
     Open,
-    /// It is held by epoch: what comes after the capture of a checkpoint belongs to the number after it.
+    /// Output is held by epoch: output after the capture of a checkpoint belongs to the next
+    /// number.
     Hold,
-    /// It leaves as long as the clock is before this time, each frame checked; after it is dropped.
+    /// Output leaves while the clock is before this time, which is checked for each frame; later
+    /// output is dropped.
     Until {
-        /// Of the host's monotonic clock.
+        /// Time of the host's monotonic clock.
         deadline_ns: i64,
     },
-    /// All that is held, and all that comes, is dropped.
+    /// Held and new output is dropped.
     Closed,
 }
 
-/// What is worth a line in the log.
+/// A notice for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// The other host said who it is.
+    /// The other host has greeted.
     Greeted {
-        /// Its process.
+        /// Number of its process.
         incarnation: u64,
     },
-    /// The connection is gone, or silent.
+    /// The connection has ended, or the other side is silent.
     Lost,
-    /// The other side's settings or virtual machine are not ours.
+    /// The other side has other settings or another virtual machine.
     Disagrees,
-    /// It said what cannot be said now.
+    /// The other side sent a message that is not permitted now.
     OutOfPlace(&'static str),
     /// Memory is being copied to a standby that cannot take over yet.
     Copying,
-    /// From this checkpoint on a failure of this host is survived.
+    /// The guest survives a failure of this host from this checkpoint on.
     Protected(CheckpointId),
     /// The standby may have taken over, so this host is silent.
     Waiting,
-    /// The standby may have taken over, and this host goes on nevertheless, as its operator chose.
+    /// The standby may have taken over, and this host goes on nevertheless by its operator's
+    /// choice.
     AtRisk,
-    /// No other host can take over, and the guest runs here, unprotected.
+    /// No other host can take over, and the guest runs here unprotected.
     Alone,
-    /// The standby does not want a checkpoint.
+    /// The standby has rejected a checkpoint.
     Rejected(Reason),
     /// The standby lives, and has not acknowledged a checkpoint for too long.
     Stalled {
-        /// It is told to forget what it has, so that the guest is heard again, unprotected.
+        /// Whether the standby is told to forget its checkpoints, so that the guest is heard again,
+        /// unprotected.
         gives_up: bool,
     },
     /// A checkpoint could not be taken.
     CaptureFailed,
     /// The other host has a higher term: this one stops for good.
     Fenced {
-        /// The other's.
+        /// Term of the other host.
         term: u64,
     },
-    /// The other host took over, and has lost the guest: this one's is older than what was heard.
+    /// The other host took over and has lost the guest: the state here is older than what was
+    /// heard.
     Overtaken {
-        /// The other's.
+        /// Term of the other host.
         term: u64,
     },
     /// The guest has ended by itself.
     GuestOff,
-    /// This standby could take over from now on.
+    /// This standby can take over from now on.
     Armed(CheckpointId),
     /// This standby takes over.
     TakingOver(CheckpointId),
     /// The guest runs here now.
     Active {
-        /// The new one.
+        /// The new term.
         term: u64,
     },
     /// The guest could not be made to run here.
     ActivationFailed,
-    /// The witness gave the term to another.
+    /// The witness gave the term to another process.
     Refused {
-        /// The last one given out.
+        /// The term that was given out last.
         current: u64,
     },
     /// The witness does not answer.
     WitnessSilent,
-    /// What was ordered is impossible now.
+    /// The order is impossible now.
     Impossible(&'static str),
 }
 
@@ -345,7 +353,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a node is doing, in one word.
+/// The state of a node in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     /// It has the guest, and no other host could take over.
@@ -354,38 +362,39 @@ pub enum State {
     Copying,
     /// It has the guest, and a standby that could take over.
     Protected,
-    /// As before, and on the way to hand over.
+    /// It is protected, and about to hand over.
     Switching,
-    /// It has the guest, and a standby that may have taken over; it is silent.
+    /// It has the guest, and a standby that may have taken over; its output is held back.
     Waiting,
     /// It has the guest, and a standby that may have taken over; it goes on.
     AtRisk,
     /// The guest has ended by itself.
     Off,
-    /// It has nothing to take over with.
+    /// It has no checkpoint to take over with.
     Empty,
     /// It could take over.
     Armed,
     /// It has asked the witness for a term.
     Claiming,
-    /// The witness refused it, and only the other host can say whether its checkpoint is of use.
+    /// The witness refused the term, and only the other host knows whether the checkpoint here is
+    /// still useful.
     Refused,
-    /// It lets the guest run.
+    /// It is about to run the guest.
     Activating,
 }
 
-/// What there is to know about a node.
+/// The externally visible state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// What it is doing.
+    /// State in one word.
     pub state: State,
-    /// The highest that it knows of.
+    /// The highest term that it knows of.
     pub term: u64,
     /// The last checkpoint that was acknowledged, by the other host or by this one.
     pub checkpoint: Option<CheckpointId>,
-    /// Whether the other host is connected, and has said who it is.
+    /// Whether the other host is connected and has greeted.
     pub connected: bool,
-    /// From one checkpoint to the next; of a primary.
+    /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<i64>,
 }
 
@@ -402,7 +411,7 @@ enum Role {
     Standby(Standby),
 }
 
-/// What a node has in either role.
+/// The state of a node in either role.
 #[derive(Debug, Clone)]
 struct Common {
     settings: Settings,
@@ -410,17 +419,17 @@ struct Common {
     incarnation: u64,
     term: u64,
     connection: Option<Greetings>,
-    /// What the other side of the connection last said of itself, in answer to us.
+    /// The last counting greeting of the other side on this connection.
     peer: Option<Hello>,
     connected_ns: i64,
-    /// Anything from the other host.
+    /// Time of the last message from the other host.
     heard_ns: i64,
     heartbeat_due_ns: i64,
     event_ns: i64,
 }
 
 impl Common {
-    /// On the current connection.
+    /// The greeting for the current connection.
     fn hello(&self, standing: Standing) -> Action {
         let Greetings {
             connection,
@@ -445,7 +454,7 @@ impl Common {
             .is_some_and(|greetings| greetings.connection == connection)
     }
 
-    /// Whether a greeting answers ours; ours is said again where that does not answer the other side's yet.
+    /// Whether a greeting answers ours; repeats ours where it does not answer the other side's yet.
     fn counts(&mut self, hello: &Hello, standing: Standing, actions: &mut Vec<Action>) -> bool {
         let heard = self.connection.as_mut().map(|each| each.hear(hello));
         let (is_new, counts) = heard.unwrap_or_default();
@@ -466,7 +475,7 @@ impl Common {
         ours == (hello.vm, hello.mode, hello.witness, hello.lease_ns) && hello.host != self.host
     }
 
-    /// Since when nothing has come on the connection.
+    /// Time since which nothing has arrived on the connection.
     fn silent_from_ns(&self) -> i64 {
         self.heard_ns.max(self.connected_ns)
     }
@@ -477,20 +486,20 @@ impl Common {
     }
 }
 
-/// What a role asks of the node around it.
+/// A role's request to its node.
 enum Next {
     Stay,
     /// Close the connection, for this reason.
     Disconnect(Notice),
-    /// Become a primary, whose guest runs since this checkpoint's number.
+    /// Become a primary whose guest runs from this checkpoint's number.
     Primary(u64),
-    /// Become a standby with nothing, in this term.
+    /// Become a standby without a checkpoint, in this term.
     Standby(u64),
 }
 
 impl Node {
-    /// A process that has just begun, on a host with this record: a standby with nothing. `host` tells the
-    /// two hosts apart and stays; `incarnation` is new with each process.
+    /// The node of a new process on a host with this record: a standby without a checkpoint. `host`
+    /// distinguishes the two hosts and stays the same; `incarnation` is new with each process.
     pub fn new(
         settings: Settings,
         host: u64,
@@ -515,13 +524,13 @@ impl Node {
         }
     }
 
-    /// Takes in what happens, and appends what is to be done to `actions`. Time never goes back.
+    /// Handles an event, and appends the resulting actions to `actions`. Time never goes back.
     pub fn handle(&mut self, now_ns: i64, event: Event, actions: &mut Vec<Action>) {
         let common = &mut self.common;
         let asleep_ns = now_ns - common.event_ns;
         common.event_ns = now_ns;
         if asleep_ns > common.settings.detection_ns / 2 {
-            // It was this process that was not there, so silence proves nothing.
+            // This process did not run, so silence proves nothing about the other host.
             common.heard_ns = now_ns;
             if let Role::Standby(standby) = &mut self.role {
                 standby.hear_primary(now_ns);
@@ -552,7 +561,7 @@ impl Node {
         self.tick(now_ns, actions);
     }
 
-    /// When the next [`Event::Timer`] is due.
+    /// Time at which the next [`Event::Timer`] is due.
     pub fn wake_ns(&self) -> i64 {
         let common = &self.common;
         let mut wake_ns = common.heartbeat_due_ns;
@@ -566,7 +575,7 @@ impl Node {
         wake_ns.min(of_role_ns.unwrap_or(wake_ns))
     }
 
-    /// What it is doing.
+    /// The externally visible state.
     pub fn status(&self) -> Status {
         let common = &self.common;
         let (state, checkpoint, interval_ns) = match &self.role {
@@ -689,7 +698,8 @@ impl Node {
                 actions.push(Action::Say(Notice::Fenced { term }));
             }
         }
-        // The other side has to know, and what it said of itself it said to another role.
+        // The other side must learn of the new role, and its last greeting was meant for the old
+        // one.
         if self.common.connection.is_some() {
             actions.push(self.common.hello(self.standing()));
         }

@@ -1,4 +1,4 @@
-//! The part of a host that has the guest.
+//! The role of the host that has the guest.
 
 use std::cmp::Ordering;
 
@@ -9,35 +9,38 @@ use super::{
     Action, Common, Event, Mode, Next, Notice, Order, Output, Settings, StandbyLost, State, Verdict,
 };
 
-/// After so many rounds of copying the next checkpoint arms the standby, however long they take.
+/// Number of copying rounds after which the next checkpoint arms the standby, however long a round
+/// takes.
 const ROUNDS_MAX: u32 = 8;
 
-/// A host with the guest.
+/// The state of a host with the guest.
 #[derive(Debug, Clone)]
 pub struct Primary {
-    /// Of the checkpoint that was captured last, or from which the guest runs.
+    /// Number of the last captured checkpoint, or of the one from which the guest runs.
     number: u64,
     acknowledged: Option<u64>,
-    /// Who might take over: it has, or may have, a checkpoint of this term that arms it.
+    /// The process that might take over: it has, or may have, a checkpoint of this term that arms
+    /// it.
     exposed: Option<Process>,
-    /// It goes on, although somebody might take over.
+    /// Whether it goes on although another host might take over.
     at_risk: bool,
     /// The standby that is connected and follows.
     session: Option<Process>,
-    /// Whose memory is ours up to the checkpoint that was acknowledged last.
+    /// The process whose memory equals ours up to the last acknowledged checkpoint.
     follower: Option<Process>,
     capture: Option<Capture>,
     flight: Option<Flight>,
-    /// Checkpoints that the standby has, of those that do not arm it.
+    /// Number of checkpoints that the standby has and that do not arm it.
     rounds: u32,
-    /// The standby was too slow once: until it is armed again, only one that keeps up is.
+    /// Whether the standby was once too slow: until it is armed again, it is armed only if it keeps
+    /// up.
     stalled: bool,
     due_ns: i64,
     interval_ns: i64,
     transfer_ns: i64,
     guest: Guest,
     switching: bool,
-    /// By the operator's order it is to be alone.
+    /// Whether the operator has ordered the host to be alone.
     unprotected: bool,
     term_is: Ownership,
     output: Output,
@@ -58,39 +61,39 @@ struct Capture {
     begun_ns: i64,
 }
 
-/// A checkpoint that is not acknowledged yet; one at a time.
+/// The checkpoint that is not acknowledged yet, of which there is at most one.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     header: Header,
     begun_ns: i64,
     pause_ns: i64,
-    /// From which a lease counts, so that no more than that is ever lost.
+    /// Time of the capture, from which a lease counts, so that no more than the lease is ever lost.
     captured_ns: i64,
     sent_ns: i64,
-    /// After it the guest is the other host's.
+    /// Whether the other host has the guest after this checkpoint.
     last: bool,
-    /// It was found to take too long.
+    /// Whether it was found to take too long.
     stalled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guest {
-    /// It runs, but for the pauses in which it is captured.
+    /// The guest runs, except during captures.
     Runs,
-    /// It stands still, since what follows its last checkpoint is the other host's.
+    /// The guest is paused, because the other host continues from its last checkpoint.
     HandedOver,
-    /// It stands still until it is known who goes on.
+    /// The guest is paused until it is known which host goes on.
     Halted,
-    /// It has ended by itself.
+    /// The guest has ended by itself.
     Off,
 }
 
-/// Whether the term is ours by the witness's word, where there is one.
+/// Whether the witness, if there is one, confirms that the term is ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ownership {
     Certain,
-    /// Somebody may have been given the term after it, and never have used it. None may be armed then: the
-    /// witness would not let it take over.
+    /// Another process may have been given the next term without using it. No standby may be armed
+    /// then: the witness would not let it take over.
     Unsure {
         witnessed: u64,
     },
@@ -101,7 +104,8 @@ enum Ownership {
 }
 
 impl Primary {
-    /// Whose guest has just begun to run: nobody else has a checkpoint of its term.
+    /// A primary whose guest has just begun to run, so that no other host has a checkpoint of its
+    /// term.
     pub(super) fn new(settings: &Settings, number: u64, now_ns: i64) -> Primary {
         Primary {
             number,
@@ -130,7 +134,7 @@ impl Primary {
             _ if self.guest == Guest::Off => State::Off,
             _ if self.at_risk => State::AtRisk,
             _ if self.switching => State::Switching,
-            // What arms it is on its way, and may never come.
+            // A checkpoint that arms the standby is being sent, and may never arrive.
             (Some(_), _) if self.rounds > 0 && self.guest == Guest::Runs => State::Copying,
             (Some(_), Some(_)) => State::Protected,
             (Some(_), None) if self.guest == Guest::Runs => State::Protected,
@@ -187,13 +191,14 @@ impl Primary {
         else {
             return match hello.term.cmp(&common.term) {
                 Ordering::Less => Next::Stay,
-                // Cannot be. If it is, silence is safer than two voices.
+                // Equal terms are impossible. If they occur, silence is safer than two active
+                // guests.
                 Ordering::Equal => Next::Standby(hello.term + 1),
                 Ordering::Greater => Next::Standby(hello.term),
             };
         };
         if claiming {
-            // It says so when it is decided.
+            // The standby greets again when its claim is decided.
             return Next::Stay;
         }
         if hello.term > common.term {
@@ -205,7 +210,7 @@ impl Primary {
             return Next::Stay;
         }
         if hello.term < common.term {
-            // It says so when it has ours.
+            // The standby greets again when it has our greeting.
             return Next::Stay;
         }
         let peer = Process {
@@ -220,7 +225,8 @@ impl Primary {
                 ));
             }
             if !held.is_some_and(|held| held.armed) {
-                // One process a host: the one that might have taken over is gone, or has forgotten.
+                // A host has one process: the one that might have taken over is gone, or has
+                // forgotten its checkpoint.
                 self.be_alone(actions);
                 self.doubt(common, actions);
             } else if self.at_risk || self.unprotected || self.guest == Guest::Off {
@@ -258,7 +264,7 @@ impl Primary {
                         "an acknowledgement of a checkpoint that was not sent",
                     ));
                 };
-                // Who was told to forget meanwhile says so next.
+                // A standby that was told to forget in the meantime greets next.
                 if self.session.is_some() {
                     self.transfer_ns = now_ns - flight.sent_ns;
                     self.acknowledge(common, now_ns, flight, actions);
@@ -334,7 +340,7 @@ impl Primary {
                 }
             }
             Event::Order(order) => return self.obey(common, now_ns, order, actions),
-            // What is left are answers to what another role asked for.
+            // The remaining events answer requests of another role.
             _ => {}
         }
         Next::Stay
@@ -385,7 +391,7 @@ impl Primary {
         self.exposed.is_some() && self.session.is_none() && goes_on && !self.at_risk
     }
 
-    /// When a standby that lives, but does not acknowledge, is given up.
+    /// Time at which a standby that lives and does not acknowledge is given up.
     fn stalls_ns(&self, common: &Common) -> Option<i64> {
         let flight = self.flight?;
         let waits = self.exposed.is_some() && self.session.is_some() && !flight.stalled;
@@ -399,8 +405,8 @@ impl Primary {
             && self.flight.is_none()
     }
 
-    /// A standby follows. If it is the same as before and has what it should, things go on where they were
-    /// interrupted, else all of the memory is copied.
+    /// Starts to serve a standby that follows. If it is the previous one and has what it should,
+    /// the interrupted work continues; otherwise all of the memory is copied.
     fn follow(
         &mut self,
         common: &mut Common,
@@ -416,7 +422,7 @@ impl Primary {
         });
         let has_flight = follows && held == flight.map(|flight| flight.header.id.number);
         if self.exposed.is_some() && !has_flight && !(follows && held == self.acknowledged) {
-            // Cannot be. If it is, what it has is of no use to anybody.
+            // This is impossible. If it occurs, the standby's checkpoint is useless.
             actions.push(Action::Send(Message::Disarm { term: common.term }));
             return;
         }
@@ -472,7 +478,7 @@ impl Primary {
             return;
         }
         if self.exposed.is_some() {
-            // Kept for when the standby comes back.
+            // The checkpoint is kept for the standby's return.
             self.flight = Some(flight);
         } else {
             self.follower = None;
@@ -482,13 +488,14 @@ impl Primary {
         }
     }
 
-    /// Before a checkpoint that arms the standby is sent: from now on that might take over.
+    /// Prepares for sending a checkpoint that arms the standby, which might take over from then on.
     fn expose(&mut self, common: &Common, flight: &Flight, actions: &mut Vec<Action>) {
         if flight.header.arms && self.exposed.is_none() {
             self.exposed = self.session;
             let output = match common.settings.mode {
                 Mode::Net => Output::Hold,
-                // It cannot take over before a lease has passed since it got this checkpoint.
+                // The standby cannot take over before a lease has passed since it received this
+                // checkpoint.
                 Mode::NoNet => Output::Until {
                     deadline_ns: flight.captured_ns + common.settings.lease_ns,
                 },
@@ -538,7 +545,7 @@ impl Primary {
         }
     }
 
-    /// The standby has been silent for too long while it might take over.
+    /// Handles a standby that has been silent for too long and might take over.
     fn lose(&mut self, common: &Common, actions: &mut Vec<Action>) {
         match common.settings.standby_lost {
             StandbyLost::Continue if !common.settings.witness => {
@@ -557,9 +564,9 @@ impl Primary {
         }
     }
 
-    /// The standby lives, so that it does not take over, and acknowledges nothing, so that the guest is not
-    /// heard either. It alone can say that it never will: it is told to forget, unless silence is what its
-    /// operator prefers.
+    /// Handles a standby that lives, and so does not take over, and acknowledges nothing, so that
+    /// the guest is not heard either. Only the standby can promise never to take over: it is told
+    /// to forget, unless the operator prefers silence.
     fn stall(&mut self, common: &Common, actions: &mut Vec<Action>) {
         if let Some(flight) = &mut self.flight {
             flight.stalled = true;
@@ -574,7 +581,7 @@ impl Primary {
         }
     }
 
-    /// Nobody can take over any more.
+    /// Continues without any host that could take over.
     fn be_alone(&mut self, actions: &mut Vec<Action>) {
         self.exposed = None;
         self.session = None;
@@ -585,14 +592,15 @@ impl Primary {
         self.rounds = 0;
         self.set_output(Output::Open, actions);
         self.resume(actions);
-        // A checkpoint that is just being taken would not be of this term, or not arm whom it should.
+        // A checkpoint that is being taken would belong to another term, or not arm the right
+        // standby.
         if let Some(capture) = &mut self.capture {
             capture.arms = false;
         }
         actions.push(Action::Say(Notice::Alone));
     }
 
-    /// Lets a guest run that stands still for more than a capture.
+    /// Lets a guest run that is paused for another reason than a capture.
     fn resume(&mut self, actions: &mut Vec<Action>) {
         if matches!(self.guest, Guest::Halted | Guest::HandedOver) {
             self.guest = Guest::Runs;
@@ -602,7 +610,7 @@ impl Primary {
         }
     }
 
-    /// The other host knows of a term that is higher, and has nothing.
+    /// Handles another host with a higher term and without the guest.
     fn meet_higher(
         &mut self,
         common: &mut Common,
@@ -613,14 +621,14 @@ impl Primary {
         if self.exposed.is_none() || self.at_risk || unheard {
             self.outrank(common, term + 1, actions);
         } else {
-            // It took over, may have been heard, and has lost the guest. What is here is older than that,
-            // and all there is: whether it is to be used is the operator's decision.
+            // The other host took over, may have been heard, and has lost the guest. The state here
+            // is older, and the only one: its use is the operator's decision.
             self.halt(actions);
             actions.push(Action::Say(Notice::Overtaken { term }));
         }
     }
 
-    /// Goes on alone, in a term that nobody else has.
+    /// Goes on alone in a term that no other host has.
     fn outrank(&mut self, common: &mut Common, term: u64, actions: &mut Vec<Action>) {
         common.set_term(term, actions);
         self.be_alone(actions);
@@ -639,12 +647,12 @@ impl Primary {
         }
     }
 
-    /// A process that is gone may have been given a term that it never used.
+    /// Notes that a process that is gone may have been given a term that it never used.
     fn doubt(&mut self, common: &Common, actions: &mut Vec<Action>) {
         if common.settings.witness && !matches!(self.term_is, Ownership::Asking { .. }) {
             let expected = match self.term_is {
                 Ownership::Unsure { witnessed } => witnessed,
-                // If it is another, the witness says which.
+                // The witness answers with the right term if this one is wrong.
                 _ => common.term,
             };
             self.ask(expected, actions);
@@ -668,7 +676,7 @@ impl Primary {
         actions: &mut Vec<Action>,
     ) -> Next {
         match verdict {
-            // The operator's word, or another's record, has gone before the witness.
+            // The operator's order, or the other host's record, is ahead of the witness.
             Verdict::Granted { term } if term < common.term => self.ask(term, actions),
             Verdict::Granted { term } => {
                 self.term_is = Ownership::Certain;
@@ -678,7 +686,7 @@ impl Primary {
                     actions.push(common.hello(Standing::Primary));
                 }
                 if let Some(peer) = common.peer {
-                    // It may have our term already.
+                    // The standby may already have the term.
                     return self.greet(common, now_ns, &peer, actions);
                 }
             }
@@ -732,7 +740,7 @@ impl Primary {
             Order::Protect => {
                 self.unprotected = false;
                 return match common.peer {
-                    // Otherwise it has just been told to forget, and answers.
+                    // Otherwise the standby has just been told to forget, and answers.
                     Some(peer) if self.session.is_none() && self.exposed.is_none() => {
                         self.greet(common, now_ns, &peer, actions)
                     }
@@ -741,7 +749,7 @@ impl Primary {
             }
             Order::GoOn if self.state() != State::Waiting && !self.at_risk => "it goes on already",
             Order::GoOn => {
-                // The other host may have taken the next one before it went off.
+                // The other host may have taken the next term before it went off.
                 self.outrank(common, common.term + 2, actions);
                 return Next::Stay;
             }

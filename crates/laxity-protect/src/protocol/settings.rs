@@ -1,85 +1,86 @@
-//! What the operator states about the protection of one virtual machine.
+//! The operator's settings for the protection of one virtual machine.
 
 use serde::Serialize;
 use thiserror::Error;
 
 use super::interval;
 
-/// What happens to the guest's output.
+/// The treatment of the guest's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Output waits for the acknowledgement of the checkpoint at the end of its epoch: nothing that
-    /// anybody has seen is ever lost.
+    /// Output waits for the acknowledgement of the checkpoint at the end of its epoch: no visible
+    /// output is ever lost.
     Net,
-    /// Output leaves at once, while a lease lasts that acknowledgements renew: a failure loses what
-    /// happened since the last checkpoint.
+    /// Output leaves at once during a lease, which acknowledgements renew: a failure loses
+    /// everything since the last checkpoint.
     NoNet,
 }
 
-/// What the primary does when the standby falls silent, which may be because it has taken over, or lives and
-/// acknowledges nothing.
+/// The primary's behaviour when the standby falls silent, which may have taken over, or live and
+/// acknowledge nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandbyLost {
-    /// It waits, silent, until the standby answers or the operator decides.
+    /// The primary waits silently until the standby answers or the operator decides.
     Stop,
-    /// It goes on unprotected: with a witness as soon as that has ruled out the standby, without one at
-    /// the operator's own risk.
+    /// The primary goes on unprotected: with a witness as soon as the standby is ruled out, without
+    /// one at the operator's risk.
     Continue,
 }
 
-/// Of one virtual machine, the same on both of its hosts.
+/// Settings of one virtual machine, the same on both of its hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// The virtual machine, by a number that no other has on these hosts.
+    /// Number of the virtual machine, unique on these hosts.
     pub vm: u64,
-    /// What happens to its output.
+    /// Treatment of the guest's output.
     pub mode: Mode,
-    /// What becomes of it when its standby falls silent.
+    /// The primary's behaviour when the standby falls silent.
     pub standby_lost: StandbyLost,
-    /// Whether a third party gives out the terms.
+    /// Whether a witness gives out the terms.
     pub witness: bool,
-    /// From one sign of life to the next.
+    /// Interval between two signs of life.
     pub heartbeat_ns: i64,
-    /// After so much silence the other side is taken for lost.
+    /// Silence after which the other side counts as lost.
     pub detection_ns: i64,
-    /// A standby that lives, and has not acknowledged a checkpoint for so long, is of no use.
+    /// Time without an acknowledgement after which a living standby counts as stalled.
     pub stall_ns: i64,
-    /// How long output may leave after the taking of a checkpoint that was acknowledged; No-Net only.
+    /// Time for which output may leave after the capture of an acknowledged checkpoint; No-Net
+    /// only.
     pub lease_ns: i64,
-    /// By how much the clocks of the hosts may run apart, in millionths.
+    /// Largest relative drift of the hosts' clocks, in ppm.
     pub drift_ppm: i64,
-    /// The most bytes that a checkpoint of such a guest can have. A longer one is refused before any of it is kept.
+    /// Most bytes of a checkpoint of this guest. A longer one is refused before any of it is kept.
     pub checkpoint_bytes_max: u64,
-    /// From one checkpoint to the next.
+    /// Bounds of the interval between checkpoints.
     pub interval: interval::Bounds,
 }
 
-/// Settings that cannot work, and what would.
+/// Settings that cannot work, with settings that would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unworkable {
-    /// Times of zero or less.
+    /// A time is zero or negative.
     #[error("{0} must be longer than zero")]
     NotPositive(&'static str),
-    /// A lost message would be taken for a lost host.
+    /// A single lost message would count as a lost host.
     #[error(
         "detection ({detection_ns} ns) must be at least three heartbeats ({heartbeat_ns} ns each)"
     )]
     Detection {
-        /// As it was stated.
+        /// The stated value.
         detection_ns: i64,
-        /// As it was stated.
+        /// The stated value.
         heartbeat_ns: i64,
     },
-    /// It would run out from one checkpoint to the next.
+    /// The lease would run out between two checkpoints.
     #[error(
         "the lease ({lease_ns} ns) must be at least twice the longest interval ({interval_ns} ns)"
     )]
     Lease {
-        /// As it was stated.
+        /// The stated value.
         lease_ns: i64,
-        /// The longest, as it was stated.
+        /// The stated longest interval.
         interval_ns: i64,
     },
     /// The shortest interval is longer than the longest.
@@ -87,21 +88,21 @@ pub enum Unworkable {
         "the shortest interval ({minimum_ns} ns) must not be longer than the longest ({maximum_ns} ns)"
     )]
     Interval {
-        /// As it was stated.
+        /// The stated value.
         minimum_ns: i64,
-        /// As it was stated.
+        /// The stated value.
         maximum_ns: i64,
     },
-    /// A share of nothing or of everything.
+    /// The share of pauses is nothing or everything.
     #[error("the share of pauses must be from 1 to 99 percent, not {0}")]
     PauseShare(i64),
-    /// No clock is so wrong.
+    /// The drift is beyond that of any clock.
     #[error("the drift of clocks must be from 0 to 100000 millionths, not {0}")]
     Drift(i64),
 }
 
 impl Settings {
-    /// Refuses what cannot work.
+    /// Checks that the settings can work.
     ///
     /// # Errors
     ///
@@ -145,8 +146,8 @@ impl Settings {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
-    /// How long a standby waits after an acknowledgement, so that the lease has run out by the other
-    /// host's clock, too; nothing in Net mode, where output needs acknowledgements.
+    /// Time that a standby waits after an acknowledgement, so that the lease has run out by the
+    /// other host's clock, too; zero in Net mode, where output needs acknowledgements.
     pub(super) fn lease_wait_ns(&self) -> i64 {
         match self.mode {
             Mode::Net => 0,
@@ -157,7 +158,7 @@ impl Settings {
         }
     }
 
-    /// Whether nobody is ever heard beside another holder of the guest, whatever fails.
+    /// Whether no host is ever heard beside another holder of the guest, whatever fails.
     pub fn promises_one_voice(&self) -> bool {
         self.standby_lost == StandbyLost::Stop || self.witness
     }

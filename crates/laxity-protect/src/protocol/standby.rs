@@ -1,10 +1,10 @@
-//! The part of a host that has no guest: it follows a primary, and takes over from it.
+//! The role of the host without the guest: it follows a primary, and takes over from it.
 
 use super::checkpoint::{CheckpointId, Header, Staging};
 use super::message::{Held, Hello, Message, Reason, Standing};
 use super::{Action, Common, Event, Next, Notice, Order, State, Verdict};
 
-/// A host without the guest.
+/// The state of a host without the guest.
 ///
 /// It stages a checkpoint until that is whole, and acknowledges it only then. Before it takes over it stops
 /// acknowledging; it then bumps the term, on stable storage, so that it never acknowledges the old one
@@ -13,28 +13,28 @@ use super::{Action, Common, Event, Next, Notice, Order, State, Verdict};
 pub struct Standby {
     held: Option<Held>,
     staging: Option<Staging>,
-    /// When it last acknowledged: the primary's lease began before.
+    /// Time of the last acknowledgement; the primary's lease began before.
     promised_ns: i64,
     primary_heard_ns: i64,
     doing: Doing,
-    /// See [`Standing`].
+    /// Whether [`Standing::Standby`] is unheard.
     unheard: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// Nothing that a primary could not be followed beside.
+    /// Nothing prevents the host from following a primary.
     Idle,
-    /// The other side is the primary, of this term.
+    /// The other side is the primary of this term.
     Following,
-    /// It has asked the witness, and acknowledges nothing before it knows.
+    /// The host has asked the witness, and acknowledges nothing until it knows the answer.
     Asking {
         expected: u64,
         again_ns: Option<i64>,
     },
     /// The witness has given the term to a process of the other host, which may never have used it.
     Refused { current: u64 },
-    /// It has begun to let the guest run, from a checkpoint or anew.
+    /// The host has begun to run the guest, from a checkpoint or by booting.
     Activating,
 }
 
@@ -102,7 +102,7 @@ impl Standby {
             return Next::Stay;
         }
         if hello.term > common.term {
-            // The guest has gone on in another term: what is here is of no use to anybody.
+            // The guest has gone on in another term: the checkpoint here is useless.
             self.forget(actions);
             self.doing = Doing::Idle;
             self.unheard = false;
@@ -219,7 +219,7 @@ impl Standby {
                 self.judge(common, now_ns, expected, verdict, actions);
             }
             (Event::Order(order), _) => self.obey(common, order, actions),
-            // What is left are answers to what another role asked for.
+            // The remaining events answer requests of another role.
             _ => {}
         }
         Next::Stay
@@ -250,13 +250,14 @@ impl Standby {
         self.held.filter(|held| held.armed).map(|held| held.id)
     }
 
-    /// When the primary has been silent for long enough, and its lease has run out by its own clock.
+    /// Time at which the primary has been silent for long enough and its lease has run out by its
+    /// own clock.
     fn take_over_ns(&self, common: &Common) -> i64 {
         let silence_ns = self.primary_heard_ns + common.settings.detection_ns;
         silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())
     }
 
-    /// Why such a checkpoint cannot come now.
+    /// The reason why such a checkpoint cannot come now; `None` if it can.
     fn unfit(&self, common: &Common, header: &Header) -> Option<&'static str> {
         let follows = self.held.is_some_and(|held| {
             (held.id.term, held.id.number + 1) == (header.id.term, header.id.number)
@@ -279,7 +280,7 @@ impl Standby {
         }
     }
 
-    /// What was staged is whole: from now on this host takes over from it, or from a later one.
+    /// Accepts a complete checkpoint: this host takes over only from it or a later one from now on.
     fn accept(&mut self, now_ns: i64, actions: &mut Vec<Action>) {
         let Some(Staging { header, .. }) = self.staging.take() else {
             return;
@@ -303,7 +304,7 @@ impl Standby {
         self.claim(common, common.term, actions);
     }
 
-    /// Gets the term after `expected`, from the witness if there is one.
+    /// Acquires the term after `expected`, from the witness if there is one.
     fn claim(&mut self, common: &mut Common, expected: u64, actions: &mut Vec<Action>) {
         self.unstage(actions);
         if common.settings.witness {
@@ -322,8 +323,8 @@ impl Standby {
         actions.push(Action::Claim { expected });
     }
 
-    /// After a refusal: the other host's process is another one now, which has nothing, and the one before
-    /// it never went on in a term of its own, since that would be on its record.
+    /// Asks again after a refusal. The other host has a new process without a checkpoint, and the
+    /// previous one never went on in a term of its own, which would be on its record.
     fn ask_again(&mut self, common: &mut Common, actions: &mut Vec<Action>) {
         let Doing::Refused { current } = self.doing else {
             return;
@@ -343,10 +344,10 @@ impl Standby {
         actions: &mut Vec<Action>,
     ) {
         match verdict {
-            // The other host's record has gone before the witness.
+            // The other host's record is ahead of the witness.
             Verdict::Granted { term } if term <= common.term => self.ask(term, actions),
             Verdict::Granted { term } => self.activate(common, term, actions),
-            // Nobody has a guest, so whoever has been given that term has not used it.
+            // No host has a guest, so the process with that term has not used it.
             Verdict::Refused { current } if self.held.is_none() => self.ask(current, actions),
             Verdict::Refused { current } => {
                 actions.push(Action::Say(Notice::Refused { current }));
@@ -409,7 +410,7 @@ impl Standby {
         actions.push(Action::Say(Notice::Impossible(impossible)));
     }
 
-    /// Says what is different now.
+    /// Greets again, because the contents have changed.
     fn tell(&self, common: &Common, actions: &mut Vec<Action>) {
         if common.connection.is_some() {
             actions.push(common.hello(self.standing()));
@@ -430,7 +431,7 @@ impl Standby {
     }
 }
 
-/// Whether the other host said that it has no guest, and nothing to take over with.
+/// Whether the other host has neither the guest nor a checkpoint to take over with.
 fn peer_has_nothing(common: &Common) -> bool {
     common.peer.is_some_and(|peer| {
         matches!(

@@ -1,17 +1,17 @@
-//! The model of a guest: a few pages and a device, which every step changes together, and the tree of all
-//! states that any incarnation of it has been in.
+//! The model guest: a few pages and a device, all changed by every step, and the tree of all states
+//! of all its incarnations.
 
-/// Pages of a guest.
+/// Number of pages of a guest.
 pub(super) const PAGES: usize = 8;
-/// A page's number and its value.
+/// Size of a page's number with its value.
 const PAGE_BYTES: usize = 9;
-/// The state's number and the checksum of the pages.
+/// Size of the state's number with the checksum of the pages.
 pub(super) const DEVICE_BYTES: usize = 16;
 
 /// A state of the guest, by its place in [`Lineage`].
 pub(super) type StateId = u32;
 
-/// All states that were, each with the one that it came from.
+/// All states so far, each with its predecessor.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
     states: Vec<State>,
@@ -21,7 +21,7 @@ pub(super) struct Lineage {
 struct State {
     parent: StateId,
     depth: u32,
-    /// Its output has left.
+    /// Whether its output has left.
     heard: bool,
 }
 
@@ -51,7 +51,7 @@ impl Lineage {
         self.states[state as usize].depth
     }
 
-    /// The state of that depth on the way to this one; itself, if it is not so deep.
+    /// The ancestor of `state` at `depth`; the state itself if it is not that deep.
     pub fn before(&self, mut state: StateId, depth: u32) -> StateId {
         while self.depth(state) > depth {
             state = self.states[state as usize].parent;
@@ -59,18 +59,18 @@ impl Lineage {
         state
     }
 
-    /// Whether the one was on the way to the other, or is it.
+    /// Whether `state` is an ancestor of `later`, or the same.
     pub fn leads_to(&self, state: StateId, later: StateId) -> bool {
         self.before(later, self.depth(state)) == state
     }
 
-    /// Notes that its output has left; false if it had left before.
+    /// Notes that a state's output has left. Returns false if it had left before.
     pub fn hear(&mut self, state: StateId) -> bool {
         !std::mem::replace(&mut self.states[state as usize].heard, true)
     }
 }
 
-/// Memory and device state, which belong together or not.
+/// Memory and device state, which may or may not belong together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Image {
     pages: [u64; PAGES],
@@ -78,7 +78,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The state that it is, if all of it is of one.
+    /// The state, if memory and devices are of the same one.
     pub fn state(&self) -> Option<StateId> {
         let (number, sum) = self.device;
         (sum == self.sum(number)).then_some(number as StateId)
@@ -92,7 +92,7 @@ impl Image {
         })
     }
 
-    /// Takes in the parts of a checkpoint.
+    /// Applies the parts of a checkpoint.
     pub fn patch(&mut self, ram: &[u8], device: &[u8]) {
         for page in ram.chunks_exact(PAGE_BYTES) {
             let value = u64::from_le_bytes(page[1..].try_into().expect("eight bytes"));
@@ -106,13 +106,13 @@ impl Image {
     }
 }
 
-/// A guest that is somewhere.
+/// An incarnation of the guest on a host.
 #[derive(Debug, Clone)]
 pub(super) struct Guest {
     image: Image,
     changed: [bool; PAGES],
     pub state: StateId,
-    /// Which activation it is of, counted through.
+    /// Number of the activation, counted over the history.
     pub holder: usize,
     pub runs: bool,
     pub is_off: bool,
@@ -136,7 +136,7 @@ impl Guest {
         guest
     }
 
-    /// A new state, which nobody else comes to.
+    /// Moves to a new state, which no other incarnation reaches.
     pub fn step(&mut self, lineage: &mut Lineage) {
         self.state = lineage.child(self.state);
         let number = u64::from(self.state);
@@ -152,7 +152,7 @@ impl Guest {
         self.image.device = (number, self.image.sum(number));
     }
 
-    /// The parts of a checkpoint.
+    /// Captures the parts of a checkpoint.
     pub fn capture(&mut self, full: bool) -> (Vec<u8>, Vec<u8>) {
         let mut ram = Vec::with_capacity(PAGES * PAGE_BYTES);
         for (page, value) in self.image.pages.iter().enumerate() {

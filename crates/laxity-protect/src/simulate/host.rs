@@ -1,4 +1,4 @@
-//! The model of a host: a process with the node, the gate, the guest and the standby's memory.
+//! The model host: a process with the node, the gate, the guest and the standby's memory.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use crate::protocol::{Action, CheckpointId, Node, Output, Part, Record};
 
 use super::guest::{Guest, Image, StateId};
 
-/// What a host has, and what a process on it has.
+/// State of a host and of the process on it.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// By how much its clock is too fast, in millionths, and what it shows at first.
+    /// Rate error of the clock in ppm, and its initial value.
     clock: (i64, i64),
     pub record: Record,
     pub process: Option<Process>,
@@ -31,23 +31,23 @@ pub(super) struct Process {
     /// The current checkpoint of a standby.
     pub store: Option<(CheckpointId, Image)>,
     pub staged: (Vec<u8>, Vec<u8>),
-    /// Acknowledged, and not taken back.
+    /// The acknowledged checkpoint, unless the promise has been taken back.
     pub promised: Option<CheckpointId>,
-    /// The checkpoint that was captured last.
+    /// The last captured checkpoint.
     pub captured: (Vec<u8>, Vec<u8>),
-    /// A term in which it could not make the guest run.
+    /// A term in which the host failed to make the guest run.
     pub unheard: Option<u64>,
-    /// Actions until it ends or stands still.
+    /// Number of actions until the process ends or stalls.
     pub crash_in: Option<(u32, bool)>,
     pub freeze_in: Option<(u32, Freeze)>,
     pub frozen: Option<Freeze>,
-    /// What happened while it stood still, and what it had begun to do.
+    /// Events that happened while the process was stalled, and actions that it had begun.
     pub later: VecDeque<Later>,
-    /// When it is to look at the clock.
+    /// Time at which the process looks at its clock next.
     pub wakes_ns: i64,
 }
 
-/// A process that stands still.
+/// A stalled process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Freeze {
     pub for_ns: i64,
@@ -55,7 +55,7 @@ pub(super) struct Freeze {
     pub clock_first: bool,
 }
 
-/// What waits for a process that stands still.
+/// Events and actions that wait for a stalled process.
 #[derive(Debug)]
 pub(super) enum Later {
     Actions(Vec<Action>, Vec<u8>),
@@ -78,24 +78,24 @@ impl Host {
         }
     }
 
-    /// What its clock shows.
+    /// Time of the host's clock.
     pub fn clock_ns(&self, now_ns: i64) -> i64 {
         let (ppm, offset_ns) = self.clock;
         offset_ns + now_ns + now_ns * ppm / 1_000_000
     }
 
-    /// When its clock shows that, or a moment later.
+    /// Real time at which the clock shows this, or a moment later.
     pub fn when_ns(&self, clock_ns: i64) -> i64 {
         let (ppm, offset_ns) = self.clock;
         (clock_ns - offset_ns) * 1_000_000 / (1_000_000 + ppm) + 2
     }
 }
 
-/// What the guest sends passes here.
+/// The gate, through which all output of the guest passes.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub output: Output,
-    /// The number of the epoch that is not over.
+    /// Number of the current epoch.
     pub epoch: u64,
     held: VecDeque<(u64, usize, StateId)>,
 }
@@ -122,7 +122,7 @@ impl Gate {
         }
     }
 
-    /// The next frame that was held and may leave now.
+    /// The next held frame that may leave now.
     pub fn release(&mut self, through: u64) -> Option<(usize, StateId)> {
         let &(epoch, holder, state) = self.held.front()?;
         (epoch <= through).then(|| {

@@ -23,19 +23,20 @@ const MS: i64 = 1_000_000;
 
 macro_rules! coverage {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What has happened in histories: those that never come to it prove nothing about it.
+        /// Counts of what has happened in histories; a history proves nothing about events that it
+        /// never reaches.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Coverage {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Coverage {
-            /// Adds what happened in others.
+            /// Adds the counts of others.
             pub fn add(&mut self, other: &Coverage) {
                 $(self.$name += other.$name;)*
             }
 
-            /// Each with its name.
+            /// All counts with their names.
             pub fn counts(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -46,27 +47,27 @@ macro_rules! coverage {
 coverage! {
     /// Histories.
     histories,
-    /// Things that happened, of any kind.
+    /// Events of any kind.
     happenings,
     /// Outputs that were heard.
     heard,
-    /// Of those, outputs that had been held.
+    /// Heard outputs that had been held.
     released,
-    /// Outputs that were dropped, since a lease had run out.
+    /// Outputs that were dropped because a lease had run out.
     lapsed,
     /// States that were heard, and lost in No-Net mode.
     lost_states,
     /// Checkpoints that were committed.
     committed,
-    /// Checkpoints of which only a part came.
+    /// Checkpoints of which only a part arrived.
     discarded,
     /// Checkpoints that were sent again.
     resent,
-    /// Copies of all of the memory.
+    /// Copies of all memory.
     copies,
-    /// Times that a standby took over because the primary was silent.
+    /// Takeovers by a standby whose primary was silent.
     takeovers,
-    /// Times that it did so because it was told to.
+    /// Takeovers by a standby that was told to.
     switchovers,
     /// Histories in which the guest changed hosts more than once.
     returned,
@@ -74,7 +75,7 @@ coverage! {
     fenced,
     /// Primaries that waited for their standby.
     waited,
-    /// Standbys that lived, and acknowledged nothing, until they were told to forget.
+    /// Standbys that lived without acknowledging, until they were told to forget.
     stalled,
     /// Primaries that went on at their operator's risk.
     at_risk,
@@ -82,9 +83,9 @@ coverage! {
     alone,
     /// Terms that the witness gave out.
     granted,
-    /// Terms that it refused.
+    /// Terms that the witness refused.
     refused,
-    /// Times that it did not answer.
+    /// Claims that the witness did not answer.
     silent,
     /// Frames that were refused.
     damaged,
@@ -92,7 +93,7 @@ coverage! {
     connections,
     /// Processes that ended.
     crashes,
-    /// Those that stood still between two actions.
+    /// Processes that stalled between two actions.
     froze_between,
     /// Orders to go on.
     go_ons,
@@ -106,36 +107,36 @@ coverage! {
     unusable,
     /// Histories at whose end nobody had the guest.
     nobody,
-    /// Those of them in which somebody was heard nevertheless.
+    /// Histories of these in which output was heard at the end nevertheless.
     surprises,
-    /// Histories at whose end it was protected.
+    /// Histories at whose end the guest was protected.
     protected,
 }
 
-/// What a history came to.
+/// The result of a history.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What must never be, and was.
+    /// The violated property, if one was violated.
     pub violation: Option<Violation>,
-    /// Actions that each side carried out.
+    /// Number of actions that each side carried out.
     pub actions: [u32; 2],
-    /// The longest time between two outputs that were heard, in ns.
+    /// The longest time between two heard outputs, in ns.
     pub silence_ns: i64,
-    /// What happened, one line each, if it was asked for.
+    /// One line for each event, if a log was asked for.
     pub log: Vec<String>,
 }
 
-/// Lets a history happen, and adds what happened in it to `coverage`.
+/// Runs a history, and adds its counts to `coverage`.
 pub fn run(plan: &Plan, coverage: &mut Coverage) -> Outcome {
     World::new(plan, false).run(coverage)
 }
 
-/// The same, with a log.
+/// Runs a history with a log.
 pub fn tell(plan: &Plan) -> Outcome {
     World::new(plan, true).run(&mut Coverage::default())
 }
 
-/// Leaves out what a plan does not need to fail.
+/// Removes the faults that a failing plan does not need to fail.
 pub fn shrink(plan: &Plan) -> Plan {
     let mut smallest = plan.clone();
     let mut at = 0;
@@ -152,7 +153,7 @@ pub fn shrink(plan: &Plan) -> Plan {
     smallest
 }
 
-/// Chance.
+/// The source of randomness.
 #[derive(Debug, Clone)]
 struct Draw(Pcg32);
 
@@ -167,13 +168,13 @@ impl Draw {
         ((u64::from(self.0.next_u32()) * limit as u64) >> 32) as usize
     }
 
-    /// Both ends included.
+    /// A random number between two bounds, both included.
     fn between(&mut self, least: i64, most: i64) -> i64 {
         let span = (most - least + 1) as u128;
         least + ((u128::from(self.0.next_u64()) * span) >> 64) as i64
     }
 
-    /// Once in so many times.
+    /// True once in `times` calls on average.
     fn chance(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

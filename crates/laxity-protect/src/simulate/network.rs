@@ -1,54 +1,56 @@
-//! The model of the network between two hosts: connections that keep their order, until they do not.
+//! The model network between two hosts: connections that keep the order of frames, unless a fault
+//! prevents it.
 
 use super::Draw;
 
 /// One of the two hosts.
 pub(super) type Side = usize;
 
-/// A connection, as the transport has it.
+/// A connection of the transport.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
-    /// Whether a side still uses it.
+    /// Whether each side still uses the connection.
     pub open: [bool; 2],
     /// The process on each side.
     pub incarnations: [u64; 2],
-    /// The number of the next frame from each side.
+    /// Number of the next frame from each side.
     pub sent: [u64; 2],
-    /// The number of the next frame that a side takes.
+    /// Number of the next frame that each side takes.
     pub taken: [u64; 2],
-    /// When the last thing from each side arrives.
+    /// Arrival time of the last frame from each side.
     arrives_ns: [i64; 2],
-    /// What arrives later from that side is lost.
+    /// Time from which arriving frames of each side are lost.
     pub lost_from_ns: [i64; 2],
 }
 
-/// What becomes of the next frame.
+/// Damage to the next frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
-    /// One of its bits is another.
+    /// One bit is flipped.
     Flip,
-    /// It ends early.
+    /// The frame ends early.
     Truncate,
-    /// It comes twice.
+    /// The frame arrives twice.
     Repeat,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Network {
     pub connections: Vec<Connection>,
-    /// Until when nothing gets through from each side.
+    /// Time until which no frame from each side gets through.
     pub cut_until_ns: [i64; 2],
-    /// Until when everything takes longer, and by how much.
+    /// Time until which all frames are slow, and their additional delay.
     pub slow: (i64, i64),
-    /// What becomes of the next frame from each side.
+    /// Damage to the next frame from each side.
     pub damage: [Option<Damage>; 2],
 }
 
-/// Of a way without delays.
+/// Delays without faults, from and to.
 const DELAY_NS: (i64, i64) = (50_000, 800_000);
 
 impl Network {
-    /// A new connection between two processes; its number, and when each side has it.
+    /// Makes a connection between two processes. Returns its number, and the time at which each
+    /// side has it.
     pub fn connect(
         &mut self,
         now_ns: i64,
@@ -71,8 +73,8 @@ impl Network {
         Some((self.connections.len() - 1, [back_ns, there_ns]))
     }
 
-    /// When what is sent now arrives at the other side, behind what was sent before; nothing, if it never
-    /// does.
+    /// Arrival time at the other side of what is sent now, after everything sent before; `None` if
+    /// it never arrives.
     pub fn arrival_ns(
         &mut self,
         now_ns: i64,

@@ -1,54 +1,54 @@
-//! Who looks at two hosts from outside, and says what must never be seen. It knows nothing of the protocol:
-//! it sees what leaves, what is in each host's memory, and the tree of the guest's states.
+//! An observer of two hosts that detects violations without knowing the protocol: it sees the
+//! output, each host's memory, and the tree of the guest's states.
 
 use crate::protocol::{CheckpointId, Mode, Output};
 
 use super::guest::{Image, Lineage, StateId};
 
-/// What must never be, and was.
+/// A violated property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// A checkpoint, as it was taken.
+/// A checkpoint at its capture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub id: CheckpointId,
     pub state: StateId,
-    /// When it was there; the guest stood still until then.
+    /// Time at which the capture was complete; the guest was paused until then.
     pub settled_ns: i64,
-    /// Whoever has it may take over.
+    /// Whether its owner may take over.
     pub armed: bool,
     pub sent: bool,
 }
 
-/// One that runs a guest, after another.
+/// An incarnation that runs the guest.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     term: u64,
-    /// From which it runs, and when that was taken.
+    /// The checkpoint from which it runs, and its capture.
     from: Option<Taken>,
-    /// The one before handed over from that very checkpoint.
+    /// Whether the previous holder handed over from that very checkpoint.
     handed_over: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Observer {
     mode: Mode,
-    /// Of real time, at most, after a checkpoint was taken.
+    /// Longest real time of a lease after a capture.
     lease_ns: i64,
     pub lineage: Lineage,
     taken: Vec<Taken>,
     holders: Vec<Holder>,
-    /// What was heard, with the states between: one line of states, by their depths.
+    /// The heard states with those in between, by depth: one line of descent.
     line: Vec<StateId>,
-    /// The newest holder that was heard, and when last.
+    /// The newest holder that was heard, and the time of its last output.
     heard: Option<(usize, i64)>,
     handed_over: Option<CheckpointId>,
     /// The highest term in which each host has let a guest run.
     activated: [u64; 2],
-    /// The settings promise nothing any more.
+    /// Whether the settings promise nothing any more.
     pub is_off: bool,
-    /// States that were heard, and then were none.
+    /// Number of states that were heard and then lost.
     pub lost_states: u64,
     pub violation: Option<Violation>,
 }
@@ -87,7 +87,7 @@ impl Observer {
         self.taken.push(taken);
     }
 
-    /// Of the last checkpoint of this name.
+    /// The capture of the last checkpoint with this identity.
     pub fn taken(&self, id: CheckpointId) -> Option<Taken> {
         self.taken
             .iter()
@@ -115,7 +115,8 @@ impl Observer {
         self.handed_over = Some(id);
     }
 
-    /// A host acknowledges, with this in its memory when it does as it says.
+    /// A host acknowledges a checkpoint, with this image in its memory after carrying out its
+    /// actions.
     pub fn acknowledge(&mut self, side: usize, id: CheckpointId, image: &Image) {
         let taken = self.taken(id);
         let Some(state) = image.state() else {
@@ -130,7 +131,7 @@ impl Observer {
         }
     }
 
-    /// A host lets a guest run; its number as a holder, and the state that it runs from.
+    /// A host lets a guest run. Returns the number of the holder, and the state from which it runs.
     pub fn activate(
         &mut self,
         side: usize,
@@ -164,7 +165,7 @@ impl Observer {
         (self.holders.len() - 1, taken.map(|taken| taken.state))
     }
 
-    /// By its operator's word a host goes on from a state that may be older than what was heard.
+    /// A host goes back, by its operator's order, to a state that may be older than what was heard.
     pub fn go_back_to(&mut self, state: StateId) {
         let on_the_way = |(depth, &known): (usize, &StateId)| {
             depth as u32 <= self.lineage.depth(state)
@@ -174,7 +175,8 @@ impl Observer {
         self.line.truncate(common.map_or(0, |depth| depth + 1));
     }
 
-    /// A host goes on with a guest that it had, by its operator's word; its number as a holder from now on.
+    /// A host goes on with its own guest by its operator's order. Returns the number of the holder
+    /// from now on.
     pub fn hold_again(&mut self, state: StateId) -> usize {
         self.go_back_to(state);
         self.holders.push(Holder {
@@ -185,7 +187,8 @@ impl Observer {
         self.holders.len() - 1
     }
 
-    /// Another host lets a guest run, while this is the gate of the one before, whose clock shows this.
+    /// Another host lets a guest run, while this is the gate of the previous one, whose clock shows
+    /// this time.
     pub fn watch_gate(&mut self, output: Output, clock_ns: i64) {
         let can_be_heard = match output {
             Output::Open => true,
@@ -199,8 +202,8 @@ impl Observer {
         }
     }
 
-    /// The output of a state leaves, from a host beside which another could take over with a checkpoint, or
-    /// none could.
+    /// The output of a state leaves a host; `other` is the checkpoint with which the other host
+    /// could take over, if it could.
     pub fn hear(&mut self, now_ns: i64, holder: usize, state: StateId, other: Option<StateId>) {
         if self.is_off {
             return;
@@ -248,7 +251,8 @@ impl Observer {
         self.line[known..].reverse();
     }
 
-    /// A new holder is heard: what was heard of states after that from which it runs is lost, if it may be.
+    /// A new holder is heard: heard states after the one from which it runs are lost, if that is
+    /// permitted.
     fn go_on(&mut self, holder: Holder, last_ns: i64) {
         let Some(from) = holder.from else { return };
         let kept = self.lineage.depth(from.state) as usize + 1;

@@ -1,133 +1,135 @@
-//! What goes wrong in a history, and when.
+//! Plans of histories: faults with their times.
 
 use crate::protocol::{Mode, Part, Settings, StandbyLost, interval};
 
 use super::network::Damage;
 use super::{Draw, MS};
 
-/// Something that goes wrong, or that an operator wants. Sides are 0 and 1.
+/// A fault, or an order of the operator. Sides are 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A process ends, with its guest, after so many more actions; with all of its host, or alone.
+    /// A process ends together with its guest after some more actions, alone or with its whole
+    /// host.
     Crash {
-        /// Whose.
+        /// Side of the fault.
         side: usize,
-        /// Actions that it still carries out.
+        /// Number of actions that it still carries out.
         actions: u32,
-        /// The whole host: what it has sent is lost with it.
+        /// Whether the whole host fails: its frames on the way are lost with it.
         power: bool,
     },
-    /// A process begins again, if it had ended.
+    /// A process that has ended starts again.
     Restart {
-        /// Whose.
+        /// Side of the fault.
         side: usize,
     },
-    /// A process stands still after so many more actions, and then goes on.
+    /// A process stalls after some more actions, and continues later.
     Freeze {
-        /// Whose.
+        /// Side of the fault.
         side: usize,
-        /// Actions that it still carries out.
+        /// Number of actions that it still carries out.
         actions: u32,
-        /// For how long.
+        /// Length of the stall.
         for_ns: i64,
-        /// Its guest stands still, too.
+        /// Whether its guest is paused, too.
         guest: bool,
-        /// It looks at the clock before it looks at what has arrived.
+        /// Whether it looks at the clock before it handles what has arrived.
         clock_first: bool,
     },
-    /// Nothing gets through.
+    /// The network is cut.
     Cut {
-        /// From these sides.
+        /// Sides whose frames do not get through.
         from: [bool; 2],
-        /// For how long.
+        /// Length of the cut.
         for_ns: i64,
     },
     /// The connection breaks.
     Reset,
     /// A frame is damaged.
     Damage {
-        /// The next one from this side.
+        /// Side of the next frame to damage.
         from: usize,
-        /// In this way.
+        /// Kind of damage.
         damage: Damage,
     },
-    /// Everything takes longer on its way.
+    /// All frames are slow.
     Slow {
-        /// For how long.
+        /// Length of the fault.
         for_ns: i64,
-        /// By how much.
+        /// Additional delay.
         by_ns: i64,
     },
-    /// A host is slow to take checkpoints.
+    /// A host takes checkpoints slowly.
     SlowCapture {
-        /// Which.
+        /// Side of the fault.
         side: usize,
-        /// For how long each.
+        /// Additional time for each checkpoint.
         by_ns: i64,
     },
     /// The next checkpoint cannot be taken.
     CaptureFails {
-        /// Where.
+        /// Side of the fault.
         side: usize,
     },
     /// The next guest cannot be made to run.
     ActivationFails {
-        /// Where.
+        /// Side of the fault.
         side: usize,
     },
-    /// There is no room for the next checkpoint.
+    /// The next checkpoint finds no room.
     Unusable {
-        /// Where.
+        /// Side of the fault.
         side: usize,
     },
-    /// Of the next checkpoint a part is not sent, in whole frames in good order.
+    /// A part of the next checkpoint is not sent, although its frames are in good order.
     SendsPart {
-        /// From where.
+        /// Side of the fault.
         side: usize,
-        /// Which.
+        /// The missing part.
         without: Part,
     },
-    /// The witness does not answer, but may hear.
+    /// The witness does not answer.
     WitnessSilent {
-        /// For how long.
+        /// Length of the fault.
         for_ns: i64,
-        /// It hears.
+        /// Whether it carries out claims nevertheless.
         hears: bool,
     },
     /// The guest ends by itself.
     GuestOff,
-    /// The operator wants the standby to take over.
+    /// The operator orders a switchover.
     Switchover,
-    /// The operator wants to take the standby away, and then changes his mind.
+    /// The operator orders the standby to forget its checkpoints, and later protects the guest
+    /// again.
     Unprotect {
-        /// After so long.
+        /// Time until the second order.
         for_ns: i64,
     },
-    /// The operator tells the only host that is there to go on.
+    /// The operator orders the only host that is up to go on.
     GoOn,
 }
 
-/// A history, but for what chance adds.
+/// A history except for its random choices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Of all chance in it.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Of both hosts.
+    /// Settings of both hosts.
     pub settings: Settings,
-    /// By how much each clock is too fast, in millionths, and what it shows at first.
+    /// Rate error of each clock in ppm, and its initial value.
     pub clocks: [(i64, i64); 2],
-    /// What goes wrong, and when.
+    /// Faults with their times.
     pub faults: Vec<(i64, Fault)>,
-    /// When all that is wrong ends, and everything that had ended begins again.
+    /// Time at which all faults end, and everything that has ended starts again.
     pub healed_ns: i64,
 }
 
-/// When the first fault may come: the guest has begun by then, and is about to be protected.
+/// Time of the earliest fault: the guest has begun by then, and is about to be protected.
 const FIRST_NS: i64 = 4 * MS;
 const LAST_NS: i64 = 160 * MS;
 
 impl Plan {
-    /// A random one.
+    /// A random plan.
     pub fn random(seed: u64) -> Plan {
         let draw = &mut Draw::new(seed, 1);
         let settings = Plan::random_settings(draw);

@@ -1,4 +1,4 @@
-//! A history, happening by happening.
+//! A history, event by event.
 
 mod actions;
 mod faults;
@@ -15,29 +15,29 @@ use super::network::{Network, Side};
 use super::observer::Observer;
 use super::{Coverage, Draw, MS, Outcome, Plan};
 
-/// What can happen, and to which process.
+/// The events of a history, with the process that each concerns.
 #[derive(Debug)]
 pub(super) enum Happening {
-    /// It looks at the clock.
+    /// A process looks at its clock.
     Wake(Side, u64),
     /// A frame arrives.
     Arrive(Side, usize, Vec<u8>),
-    /// A connection is there.
+    /// A connection is made.
     Opened(Side, usize),
-    /// The other side has ended it.
+    /// The other side has closed a connection.
     Closed(Side, usize),
-    /// The guest does something.
+    /// The guest takes a step.
     Step(Side, u64),
-    /// A checkpoint is taken, or could not be.
+    /// A capture has succeeded or failed.
     Captured(Side, u64, Captured),
-    /// A guest runs, or could not be made to.
+    /// An activation has succeeded or failed.
     Activated(Side, u64, Option<(CheckpointId, Image)>),
-    /// A claim reaches the witness, and its answer a process.
+    /// A claim reaches the witness, and its answer reaches a process.
     Claimed(u64, u64),
     Judged(Side, u64, u64, Verdict),
-    /// A process goes on.
+    /// A stalled process continues.
     Thaw(Side, u64),
-    /// The host that does so tries to connect.
+    /// The connecting host tries to connect.
     Dial,
     Ordered(Side, Order),
     Fault(usize),
@@ -48,25 +48,25 @@ pub(super) enum Happening {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Captured {
     number: u64,
-    /// Whose it is, as [`Guest::holder`](super::guest::Guest::holder).
+    /// The holder of the guest, see [`Guest::holder`](super::guest::Guest::holder).
     holder: usize,
     fails: bool,
     begun_ns: i64,
 }
 
-/// From one try to connect to the next.
+/// Interval between two attempts to connect.
 const DIAL_NS: i64 = 3 * MS;
-/// The guest does something about so often.
+/// Time between two steps of the guest, from and to.
 const STEP_NS: (i64, i64) = (MS, 5 * MS);
 const CAPTURE_NS: (i64, i64) = (200_000, 1_500_000);
 const ACTIVATE_NS: (i64, i64) = (500_000, 3 * MS);
 const WITNESS_NS: (i64, i64) = (200_000, 3 * MS);
-/// How long a process waits for the witness.
+/// Time that a process waits for the witness.
 const WITNESS_PATIENCE_NS: i64 = 10 * MS;
-/// After the end of all that is wrong, until which somebody has to serve.
+/// Time after the end of all faults by which a host has to serve.
 const SETTLE_NS: i64 = 600 * MS;
 const STARTED_NS: i64 = 2 * MS;
-/// An operator asks until something is done.
+/// Interval at which an operator repeats an order until it is carried out.
 const ORDER_AGAIN_NS: i64 = 5 * MS;
 
 pub(super) struct World<'a> {
@@ -79,13 +79,13 @@ pub(super) struct World<'a> {
     draw: Draw,
     hosts: [Host; 2],
     network: Network,
-    /// The last term that was given out, and to whom.
+    /// The last term that was given out, and its owner.
     witness: (u64, u64),
     witness_silent: (i64, bool),
     observer: Observer,
     coverage: Coverage,
     healed: bool,
-    /// Somebody had the guest when all that was wrong ended; see `find_holder`.
+    /// Whether a host had the guest at the end of all faults; see `find_holder`.
     has_holder: Option<bool>,
     /// The last term in which a standby was told to forget.
     disarmed: Option<u64>,
@@ -207,8 +207,8 @@ impl World<'_> {
         self.healed && self.heard_since && self.is_protected()
     }
 
-    /// Whether anybody could still serve, by what is in memory and on record; nothing, if a standby could unless it
-    /// hears that it is to forget.
+    /// Whether a host could still serve, by memories and records; `None` if a standby could unless
+    /// it receives an order to forget.
     fn find_holder(&self) -> Option<bool> {
         let records = [0, 1].map(|side| self.hosts[side].record.term);
         let highest = records.into_iter().max().unwrap_or(0);
@@ -246,7 +246,8 @@ impl World<'_> {
         let nobody = !self.heard_since && self.has_holder.is_none();
         if nobody || self.has_holder == Some(false) {
             self.coverage.nobody += 1;
-            // By what was still on its way: the last word of a process that ended, or of the witness.
+            // A message on the way at the end, of a process that ended or of the witness, may
+            // change the outcome.
             self.coverage.surprises += u64::from(self.heard_since && !self.observer.is_off);
         } else if !self.heard_since {
             self.observer
@@ -324,7 +325,7 @@ impl World<'_> {
         }
     }
 
-    /// Ends a side's use of a connection, and the other's when it hears of it.
+    /// Ends a side's use of a connection, and the other side's when it finds out.
     fn close(&mut self, side: Side, number: usize) {
         let connection = &mut self.network.connections[number];
         if !std::mem::replace(&mut connection.open[side], false) {
@@ -358,7 +359,7 @@ impl World<'_> {
 
     // What happens.
 
-    /// Whose it is, and of which process, if of a certain one.
+    /// The side and, if it concerns a certain one, the process of an event.
     fn whose(&self, happening: &Happening) -> Option<(Side, Option<u64>)> {
         match *happening {
             Happening::Wake(side, incarnation)
@@ -388,7 +389,8 @@ impl World<'_> {
             if !self.never_began() {
                 return;
             }
-            // An operator who wants the guest to begin asks until it does, whoever may have heard him.
+            // An operator who wants the guest to begin asks until it does, whichever host may have
+            // received the order.
             self.at(
                 self.now_ns + ORDER_AGAIN_NS,
                 Happening::Ordered(side, order),
@@ -403,7 +405,7 @@ impl World<'_> {
         if let Some(freeze) = process.frozen {
             match happening {
                 Happening::Thaw(..) => return self.thaw(side),
-                // It looks at the clock when it goes on, anyway.
+                // The process looks at its clock when it continues, in any case.
                 Happening::Wake(..) => process.wakes_ns = i64::MAX,
                 Happening::Step(..) if !freeze.guest => self.step(side),
                 _ => process.later.push_back(Later::Happening(happening)),
@@ -413,7 +415,7 @@ impl World<'_> {
         self.happen_to(side, happening);
     }
 
-    /// A process that has ended says so to whoever still sends to it.
+    /// Tells the other side of a process that has ended.
     fn is_gone(&mut self, side: Side, happening: &Happening) {
         if let Happening::Arrive(_, connection, _) | Happening::Opened(_, connection) = happening
             && self.network.connections[*connection].open[1 - side]

@@ -1,4 +1,4 @@
-//! Virtual machines that the project makes itself: what they boot, and what their kernels are told.
+//! Appliances, virtual machines made by the project: their images and kernel arguments.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::words::{Interface, Written};
 use super::{Reading, Vm, VmTable};
 
-/// Where a media server is told of calls, as the appliance has it.
+/// Control port of a media server in the appliance.
 const MEDIA_CONTROL_PORT: u16 = 2223;
-/// The console is for `console`, and boots are short. Where the host is busy an emulated timer is late, for which Linux
-/// would not boot; and a guest that has panicked serves nobody until it boots again.
+/// Arguments for short boots with the console kept for `console`. On a busy host an emulated timer
+/// is late, for which Linux would not boot without these; and a guest that has panicked reboots
+/// instead of serving nobody.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1";
 
-/// What a virtual machine serves.
+/// The service of an appliance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Appliance {
@@ -26,17 +27,17 @@ pub enum Appliance {
     Media,
 }
 
-/// Of a virtual machine that is one.
+/// The appliance of a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Served {
-    /// What it serves.
+    /// Service of the appliance.
     pub kind: Appliance,
-    /// Where.
+    /// Address at which it serves.
     pub address: Interface,
 }
 
 impl Appliance {
-    /// As `laxity appliance` calls it.
+    /// The name for `laxity appliance`.
     pub fn name(self) -> &'static str {
         match self {
             Appliance::Signalling => "signalling",
@@ -45,7 +46,7 @@ impl Appliance {
     }
 }
 
-/// The addresses of the signalling servers whose media server this is.
+/// The addresses of the signalling servers that use this media server.
 fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {
     let name = media.name.value.as_ref().map(|Name(name)| name);
     all.iter()
@@ -56,7 +57,8 @@ fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {
 }
 
 impl Reading<'_> {
-    /// What a virtual machine has from being an appliance, and what only appliances have.
+    /// The settings that follow from being an appliance, and a check of those that only appliances
+    /// have.
     pub(super) fn appliance(
         &self,
         table: &VmTable,
@@ -139,7 +141,7 @@ impl Reading<'_> {
         vm.addresses.insert(0, IpAddr::V4(interface.address));
     }
 
-    /// The address of a media server by its name.
+    /// The address of a media server, by its name.
     fn media(&self, name: &str, place: Span, all: &[(&VmTable, Span)]) -> Option<IpAddr> {
         let named = all
             .iter()

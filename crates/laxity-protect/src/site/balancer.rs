@@ -1,4 +1,5 @@
-//! The first stage of a site: who takes what clients send, and passes it to the signalling server that the user has.
+//! Balancers, the first stage of a site: they take requests of clients, and pass each to its user's
+//! signalling server.
 //!
 //! Clients find balancers by DNS (RFC 3263), by priority and weight (RFC 2782). That and the hash of users are all that
 //! divides the load: a balancer remembers nothing.
@@ -11,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::words::{DomainName, Label, Written};
 use super::{Appliance, File, Reading, Site, VmTable, items};
 
-/// Of SIP, and what SRV records say.
+/// Port of SIP, in SRV records, too.
 pub const SIP_PORT: u16 = 5060;
 const SHARE_MAX: i64 = u16::MAX as i64;
-/// Of a balancer of which nothing else is said.
+/// Default weight of a balancer.
 const SHARE: u16 = 10;
 
-/// One of those that clients are sent to.
+/// A balancer, to which clients are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Balancer {
-    /// Its name in the domain.
+    /// Name of the balancer in the domain.
     pub name: String,
-    /// Where it serves SIP.
+    /// Address at which it serves SIP.
     pub address: IpAddr,
-    /// Those with the lowest number are asked first.
+    /// SRV priority: balancers with the lowest number are asked first.
     pub priority: u16,
-    /// Its share among those with the same priority.
+    /// SRV weight among balancers with the same priority.
     pub weight: u16,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct BalancerTable {
 }
 
 impl Reading<'_> {
-    /// The domain, and its balancers.
+    /// Resolves the domain and its balancers.
     pub(super) fn balancers(
         &self,
         file: &File,
@@ -108,7 +109,7 @@ impl Reading<'_> {
 }
 
 impl Site {
-    /// The records that DNS is to have, as a zone file has them (RFC 1035, section 5).
+    /// The records for DNS, in the format of a zone file (RFC 1035, section 5).
     pub fn records(&self) -> Vec<String> {
         let Some(domain) = &self.domain else {
             return Vec::new();

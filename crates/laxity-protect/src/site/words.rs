@@ -1,4 +1,4 @@
-//! Values of a site file that are written as text.
+//! Values of a site file that are written as strings.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,15 +11,15 @@ use ureq::http::Uri;
 
 use crate::gate::frames::Mac;
 
-/// Something that is written in quotes.
+/// A parsed string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written<T>(pub T);
 
-/// How it is written.
+/// The syntax of a string.
 pub trait Word: Sized {
-    /// In messages.
+    /// The expected syntax in messages.
     const EXPECTED: &'static str;
-    /// What is written, or what is wrong, and in a second line what would be right.
+    /// Parses a string. An error has what is wrong, and in a second line what would be right.
     fn parse(text: &str) -> Result<Self, String>;
 }
 
@@ -62,12 +62,12 @@ impl Word for IpAddr {
     }
 }
 
-/// An address of a network card, with the length of its network's prefix.
+/// An address of a network interface, with the prefix length of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
-    /// Of the card.
+    /// Address of the interface.
     pub address: Ipv4Addr,
-    /// In bits.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
@@ -101,7 +101,7 @@ impl Word for Interface {
     }
 }
 
-/// A name in DNS, without a dot at its end (RFC 1123, section 2.1).
+/// A DNS name without a final dot (RFC 1123, section 2.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainName(pub String);
 
@@ -109,7 +109,8 @@ impl Word for DomainName {
     const EXPECTED: &'static str = "a domain in quotes, such as \"voice.example\"";
 
     fn parse(text: &str) -> Result<DomainName, String> {
-        // So that there is room for `_sip._udp.` and a balancer's name in the 253 of DNS.
+        // Length limit that leaves room for `_sip._udp.` and a balancer's name in the 253
+        // characters of DNS.
         const LENGTH_MAX: usize = 180;
         if text.len() <= LENGTH_MAX && text.split('.').all(is_label) {
             Ok(DomainName(text.to_ascii_lowercase()))
@@ -121,7 +122,7 @@ impl Word for DomainName {
     }
 }
 
-/// One part of a name in DNS.
+/// One label of a DNS name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(pub String);
 
@@ -173,7 +174,7 @@ impl Word for Mac {
     }
 }
 
-/// A member of etcd.
+/// Address of a member of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(pub String);
 
@@ -222,8 +223,8 @@ impl Word for String {
     }
 }
 
-/// What is wrong with a word for QEMU, and what would be right: the daemon gives it some itself, and some it cannot
-/// protect.
+/// The problem of an argument for QEMU and its remedy, if there is one: the daemon sets some
+/// arguments itself, and cannot protect guests with others.
 pub fn unprotectable(argument: &str) -> Option<(String, &'static str)> {
     let option = argument
         .strip_prefix("--")

@@ -10,22 +10,22 @@ use super::{Host, MS, Reading, VmTable, defaults, other};
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings};
 
-/// Defaults: what `xl remus` has itself.
+/// Default interval, which is that of `xl remus`.
 const INTERVAL_NS: i64 = 200 * MS;
 const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
 
 /// A protected virtual machine that is a domain of Xen, by `xl remus`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Domain {
-    /// As its configuration calls it.
+    /// Name in the domain's configuration.
     pub name: String,
-    /// Where it begins, and where its standby is.
+    /// The first host, and the standby.
     pub hosts: [String; 2],
-    /// What the protocol goes by; the interval is one.
+    /// Settings of the protocol; the interval is fixed.
     pub settings: Settings,
-    /// What `xl create` is given.
+    /// Configuration for `xl create`.
     pub configuration: PathBuf,
-    /// What holds the output of an interface; see `xl remus -N`.
+    /// Script that holds an interface's output; see `xl remus -N`.
     pub hold_script: PathBuf,
 }
 
@@ -36,12 +36,12 @@ impl Domain {
     }
 }
 
-/// What only a virtual machine of QEMU has: where it stands, if it does, and what would be right.
+/// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
 fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] {
     const CONFIGURED: &str = "leave it out: `configuration` says what the domain is";
     const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
     const OTHERWISE: &str = "leave it out: Xen and xl see to that in their own way";
-    // By name, so that nobody adds a key and forgets to say here which engine has it.
+    // All fields are named, so that a new key has to be assigned to its engine here.
     let VmTable {
         name: _,
         hosts: _,
@@ -100,7 +100,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] 
 }
 
 impl Reading<'_> {
-    /// A `[[vm]]` with `engine = "xen"`.
+    /// Resolves a `[[vm]]` with `engine = "xen"`.
     pub(super) fn xen_domain(&self, table: &VmTable, span: Span, hosts: &[Host]) -> Domain {
         let lacks = |key, is_absent, help| self.lacks(span, key, is_absent, "a domain", help);
         let help = "write the name that its configuration has: name = \"signalling\", say";

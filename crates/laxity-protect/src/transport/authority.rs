@@ -1,4 +1,4 @@
-//! A site's own authority: it makes keys and certificates for hosts, makes new ones, and takes them back.
+//! A site's certificate authority, which makes, renews and revokes keys and certificates of hosts.
 //!
 //! Its directory has `site.crt` and `site.key`, `NAME.crt` and `NAME.key` for each host, and, once a certificate was taken
 //! back, `site.crl` with the list of all of these and `revoked/` with the certificates themselves.
@@ -21,23 +21,23 @@ use rustls::pki_types::pem::PemObject as _;
 use super::keys::{AUTHORITY, KeysError, PEM_BYTES_MAX, REVOKED, read_secret};
 
 const AUTHORITY_KEY: &str = "site.key";
-/// Where certificates go that were taken back.
+/// Directory of revoked certificates.
 const REVOKED_CERTIFICATES: &str = "revoked";
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Clocks of hosts may differ by this much before a new certificate is of use.
+/// Time by which a certificate is valid earlier than its making, since clocks of hosts may differ.
 const BEFORE: Duration = DAY;
-/// How long a host's certificate holds.
+/// Validity of a host's certificate.
 const HOST_DAYS: u32 = 2 * 365;
-/// How long the authority's holds: new hosts are to be had for as long.
+/// Validity of the authority's certificate.
 const AUTHORITY_DAYS: u32 = 10 * 365;
 const OWNER_ONLY: u32 = 0o600;
 const EVERYBODY_READS: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// A file's name, and what others know its owner by.
+/// An owner: the name of its files, and the names in its certificate.
 pub type Owner = (String, Vec<String>);
 
-/// Makes an authority for a site, and for each owner a key and a certificate, into a directory.
+/// Makes an authority for a site, and a key and a certificate for each owner, in a directory.
 ///
 /// # Errors
 ///
@@ -80,8 +80,8 @@ pub fn make(directory: &Path, owners: &[Owner]) -> Result<(), KeysError> {
     Ok(())
 }
 
-/// Makes a new key and a new certificate for each owner, in place of those that there are. The old certificates hold until
-/// their end, unless they are revoked.
+/// Replaces the key and the certificate of each owner. The old certificates stay valid until their
+/// end unless they are revoked.
 ///
 /// # Errors
 ///
@@ -93,8 +93,8 @@ pub fn renew(directory: &Path, owners: &[Owner]) -> Result<(), KeysError> {
         .try_for_each(|owner| issue(directory, &issuer, owner))
 }
 
-/// Takes back the certificates of these names: `site.crl`, given to all hosts, has them refused. The files of the names
-/// are moved away, so that [`renew`] makes others.
+/// Revokes the certificates of these names: hosts with the new `site.crl` refuse them. The files of
+/// the names are moved away, so that [`renew`] makes new ones.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn revoke(directory: &Path, names: &[String]) -> Result<(), KeysError> {
         let serial = serial_of(&path)?;
         let kept = away.join(format!("{name}-{}.crt", hexadecimal(&serial)));
         fs::rename(&path, &kept).map_err(written(&path))?;
-        // The key is of no use any more; it may be on the host alone.
+        // The revoked certificate's key is useless, and may exist on the host only.
         let _ = fs::remove_file(directory.join(key_of(name)));
     }
     let list = list_of(&away, &issuer)?;
@@ -146,7 +146,7 @@ fn list_of(away: &Path, issuer: &Issuer<'_, KeyPair>) -> Result<String, KeysErro
         .map_err(made)
 }
 
-/// What the authority says of itself. A certificate that it issues must say the same of its issuer.
+/// The authority's own properties, which must equal the issuer's in every certificate.
 fn authority() -> Result<CertificateParams, KeysError> {
     let mut params = lasting(Vec::new(), "Laxity site authority", AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -164,7 +164,7 @@ fn lasting(known_as: Vec<String>, name: &str, days: u32) -> Result<CertificatePa
     Ok(params)
 }
 
-/// The authority whose key is in this directory.
+/// Opens the authority in this directory.
 fn open(directory: &Path) -> Result<Issuer<'static, KeyPair>, KeysError> {
     let path = directory.join(AUTHORITY_KEY);
     let refused = |reason: String| KeysError::File {
@@ -177,7 +177,7 @@ fn open(directory: &Path) -> Result<Issuer<'static, KeyPair>, KeysError> {
     Ok(Issuer::new(authority()?, key))
 }
 
-/// Writes an owner's new key and certificate, and only both: each is complete before it takes the place of the old one.
+/// Writes an owner's new key and certificate: both are complete before either replaces an old one.
 fn issue(
     directory: &Path,
     issuer: &Issuer<'_, KeyPair>,
@@ -228,7 +228,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes a file that must be new: a link in its place is not followed.
+/// Writes a file that must not exist; a link in its place is not followed.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), KeysError> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(mode).open(path);
@@ -240,12 +240,12 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), KeysError> {
         .map_err(written(path))
 }
 
-/// Writes a file in place of one that may be there, with its mode whatever that one had.
+/// Replaces a file that may exist; the new mode does not depend on the old one.
 fn replace(path: &Path, mode: u32, text: &str) -> Result<(), KeysError> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = Path::new(&new);
-    // A run that was killed may have left one.
+    // A killed run may have left the temporary file.
     let _ = fs::remove_file(new);
     write(new, mode, text)?;
     fs::rename(new, path).map_err(written(path))

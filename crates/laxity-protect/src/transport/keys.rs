@@ -1,4 +1,5 @@
-//! Who is who: each host has a key and a certificate that the site's own authority has signed for its name.
+//! Identities: each host has a key, and a certificate for its name signed by the site's own
+//! authority.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,39 +17,40 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-/// The certificate of a site's authority.
+/// File of the authority's certificate.
 pub(super) const AUTHORITY: &str = "site.crt";
-/// What the authority has revoked; it need not be there.
+/// File of the authority's revocations, which need not exist.
 pub(super) const REVOKED: &str = "site.crl";
-/// The permissions that nobody but the owner may have on a key.
+/// Mode bits that nobody but the owner may have on a key.
 const OTHERS: u32 = 0o077;
-/// The longest key that is read: those of the largest kinds in use have 4 KiB.
+/// Size limit of a key's file; the largest kinds in use have 4 KiB.
 const KEY_BYTES_MAX: u64 = 64 << 10;
-/// The longest file of certificates, or of what is revoked.
+/// Size limit of a file of certificates or revocations.
 pub(super) const PEM_BYTES_MAX: usize = 1 << 20;
-/// A certificate that ends sooner is to be renewed.
+/// Remaining validity below which a certificate should be renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is wrong with a host's keys.
+/// Errors of a host's keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read or has wrong contents.
     #[error("cannot use {}: {reason}; `laxity protect keys` makes them", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// Keys that are there already.
+    /// The keys exist already.
     #[error("{} is there already and is not written over", .0.display())]
     There(PathBuf),
-    /// They cannot be made or written.
+    /// The keys cannot be made or written.
     #[error("cannot make keys: {0}")]
     Make(String),
 }
 
-/// What a host proves with who it is, and knows the others by. TLS 1.3 only, in both directions.
+/// The identity of a host, and the authority by which it recognizes others. TLS 1.3 only, in both
+/// directions.
 #[derive(Debug, Clone)]
 pub struct Keys {
     pub(super) client: Arc<ClientConfig>,
@@ -135,12 +137,13 @@ impl Keys {
         })
     }
 
-    /// Whether the certificate is to be renewed: it ends within 30 days.
+    /// Whether the certificate ends within 30 days and should be renewed.
     pub fn expires_soon(&self) -> bool {
         self.expires_soon
     }
 
-    /// The same for HTTP: both sides prove who they are with certificates of the site.
+    /// The TLS configuration for HTTP: both sides prove their identity with certificates of the
+    /// site.
     pub fn for_web(&self) -> TlsConfig {
         self.web.clone()
     }
@@ -165,7 +168,7 @@ fn web(
         .build())
 }
 
-/// A key's file. Refused is what somebody else may read: it is no secret any more.
+/// Reads a key's file, which is refused if other users may read it.
 pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
     let told = |error: io::Error| error.to_string();
     let file = input::open(path).map_err(told)?;
@@ -186,7 +189,7 @@ pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
     Ok(secret)
 }
 
-/// What the authority has revoked; nothing where there is no such file.
+/// The authority's revocations; empty if there is no file.
 fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, KeysError> {
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(Vec::new());
@@ -200,7 +203,7 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Ke
     lists.map_err(|error| refused(error.to_string()))
 }
 
-/// Whether a certificate that holds now does not hold in a while.
+/// Whether a currently valid certificate ends soon.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The way between two hosts: TCP with TLS 1.3, both sides known by their certificates.
+//! The connection between two hosts: TCP with TLS 1.3, both sides authenticated by certificates.
 //!
 //! A [`Link`] is one connection for one virtual machine. After the handshake each side says which machine it means, and
 //! what its guest runs on; then come the frames of [`protocol::message`](crate::protocol::message), one thread for each
@@ -21,34 +21,35 @@ use webpki::EndEntityCert;
 use crate::protocol::message::{LENGTH_BYTES, rest_bytes};
 pub use keys::{Keys, KeysError};
 
-/// The longest that a handshake may take together with what is said first, and the longest that a send may take. A host
-/// that needs more is of no use as the other one.
+/// Longest time for the handshake and the preamble together, and for sending one frame. A slower
+/// host is useless as a standby.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
-/// What is read from the network at once.
+/// Most bytes of one read.
 const PART_BYTES: usize = 64 << 10;
 
-/// What each side says before the first frame.
+/// The preamble of each side, before the first frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preamble {
-    /// The virtual machine.
+    /// Name of the virtual machine.
     pub vm: String,
-    /// What must be the same on both sides for a state to be of use on the other, in words.
+    /// Properties of the guest that must be the same on both sides for a state to be usable, in
+    /// words.
     pub guest: String,
 }
 
 /// An established connection.
 #[derive(Debug)]
 pub struct Link {
-    /// Who the other side has proved to be.
+    /// Authenticated name of the other side.
     pub peer: String,
-    /// What it has said.
+    /// Preamble of the other side.
     pub preamble: Preamble,
-    /// The direction from it.
+    /// Receiving direction.
     pub reader: Reader,
-    /// The direction to it.
+    /// Sending direction.
     pub writer: Writer,
-    /// Ends both.
+    /// Handle that ends both directions.
     pub closer: Closer,
 }
 
@@ -69,8 +70,9 @@ pub fn dial(keys: &Keys, address: SocketAddr, peer: &str, preamble: &Preamble) -
     Ok(link)
 }
 
-/// Takes the other end of [`dial`], which has until the deadline to say who it is and what it wants. `answer` is given who it is, of these hosts, and what it has said, and answers, or
-/// refuses in words for the log.
+/// Accepts a connection from [`dial`], whose client has until the deadline to authenticate and to
+/// send its preamble. `answer` receives the client's name, one of `hosts`, and its preamble; it
+/// returns the answer, or a refusal in words for the log.
 ///
 /// # Errors
 ///
@@ -100,7 +102,7 @@ pub fn accept(
     Ok(link)
 }
 
-/// A link whose other side has shown its certificate, and said nothing yet.
+/// A link whose other side has authenticated and not sent its preamble yet.
 fn handshake(
     stream: TcpStream,
     mut tls: Connection,
@@ -125,7 +127,7 @@ fn handshake(
         .and_then(<[_]>::first)
         .ok_or(ErrorKind::PermissionDenied)?;
     let certificate = certificate.clone().into_owned();
-    // What is sent is encrypted in parts as they are given, and waits nowhere.
+    // Sent data is encrypted in the given parts, without a buffer.
     tls.set_buffer_limit(None);
     let tls = Arc::new(Mutex::new(tls));
     let stream = Arc::new(stream);
@@ -150,7 +152,7 @@ fn handshake(
 }
 
 impl Link {
-    /// What is said first is a line of JSON behind its length (32 bits, little endian).
+    /// Sends the preamble: a line of JSON behind its length (32 bits, little endian).
     fn say(&mut self, preamble: &Preamble) -> io::Result<()> {
         let text = serde_json::to_vec(preamble)?;
         let length = (text.len() as u32).to_le_bytes();
@@ -164,21 +166,21 @@ impl Link {
             return Err(io::Error::other("what it says first is too long"));
         }
         let preamble = serde_json::from_slice(self.reader.take_some(length)?)?;
-        // From now on silence is for the protocol to judge.
+        // The protocol judges silence from now on.
         self.reader.deadline = None;
         self.reader.stream.set_read_timeout(None)?;
         Ok(preamble)
     }
 }
 
-/// Takes frames off a link.
+/// Receives frames from a link.
 #[derive(Debug)]
 pub struct Reader {
     stream: Arc<TcpStream>,
-    /// The end of waiting for what is said first; `None` once it was.
+    /// Deadline for the preamble; `None` after it.
     deadline: Option<Instant>,
     tls: Arc<Mutex<Connection>>,
-    /// Decrypted; before `taken` it is of no use any more.
+    /// Decrypted bytes; those before `taken` have been used.
     received: Vec<u8>,
     taken: usize,
 }
@@ -207,11 +209,11 @@ impl Reader {
         Ok(&self.received[begin..self.taken])
     }
 
-    /// Until so many bytes are there to be taken.
+    /// Reads until at least `bytes` bytes can be taken.
     fn fill(&mut self, bytes: usize) -> io::Result<()> {
         let mut part = [0; PART_BYTES];
         while self.received.len() - self.taken < bytes {
-            // Something may have come with the handshake.
+            // Data may have arrived together with the handshake.
             let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
             self.received.drain(..self.taken);
             self.taken = 0;
@@ -243,8 +245,8 @@ impl Reader {
     }
 }
 
-/// A stream that is read until a deadline, however little comes at a time: a timeout for each read would let the other
-/// side take as long as it likes.
+/// A stream with one deadline for all reads: a timeout for each read would let the other side take
+/// as long as it likes.
 struct Until<'s> {
     stream: &'s TcpStream,
     deadline: Instant,
@@ -271,7 +273,7 @@ impl Write for Until<'_> {
     }
 }
 
-/// Takes all that is decrypted.
+/// Takes all decrypted bytes.
 fn take(tls: &mut Connection, into: &mut Vec<u8>) -> io::Result<()> {
     match tls.reader().read_to_end(into) {
         Ok(_) => Ok(()),
@@ -280,7 +282,7 @@ fn take(tls: &mut Connection, into: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Puts frames on a link.
+/// Sends frames on a link.
 #[derive(Debug)]
 pub struct Writer {
     stream: Arc<TcpStream>,
@@ -289,13 +291,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Sends a frame. It waits while the other side does not take what was sent before.
+    /// Sends a frame. Waits while the other side does not take earlier frames.
     ///
     /// # Errors
     ///
     /// If the link has ended, or the other side takes nothing for too long.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        // In parts, so that what comes in does not have to wait for long.
+        // The frame is sent in parts, so that received data does not wait for long.
         for part in frame.chunks(PART_BYTES) {
             self.encrypted.clear();
             let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,14 +312,14 @@ impl Writer {
     }
 }
 
-/// Ends a link, whoever waits for it.
+/// Ends a link from any thread.
 #[derive(Debug, Clone)]
 pub struct Closer(Arc<TcpStream>);
 
 impl Closer {
-    /// Now.
+    /// Ends the link now.
     pub fn close(&self) {
-        // It may have ended before.
+        // The link may have ended before.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

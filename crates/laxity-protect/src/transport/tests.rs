@@ -43,7 +43,7 @@ fn preamble(guest: &str) -> Preamble {
     }
 }
 
-/// `client`, as `north`, dials `server`, who is asked for as `name`.
+/// Connects `client`, as `north`, to `server`, expected under `name`.
 fn link(client: Keys, server: Keys, name: &'static str) -> (io::Result<Link>, io::Result<Link>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,7 +58,8 @@ fn soon() -> Instant {
     Instant::now() + TIMEOUT
 }
 
-/// A stranger who sends a byte now and then is given up at the deadline: this test would not end otherwise.
+/// A stranger who sends a byte now and then is cut off at the deadline; this test would not end
+/// otherwise.
 #[test]
 fn whoever_dawdles_is_given_up() {
     let site = Site::new("slow");
@@ -70,7 +71,7 @@ fn whoever_dawdles_is_given_up() {
         let deadline = Instant::now() + Duration::from_millis(200);
         accept(&keys, stream, deadline, &[], |_, _| Ok(preamble("b"))).map(drop)
     });
-    // The beginning of a record that says it has 16,384 bytes.
+    // The header of a record that announces 16,384 bytes.
     stranger.write_all(&[22, 3, 1, 64, 0]).unwrap();
     while !accepted.is_finished() {
         let _ = stranger.write(&[0]);
@@ -136,7 +137,7 @@ fn a_closed_link_ends_for_both() {
     let mut frame = Vec::new();
     let id = CheckpointId { term: 1, number: 1 };
     message::encode(&Message::Acknowledge(id), 0, &mut frame);
-    // The first one may still find room in the system's buffer.
+    // The system's buffer may still have room for the first frame.
     let sent = (0..100).try_for_each(|_| accepted.writer.send(&frame));
     assert!(sent.is_err());
 }
@@ -188,7 +189,7 @@ fn a_key_that_others_may_read_is_refused() {
         let error = Keys::load(&site.0, "north").unwrap_err().to_string();
         assert!(error.contains("others may read it"), "{error}");
     }
-    // A new one has a mode of its own, and a link in its place is not followed.
+    // A renewed file has a mode of its own, and a link in its place is not followed.
     authority::renew(&site.0, &owners(&["north"])).unwrap();
     site.keys("north");
     let victim = site.0.join("victim");
@@ -202,8 +203,8 @@ fn a_key_that_others_may_read_is_refused() {
     site.keys("north");
 }
 
-/// Certificates end, and the authority and a host are told apart by their names: OpenSSL takes a leaf that has its issuer's
-/// name for self-signed.
+/// Certificates end, and the authority's name differs from a host's: OpenSSL takes a certificate
+/// with its issuer's name for self-signed.
 #[test]
 fn certificates_end_and_name_their_owner() {
     let site = Site::new("names");
@@ -237,7 +238,7 @@ fn keys_are_not_overwritten_and_missing_ones_are_named() {
     assert!(again.to_string().contains("is there already"), "{again}");
     let missing = Keys::load(&site.0, "west").unwrap_err();
     assert!(missing.to_string().contains("west.crt"), "{missing}");
-    std::fs::write(site.0.join("north.key"), "nothing").unwrap(); // Its mode stays.
+    std::fs::write(site.0.join("north.key"), "nothing").unwrap(); // The mode stays.
     let wrong = Keys::load(&site.0, "north").unwrap_err();
     assert!(wrong.to_string().contains("north.key"), "{wrong}");
 }

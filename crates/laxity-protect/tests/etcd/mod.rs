@@ -1,4 +1,4 @@
-//! A real etcd of one member, which goes when it does, and takes its data along.
+//! A real etcd of one member, which is ended and whose data is removed when its handle is dropped.
 #![allow(dead_code, reason = "each user needs another part")]
 
 use std::net::TcpStream;
@@ -20,13 +20,13 @@ pub fn is_there() -> bool {
     command.stderr(Stdio::null()).status().is_ok()
 }
 
-/// One that answers.
+/// A running member.
 pub struct Member {
     process: Child,
     stopped: Option<Stopped>,
 }
 
-/// What it knew.
+/// A stopped member with its data.
 pub struct Stopped {
     directory: PathBuf,
     endpoint: String,
@@ -34,8 +34,8 @@ pub struct Stopped {
 }
 
 impl Member {
-    /// Listens at `http://127.0.0.1:PORT`, or at `https` with the keys of a site in a directory, and answers only who
-    /// has a certificate of it then.
+    /// Starts a member at `http://127.0.0.1:PORT`, or at `https` with the keys of a site in a
+    /// directory, where it answers only clients with a certificate of that site.
     pub fn start(endpoint: &str, keys: Option<&Path>) -> Member {
         static MEMBERS: AtomicU32 = AtomicU32::new(0);
         let number = MEMBERS.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Member {
         .start()
     }
 
-    /// Ends it; what it knows is kept.
+    /// Stops the member and keeps its data.
     pub fn stop(mut self) -> Stopped {
         self.stopped.take().expect("it has not been stopped")
     }
@@ -65,7 +65,7 @@ impl Stopped {
     pub fn start(self) -> Member {
         let mut command = Command::new("etcd");
         command.arg("--data-dir").arg(&self.directory);
-        // Nobody else is to join: that port is the system's to choose.
+        // No other member is to join: the system chooses that port.
         let peers = "http://127.0.0.1:0";
         for (option, value) in [
             ("--listen-client-urls", &*self.endpoint),

@@ -1,5 +1,6 @@
-//! Two hosts that protect a real guest, on this machine: a network namespace with a bridge, the daemons' connections on
-//! its loopback interface, and a client who remembers all that it was told. All of it goes when the scene does.
+//! Two hosts that protect a real guest on this machine: a network namespace with a bridge, the
+//! daemons' connections on its loopback interface, and a client that remembers all answers.
+//! Everything is removed with the scene.
 #![allow(dead_code, reason = "each user needs another part")]
 
 use std::fs::{self, File};
@@ -21,13 +22,13 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Before something is taken for never to come: machines are shared.
+/// Time after which an event counts as missing; machines are shared.
 const PATIENCE: Duration = Duration::from_secs(600);
 pub const GUEST: &str = "192.0.2.10:7";
 pub const HOSTS: [&str; 2] = ["north", "south"];
-/// The ports at which the daemons find each other.
+/// Ports of the daemons for each other.
 const PORTS: [u16; 2] = [7421, 7422];
-/// Asked to count this, the guest ends.
+/// Request that makes the guest power off.
 pub const POWER_OFF: u64 = u64::MAX;
 
 fn built(name: &str) -> PathBuf {
@@ -36,7 +37,7 @@ fn built(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The capabilities of the shipped unit, in setpriv's words.
+/// The capabilities of the shipped unit, in setpriv's syntax.
 fn capabilities() -> String {
     const UNIT: &str = include_str!("../../systemd/laxity-protect.service");
     let words = UNIT
@@ -54,7 +55,7 @@ fn capabilities() -> String {
         .join(",")
 }
 
-/// Why there can be no scene here; `None`: there can.
+/// The reason why there can be no scene here; `None` if there can.
 pub fn what_is_missing() -> Option<&'static str> {
     let runs = |program: &str, argument: &str| {
         let mut command = Command::new(program);
@@ -84,13 +85,13 @@ pub fn what_is_missing() -> Option<&'static str> {
 pub struct Scene {
     directory: PathBuf,
     daemons: [Option<Child>; 2],
-    /// How often each was started.
+    /// Number of starts of each daemon.
     starts: u32,
 }
 
 impl Scene {
-    /// In a network namespace of the calling thread, which it is from now on. `vm` is what the site file says of the
-    /// virtual machine, beside what is needed for it to be there.
+    /// Makes a scene in a new network namespace, which the calling thread enters. `vm` is the
+    /// virtual machine's part of the site file beside what the scene needs.
     pub fn new(name: &str, vm: &str) -> Scene {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let name = format!("laxity-protect-{}-{name}", std::process::id());
@@ -103,7 +104,7 @@ impl Scene {
         ip("link set br0 up");
         let owners = HOSTS.map(|host| (host.to_string(), vec![host.to_string()]));
         authority::make(&directory.join("keys"), &owners).unwrap();
-        // On a machine that is busy with other things a host is easily taken for lost.
+        // On a busy machine a host easily counts as lost with shorter times.
         let times = match std::env::var("LAXITY_DETECTION_MS") {
             Ok(detection) => format!("detection = \"{detection} ms\""),
             Err(_) => String::new(),
@@ -131,7 +132,7 @@ impl Scene {
         }
     }
 
-    /// Both daemons, and a guest that is protected.
+    /// Makes a scene with both daemons and a protected guest.
     pub fn protected(name: &str, vm: &str) -> Scene {
         let mut scene = Scene::new(name, vm);
         scene.start(0, None);
@@ -140,7 +141,7 @@ impl Scene {
         scene
     }
 
-    /// Gives one host a site file that is another.
+    /// Gives one host a different site file.
     pub fn edit(&self, host: usize, old: &str, new: &str) {
         let path = self.directory.join(format!("{}.toml", HOSTS[host]));
         let text = fs::read_to_string(&path).unwrap();
@@ -177,7 +178,7 @@ impl Scene {
             .append(true)
             .open(self.log_path(host))
             .unwrap();
-        // What the unit leaves to the daemon is all that it has here, too.
+        // The daemon has the capabilities that its unit leaves it, and no others.
         let mut command = Command::new("setpriv");
         command
             .args(["--no-new-privs", "--bounding-set", &capabilities(), "--"])
@@ -198,19 +199,19 @@ impl Scene {
         self.daemons[host] = Some(command.spawn().unwrap());
     }
 
-    /// To the daemon of a host and to all that it has started.
+    /// Sends a signal to the daemon of a host and to all its child processes.
     pub fn signal(&self, host: usize, signal: Signal) {
         let daemon = self.daemons[host].as_ref().expect("it was started");
         let _ = killpg(Pid::from_raw(daemon.id() as i32), signal);
     }
 
-    /// As if the power had gone.
+    /// Kills a host as if its power had failed.
     pub fn kill(&mut self, host: usize) {
         self.signal(host, Signal::SIGKILL);
         self.wait_for_end(host);
     }
 
-    /// Until it has ended, by itself or not.
+    /// Waits until the daemon has ended, by itself or not.
     pub fn wait_for_end(&mut self, host: usize) {
         let mut daemon = self.daemons[host].take().expect("it was started");
         let deadline = Instant::now() + PATIENCE;
@@ -254,7 +255,7 @@ impl Scene {
         }
     }
 
-    /// The processes that a daemon has started.
+    /// The child processes of a daemon.
     pub fn children(&self, host: usize) -> Vec<u32> {
         let daemon = self.daemons[host].as_ref().expect("it was started").id();
         let tasks = fs::read_dir(format!("/proc/{daemon}/task")).unwrap();
@@ -266,7 +267,7 @@ impl Scene {
         words.map(|process| process.parse().unwrap()).collect()
     }
 
-    /// What a daemon has for itself, without what it shares with its guest.
+    /// Memory of a daemon without the memory that it shares with its guest, in KiB.
     pub fn memory_kib(&self, host: usize) -> u64 {
         let daemon = self.daemons[host].as_ref().expect("it was started");
         let status = fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
@@ -294,7 +295,7 @@ impl Scene {
         self.directory.join(format!("{}.log", HOSTS[host]))
     }
 
-    /// What both daemons have said, and the guest.
+    /// The logs of both daemons and the guest's console.
     pub fn logs(&self) -> String {
         const LAST_LINES: usize = 60;
         let mut all = String::new();
@@ -320,14 +321,14 @@ impl Drop for Scene {
     }
 }
 
-/// Connections to a host that never prove anything, and send a byte each now and then.
+/// Connections to a host that never authenticate and send a byte now and then.
 pub struct Strangers {
     is_over: Arc<AtomicBool>,
     trickle: Option<thread::JoinHandle<()>>,
 }
 
 impl Strangers {
-    /// More than a daemon keeps at a time.
+    /// More connections than a daemon keeps at a time.
     const COUNT: usize = 300;
 
     pub fn at(host: usize) -> Strangers {
@@ -336,7 +337,7 @@ impl Strangers {
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = is_over.clone();
         let trickle = thread::spawn(move || {
-            // A record that says it has 16,384 bytes, byte by byte.
+            // A record that announces 16,384 bytes, sent byte by byte.
             for byte in [22, 3, 1, 64, 0].into_iter().chain(std::iter::repeat(0)) {
                 for stream in &mut streams {
                     let _ = stream.write(&[byte]);
@@ -370,7 +371,7 @@ fn ip(words: &str) {
     assert!(output.status.success(), "ip {words}: {error}");
 }
 
-/// What the guest says to a request.
+/// The guest's answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said {
     pub request: u64,
@@ -391,15 +392,15 @@ impl Said {
     }
 }
 
-/// What clients have seen, all of them together.
+/// Answers that all clients together have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
     highest: AtomicU64,
     answers: AtomicU64,
     wrong: AtomicU64,
-    /// Answers that a survivor would have had to know of.
+    /// Number of answers that a survivor would have had to know of.
     forgotten: AtomicU64,
-    /// When answers came.
+    /// Times of the answers.
     times: Mutex<Vec<Instant>>,
 }
 
@@ -420,7 +421,7 @@ impl Seen {
         self.wrong.load(Ordering::SeqCst)
     }
 
-    /// From a moment until the first answer after the silence that it began, which is the longest before `end`.
+    /// Time from `begin` to the first answer after the longest silence before `end`.
     pub fn silence_after(&self, begin: Instant, end: Instant) -> Duration {
         let times = self.times.lock().unwrap();
         let silences = times
@@ -432,7 +433,8 @@ impl Seen {
         longest[1] - begin
     }
 
-    /// An answer to a request that was sent when `before` had been seen: the guest has counted further since.
+    /// Notes an answer to a request that was sent when `before` had been seen: the guest must have
+    /// counted further.
     fn note(&self, said: Said, before: u64) {
         self.times.lock().unwrap().push(Instant::now());
         self.answers.fetch_add(1, Ordering::SeqCst);
@@ -444,7 +446,8 @@ impl Seen {
     }
 }
 
-/// Clients that ask without end: one by UDP, each request again until it is answered, and one in a single TCP connection.
+/// Clients that ask without end: one by UDP, repeating each request until it is answered, and one
+/// in a single TCP connection.
 pub struct Clients {
     pub seen: Arc<Seen>,
     stop: Arc<AtomicBool>,
@@ -452,12 +455,12 @@ pub struct Clients {
     tcp: JoinHandle<u64>,
 }
 
-/// Between two requests that are answered, and until one is sent again.
+/// Interval between two answered requests, and time after which one is repeated.
 const PACE: Duration = Duration::from_millis(3);
 const AGAIN: Duration = Duration::from_millis(20);
 
 impl Clients {
-    /// To be called in the scene's thread: theirs are in its namespace then.
+    /// Starts the clients; must be called in the scene's thread, whose namespace theirs inherit.
     pub fn start() -> Clients {
         let seen = Arc::new(Seen::default());
         let stop = Arc::new(AtomicBool::new(false));
@@ -473,7 +476,8 @@ impl Clients {
         }
     }
 
-    /// Ends them. How long each answer by UDP took, and how many came by TCP.
+    /// Ends the clients. Returns the time that each answer by UDP took, and the number of answers
+    /// by TCP.
     pub fn stop(self) -> (Vec<Duration>, u64) {
         self.stop.store(true, Ordering::SeqCst);
         (self.udp.join().unwrap(), self.tcp.join().unwrap())
@@ -491,7 +495,7 @@ fn ask_by_udp(seen: &Seen, stop: &AtomicBool) -> Vec<Duration> {
         let begun = Instant::now();
         let before = seen.highest();
         loop {
-            // While nobody has the address, the system says so.
+            // The system reports an error while no host has the address.
             let _ = socket.send(&request.to_le_bytes());
             let mut answer = [0; Said::BYTES];
             let sent = Instant::now();
@@ -545,7 +549,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
     answers
 }
 
-/// Asks once, by UDP, again and again until there is an answer.
+/// Asks once by UDP, repeating the request until there is an answer.
 pub fn ask_once(request: u64) -> Said {
     let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
     socket.connect(GUEST).unwrap();

@@ -1,4 +1,4 @@
-//! What a process does of what its node says.
+//! Carries out the actions of nodes.
 
 use std::collections::VecDeque;
 
@@ -44,7 +44,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether the process ends or stands still before its next action.
+    /// Whether the process ends or stalls before its next action.
     pub(super) fn stops_before_next(&mut self, side: Side) -> bool {
         let Some(process) = self.process_mut(side) else {
             return true;
@@ -226,7 +226,7 @@ impl World<'_> {
             checksum: digest.finish(),
         });
         for message in messages {
-            // It may end in the middle of it.
+            // The process may end in the middle of the action.
             if let Some((left, power)) = self
                 .process_mut(side)
                 .and_then(|process| process.crash_in.as_mut())

@@ -1,4 +1,4 @@
-//! What goes wrong, and the end of it.
+//! Faults and their end.
 
 use super::super::host::{Freeze, Later};
 use super::super::{Fault, MS};
@@ -91,7 +91,7 @@ impl World<'_> {
         }
     }
 
-    /// Of whoever has a guest.
+    /// Gives an order to every host with a guest.
     pub(super) fn order_holders(&mut self, order: Order) {
         for side in [0, 1] {
             if self
@@ -103,7 +103,7 @@ impl World<'_> {
         }
     }
 
-    /// The other host is off, and what it has done since it took over, if it did, is to be forgotten.
+    /// Lets a host go on while the other host is off, whose work since a takeover is forgotten.
     pub(super) fn go_on(&mut self, side: Side) {
         if let Some(process) = self.hosts[side].process.as_mut()
             && process.frozen.is_none()
@@ -127,7 +127,7 @@ impl World<'_> {
         self.deliver(side, Event::Order(Order::GoOn));
     }
 
-    /// To a process that is not standing still; one that is does not hear of it.
+    /// Delivers an event to a running process; a stalled process misses it.
     pub(super) fn deliver(&mut self, side: Side, event: Event) {
         if self
             .process(side)
@@ -188,7 +188,7 @@ impl World<'_> {
         };
         let incarnation = process.incarnation;
         self.note(|| format!("{side} goes on"));
-        // First what it had begun to do.
+        // Actions that the process had begun come first.
         while let Some(process) = self.process_mut(side)
             && process.frozen.is_none()
             && matches!(process.later.front(), Some(Later::Actions(..)))

@@ -1,4 +1,4 @@
-//! What passes between the hosts, and what the guest sends.
+//! Frames between the hosts, and the guest's output.
 
 use super::super::guest::{Guest, Image, StateId};
 use super::super::host::{Later, Process};
@@ -41,7 +41,7 @@ impl World<'_> {
 
     pub(super) fn arrive(&mut self, side: Side, number: usize, frame: &[u8]) {
         let connection = &mut self.network.connections[number];
-        // What was on its way when its sender was cut off may be lost with it.
+        // Frames on the way when their sender was cut off may be lost.
         if self.now_ns > connection.lost_from_ns[1 - side] {
             return;
         }
@@ -93,7 +93,7 @@ impl World<'_> {
         self.at(next_ns, Happening::Step(side, incarnation));
     }
 
-    /// What a guest sent comes to the gate.
+    /// Passes the guest's output to the gate.
     pub(super) fn pass(&mut self, side: Side, holder: usize, state: StateId) {
         let host = &mut self.hosts[side];
         let clock_ns = host.clock_ns(self.now_ns);
@@ -117,7 +117,8 @@ impl World<'_> {
         let term = self
             .process(side)
             .map_or(0, |process| process.node.status().term);
-        // With which checkpoint the other could take over, after it has done what it had begun to do.
+        // The checkpoint with which the other host could take over, after the actions that it had
+        // begun.
         let other = self.process(1 - side).and_then(|other| {
             let id = other.promised.or(other.store.map(|(id, _)| id))?;
             let taken = self.observer.taken(id)?;
@@ -139,7 +140,7 @@ impl World<'_> {
             return;
         };
         let term = process.node.status().term;
-        // Whoever ends a guest waits for what it was doing.
+        // Ending a guest waits for the guest's current step.
         let is_it = |guest: &&mut Guest| guest.holder == holder && !guest.is_off;
         let Some(guest) = process.guest.as_mut().filter(is_it) else {
             return;
@@ -195,7 +196,7 @@ impl World<'_> {
         self.handle(side, Event::Activated, &[]);
     }
 
-    /// Before the other host lets the guest run.
+    /// Checks the gate before the other host lets the guest run.
     pub(super) fn watch_gate(&mut self, side: Side) {
         let host = &self.hosts[side];
         let has_guest = |process: &&Process| process.guest.is_some();
