@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = {"opener": 641, "line": 780}
+ALLOWED = {"opener": 558, "line": 286}
 """What is still there, by kind. These numbers only become smaller."""
 
 COLUMNS_MAX = 120
