@@ -463,9 +463,12 @@ class Verdict:
     """Why BASE shows nothing with it."""
 
 
-def compare(case: Case, base: Path, here: Path, output: Path) -> Verdict:
-    """Runs a case in both checkouts, in BASE only if that was not done before."""
-    kept = output / "base" / identity_of(base) / case.name
+def compare(case: Case, base: Path, here: Path, output: Path, known: Path | None = None) -> Verdict:
+    """Runs a case in both checkouts, in BASE only if that was not done before.
+
+    What BASE gives is kept in `known`, by default in the output.
+    """
+    kept = (known or output / "base") / identity_of(base) / case.name
     done = kept / "done"
     asked = repr((case.steps, sorted(case.files.items())))
     if not done.exists() or done.read_text() != asked:
@@ -503,6 +506,7 @@ def main() -> int:
     parser.add_argument("--here", type=Path, default=ROOT, help="the checkout to compare; this one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at a time")
     parser.add_argument("-o", "--output", type=Path, help="where both results go; out/same")
+    parser.add_argument("--known", type=Path, help="where BASE's results are kept; in the output")
     arguments = parser.parse_intermixed_args()
     base, here = arguments.base.resolve(), arguments.here.resolve()
     for checkout in (base, here):
@@ -525,8 +529,10 @@ def main() -> int:
         return 0
     identity_of(base)
     began_s = time.monotonic()
+    known = arguments.known and arguments.known.resolve()
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        verdicts = list(_told(pool.map(lambda case: compare(case, base, here, output), chosen)))
+        told = _told(pool.map(lambda case: compare(case, base, here, output, known), chosen))
+        verdicts = list(told)
     return _conclude(verdicts, output, time.monotonic() - began_s)
 
 
