@@ -38,7 +38,7 @@ $(VENV)/.packages: pyproject.toml tools/build/packages.sh
 	touch $@
 
 $(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES)
-	$(BIN)/maturin develop --release --quiet
+	$(BIN)/maturin develop --release --quiet --extras plots,voice
 	touch $@
 
 .PHONY: setup

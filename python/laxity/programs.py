@@ -1,4 +1,4 @@
-"""Laxity's own programs, which are not Python: where they are, and how they get there."""
+"""Laxity's programs that are not Python: each is installed, or built in a checkout."""
 
 from __future__ import annotations
 
@@ -9,43 +9,38 @@ import sys
 import tomllib
 from pathlib import Path
 
-from laxity import files
+from laxity import files, places
 from laxity.errors import InputError
-
-CHECKOUT = Path(__file__).parents[2]
 
 
 def find(name: str, *read: Path) -> Path:
-    """A program on the path, or else of this checkout, which is built when it is first needed.
+    """Returns the path of a program: on the PATH, or else of this checkout, built when it is new.
 
-    `read` is what it is to read: nothing is built for one that is no TOML file. The path is
-    absolute, and so holds for a process that runs elsewhere.
+    Nothing is built if a file in `read` is no TOML file. The path is absolute, so that it holds for
+    a process that runs elsewhere. Raises InputError if there is no program and it cannot be built.
     """
     found = built(name)
     if found is not None:
         return found
     for file in read:
         _refuse_unless_toml(file)
-    _build(name)
-    return _place(name)
+    return _build(name)
 
 
 def built(name: str) -> Path | None:
-    """The same if it is there; nothing is built."""
+    """Returns the same path if the program is there, else None; nothing is built."""
     on_the_path = shutil.which(name)
     if on_the_path is not None:
         return Path(on_the_path).absolute()
-    place = _place(name)
-    return place if place.exists() else None
+    if places.CHECKOUT is None:
+        return None
+    program = _target(places.CHECKOUT) / "release" / name
+    return program if program.exists() else None
 
 
-def _target() -> Path:
-    """Where cargo, called in the checkout, leaves what it builds."""
-    return CHECKOUT / os.environ.get("CARGO_TARGET_DIR", "target")
-
-
-def _place(name: str) -> Path:
-    return _target() / "release" / name
+def _target(checkout: Path) -> Path:
+    """The directory in which cargo, called in the checkout, leaves what it builds."""
+    return checkout / os.environ.get("CARGO_TARGET_DIR", "target")
 
 
 def _refuse_unless_toml(file: Path) -> None:
@@ -56,24 +51,28 @@ def _refuse_unless_toml(file: Path) -> None:
         raise InputError(f"{file} is no TOML file: {error}") from None
 
 
-def _build(name: str) -> None:
+def _build(name: str) -> Path:
     """Builds a program of this checkout; cargo's own progress passes through to the terminal."""
     by_hand = f"cargo build --release -p {name}"
-    if not (CHECKOUT / "crates" / name).is_dir():
-        help = f"put it on the PATH; in a checkout of Laxity `{by_hand}` makes it"
+    checkout = places.CHECKOUT
+    if checkout is None:
+        help = f"install Laxity's Debian package {name}, or put the program on the PATH"
         raise InputError(f"there is no `{name}`", help)
     if shutil.which("cargo") is None:
         help = "install Rust 1.88 or newer, whose cargo builds it in this checkout"
         raise InputError(f"there is no `{name}`, and no cargo to build it", help)
     print(f"building {name}, which happens once and takes some minutes", file=sys.stderr)
     sys.stderr.flush()
+    target = _target(checkout)
     done = subprocess.run(  # noqa: S603 - words of ours
-        ["cargo", "build", "--release", "--locked", "-p", name, "--target-dir", _target()],  # noqa: S607
-        cwd=CHECKOUT,
+        ["cargo", "build", "--release", "--locked", "-p", name, "--target-dir", target],  # noqa: S607
+        cwd=checkout,
         stdin=subprocess.DEVNULL,
-        # What the program prints afterwards is the command's only output.
+        # The standard output is the program's alone.
         stdout=sys.stderr.fileno(),
         check=False,
     )
-    if done.returncode != 0 or not _place(name).exists():
-        raise InputError(f"`{name}` could not be built", f"`{by_hand}` in {CHECKOUT} shows why")
+    program = target / "release" / name
+    if done.returncode != 0 or not program.exists():
+        raise InputError(f"`{name}` could not be built", f"`{by_hand}` in {checkout} shows why")
+    return program

@@ -130,7 +130,7 @@ def test_the_patches_of_libxl_fit_what_debian_has() -> None:
     tree = image.CACHE / "source/tree"
     if not tree.is_dir():
         pytest.skip("the source of Xen is not there: xen/build.sh fetches it")
-    for patch in sorted((image.CHECKOUT / "xen/libxl").glob("*.patch")):
+    for patch in sorted((image.XEN / "libxl").glob("*.patch")):
         done = subprocess.run(
             ["patch", "--dry-run", "--directory", tree, "-p1", "--input", patch],  # noqa: S607
             capture_output=True,

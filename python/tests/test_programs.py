@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from laxity import programs
+from laxity import places, programs
 from laxity.errors import InputError
 from laxity.site import site as sites
 
@@ -54,7 +54,7 @@ def test_a_program_is_built_when_it_is_first_called(no_programs: Path, tmp_path:
     second = called(tmp_path, "check", "--some", "words")
     assert (second.returncode, second.stderr) == (0, "")
     # Cargo runs in the checkout; the program itself where the user is.
-    assert no_programs.read_text().split() == [str(programs.CHECKOUT)]
+    assert no_programs.read_text().split() == [str(places.CHECKOUT)]
     assert first.stdout == second.stdout == f"{tmp_path}\ncheck --some words\n"
 
 
@@ -77,10 +77,10 @@ def test_nothing_is_built_for_a_file_that_is_wrong(
 
 
 def test_outside_of_a_checkout_nothing_is_built(
-    no_programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    no_programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "CHECKOUT", tmp_path)
-    with pytest.raises(InputError, match="put it on the PATH"):
+    monkeypatch.setattr(places, "CHECKOUT", None)
+    with pytest.raises(InputError, match="Debian package laxity-bandwidth"):
         programs.find("laxity-bandwidth")
     assert not no_programs.exists()
 

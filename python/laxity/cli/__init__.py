@@ -131,9 +131,19 @@ def guarded() -> int:
         _explain(error)
         return BAD_INPUT
     except BaseException as error:  # noqa: BLE001 - a panic of the extension module is no Exception
-        _admit(error)
-        return OUR_MISTAKE
+        return _ask_for_extra(error) or _admit(error)
     return 0
+
+
+def _ask_for_extra(error: BaseException) -> int | None:
+    """Names the extra that has a missing module and returns the exit code; None if none has it."""
+    from laxity import extras
+
+    missing = extras.missing(error) if isinstance(error, ModuleNotFoundError) else None
+    if missing is None:
+        return None
+    _explain(missing)
+    return BAD_INPUT
 
 
 def _explain(error: InputError | OSError) -> None:
@@ -152,14 +162,15 @@ def _takes_colour() -> bool:
     return console.is_terminal and not console.no_color
 
 
-def _admit(error: BaseException) -> None:
+def _admit(error: BaseException) -> int:
     if os.environ.get(TRACEBACK_VARIABLE) == "1":
         import traceback
 
         traceback.print_exception(error)
-        return
+        return OUR_MISTAKE
     print(
         f"error: a mistake in laxity itself: {type(error).__name__}: {error}\n"
         f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows",
         file=sys.stderr,
     )
+    return OUR_MISTAKE

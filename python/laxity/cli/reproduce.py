@@ -109,8 +109,10 @@ def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calib
 
 def _calibrate(calibration: Calibration | None) -> None:
     from laxity.lab.errors import LabError
-    from laxity.lab.image import CHECKOUT
+    from laxity.places import CHECKOUT
 
+    if CHECKOUT is None:
+        raise InputError("measured costs are written into a checkout of Laxity, and this is none")
     if calibration is None:
         raise LabError("no costs were measured, and none are written")
     for path in calibration.save(CHECKOUT):

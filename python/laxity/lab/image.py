@@ -23,6 +23,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from laxity import places
 from laxity.lab import cpio
 from laxity.lab.errors import LabError
 from laxity.substrates.xen import packets
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 Variant = Literal["release", "debug", "measured"]
 """Of the hypervisor: as it runs on a host, with assertions, with costs in its trace."""
 
-CHECKOUT = Path(__file__).parents[3]
-CACHE = CHECKOUT / "target" / "xen"
+CACHE = places.cache("xen")
+XEN = places.SOURCES / "xen"
 
 KERNEL_PACKAGE = "linux-image-amd64"
 """Depends on the package of the newest kernel of this Debian."""
@@ -96,7 +97,7 @@ STATIC_FLAGS = (
     *("-C target-feature=+crt-static", "-C strip=symbols"),
     # Messages of panics name source files: not by where they are on this computer.
     f"--remap-path-prefix={os.environ.get('CARGO_HOME', Path.home() / '.cargo')}=/cargo",
-    f"--remap-path-prefix={CHECKOUT}=/laxity",
+    f"--remap-path-prefix={places.CHECKOUT}=/laxity",
 )
 
 KERNEL = "kernel"
@@ -217,7 +218,7 @@ def programs(say: Callable[[str], None] = print) -> Path:
     with _only_one(CACHE / "programs.lock"):
         if not place.is_dir():
             say("making the programs of dom0 and guests")
-        _run("make", "--silent", f"--directory={CHECKOUT / 'xen' / 'programs'}", f"OUT={place}")
+        _run("make", "--silent", f"--directory={XEN / 'programs'}", f"OUT={place}")
     return place
 
 
@@ -227,7 +228,7 @@ def hypervisor(variant: Variant = "release", say: Callable[[str], None] = print)
     Raises LabError with what that says if it fails.
     """
     say(f"making the hypervisor ({variant}), a minute or two when it is new")
-    return Path(_run(CHECKOUT / "xen" / "build.sh", variant).splitlines()[-1])
+    return _built("build.sh", variant)
 
 
 def libxl(say: Callable[[str], None] = print) -> Path:
@@ -236,12 +237,19 @@ def libxl(say: Callable[[str], None] = print) -> Path:
     Raises LabError with what that says if it fails.
     """
     say("making libxl with network buffering, some minutes when it is new")
-    return Path(_run(CHECKOUT / "xen" / "libxl.sh").splitlines()[-1])
+    return _built("libxl.sh")
+
+
+def _built(script: str, *arguments: str) -> Path:
+    """Runs a script of `xen/`, which prints the path of what it made."""
+    environment = {"LAXITY_XEN_CACHE": str(CACHE)}
+    printed = _run(XEN / script, *arguments, environment=environment)
+    return Path(printed.splitlines()[-1])
 
 
 def ours(say: Callable[[str], None] = print) -> bytes:
     """The archive of what is Laxity's own in dom0: its scripts, programs and the guests' root."""
-    made, scripts = programs(say), CHECKOUT / "xen" / "lab"
+    made, scripts = programs(say), XEN / "lab"
     return cpio.archive(
         [
             cpio.file("init", scripts / "init", executable=True),
@@ -255,7 +263,7 @@ def ours(say: Callable[[str], None] = print) -> bytes:
 def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
     """The archive of what a network needs besides: modules, and static programs at both ends."""
     made = kernel(NETWORK_MODULES)
-    hotplug = CHECKOUT / "xen" / "lab" / packets.HOTPLUG
+    hotplug = XEN / "lab" / packets.HOTPLUG
     return cpio.archive(
         [
             *(cpio.file(f"laxity/{path.name}", path, executable=True) for path in dom0s),
@@ -313,6 +321,11 @@ def static(program: str, say: Callable[[str], None] = print) -> Path:
 
     Raises LabError if that fails.
     """
+    if places.CHECKOUT is None:
+        raise LabError(
+            f"{program} for guests is built from its sources, which this package does not contain",
+            "run the command in a checkout of Laxity",
+        )
     if shutil.which("cargo") is None:
         raise LabError(f"{program} is to be built, and there is no cargo", "install Rust")
     say(f"making {program} for dom0 and guests, a minute or two when it is new")
@@ -321,7 +334,7 @@ def static(program: str, say: Callable[[str], None] = print) -> Path:
         _run(
             *("cargo", "build", "--quiet", "--release", "--locked"),
             *("--package", program, "--target", STATIC_TARGET, "--target-dir", place),
-            directory=CHECKOUT,
+            directory=places.CHECKOUT,
             environment={"RUSTFLAGS": " ".join(STATIC_FLAGS)},
         )
     return place / STATIC_TARGET / "release" / program

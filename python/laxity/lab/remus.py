@@ -385,7 +385,7 @@ def _dom0(protect: Path, libxl: Path) -> bytes:
         image.programs(lambda _: None) / COUNTER,
         image.numbered("modules", made.modules, image.NETFRONT_MODULES),
     )
-    scripts = image.CHECKOUT / "xen" / "lab"
+    scripts = image.XEN / "lab"
     entries = [
         cpio.file(f"laxity/{GUEST}.cpio", guest),
         cpio.file(f"laxity/{PROTECT}", protect, executable=True),

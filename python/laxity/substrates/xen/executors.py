@@ -462,7 +462,7 @@ def _network(say: Say) -> bytes:
 def _files(say: Say) -> dict[str, bytes]:
     """What a real host needs beside the plan."""
     made = image.programs(say)
-    scripts = image.CHECKOUT / "xen" / "lab"
+    scripts = image.XEN / "lab"
     return {
         **{name: (made / name).read_bytes() for name in PROGRAMS},
         **{name: (scripts / name).read_bytes() for name in SCRIPTS},
@@ -476,7 +476,7 @@ def _network_files(say: Say) -> dict[str, bytes]:
     media = image.static(packets.PROGRAM, say)
     return {
         packets.PROGRAM: media.read_bytes(),
-        packets.HOTPLUG: (image.CHECKOUT / "xen" / "lab" / packets.HOTPLUG).read_bytes(),
+        packets.HOTPLUG: (image.XEN / "lab" / packets.HOTPLUG).read_bytes(),
         packets.ROOT: image.network_root([media]),
     }
 
