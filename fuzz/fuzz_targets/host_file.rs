@@ -5,7 +5,8 @@
 //! one a line.
 #![no_main]
 
-use laxity_host::{Calls, Document, Host, HostError, Workload};
+use laxity_config::FileError;
+use laxity_host::{Calls, Document, Host, Workload};
 use libfuzzer_sys::fuzz_target;
 
 /// About how many events one input may cost: some milliseconds.
@@ -25,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// A refusal says where, in a file that it names, and can be shown on any terminal.
-fn show(error: &HostError) {
+fn show(error: &FileError) {
     assert!(!error.problems().is_empty());
     for problem in error.problems() {
         assert!(!problem.message().is_empty() && !problem.file().is_empty());

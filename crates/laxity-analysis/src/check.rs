@@ -1,6 +1,7 @@
 //! From a host to a verdict on every task.
 
-use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload, format_duration};
+use laxity_config::format_duration;
+use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload};
 use serde::Serialize;
 
 use crate::Ns;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use laxity_host::HostError;
-use laxity_host::reading::{
-    Duration, Field, FileKind, Kind, List, Name, Problem, Problems, Quantity, Span, Whole, read,
+use laxity_config::{
+    Duration, Field, FileError, FileKind, Kind, List, Name, Problem, Problems, Quantity, Span,
+    Whole, read,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
@@ -298,7 +298,7 @@ pub type IsThere<'a> = &'a dyn Fn(&str) -> bool;
 /// # Errors
 ///
 /// All that is wrong, with places and what would be right.
-pub fn load(text: &[u8], name: &str, is_there: IsThere<'_>) -> Result<Agreements, HostError> {
+pub fn load(text: &[u8], name: &str, is_there: IsThere<'_>) -> Result<Agreements, FileError> {
     read(text, name, &KIND, |file: &File, root, problems| {
         resolve(file, root, is_there, problems)
     })

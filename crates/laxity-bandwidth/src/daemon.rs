@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use laxity_host::{FILE_BYTES_MAX, input};
+use laxity_config::{FILE_BYTES_MAX, input};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{SigSet, Signal};
@@ -38,7 +38,7 @@ pub enum DaemonError {
     },
     /// The contents of the file were refused.
     #[error(transparent)]
-    Agreements(#[from] laxity_host::HostError),
+    Agreements(#[from] laxity_config::FileError),
     /// The link cannot be shaped.
     #[error("cannot shape {interface}: {reason}")]
     Shaper {

@@ -15,8 +15,8 @@ use laxity_bandwidth::daemon::{self, Daemon};
 use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
 use laxity_bandwidth::{Agreements, Claim, Sharing, agreements, allocate};
+use laxity_config::{FILE_BYTES_MAX, input};
 use laxity_daemon::{exit_code, listen, silent, start_log, watch};
-use laxity_host::{FILE_BYTES_MAX, input};
 
 /// Holds virtual machines to agreements about a link.
 #[derive(Parser)]

@@ -3,14 +3,11 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use laxity_config::{Document, Field, FileKind, Problem, Problems, format_duration};
 use serde::Deserialize;
-use toml::de::DeTable;
 
-use crate::file::{CostChoice, CostsTable};
+use crate::file::{CostChoice, CostsTable, NotNegative};
 use crate::model::{Cost, Costs, Policy, Profile, ProfileOf};
-use crate::problem::{Problem, Problems, Span};
-use crate::tree::{Field, Node, Reader, Value};
-use crate::units::format_duration;
 
 /// The names that `costs` may have.
 pub(crate) const PROFILES: [&str; 2] = ["emsoft-2011", "xen-lab"];
@@ -41,38 +38,38 @@ pub(crate) fn profile(name: &str, policy: Policy) -> (Costs, Profile) {
     (costs.get(&policy).cloned().unwrap_or_default(), profile)
 }
 
-/// The tables of a profile's file, and its `source`. Profiles are part of this crate; tests see to it that nothing is
-/// wrong with them.
-pub(crate) fn tables<T: Default + for<'de> Deserialize<'de>>(
+const PROFILE: FileKind = FileKind {
+    noun: "profile",
+    with_article: "a profile",
+    least: "a profile has a source and costs",
+};
+
+/// What `resolve` makes of a profile's file, and the file's `source`. Profiles are part of this crate; tests see to it
+/// that nothing is wrong with them.
+pub(crate) fn read<T: Default + for<'de> Deserialize<'de>, R: Default>(
     text: &str,
-    problems: &Problems,
-) -> (T, String) {
-    let (mut root, _) = DeTable::parse_recoverable(text);
-    let source = root.get_mut().remove("source");
-    let source = source.and_then(|source| source.get_ref().as_str().map(String::from));
-    let node = Node {
-        span: Span::new(0..0, 0),
-        value: Value::from_table(root.get_ref(), 0),
+    resolve: impl FnOnce(&T, &Problems) -> R,
+) -> (R, String) {
+    let Ok(mut profile) = Document::parse(text.as_bytes(), "profile", &PROFILE) else {
+        return Default::default();
     };
-    let reader = Reader {
-        key: "profile",
-        node: &node,
-        problems,
-    };
-    (
-        T::deserialize(reader).unwrap_or_default(),
-        source.unwrap_or_default(),
-    )
+    let source = profile.take_text("source").unwrap_or_default();
+    let costs = profile.read(&[""; 0], |table, _, problems| resolve(table, problems));
+    (costs.unwrap_or_default(), source.to_string())
 }
 
 fn read_profile(text: &str) -> (HashMap<Policy, Costs>, String) {
-    let problems = Problems::default();
-    let (tables, source) = tables::<HashMap<Policy, Field<CostsTable>>>(text, &problems);
-    let of_policies = tables
-        .into_iter()
-        .filter_map(|(policy, table)| Some((policy, costs(&table.value?, &problems))))
-        .collect();
-    (of_policies, source)
+    read(
+        text,
+        |tables: &HashMap<Policy, Field<CostsTable>>, problems| {
+            let given = tables
+                .iter()
+                .filter_map(|(policy, table)| Some((*policy, table.value.as_ref()?)));
+            given
+                .map(|(policy, table)| (policy, costs(table, problems)))
+                .collect()
+        },
+    )
 }
 
 /// What is not given is 0.
@@ -122,7 +119,7 @@ pub(crate) fn cost(choice: &Field<CostChoice>, problems: &Problems) -> Cost {
             });
         }
     }
-    let ns = |field: &Field<crate::file::NotNegative>| field.value.map_or(0, |time| time.ns);
+    let ns = |field: &Field<NotNegative>| field.value.map_or(0, |time| time.ns);
     Cost::Quantiles {
         median_ns: ns(&quantiles.median),
         p99_ns: ns(&quantiles.p99),

@@ -8,13 +8,11 @@
 //! Random numbers and logarithms are computed by this crate and its libraries, never by the
 //! platform's, so that every machine draws the same tasks.
 
+use laxity_config::{HOUR_NS, MILLISECOND_NS};
 use rand_core::RngCore;
 use rand_pcg::Pcg64;
 
 use crate::model::Task;
-use crate::units::HOUR_NS;
-
-const MILLISECOND_NS: i64 = 1_000_000;
 
 /// What to draw for one domain.
 #[derive(Debug, Clone, Copy)]

@@ -6,17 +6,16 @@
 
 use std::collections::HashMap;
 
+use laxity_config::{Duration, Field, Name, Problem, Problems, Span, format_duration};
+
 use crate::costs;
 use crate::draw::{Drawing, draw_tasks};
-use crate::file::{CostsChoice, DomainTable, DrawTable, File, Name, TaskTable, Tasks, TickTable};
+use crate::file::{CostsChoice, DomainTable, DrawTable, File, TaskTable, Tasks, TickTable};
 use crate::model::{
     Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
 };
 use crate::placement::{Assignment, Placement, WHOLE, ratio};
-use crate::problem::{Problem, Problems, Span};
 use crate::telephony::resolve::{self as telephony, is_endless};
-use crate::tree::Field;
-use crate::units::{Duration, format_duration};
 
 /// In the whole host (`LAXITY_VCPUS_MAX`).
 const VCPUS_MAX: usize = 65_535;

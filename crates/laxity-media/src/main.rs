@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use laxity_host::{input, parse_duration};
+use laxity_config::{input, parse_duration};
 use laxity_media::{
     MediaError,
     calls::{self, CallsOptions},

@@ -9,7 +9,7 @@ use crate::{
     session::{Got, Plan, Session, SessionReport},
     socket::{self, BATCH_MAX, Receiver},
 };
-use laxity_host::format_duration;
+use laxity_config::format_duration;
 use serde::Serialize;
 use std::{
     fs::File,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use laxity_config::{FILE_BYTES_MAX, input};
 use laxity_daemon::{exit_code, silent, start_log, watch};
-use laxity_host::{FILE_BYTES_MAX, input};
 use laxity_protect::daemon::control::{Answer, Request, ask};
 use laxity_protect::daemon::hook;
 use laxity_protect::daemon::{self, Options};

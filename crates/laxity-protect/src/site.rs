@@ -10,10 +10,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use laxity_host::HostError;
-use laxity_host::reading::{
-    Duration, Field, FileKind, Kind as QuantityKind, List, Name, Problem, Problems, Quantity, Span,
-    Whole, read,
+use laxity_config::{
+    Duration, Field, FileError, FileKind, Kind as QuantityKind, List, Name, Problem, Problems,
+    Quantity, Span, Whole, read,
 };
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
@@ -308,7 +307,7 @@ pub fn load(
     base: &Path,
     root: &Path,
     is_there: &dyn Fn(&Path) -> bool,
-) -> Result<Site, HostError> {
+) -> Result<Site, FileError> {
     read(text, name, &KIND, |file: &File, whole, problems| {
         Reading {
             base,

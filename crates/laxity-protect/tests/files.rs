@@ -1,6 +1,6 @@
 //! Every command that takes a file refuses a path that is no regular file or has no end.
 
-#[path = "../../laxity-host/tests/no_files/mod.rs"]
+#[path = "../../laxity-config/tests/no_files/mod.rs"]
 mod no_files;
 
 use no_files::{Program, are_refused};

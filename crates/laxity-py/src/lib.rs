@@ -30,7 +30,7 @@ pyo3::create_exception!(
 );
 
 /// Rendered for a terminal, and as data: the arguments of [`HostError`].
-fn host_error(error: &laxity_host::HostError) -> PyErr {
+fn host_error(error: &laxity_config::FileError) -> PyErr {
     let problems: Vec<serde_json::Value> = error
         .problems()
         .iter()
@@ -269,7 +269,7 @@ fn published_analysis(host: &Host) -> Option<(bool, bool)> {
 fn open(path: &str) -> PyResult<Reader<File>> {
     let refused = |error: String| PyValueError::new_err(format!("{path}: {error}"));
     let file =
-        laxity_host::input::open(Path::new(path)).map_err(|error| refused(error.to_string()))?;
+        laxity_config::input::open(Path::new(path)).map_err(|error| refused(error.to_string()))?;
     Reader::new(file).map_err(|error| refused(error.to_string()))
 }
 
@@ -353,7 +353,7 @@ fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
 /// A time as people write it ("1.5 ms"), in ns.
 #[pyfunction]
 fn parse_duration(text: &str) -> PyResult<i64> {
-    laxity_host::parse_duration(text).map_err(PyValueError::new_err)
+    laxity_config::parse_duration(text).map_err(PyValueError::new_err)
 }
 
 /// The JSON Schema of host files.
@@ -385,7 +385,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
-    module.add("HOST_FILE_BYTES_MAX", laxity_host::FILE_BYTES_MAX)?;
+    module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_sim::LOST)?;
     module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

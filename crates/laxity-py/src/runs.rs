@@ -1,6 +1,7 @@
 //! Runs that leave Python's lock to others, tell how far they are, and end when Python is interrupted.
 
-use laxity_host::{Document, Host, HostError};
+use laxity_config::FileError;
+use laxity_host::{Document, Host};
 use laxity_policy::Refused;
 use laxity_sim::{Estimate, Outcome, Watch};
 use laxity_trace::{Off, Writer};
@@ -17,7 +18,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a run came to nothing.
 enum Failure {
-    Host(HostError),
+    Host(FileError),
     Refused(Refused),
     Io(String),
     Cancelled,

@@ -1,6 +1,6 @@
 //! The streams in a capture, for voice quality.
 
-use laxity_host::input;
+use laxity_config::input;
 use laxity_media::streams::{self, Unreadable};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! Runs on real Xen: its trace buffers and its guests' reports, and traces held against each other.
 
 use crate::{json, open};
-use laxity_host::input;
+use laxity_config::input;
 use laxity_trace::xen::{XenRun, import};
 use laxity_trace::{Metadata, Sink, Writer};
 use pyo3::exceptions::{PyOSError, PyValueError};

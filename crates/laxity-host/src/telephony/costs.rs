@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
+use laxity_config::Problems;
+
 use super::NetworkCosts;
 use super::file::NetworkTable;
-use crate::costs::{cost, tables};
+use crate::costs::{cost, read};
 use crate::model::{Profile, ProfileOf};
-use crate::problem::Problems;
 
 /// The names that `network` may have; the first is the default.
 pub(crate) const PROFILES: [&str; 2] = ["iptcomm-2009", "vee-2010"];
@@ -32,9 +33,7 @@ pub(crate) fn profile(name: &str) -> (NetworkCosts, Profile) {
 }
 
 fn read_profile(text: &str) -> (NetworkCosts, String) {
-    let problems = Problems::default();
-    let (table, source) = tables::<NetworkTable>(text, &problems);
-    (costs(&table, &problems), source)
+    read(text, costs)
 }
 
 /// What is not given is 0.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use laxity_config::{Duration, Field, Flag, List, Name, Part, Quantity, SECOND_NS, Whole, suggest};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -10,16 +11,12 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::costs::PROFILES;
 use super::{Codec, Transport};
-use crate::file::{CPUS_MAX, CostChoice, Flag, List, Name, NotNegative, Positive};
-use crate::quantities::{Bits, Bytes, Often, Part, Quantity};
-use crate::suggest;
-use crate::tree::Field;
-use crate::units::{Duration, Whole};
+use crate::file::{CPUS_MAX, CostChoice, NotNegative, Positive};
+use crate::quantities::{Bits, Bytes, Often};
 
 pub(crate) const STREAMS_MAX: i64 = 100_000;
 const RING_MAX: i64 = 65_536;
 const THREADS_MAX: i64 = 4096;
-const SECOND_NS: i64 = 1_000_000_000;
 
 /// A cache that some CPUs share.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

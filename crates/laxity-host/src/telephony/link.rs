@@ -1,16 +1,14 @@
 //! What was agreed about the link: as it is written, and checked.
 
+use laxity_config::{Duration, Field, List, Name, Problem, Problems, Quantity, Span, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::file::WorkloadKind;
 use super::resolve::{Names, kind};
-use crate::file::{DomainTable, File, List, Name};
-use crate::problem::{Problem, Problems, Span};
-use crate::quantities::{Bits, Quantity};
+use crate::file::{DomainTable, File};
+use crate::quantities::Bits;
 use crate::resolve::{lacks, ns_or, title};
-use crate::tree::Field;
-use crate::units::{Duration, Whole};
 
 const PERIOD_NS: i64 = 10_000_000;
 const PERIOD_NS_MIN: i64 = 1_000_000;

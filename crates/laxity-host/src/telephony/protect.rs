@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 
+use laxity_config::{Duration, Field, List, Name, Problem, Problems, Quantity, Span, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::resolve::Names;
-use crate::file::{DomainTable, File, List, Name, NotNegative, Positive};
-use crate::problem::{Problem, Problems, Span};
-use crate::quantities::{Bits, Bytes, Quantity};
+use crate::file::{DomainTable, File, NotNegative, Positive};
+use crate::quantities::{Bits, Bytes};
 use crate::resolve::{lacks, ns_or, title};
-use crate::tree::Field;
-use crate::units::{Duration, Whole};
 
 /// What is copied at a time.
 pub const PAGE_BYTES: i64 = 4096;

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 
+use laxity_config::{Field, Name, Problem, Problems, Span, suggest};
+
 use super::costs::{self, PROFILES};
 use super::file::{CallsTable, NetworkChoice, NicTable, WorkloadKind, WorkloadTable};
 use super::link;
 use super::protect;
 use super::{Acceptance, Cache, Calls, Codec, Network, NetworkCosts, Nic, Server, Workload};
-use crate::file::{DomainTable, File, Name};
+use crate::file::{DomainTable, File};
 use crate::model::{Cost, Host, Profile};
-use crate::problem::{Problem, Problems, Span};
 use crate::resolve::{is_drawn, lacks, ns_or, title, unique};
-use crate::suggest;
-use crate::tree::Field;
 
 const THREADS: u32 = 4;
 const RING: u32 = 256;

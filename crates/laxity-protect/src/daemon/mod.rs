@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use laxity_host::{FILE_BYTES_MAX, input};
+use laxity_config::{FILE_BYTES_MAX, input};
 use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 

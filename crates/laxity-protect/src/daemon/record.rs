@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use laxity_host::input;
+use laxity_config::input;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::protocol::Record;

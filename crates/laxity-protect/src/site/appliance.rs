@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use laxity_host::reading::{Name, Span};
+use laxity_config::{Name, Span};
 use serde::{Deserialize, Serialize};
 
 use super::words::{Interface, Written};

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use laxity_host::reading::{Field, Span, Whole};
+use laxity_config::{Field, Span, Whole};
 use serde::{Deserialize, Serialize};
 
 use super::words::{DomainName, Label, Written};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use laxity_host::reading::{Field, Span};
+use laxity_config::{Field, Span};
 use serde::Serialize;
 
 use super::words::Written;

@@ -1,4 +1,4 @@
-//! `--set a.b=value`: changes to a host file's tree before it is checked.
+//! `--set a.b=value`: changes to a file's tree before it is checked.
 //!
 //! An override puts a value at a path and nothing more; whether the key and the value make sense is
 //! checked with everything else, so that its mistakes are found and shown as those of the file are.
@@ -49,7 +49,7 @@ fn parse_value(text: &str, base: usize) -> Node {
 fn put(root: &mut Node, path: &str, base: usize, value: Node) -> Result<(), Problem> {
     let mut node = root;
     let mut at = 0;
-    let mut parent = "the host file";
+    let mut parent = "the file";
     loop {
         let rest = &path[at..];
         let (step, next_node) = match &mut node.value {

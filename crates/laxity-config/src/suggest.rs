@@ -1,10 +1,7 @@
 //! What someone may have meant.
 
 /// The candidate nearest to `word`, if one is near.
-pub(crate) fn nearest<'c>(
-    word: &str,
-    candidates: impl Iterator<Item = &'c str>,
-) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     // A word of this length is no slip of a name; comparing takes its square.
     const LENGTH_MAX: usize = 100;
     if word.len() > LENGTH_MAX {
@@ -26,7 +23,7 @@ pub(crate) fn nearest<'c>(
 }
 
 /// "did you mean …?", or all there are (as "`what`: …").
-pub(crate) fn help<'c>(
+pub fn help<'c>(
     word: &str,
     candidates: impl Iterator<Item = &'c str> + Clone,
     what: &str,
@@ -56,7 +53,7 @@ pub fn unknown<'c>(word: &str, choices: impl Iterator<Item = &'c str> + Clone) -
 }
 
 /// "a, b and c"
-pub(crate) fn list(words: impl Iterator<Item = String>, joint: &str) -> String {
+pub fn list(words: impl Iterator<Item = String>, joint: &str) -> String {
     const SHOWN_MAX: usize = 20;
     let mut words: Vec<String> = words.collect();
     if words.len() > SHOWN_MAX {

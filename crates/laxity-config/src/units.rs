@@ -11,16 +11,17 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::suggest;
 
-const MICROSECOND_NS: i64 = 1_000;
-const MILLISECOND_NS: i64 = 1_000_000;
-const SECOND_NS: i64 = 1_000_000_000;
-const MINUTE_NS: i64 = 60 * SECOND_NS;
+/// One microsecond.
+pub const MICROSECOND_NS: i64 = 1_000;
+/// One millisecond.
+pub const MILLISECOND_NS: i64 = 1_000_000;
+/// One second.
+pub const SECOND_NS: i64 = 1_000_000_000;
+/// One minute.
+pub const MINUTE_NS: i64 = 60 * SECOND_NS;
 
-/// One hour: the longest time in a scheduling parameter (`LAXITY_DURATION_MAX`).
+/// One hour.
 pub const HOUR_NS: i64 = 60 * MINUTE_NS;
-
-/// 10,000 hours: the longest run.
-pub const RUN_DURATION_NS_MAX: i64 = 10_000 * HOUR_NS;
 
 /// The units of time, shortest first.
 const UNITS: [(&str, i64); 6] = [
@@ -335,144 +336,44 @@ impl<const MIN: i64, const MAX: i64> JsonSchema for Whole<MIN, MAX> {
 }
 
 /// "70 %" is 70.
-pub(crate) fn parse_percent(text: &str) -> Option<f64> {
+pub fn parse_percent(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     number.parse().ok().filter(|_| plain)
 }
 
-pub(crate) const PERCENT_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
+/// What [`parse_percent`] accepts, for editors.
+pub const PERCENT_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$";
 
-/// A load: a number above 0 and up to 1.5, or a percentage.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Load(pub f64);
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-impl Load {
-    const MAX: f64 = 1.5;
-}
+    use super::*;
 
-impl<'de> Deserialize<'de> for Load {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LoadVisitor;
+    fn any_value() -> impl Strategy<Value = String> {
+        prop_oneof![any::<String>(), "[0-9.]{1,20} ?(ns|us|ms|s|h|%|)"]
+    }
 
-        impl Visitor<'_> for LoadVisitor {
-            type Value = Load;
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number such as 0.7, or \"70 %\"")
-            }
-
-            fn visit_f64<E: Error>(self, load: f64) -> Result<Load, E> {
-                if load > 0.0 && load <= Load::MAX {
-                    return Ok(Load(load));
-                }
-                Err(E::custom(
-                    if load > Load::MAX && load <= 100.0 * Load::MAX {
-                        format!(
-                            "is too high: {load}\nwrite {} or \"{load} %\", if that is meant",
-                            load / 100.0
-                        )
-                    } else {
-                        format!(
-                            "is out of bounds: {load}\nwrite a number above 0 and up to {}",
-                            Load::MAX
-                        )
-                    },
-                ))
-            }
-
-            fn visit_i64<E: Error>(self, load: i64) -> Result<Load, E> {
-                self.visit_f64(load as f64)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Load, E> {
-                let percent = parse_percent(text).ok_or_else(|| {
-                    E::custom(format!(
-                        "is not a percentage: {text:?}\nwrite a number such as 0.7, or \"70 %\""
-                    ))
-                })?;
-                let load = percent / 100.0;
-                if load > 0.0 && load <= Load::MAX {
-                    return Ok(Load(load));
-                }
-                Err(E::custom(format!(
-                    "is out of bounds: {text:?}\nwrite a percentage above 0 % and up to 150 %"
-                )))
-            }
+        #[test]
+        fn a_time_that_is_written_is_read_back(ns in 0..=i64::MAX) {
+            prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
         }
 
-        deserializer.deserialize_any(LoadVisitor)
-    }
-}
-
-impl JsonSchema for Load {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Load".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
-            { "type": "number", "exclusiveMinimum": 0, "maximum": Load::MAX },
-            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["70 %"] },
-        ] })
-    }
-}
-
-/// Whole percent of one CPU, 0 to `MAX`: a number, or with a percent sign.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cap<const MAX: i64>(pub u32);
-
-impl<'de, const MAX: i64> Deserialize<'de> for Cap<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CapVisitor<const MAX: i64>;
-
-        impl<const MAX: i64> Visitor<'_> for CapVisitor<MAX> {
-            type Value = Cap<MAX>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a whole number of percent, such as 40 or \"40 %\"")
-            }
-
-            fn visit_i64<E: Error>(self, percent: i64) -> Result<Cap<MAX>, E> {
-                match u32::try_from(percent) {
-                    Ok(percent) if i64::from(percent) <= MAX => Ok(Cap(percent)),
-                    _ => Err(E::custom(format!(
-                        "is out of bounds: {percent} %\nwrite 0 (no cap) to {MAX} (percent of one CPU)"
-                    ))),
-                }
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Cap<MAX>, E> {
-                match parse_percent(text) {
-                    Some(percent) if percent.fract() == 0.0 => self.visit_i64(percent as i64),
-                    _ => Err(E::custom(
-                        "must be a whole number of percent, such as 40 or \"40 %\"",
-                    )),
-                }
-            }
+        #[test]
+        fn a_round_time_is_read_back(count in 0..4000_i64, exponent in 0..12_u32) {
+            let ns = count * 10_i64.pow(exponent);
+            prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
         }
 
-        deserializer.deserialize_any(CapVisitor)
-    }
-}
-
-impl<const MAX: i64> JsonSchema for Cap<MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Cap".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
-            { "type": "integer", "minimum": 0, "maximum": MAX },
-            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["40 %"] },
-        ] })
+        #[test]
+        fn any_text_is_a_time_or_not(text in any_value()) {
+            if let Ok(ns) = parse_duration(&text) {
+                prop_assert!(ns >= 0);
+            }
+        }
     }
 }

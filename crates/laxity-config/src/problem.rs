@@ -1,4 +1,4 @@
-//! What is wrong with a host file, where, and what would be right.
+//! What is wrong with a file, where, and what would be right.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use annotate_snippets::{
 };
 use serde::Serialize;
 
-/// A place in the host file or, beyond its end, in an override.
+/// A place in a file or, beyond its end, in an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     start: u32,
@@ -109,10 +109,10 @@ impl Problems {
         self.count.get() == 0
     }
 
-    pub(crate) fn into_error(self, sources: &Sources) -> HostError {
+    pub(crate) fn into_error(self, sources: &Sources) -> FileError {
         let mut kept = self.kept.into_inner();
         kept.sort_by_key(|problem| problem.span);
-        HostError {
+        FileError {
             problems: kept
                 .into_iter()
                 .map(|problem| sources.locate(problem))
@@ -122,7 +122,7 @@ impl Problems {
     }
 }
 
-/// The texts that a host is made from.
+/// The texts that something is read from.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
     pub name: Arc<str>,
@@ -144,10 +144,10 @@ impl Sources {
                 .sum::<usize>()
     }
 
-    fn locate(&self, problem: Problem) -> HostProblem {
+    fn locate(&self, problem: Problem) -> FileProblem {
         let primary = self.place(problem.span);
         let (line, column) = line_and_column(&primary.text, primary.range.start);
-        HostProblem {
+        FileProblem {
             file: primary.file.to_string(),
             line,
             column,
@@ -204,17 +204,17 @@ pub(crate) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     )
 }
 
-/// A host file was refused: everything that was found wrong with it.
+/// A file was refused: everything that was found wrong with it.
 ///
 /// `Display` shows all of it as `rustc` would, without colour; serialized it is a list of problems
 /// with `file`, `line`, `column`, `message` and `help`.
 #[derive(Debug, Clone)]
-pub struct HostError {
-    problems: Vec<HostProblem>,
+pub struct FileError {
+    problems: Vec<FileProblem>,
     count: usize,
 }
 
-impl Serialize for HostError {
+impl Serialize for FileError {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.problems.serialize(serializer)
     }
@@ -222,7 +222,7 @@ impl Serialize for HostError {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, Serialize)]
-pub struct HostProblem {
+pub struct FileProblem {
     file: String,
     line: usize,
     column: usize,
@@ -232,7 +232,7 @@ pub struct HostProblem {
     excerpt: Option<Excerpt>,
 }
 
-impl HostProblem {
+impl FileProblem {
     /// The file's name as it was given, or `--set` for an override.
     pub fn file(&self) -> &str {
         &self.file
@@ -321,10 +321,10 @@ impl Place {
     }
 }
 
-impl HostError {
+impl FileError {
     /// An error about a whole file, which has no line worth showing.
-    pub(crate) fn whole_file(name: &str, message: String, help: String) -> HostError {
-        HostError::without_excerpt(name, (1, 1), message, help)
+    pub(crate) fn whole_file(name: &str, message: String, help: String) -> FileError {
+        FileError::without_excerpt(name, (1, 1), message, help)
     }
 
     /// An error at a line and column of what cannot be shown.
@@ -333,9 +333,9 @@ impl HostError {
         (line, column): (usize, usize),
         message: String,
         help: String,
-    ) -> HostError {
-        HostError {
-            problems: vec![HostProblem {
+    ) -> FileError {
+        FileError {
+            problems: vec![FileProblem {
                 file: name.into(),
                 line,
                 column,
@@ -349,7 +349,7 @@ impl HostError {
 
     /// What is wrong, in the order of the file, then of the overrides; at least one. Of very many
     /// only the first hundred.
-    pub fn problems(&self) -> &[HostProblem] {
+    pub fn problems(&self) -> &[FileProblem] {
         &self.problems
     }
 
@@ -382,7 +382,7 @@ impl HostError {
     }
 }
 
-impl HostProblem {
+impl FileProblem {
     fn render(&self, renderer: &Renderer) -> String {
         let mut group = Level::ERROR
             .primary_title(self.message.as_str())
@@ -418,11 +418,11 @@ impl HostProblem {
     }
 }
 
-impl Display for HostError {
+impl Display for FileError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         const WIDTH: usize = 120;
         formatter.write_str(&self.render(false, WIDTH))
     }
 }
 
-impl std::error::Error for HostError {}
+impl std::error::Error for FileError {}

@@ -1,0 +1,234 @@
+//! A configuration file that has been parsed, and what is read from it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+
+use crate::overrides;
+use crate::problem::{FileError, Problem, Problems, Sources, Span, line_and_column};
+use crate::tree::{Node, Reader, Value};
+
+/// The largest file, in bytes.
+pub const FILE_BYTES_MAX: usize = 4 << 20;
+
+/// What messages say about a kind of file.
+#[derive(Debug, Clone, Copy)]
+pub struct FileKind {
+    /// "host file"
+    pub noun: &'static str,
+    /// "a host file"
+    pub with_article: &'static str,
+    /// What such a file has at least. It is the help for an empty file.
+    pub least: &'static str,
+}
+
+/// A file that has been parsed and not yet checked: [`Document::read`] reads it, with different overrides, without
+/// parsing it again.
+#[derive(Debug, Clone)]
+pub struct Document {
+    sources: Sources,
+    root: Node,
+}
+
+impl Document {
+    /// Parses the text of a file. `name` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not text or not TOML, or empty, or above [`FILE_BYTES_MAX`].
+    pub fn parse(text: &[u8], name: &str, kind: &FileKind) -> Result<Document, FileError> {
+        let text = readable_text(text, name, kind)?;
+        let sources = Sources {
+            name: name.into(),
+            text: text.into(),
+            overrides: Vec::new(),
+        };
+        let (table, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            let problems = Problems::default();
+            if let Some(problem) = no_toml(text, &errors, kind) {
+                problems.push(problem);
+                return Err(problems.into_error(&sources));
+            }
+            for error in errors {
+                problems.push(syntax_problem(text, &error));
+            }
+            return Err(problems.into_error(&sources));
+        }
+        if table.get_ref().is_empty() {
+            let message = format!("this {} is empty", kind.noun);
+            return Err(FileError::whole_file(name, message, kind.least.into()));
+        }
+        let root = Node {
+            span: Span::new(0..0, 0),
+            value: Value::from_table(table.get_ref(), 0),
+        };
+        Ok(Document { sources, root })
+    }
+
+    /// Removes a key of the top level and returns its text, if it has one: for files whose other keys are names.
+    pub fn take_text(&mut self, key: &str) -> Option<Arc<str>> {
+        let Value::Table(entries) = &mut self.root.value else {
+            return None;
+        };
+        let entries = Arc::make_mut(entries);
+        let place = entries.iter().position(|entry| &*entry.key == key)?;
+        match entries.remove(place).node.value {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Reads the file, with `overrides` ("domain.control.budget=3 ms") applied in their order, into a `T`, all fields
+    /// of which are [`Field`](crate::Field)s, and lets `resolve` make of it what is meant. `resolve` gets the table,
+    /// the place at which keys missing from the top level are reported, and the collection of problems.
+    ///
+    /// An override names an element of a list by its `name` or its number from 0. Its value is taken as TOML if it is a
+    /// number, a boolean, a list or a table, and as text otherwise.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, as `T` and `resolve` found it.
+    pub fn read<T: Default + for<'t> Deserialize<'t>, R>(
+        &self,
+        overrides: &[impl AsRef<str>],
+        resolve: impl FnOnce(&T, Span, &Problems) -> R,
+    ) -> Result<R, FileError> {
+        let mut sources = self.sources.clone();
+        let mut root = self.root.clone();
+        let problems = Problems::default();
+        for text in overrides {
+            let base = sources.next_base();
+            let text = text.as_ref();
+            if base + text.len() > 2 * FILE_BYTES_MAX {
+                return Err(FileError::whole_file(
+                    "--set",
+                    "the overrides are too long".into(),
+                    format!("write at most {FILE_BYTES_MAX} bytes, or a host file of their own"),
+                ));
+            }
+            sources.overrides.push(text.into());
+            overrides::apply(&mut root, text, base, &problems);
+        }
+        let reader = Reader {
+            key: "the file",
+            node: &root,
+            problems: &problems,
+        };
+        // The root is a table, and so never wrong as a whole.
+        let table = T::deserialize(reader).unwrap_or_default();
+        let resolved = resolve(&table, root.span, &problems);
+        if problems.is_empty() {
+            Ok(resolved)
+        } else {
+            Err(problems.into_error(&sources))
+        }
+    }
+}
+
+/// Parses and reads a file that takes no overrides, as [`Document::parse`] and [`Document::read`] do.
+///
+/// # Errors
+///
+/// All that is wrong, as the parser, `T` and `resolve` found it.
+pub fn read<T: Default + for<'t> Deserialize<'t>, R>(
+    text: &[u8],
+    name: &str,
+    kind: &FileKind,
+    resolve: impl FnOnce(&T, Span, &Problems) -> R,
+) -> Result<R, FileError> {
+    Document::parse(text, name, kind)?.read(&[""; 0], resolve)
+}
+
+/// Text that a person can have written.
+fn readable_text<'t>(bytes: &'t [u8], name: &str, kind: &FileKind) -> Result<&'t str, FileError> {
+    let help = || format!("{} is text, in TOML and UTF-8", kind.with_article);
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(FileError::whole_file(
+            name,
+            format!("this file is too large: {} bytes", bytes.len()),
+            format!("{} has at most {FILE_BYTES_MAX} bytes", kind.with_article),
+        ));
+    }
+    if bytes.contains(&0) {
+        let message = "this is a binary file: it has NUL bytes in it".into();
+        return Err(FileError::whole_file(name, message, help()));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (valid, invalid) = bytes.split_at(error.valid_up_to());
+        let before = String::from_utf8_lossy(valid);
+        FileError::without_excerpt(
+            name,
+            line_and_column(&before, before.len()),
+            format!(
+                "this file is not UTF-8: here is the byte 0x{:02x}",
+                invalid[0]
+            ),
+            help(),
+        )
+    })
+}
+
+/// The one problem of a text that is something else, such as prose, in place of all that its parser stumbled over.
+fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Problem> {
+    /// Somebody who writes TOML may well make fewer mistakes.
+    const ERRORS_MIN: usize = 5;
+    /// A text in which one line in this many has a mistake is taken for prose; empty lines do not count.
+    const LINES_FOR_ONE: usize = 4;
+    let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+    let line_of = |start: usize| {
+        text.as_bytes()[..start]
+            .iter()
+            .filter(|octet| **octet == b'\n')
+            .count()
+    };
+    let starts = errors
+        .iter()
+        .filter_map(|error| Some(error.span()?.start.min(text.len())));
+    let wrong = starts.map(line_of).collect::<BTreeSet<_>>().len();
+    let is_other = wrong >= ERRORS_MIN && wrong * LINES_FOR_ONE > lines;
+    is_other.then(|| Problem {
+        help: Some(format!(
+            "{} has [tables] and lines such as key = value",
+            kind.with_article
+        )),
+        ..Problem::new(
+            Span::new(errors[0].span().unwrap_or(0..0), 0),
+            format!("this is no TOML: {wrong} of {lines} lines are not, and this is the first"),
+        )
+    })
+}
+
+/// The parser's message, in the words of those who write host files where these are known.
+fn syntax_problem(text: &str, error: &toml::de::Error) -> Problem {
+    let range = error.span().unwrap_or(0..0);
+    let span = Span::new(range.clone(), 0);
+    let written = text.get(range).unwrap_or_default().trim();
+    let (message, help) = match error.message() {
+        message if message.starts_with("string values must be quoted") => match written {
+            "" => (
+                "a value is missing here".into(),
+                Some("write one after the equals sign".into()),
+            ),
+            _ => (
+                "this is not a value".into(),
+                Some(format!("write it in quotes: {written:?}")),
+            ),
+        },
+        "duplicate key" => (
+            format!("the key `{written}` is given twice"),
+            Some("keep one of them".into()),
+        ),
+        message if message.starts_with("key with no value") => (
+            "a key without a value".into(),
+            Some("write key = value".into()),
+        ),
+        message => (message.into(), None),
+    };
+    Problem {
+        help,
+        ..Problem::new(span, message)
+    }
+}
