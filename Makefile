@@ -37,8 +37,9 @@ $(VENV)/.packages: pyproject.toml tools/build/packages.sh
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
 	touch $@
 
-$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES)
+$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) reproduce/pyproject.toml
 	$(BIN)/maturin develop --release --quiet --extras plots,voice
+	$(BIN)/python -m pip install --quiet --no-deps --editable reproduce
 	touch $@
 
 .PHONY: setup
@@ -71,8 +72,8 @@ test: ## Every test, as CI runs it: all parts, whichever fails, and a line for e
 lint: setup ## Formatting and lint of the three languages
 	cargo fmt --check
 	cargo clippy --quiet --profile checked --workspace --all-targets -- -D warnings
-	$(BIN)/ruff format --check python tools bench
-	$(BIN)/ruff check python tools bench
+	$(BIN)/ruff format --check python reproduce tools bench
+	$(BIN)/ruff check python reproduce tools bench
 	$(BIN)/mypy
 	$(BIN)/python tools/pages/host_file.py --check
 	$(PYTHON) tools/check/cycles.py
@@ -83,8 +84,8 @@ lint: setup ## Formatting and lint of the three languages
 .PHONY: format
 format: setup ## Formats the three languages
 	cargo fmt
-	$(BIN)/ruff format python tools bench
-	$(BIN)/ruff check --fix python tools bench
+	$(BIN)/ruff format python reproduce tools bench
+	$(BIN)/ruff check --fix python reproduce tools bench
 	clang-format -i $(C_SOURCES)
 
 .PHONY: test-policy

@@ -28,7 +28,7 @@ WITHOUT_LAXITY = [policy for policy in POLICIES if policy not in SCHEDULER_S]
 COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]
 
 COMMANDS = (
-    *("check", "run", "compare", "sweep", "trace", "diff", "report", "fidelity", "reproduce"),
+    *("check", "run", "compare", "sweep", "trace", "diff", "report", "fidelity"),
     *("sched", "schema"),
 )
 
@@ -608,29 +608,6 @@ def test_trace_says_what_it_wrote(laxity: Laxity, host: Path, tmp_path: Path) ->
     laxity("run", host, "-o", out)
     written = Path(json.loads(laxity("trace", out, "--text", "--json").stdout)["written"])
     assert written.stat().st_size > 0
-
-
-def test_reproduce_says_whether_it_did(tmp_path: Path) -> None:
-    words = ["reproduce", "rt-xen", "table-4", "--quick", "--json", "-o", str(tmp_path / "out")]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
-    content = one_json(done.stdout)
-    assert [experiment["name"] for experiment in content["experiments"]] == ["table-4"]
-    rows = content["experiments"][0]["rows"]
-    for row in rows:
-        assert {"what", "published", "ours", "verdict", "why"} <= row.keys()
-        assert row["verdict"] in ("reproduced", "differs")
-    is_all = all(row["verdict"] == "reproduced" for row in rows)
-    assert done.returncode == (0 if is_all else 1)
-    assert json.loads((tmp_path / "out" / "laxity.json").read_text())["kind"] == "reproduce"
-
-
-def test_what_cannot_be_reproduced_is_refused(laxity: Laxity, tmp_path: Path) -> None:
-    assert "rt-xen" in laxity("reproduce", "nonsense", code=2).stderr
-    assert "holds something else" in laxity("reproduce", "rt-xen", "-o", EXAMPLES, code=2).stderr
-    assert "figure-6" in laxity("reproduce", "rt-xen", "nonsense", code=2).stderr
-    (tmp_path / "file").touch()
-    words = ("reproduce", "rt-xen", "table-4", "--quick", "--docs", tmp_path / "file" / "page.md")
-    assert laxity(*words, code=2).stderr.startswith("error: ")
 
 
 def test_schemas(laxity: Laxity) -> None:

@@ -11,15 +11,9 @@ import pandas as pd
 import pytest
 from laxity import plots
 from laxity.host import POLICIES
-from laxity.reproduce.availability import media, register
-from laxity.reproduce.bandwidth import throughput
-from laxity.reproduce.rt_xen import figure_5, figure_6
-from laxity.reproduce.soft_real_time import setup as soft_real_time
-from laxity.reproduce.telephony import setup as telephony
 from matplotlib.colors import to_rgb
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MS = 1_000_000
@@ -319,59 +313,6 @@ def test_what_people_set_for_matplotlib_changes_nothing() -> None:
     before = plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)"))
     with mpl.rc_context({"font.size": 30, "axes.grid": False, "savefig.bbox": "tight"}):
         assert plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)")) == before
-
-
-def published_points(axes: Axes) -> list[tuple[float, float]]:
-    """The hollow markers."""
-    return [
-        (float(x), float(y))
-        for line in axes.lines
-        if line.get_markerfacecolor() == "none"
-        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
-    ]
-
-
-def test_what_rt_xen_publishes_stands_in_its_figures() -> None:
-    runs = pd.DataFrame(
-        [
-            {"quantum_us": quantum, "utilization_percent": x, "jobs": 10, "missed": 10 * (x > 45)}
-            for quantum in (10, 100, 1000)
-            for x in range(1, 51)
-        ]
-    )
-    (axes,) = figure_5.draw(runs).axes
-    assert sorted(x for x, _ in published_points(axes)) == [30, 44, 48]
-    loads = sweep().assign(load_percent=lambda frame: frame["load"])
-    figure = figure_6.draw(loads)
-    drawn(figure)
-    for axes in figure.axes:
-        assert sorted(published_points(axes)) == [(30, 0), (50, 0), (85, 5), (90, 5)]
-    assert "published" in texts(figure)
-
-
-def test_what_other_papers_publish_stands_in_their_figures() -> None:
-    lines = [f"{domain}, UDP" for domain in ("Dom0", "guest")]
-    cpu = pd.DataFrame([{"line": line, "per_s": 1000, "cpu_percent": 30} for line in lines])
-    (axes,) = register.draw_protected(cpu).axes
-    assert sorted(published_points(axes)) == [
-        (1000, 10.9),
-        *((1000, 36.6), (1800, 19.2), (1800, 46.3)),
-    ]
-    scores = pd.DataFrame({"configuration": "base-std", "pesq": [3.0, 4.2]})
-    assert published_points(soft_real_time.draw_default(scores).axes[0]) == [(4, 50)]
-    of_vms = [
-        {"panel": "one", "line": f"VM {vm}", "at_s": at_s, "delivered_mbit_s": 1}
-        for vm in (1, 2, 3)
-        for at_s in range(300)
-    ]
-    (axes,) = throughput.draw_allocated(pd.DataFrame(of_vms)).axes
-    assert [y for _, y in published_points(axes)] == [200, 500, 200]
-    boxes = dict.fromkeys(("min_ms", "p25_ms", "p50_ms", "p75_ms", "max_ms"), 1.0)
-    one = pd.DataFrame([{"experiment": "D", "loss_percent": 3.0, **boxes}])
-    assert "1-2" in texts(telephony.DRAWINGS["figure-6"](one))
-    assert "19" in texts(telephony.DRAWINGS["figure-12"](one))
-    assert "published (%)" in texts(telephony.DRAWINGS["figure-8"](one))
-    assert "2" in texts(media.draw_unheld(one.assign(experiment="400")))
 
 
 def test_a_figure_is_as_wide_as_its_page_and_its_panels_stand_below_each_other() -> None:

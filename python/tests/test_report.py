@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import laxity
 import numpy as np
 import pandas as pd
 import pytest
+from html_report import Document, read
 from laxity import calls, plots, report
 from laxity.directory import Manifest
 from laxity.errors import InputError
@@ -42,8 +41,6 @@ budget = "2 ms"
 period = "10 ms"
 tasks = {tasks}
 """
-VOID = {"meta", "img", "link", "br", "hr", "input", "source"}
-PAGE_BYTES_MAX = 3_000_000
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CALLS = """\
 duration = "{duration}"
@@ -78,86 +75,6 @@ def traced(host: laxity.Host, directory: Path, **options: str) -> laxity.Run:
     run = host.run(trace=directory.parent / "traced", **options)
     run.save(directory)
     return laxity.Run.load(directory)
-
-
-class Document(HTMLParser):
-    """Takes note of elements, of text, and of everything that points somewhere."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
-            self.text += data
-
-    def count(self, tag: str) -> int:
-        return sum(1 for element, _ in self.elements if element == tag)
-
-
-def read(directory: Path, window: tuple[int, int] | None = None) -> Document:
-    """Writes a report, and checks what holds for every one."""
-    path = report.write(directory, window=window)
-    assert path == directory / "report.html"
-    text = path.read_text("utf-8")
-    document = Document(text)
-    tags = {tag for tag, _ in document.elements}
-    assert not tags & {"script", "link", "iframe", "object", "embed", "base"}
-    for tag, attributes in document.elements:
-        for name in ("src", "href", "srcset", "data", "action", "poster"):
-            address = attributes.get(name)
-            assert address is None or address.startswith("data:image/svg+xml;base64,"), (
-                tag,
-                address,
-            )
-        assert not any(name.startswith("on") for name in attributes)
-        if tag == "img":
-            assert attributes["alt"]
-    outside_images = re.sub(r'src(set)?="data:[^"]*"', "", text)
-    assert not re.search(r"@import|url\(|https?://", outside_images)
-    assert [document.count(tag) for tag in ("h1", "main", "header", "title")] == [1, 1, 1, 1]
-    images = [attributes["src"] for tag, attributes in document.elements if tag == "img"]
-    drawings = sorted(path.read_bytes() for path in (directory / "figures").glob("*.svg"))
-    assert sorted(base64.b64decode((image or "").partition(",")[2]) for image in images) == drawings
-    assert not any(re.search(rb'(href|src)="(?!#)', drawing) for drawing in drawings)
-    assert len(list((directory / "figures").glob("*.png"))) == len(drawings)
-    narrow = [attributes["srcset"] for tag, attributes in document.elements if tag == "source"]
-    assert len(narrow) == len(drawings)
-    for wide in drawings:
-        follows_light_and_dark(wide)
-    for address in narrow:
-        drawing = base64.b64decode((address or "").partition(",")[2])
-        follows_light_and_dark(drawing)
-        width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', drawing)
-        assert width
-        assert float(width[1]) <= 260, "text keeps its size on a phone of 390 pixels"
-    assert len(text) < PAGE_BYTES_MAX
-    return document
-
-
-def follows_light_and_dark(drawing: bytes) -> None:
-    """Each colour of a drawing has another one in the dark, or says that it stays as it is."""
-    text = drawing.decode("utf-8")
-    sheet, _, body = text.partition("</style>")
-    assert "@media screen and (prefers-color-scheme:dark)" in sheet
-    for what, colour in set(re.findall(r"(fill|stroke): (#[0-9a-f]{6})", body)):
-        assert f'[style*="{what}: {colour}"]{{{what}:' in sheet
-    assert 'fill: #ffffff"]{fill:#1c1f23 !important}' in sheet, "the ground is no fixed white"
-    assert "fill: #222222" in body
-    assert 'fill: #222222"]{fill:#e6e8ea !important}' in sheet
 
 
 def test_the_ground_of_figures_is_that_of_their_card() -> None:
@@ -521,62 +438,6 @@ def test_sweep_over_policies_only(tmp_path: Path) -> None:
     assert "deferrable" in read(tmp_path / "sweep").text
 
 
-def reproduction(directory: Path) -> Path:
-    directory.mkdir()
-    Manifest("reproduce", None, ()).save(directory)
-    rows = [
-        {"what": "misses <30 %", "published": 0, "ours": 0.0, "verdict": "reproduced", "why": ""},
-        {"what": "all", "published": [1, 2.5], "ours": None, "verdict": "differs", "why": "a & b"},
-    ]
-    names = ("figure-5", "figure-6", "table-1")
-    content = {"paper": "rt-xen", "experiments": [{"name": name, "rows": rows} for name in names]}
-    (directory / "reproduce.json").write_text(json.dumps(content), "utf-8")
-    return directory
-
-
-def test_reproduce_without_data(tmp_path: Path) -> None:
-    document = read(reproduction(tmp_path / "reproduce"))
-    assert "3 of 6 published values and claims are reproduced." in document.text
-    assert "misses <30 %" in document.text
-    assert "a & b" in document.text
-    assert document.count("table") == 3
-    assert document.count("img") == 0
-    assert "laxity reproduce rt-xen -o again" in document.text
-
-
-def test_reproduce_with_curves(tmp_path: Path) -> None:
-    directory = reproduction(tmp_path / "reproduce")
-    (directory / "data").mkdir()
-    loads = np.arange(30, 101, 10)
-    pd.concat(
-        pd.DataFrame(
-            {
-                "pattern": pattern,
-                "load_percent": loads,
-                "policy": policy,
-                "seed": seed,
-                "jobs": 100,
-                "missed": np.maximum(0, loads - 85),
-            }
-        )
-        for pattern in ("decreasing", "even", "increasing")
-        for policy in laxity.POLICIES
-        for seed in (1, 2)
-    ).to_parquet(directory / "data/figure-6.parquet")
-    pd.concat(
-        pd.DataFrame(
-            {
-                "quantum_us": quantum,
-                "utilization_percent": range(1, 51),
-                "jobs": 10,
-                "missed": [0] * 40 + [10] * 10,
-            }
-        )
-        for quantum in (10, 100, 1000)
-    ).to_parquet(directory / "data/figure-5.parquet")
-    assert read(directory).count("img") == 2
-
-
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not an output directory"):
         report.write(tmp_path)
@@ -596,5 +457,14 @@ def test_a_damaged_directory_is_refused(late: Path, tmp_path: Path, file: str, d
 
 
 def test_a_window_is_of_a_run(tmp_path: Path) -> None:
+    host('"drawn"').compare(["deferrable"]).save(tmp_path / "compare")
     with pytest.raises(InputError, match="no timeline"):
-        report.write(reproduction(tmp_path / "reproduce"), window=(0, 5))
+        report.write(tmp_path / "compare", window=(0, 5))
+
+
+def test_a_report_on_what_is_not_installed_is_refused(tmp_path: Path) -> None:
+    Manifest("reproduce", None, ()).save(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "entry_points", lambda **_: ())
+        with pytest.raises(InputError, match="nothing that is installed"):
+            report.write(tmp_path)

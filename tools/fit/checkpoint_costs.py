@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/fit/checkpoint_costs.py [--seeds N] [--rounds N]
 
-They are `laxity.reproduce.availability.fitted.FITS`. One after the other is moved to where the
+They are `laxity_reproduce.availability.fitted.FITS`. One after the other is moved to where the
 straight line through two measurements meets what is stated, the others as they stand; after a few
 rounds none moves. What it finds is printed, and goes into the host files (and `setup.FACTOR`) by
 hand: into both, where both have it.
@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from laxity.reproduce.availability.fitted import FITS, value
-from laxity.reproduce.availability.setup import run
-from laxity.reproduce.lab import Lab
+from laxity_reproduce.availability.fitted import FITS, value
+from laxity_reproduce.availability.setup import run
+from laxity_reproduce.lab import Lab
 
 if TYPE_CHECKING:
-    from laxity.reproduce.availability.fitted import Fit
+    from laxity_reproduce.availability.fitted import Fit
 
 STEP = 1.15
 """From a measurement to the second one, times."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 
-from laxity.reproduce import published
-from laxity.reproduce.lab import Lab
-from laxity.reproduce.telephony.setup import FACTS, measure, pinned
+from laxity_reproduce import published
+from laxity_reproduce.lab import Lab
+from laxity_reproduce.telephony.setup import FACTS, measure, pinned
 
 POINTS = {
     "figure 8, 2.1": ("mixed", pinned(dom0=[0]), FACTS["figure_8"]["one_core"]),

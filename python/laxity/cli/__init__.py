@@ -33,7 +33,7 @@ TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
 
 COMMANDS = (
     *("check", "run", "compare", "sweep", "capacity", "fidelity"),
-    *("trace", "diff", "report", "voice", "reproduce"),
+    *("trace", "diff", "report", "voice"),
     *("bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
 )
 """The commands of this package, in the order of the help."""

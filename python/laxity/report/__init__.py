@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from laxity.directory import Manifest
 from laxity.errors import InputError
-from laxity.report import capacity, comparison, reproduction, run, sweep
+from laxity.report import capacity, comparison, run, sweep
 from laxity.report.page import html
 
 if TYPE_CHECKING:
@@ -28,8 +29,20 @@ _PAGES: dict[str, Callable[[Path], Page]] = {
     "capacity": capacity.page,
     "compare": comparison.page,
     "sweep": sweep.page,
-    "reproduce": reproduction.page,
 }
+
+
+def _page_of(kind: str) -> Callable[[Path], Page]:
+    """Finds what makes the page of an output directory: here, or in another distribution."""
+    if kind in _PAGES:
+        return _PAGES[kind]
+    for entry in entry_points(group="laxity.reports", name=kind):
+        page: Callable[[Path], Page] = entry.load()
+        return page
+    raise InputError(
+        f"nothing that is installed reports on outputs of `laxity {kind}`",
+        f"install what has the command `laxity {kind}`",
+    )
 
 
 def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
@@ -51,7 +64,7 @@ def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
             f"{directory} has two runs", f"report {directory / 'sim'} or {directory / 'xen'}"
         )
     try:
-        page = run.page(directory, window) if kind == "run" else _PAGES[kind](directory)
+        page = run.page(directory, window) if kind == "run" else _page_of(kind)(directory)
     except (OSError, pa.ArrowException, KeyError, TypeError) as error:
         raise InputError(f"{directory} is damaged: {error}", "write it again") from None
     try:

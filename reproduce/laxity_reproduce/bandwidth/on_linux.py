@@ -1,0 +1,465 @@
+"""The same with the daemon, the kernel's traffic control and real packets, in network namespaces.
+
+A tenth of the paper's seconds and Mbit/s. The scenes are the benchmark of `laxity-bandwidth`, which
+this runs through cargo in a checkout, as root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from laxity.errors import InputError
+from laxity_reproduce.bandwidth import plots
+from laxity_reproduce.bandwidth.setup import FACTS
+from laxity_reproduce.bandwidth.throughput import LIFTED, LOSS_TOLERANCE, least_loss_percent
+from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from laxity_reproduce.reproduction import Value
+
+ROOT = Path(__file__).parents[4]
+SCALE = 10
+"""The paper's seconds and Mbit/s are divided by this."""
+EXPERIMENTS = {
+    "figure-4": "paper",
+    "figure-5": "periods",
+    "drops": "drops",
+    "wake": "wake",
+    "random": "random",
+    "look": "look",
+    "cost": "cost",
+}
+"""What there is, and the benchmark's part that measures it."""
+
+WAKE_MS = 10
+SHORT_PERCENT = 1
+COST_PERCENT = {10: 20, 100: 2}
+"""Goals: of a core, by the period in ms, with 1,000 interfaces."""
+
+SAME = 0.1
+"""CPU times that differ by less count as the same."""
+MUCH_PERCENT = 10
+"""Of a core."""
+MORE = 1.1
+"""Times as many interrupts as without are more."""
+
+PROFILE = "bench"
+"""Cargo's, in which the scenes are built."""
+
+Part = dict[str, Any]
+
+
+def measure(parts: Sequence[str], *, quick: bool = False) -> list[Part]:
+    """Runs parts of the benchmark; what each measured.
+
+    `quick`: for shorter times, to see that all works. Raises InputError where it cannot run:
+    without root, cargo or a checkout.
+    """
+    if os.geteuid() != 0:
+        raise InputError("network namespaces need root", "run it as root, or leave --on linux out")
+    if shutil.which("cargo") is None or not (ROOT / "Cargo.toml").exists():
+        message = "the scenes are built by cargo, in a checkout"
+        raise InputError(message, "run it there, or leave --on linux out")
+    command = ["cargo", "bench", "--quiet", "--profile", PROFILE, "--package", "laxity-bandwidth"]
+    words = [*(["--quick"] if quick else []), *parts]
+    done = subprocess.run(  # noqa: S603 - words of ours
+        [*command, "--bench", "daemon", "--", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    missing = next((line for line in lines if line.startswith("SKIPPED: ")), None)
+    if missing is not None:
+        raise InputError(missing.removeprefix("SKIPPED: "), "leave --on linux out")
+    if done.returncode != 0:
+        raise InputError("the scenes failed", "what they said stands above")
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def experiments(names: Sequence[str], *, quick: bool = False) -> list[Experiment]:
+    """Those of `EXPERIMENTS` with these names, measured."""
+    found = measure([EXPERIMENTS[name] for name in names], quick=quick)
+
+    def parts(name: str) -> list[Part]:
+        return [part for part in found if part["part"] == EXPERIMENTS[name]]
+
+    made = {
+        "figure-4": throughput,
+        "figure-5": periods,
+        "drops": drops,
+        "wake": wake,
+        "random": random,
+        "look": look,
+        "cost": cost,
+    }
+    return [made[name](parts(name)) for name in names]
+
+
+METHOD = (
+    "Network namespaces for the driver domain, each machine and the world outside, veths between"
+    " them on a bridge; UDP of 1,400 bytes. The machine is shared: rates and times are its own."
+)
+
+
+def _goal(what: str, goal: str, ours: Value, *, holds: bool) -> Row:
+    return Row(what, goal, ours, verdict(holds=holds), "" if holds else "the goal is not reached")
+
+
+def throughput(parts: list[Part]) -> Experiment:
+    """Figures 3 and 4 with real packets."""
+    names = {
+        None: "without an allocator",
+        tuple(maximum // SCALE for maximum in FACTS["max_mbit_s"]): "Laxity",
+        tuple(maximum // SCALE for maximum in LIFTED): "Laxity, maxima 60, 60 and 40 Mbit/s",
+    }
+    by_name: dict[str, Part] = {}
+    frames = []
+    for part in parts:
+        maxima = part["maxima_mbit_s"]
+        name = names[None if maxima is None else tuple(maxima)]
+        by_name[name] = part
+        frames += [
+            {
+                "panel": name,
+                "line": f"VM {vm}",
+                "at_s": number * part["every_s"],
+                "delivered_mbit_s": mbit_s,
+            }
+            for number, all_of_them in enumerate(part["mbit_s"])
+            for vm, mbit_s in enumerate(all_of_them, start=1)
+        ]
+    native, held, lifted = (by_name[name] for name in names.values())
+    published = FACTS["class_1_loss_percent"]
+    least = least_loss_percent()
+    loss = held["class_1_loss_percent"]
+    used = _used_at_200(lifted)
+    link = FACTS["link_mbit_s"] / SCALE
+    unheard = (
+        f"{held['unheard']:,} packets came out of the link and found no room in a listener's socket"
+    )
+    rows = [
+        _near(
+            "class 1: loss without an allocator, %", published["native"], native, _uneven(native)
+        ),
+        _near("class 1: loss with Laxity, %", published["allocator"], held, unheard),
+        _goal(
+            "class 1: loss with Laxity, %, asked for",
+            f"{least:.2f} within {LOSS_TOLERANCE}",
+            loss,
+            holds=abs(loss - least) <= LOSS_TOLERANCE,
+        ),
+        _goal(
+            "maxima 60, 60, 40, VM 1 offers 20: all get, Mbit/s of payload and headers",
+            f"at least 99 % of {link:.0f}",
+            round(used, 1),
+            holds=used >= 0.99 * link,
+        ),
+    ]
+    measurements = [
+        Measurement(
+            f"{name}: VM 1 offers 80, 60, 50, 20: it gets, Mbit/s",
+            [_while_vm1_offers(part, mbit_s)[0] for mbit_s in (800, 600, 500, 200)],
+            f"of what was to be sent {part['loss_of_schedule_percent']} % were lost;"
+            f" {part['unheard']:,} packets not heard; load average {part['load']}",
+        )
+        for name, part in by_name.items()
+    ]
+    title = "throughput without and with the daemon"
+    method = (
+        f"{METHOD} A tenth of the paper's seconds and Mbit/s, queues of 100 packets; a look every"
+        " 10 ms. A loss is of what the machine has sent, as its kernel counts, and what came out of"
+        " the link; what waits in the queue at the end of a flood comes out after it."
+    )
+    data = pd.DataFrame(frames)
+    return Experiment("figure-4", title, method, rows, measurements, data, plots.throughput)
+
+
+def _near(what: str, published: float, part: Part, why: str) -> Row:
+    ours = part["class_1_loss_percent"]
+    holds = abs(ours - published) <= LOSS_TOLERANCE
+    return Row(what, published, ours, verdict(holds=holds), "" if holds else why)
+
+
+def _uneven(part: Part) -> str:
+    """Who loses what in a queue that is all's."""
+    link = FACTS["link_mbit_s"] / SCALE
+    others = (FACTS["vm2_offered_mbit_s"] + FACTS["vm3_offered_mbit_s"]) / SCALE
+    offered = FACTS["while_vm1_offers_200"]["vm1"] / SCALE
+    gets = _while_vm1_offers(part, FACTS["while_vm1_offers_200"]["vm1"])[0]
+    full = _while_vm1_offers(part, FACTS["vm1_offered"][0]["mbit_s"])[0]
+    return (
+        f"while all offer as much VM 1 gets a third, as in the paper ({full:.1f} of {link:.0f}"
+        f" Mbit/s); while it offers {offered:.0f} it gets {gets:.1f}, and in proportion, as the"
+        f" model of figure 3 has it, it would get {link * offered / (offered + others):.1f}: a"
+        " real queue does not drop in proportion to what comes"
+    )
+
+
+def _used_at_200(part: Part) -> float:
+    """What all got while VM 1 offered its least, without the first second of each such time."""
+    return sum(_while_vm1_offers(part, FACTS["while_vm1_offers_200"]["vm1"]))
+
+
+def _while_vm1_offers(part: Part, mbit_s: int) -> list[float]:
+    """What each got while VM 1 offered that much, without the first second of each such time.
+
+    `mbit_s` is the paper's.
+    """
+    every_s, shorter, at_s = part["every_s"], part["shorter"], 0.0
+    rates: list[list[float]] = []
+    for phase in FACTS["vm1_offered"]:
+        end_s = at_s + phase["s"] / SCALE / shorter
+        if phase["mbit_s"] == mbit_s:
+            first, last = round((at_s + 1 / shorter) / every_s), round(end_s / every_s)
+            rates += part["mbit_s"][first:last]
+        at_s = end_s
+    return [float(sum(of) / len(rates)) for of in zip(*rates, strict=True)]
+
+
+def periods(parts: list[Part]) -> Experiment:
+    """Figures 5 and 7: CPU time and loss against the period."""
+    native = next(part for part in parts if part["period_ms"] is None)
+    held = [part for part in parts if part["period_ms"] is not None]
+    smallest = FACTS["smallest_useful_period_ms"]
+    facts = FACTS["figure_5"]
+
+    def whole(part: Part) -> float:
+        return float(part["packets_cpu_percent"] + part["daemon_cpu_percent"])
+
+    short = [part for part in held if part["period_ms"] < smallest]
+    long = [part for part in held if part["period_ms"] >= smallest]
+    dear = max(part["daemon_cpu_percent"] for part in short)
+    loss = max(part["loss_percent"] for part in held)
+    maximum, offered = FACTS["max_mbit_s"][0], FACTS["vm1_offered"][0]["mbit_s"]
+    least = 100 * (1 - maximum / offered)
+    same = all(abs(whole(part) / whole(native) - 1) <= SAME for part in long)
+    rows = [
+        Row(
+            "the daemon's CPU time at periods below 100 ms, at most, % of a core",
+            facts["short"],
+            dear,
+            verdict(holds=dear >= MUCH_PERCENT),
+            "" if dear >= MUCH_PERCENT else "a look is a few system calls and starts no process",
+        ),
+        Row(
+            "CPU time in all at 100 ms and more, % of that without an allocator",
+            facts["long"],
+            [round(100 * whole(part) / whole(native), 1) for part in long],
+            verdict(holds=same),
+            "" if same else _why_dearer(native, long),
+        ),
+        _goal(
+            "VM 1 offers 80 Mbit/s: its greatest loss at any period, %",
+            f"{least:.1f} within {LOSS_TOLERANCE}",
+            loss,
+            holds=abs(loss - least) <= LOSS_TOLERANCE,
+        ),
+    ]
+    kinds = (
+        ("CPU time in all", "% of a core", whole, True),
+        ("CPU time of the daemon", "% of a core", lambda part: part["daemon_cpu_percent"], False),
+        ("Loss of VM 1", "loss (%)", lambda part: part["loss_percent"], True),
+    )
+    data = [
+        {"panel": panel, "unit": unit, "line": line, "period_ms": at_ms, "value": value(source)}
+        for panel, unit, value, has_native in kinds
+        for line in ("Laxity", "without an allocator")
+        if has_native or line == "Laxity"
+        for part in held
+        for at_ms, source in [(part["period_ms"], part if line == "Laxity" else native)]
+    ]
+    counted = [part["timer_interrupts_s"] for part in (native, *long)]
+    measurements = [
+        Measurement(
+            "timer interrupts a second of the whole machine, without an allocator, and at those"
+            " periods",
+            counted,
+            "as the kernel counts them",
+        )
+    ]
+    title = "CPU time and loss against the period"
+    method = f"{METHOD} All three offer 80 Mbit/s to a link of 100; 4 s at each period."
+    frame = pd.DataFrame(data)
+    return Experiment(
+        "figure-5",
+        title,
+        method,
+        rows,
+        # Not every kind of computer has them counted.
+        measurements if None not in counted else [],
+        frame,
+        plots.against_the_period,
+    )
+
+
+def _why_dearer(native: Part, held: list[Part]) -> str:
+    """As many packets are sent and delivered, by those who send at a constant rate."""
+    without = native["timer_interrupts_s"]
+    with_it = [part["timer_interrupts_s"] for part in held]
+    if without is None or min(with_it) <= MORE * without:
+        return "the cause has not been measured"
+    return (
+        "each machine is held by a shaper of its own in the host, and timers of the kernel wake"
+        f" these to let packets go: {min(with_it):,} to {max(with_it):,} timer interrupts a"
+        f" second, {without:,} without; the daemon itself took at most"
+        f" {max(part['daemon_cpu_percent'] for part in held):g} % of a core"
+    )
+
+
+def drops(parts: list[Part]) -> Experiment:
+    """What a dropped packet costs, by where."""
+    us = {part["place"]: part["median_us"] for part in parts}
+    saved = 100 * (1 - us["guest"] / us["bridge"])
+    holds = us["guest"] < us["bridge"] < us["link"]
+    rows = [
+        _goal(
+            "CPU time of a packet that is dropped in the guest, at the bridge, at the link, us",
+            "less in the guest than at the bridge, and there than at the link",
+            [us["guest"], us["bridge"], us["link"]],
+            holds=holds,
+        )
+    ]
+    measurements = [
+        Measurement(
+            f"dropped at the {part['place']}, us",
+            part["median_us"],
+            f"median of {part['rounds']} rounds of {part['packets']:,} packets,"
+            f" {part['min_us']} to {part['max_us']}",
+        )
+        for part in parts
+    ]
+    measurements.append(Measurement("saved by dropping in the guest, % of the bridge's", saved))
+    title = "CPU time of a dropped packet"
+    method = (
+        f"{METHOD} In turn in one run: nearly all packets are dropped by the guest's own queue, by"
+        " the host's interface before the bridge, and by the link's queue. CPU time is the sending"
+        " thread's, in which all of a packet's way lies."
+    )
+    return Experiment("drops", title, method, rows, measurements, pd.DataFrame(parts))
+
+
+def wake(parts: list[Part]) -> Experiment:
+    """How long an idle machine waits for its minimum."""
+    (part,) = parts
+    rows = [
+        _goal(
+            "a machine begins to send its minimum: has it after, ms, median",
+            f"at most {WAKE_MS}",
+            part["median_ms"],
+            holds=part["median_ms"] <= WAKE_MS,
+        )
+    ]
+    measurements = [
+        Measurement("of a hundred 90 within, ms", part["p90_ms"]),
+        Measurement("the longest, ms", part["max_ms"]),
+    ]
+    method = (
+        f"{METHOD} {part['rounds']} times after a pause, two others flood the link: until a window"
+        " of 10 ms holds 95 % of the minimum, counted to the window's begin."
+    )
+    title = "how soon an idle machine has its minimum"
+    return Experiment("wake", title, method, rows, measurements, pd.DataFrame(parts))
+
+
+def random(parts: list[Part]) -> Experiment:
+    """A hundred random senders."""
+    (part,) = parts
+    worst = part["worst_percent"]
+    rows = [
+        _goal(
+            "what any machine lacked of its minimum over a second in which it asked, at most, %",
+            f"at most {SHORT_PERCENT}",
+            worst,
+            holds=worst <= SHORT_PERCENT,
+        ),
+        _goal(
+            "violations that the daemon counted",
+            "0",
+            part["violations"],
+            holds=part["violations"] == 0,
+        ),
+    ]
+    measurements = [
+        Measurement("seconds of machines that asked", part["busy_seconds_of_machines"]),
+        Measurement("the longest look, ms", part["loop_ms_max"]),
+        Measurement("periods missed", part["periods_missed"]),
+    ]
+    method = f"{METHOD} {part['machines']} random senders for {part['seconds']} s."
+    title = "100 random senders"
+    return Experiment("random", title, method, rows, measurements, pd.DataFrame(parts))
+
+
+def look(parts: list[Part]) -> Experiment:
+    """What asking only about those who have sent saves."""
+    rows = [
+        _goal(
+            f"{part['interfaces']:,} classes, {part['busy']} busy: CPU time of a look at all, and"
+            " at those that have sent or have a queue, us",
+            "less",
+            [part["all_us"], part["active_us"]],
+            holds=part["active_us"] < part["all_us"],
+        )
+        for part in parts
+    ]
+    measurements = [
+        Measurement(
+            f"{part['busy']} busy: of a look at all, %",
+            100 * part["active_us"] / part["all_us"],
+            f"medians of {part['rounds']} looks each, by turns; load average {part['load']}",
+        )
+        for part in parts
+    ]
+    method = (
+        f"{METHOD} Reading the counters alone, by turns: of all classes, as the daemon did before"
+        " it counted whose packets come, and as it does now. The thread's CPU time, its kernel's"
+        " included."
+    )
+    title = "CPU time of a look"
+    return Experiment("look", title, method, rows, measurements, pd.DataFrame(parts))
+
+
+def cost(parts: list[Part]) -> Experiment:
+    """What the daemon costs."""
+    rows = []
+    for part in parts:
+        scene = (
+            f"{part['interfaces']:,} interfaces, {part['busy']} busy, every {part['period_ms']} ms"
+        )
+        goal = COST_PERCENT[part["period_ms"]]
+        rows.append(
+            _goal(
+                f"{scene}: the daemon's CPU time, % of a core",
+                f"below {goal}",
+                part["cpu_percent"],
+                holds=part["cpu_percent"] < goal,
+            )
+        )
+        if not part["busy"]:
+            missed = part["periods_missed"]
+            rows.append(_goal(f"{scene}: looks missed", "0", missed, holds=missed == 0))
+    measurements = [
+        Measurement(
+            f"{part['busy']} busy, every {part['period_ms']} ms: last and longest look, ms",
+            [part["loop_ms"], part["loop_ms_max"]],
+            f"{part['periods']:,} looks, {part['periods_missed']} missed; load average"
+            f" {part['load']}",
+        )
+        for part in parts
+    ]
+    method = (
+        f"{METHOD} The daemon runs with the priority that its unit for systemd gives it. Busy"
+        " machines send, flood and pause at random, as much as the machine carries."
+    )
+    title = "CPU time of the daemon"
+    return Experiment("cost", title, method, rows, measurements, pd.DataFrame(parts))

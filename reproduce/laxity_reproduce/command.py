@@ -1,0 +1,119 @@
+"""The command `laxity reproduce`, which this package adds to Laxity's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from laxity.cli.command import FAILED_VERDICT, examples, typer_app
+from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
+from laxity.cli.options import JsonOption, OnAnyOption, OutputOption
+from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from laxity_reproduce.reproduction import Reproduction
+    from laxity_reproduce.rt_xen.on_xen.model import Calibration
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "reproduce rt-xen --quick",
+        "reproduce rt-xen figure-6 --seeds 100",
+        "reproduce rt-xen table-2 --on xen",
+        "reproduce bandwidth drops --on linux",
+    )
+)
+def reproduce(
+    paper: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAPER", help="rt-xen, telephony, soft-real-time, bandwidth or availability."
+        ),
+    ],
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="EXPERIMENT", help="By default all of the paper.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, fewer seeds.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Random seeds at each point.")
+    ] = None,
+    on: OnAnyOption = "sim",
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="With --on xen, in a checkout: write the costs that were measured into it, as the "
+            "simulator's.",
+        ),
+    ] = False,
+    output: OutputOption = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Write the results as a page of documentation."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Published against ours, with a verdict.
+
+    Runs the experiments of a paper again and sets the results beside the published ones.
+    """
+    from laxity import directory
+    from laxity_reproduce import papers
+
+    if output is not None:
+        directory.refuse_unless_ours(output)
+    if on == "xen":
+        _refuse_on_xen(experiment, quick, seeds, calibrate)
+        result, calibration = papers.run_on_xen(paper, experiment, quick, say)
+        if calibrate:
+            _calibrate(calibration)
+    elif calibrate:
+        raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
+    elif on == "linux":
+        if seeds is not None:
+            raise InputError("real packets have no seeds", "leave --seeds out")
+        result = papers.run_on_linux(paper, experiment, quick)
+    else:
+        with progress_bar("reproducing") as progress:
+            result = papers.run(paper, experiment, quick, seeds, progress)
+    if docs is not None:
+        result.write_docs(docs)
+    _give(result, output, as_json)
+
+
+def _give(result: Reproduction, output: Path | None, as_json: bool) -> None:
+    if output is not None:
+        result.save(output)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_rich(result)
+        say_written(output)
+    if not result.reproduced:
+        raise typer.Exit(FAILED_VERDICT)
+
+
+def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calibrate: bool) -> None:
+    if seeds is not None:
+        raise InputError("the task sets on Xen are fixed", "leave --seeds out")
+    if calibrate and (quick or experiment not in (None, "calibration")):
+        raise InputError(
+            "costs are not measured in this experiment, or not long enough",
+            "write `laxity reproduce rt-xen calibration --on xen --calibrate`",
+        )
+
+
+def _calibrate(calibration: Calibration | None) -> None:
+    from laxity.lab.errors import LabError
+    from laxity.places import CHECKOUT
+
+    if CHECKOUT is None:
+        raise InputError("measured costs are written into a checkout of Laxity, and this is none")
+    if calibration is None:
+        raise LabError("no costs were measured, and none are written")
+    for path in calibration.save(CHECKOUT):
+        say(f"wrote {path}")

@@ -1,0 +1,85 @@
+"""The results page of a reproduction, in Markdown, with its figures beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity import plots
+from laxity_reproduce.reproduction import QUICK, WHERE, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from laxity_reproduce.reproduction import Experiment, Reproduction
+
+
+ON_XEN = "real Xen 4.17 in the emulated machine of the lab, repeatable, one CPU"
+ON_LINUX = "real packets through the kernel's traffic control, in network namespaces"
+
+
+def write(reproduction: Reproduction, path: Path) -> None:
+    """Writes the page, and its figures into a directory beside it that has the page's name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seeds = f"{reproduction.seeds} seeds in each experiment"
+    setting = {"sim": seeds, "xen": ON_XEN, "linux": ON_LINUX}[reproduction.on]
+    lines = [
+        f"<!-- Written by `{_command(reproduction)} --docs {path.name}`. Do not edit. -->",
+        "",
+        f"# {reproduction.title}: published and ours{WHERE[reproduction.on]}",
+        "",
+        f"Laxity {reproduction.version}, {setting}.",
+        "",
+    ]
+    if reproduction.quick:
+        lines += [f"**{QUICK}**", ""]
+    lines += _summary(reproduction)
+    for experiment in reproduction.experiments:
+        lines += ["", f"## {experiment.name}: {experiment.title}", "", experiment.method, ""]
+        if experiment.draw is not None:
+            drawing = path.parent / path.stem / f"{experiment.name}.svg"
+            drawing.parent.mkdir(exist_ok=True)
+            drawing.write_bytes(plots.svg(experiment.draw(experiment.data)))
+            lines += [f"![{experiment.title}]({path.stem}/{drawing.name})", ""]
+        lines += _rows(experiment)
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _command(reproduction: Reproduction) -> str:
+    words = ["laxity reproduce", reproduction.paper]
+    words += [f"--on {reproduction.on}"] if reproduction.on != "sim" else []
+    words += ["--quick"] if reproduction.quick else []
+    return " ".join(words)
+
+
+def _summary(reproduction: Reproduction) -> list[str]:
+    lines = ["| experiment | rows | reproduced | differ |", "|---|---|---|---|"]
+    for experiment in reproduction.experiments:
+        same = sum(row.verdict == "reproduced" for row in experiment.rows)
+        total = len(experiment.rows)
+        name = f"{experiment.name}: {experiment.title}"
+        lines.append(f"| {_cell(name)} | {total} | {same} | {total - same} |")
+    return lines
+
+
+def _rows(experiment: Experiment) -> list[str]:
+    reasons = list(dict.fromkeys(row.why for row in experiment.rows if row.why))
+    lines = ["| what | published | ours | verdict |", "|---|---|---|---|"] * bool(experiment.rows)
+    for row in experiment.rows:
+        ours = _cell(shown(row.ours)) + (f"<br>{_cell(row.spread)}" if row.spread else "")
+        mark = f" [{reasons.index(row.why) + 1}]" if row.why else ""
+        cells = [_cell(row.what), _cell(shown(row.published)), ours, f"{row.verdict}{mark}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    if reasons:
+        lines += ["", "Why:", ""]
+        lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, start=1)]
+    if experiment.measurements:
+        lines += ["", "Measured beside it:", "", "| what | ours | |", "|---|---|---|"]
+        lines += [
+            f"| {_cell(found.what)} | {_cell(shown(found.ours))} | {_cell(found.why)} |"
+            for found in experiment.measurements
+        ]
+    return lines
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,127 @@
+"""RT-Xen's experiments on Xen by name: which windows each needs, and who judges them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from laxity.errors import InputError
+from laxity_reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
+from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
+from laxity_reproduce.rt_xen.on_xen.model import Calibration
+from laxity.substrates.xen import boot as xen
+from laxity.substrates.xen import executors as where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from laxity_reproduce.reproduction import Experiment
+    from laxity_reproduce.rt_xen.on_xen.boots import Boot, Window
+    from laxity.results import Run
+    from laxity.substrates.xen.executors import Say
+    from laxity.substrates.xen.plan import Mode, Plan
+
+FIDELITY = "fidelity"
+CALIBRATION = "calibration"
+
+CORE_EVENTS = 0x00029000
+"""Of Xen's TRC_SCHED: what its core does under every scheduler, and the measured costs."""
+
+
+def _compared(quick: bool) -> list[Window]:
+    """Windows that the simulator is held against."""
+    return [*isolation.windows(quick), *load.windows(quick)]
+
+
+WINDOWS: dict[str, Callable[[bool], list[Window]]] = {
+    "table-1": costs.windows,
+    "table-1-many": costs.windows_of_many,
+    "table-2": isolation.windows,
+    "figure-6": load.windows,
+    FIDELITY: _compared,
+    CALIBRATION: lambda quick: [*calibration.windows(quick), *_compared(quick)],
+}
+"""What each experiment needs, if quick or not."""
+
+JUDGES: dict[str, Callable[[XenLab], Experiment]] = {
+    "table-1": costs.judge,
+    "table-1-many": costs.judge_many,
+    "table-2": isolation.judge,
+    "figure-6": load.judge,
+}
+
+QUICK = ("table-1", "table-2", "figure-6", FIDELITY)
+"""What is run in a hurry, unless one experiment is asked for."""
+
+
+def run(
+    experiment: str | None, *, quick: bool, boot: Boot, say: Say, directory: Path
+) -> tuple[list[Experiment], Calibration | None]:
+    """Runs all experiments, or one of them; also returns the calibration, if one was derived.
+
+    `directory` is for what the machines leave. Raises InputError if there is no such experiment.
+    """
+    if experiment is not None and experiment not in WINDOWS:
+        raise InputError(
+            f"rt-xen has no experiment `{experiment}` on Xen", f"it has {', '.join(WINDOWS)}"
+        )
+    names = [experiment] if experiment else list(QUICK if quick else WINDOWS)
+    lab = XenLab(directory, boot=boot, say=say, quick=quick, calibration=Calibration.shipped())
+    lab.run(window for name in names for window in WINDOWS[name](quick))
+    derived = _derive(lab) if CALIBRATION in names else None
+    lab.calibration = derived if isinstance(derived, Calibration) else lab.calibration
+    say("comparing with the simulator")
+    found = [_judge(lab, name, derived) for name in names]
+    return found, derived if isinstance(derived, Calibration) else None
+
+
+def _derive(lab: XenLab) -> Calibration | str:
+    """The calibration, or why there is none."""
+    try:
+        return calibration.derive(lab)
+    except NoRunError as reason:
+        return str(reason)
+
+
+def _judge(lab: XenLab, name: str, derived: Calibration | str | None) -> Experiment:
+    if name in JUDGES:
+        return JUDGES[name](lab)
+    compared = _compared(lab.quick)
+    if name == FIDELITY:
+        return fidelity.judge(lab, compared)
+    return calibration.judge(lab, derived, compared)
+
+
+def emulated(windows: Sequence[Window], directory: Path, say: Say) -> Mapping[str, Run]:
+    """Boots the lab's machine, with the hypervisor that traces what scheduling costs."""
+    return xen.boot(
+        windows[0].host,
+        {window.name: window.overrides for window in windows},
+        _Quiet(frozenset(window.name for window in windows if not window.policy_events)),
+        directory,
+        say,
+        scheduler=windows[0].stock,
+    )
+
+
+@dataclass(frozen=True)
+class _Quiet:
+    """The lab's machine, which in some runs does not trace what policies say of themselves."""
+
+    runs: frozenset[str]
+    mode: Mode = "repeatable"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """See laxity.substrates.xen.executors.Place."""
+        return where.Emulated(self.mode).options
+
+    def execute(self, plan: Plan, directory: Path, say: Say) -> None:
+        """See laxity.substrates.xen.executors.Place."""
+        windows = (
+            replace(window, events=CORE_EVENTS) if window.run in self.runs else window
+            for window in plan.windows
+        )
+        quiet = replace(plan, windows=tuple(windows))
+        where.Emulated(self.mode, "measured").execute(quiet, directory, say)

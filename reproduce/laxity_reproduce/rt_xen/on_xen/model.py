@@ -1,0 +1,198 @@
+"""What the simulator takes for the costs of the lab's machine: read, fitted, written."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity.host import Host
+from laxity_reproduce.rt_xen.setup import POLICIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from laxity_reproduce.rt_xen.on_xen.boots import Window
+
+FILE = "calibrated.toml"
+"""Beside this module."""
+
+MEASURED = ("deferrable", "sporadic", "credit")
+"""The policies on whose windows of Table 1 costs are calibrated."""
+
+TAKES_FROM = {"periodic": "deferrable", "polling": "deferrable", "sedf": "deferrable"}
+"""Where the others take theirs: they share that one's code."""
+
+HEADER = """\
+# What scheduling costs on the emulated machine of the lab, in its nanoseconds: an instruction takes
+# two. Written by `laxity reproduce rt-xen --on xen --calibrate`, from windows of Table 1 under
+# deferrable, sporadic and credit: five domains of an even share, load 70 %, five tasks each, 10 s,
+# one CPU. `schedule` is the time of one call of do_schedule, `context-switch` that of one switch:
+# median, 99 % quantile and maximum. Periodic, polling and sedf, whose code is deferrable's, have
+# deferrable's.
+source = "measured in the lab's emulated machine, where an instruction takes 2 ns"
+"""
+
+JOB_HEADER = """
+# What a guest takes on top of the cost of its jobs. For each tick of its kernel: the median of what
+# idle guests took that woke for one. For each job (its wake, the guest's switches between tasks,
+# the hypervisor's interrupts): what domains ran longer on Xen than in the simulator with these
+# costs, by the number of their jobs.
+"""
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Of a cost, ns."""
+
+    median: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, values_ns: Iterable[int]) -> Quantiles:
+        """By nearest rank; of at least one value."""
+        sample = np.sort(np.fromiter(values_ns, dtype=np.int64))
+        ranks = (int(np.ceil(part * sample.size)) - 1 for part in (0.5, 0.99, 1.0))
+        return cls(*(int(sample[max(0, rank)]) for rank in ranks))
+
+    def __str__(self) -> str:
+        """As host files have it."""
+        return f'{{ median = "{self.median} ns", p99 = "{self.p99} ns", max = "{self.max} ns" }}'
+
+    @classmethod
+    def parse(cls, table: Mapping[str, str]) -> Quantiles:
+        """From a table as `str` writes it."""
+        values = (table[key].removesuffix(" ns") for key in ("median", "p99", "max"))
+        return cls(*map(int, values))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a policy costs."""
+
+    schedule: Quantiles
+    """Of a decision."""
+    context_switch: Quantiles
+    """Of a switch, on top."""
+    job_ns: int
+    """Of a job, on top of its cost, outside of both."""
+    tick_ns: int
+    """Of a tick of a guest's kernel."""
+
+    def __str__(self) -> str:
+        """The value of `host.costs`."""
+        return f"{{ schedule = {self.schedule}, context-switch = {self.context_switch} }}"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What things cost on the lab's machine."""
+
+    costs: tuple[Costs, ...]
+    """In the order of MEASURED."""
+
+    def of(self, policy: str) -> Costs:
+        """What a policy costs; of one that was not measured, what it shares its code with."""
+        return self.costs[MEASURED.index(TAKES_FROM.get(policy, policy))]
+
+    def host(self, window: Window, ticks: Sequence[Mapping[str, int]]) -> Host:
+        """A window's host as the simulator takes it: complete, with these costs.
+
+        `ticks` are those that the guests of the domains reported, with `period_ns` and `offset_ns`.
+        """
+        resolved = window.host.resolved(window.overrides)
+        settings = resolved["settings"]
+        lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
+        lines += ["[host]", f"cpus = {resolved['cpus']}", f'policy = "{resolved["policy"]}"']
+        lines += [
+            f'{key.removesuffix("_ns").replace("_", "-")} = "{settings[key]} ns"'
+            for key in settings
+        ]
+        lines.append(f"costs = {self.of(resolved['policy'])}")
+        for domain, tick in zip(resolved["domains"], ticks, strict=True):
+            lines += ["", *_domain(domain, tick, self.of(resolved["policy"]))]
+        return Host.parse("\n".join(lines) + "\n", f"{window.name}.toml")
+
+    def longer(self, by_ns: int) -> Calibration:
+        """The same, but that each job takes so much longer (less than 0: shorter)."""
+        return Calibration(
+            tuple(replace(costs, job_ns=costs.job_ns + by_ns) for costs in self.costs)
+        )
+
+    @classmethod
+    def free(cls) -> Calibration:
+        """The one in which nothing costs anything."""
+        nothing = Quantiles(0, 0, 0)
+        return cls((Costs(nothing, nothing, 0, 0),) * len(MEASURED))
+
+    @classmethod
+    def shipped(cls) -> Calibration | None:
+        """The one of FILE, if it is there."""
+        path = files(__package__).joinpath(FILE)
+        return cls.parse(path.read_text("utf-8")) if path.is_file() else None
+
+    @classmethod
+    def parse(cls, text: str) -> Calibration:
+        """From what `text` returns."""
+        content: dict[str, Any] = tomllib.loads(text)
+        costs = (
+            Costs(
+                Quantiles.parse(content[policy]["schedule"]),
+                Quantiles.parse(content[policy]["context-switch"]),
+                *(int(content[what][policy].removesuffix(" ns")) for what in ("job", "tick")),
+            )
+            for policy in MEASURED
+        )
+        return cls(tuple(costs))
+
+    def profile(self) -> str:
+        """The same costs as a profile of crates/laxity-host/profiles, without the guest's."""
+        tables = (
+            f"\n[{policy}]\nschedule = {self.of(policy).schedule}\n"
+            f"context-switch = {self.of(policy).context_switch}\n"
+            for policy in POLICIES
+        )
+        return HEADER + "".join(tables)
+
+    def text(self) -> str:
+        """All of it, for FILE."""
+        jobs = (f'{policy} = "{self.of(policy).job_ns} ns"\n' for policy in POLICIES)
+        ticks = (f'{policy} = "{self.of(policy).tick_ns} ns"\n' for policy in POLICIES)
+        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}\n[tick]\n{''.join(ticks)}"
+
+    def save(self, checkout: Path) -> list[Path]:
+        """Writes both files into a checkout of the project."""
+        contents = {
+            checkout / "reproduce/laxity_reproduce/rt_xen/on_xen" / FILE: self.text(),
+            checkout / "crates/laxity-host/profiles/xen-lab.toml": self.profile(),
+        }
+        for path, content in contents.items():
+            path.write_text(content, "utf-8")
+        return list(contents)
+
+
+def _domain(domain: dict[str, Any], tick: Mapping[str, int], costs: Costs) -> list[str]:
+    given = domain["parameters"]
+    lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
+    lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
+    lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
+    lines += [f"extratime = {str(given['extratime']).lower()}", f"cap = {given['cap_percent']}"]
+    tasks = ", ".join(_task(task, costs) for task in domain["tasks"])
+    lines.append(f"tasks = [{tasks}]")
+    if costs.tick_ns > 0:
+        times = {"period": tick["period_ns"], "cost": costs.tick_ns, "offset": tick["offset_ns"]}
+        pairs = ", ".join(f'{key} = "{ns} ns"' for key, ns in times.items())
+        lines.append(f"tick = {{ {pairs} }}")
+    return lines
+
+
+def _task(task: dict[str, Any], costs: Costs) -> str:
+    cost_ns = max(1, min(task["cost_ns"] + costs.job_ns, task["deadline_ns"]))
+    keys = ("period", "deadline", "offset")
+    times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]
+    return f'{{ name = "{task["name"]}", {", ".join(times)}, vcpu = {task["vcpu"]} }}'
