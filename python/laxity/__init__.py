@@ -15,7 +15,9 @@ from laxity._core import __version__
 if TYPE_CHECKING:
     from laxity.errors import HostError, InputError, Problem
     from laxity.host import POLICIES, Host
-    from laxity.results import Check, Comparison, Run
+    from laxity.results.check import Check
+    from laxity.results.comparison import Comparison
+    from laxity.results.run import Run
     from laxity.sweep import Sweep
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("HostError", "InputError", "Problem"), "laxity.errors"),
     **dict.fromkeys(("POLICIES", "Host"), "laxity.host"),
-    **dict.fromkeys(("Check", "Comparison", "Run"), "laxity.results"),
+    "Check": "laxity.results.check",
+    "Comparison": "laxity.results.comparison",
+    "Run": "laxity.results.run",
     "Sweep": "laxity.sweep",
 }
 """The module of each name, which is imported when the name is used: a command needs few of them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from laxity import _core
 from laxity import directory as directories
 from laxity.errors import core_errors
-from laxity.results import save_origin
+from laxity.results.origin import save_origin
 from laxity.substrates.xen import boot as xen
 from laxity.substrates.xen import collect
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from laxity.host import Host
-    from laxity.results import Run
+    from laxity.results.run import Run
     from laxity.substrates.xen.executors import Place, Say
 
 FIDELITY = "fidelity.json"

@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core, calls, files, telephony
+from laxity import _core, files
 from laxity.errors import HostError, InputError, core_errors
 from laxity.estimate import SAID_NS, Estimate, Machine
-from laxity.results import Budget, Check, Comparison, Counts, Origin, Run, profiles_of
+from laxity.results.check import Budget, Check
+from laxity.results.comparison import Comparison
+from laxity.results.jobs import Counts
+from laxity.results.origin import Origin
+from laxity.results.run import Run
+from laxity.results.schema import profiles_of
+from laxity.results.streams import KeptStream, streams_of_core
 from laxity.sweep import Plan, Sweep
+from laxity.telephony.scoring import judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from laxity.fidelity import Fidelity
-    from laxity.results import Counted, Responses, Times
+    from laxity.results.jobs import Counted, Responses, Times
     from laxity.substrates.linux.scene import MediaProgram
     from laxity.substrates.xen.executors import Place, Say
 
@@ -142,7 +149,7 @@ class Host:
             self.origin(overrides),
             responses,
             None if trace is None else Path(trace),
-            telephony.kept(streams),
+            streams_of_core(streams),
             counted,
         )
 
@@ -234,7 +241,7 @@ class Host:
         measured: dict[str, Any],
         trace: Path | None,
         beside: dict[str, Any] | None = None,
-        streams: tuple[telephony.KeptStream, ...] = (),
+        streams: tuple[KeptStream, ...] = (),
     ) -> Run:
         """A run that was not simulated, by the rules of those that are.
 
@@ -291,7 +298,7 @@ class Host:
             # The packets of all runs at once may be too many.
             for start in range(0, len(of_runs), CALLS_AT_A_TIME):
                 part = of_runs[start : start + CALLS_AT_A_TIME]
-                runs += calls.judged(self.run_many(part, streams=True))
+                runs += judged(self.run_many(part, streams=True))
                 if progress is not None:
                     progress(len(runs), len(of_runs))
             runs = [replace(run, streams=()) for run in runs]
@@ -424,7 +431,7 @@ class Host:
             results = self._file.run_many(lists, _of(progress, len(overrides)), streams)
         return [
             Run.from_json(
-                json.loads(result), self.origin(list(of_run)), streams=telephony.kept(kept)
+                json.loads(result), self.origin(list(of_run)), streams=streams_of_core(kept)
             )
             for (result, kept), of_run in zip(results, overrides, strict=True)
         ]

@@ -6,7 +6,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from laxity.tables import percent, time
+from laxity.text import percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

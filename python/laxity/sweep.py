@@ -17,16 +17,9 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.results import (
-    Origin,
-    Profile,
-    frame_of,
-    load_origin,
-    profiles_of,
-    read_table,
-    save_origin,
-)
-from laxity.telephony import Telephony
+from laxity.results.origin import Origin, frame_of, load_origin, read_table, save_origin
+from laxity.results.schema import Profile, profiles_of
+from laxity.results.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,10 +12,16 @@ import pytest
 from conftest import EXAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
-from laxity import Host, InputError, Run, call_tables, calls, report, telephony
+from laxity import Host, InputError, Run, report
 from laxity._core import result_schema
 from laxity.cli import app
-from laxity.results import Engine, Origin, Overhead
+from laxity.results.origin import Origin
+from laxity.results.schema import Engine, Overhead
+from laxity.results.telephony import Drops, Limits, Quantiles, Telephony, Voice
+from laxity.tables.capacity import capacity_verdict
+from laxity.telephony.bottleneck import Bottleneck
+from laxity.telephony.capacity import Capacity, Tried, find_capacity, search
+from laxity.telephony.scoring import scored
 from typer.testing import CliRunner
 
 if TYPE_CHECKING:
@@ -33,10 +39,10 @@ def host() -> Host:
 
 @pytest.fixture(scope="module")
 def good(host: Host) -> Run:
-    return calls.scored(host.run(set=[*QUICK, *ALONE]))
+    return scored(host.run(set=[*QUICK, *ALONE]))
 
 
-def voice_of(run: Run) -> telephony.Telephony:
+def voice_of(run: Run) -> Telephony:
     assert run.telephony is not None
     return run.telephony
 
@@ -65,7 +71,7 @@ def test_streams_that_lose_nothing_have_the_best_quality(good: Run) -> None:
 
 
 def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
-    run = calls.scored(host.run(set=[*QUICK, "domain.dom0.cap=1", "calls.streams=800"]))
+    run = scored(host.run(set=[*QUICK, "domain.dom0.cap=1", "calls.streams=800"]))
     quality = voice_of(run).quality
     assert quality is not None
     assert quality.dead > quality.scored / 2
@@ -74,7 +80,7 @@ def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
     assert not run.passed
 
 
-LIMITS = telephony.Limits(0.01, 150_000_000, 4.0)
+LIMITS = Limits(0.01, 150_000_000, 4.0)
 
 
 def test_limits_are_held_one_by_one(good: Run) -> None:
@@ -99,12 +105,12 @@ def test_limits_are_held_one_by_one(good: Run) -> None:
 def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int) -> None:
     probes = 0
 
-    def probe(load: int) -> calls.Tried:
+    def probe(load: int) -> Tried:
         nonlocal probes
         probes += 1
         return tried(load, held=load <= good_up_to)
 
-    found = calls.search(start, 2_000, probe)
+    found = search(start, 2_000, probe)
     loads = [each.load for each in found]
     assert loads == sorted(set(loads))
     assert loads[0] >= 1
@@ -124,11 +130,11 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
     """As a host with 985 streams carried, 992 lost, 1,024 carried, 1,056 lost, 1,088 carried."""
     fails = range(64, 512, 64)
 
-    def probe(load: int) -> calls.Tried:
+    def probe(load: int) -> Tried:
         return tried(load, held=load < 400 and not any(at <= load < at + 32 for at in fails))
 
-    ramp = tuple(calls.search(200, 2_000, probe))
-    found = calls.Capacity("calls.streams", 200, ramp, Origin(b"", "", ()))
+    ramp = tuple(search(200, 2_000, probe))
+    found = Capacity("calls.streams", 200, ramp, Origin(b"", "", ()))
     assert found.carried is not None
     assert found.refused is not None
     assert found.carried.load == 63
@@ -137,7 +143,7 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
     assert found.isolated
     assert all(each.load > 64 for each in found.isolated)
     assert not found.passed
-    said = " ".join(str(line) for line in call_tables.capacity_verdict(found))
+    said = " ".join(str(line) for line in capacity_verdict(found))
     assert "Carries 63 streams" in said
     assert "At 64 gives out" in said
     assert "Not monotone: " in said
@@ -145,12 +151,12 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
         assert str(each.load) in said
 
 
-def tried(load: int, *, held: bool) -> calls.Tried:
+def tried(load: int, *, held: bool) -> Tried:
     loss = 0.0 if held else 0.5
-    drops = telephony.Drops(0, 0, 0, 0, 0, 0)
-    delay_ns = telephony.Quantiles(1, 1.0, 1, 1, 1, 1, 1, 1, 1)
-    voice = telephony.Voice(1, 1, 1, 1, 0, 0, loss, delay_ns, None, None, None)
-    found = telephony.Telephony(voice, drops, None, (), limits=LIMITS)
+    drops = Drops(0, 0, 0, 0, 0, 0)
+    delay_ns = Quantiles(1, 1.0, 1, 1, 1, 1, 1, 1, 1)
+    voice = Voice(1, 1, 1, 1, 0, 0, loss, delay_ns, None, None, None)
+    found = Telephony(voice, drops, None, (), limits=LIMITS)
     run = Run(
         policy="credit",
         seed=1,
@@ -165,12 +171,12 @@ def tried(load: int, *, held: bool) -> calls.Tried:
         machine=None,
         measured_duration_ns=None,
     )
-    return calls.Tried(load, (run,), None if held else calls.Bottleneck("card", "the card"))
+    return Tried(load, (run,), None if held else Bottleneck("card", "the card"))
 
 
 def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
     slow = [*QUICK, *ALONE, "domain.media.workload.work=400 us"]
-    found = calls.capacity(host, slow, seeds=2)
+    found = find_capacity(host, slow, seeds=2)
     assert found.key == "calls.streams"
     assert found.carried is not None
     assert found.refused is not None
@@ -185,7 +191,7 @@ def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
     # All that is said of a load agrees with its row.
     assert [limit.held for limit in found.carried.limits] == [True, True, True]
     assert not all(limit.held for limit in found.refused.limits)
-    again = calls.Capacity.load(found.save(tmp_path / "out"))
+    again = Capacity.load(found.save(tmp_path / "out"))
     assert again.to_json() == found.to_json()
     page = report.write(tmp_path / "out").read_text()
     assert f"Carries {found.carried.load} streams" in page
@@ -198,7 +204,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
     )
     rates = Host.parse(text)
     slow = ["domain.media.workload.work=2 ms", "duration=3 s", "calls.hold=1 s", *ALONE]
-    found = calls.capacity(rates, slow, seeds=1)
+    found = find_capacity(rates, slow, seeds=1)
     assert found.key == "calls.rate"
     assert found.carried is not None
     assert 3600 < found.carried.load < 15 * 3600
@@ -206,7 +212,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
 
 def test_capacity_needs_calls() -> None:
     with pytest.raises(InputError, match="no calls"):
-        calls.capacity(Host.load(EXAMPLES / "integrator.toml"), [], 1)
+        find_capacity(Host.load(EXAMPLES / "integrator.toml"), [], 1)
 
 
 def on_the_command_line(*arguments: str) -> tuple[int, str]:

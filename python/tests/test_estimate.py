@@ -11,7 +11,7 @@ import laxity as package
 import numpy as np
 import pytest
 from conftest import EXAMPLES
-from laxity import _core
+from laxity import _core, report
 from laxity.errors import InputError
 from laxity.estimate import Estimate, Machine
 
@@ -139,5 +139,5 @@ def test_responses_that_were_counted_are_saved_drawn_and_told(tmp_path: Path) ->
     tasks = run.to_json()["domains"][0]["tasks"]
     assert [task.get("relative_error") for task in tasks] == [0.001, None]
     assert "relative_error" not in tasks[1]
-    page = run.report(tmp_path / "report")
+    page = report.write(run.save(tmp_path / "report"))
     assert "p50 and p99 of 1 of 2 tasks" in page.read_text()

@@ -11,8 +11,9 @@ import jsonschema
 import numpy as np
 import pytest
 from laxity import Host, Run, _core, tracefile
+from laxity import report as reports
 from laxity.lab.errors import LabError
-from laxity.results import Machine
+from laxity.results.schema import Machine
 from laxity.substrates.xen import collect
 from laxity.substrates.xen.plan import Window
 from test_xen_trace import BATCH, CONTROL, HOST, IDLE, MS, START_REALTIME_NS, dump
@@ -96,7 +97,7 @@ def test_a_run_is_as_simulated(results: Path, tmp_path: Path) -> None:
 
 def test_it_is_saved_and_reported_as_a_simulated_one(results: Path, tmp_path: Path) -> None:
     real = collected(results)
-    assert real.report(tmp_path / "out").is_file()
+    assert reports.write(real.save(tmp_path / "out")).is_file()
     loaded = Run.load(tmp_path / "out")
     assert loaded == real.__class__(**{**vars(real), "origin": loaded.origin})
 

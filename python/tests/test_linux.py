@@ -16,10 +16,11 @@ import jsonschema
 import laxity
 import numpy as np
 import pytest
-from laxity import _core, cli, packets, programs
+from laxity import _core, cli, programs
 from laxity.errors import InputError
 from laxity.namespaces import groups as control_groups
 from laxity.namespaces import network, process
+from laxity.results.streams import LOST
 from laxity.servers import control, media_server, signalling
 from laxity.servers.signalling import Traffic
 from laxity.substrates.linux import media, run
@@ -34,7 +35,7 @@ from laxity.substrates.linux.scene import (
     Signalling,
     scene,
 )
-from laxity.telephony import LOST
+from laxity.telephony.measured import PACKET, kept_streams, lost_in_network, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -214,7 +215,7 @@ def assert_accounted(result: dict[str, Any]) -> None:
     assert sink["expected"] == load["sent"]
     assert sink["received"] + sink["lost"] == load["sent"]
     by_server = relay["dropped"] + relay["received"] - relay["forwarded"]
-    assert sink["lost"] == by_server + sink["dropped"] + packets.lost_in_network(result)
+    assert sink["lost"] == by_server + sink["dropped"] + lost_in_network(result)
     assert sink["misdirected"] == sink["foreign"] == sink["duplicates"] == 0
 
 
@@ -515,8 +516,8 @@ def test_sampled_packets_become_streams() -> None:
         {"stream": 2, "expected": 9},
         {"stream": 5, "expected": 1601},
     ]
-    report = {"packets": np.array(rows, packets.PACKET), "sink": {"per_stream": per_stream}}
-    first, second, third = packets.kept_streams(report, 1)
+    report = {"packets": np.array(rows, PACKET), "sink": {"per_stream": per_stream}}
+    first, second, third = kept_streams(report, 1)
     assert (first.stream, first.call, first.start_ns) == (0, None, 4)
     # The load's lateness is not in it: two nanoseconds on the way.
     assert list(first.arrived_ns) == [LOST, 4 + 20 * MS + 2]
@@ -524,8 +525,8 @@ def test_sampled_packets_become_streams() -> None:
     assert len(second.arrived_ns) == 1500
     assert third.start_ns == 1500 * 20 * MS
     assert list(third.arrived_ns[[0, -2, -1]]) == [third.start_ns + 1, 1599 * 20 * MS + 1, LOST]
-    report["packets"] = np.array([], packets.PACKET)
-    assert not list(packets.kept_streams(report, 1))
+    report["packets"] = np.array([], PACKET)
+    assert not list(kept_streams(report, 1))
 
 
 def test_a_report_becomes_a_telephony_section() -> None:
@@ -549,7 +550,7 @@ def test_a_report_becomes_a_telephony_section() -> None:
         "calls": {"streams_most": 2},
         "signalling": None,
     }
-    found = packets.telephony(report, 0)
+    found = telephony_of_report(report, 0)
     assert found["calls"] is None
     assert found["voice"]["loss_ratio"] == pytest.approx(0.35)
     assert found["voice"]["worst"] == {"stream": 4, "call": 2, "lost": 5, "received": 0}
@@ -559,7 +560,7 @@ def test_a_report_becomes_a_telephony_section() -> None:
     assert sum(found["drops"].values()) == report["sink"]["lost"]
     placed = {"attempted": 4, "established": 3, "failed": 1, "retransmissions": 9, "setup": None}
     report["signalling"] = {"calls": placed}
-    calls = packets.telephony(report, 0)["calls"]
+    calls = telephony_of_report(report, 0)["calls"]
     assert (calls["offered"], calls["answered"], calls["retransmissions"]) == (4, 3, 9)
     assert calls["setup_ns"]["count"] == 0
 

@@ -9,8 +9,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from laxity import plots
 from laxity.host import POLICIES
+from laxity.plots import miss_ratios, responses, style
+from laxity.plots.timeline import CPU_LANES_MAX, VCPU_LANES_MAX, vcpus_that_matter, who_ran_when
 from matplotlib.colors import to_rgb
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ NAMES = ("plain", "n" * 400, "<b>&amp;</b>", "$\\frac$", "déjà vu")
 
 def drawn(figure: Figure) -> bytes:
     """The figure as SVG, which is an XML document; the PNG is one too."""
-    assert plots.png(figure).startswith(b"\x89PNG")
-    svg = plots.svg(figure)
+    assert style.png(figure).startswith(b"\x89PNG")
+    svg = style.svg(figure)
     ET.fromstring(svg)  # noqa: S314 - it is our own
     return svg
 
@@ -62,7 +63,7 @@ def test_miss_ratios_are_of_all_domains_with_students_interval() -> None:
     frame = pd.DataFrame(
         {"load": 1, "seed": [1, 1, 2, 3], "jobs": [10, 30, 40, 40], "missed": [4, 0, 8, 12]}
     )
-    (point,) = plots.miss_ratios(frame, ["load"]).to_dict("records")
+    (point,) = miss_ratios.miss_ratios(frame, ["load"]).to_dict("records")
     # Ratios 0.1, 0.2 and 0.3: deviation 0.1, and 4.303 for two degrees of freedom.
     half = 4.303 * 0.1 / 3**0.5
     assert point["seeds"] == 3
@@ -73,11 +74,11 @@ def test_miss_ratios_are_of_all_domains_with_students_interval() -> None:
 
 def test_without_jobs_there_is_no_ratio() -> None:
     frame = pd.DataFrame({"load": [1, 2], "jobs": [0, 5], "missed": [0, 0]})
-    assert list(plots.miss_ratios(frame, ["load"])["load"]) == [2]
+    assert list(miss_ratios.miss_ratios(frame, ["load"])["load"]) == [2]
 
 
 def test_curves_have_a_panel_a_pattern_and_a_line_a_policy() -> None:
-    figure = plots.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern", limit=0.05)
+    figure = miss_ratios.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern", limit=0.05)
     drawn(figure)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "decreasing",
@@ -92,35 +93,39 @@ def test_curves_have_a_panel_a_pattern_and_a_line_a_policy() -> None:
 
 
 def test_one_seed_has_no_band() -> None:
-    figure = plots.miss_ratio_curves(sweep(seeds=1), "load", "Load (%)")
+    figure = miss_ratios.miss_ratio_curves(sweep(seeds=1), "load", "Load (%)")
     assert not figure.axes[0].collections
 
 
 def test_a_policy_looks_the_same_whatever_else_is_shown() -> None:
-    alone = plots.miss_ratio_curves(sweep(policies=("sedf",)), "load", "Load (%)").axes[0].lines[0]
-    every = plots.miss_ratio_curves(sweep(), "load", "Load (%)").axes[0].lines
+    alone = (
+        miss_ratios.miss_ratio_curves(sweep(policies=("sedf",)), "load", "Load (%)")
+        .axes[0]
+        .lines[0]
+    )
+    every = miss_ratios.miss_ratio_curves(sweep(), "load", "Load (%)").axes[0].lines
     last = every[POLICIES.index("sedf")]
-    assert alone.get_color() == last.get_color() == plots.POLICY_LOOKS["sedf"].colour
-    looks = plots.POLICY_LOOKS.values()
+    assert alone.get_color() == last.get_color() == style.POLICY_LOOKS["sedf"].colour
+    looks = style.POLICY_LOOKS.values()
     assert (
         len({look.colour for look in looks})
         == len({look.marker for look in looks})
         == len(POLICIES)
     )
-    solid = [policy for policy, look in plots.POLICY_LOOKS.items() if look.dashes == plots.SOLID]
+    solid = [policy for policy, look in style.POLICY_LOOKS.items() if look.dashes == style.SOLID]
     assert solid == ["deferrable", "periodic", "polling", "sporadic"]
 
 
 @pytest.mark.parametrize("names", [NAMES, ("only",)])
 def test_text_across(names: tuple[str, ...]) -> None:
     frame = pd.DataFrame({"key": names, "policy": "credit", "jobs": 10, "missed": 1})
-    figure = plots.miss_ratio_curves(frame, "key", "key")
+    figure = miss_ratios.miss_ratio_curves(frame, "key", "key")
     drawn(figure)
     assert len(figure.axes[0].get_xticklabels()) == len(names)
 
 
 def test_curves_of_nothing_and_of_much() -> None:
-    nothing = plots.miss_ratio_curves(
+    nothing = miss_ratios.miss_ratio_curves(
         sweep().assign(jobs=0, missed=0), "load", "Load (%)", panel="pattern"
     )
     drawn(nothing)
@@ -133,7 +138,10 @@ def test_curves_of_nothing_and_of_much() -> None:
             for panel in range(40)
         ]
     )
-    assert len(plots.miss_ratio_curves(many, "x", "x", panel="panel").axes) == plots.PANELS_MAX
+    assert (
+        len(miss_ratios.miss_ratio_curves(many, "x", "x", panel="panel").axes)
+        == miss_ratios.PANELS_MAX
+    )
 
 
 def compared(domains: int, missed: int = 3, name: str = "domain-{}") -> pd.DataFrame:
@@ -157,25 +165,25 @@ def compared(domains: int, missed: int = 3, name: str = "domain-{}") -> pd.DataF
     [compared(1), compared(5), compared(5, missed=0), compared(4, name="<i>" + "x" * 300 + "{}")],
 )
 def test_dots(frame: pd.DataFrame) -> None:
-    figure = plots.miss_ratio_dots(frame)
+    figure = miss_ratios.miss_ratio_dots(frame)
     drawn(figure)
     rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert rows[0] == "all domains"
     assert len(rows) == 1 + frame["domain"].nunique()
-    assert max(map(len, rows)) <= plots.NAME_LENGTH_MAX
+    assert max(map(len, rows)) <= style.NAME_LENGTH_MAX
 
 
 def test_of_many_domains_the_worst_are_shown() -> None:
     frame = compared(50)
-    chosen = plots.worst_domains(frame)
-    assert len(chosen) == plots.DOMAIN_ROWS_MAX
+    chosen = miss_ratios.worst_domains(frame)
+    assert len(chosen) == miss_ratios.DOMAIN_ROWS_MAX
     assert all(int(name.split("-")[1]) % 2 for name in chosen)
-    drawn(plots.miss_ratio_dots(frame))
+    drawn(miss_ratios.miss_ratio_dots(frame))
 
 
-def task(domain: str, name: str, times_ms: list[float], missed: int = 0) -> plots.TaskTimes:
+def task(domain: str, name: str, times_ms: list[float], missed: int = 0) -> responses.TaskTimes:
     times = (np.array(times_ms) * MS).astype(np.int64)
-    return plots.TaskTimes(domain, name, 10 * MS, max(len(times), missed), missed, times)
+    return responses.TaskTimes(domain, name, 10 * MS, max(len(times), missed), missed, times)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +197,13 @@ def task(domain: str, name: str, times_ms: list[float], missed: int = 0) -> plot
         [task(f"domain-{number}", "task", [number + 1]) for number in range(48)],
     ],
 )
-def test_response_times(tasks: list[plots.TaskTimes]) -> None:
-    figure = plots.response_distributions(tasks)
+def test_response_times(tasks: list[responses.TaskTimes]) -> None:
+    figure = responses.response_distributions(tasks)
     drawn(figure)
     headings = [text for text in figure.axes[0].texts if text.get_fontweight() == "bold"]
     assert len(headings) == len({task.domain for task in tasks})
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        plots.shorten(task.task) for task in tasks
+        style.shorten(task.task) for task in tasks
     ]
 
 
@@ -203,8 +211,8 @@ def test_response_times(tasks: list[plots.TaskTimes]) -> None:
 def test_what_is_late_is_red_and_a_response_at_the_deadline_is_not(
     time_ns: int, is_late: bool
 ) -> None:
-    of_task = plots.TaskTimes("d", "t", 10 * MS, 1, int(is_late), np.array([time_ns]))
-    (shape,) = plots.response_distributions([of_task]).axes[0].collections
+    of_task = responses.TaskTimes("d", "t", 10 * MS, 1, int(is_late), np.array([time_ns]))
+    (shape,) = responses.response_distributions([of_task]).axes[0].collections
     red = tuple(shape.get_facecolor()[0][:3]) == pytest.approx((0xC1 / 255, 0x12 / 255, 0x1F / 255))
     assert red == is_late
 
@@ -213,11 +221,11 @@ def test_of_many_tasks_those_at_risk_are_shown_in_order() -> None:
     tasks = [task(f"d{number // 20}", f"t{number}", [1]) for number in range(1000)]
     tasks[700] = task("d35", "late", [11], missed=1)
     tasks[20] = task("d1", "close", [9.9])
-    shown = plots.tasks_at_risk(tasks)
-    assert len(shown) == plots.TASK_ROWS_MAX
+    shown = responses.tasks_at_risk(tasks)
+    assert len(shown) == responses.TASK_ROWS_MAX
     names = [one.task for one in shown]
     assert names.index("close") < names.index("late")
-    drawn(plots.response_distributions(shown))
+    drawn(responses.response_distributions(shown))
 
 
 def moment(
@@ -264,15 +272,15 @@ def moment(
 @pytest.mark.parametrize(("vcpus", "cpus"), [(1, 1), (5, 2), (60, 50)])
 def test_timelines(vcpus: int, cpus: int, policy: str) -> None:
     timeline, run = moment(vcpus, cpus, policy)
-    figure = plots.who_ran_when(timeline, run)
+    figure = who_ran_when(timeline, run)
     drawn(figure)
     lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(lanes) == min(cpus, plots.CPU_LANES_MAX) + min(vcpus, plots.VCPU_LANES_MAX)
+    assert len(lanes) == min(cpus, CPU_LANES_MAX) + min(vcpus, VCPU_LANES_MAX)
 
 
 def test_who_misses_deadlines_has_a_lane() -> None:
     timeline, run = moment(60, 4)
-    chosen = plots.vcpus_that_matter(timeline, run)
+    chosen = vcpus_that_matter(timeline, run)
     assert (40, 0) in chosen
     assert (0, 0) in chosen
     assert chosen == sorted(chosen)
@@ -284,7 +292,7 @@ def test_an_idle_window_without_budgets() -> None:
         timeline[kind] = []
     for budget in timeline["budgets"]:
         budget["points"] = [[0, 0], [2 * MS, 0]]
-    drawn(plots.who_ran_when(timeline, run))
+    drawn(who_ran_when(timeline, run))
 
 
 @pytest.mark.parametrize(
@@ -297,29 +305,29 @@ def test_an_idle_window_without_budgets() -> None:
     ],
 )
 def test_shorten(name: str, length: int, short: str) -> None:
-    assert plots.shorten(name, length) == short
+    assert style.shorten(name, length) == short
 
 
 def test_the_same_data_give_the_same_bytes() -> None:
     def both() -> tuple[bytes, bytes]:
-        figure = plots.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")
-        return plots.svg(figure), plots.png(figure)
+        figure = miss_ratios.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")
+        return style.svg(figure), style.png(figure)
 
     assert both() == both()
 
 
 def test_what_people_set_for_matplotlib_changes_nothing() -> None:
     frame = sweep()
-    before = plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)"))
+    before = style.svg(miss_ratios.miss_ratio_curves(frame, "load", "Load (%)"))
     with mpl.rc_context({"font.size": 30, "axes.grid": False, "savefig.bbox": "tight"}):
-        assert plots.svg(plots.miss_ratio_curves(frame, "load", "Load (%)")) == before
+        assert style.svg(miss_ratios.miss_ratio_curves(frame, "load", "Load (%)")) == before
 
 
 def test_a_figure_is_as_wide_as_its_page_and_its_panels_stand_below_each_other() -> None:
-    with plots.page_width(plots.NARROW_INCHES):
-        figure = plots.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")
+    with style.page_width(style.NARROW_INCHES):
+        figure = miss_ratios.miss_ratio_curves(sweep(), "load", "Load (%)", panel="pattern")
     drawn(figure)
-    assert figure.get_figwidth() == plots.NARROW_INCHES
+    assert figure.get_figwidth() == style.NARROW_INCHES
     left = {round(axes.get_position().x0, 3) for axes in figure.axes}
     assert len(left) == 1
     assert min(text.get_fontsize() for text in figure.legends[0].get_texts()) >= 8
@@ -328,12 +336,12 @@ def test_a_figure_is_as_wide_as_its_page_and_its_panels_stand_below_each_other()
 def test_a_long_title_is_whole() -> None:
     name = "calls.streams = 1000, domain.media.scheduler = rate-monotonic, host.cpus = 4"
     frame = sweep(seeds=1).assign(pattern=name)
-    figure = plots.miss_ratio_curves(frame, "load", "Load (%)", panel="pattern")
+    figure = miss_ratios.miss_ratio_curves(frame, "load", "Load (%)", panel="pattern")
     assert figure.axes[0].get_title(loc="left").replace("\n", " ") == name
 
 
-@pytest.mark.parametrize("colour", [look.colour for look in plots.POLICY_LOOKS.values()])
+@pytest.mark.parametrize("colour", [look.colour for look in style.POLICY_LOOKS.values()])
 def test_every_policy_stands_out_in_the_dark(colour: str) -> None:
-    ground = plots._luminance(to_rgb(plots.IN_THE_DARK[plots.GROUND]))
-    shown = plots._luminance(to_rgb(plots._in_the_dark(colour)))
-    assert (shown + 0.05) / (ground + 0.05) >= plots.CONTRAST_MIN
+    ground = style._luminance(to_rgb(style.IN_THE_DARK[style.GROUND]))
+    shown = style._luminance(to_rgb(style._in_the_dark(colour)))
+    assert (shown + 0.05) / (ground + 0.05) >= style.CONTRAST_MIN

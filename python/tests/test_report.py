@@ -12,15 +12,18 @@ from pathlib import Path
 
 import laxity
 import numpy as np
-import pandas as pd
 import pytest
 from html_report import Document, read
-from laxity import calls, plots, report
+from laxity import report
 from laxity.directory import Manifest
 from laxity.errors import InputError
+from laxity.plots import style
 from laxity.report.page import interval
 from laxity.report.window import cause, chosen_window, first_missed_ns
-from laxity.telephony import LOST, PACKET_NS
+from laxity.results.streams import LOST, PACKET_NS
+from laxity.tables.sweep import best_point
+from laxity.telephony.scoring import scored
+from laxity.text import percent, time
 
 MS = 1_000_000
 
@@ -80,8 +83,8 @@ def traced(host: laxity.Host, directory: Path, **options: str) -> laxity.Run:
 def test_the_ground_of_figures_is_that_of_their_card() -> None:
     page = files("laxity.report").joinpath("page.css").read_text("utf-8")
     assert re.findall(r"--card: (#\w+)", page) == [
-        plots.GROUND,
-        plots.IN_THE_DARK[plots.GROUND],
+        style.GROUND,
+        style.IN_THE_DARK[style.GROUND],
         "#fff",
     ]
     assert re.findall(r"background: ([^;]+);", page) == [
@@ -271,7 +274,7 @@ def test_the_timeline_of_good_calls_is_around_the_slowest_packet(tmp_path: Path)
 def test_protection_and_its_failure(tmp_path: Path) -> None:
     protected = laxity.Host.load(EXAMPLES / "protect.toml")
     run = protected.run(trace=tmp_path / "traced")
-    calls.scored(run).save(tmp_path / "run")
+    scored(run).save(tmp_path / "run")
     assert run.telephony
     assert run.trace
     outage_ns = run.telephony.protection[0].outage_ns
@@ -285,7 +288,7 @@ def test_protection_and_its_failure(tmp_path: Path) -> None:
     document = read(tmp_path / "run")
     for said in (
         *("around the host's failure", "Checkpoints of the protected domains"),
-        *("Users who registered", laxity.tables.time(outage_ns), "registrations forgotten"),
+        *("Users who registered", time(outage_ns), "registrations forgotten"),
         "the protected domains ran on in",
     ):
         assert said in document.text
@@ -376,7 +379,7 @@ def test_the_best_of_a_comparison_is_no_alarm(tmp_path: Path) -> None:
     red = re.findall(
         r'<td class="[^"]*bad">([^<]*)', text.partition("Miss ratio of each domain")[0]
     )
-    assert red == [laxity.tables.percent(worst.miss_ratio)]
+    assert red == [percent(worst.miss_ratio)]
     assert f"Fewest deadlines were missed under {best.policy}" in document.text
 
 
@@ -419,7 +422,7 @@ def test_a_sweep_is_headed_by_the_point_to_take(tmp_path: Path) -> None:
     settings = ["domain.dom-0.budget=1|2|3 ms"]
     sweep = host('"drawn"').sweep(settings, seeds=2)
     sweep.save(tmp_path / "sweep")
-    sentence, _ = laxity.tables.best_point(sweep.best())
+    sentence, _ = best_point(sweep.best())
     assert heading(read(tmp_path / "sweep")).endswith(f"{sentence}.")
 
 

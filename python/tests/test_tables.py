@@ -11,11 +11,18 @@ import pytest
 from conftest import EXAMPLES, HOST
 from hypothesis import given
 from hypothesis import strategies as st
-from laxity import POLICIES, _core, call_tables, tables
-from laxity.results import Check, Comparison
+from laxity import POLICIES, _core
+from laxity.results.check import Check
+from laxity.results.comparison import Comparison
+from laxity.tables.calls import calls_table
+from laxity.tables.check import check_table
+from laxity.tables.comparison import comparison_table
+from laxity.tables.run import run_table
+from laxity.tables.sweep import sweep_table
+from laxity.text import UNITS, number, percent, time
 from rich.console import Console
 
-UNITS_NS = dict(tables.UNITS)
+UNITS_NS = dict(UNITS)
 
 
 def value_ns(text: str) -> float:
@@ -39,24 +46,24 @@ def value_ns(text: str) -> float:
     ],
 )
 def test_times(ns: int | None, text: str) -> None:
-    assert tables.time(ns) == text
+    assert time(ns) == text
 
 
 @given(st.integers(1, 2**62), st.integers(3, 4))
 def test_times_are_near_and_bounds_never_below(ns: int, digits: int) -> None:
-    near, above = tables.time(ns, digits=digits), tables.time(ns, digits=digits, up=True)
+    near, above = time(ns, digits=digits), time(ns, digits=digits, up=True)
     assert value_ns(near) == pytest.approx(ns, rel=10.0 ** (1 - digits))
     assert value_ns(above) >= ns * (1 - 1e-12)
     assert value_ns(above) == pytest.approx(ns, rel=10.0 ** (1 - digits))
 
 
 def test_a_bound_just_above_its_deadline_does_not_look_equal() -> None:
-    assert tables.time(100_000_001, digits=4, up=True) == "100.1 ms"
+    assert time(100_000_001, digits=4, up=True) == "100.1 ms"
 
 
 @given(st.floats(0, 1))
 def test_percentages_are_near_and_never_0_or_100_by_rounding(ratio: float) -> None:
-    text = tables.percent(ratio)
+    text = percent(ratio)
     assert (text == "0 %") == (ratio == 0)
     assert (text == "100 %") == (ratio == 1)
     if re.match(r"\d", text):
@@ -73,9 +80,9 @@ def test_a_host_without_deadlines() -> None:
     host = laxity.Host.parse(
         'duration = "1 s"\n[host]\ncpus = 2\npolicy = "credit"\n[[domain]]\nname = "idle"\n'
     )
-    run = rendered(tables.run(host.run()))
+    run = rendered(run_table(host.run()))
     assert "No deadline fell within the run" in run
-    assert "Schedulable: there are no deadlines" in rendered(tables.check(host.check()))
+    assert "Schedulable: there are no deadlines" in rendered(check_table(host.check()))
 
 
 def checked(domain: dict[str, object]) -> Check:
@@ -99,7 +106,7 @@ def test_names_are_no_markup() -> None:
     }
     domain = {"name": "[bold]", "tasks": [{**content, "why": "because [blue]"}]}
     check = checked(domain)
-    text = rendered(tables.check(check))
+    text = rendered(check_table(check))
     for name in ("[red]x", "[bold], [red]x: because [blue]"):
         assert name in text
 
@@ -115,13 +122,13 @@ def test_reasons_stand_once() -> None:
     tasks = [{"name": f"t{number}", **task} for number in range(5)]
     domain = {"name": "many", "tasks": tasks}
     check = checked(domain)
-    assert rendered(tables.check(check)).count("so it is") == 1
-    assert "many, 5 tasks: so it is" in rendered(tables.check(check))
+    assert rendered(check_table(check)).count("so it is") == 1
+    assert "many, 5 tasks: so it is" in rendered(check_table(check))
 
 
 def test_plural() -> None:
-    assert tables.number(1, "job") == "1 job"
-    assert tables.number(2000, "switch", "switches") == "2,000 switches"
+    assert number(1, "job") == "1 job"
+    assert number(2000, "switch", "switches") == "2,000 switches"
 
 
 def measured(**overhead: float | None) -> laxity.Run:
@@ -131,19 +138,19 @@ def measured(**overhead: float | None) -> laxity.Run:
 
 
 def test_what_was_not_measured_is_not_called_free() -> None:
-    free = rendered(tables.run(measured(loss_ratio=0.0)))
+    free = rendered(run_table(measured(loss_ratio=0.0)))
     assert "at no cost" in free
     nothing: dict[str, None] = dict.fromkeys(("schedule_ns", "context_switch_ns", "loss_ratio"))
     counted = measured(**nothing, schedule_calls=12_355, context_switches=4_864)
-    said = rendered(tables.run(counted))
+    said = rendered(run_table(counted))
     assert "Scheduling: 12,355 decisions, 4,864 switches, cost not measured" in said
     compared = Comparison((counted,), counted.origin)
     lost = next(
-        line for line in rendered(tables.comparison(compared)).splitlines() if "lost" in line
+        line for line in rendered(comparison_table(compared)).splitlines() if "lost" in line
     )
     assert lost.split() == ["CPU", "lost", "%", "-"]
     uncounted = measured(**nothing, schedule_calls=None, context_switches=None)
-    assert "Scheduling: not measured" in rendered(tables.run(uncounted))
+    assert "Scheduling: not measured" in rendered(run_table(uncounted))
     assert uncounted.to_json()["overhead"] == dict.fromkeys(uncounted.to_json()["overhead"])
     jsonschema.validate(uncounted.to_json(), json.loads(_core.result_schema()))
 
@@ -155,7 +162,7 @@ def test_check_says_what_it_does_not_analyse() -> None:
     found = laxity.Host.load(TELEPHONY).check(set=["calls.registrations=4 /s"])
     assert found.verdict == found.to_json()["verdict"] == "not-analysed"
     assert not found.is_schedulable
-    text = rendered(tables.check(found))
+    text = rendered(check_table(found))
     assert "Schedulable" not in text
     for part in ("calls", "registrations", "driver domain: dom0", "media server: media"):
         assert part in text
@@ -169,7 +176,7 @@ def test_check_says_what_it_does_not_analyse() -> None:
 def test_the_profile_stands_beside_the_verdict() -> None:
     host = laxity.Host.load(TELEPHONY)
     run = host.run(set=["calls.streams=10", "duration=1 s"])
-    said = " ".join(rendered(call_tables.run(run, run.telephony, host.resolved())).split())  # type: ignore[arg-type]
+    said = " ".join(rendered(calls_table(run, run.telephony, host.resolved())).split())  # type: ignore[arg-type]
     assert "profile iptcomm-2009, fitted to two published losses of Xen 3.2.1" in said
     assert "profile emsoft-2011" in said
     own = 'host.network={ relay = "10 us" }'
@@ -185,7 +192,7 @@ def test_the_profile_stands_beside_the_verdict() -> None:
 def test_a_comparison_fits_however_many_policies() -> None:
     host = laxity.Host.load(EXAMPLES / "overload.toml")
     found = host.compare(POLICIES, duration="1 s", seeds=2)
-    lines = rendered(tables.comparison(found)).splitlines()
+    lines = rendered(comparison_table(found)).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
     shown = [word for line in lines if line.startswith("miss %") for word in line.split()[2:]]
@@ -201,7 +208,7 @@ def test_the_cheapest_point_that_passes_is_named() -> None:
     best = found.best()
     assert (best.why, best.holding) == ("cheapest", 3)
     assert best.point.values == {"domain.vision.budget": "3 ms"}
-    assert "3 of 4 points pass" in rendered(tables.sweep(found))
+    assert "3 of 4 points pass" in rendered(sweep_table(found))
     drawn = laxity.Host.parse(HOST).sweep(
         ["draw.load=0.1..0.2:0.1", "domain.late.tasks.hungry.cost=1 ms"]
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from laxity import plots
-from laxity.voice import plots as voice_plots
+from laxity.plots import style
+from laxity.plots import voice as voice_plots
 from test_plots import NAMES, drawn, texts
 
 MS = 1_000_000
@@ -34,14 +34,14 @@ def test_distributions_have_a_curve_and_a_box_a_series_and_the_line_of_toll_qual
 def test_policies_look_as_everywhere() -> None:
     figure = voice_plots.pesq_distributions({"s-all": [4.1], "credit": [2.0]})
     colours = [line.get_color() for line in figure.axes[0].lines[:2]]
-    assert colours == [plots.POLICY_LOOKS[name].colour for name in ("s-all", "credit")]
+    assert colours == [style.POLICY_LOOKS[name].colour for name in ("s-all", "credit")]
 
 
 @pytest.mark.parametrize("count", [0, 1, 40])
 def test_distributions_of_nothing_and_of_much(count: int) -> None:
     figure = voice_plots.pesq_distributions({f"series {i}": [2.0, -0.4] for i in range(count)})
     drawn(figure)
-    assert len(figure.axes[0].lines) - 1 == min(count, plots.LINES_MAX)
+    assert len(figure.axes[0].lines) - 1 == min(count, style.LINES_MAX)
     assert ("no calls" in texts(figure)) == (count == 0)
 
 

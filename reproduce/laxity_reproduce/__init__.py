@@ -4,6 +4,6 @@
 >>> found = papers.run("rt-xen", "table-4")
 >>> found.reproduced, found.to_json()
 
-The package uses Laxity and nothing in Laxity uses it: it adds the command `laxity reproduce` and the
-report on what that wrote by entry points (`pyproject.toml`).
+The package uses Laxity and nothing in Laxity uses it. It adds the command `laxity reproduce` and
+the report on what that wrote by entry points (`pyproject.toml`).
 """

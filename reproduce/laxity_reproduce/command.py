@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from laxity.cli.command import FAILED_VERDICT, examples, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
 from laxity.cli.options import JsonOption, OnAnyOption, OutputOption
@@ -62,6 +61,7 @@ def reproduce(
     Runs the experiments of a paper again and sets the results beside the published ones.
     """
     from laxity import directory
+
     from laxity_reproduce import papers
 
     if output is not None:
@@ -81,7 +81,9 @@ def reproduce(
         with progress_bar("reproducing") as progress:
             result = papers.run(paper, experiment, quick, seeds, progress)
     if docs is not None:
-        result.write_docs(docs)
+        from laxity_reproduce.page import write_page
+
+        write_page(result, docs)
     _give(result, output, as_json)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from laxity import _core
 from laxity.errors import core_errors
+
 from laxity_reproduce import published
 
 if TYPE_CHECKING:

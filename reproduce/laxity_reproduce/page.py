@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity import plots
+from laxity.plots import style
+
 from laxity_reproduce.reproduction import QUICK, WHERE, shown
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ ON_XEN = "real Xen 4.17 in the emulated machine of the lab, repeatable, one CPU"
 ON_LINUX = "real packets through the kernel's traffic control, in network namespaces"
 
 
-def write(reproduction: Reproduction, path: Path) -> None:
+def write_page(reproduction: Reproduction, path: Path) -> None:
     """Writes the page, and its figures into a directory beside it that has the page's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     seeds = f"{reproduction.seeds} seeds in each experiment"
@@ -38,7 +39,7 @@ def write(reproduction: Reproduction, path: Path) -> None:
         if experiment.draw is not None:
             drawing = path.parent / path.stem / f"{experiment.name}.svg"
             drawing.parent.mkdir(exist_ok=True)
-            drawing.write_bytes(plots.svg(experiment.draw(experiment.data)))
+            drawing.write_bytes(style.svg(experiment.draw(experiment.data)))
             lines += [f"![{experiment.title}]({path.stem}/{drawing.name})", ""]
         lines += _rows(experiment)
     path.write_text("\n".join(lines) + "\n", "utf-8")

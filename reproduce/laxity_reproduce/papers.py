@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+
 from laxity_reproduce import published
 from laxity_reproduce.availability import fitted, media, register
 from laxity_reproduce.availability import on_linux as availability_on_linux
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from laxity.substrates.xen.executors import Say
+
     from laxity_reproduce.lab import Progress
     from laxity_reproduce.rt_xen.on_xen.boots import Boot
     from laxity_reproduce.rt_xen.on_xen.model import Calibration
-    from laxity.substrates.xen.executors import Say
 
 __all__ = [
     "PAPERS",

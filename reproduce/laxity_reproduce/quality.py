@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from laxity import _core, telephony, voice
+from laxity import _core, voice
 from laxity.errors import core_errors
+from laxity.results.streams import KeptStream, streams_of_core
+from laxity.results.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,14 +63,14 @@ def toll_percent(scores: Sequence[float]) -> float:
     return 100 * sum(score >= voice.TOLL_QUALITY for score in scores) / len(scores)
 
 
-def scores(streams: Iterable[telephony.KeptStream], hold_ns: int) -> list[float]:
+def scores(streams: Iterable[KeptStream], hold_ns: int) -> list[float]:
     """PESQ of the streams that were whole when the run ended."""
     whole = [stream for stream in streams if stream.arrived_ns.size == hold_ns // PACKET_NS]
     found = voice.score_calls([_call(stream) for stream in whole], processes=1)
     return [quality.pesq for quality in found]
 
 
-def _call(stream: telephony.KeptStream) -> voice.Call:
+def _call(stream: KeptStream) -> voice.Call:
     sequence = np.arange(stream.arrived_ns.size)
     return voice.Call(
         str(stream.stream), sequence, stream.start_ns + sequence * PACKET_NS, stream.arrived_ns
@@ -83,10 +84,10 @@ def measure(host: bytes, name: str, overrides: Sequence[str]) -> Outcome:
         resolved = json.loads(file.host(list(overrides)))
         text, _, kept = file.run(list(overrides), None, None)
     result = json.loads(text)
-    found = telephony.Telephony.from_json(result["telephony"])
+    found = Telephony.from_json(result["telephony"])
     delay, calls = found.voice.delay_ns, found.calls
     return Outcome(
-        pesq=scores(telephony.kept(kept), resolved["calls"]["hold_ns"]),
+        pesq=scores(streams_of_core(kept), resolved["calls"]["hold_ns"]),
         loss_ratio=found.voice.loss_ratio,
         delay_p50_ns=delay.p50 or 0,
         delay_p99_ns=delay.p99 or 0,

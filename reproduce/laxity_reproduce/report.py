@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain, repeats
+from laxity.results.origin import read_json, read_table
+
 from laxity_reproduce.availability import media, register
 from laxity_reproduce.bandwidth import period, throughput
 from laxity_reproduce.bandwidth import plots as bandwidth
@@ -15,7 +17,6 @@ from laxity_reproduce.soft_real_time import expected, latency, queues, voice_qua
 from laxity_reproduce.soft_real_time import setup as soft_real_time
 from laxity_reproduce.telephony import setup as telephony
 from laxity_reproduce.telephony import turnkey
-from laxity.results import read_json, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

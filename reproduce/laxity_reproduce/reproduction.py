@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from laxity import _core
+from laxity.directory import Manifest, output, write_json
+from laxity.text import number
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-
-from laxity import _core
-from laxity.directory import Manifest, output, write_json
-from laxity.tables import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,12 +168,6 @@ class Reproduction:
             (directory / "data").mkdir()
             for experiment in self.experiments:
                 experiment.data.to_parquet(directory / "data" / f"{experiment.name}.parquet")
-
-    def write_docs(self, path: str | Path) -> None:
-        """Writes the results page (Markdown) and its figures beside it."""
-        from laxity_reproduce.page import write  # noqa: PLC0415 - Matplotlib, for those who draw
-
-        write(self, Path(path))
 
     def __rich__(self) -> RenderableType:
         """For a terminal of 80 columns or more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.voice.plots import delay_boxes
+from laxity.plots.voice import delay_boxes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

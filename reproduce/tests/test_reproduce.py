@@ -5,22 +5,24 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-from laxity_reproduce import papers as reproduce
 from laxity.errors import InputError
+from laxity_reproduce import papers as reproduce
 from laxity_reproduce import published, statistics
 from laxity_reproduce.lab import Lab, Outcome
+from laxity_reproduce.page import write_page
 from laxity_reproduce.reproduction import Experiment, Measurement, Reproduction, Row, digits, shown
 from laxity_reproduce.rt_xen import figure_5, figure_6, setup, table_1, table_2, table_4
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from laxity_reproduce.rt_xen.figure_6 import Curves
 
 
@@ -136,7 +138,7 @@ def test_an_output_directory(quick: Reproduction, tmp_path: Path) -> None:
 
 
 def test_the_page_and_its_figures(quick: Reproduction, tmp_path: Path) -> None:
-    quick.write_docs(tmp_path / "results" / "rt-xen.md")
+    write_page(quick, tmp_path / "results" / "rt-xen.md")
     page = (tmp_path / "results" / "rt-xen.md").read_text()
     for experiment in quick.experiments:
         assert f"## {experiment.name}: {experiment.title}" in page

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from laxity_reproduce import papers as reproduce
 from laxity.errors import InputError
+from laxity_reproduce import papers as reproduce
 from laxity_reproduce.availability import fitted, media, register, setup
 from laxity_reproduce.lab import Lab
+from laxity_reproduce.page import write_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def test_all_experiments_in_a_hurry(quick: Reproduction, tmp_path: Path) -> None
         assert (len(whats) > 0) == (experiment.name != "fitted")
         for each in experiment.rows:
             assert each.verdict == "reproduced" or each.why, each
-    quick.write_docs(tmp_path / "availability.md")
+    write_page(quick, tmp_path / "availability.md")
     drawn = {path.stem for path in (tmp_path / "availability").iterdir()}
     assert drawn == set(names) - {"fitted"}
 

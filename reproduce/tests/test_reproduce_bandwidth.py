@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from laxity_reproduce import papers as reproduce
 from laxity import _core
+from laxity_reproduce import papers as reproduce
 from laxity_reproduce.bandwidth import beyond, memory, setup, throughput
 from laxity_reproduce.lab import Lab
+from laxity_reproduce.page import write_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def test_all_experiments_in_a_hurry(quick: Reproduction, tmp_path: Path) -> None
         assert len(set(whats)) == len(whats) > 0
         for each in experiment.rows:
             assert each.verdict == "reproduced" or each.why, each
-    quick.write_docs(tmp_path / "bandwidth.md")
+    write_page(quick, tmp_path / "bandwidth.md")
     assert (tmp_path / "bandwidth" / "figure-4.svg").stat().st_size > 0
 
 

@@ -8,9 +8,10 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from laxity_reproduce import papers as reproduce
 from laxity.errors import InputError
+from laxity_reproduce import papers as reproduce
 from laxity_reproduce.bandwidth import on_linux
+from laxity_reproduce.page import write_page
 from laxity_reproduce.reproduction import Reproduction
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def test_real_packets_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             assert isinstance(each.ours, float), each
             assert each.ours > 0 or each.what.startswith("saved"), each
     page = tmp_path / "page.md"
-    Reproduction("bandwidth", "title", 1, quick=True, experiments=found, on="linux").write_docs(
-        page
+    write_page(
+        Reproduction("bandwidth", "title", 1, quick=True, experiments=found, on="linux"), page
     )
     assert "dropped at the guest" in page.read_text()
 

@@ -29,8 +29,10 @@ def test_reproduce_says_whether_it_did(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "laxity.json").read_text())["kind"] == "reproduce"
 
 
-def test_what_cannot_be_reproduced_is_refused(laxity: Laxity,  # noqa: F811
- tmp_path: Path) -> None:
+def test_what_cannot_be_reproduced_is_refused(
+    laxity: Laxity,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     assert "rt-xen" in laxity("reproduce", "nonsense", code=2).stderr
     assert "holds something else" in laxity("reproduce", "rt-xen", "-o", EXAMPLES, code=2).stderr
     assert "figure-6" in laxity("reproduce", "rt-xen", "nonsense", code=2).stderr

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from laxity import plots
 from laxity.host import POLICIES
+from laxity.plots import style
 from laxity_reproduce.availability import media, register
 from laxity_reproduce.bandwidth import throughput
 from laxity_reproduce.rt_xen import figure_5, figure_6
@@ -66,7 +66,7 @@ def test_what_rt_xen_publishes_stands_in_its_figures() -> None:
         ]
     )
     figure = figure_6.draw(loads)
-    ET.fromstring(plots.svg(figure))  # noqa: S314 - it is our own
+    ET.fromstring(style.svg(figure))  # noqa: S314 - it is our own
     for axes in figure.axes:
         assert sorted(published_points(axes)) == [(30, 0), (50, 0), (85, 5), (90, 5)]
     assert "published" in texts(figure)

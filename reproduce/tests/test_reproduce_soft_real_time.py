@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from laxity import Host, tracefile
+from laxity.plots.style import svg
+from laxity.results.streams import LOST, KeptStream
 from laxity_reproduce import papers as reproduce
-from laxity import Host, telephony, tracefile
-from laxity.plots import svg
 from laxity_reproduce import published, quality
 from laxity_reproduce.lab import Lab
+from laxity_reproduce.page import write_page
 from laxity_reproduce.quality import Outcome, Use
 from laxity_reproduce.soft_real_time import expected, queues, setup
 from laxity_reproduce.soft_real_time.setup import Several, alike, better, good
@@ -55,10 +57,10 @@ def test_a_run_is_that_of_its_host_and_its_whole_calls_are_judged() -> None:
 
 def test_calls_that_lose_the_same_packets_score_the_same_and_a_dead_one_0() -> None:
     arrived = np.arange(250) * quality.PACKET_NS + 10**6
-    lossy = np.where(np.arange(250) % 10 == 0, telephony.LOST, arrived)
-    dead = np.full(250, telephony.LOST)
-    streams = [telephony.KeptStream(i, 0, 0, a) for i, a in enumerate((arrived, lossy, arrived))]
-    streams += [telephony.KeptStream(3, 0, 0, dead), telephony.KeptStream(4, 0, 0, arrived[:249])]
+    lossy = np.where(np.arange(250) % 10 == 0, LOST, arrived)
+    dead = np.full(250, LOST)
+    streams = [KeptStream(i, 0, 0, a) for i, a in enumerate((arrived, lossy, arrived))]
+    streams += [KeptStream(3, 0, 0, dead), KeptStream(4, 0, 0, arrived[:249])]
     first, second, third, fourth = quality.scores(streams, 250 * quality.PACKET_NS)
     assert first == third > 4 > second > fourth == 0
 
@@ -203,7 +205,7 @@ def test_every_experiment_has_rows_reasons_and_a_page(tmp_path: Path) -> None:
         assert len({row.what for row in experiment.rows}) == len(experiment.rows)
         for row in experiment.rows:
             assert row.verdict == "reproduced" or row.why, row
-    found.write_docs(tmp_path / "page.md")
+    write_page(found, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
     for experiment in found.experiments:
         drawn = f"page/{experiment.name}.svg" in page

@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from laxity.results.telephony import Drops, Quantiles, Telephony, Voice
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce import telephony_plots
 from laxity_reproduce.lab import Lab
+from laxity_reproduce.page import write_page
 from laxity_reproduce.telephony import mixed, setup, turnkey
 from laxity_reproduce.telephony.setup import Point
-from laxity.telephony import Drops, Quantiles, Telephony, Voice
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from laxity_reproduce.reproduction import Reproduction
 
 
@@ -62,7 +64,7 @@ def test_every_packet_is_accounted_for(quick: Reproduction) -> None:
 
 
 def test_the_page_and_its_figures(quick: Reproduction, tmp_path: Path) -> None:
-    quick.write_docs(tmp_path / "telephony.md")
+    write_page(quick, tmp_path / "telephony.md")
     page = (tmp_path / "telephony.md").read_text()
     figures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
     assert figures == [f"telephony/{name}.svg" for name in FIGURES]

@@ -12,25 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import Laxity, laxity  # noqa: F401 - a fixture
-from laxity_reproduce import papers as reproduce
+from conftest import laxity  # noqa: F401 - a fixture
 from laxity.errors import InputError
 from laxity.lab.errors import LabError
-from laxity_reproduce.rt_xen import setup as paper
-from laxity_reproduce.rt_xen.on_xen import boots, costs, experiments, isolation, load, setup
-from laxity_reproduce.rt_xen.on_xen.model import Calibration, Costs, Quantiles
 from laxity.substrates.xen.collect import SUMMARY
 from laxity.substrates.xen.plan import Plan
 from laxity.substrates.xen.plan import Window as PlanWindow
+from laxity_reproduce import papers as reproduce
+from laxity_reproduce.page import write_page
+from laxity_reproduce.rt_xen import setup as paper
+from laxity_reproduce.rt_xen.on_xen import boots, costs, experiments, isolation, load, setup
+from laxity_reproduce.rt_xen.on_xen.model import Calibration, Costs, Quantiles
+from laxity_reproduce.rt_xen.on_xen.window import Window
 from rich.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from conftest import Laxity
     from laxity.host import Host
+    from laxity.results.run import Run
     from laxity_reproduce.reproduction import Reproduction, Row
-    from laxity_reproduce.rt_xen.on_xen.boots import Window
-    from laxity.results import Run
 
 COSTS = "host.costs={ schedule = '600 ns', context-switch = '4 us' }"
 
@@ -133,7 +135,7 @@ def test_all_experiments_and_a_boot_for_each_scheduler(
     assert "published and ours, on Xen" in " ".join(text.split())
 
     found.save(tmp_path / "out")
-    found.write_docs(tmp_path / "xen.md")
+    write_page(found, tmp_path / "xen.md")
     assert (tmp_path / "xen" / "figure-6.svg").is_file()
     page = (tmp_path / "xen.md").read_text()
     assert "laxity reproduce rt-xen --on xen --docs xen.md" in page
@@ -198,7 +200,7 @@ def test_every_boot_may_fail(tmp_path: Path) -> None:
     rows = [row for each in found.experiments for row in each.rows]
     assert rows
     assert all(row.ours == "no run" and "no QEMU" in row.why for row in rows)
-    found.write_docs(tmp_path / "xen.md")
+    write_page(found, tmp_path / "xen.md")
     found.save(tmp_path / "out")
 
 
@@ -214,7 +216,7 @@ def test_patterns_as_overrides_are_the_hosts_of_the_paper() -> None:
 
 def test_a_boot_has_windows_of_one_scheduler_and_host_and_not_too_many() -> None:
     windows = [
-        boots.Window(f"w{number}", scheduler, setup.paper_host(), ())
+        Window(f"w{number}", scheduler, setup.paper_host(), ())
         for number in range(boots.WINDOWS_MAX + 1)
         for scheduler in ("a", "b")
     ]
@@ -323,7 +325,7 @@ def test_what_guests_take_on_top_is_found_again() -> None:
 
     class Guests(Machine):
         def _simulated(self, host: Host, overrides: Sequence[str], trace: Path) -> Run:
-            window = boots.Window("longer", "", host, tuple(overrides))
+            window = Window("longer", "", host, tuple(overrides))
             return slow.host(window, TICKS).run(trace=trace)
 
     found, calibration = reproduce.run_on_xen("rt-xen", "calibration", boot=Guests())

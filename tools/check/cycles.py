@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     """For each name, those that it uses."""
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = {"Rust": 68, "Python": 55}
+ALLOWED = {"Rust": 68, "Python": 14}
 """Files in cycles that are still there. These numbers only become smaller."""
 ROOTS = ("src/lib.rs", "src/main.rs", "tests/*.rs", "tests/*/main.rs", "benches/*.rs")
 ROOTS += ("benches/*/main.rs",)
 """The root files of what cargo builds of a package."""
-PACKAGES = ("python/laxity",)
+PACKAGES = ("python/laxity", "reproduce/laxity_reproduce")
 
 
 def cycles(graph: Graph) -> list[list[str]]:

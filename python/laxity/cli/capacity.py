@@ -52,20 +52,21 @@ def capacity(
     the quality of the worst sampled stream. Exit code 1 if nothing is carried; with --strict, if
     less is than the host file asks for.
     """
-    from laxity import call_tables, calls
     from laxity.host import overrides_of
+    from laxity.tables.capacity import capacity_table
+    from laxity.telephony.capacity import find_capacity
 
     file = substrate.simulated(host, long=long)
     overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
     with directory_for(output) as place:
         with status("looking") as tell:
-            found = calls.capacity(file, overrides, seeds, tell)
+            found = find_capacity(file, overrides, seeds, tell)
         if output is not None:
             found.write(place)
     if as_json:
         print_json(found.to_json())
     else:
-        print_rich(call_tables.capacity(found))
+        print_rich(capacity_table(found))
         say_written(output)
     if found.carried is None:
         raise typer.Exit(FAILED_VERDICT)

@@ -37,8 +37,8 @@ def check(
     Calls are not analysed: it says so, and what to run instead. Exit code 1 unless all is
     guaranteed.
     """
-    from laxity import tables
     from laxity.host import Host
+    from laxity.tables.check import check_table
 
     file = Host.load(host)
     result = file.check(policy=policy, seed=seed, set=settings or ())
@@ -51,6 +51,6 @@ def check(
             content["budgets"] = [vars(budget) for budget in smallest]
         print_json(content)
     else:
-        print_rich(tables.check(result, smallest))
+        print_rich(check_table(result, smallest))
     if not result.is_schedulable:
         raise typer.Exit(FAILED_VERDICT)

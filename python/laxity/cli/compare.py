@@ -54,7 +54,7 @@ def compare(
     By default all policies that the file has parameters for; it says why the others are left out.
     On Xen each run has a boot of its own.
     """
-    from laxity import call_tables, directory, tables
+    from laxity import directory
 
     xen = substrate.xen(on, at, mode, None)
     file = substrate.simulated(host, long=long)
@@ -85,7 +85,10 @@ def compare(
     if as_json:
         print_json(result.to_json())
     else:
+        from laxity.tables.calls import calls_comparison_table
+        from laxity.tables.comparison import comparison_table
+
         with_calls = result.runs[0].telephony is not None
-        print_rich((call_tables if with_calls else tables).comparison(result))
+        print_rich((calls_comparison_table if with_calls else comparison_table)(result))
         say_written(output)
     judge(result.passed, strict)

@@ -27,10 +27,10 @@ def print_rich(renderable: RenderableType) -> None:
     """Prints a table or text; a narrow terminal wraps its lines, where Rich would cut numbers."""
     from rich.console import Console
 
-    from laxity import tables
+    from laxity.tables.layout import WIDTH
 
     console = Console(highlight=False)
-    console.width = max(console.width, tables.WIDTH)
+    console.width = max(console.width, WIDTH)
     console.print(renderable)
 
 

@@ -43,8 +43,8 @@ def fidelity(
     Runs the host on both, with the same tasks: how many deadlines each misses, who runs when, when
     jobs are complete. With -o the two runs are in sim and xen, for report, trace and diff.
     """
-    from laxity import tables
     from laxity.host import Host
+    from laxity.tables.fidelity import fidelity_table
 
     place = substrate.xen("xen", at, mode, None)
     file = Host.load(host)
@@ -63,4 +63,4 @@ def fidelity(
     if as_json:
         print_json(result.to_json())
     else:
-        print_rich(tables.fidelity(result))
+        print_rich(fidelity_table(result))

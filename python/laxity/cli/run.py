@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from laxity.host import Host
-    from laxity.results import Run
+    from laxity.results.run import Run
 
 app = typer_app()
 
@@ -77,7 +77,8 @@ def run(
     How many jobs of each task met their deadline, how late the others were, what the scheduler
     itself cost.
     """
-    from laxity import calls, directory
+    from laxity import directory
+    from laxity.telephony.scoring import scored
 
     xen = substrate.xen(on, at, mode, scheduler)
     _refuse_options(on, mode, media_server, is_repeated=check_determinism)
@@ -124,7 +125,7 @@ def run(
         _keep_trace(result, place / directory.TRACE if is_kept else None)
         if result.telephony is not None:
             with progress_bar("listening") as progress:
-                result = calls.scored(result, progress)
+                result = scored(result, progress)
         if output is not None:
             result.write(place)
     if as_json:
@@ -187,10 +188,11 @@ def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str
 
 
 def _print_run(result: Run, file: Host) -> None:
-    from laxity import call_tables, tables
+    from laxity.tables.calls import calls_table
+    from laxity.tables.run import run_table
 
     if result.telephony is None:
-        print_rich(tables.run(result))
+        print_rich(run_table(result))
     else:
         host = file.resolved(result.origin.overrides)
-        print_rich(call_tables.run(result, result.telephony, host))
+        print_rich(calls_table(result, result.telephony, host))

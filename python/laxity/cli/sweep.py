@@ -58,8 +58,6 @@ def sweep(
     It names the cheapest point that passes: every deadline is met, and loss and delay of calls are
     accepted. --strict asks that all points do.
     """
-    from laxity import call_tables, tables
-
     with directory_for(output) as place:
         with progress_bar("sweeping") as progress:
             result = substrate.simulated(host, long=long).sweep(
@@ -75,7 +73,10 @@ def sweep(
     if as_json:
         print_json(result.to_json())
     else:
+        from laxity.tables.calls import calls_sweep_table
+        from laxity.tables.sweep import sweep_table
+
         with_calls = "packet_loss_ratio" in result.table.column_names
-        print_rich((call_tables if with_calls else tables).sweep(result))
+        print_rich((calls_sweep_table if with_calls else sweep_table)(result))
         say_written(output)
     judge(all(point.holds for point in result.points()), strict)

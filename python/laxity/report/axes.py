@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from laxity.plots import PANELS_MAX
+from laxity.plots.miss_ratios import PANELS_MAX
 
 LOAD = "draw.load"
 

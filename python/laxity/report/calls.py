@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laxity.plots.voice import delay_boxes, pesq_distributions
 from laxity.report.page import Cell, Picture, Section, Table, interval, label, plain
-from laxity.tables import NOTHING, lost_to_scheduling, number, percent, time
-from laxity.voice.plots import delay_boxes, pesq_distributions
+from laxity.tables.run import lost_to_scheduling
+from laxity.text import NOTHING, number, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from laxity.results import Run
-    from laxity.telephony import Calls, Quality, Registrations, Telephony
+    from laxity.results.run import Run
+    from laxity.results.telephony import Calls, Quality, Registrations, Telephony
 
 
 def verdict(telephony: Telephony) -> tuple[str, str]:

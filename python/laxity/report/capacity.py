@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.call_tables import capacity_verdict, load_of, what_is_varied
-from laxity.calls import Capacity
 from laxity.directory import Manifest
 from laxity.report.page import (
     Cell,
@@ -19,13 +17,15 @@ from laxity.report.page import (
     plain,
     repeats,
 )
-from laxity.tables import NOTHING, percent, time
+from laxity.tables.capacity import capacity_verdict, load_of, what_is_varied
+from laxity.telephony.capacity import Capacity
+from laxity.text import NOTHING, percent, time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity.calls import Tried
-    from laxity.telephony import Limit
+    from laxity.results.acceptance import Limit
+    from laxity.telephony.capacity import Tried
 
 
 def page(directory: Path) -> Page:

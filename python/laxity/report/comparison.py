@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from laxity import plots, tables
 from laxity.directory import Manifest
-from laxity.plots import DOMAIN_ROWS_MAX
+from laxity.plots import miss_ratios
+from laxity.plots.miss_ratios import DOMAIN_ROWS_MAX
 from laxity.report import calls
 from laxity.report.page import (
     Cell,
@@ -29,13 +29,14 @@ from laxity.report.page import (
     without_policies,
 )
 from laxity.report.run import worst_domain
-from laxity.results import Comparison
-from laxity.tables import count, lost_to_scheduling, number, percent, time
+from laxity.results.comparison import Comparison
+from laxity.tables.run import lost_to_scheduling
+from laxity.text import NOTHING, count, number, percent, time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity.results import Run
+    from laxity.results.run import Run
 
 
 def page(directory: Path) -> Page:
@@ -123,7 +124,7 @@ def _policies(runs: tuple[Run, ...], seeds: list[int]) -> Table:
             [
                 *plain(label(run, seeds), f"{run.jobs:,}", f"{run.missed:,}"),
                 missed_cell(run.miss_ratio, run.jobs, is_least=run.miss_ratio == least),
-                Cell(f"{worst.name}, {percent(worst.miss_ratio)}" if worst else tables.NOTHING),
+                Cell(f"{worst.name}, {percent(worst.miss_ratio)}" if worst else NOTHING),
                 *plain(count(run.overhead.schedule_calls), count(run.overhead.context_switches)),
                 Cell(lost_to_scheduling(run.overhead)),
             ]
@@ -149,7 +150,7 @@ def _domains(runs: tuple[Run, ...], seeds: list[int]) -> Table:
 
 
 def _picture(frame: pd.DataFrame) -> Picture:
-    shown, domains = len(plots.worst_domains(frame)), frame["domain"].nunique()
+    shown, domains = len(miss_ratios.worst_domains(frame)), frame["domain"].nunique()
     some = f" Of {domains} domains, the {DOMAIN_ROWS_MAX} worst." if shown < domains else ""
     return Picture(
         "miss-ratios",
@@ -158,5 +159,5 @@ def _picture(frame: pd.DataFrame) -> Picture:
         f"together.{some}",
         "Miss ratios, a row for each domain and a dot for each policy. The table below has the "
         "numbers.",
-        lambda: plots.miss_ratio_dots(frame),
+        lambda: miss_ratios.miss_ratio_dots(frame),
     )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from laxity import files, plots
+from laxity import files
 from laxity.directory import HOST
-from laxity.tables import NOTHING, OTHER_COSTS, percent
+from laxity.plots import style
+from laxity.text import NOTHING, OTHER_COSTS, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from laxity.results import Origin, Profile, Run
+    from laxity.results.origin import Origin
+    from laxity.results.run import Run
+    from laxity.results.schema import Profile
 
 OPEN_ROWS_MAX = 40
 """A longer table is shut until someone opens it."""
@@ -75,12 +78,12 @@ class Picture:
     @cached_property
     def svg(self) -> bytes:
         """As a file."""
-        return plots.svg(self.figure)
+        return style.svg(self.figure)
 
     @cached_property
     def png(self) -> bytes:
         """As a file."""
-        return plots.png(self.figure)
+        return style.png(self.figure)
 
     @property
     def source(self) -> str:
@@ -90,8 +93,8 @@ class Picture:
     @property
     def narrow_source(self) -> str:
         """The same drawn for a phone, where the wide one's text would be illegible."""
-        with plots.page_width(plots.NARROW_INCHES):
-            return _address(plots.svg(self.draw()))
+        with style.page_width(style.NARROW_INCHES):
+            return _address(style.svg(self.draw()))
 
 
 def _address(svg: bytes) -> str:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core, plots, tables, tracefile
+from laxity import _core, tracefile
 from laxity.directory import Manifest
 from laxity.errors import InputError, core_errors
 from laxity.host import BY_WEIGHT, Host
-from laxity.plots import TASK_ROWS_MAX, VCPU_LANES_MAX, TaskTimes
+from laxity.plots import responses
+from laxity.plots.responses import TASK_ROWS_MAX, TaskTimes
+from laxity.plots.timeline import TIMELINE_CELLS, VCPU_LANES_MAX, who_ran_when
 from laxity.report import calls
 from laxity.report.page import (
     Page,
@@ -28,13 +30,14 @@ from laxity.report.page import (
     repeats,
 )
 from laxity.report.window import cause, chosen_window
-from laxity.results import Run
-from laxity.tables import NOT_MEASURED, lost_to_scheduling, number, percent, time
+from laxity.results.run import Run
+from laxity.tables.run import lost_to_scheduling, rounded
+from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity.results import DomainResult, TaskResult
+    from laxity.results.schema import DomainResult, TaskResult
 
 
 def page(directory: Path, window: tuple[int, int] | None) -> Page:
@@ -195,7 +198,7 @@ def _tasks(run: Run, host: dict[str, Any]) -> Table:
             "run ended, and stand "
             "here with the time so far."
         )
-    near = tables.rounded(run)
+    near = rounded(run)
     if near is not None:
         note += f" {near}."
     return Table("Jobs and response times of each task", columns, rows, 2, note)
@@ -210,7 +213,7 @@ def _overhead(run: Run) -> Table:
         numbers = [f"{count:,}", f"{count / (run.duration_ns / 1e9):,.0f}"]
         if total_ns is None:
             return [*numbers, NOT_MEASURED, NOT_MEASURED]
-        each = time(round(total_ns / count)) if count else tables.NOTHING
+        each = time(round(total_ns / count)) if count else NOTHING
         return [*numbers, time(total_ns), each]
 
     rows = [
@@ -247,7 +250,7 @@ def _task_times(run: Run, host: dict[str, Any]) -> list[TaskTimes]:
 
 
 def _responses(tasks: list[TaskTimes]) -> Section:
-    shown = plots.tasks_at_risk(tasks)
+    shown = responses.tasks_at_risk(tasks)
     some = (
         f" Of {len(tasks):,} tasks, the {TASK_ROWS_MAX} that missed most or came closest to their "
         "deadlines."
@@ -264,7 +267,7 @@ def _responses(tasks: list[TaskTimes]) -> Section:
         f"beyond is red.{some}",
         f"Distributions of response times with deadlines, {number(len(shown), 'task')}; "
         f"{number(late, 'task')} missed deadlines. The table of tasks has the numbers.",
-        lambda: plots.response_distributions(shown),
+        lambda: responses.response_distributions(shown),
     )
     return Section("Response times", pictures=(picture,))
 
@@ -282,7 +285,7 @@ def _timeline(
     about = cause(run, trace, host)
     from_ns, to_ns = window if window is not None else chosen_window(run, trace, about)
     with core_errors():
-        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns, plots.TIMELINE_CELLS))
+        timeline = json.loads(_core.timeline(str(trace), from_ns, to_ns, TIMELINE_CELLS))
     marks = [mark for mark in (about.marks if about else ()) if from_ns <= mark[0] <= to_ns]
     vcpus = len(timeline["budgets"])
     why = f", around {about.what}" if window is None and about else ""
@@ -315,7 +318,7 @@ def _timeline(
         f"for each CPU shows which VCPU it ran; a lane for each VCPU when it ran{jobs}, and below "
         f"its {what} (its extremes stand at the right).{some}",
         f"Timeline of {', '.join(number(count, word) for count, word in counts)}.",
-        lambda: plots.who_ran_when(timeline, of_run, marks),
+        lambda: who_ran_when(timeline, of_run, marks),
     )
     return Section("Who ran when", pictures=(picture,))
 

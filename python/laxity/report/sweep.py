@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from laxity import plots, tables
 from laxity.directory import Manifest
-from laxity.plots import LINES_MAX
+from laxity.plots import miss_ratios
+from laxity.plots.style import LINES_MAX
 from laxity.report.axes import across, value_text
 from laxity.report.page import (
     Cell,
@@ -24,7 +24,8 @@ from laxity.report.page import (
 )
 from laxity.report.sweep_calls import Voice
 from laxity.sweep import Sweep
-from laxity.tables import number, percent
+from laxity.tables.sweep import best_point
+from laxity.text import NOTHING, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +94,7 @@ def _unit(metadata: Mapping[bytes, bytes] | None) -> str:
 def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
     if not frame["jobs"].sum():
         return "No job had its deadline within these runs.", ""
-    sentence, tone = tables.best_point(sweep.best())
+    sentence, tone = best_point(sweep.best())
     return f"{sentence}.", tone
 
 
@@ -112,12 +113,14 @@ def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Pic
         "which RT-Xen calls a load within capacity.",
         f"Curves of the miss ratio against {label}, at most {LINES_MAX} policies. The table has "
         "the numbers.",
-        lambda: plots.miss_ratio_curves(laid.data, laid.x, label, panel=laid.panel, limit=LIMIT),
+        lambda: miss_ratios.miss_ratio_curves(
+            laid.data, laid.x, label, panel=laid.panel, limit=LIMIT
+        ),
     )
 
 
 def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, several: bool) -> Table:
-    points = plots.miss_ratios(frame, [*keys, "policy"])
+    points = miss_ratios.miss_ratios(frame, [*keys, "policy"])
     policies = list(frame["policy"].unique())
     cells: dict[tuple[Any, ...], dict[str, Cell]] = {}
     for point in points.to_dict("records"):
@@ -133,7 +136,7 @@ def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, seve
     rows = [
         [
             *(Cell(value_text(value, units[key])) for key, value in zip(keys, place, strict=True)),
-            *(of_place.get(policy, Cell(tables.NOTHING)) for policy in policies),
+            *(of_place.get(policy, Cell(NOTHING)) for policy in policies),
         ]
         for place, of_place in cells.items()
     ]

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laxity.host import Host
+from laxity.plots.voice import Measure, measures_against
 from laxity.report.axes import across, value_text
 from laxity.report.page import Cell, Picture, Section, Table, interval, plain
-from laxity.results import load_origin
+from laxity.results.origin import load_origin
+from laxity.results.streams import PACKET_NS
 from laxity.sweep import mean, parse_setting
-from laxity.tables import NOTHING, number, percent, time
-from laxity.telephony import PACKET_NS
+from laxity.text import NOTHING, number, percent, time
 from laxity.voice import e_model
 from laxity.voice.playout import BUFFER_NS
-from laxity.voice.plots import Measure, measures_against
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
 
-    from laxity.results import Origin
+    from laxity.results.origin import Origin
 
 MEASURES = ("loss", "delay_ms", "mos")
 """What a run is judged by, as columns of a run's row."""

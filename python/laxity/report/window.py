@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity import _core, plots, tracefile
+from laxity import _core, tracefile
 from laxity.errors import core_errors
 from laxity.host import BY_WEIGHT
-from laxity.telephony import LOST, PACKET_NS
+from laxity.plots.timeline import vcpus_that_matter
+from laxity.results.streams import LOST, PACKET_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from laxity.results import Run
+    from laxity.results.run import Run
 
 PERIODS = 10
 """Of the smallest server, as a first guess at a good window."""
@@ -140,7 +141,7 @@ def chosen_window(run: Run, trace: Path, cause: Cause | None) -> tuple[int, int]
     for _ in range(GUESSES_MAX):
         with core_errors():
             timeline = json.loads(_core.timeline(str(trace), *window))
-        shown = set(plots.vcpus_that_matter(timeline, metadata))
+        shown = set(vcpus_that_matter(timeline, metadata))
         intervals = sum((ran["domain"], ran["vcpu"]) in shown for ran in timeline["occupancy"])
         if INTERVALS[0] <= intervals <= INTERVALS[1]:
             break

@@ -10,8 +10,9 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
-from laxity import tables
 from laxity.errors import InputError
+from laxity.tables.layout import heading, plain_table, right
+from laxity.text import bare, number, percent, time
 from laxity.voice import capture as captures
 from laxity.voice import playout, quality
 from laxity.voice.reference import write_wav
@@ -65,10 +66,10 @@ class ScoredCapture:
     def write_wav(self, directory: Path) -> None:
         """Writes what is heard of each call to a WAV file: 8 kHz, 16 bit."""
         directory.mkdir(parents=True, exist_ok=True)
-        for number, call in enumerate(self.calls, 1):
+        for place, call in enumerate(self.calls, 1):
             name = re.sub(r"[^0-9A-Za-z.]+", "-", call.name)
             heard = quality.heard(call, playout.fixed(call, self.playout_ns))
-            write_wav(directory / f"{number:04}-{name}.wav", heard)
+            write_wav(directory / f"{place:04}-{name}.wav", heard)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The worst calls first, then all of them together."""
@@ -102,9 +103,9 @@ def _table(result: ScoredCapture) -> Group:
     # Between the same two addresses it is the source (SSRC) that tells calls apart.
     addresses = {call.name.partition(" ")[2] for call in worst}
     between = addresses.pop() if len(addresses) == 1 else None
-    table = tables.plain_table(
+    table = plain_table(
         Column("call", overflow="fold", min_width=8),
-        *tables.right("PESQ", "MOS", "R", "delay", "lost %", "late %"),
+        *right("PESQ", "MOS", "R", "delay", "lost %", "late %"),
     )
     for call in worst[:ROWS_MAX]:
         style = "" if call.is_toll_quality else "red"
@@ -113,15 +114,15 @@ def _table(result: ScoredCapture) -> Group:
             Text(call.dead or f"{call.pesq:.2f}", style),
             f"{call.mos_lqo:.2f}",
             f"{call.r:.0f}",
-            tables.time(call.delay_ns),
-            tables.bare(call.loss),
-            tables.bare(call.late_ratio),
+            time(call.delay_ns),
+            bare(call.loss),
+            bare(call.late_ratio),
         )
     total = quality.summary(result.qualities)
     lines: list[Any] = [_heading(result), *([Text(between)] if between else []), ""]
     lines += [table, _legend(result)]
     if len(worst) > ROWS_MAX:
-        lines.append(f"{tables.number(len(worst) - ROWS_MAX, 'better call')} not shown")
+        lines.append(f"{number(len(worst) - ROWS_MAX, 'better call')} not shown")
     lines += ["", _verdict(total), _percentiles(total)]
     lines += _left_out(result)
     if result.found.unscored:
@@ -137,7 +138,7 @@ def _left_out(result: ScoredCapture) -> list[Any]:
         lines += ["", Text(f"{where}: scored up to there", "yellow")]
     scored = [call.name for call in result.calls if call.name in result.found.left_out]
     if scored:
-        text = f"{tables.number(len(scored), 'call')} scored over what is speech, without:"
+        text = f"{number(len(scored), 'call')} scored over what is speech, without:"
         lines += ["", Text(text, "yellow")]
     for name in scored[:ROWS_MAX]:
         lines.append(Text(f"  {name}"))
@@ -162,11 +163,9 @@ def _besides(found: LeftOut) -> str:
 
 
 def _heading(result: ScoredCapture) -> Text:
-    calls = tables.number(len(result.found.calls), "call")
+    calls = number(len(result.found.calls), "call")
     sampled = "" if result.one_in == 1 else f", one in {result.one_in} scored"
-    return tables.heading(
-        result.path.name, f"{calls}{sampled}, playout {tables.time(result.playout_ns)}"
-    )
+    return heading(result.path.name, f"{calls}{sampled}, playout {time(result.playout_ns)}")
 
 
 def _legend(result: ScoredCapture) -> Text:
@@ -178,8 +177,8 @@ def _legend(result: ScoredCapture) -> Text:
 
 
 def _verdict(total: quality.Summary) -> Text:
-    share = tables.percent(total.toll_quality / total.calls)
-    text = f"{share} of {tables.number(total.calls, 'call')} of toll quality"
+    share = percent(total.toll_quality / total.calls)
+    text = f"{share} of {number(total.calls, 'call')} of toll quality"
     text += f" (PESQ {quality.TOLL_QUALITY:g} or better)"
     if total.dead:
         text += f", {total.dead:,} dead"
@@ -188,13 +187,13 @@ def _verdict(total: quality.Summary) -> Text:
 
 def _percentiles(total: quality.Summary) -> str:
     scores = ", ".join(f"{name} {score:.2f}" for name, score in total.pesq.items())
-    lost, late = tables.percent(total.loss), tables.percent(total.late_ratio)
+    lost, late = percent(total.loss), percent(total.late_ratio)
     return f"PESQ: {scores}\nPackets: {lost} lost, {late} late"
 
 
 def _unscored(result: ScoredCapture) -> list[Text]:
     streams = result.found.unscored
-    lines = [Text(f"{tables.number(len(streams), 'stream')} not scored:", "yellow")]
+    lines = [Text(f"{number(len(streams), 'stream')} not scored:", "yellow")]
     lines += [Text(f"  {stream.name} {stream.why}") for stream in streams[:ROWS_MAX]]
     if len(streams) > ROWS_MAX:
         lines.append(Text(f"  and {len(streams) - ROWS_MAX:,} more"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laxity.results.streams import PACKET_NS
+
 from laxity_reproduce import published
 from laxity_reproduce.availability.fitted import LOSSY, streams
 from laxity_reproduce.availability.setup import (
@@ -22,7 +24,6 @@ from laxity_reproduce.availability.setup import (
 )
 from laxity_reproduce.reproduction import Experiment, Measurement
 from laxity_reproduce.telephony.setup import frame, percent
-from laxity.telephony import PACKET_NS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

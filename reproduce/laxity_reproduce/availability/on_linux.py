@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
-
 from laxity.appliances import image
 from laxity.errors import InputError
 from laxity.namespaces.network import CLIENT_ADDRESS, GUEST_ADDRESS
 from laxity.namespaces.process import process
-from laxity.packets import PACKET
-from laxity_reproduce import published
-from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 from laxity.servers import signalling
 from laxity.servers.media_server import program
 from laxity.servers.registrar import bindings
 from laxity.site import protected
+from laxity.telephony.measured import PACKET
+
+from laxity_reproduce import published
+from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from laxity_reproduce.reproduction import Value
     from laxity.servers.signalling import Transport
     from laxity.site.protected import Mode, Site
+
+    from laxity_reproduce.reproduction import Value
 
 FACTS = published.facts("availability")
 MS_NS = 1_000_000

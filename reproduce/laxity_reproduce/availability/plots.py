@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.plots import (
-    DASHED,
-    DOTTED,
-    PUBLISHED,
-    SOLID,
-    Look,
-    legend,
-    line_handle,
-    new_figure,
-    published_handle,
-    styled,
-)
+from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.style import DASHED, DOTTED, SOLID, Look, legend, line_handle, new_figure, styled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-
 from laxity.errors import InputError
+
 from laxity_reproduce.bandwidth import plots
 from laxity_reproduce.bandwidth.setup import FACTS
 from laxity_reproduce.bandwidth.throughput import LIFTED, LOSS_TOLERANCE, least_loss_percent

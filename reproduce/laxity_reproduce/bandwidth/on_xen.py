@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-
 from laxity.lab import image
 from laxity.lab.machine import Machine
+from laxity.substrates.xen import packets
+from laxity.substrates.xen.plan import EVENTS, GUEST_ARGUMENTS
+
 from laxity_reproduce.bandwidth import plots
 from laxity_reproduce.bandwidth.setup import FACTS, LINK_MBIT_S, MBIT, phases
 from laxity_reproduce.bandwidth.throughput import LOSS_TOLERANCE, least_loss_percent
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
-from laxity.substrates.xen import packets
-from laxity.substrates.xen.plan import EVENTS, GUEST_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

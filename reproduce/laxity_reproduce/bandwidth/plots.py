@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
-
-from laxity.plots import (
+from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.style import (
     DASHED,
     DOTTED,
     INK,
-    PUBLISHED,
     SOLID,
     Look,
     legend,
     line_handle,
     new_figure,
-    published_handle,
     styled,
     title,
 )
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
-
 from laxity import _core
+
 from laxity_reproduce import published
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 from laxity_reproduce.rt_xen.setup import FACTS
 
 if TYPE_CHECKING:
+    from laxity import _core
     from matplotlib.figure import Figure
 
-    from laxity import _core
     from laxity_reproduce.lab import Lab, Outcome
 
 SHARE_PERCENT = 50
@@ -126,17 +126,17 @@ def run(lab: Lab) -> Experiment:
 
 def draw(data: pd.DataFrame) -> Figure:
     """Miss ratio against utilization, a line a quantum."""
-    from laxity import plots  # noqa: PLC0415 - Matplotlib, for those who draw
+    from laxity.plots import miss_ratios, published  # noqa: PLC0415 - Matplotlib, to draw
 
     several = data.groupby("quantum_us").filter(lambda points: len(points) > 1)
-    return plots.miss_ratio_curves(
+    return miss_ratios.miss_ratio_curves(
         several,
         "utilization_percent",
         "Utilization of domain 1 (%)",
         line="quantum_us",
         line_names={quantum: f"{quantum} µs" for quantum in several["quantum_us"].unique()},
         published=[
-            plots.Published(int(quantum), first, None)
+            published.Published(int(quantum), first, None)
             for quantum, first in FACTS["figure_5"]["first_miss_at_utilization_percent"].items()
         ],
     )

@@ -145,19 +145,19 @@ def run(lab: Lab) -> Experiment:
 
 def draw(data: pd.DataFrame) -> Figure:
     """The figure as the paper has it."""
-    from laxity import plots  # noqa: PLC0415 - Matplotlib, for those who draw
+    from laxity.plots import miss_ratios, published  # noqa: PLC0415 - Matplotlib, to draw
 
     facts = FACTS["figure_6"]
-    return plots.miss_ratio_curves(
+    return miss_ratios.miss_ratio_curves(
         data,
         "load_percent",
         "System load (%)",
         panel="pattern",
         limit=significant_percent() / 100,
         published=[
-            *(plots.Published(None, load, 0) for load in facts["zero_misses_at_load_percent"]),
+            *(published.Published(None, load, 0) for load in facts["zero_misses_at_load_percent"]),
             *(
-                plots.Published(policy, percentages(claim)[0], significant_percent())
+                published.Published(policy, percentages(claim)[0], significant_percent())
                 for policy in POLICIES
                 for claim in facts["claims"]
                 if claim.startswith(policy) and percentages(claim)

@@ -8,6 +8,7 @@ from laxity_reproduce import published, statistics
 
 if TYPE_CHECKING:
     from laxity import _core
+
     from laxity_reproduce.lab import Lab
 
 FACTS = published.facts("rt_xen")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from laxity import _core
+
     from laxity_reproduce.lab import Lab
 
 WINDOW_S = 10

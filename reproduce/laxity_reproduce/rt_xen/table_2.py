@@ -26,9 +26,9 @@ from laxity_reproduce.rt_xen.setup import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from laxity import _core
     from numpy.typing import NDArray
 
-    from laxity import _core
     from laxity_reproduce.lab import Lab
 
     Task = dict[str, Any]

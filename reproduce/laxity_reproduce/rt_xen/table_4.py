@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-
 from laxity.errors import core_errors
+
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 from laxity_reproduce.rt_xen.setup import EVENT_DRIVEN, FACTS, PATTERNS
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from laxity.plots.style import (
+    INK,
+    MUTED,
+    POLICY_LOOKS,
+    Look,
+    legend,
+    line_handle,
+    new_figure,
+    styled,
+)
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-from laxity.plots import INK, MUTED, POLICY_LOOKS, Look, legend, line_handle, new_figure, styled
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-
 from laxity import Host, tracefile
+
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 from laxity_reproduce.soft_real_time.setup import HOST, Configuration, cpuload, standard

@@ -229,14 +229,15 @@ def frame(found: Mapping[str, Several]) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame) -> Figure:
     """Distributions of PESQ, as the paper drew them."""
-    from laxity.voice import plots  # noqa: PLC0415 - Matplotlib, for those who draw
+    from laxity.plots import voice as plots  # noqa: PLC0415 - Matplotlib, for those who draw
 
     return plots.pesq_distributions(_series(data))
 
 
 def draw_default(data: pd.DataFrame) -> Figure:
     """Figure 1, with what the paper states of the default: almost half of the streams below 4."""
-    from laxity.voice import TOLL_QUALITY, plots  # noqa: PLC0415 - as above
+    from laxity.plots import voice as plots  # noqa: PLC0415 - as above
+    from laxity.voice import TOLL_QUALITY  # noqa: PLC0415 - as above
 
     (percent,) = published.percentages(FACTS["claims"][0])
     return plots.pesq_distributions(_series(data), {"base-std": (TOLL_QUALITY, percent)})

@@ -161,15 +161,15 @@ def figure_9(lab: Lab) -> Experiment:
 
 def draw_work(data: pd.DataFrame) -> Figure:
     """Bars, as figure 9."""
-    from laxity import plots  # noqa: PLC0415 - Matplotlib, for those who draw
+    from laxity.plots import style  # noqa: PLC0415 - Matplotlib, for those who draw
 
-    return plots.styled(_bars)(data)
+    return style.styled(_bars)(data)
 
 
 def _bars(data: pd.DataFrame) -> Figure:
-    from laxity import plots  # noqa: PLC0415 - as above
+    from laxity.plots import style  # noqa: PLC0415 - as above
 
-    figure = plots.new_figure(2.6)
+    figure = style.new_figure(2.6)
     axes = figure.subplots()
     axes.bar(data["configuration"], data["cpus"], width=0.5, color="#56b4e9")
     axes.set_ylabel("Work of C-Dom (CPUs)")

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from laxity.results.telephony import Telephony
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Row, digits, verdict
-from laxity.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

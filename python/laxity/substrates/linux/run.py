@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
-from laxity.packets import kept_streams, telephony
 from laxity.substrates.linux import media
 from laxity.substrates.linux.scene import scene
+from laxity.telephony.measured import kept_streams, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from laxity.host import Host
-    from laxity.results import Run
+    from laxity.results.run import Run
     from laxity.substrates.linux.scene import MediaProgram
 
 SUBSTRATE = "linux"
@@ -65,7 +65,7 @@ def run(
         beside={
             "policy": POLICY,
             "measured_duration_ns": report["load"]["measured_duration_ns"],
-            "telephony": telephony(report, there),
+            "telephony": telephony_of_report(report, there),
         },
         streams=tuple(kept_streams(report, there)),
     )

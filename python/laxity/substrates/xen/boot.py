@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from laxity.host import Host
-    from laxity.results import Run
+    from laxity.results.run import Run
     from laxity.substrates.xen.executors import Place, Say
 
 RUN = "run"

@@ -24,9 +24,9 @@ import numpy as np
 
 from laxity import _core, tracefile
 from laxity.lab.errors import LabError
-from laxity.packets import CALL_STREAMS, PACKET, kept_streams, telephony
 from laxity.substrates.xen import jobs, packets
 from laxity.substrates.xen.plan import PREFIX
+from laxity.telephony.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from laxity.host import Host
-    from laxity.results import Run
+    from laxity.results.run import Run
+    from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
-    from laxity.telephony import KeptStream
 
 START = "start"
 DOMIDS = "domids"
@@ -140,7 +140,7 @@ def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStr
     }
     # All calls are there from the start.
     there = -(-window.host["calls"]["streams"] // CALL_STREAMS)
-    return {"telephony": telephony(report, there)}, tuple(kept_streams(report, there))
+    return {"telephony": telephony_of_report(report, there)}, tuple(kept_streams(report, there))
 
 
 def _json(path: Path, text: str) -> dict[str, Any]:

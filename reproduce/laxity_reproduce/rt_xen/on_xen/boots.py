@@ -7,31 +7,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from laxity import _core
 from laxity.errors import core_errors
 from laxity.lab.errors import LabError
+from laxity.substrates.xen.collect import SUMMARY
+
 from laxity_reproduce.reproduction import Row
 from laxity_reproduce.rt_xen.on_xen import guests
 from laxity_reproduce.rt_xen.on_xen.model import MEASURED, Calibration
-from laxity.substrates.xen.collect import SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity.host import Host
+    from laxity.results.run import Run
+    from laxity.substrates.xen.executors import Say
+
     from laxity_reproduce.reproduction import Value
     from laxity_reproduce.rt_xen.on_xen.model import Costs
-    from laxity.results import Run
-    from laxity.substrates.xen.executors import Say
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
     Boot = Callable[[Sequence["Window"], Path, Say], Mapping[str, Run]]
     """Boots Xen for windows of one scheduler and host; their runs by name. What the machine leaves
     goes into a new directory. Raises LabError if the machine fails."""
 
-STOCK = "xen:"
-"""Before the name of one of Xen's own schedulers."""
 
 WINDOWS_MAX = 24
 """In one boot. dom0 keeps what comes of them in memory until the end."""
@@ -40,27 +39,6 @@ FREE = ["host.costs={}"]
 
 NUDGES_NS = (-2000, -1000, 1000, 2000)
 """What jobs are made longer by to see how much hangs on it: less than their overhead varies."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """A run of a host on Xen."""
-
-    name: str
-    """Unique among all windows: letters, digits and `-`."""
-    scheduler: str
-    """A policy, or one of Xen's own: "xen:credit"."""
-    host: Host
-    overrides: tuple[str, ...]
-    """Of the host, with the policy that stands for the scheduler."""
-    policy_events: bool = True
-    """Whether what a policy says of itself is traced: budgets used up, replenishments. To say it
-    takes time of the policy's."""
-
-    @property
-    def stock(self) -> str | None:
-        """The name of Xen's own scheduler, if it is one."""
-        return self.scheduler.removeprefix(STOCK) if self.scheduler.startswith(STOCK) else None
 
 
 @dataclass(frozen=True)

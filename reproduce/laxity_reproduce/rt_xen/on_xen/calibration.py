@@ -14,7 +14,8 @@ from laxity_reproduce.rt_xen.on_xen.model import MEASURED, Calibration, Costs, Q
 from laxity_reproduce.rt_xen.on_xen.setup import policies
 
 if TYPE_CHECKING:
-    from laxity_reproduce.rt_xen.on_xen.boots import Window, XenLab
+    from laxity_reproduce.rt_xen.on_xen.boots import XenLab
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 METHOD = (
     "Costs of decisions and switches are those of Table 1's windows under"

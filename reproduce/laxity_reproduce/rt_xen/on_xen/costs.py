@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
-
 from laxity.host import Host
+
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, needs_of, try_row
 from laxity_reproduce.rt_xen.on_xen.model import Quantiles
@@ -17,7 +17,8 @@ from laxity_reproduce.rt_xen.setup import EVENT_DRIVEN, SERVERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from laxity_reproduce.rt_xen.on_xen.boots import Found, Window, XenLab
+    from laxity_reproduce.rt_xen.on_xen.boots import Found, XenLab
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 NS_AN_INSTRUCTION = 2
 """Of the lab's machine."""

@@ -6,21 +6,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+from laxity.substrates.xen import boot as xen
+from laxity.substrates.xen import executors as where
+
 from laxity_reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
 from laxity_reproduce.rt_xen.on_xen.model import Calibration
-from laxity.substrates.xen import boot as xen
-from laxity.substrates.xen import executors as where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity_reproduce.reproduction import Experiment
-    from laxity_reproduce.rt_xen.on_xen.boots import Boot, Window
-    from laxity.results import Run
+    from laxity.results.run import Run
     from laxity.substrates.xen.executors import Say
     from laxity.substrates.xen.plan import Mode, Plan
+
+    from laxity_reproduce.reproduction import Experiment
+    from laxity_reproduce.rt_xen.on_xen.boots import Boot
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 FIDELITY = "fidelity"
 CALIBRATION = "calibration"

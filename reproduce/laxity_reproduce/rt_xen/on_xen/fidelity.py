@@ -15,7 +15,8 @@ from laxity_reproduce.rt_xen.on_xen.setup import CLOSE_POINTS, policies
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from laxity_reproduce.rt_xen.on_xen.boots import Window, XenLab
+    from laxity_reproduce.rt_xen.on_xen.boots import XenLab
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 METHOD = (
     "Every window of Table 2 and Figure 6, and the simulator's run of the same host: with the"

@@ -30,7 +30,8 @@ from laxity_reproduce.rt_xen.table_2 import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from laxity_reproduce.rt_xen.on_xen.boots import Compared, Window, XenLab
+    from laxity_reproduce.rt_xen.on_xen.boots import Compared, XenLab
+    from laxity_reproduce.rt_xen.on_xen.window import Window
     from laxity_reproduce.rt_xen.table_2 import Task
 
 NORMAL = "normal"

@@ -22,7 +22,8 @@ from laxity_reproduce.rt_xen.on_xen.setup import (
 from laxity_reproduce.rt_xen.setup import FACTS, PATTERNS
 
 if TYPE_CHECKING:
-    from laxity_reproduce.rt_xen.on_xen.boots import Window, XenLab
+    from laxity_reproduce.rt_xen.on_xen.boots import XenLab
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 LOADS = (70, 85, 100)
 """Percent."""

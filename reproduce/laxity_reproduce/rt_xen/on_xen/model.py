@@ -8,15 +8,15 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from laxity.host import Host
+
 from laxity_reproduce.rt_xen.setup import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from laxity_reproduce.rt_xen.on_xen.boots import Window
+    from laxity_reproduce.rt_xen.on_xen.window import Window
 
 FILE = "calibrated.toml"
 """Beside this module."""

@@ -6,8 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from laxity.host import Host
+
 from laxity_reproduce import published
-from laxity_reproduce.rt_xen.on_xen.boots import STOCK, Window
+from laxity_reproduce.rt_xen.on_xen.window import STOCK, Window
 from laxity_reproduce.rt_xen.setup import EVENT_DRIVEN, FACTS, POLICIES
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a telephone engineer asks of a run: was it good enough, and how many streams fit?"""
+"""How many streams, or calls, a host carries within its limits."""
 
 from __future__ import annotations
 
@@ -6,196 +6,31 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from laxity import directory as directories
 from laxity.errors import InputError
-from laxity.results import Origin, Run, load_origin, read_json, save_origin
-from laxity.telephony import LOST, PACKET_NS, Limit, Quality, Scores, WorstCall
+from laxity.results.origin import Origin, load_origin, read_json, save_origin
+from laxity.results.run import Run
+from laxity.telephony.bottleneck import Bottleneck, bottleneck
+from laxity.telephony.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from laxity.host import Host
-    from laxity.results import Profile
-    from laxity.telephony import KeptStream, Telephony
-    from laxity.voice import Call, CallQuality
+    from laxity.results.acceptance import Limit
+    from laxity.results.schema import Profile
+    from laxity.results.telephony import Telephony
 
-    Progress = Callable[[int, int], None]
 
 NO_CALLS = "this host has no calls"
 ADD_CALLS = "add [calls] with streams = 100, say"
-FULL = 0.97
-"""CPUs of which more is used are the bottleneck: what is left is lost between decisions."""
 CANDIDATES = 4
 """Loads that are tried at a time."""
 RAMP = 8
 """Parts of the least load that failed, at whose ends loads are tried below it and above."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
-SCORED = 3
-"""Streams of a run that are scored where not all are: those that missed most."""
 CAPACITY = "capacity.json"
-
-
-def scored(run: Run, progress: Progress | None = None) -> Run:
-    """The run with the quality of its sampled streams: PESQ, and the E-model beside it.
-
-    Pieces that the end of the run left too short to be judged are left out. A run without streams
-    that are long enough comes back as it is.
-    """
-    return scored_many([run], progress=progress)[0]
-
-
-def judged(runs: Sequence[Run], progress: Progress | None = None) -> list[Run]:
-    """Runs with as much quality as tells whether they are accepted.
-
-    All sampled streams of those whose loss and delay are good enough, of the others the few that
-    missed most.
-    """
-    is_open = [run.telephony is not None and run.telephony.accepted for run in runs]
-    whole = iter(scored_many([run for run, is_it in zip(runs, is_open, strict=True) if is_it]))
-    failed = [run for run, is_it in zip(runs, is_open, strict=True) if not is_it]
-    part = iter(scored_many(failed, most=SCORED, progress=progress))
-    return [next(whole if is_it else part) for is_it in is_open]
-
-
-def scored_many(
-    runs: Sequence[Run], *, most: int | None = None, progress: Progress | None = None
-) -> list[Run]:
-    """`scored` for many runs at once; with `most` only so many streams of each, the worst.
-
-    The worst are those of which most packets were not heard.
-    """
-    from laxity import voice  # noqa: PLC0415 - scoring takes a second to load
-
-    chosen = [_calls_of(run, most) for run in runs]
-    found = iter(
-        voice.score_calls([call for each in chosen for _, call in each], progress=progress)
-        if any(chosen)
-        else ()
-    )
-    return [
-        _with_quality(run, [(stream, next(found)) for stream, _ in streams])
-        for run, streams in zip(runs, chosen, strict=True)
-    ]
-
-
-def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
-    """The streams that are long enough to be scored, as calls."""
-    from laxity import voice  # noqa: PLC0415 - as above
-    from laxity.voice.playout import fixed  # noqa: PLC0415 - as above
-
-    shortest = voice.SHORTEST_S * 1e9 / PACKET_NS
-    calls = []
-    for stream in run.streams:
-        if stream.arrived_ns.size < shortest:
-            continue
-        numbers = np.arange(stream.arrived_ns.size)
-        arrived_ns = np.where(stream.arrived_ns == LOST, voice.LOST, stream.arrived_ns)
-        sent_ns = stream.start_ns + numbers * PACKET_NS
-        name = f"stream {stream.stream}"
-        calls.append((stream, voice.Call(name, numbers, sent_ns, arrived_ns)))
-    if most is None or len(calls) <= most:
-        return calls
-    return sorted(calls, key=lambda pair: float(fixed(pair[1]).heard.mean()))[:most]
-
-
-def _with_quality(run: Run, found: list[tuple[KeptStream, CallQuality]]) -> Run:
-    if run.telephony is None or not found:
-        return run
-    qualities = [quality for _, quality in found]
-    stream, worst = min(found, key=lambda pair: (pair[1].pesq, -pair[1].loss))
-    quality = Quality(
-        scored=len(found),
-        toll_quality=sum(each.is_toll_quality for each in qualities),
-        dead=sum(each.dead is not None for each in qualities),
-        pesq=_scores([each.pesq for each in qualities]),
-        mos_lqo=_scores([each.mos_lqo for each in qualities]),
-        e_model_mos=_scores([each.e_model_mos for each in qualities]),
-        worst=WorstCall(
-            stream=stream.stream,
-            call=stream.call,
-            pesq=worst.pesq,
-            e_model_mos=worst.e_model_mos,
-            loss_ratio=worst.loss,
-            late_ratio=worst.late_ratio,
-        ),
-    )
-    pesq = {id(stream): quality.pesq for stream, quality in found}
-    kept = tuple(replace(stream, pesq=pesq.get(id(stream))) for stream in run.streams)
-    return replace(run, telephony=replace(run.telephony, quality=quality), streams=kept)
-
-
-def _scores(values: list[float]) -> Scores:
-    at = np.percentile(values, [0, 5, 50, 100], method="inverted_cdf")
-    return Scores(*(float(score) for score in at))
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """What of a host gave out first, in a run in which something did."""
-
-    short: str
-    """For a table: `dom0: card`."""
-    long: str
-    """For a sentence."""
-
-
-def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> Bottleneck:
-    """Where most packets were dropped; if none was, who keeps them waiting."""
-    drops = telephony.drops
-    used = sum(domain.cpu_ns for domain in run.domains) / (run.duration_ns * host["cpus"])
-    used += run.overhead.loss_ratio or 0.0
-    driver = next((d["name"] for d in host["domains"] if _kind(d) == "driver"), None)
-    media = host["domains"][host["calls"]["media_server"]]["name"]
-    first = driver or media
-    places = {
-        ("wire", "the wire of a network card"): drops.wire + drops.nic_transmit,
-        (
-            f"{first}: card",
-            f"the CPU time of {first}, which takes packets out of the network card too late",
-        ): drops.nic_receive,
-        (
-            f"{media}: ring",
-            f"the CPU time of {media}, which takes packets out of its ring too late",
-        ): drops.netback,
-        (
-            f"{media}: sockets",
-            f"the CPU time of {media}, whose threads take packets out of their sockets too late",
-        ): drops.socket,
-        (
-            f"{driver}: netback",
-            f"the CPU time of {driver}, which takes {media}'s packets too late",
-        ): drops.netfront,
-        ("held output", "what may be held of a protected domain's output"): drops.held,
-        ("failure", "the host of the protected domains, which died"): drops.failure,
-    }
-    (short, long), dropped = max(places.items(), key=lambda item: item[1])
-    if not dropped:
-        short, long = _slowest(run, host)
-    is_full = used > FULL and short != "wire"
-    return Bottleneck(short, f"{long}; all CPUs are full" if is_full else long)
-
-
-def _slowest(run: Run, host: Mapping[str, Any]) -> tuple[str, str]:
-    """Who keeps packets waiting, of those who have them in their hands."""
-    path = [
-        (of_host, domain)
-        for of_host, domain in zip(host["domains"], run.domains, strict=True)
-        if _kind(of_host) not in (None, "bursts")
-    ]
-    for of_host, domain in path:
-        if domain.cpu_ns > FULL * run.duration_ns * len(of_host["vcpus"]):
-            return f"{domain.name}: VCPUs", f"the VCPUs of {domain.name}, which are never idle"
-    latest = max(
-        (domain for _, domain in path), key=lambda each: each.waits.max_ns if each.waits else 0
-    )
-    return f"{latest.name}: waits", f"the CPU: {latest.name} waits for one too long"
-
-
-def _kind(domain: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of JSON
-    return domain["workload"]["kind"] if domain["workload"] else None
 
 
 @dataclass(frozen=True)
@@ -349,7 +184,7 @@ class Capacity:
         return cls(content["key"], content["own"], tried, origin)
 
 
-def capacity(
+def find_capacity(
     host: Host,
     overrides: Sequence[str],
     seeds: int,

@@ -1,4 +1,4 @@
-"""The tables of calls that people see in a terminal."""
+"""The tables of runs, comparisons and sweeps of hosts with calls."""
 
 from __future__ import annotations
 
@@ -10,37 +10,27 @@ from rich.table import Column
 from rich.text import Text
 
 from laxity.sweep import mean
-from laxity.tables import (
-    NOTHING,
-    bare,
-    compared,
-    cost_and_speed,
-    cpu_lost,
-    heading,
-    mean_cell,
-    number,
-    percent,
-    plain_table,
-    profiles,
-    right,
-    sweep_verdict,
-    time,
-    values_of,
-)
+from laxity.tables.comparison import compared, cpu_lost
+from laxity.tables.layout import heading, mean_cell, plain_table, profiles, right
+from laxity.tables.run import cost_and_speed
+from laxity.tables.sweep import sweep_verdict, values_of
+from laxity.text import NOTHING, bare, number, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from laxity.calls import Capacity, Tried
-    from laxity.results import Comparison, DomainResult, Run
+    from laxity.results.acceptance import Limit
+    from laxity.results.comparison import Comparison
+    from laxity.results.run import Run
+    from laxity.results.schema import DomainResult
+    from laxity.results.telephony import Calls, Quality, Telephony
     from laxity.sweep import Sweep
-    from laxity.tables import Row
-    from laxity.telephony import Calls, Limit, Quality, Telephony
+    from laxity.tables.comparison import Row
 
 
-def run(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> RenderableType:
+def calls_table(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> RenderableType:
     """Voice from phone to phone, what was lost where, who used the CPUs, and the limits."""
     voice, delay_ns = telephony.voice, telephony.voice.delay_ns
     table = plain_table(
@@ -216,22 +206,23 @@ def verdict(limits: list[Limit]) -> Text:
         return Text("Not judged: the limits of this run are not known", "bold yellow")
     held = all(limit.held for limit in limits)
     said = "Accepted" if held else "Not accepted"
-    return Text("\n".join([said, *_limits(limits)]), "bold green" if held else "bold red")
+    return Text("\n".join([said, *limit_lines(limits)]), "bold green" if held else "bold red")
 
 
-def _limits(limits: list[Limit]) -> list[str]:
+def limit_lines(limits: list[Limit]) -> list[str]:
+    """One line for each limit: its name, what was found, the bound."""
     lines = []
     for limit in limits:
         bound = {
             "loss": f"below {percent(limit.limit)}",
             "delay": f"below {time(round(limit.limit))}",
         }.get(limit.name, f"at least {limit.limit:.2f}")
-        found = _found(limit) + (" %" if limit.name == "loss" else "")
+        found = found_text(limit) + (" %" if limit.name == "loss" else "")
         lines.append(f"  {limit.name} {found} ({bound})")
     return lines
 
 
-def _found(limit: Limit) -> str:
+def found_text(limit: Limit) -> str:
     """As it stands in a column: loss in percent without the sign."""
     if limit.found is None:
         return NOTHING
@@ -244,7 +235,7 @@ def _found(limit: Limit) -> str:
             return f"{limit.found:.2f}"
 
 
-def comparison(result: Comparison) -> RenderableType:
+def calls_comparison_table(result: Comparison) -> RenderableType:
     """What became of voice, and who used the CPUs: a column for each policy."""
     by_policy = list(result.by_policy().values())
     telephonies = [[run.telephony for run in runs if run.telephony] for runs in by_policy]
@@ -309,7 +300,7 @@ def _work(domains: Sequence[DomainResult], runs: Sequence[Run]) -> Text:
     return Text(bare(sum(shares) / len(shares)))
 
 
-def sweep(result: Sweep) -> RenderableType:
+def calls_sweep_table(result: Sweep) -> RenderableType:
     """Loss and delay at each point under each policy: means over the seeds."""
     points = result.points()
     keys = [axis.key + (f", {axis.unit}" if axis.unit else "") for axis in result.axes]
@@ -332,83 +323,3 @@ def sweep(result: Sweep) -> RenderableType:
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"
     title = heading("voice", f"lost in %, and delay{sure}")
     return Group(title, "", table, "", *sweep_verdict(result), *profiles(result.profiles))
-
-
-def capacity(found: Capacity) -> RenderableType:
-    """The ramp of loads, what is carried, and what gives out."""
-    names = ("loss", "delay", "MOS")
-    table = plain_table(
-        *right(what_is_varied(found.key), "accepted", "lost %", "p99.9", "MOS", "CPU %"),
-        Column("gives out", overflow="fold"),
-    )
-    for tried in found.tried:
-        limits = {limit.name: limit for limit in tried.limits}
-        used = [
-            sum(domain.cpu_ns for domain in run.domains) / run.duration_ns for run in tried.runs
-        ]
-        accepted = f"{tried.accepted} of {len(tried.runs)}"
-        table.add_row(
-            load(found, tried),
-            Text(accepted, "green" if tried.held else "red"),
-            *(_limit_cell(limits.get(name)) for name in names),
-            bare(max(used)),
-            tried.gives_out.short if tried.gives_out else "",
-        )
-    worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
-    legend = f"MOS: of the streams that missed most.{worst}"
-    return Group(
-        table, Text(legend, "dim"), "", *capacity_verdict(found), *profiles(found.profiles)
-    )
-
-
-def _limit_cell(limit: Limit | None) -> Text:
-    return Text(NOTHING) if limit is None else Text(_found(limit), "" if limit.held else "red")
-
-
-def capacity_verdict(found: Capacity) -> list[Text]:
-    """In sentences: what is carried, what gives out, and whether more may do better than less."""
-    lines: list[Text] = []
-    carried, refused = found.carried, found.refused
-    what = what_is_varied(found.key)
-    with_seeds = f"with {number(len(found.seeds), 'seed')}"
-    if carried is None:
-        lines.append(Text("Even the least load is too much", "bold red"))
-    else:
-        least = "" if carried is found.tried[0] else ", and so was every lower load that was tried"
-        said = f"Carries {load(found, carried)} {what}: accepted {with_seeds}{least}"
-        lines.append(Text("\n".join([said, *_limits(carried.limits)]), "bold green"))
-    if refused is None:
-        lines.append(Text("Nothing gave out up to the greatest load that a host file may have"))
-    elif refused.gives_out is not None:
-        why = ""
-        if len(refused.runs) > 1:
-            why = f" ({refused.accepted} of {number(len(refused.runs), 'seed')} accepted)"
-        broken = _limits([limit for limit in refused.limits if not limit.held])
-        said = f"At {load(found, refused)} gives out{why}: {refused.gives_out.long}"
-        lines.append(Text("\n".join([said, *broken])))
-    if found.isolated and refused is not None:
-        higher = ", ".join(load(found, each) for each in found.isolated)
-        said = (
-            f"Not monotone: {higher} held, above {load(found, refused)}, which did not. How the "
-            "packets fall beside the turns of other VCPUs decides there: do not count on these."
-        )
-        lines.append(Text(said, "yellow"))
-    if carried is not None and not found.passed:
-        own = load_of(found.key, found.own)
-        lines.append(Text(f"The host file asks for {own} {what}, which is too much", "yellow"))
-    return lines
-
-
-def what_is_varied(key: str) -> str:
-    """The unit of a load."""
-    return "streams" if key == "calls.streams" else "calls/s"
-
-
-def load(found: Capacity, tried: Tried) -> str:
-    """As people say it."""
-    return load_of(found.key, tried.load)
-
-
-def load_of(key: str, load: int) -> str:
-    """Streams, or calls a second."""
-    return f"{load:,}" if key == "calls.streams" else f"{load / 3600:.3g}"

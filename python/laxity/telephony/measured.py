@@ -1,4 +1,4 @@
-"""What real packets were: from the reports of `laxity-media` to the telephony of a result.
+"""The telephony section of a result, made of the reports of `laxity-media` on real packets.
 
 Pure, but for the file of packets. A report is a mapping of what `laxity-media --json` says as the
 calls' parties (`calls`, `load`, `sink`) and as the media server (`relay`); beside them `packets`,
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laxity.telephony import LOST, PACKET_NS, KeptStream
+from laxity.results.streams import LOST, PACKET_NS, KeptStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
 
 CALL_STREAMS = 2
 PIECE_PACKETS = 1500
@@ -31,7 +32,7 @@ def lost_in_network(report: Mapping[str, Any]) -> int:
     return int(there + back)
 
 
-def telephony(report: Mapping[str, Any], there: int) -> dict[str, Any]:
+def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]:
     """The telephony section of a result (`laxity schema result`); see `_call` for `there`."""
     sink, relay, sip = report["sink"], report["relay"], report["signalling"]
     jitters_ns = [each["jitter_ns"] for each in sink["per_stream"] if each["jitter_ns"] is not None]

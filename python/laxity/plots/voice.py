@@ -9,14 +9,14 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from laxity.plots import (
+from laxity.plots.published import PUBLISHED, published_handle
+from laxity.plots.style import (
     DOTTED,
     GROUND,
     INK,
     LINES_MAX,
     MUTED,
     POLICY_LOOKS,
-    PUBLISHED,
     RED,
     STYLE,
     Look,
@@ -25,7 +25,6 @@ from laxity.plots import (
     line_handle,
     new_figure,
     note,
-    published_handle,
     shorten,
     styled,
     title,

@@ -1,0 +1,1 @@
+"""Figures: pure functions from data to a Matplotlib figure, in one style."""

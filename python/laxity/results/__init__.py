@@ -1,0 +1,1 @@
+"""Results: what runs and checks found, and the files of an output directory that keep it."""

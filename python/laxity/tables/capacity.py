@@ -1,0 +1,99 @@
+"""The table of how many streams, or calls, a host carries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Column
+from rich.text import Text
+
+from laxity.tables.calls import found_text, limit_lines
+from laxity.tables.layout import plain_table, profiles, right
+from laxity.text import NOTHING, bare, number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from laxity.results.acceptance import Limit
+    from laxity.telephony.capacity import Capacity, Tried
+
+
+def capacity_table(found: Capacity) -> RenderableType:
+    """The ramp of loads, what is carried, and what gives out."""
+    names = ("loss", "delay", "MOS")
+    table = plain_table(
+        *right(what_is_varied(found.key), "accepted", "lost %", "p99.9", "MOS", "CPU %"),
+        Column("gives out", overflow="fold"),
+    )
+    for tried in found.tried:
+        limits = {limit.name: limit for limit in tried.limits}
+        used = [
+            sum(domain.cpu_ns for domain in run.domains) / run.duration_ns for run in tried.runs
+        ]
+        accepted = f"{tried.accepted} of {len(tried.runs)}"
+        table.add_row(
+            load(found, tried),
+            Text(accepted, "green" if tried.held else "red"),
+            *(_limit_cell(limits.get(name)) for name in names),
+            bare(max(used)),
+            tried.gives_out.short if tried.gives_out else "",
+        )
+    worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
+    legend = f"MOS: of the streams that missed most.{worst}"
+    return Group(
+        table, Text(legend, "dim"), "", *capacity_verdict(found), *profiles(found.profiles)
+    )
+
+
+def _limit_cell(limit: Limit | None) -> Text:
+    return Text(NOTHING) if limit is None else Text(found_text(limit), "" if limit.held else "red")
+
+
+def capacity_verdict(found: Capacity) -> list[Text]:
+    """In sentences: what is carried, what gives out, and whether more may do better than less."""
+    lines: list[Text] = []
+    carried, refused = found.carried, found.refused
+    what = what_is_varied(found.key)
+    with_seeds = f"with {number(len(found.seeds), 'seed')}"
+    if carried is None:
+        lines.append(Text("Even the least load is too much", "bold red"))
+    else:
+        least = "" if carried is found.tried[0] else ", and so was every lower load that was tried"
+        said = f"Carries {load(found, carried)} {what}: accepted {with_seeds}{least}"
+        lines.append(Text("\n".join([said, *limit_lines(carried.limits)]), "bold green"))
+    if refused is None:
+        lines.append(Text("Nothing gave out up to the greatest load that a host file may have"))
+    elif refused.gives_out is not None:
+        why = ""
+        if len(refused.runs) > 1:
+            why = f" ({refused.accepted} of {number(len(refused.runs), 'seed')} accepted)"
+        broken = limit_lines([limit for limit in refused.limits if not limit.held])
+        said = f"At {load(found, refused)} gives out{why}: {refused.gives_out.long}"
+        lines.append(Text("\n".join([said, *broken])))
+    if found.isolated and refused is not None:
+        higher = ", ".join(load(found, each) for each in found.isolated)
+        said = (
+            f"Not monotone: {higher} held, above {load(found, refused)}, which did not. How the "
+            "packets fall beside the turns of other VCPUs decides there: do not count on these."
+        )
+        lines.append(Text(said, "yellow"))
+    if carried is not None and not found.passed:
+        own = load_of(found.key, found.own)
+        lines.append(Text(f"The host file asks for {own} {what}, which is too much", "yellow"))
+    return lines
+
+
+def what_is_varied(key: str) -> str:
+    """The unit of a load."""
+    return "streams" if key == "calls.streams" else "calls/s"
+
+
+def load(found: Capacity, tried: Tried) -> str:
+    """As people say it."""
+    return load_of(found.key, tried.load)
+
+
+def load_of(key: str, load: int) -> str:
+    """Streams, or calls a second."""
+    return f"{load:,}" if key == "calls.streams" else f"{load / 3600:.3g}"

@@ -1,0 +1,118 @@
+"""The voice quality of the sampled streams of runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laxity.results.streams import LOST, PACKET_NS
+from laxity.results.telephony import Quality, Scores, WorstCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from laxity.results.run import Run
+    from laxity.results.streams import KeptStream
+    from laxity.voice import Call, CallQuality
+
+    Progress = Callable[[int, int], None]
+
+
+SCORED = 3
+"""Streams of a run that are scored where not all are: those that missed most."""
+
+
+def scored(run: Run, progress: Progress | None = None) -> Run:
+    """The run with the quality of its sampled streams: PESQ, and the E-model beside it.
+
+    Pieces that the end of the run left too short to be judged are left out. A run without streams
+    that are long enough comes back as it is.
+    """
+    return scored_many([run], progress=progress)[0]
+
+
+def judged(runs: Sequence[Run], progress: Progress | None = None) -> list[Run]:
+    """Runs with as much quality as tells whether they are accepted.
+
+    All sampled streams of those whose loss and delay are good enough, of the others the few that
+    missed most.
+    """
+    is_open = [run.telephony is not None and run.telephony.accepted for run in runs]
+    whole = iter(scored_many([run for run, is_it in zip(runs, is_open, strict=True) if is_it]))
+    failed = [run for run, is_it in zip(runs, is_open, strict=True) if not is_it]
+    part = iter(scored_many(failed, most=SCORED, progress=progress))
+    return [next(whole if is_it else part) for is_it in is_open]
+
+
+def scored_many(
+    runs: Sequence[Run], *, most: int | None = None, progress: Progress | None = None
+) -> list[Run]:
+    """`scored` for many runs at once; with `most` only so many streams of each, the worst.
+
+    The worst are those of which most packets were not heard.
+    """
+    from laxity import voice  # noqa: PLC0415 - scoring takes a second to load
+
+    chosen = [_calls_of(run, most) for run in runs]
+    found = iter(
+        voice.score_calls([call for each in chosen for _, call in each], progress=progress)
+        if any(chosen)
+        else ()
+    )
+    return [
+        _with_quality(run, [(stream, next(found)) for stream, _ in streams])
+        for run, streams in zip(runs, chosen, strict=True)
+    ]
+
+
+def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
+    """The streams that are long enough to be scored, as calls."""
+    from laxity import voice  # noqa: PLC0415 - as above
+    from laxity.voice.playout import fixed  # noqa: PLC0415 - as above
+
+    shortest = voice.SHORTEST_S * 1e9 / PACKET_NS
+    calls = []
+    for stream in run.streams:
+        if stream.arrived_ns.size < shortest:
+            continue
+        numbers = np.arange(stream.arrived_ns.size)
+        arrived_ns = np.where(stream.arrived_ns == LOST, voice.LOST, stream.arrived_ns)
+        sent_ns = stream.start_ns + numbers * PACKET_NS
+        name = f"stream {stream.stream}"
+        calls.append((stream, voice.Call(name, numbers, sent_ns, arrived_ns)))
+    if most is None or len(calls) <= most:
+        return calls
+    return sorted(calls, key=lambda pair: float(fixed(pair[1]).heard.mean()))[:most]
+
+
+def _with_quality(run: Run, found: list[tuple[KeptStream, CallQuality]]) -> Run:
+    if run.telephony is None or not found:
+        return run
+    qualities = [quality for _, quality in found]
+    stream, worst = min(found, key=lambda pair: (pair[1].pesq, -pair[1].loss))
+    quality = Quality(
+        scored=len(found),
+        toll_quality=sum(each.is_toll_quality for each in qualities),
+        dead=sum(each.dead is not None for each in qualities),
+        pesq=_scores([each.pesq for each in qualities]),
+        mos_lqo=_scores([each.mos_lqo for each in qualities]),
+        e_model_mos=_scores([each.e_model_mos for each in qualities]),
+        worst=WorstCall(
+            stream=stream.stream,
+            call=stream.call,
+            pesq=worst.pesq,
+            e_model_mos=worst.e_model_mos,
+            loss_ratio=worst.loss,
+            late_ratio=worst.late_ratio,
+        ),
+    )
+    pesq = {id(stream): quality.pesq for stream, quality in found}
+    kept = tuple(replace(stream, pesq=pesq.get(id(stream))) for stream in run.streams)
+    return replace(run, telephony=replace(run.telephony, quality=quality), streams=kept)
+
+
+def _scores(values: list[float]) -> Scores:
+    at = np.percentile(values, [0, 5, 50, 100], method="inverted_cdf")
+    return Scores(*(float(score) for score in at))

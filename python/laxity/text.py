@@ -1,0 +1,57 @@
+"""Numbers as people read them: times, ratios, counts."""
+
+from __future__ import annotations
+
+import math
+
+NOTHING = "-"
+"""Where there is no value."""
+
+UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+
+
+def time(ns: int | None, *, digits: int = 3, up: bool = False) -> str:
+    """So many digits and the unit that reads best; with `up` never less than it is."""
+    if ns is None:
+        return NOTHING
+    if ns == 0:
+        return "0"
+    unit, unit_ns = next(unit for unit in UNITS if abs(ns) >= unit[1])
+    decimals = max(0, digits - len(str(abs(ns) // unit_ns)))
+    step_ns = max(1, unit_ns // 10**decimals)
+    steps = -(-ns // step_ns) if up else round(ns / step_ns)
+    text = f"{steps * step_ns / unit_ns:.{decimals}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+
+
+def percent(ratio: float) -> str:
+    """Three digits; 0 % and 100 % only where it is exactly so."""
+    value = 100 * ratio
+    if ratio in (0, 1):
+        return f"{value:.0f} %"
+    if value < 0.01:  # noqa: PLR2004, what two decimals show.
+        return "<0.01 %"
+    if 99.9 < value < 100:  # noqa: PLR2004, and one.
+        return ">99.9 %"
+    return f"{value:.{max(0, 2 - max(0, math.floor(math.log10(value))))}f} %"
+
+
+def number(value: int, word: str, words: str | None = None) -> str:
+    """`1 job`, `2,000 jobs`."""
+    return f"{value:,} {word if value == 1 else words or word + 's'}"
+
+
+NOT_MEASURED = "not measured"
+
+
+def count(value: int | None) -> str:
+    """`2,000`, or that it was not measured."""
+    return NOT_MEASURED if value is None else f"{value:,}"
+
+
+OTHER_COSTS = "A machine with other costs may have another verdict"
+
+
+def bare(ratio: float) -> str:
+    """In percent, without the sign."""
+    return percent(ratio).removesuffix(" %")
