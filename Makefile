@@ -76,6 +76,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/ruff check python reproduce tools bench
 	$(BIN)/mypy
 	$(BIN)/python tools/pages/host_file.py --check
+	$(BIN)/python tools/pages/reproduced.py --check
 	$(PYTHON) tools/check/cycles.py
 	$(PYTHON) tools/check/english.py
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
@@ -102,7 +103,7 @@ test-rust: protect-guest ## All crates, with 10,000 random hosts against the ref
 
 .PHONY: test-python
 test-python: setup ## Command line, report, reproduction, SimSo
-	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m pip install --quiet --group bench --group docs
 	$(CARGO_TEST) --workspace --quiet --no-run
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
 
@@ -156,6 +157,21 @@ failovers: protect-guest ## COUNT real failovers of a protected guest, with SEED
 protect-soak: protect-guest ## SECONDS of protection under load: no false takeover, nothing lost, no growth
 	LAXITY_SOAK_S=$(or $(SECONDS),3600) \
 	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored soak
+
+# Silences the theme's notice of its successor; pyproject.toml says what is used, and until when.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+RUST_PROGRAMS := laxity-bandwidth laxity-protect laxity-media
+
+.PHONY: docs
+docs: setup ## The documentation as a site that works offline, in out/docs
+	$(BIN)/python -m pip install --quiet --group docs
+	cargo build --quiet --profile checked $(RUST_PROGRAMS:%=--package %)
+	$(WITH_CHECKED) $(MKDOCS) build --strict --quiet
+	@echo 'Open out/docs/index.html.'
+
+.PHONY: report-picture
+report-picture: setup ## The picture of a report in README and in the site; needs Chromium
+	$(BIN)/python tools/pages/picture.py
 
 .PHONY: bench
 bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.md
