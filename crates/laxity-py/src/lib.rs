@@ -12,7 +12,7 @@ use laxity_analysis::davis_burns::{
     PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
 };
 use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
-use laxity_sim::{Measured, Outcome, Responses};
+use laxity_run::{Measured, Outcome, Responses};
 use laxity_trace::{Reader, TraceError};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -164,7 +164,7 @@ impl HostFile {
 
     /// What a trace of the host says about the run before its first record, as JSON.
     fn trace_metadata(&self, overrides: Vec<String>, substrate: &str) -> PyResult<String> {
-        json(&laxity_sim::metadata(&self.resolve(&overrides)?, substrate))
+        json(&laxity_run::metadata(&self.resolve(&overrides)?, substrate))
     }
 
     /// The result of a run that was not simulated, as `run` gives it: by the same rules. `completions` is, for each
@@ -182,7 +182,7 @@ impl HostFile {
         let measured: Measured = serde_json::from_str(measured)
             .map_err(|error| PyValueError::new_err(format!("what was measured: {error}")))?;
         let completions_ns = xen::times(&completions)?;
-        let outcome = laxity_sim::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
+        let outcome = laxity_run::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         result_and_times(&outcome)
     }
@@ -365,7 +365,7 @@ fn host_schema() -> String {
 /// The JSON Schema of results.
 #[pyfunction]
 fn result_schema() -> String {
-    laxity_sim::schema()
+    laxity_run::schema()
 }
 
 #[pymodule]
@@ -386,7 +386,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
-    module.add("LOST", laxity_sim::LOST)?;
+    module.add("LOST", laxity_run::LOST)?;
     module.add("TIME_NS_MAX", laxity_sim::TIME_NS_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())

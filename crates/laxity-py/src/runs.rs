@@ -3,7 +3,8 @@
 use laxity_config::FileError;
 use laxity_host::{Document, Host};
 use laxity_policy::Refused;
-use laxity_sim::{Estimate, Outcome, Watch};
+use laxity_run::Outcome;
+use laxity_sim::{Estimate, Watch};
 use laxity_trace::{Off, Writer};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -90,7 +91,7 @@ fn untraced(host: &Host, watch: &Watch) -> Result<Outcome, Failure> {
 fn traced(host: &Host, path: &str, watch: &Watch) -> Result<Outcome, Failure> {
     let io = |error: std::io::Error| Failure::Io(format!("{path}: {error}"));
     let file = File::create(path).map_err(io)?;
-    let writer = Writer::new(file, &laxity_sim::metadata(host, "sim")).map_err(io)?;
+    let writer = Writer::new(file, &laxity_run::metadata(host, "sim")).map_err(io)?;
     match laxity_sim::run_watched(host, writer, watch) {
         Ok(Some((outcome, writer))) => writer.finish().map_err(io).map(|()| outcome),
         Ok(None) => Err(Failure::Cancelled),

@@ -1,6 +1,6 @@
 //! The results of a sweep as columns. Python makes objects of a run in more time than a short run takes, and on one CPU only.
 
-use laxity_sim::RunResult;
+use laxity_run::RunResult;
 use std::collections::{BTreeMap, HashMap};
 
 /// The texts that occur in columns; the columns, 8 little-endian bytes a row; and the telephony of each run as JSON.

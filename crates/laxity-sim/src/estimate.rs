@@ -1,7 +1,7 @@
 //! What a run will take, told before it runs.
 
-use crate::responses::bytes_of_responses;
 use laxity_host::{Calls, Domain, Host, Workload};
+use laxity_run::bytes_of_responses;
 use serde::Serialize;
 
 /// What one run takes, or several: an estimate from the host alone, the same on every machine.
@@ -15,7 +15,7 @@ pub struct Estimate {
     pub jobs: u64,
     /// Packets of voice, of all runs.
     pub packets: u64,
-    /// Things that happen, of all runs; see [`Engine::events`](crate::Engine::events).
+    /// Things that happen, of all runs; see [`Engine::events`](laxity_run::Engine::events).
     pub events: u64,
     /// Time on one CPU, of all runs.
     pub cpu_ns: u64,

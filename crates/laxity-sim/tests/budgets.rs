@@ -13,7 +13,7 @@ fn load(text: &str) -> Host {
 fn missed(host: &Host) -> Vec<Vec<u64>> {
     let (outcome, _) = laxity_sim::run(host, laxity_trace::Off).expect("the policy takes it");
     let of_tasks =
-        |tasks: &[laxity_sim::TaskResult]| tasks.iter().map(|task| task.missed).collect();
+        |tasks: &[laxity_run::TaskResult]| tasks.iter().map(|task| task.missed).collect();
     (outcome.result.domains.iter())
         .map(|domain| of_tasks(&domain.tasks))
         .collect()

@@ -1,7 +1,7 @@
 //! Agreements about the link in a simulated host: minima and maxima hold, what is too much is dropped in the guest, and
 //! nothing is lost unaccounted for.
 
-use laxity_sim::{InterfaceResult, Outcome, Telephony};
+use laxity_run::{InterfaceResult, Outcome, Telephony};
 
 /// A media server with calls beside two virtual machines that send, together more than the card carries.
 const HOST: &str = r#"

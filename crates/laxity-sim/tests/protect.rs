@@ -1,7 +1,7 @@
 //! Protection by checkpoint in a simulated host: what leaves when, what a failure takes, and that nothing is lost
 //! unaccounted for.
 
-use laxity_sim::{LOST, Outcome, ProtectionResult, Telephony};
+use laxity_run::{LOST, Outcome, ProtectionResult, Telephony};
 
 const MS: i64 = 1_000_000;
 

@@ -1,7 +1,7 @@
 //! Packets through a simulated host: nothing is lost unaccounted for, queues behave as theory says, and every way in which a
 //! host can be too slow shows where it should.
 
-use laxity_sim::{LOST, Outcome, Telephony};
+use laxity_run::{LOST, Outcome, Telephony};
 
 /// Four CPUs, Dom0 with four VCPUs, a media server with two.
 const HOST: &str = r#"

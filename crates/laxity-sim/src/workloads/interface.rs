@@ -2,7 +2,7 @@
 
 use super::link::Credit;
 use super::packet::Packet;
-use super::result::InterfaceResult;
+use laxity_run::InterfaceResult;
 use std::collections::VecDeque;
 
 /// Slots of the rings that a guest shares with netback, each way.

@@ -1,20 +1,6 @@
 //! The packets of some streams, kept for their voice quality.
 
-/// When the packets of a stream, or of a piece of one, were sent and arrived.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptStream {
-    /// The stream, from 0.
-    pub stream: u64,
-    /// Its call; none for one of the streams that are always there.
-    pub call: Option<u64>,
-    /// When the first packet was sent; the others follow evenly.
-    pub start_ns: i64,
-    /// When each arrived; [`LOST`] for those that did not.
-    pub arrived_ns: Vec<i64>,
-}
-
-/// In place of a time of arrival.
-pub const LOST: i64 = -1;
+use laxity_run::{KeptStream, LOST};
 
 /// A stream is kept in pieces of this many packets at most: 30 s of G.711, as long as the calls of the papers.
 pub const PIECE_PACKETS: u32 = 1500;

@@ -20,19 +20,13 @@ mod packet;
 mod path;
 mod phones;
 mod protect;
-mod result;
 mod setup;
 mod threads;
-
-pub use kept::{KeptStream, LOST};
-pub use packet::Drops;
-pub use phones::{CallsResult, RegistrationsResult, Voice, WorstStream};
-pub use protect::ProtectionResult;
-pub use result::{InterfaceResult, NicResult, Quality, Scores, Telephony, WorstCall};
 
 use card::Card;
 use interface::Interface;
 use laxity_host::{Failure, Host};
+use laxity_run::{Drops, KeptStream, NicResult, Telephony};
 use line::{Line, Next, Step, What};
 use packet::Packet;
 use path::Path;

@@ -54,38 +54,3 @@ impl Packet {
             }
     }
 }
-
-/// Where packets were dropped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
-pub struct Drops {
-    /// The wire towards a card was full, and so was the switch before it.
-    pub wire: u64,
-    /// A network card's ring was full: its driver did not come to take packets out.
-    pub nic_receive: u64,
-    /// A guest's ring and netback's queue before it were full: the guest did not come to take packets out.
-    pub netback: u64,
-    /// A socket's buffer was full: no thread came to take packets out.
-    pub socket: u64,
-    /// A guest's ring towards netback and the queue before it were full: netback did not come.
-    pub netfront: u64,
-    /// A network card's queue towards the wire was full.
-    pub nic_transmit: u64,
-    /// More output of a protected domain waited for its checkpoint than may.
-    pub held: u64,
-    /// The host of a protected domain had died.
-    pub failure: u64,
-}
-
-impl Drops {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.wire
-            + self.nic_receive
-            + self.netback
-            + self.socket
-            + self.netfront
-            + self.nic_transmit
-            + self.held
-            + self.failure
-    }
-}

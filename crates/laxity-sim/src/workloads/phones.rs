@@ -1,13 +1,11 @@
 //! The phones: who calls when, what they send, what they hear.
 
-use super::kept::{Keeper, KeptStream, PIECE_PACKETS};
+use super::kept::{Keeper, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
-use crate::distribution::{Quantiles, Times};
 use laxity_host::{Calls, Transport};
+use laxity_run::{CallsResult, KeptStream, RegistrationsResult, Times, Voice, WorstStream, ratio};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -203,82 +201,6 @@ struct Tally {
     registered: u64,
     unregistered: u64,
     registrations_again: u64,
-}
-
-/// Voice, end to end.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Voice {
-    /// Streams that there were.
-    pub streams: u64,
-    /// At most so many at a time.
-    pub streams_most: u64,
-    /// Packets that phones sent.
-    pub sent: u64,
-    /// Packets that phones got.
-    pub received: u64,
-    /// Packets that were dropped on the way.
-    pub lost: u64,
-    /// Packets that were neither when the run ended.
-    pub on_their_way: u64,
-    /// `lost` / (`lost` + `received`); 0 where there are none.
-    pub loss_ratio: f64,
-    /// One way, from phone to phone.
-    pub delay_ns: Quantiles,
-    /// RFC 3550's interarrival jitter, of each stream at its end: the mean.
-    pub jitter_ns_mean: Option<f64>,
-    /// The greatest.
-    pub jitter_ns_max: Option<i64>,
-    /// The stream that lost the greatest part of its packets.
-    pub worst: Option<WorstStream>,
-}
-
-/// A stream that did badly.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct WorstStream {
-    /// Its number, from 0, in the order of their beginning.
-    pub stream: u64,
-    /// Its call; null for one of the streams that are always there.
-    pub call: Option<u64>,
-    /// Packets that it lost …
-    pub lost: u32,
-    /// … and that arrived.
-    pub received: u32,
-}
-
-impl WorstStream {
-    fn loss(&self) -> f64 {
-        crate::ratio(u64::from(self.lost), u64::from(self.lost + self.received))
-    }
-}
-
-/// Calls that were to be set up.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct CallsResult {
-    /// Calls that began.
-    pub offered: u64,
-    /// Calls that were set up.
-    pub answered: u64,
-    /// Calls that were given up.
-    pub failed: u64,
-    /// Messages that phones sent again.
-    pub retransmissions: u64,
-    /// From the first message to the answer.
-    pub setup_ns: Quantiles,
-}
-
-/// Users who were to be registered.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct RegistrationsResult {
-    /// Users who began to register.
-    pub offered: u64,
-    /// Users who were told that they are registered.
-    pub succeeded: u64,
-    /// Users who gave up. What is missing had not ended when the run did.
-    pub failed: u64,
-    /// Messages and segments that phones sent again.
-    pub retransmissions: u64,
-    /// From the first packet to the answer.
-    pub delay_ns: Quantiles,
 }
 
 /// What phones do next.
@@ -749,7 +671,7 @@ impl Phones {
             received: tally.received,
             lost: tally.lost,
             on_their_way: tally.sent - tally.received - tally.lost,
-            loss_ratio: crate::ratio(tally.lost, tally.lost + tally.received),
+            loss_ratio: ratio(tally.lost, tally.lost + tally.received),
             delay_ns: self.delays.quantiles(),
             jitter_ns_mean: heard.then(|| self.jitter_sum_ns / self.jitter_streams as f64),
             jitter_ns_max: heard.then_some(self.jitter_ns_max),

@@ -9,8 +9,7 @@
 
 use super::packet::Packet;
 use laxity_host::{PAGE_BYTES, Protect, ProtectMode, Protected};
-use schemars::JsonSchema;
-use serde::Serialize;
+use laxity_run::ProtectionResult;
 use std::collections::VecDeque;
 
 /// Where a protected domain is.
@@ -61,37 +60,6 @@ pub struct Protection {
     /// When each answer to a registration was made that left and that the standby may not know.
     shown_ns: VecDeque<i64>,
     pub counted: ProtectionResult,
-}
-
-/// What protection did to a domain.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct ProtectionResult {
-    /// Its name.
-    pub domain: String,
-    /// Checkpoints that began.
-    pub checkpoints: u64,
-    /// Checkpoints that the standby acknowledged.
-    pub acknowledged: u64,
-    /// Pages that they had.
-    pub pages: u64,
-    /// The domain stood still for so long for them.
-    pub paused_ns: i64,
-    /// From the beginning of a checkpoint to its acknowledgement, at most.
-    pub acknowledged_after_ns_max: i64,
-    /// Packets that waited for a checkpoint; those that were dropped, as too many did, are not among them.
-    pub held: u64,
-    /// At most so many at a time.
-    pub held_most: u64,
-    /// Of the held packets so many were released.
-    pub released: u64,
-    /// So many were lost with the host.
-    pub lost: u64,
-    /// So many still waited when the run ended.
-    pub waiting: u64,
-    /// From the failure to the domain's running on; null without a failure.
-    pub outage_ns: Option<i64>,
-    /// Registrations whose answer had left, and that the domain did not know when it ran on.
-    pub forgotten: u64,
 }
 
 impl Protection {

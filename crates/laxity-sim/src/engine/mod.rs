@@ -5,13 +5,15 @@ mod ticks;
 
 use crate::caches::Caches;
 use crate::guest::Ready;
-use crate::responses::{Responses, kept_jobs_max};
-use crate::result::{Cpu as CpuResult, DomainResult, Engine, Overhead, RunResult, Waits, jobs_due};
 use crate::timers::{NEVER, Timers};
-use crate::workloads::{KeptStream, Workloads};
+use crate::workloads::Workloads;
 use laxity_host::{Cost, Host};
 use laxity_policy::{Event, Instance, Refused, Report, Request};
-use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, Record, Sink, TaskMetadata, job};
+use laxity_run::{
+    Cpu as CpuResult, DomainResult, Engine, Outcome, Overhead, Responses, RunResult, Waits,
+    jobs_due, kept_jobs_max,
+};
+use laxity_trace::{Kind, NONE, Record, Sink, job};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::{Lcg64Xsh32, Pcg32};
 use saving::Saving;
@@ -21,17 +23,6 @@ use ticks::TICK;
 
 /// No task runs, or no VCPU.
 const NOBODY: u32 = u32::MAX;
-
-/// What a run found.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The result.
-    pub result: RunResult,
-    /// The response times of jobs that completed and whose deadline fell within the run: for each domain, for each task.
-    pub responses: Vec<Vec<Responses>>,
-    /// The packets of the streams that were sampled, in the order in which they began.
-    pub kept: Vec<KeptStream>,
-}
 
 /// How another thread follows a run, and ends it.
 #[derive(Debug, Default)]
@@ -66,39 +57,6 @@ pub fn run_watched<S: Sink>(
     let started = Instant::now();
     let mut simulation = Simulation::new(host, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
-}
-
-/// What a trace of the host says about the run before its first record.
-pub fn metadata(host: &Host, substrate: &str) -> Metadata {
-    Metadata {
-        substrate: substrate.to_string(),
-        policy: host.policy.name().to_string(),
-        seed: host.seed,
-        duration_ns: host.duration_ns,
-        cpus: host.cpus,
-        domains: host
-            .domains
-            .iter()
-            .map(|domain| DomainMetadata {
-                name: domain.name.clone(),
-                vcpus: domain.vcpus.len() as u32,
-                budget_ns: domain.parameters.budget_ns,
-                period_ns: domain.parameters.period_ns,
-                tasks: domain
-                    .tasks
-                    .iter()
-                    .map(|task| TaskMetadata {
-                        name: task.name.clone(),
-                        vcpu: task.vcpu,
-                        cost_ns: task.cost_ns,
-                        period_ns: task.period_ns,
-                        deadline_ns: task.deadline_ns,
-                        offset_ns: task.offset_ns,
-                    })
-                    .collect(),
-            })
-            .collect(),
-    }
 }
 
 /// A periodic task. Its jobs are known by number, and their arrivals follow from it, so a queue of late

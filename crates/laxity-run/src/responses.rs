@@ -41,7 +41,7 @@ pub(crate) struct Summary {
 
 /// The most jobs that a task may have for its response times to be kept one by one. Tasks with fewer jobs come first,
 /// as long as all that are kept fit together.
-pub(crate) fn kept_jobs_max(host: &Host) -> u64 {
+pub fn kept_jobs_max(host: &Host) -> u64 {
     let tasks = host.domains.iter().flat_map(|domain| &domain.tasks);
     let mut jobs: Vec<u64> = tasks.map(|task| jobs_due(task, host.duration_ns)).collect();
     jobs.sort_unstable();
@@ -54,7 +54,7 @@ pub(crate) fn kept_jobs_max(host: &Host) -> u64 {
 }
 
 /// What the response times of a run take at most, for its end and for whom they are given to.
-pub(crate) fn bytes_of_responses(host: &Host) -> u64 {
+pub fn bytes_of_responses(host: &Host) -> u64 {
     /// Beside the one that is filled: those from which quantiles are taken, and bytes for Python.
     const COPIES: u64 = 4;
     const HISTOGRAM_BYTES: u64 = 128 << 10;
@@ -70,7 +70,7 @@ pub(crate) fn bytes_of_responses(host: &Host) -> u64 {
 
 impl Responses {
     /// For a task with so many jobs, of which those with at most `kept_jobs_max` are kept one by one.
-    pub(crate) fn new(task: &Task, jobs: u64, kept_jobs_max: u64) -> Responses {
+    pub fn new(task: &Task, jobs: u64, kept_jobs_max: u64) -> Responses {
         const CAPACITY_MAX: u64 = 1 << 12;
         if jobs <= kept_jobs_max {
             return Responses::Each(Vec::with_capacity(jobs.min(CAPACITY_MAX) as usize));
@@ -89,7 +89,7 @@ impl Responses {
 
     /// The next job is complete.
     #[inline]
-    pub(crate) fn record(&mut self, response_ns: i64, deadline_ns: i64) {
+    pub fn record(&mut self, response_ns: i64, deadline_ns: i64) {
         match self {
             Responses::Each(responses_ns) => responses_ns.push(response_ns),
             Responses::Counted(counted) => counted.record(response_ns, deadline_ns),

@@ -35,7 +35,14 @@ pub struct Quantiles {
     pub max: Option<i64>,
 }
 
+impl Default for Times {
+    fn default() -> Times {
+        Times::new()
+    }
+}
+
 impl Times {
+    /// An empty one.
     pub fn new() -> Times {
         const HOUR_NS: u64 = laxity_host::HOUR_NS as u64;
         Times {
@@ -55,6 +62,7 @@ impl Times {
         self.min_ns = self.min_ns.min(ns);
     }
 
+    /// What is known of them.
     pub fn quantiles(&self) -> Quantiles {
         let count = self.histogram.len();
         let some = count > 0;

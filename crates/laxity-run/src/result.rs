@@ -1,7 +1,7 @@
 //! The result of a run: one JSON object, the same from every substrate.
 
 use crate::responses::Responses;
-use crate::workloads::Telephony;
+use crate::telephony::Telephony;
 use laxity_host::{Domain, Host, Policy, Profile, Task};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -105,14 +105,16 @@ pub struct Waits {
 }
 
 impl Waits {
+    /// Takes in one more.
     #[inline]
-    pub(crate) fn record(&mut self, ns: i64) {
+    pub fn record(&mut self, ns: i64) {
         self.count += 1;
         self.total_ns += ns;
         self.max_ns = self.max_ns.max(ns);
     }
 
-    pub(crate) fn add(&mut self, other: &Waits) {
+    /// Takes in those of another VCPU.
+    pub fn add(&mut self, other: &Waits) {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -202,7 +204,7 @@ impl Distribution {
 
 impl DomainResult {
     /// From the response times of each task's completed jobs, as far as they are due within the run.
-    pub(crate) fn of(
+    pub fn of(
         policy: Policy,
         domain: &Domain,
         responses: &[Responses],
@@ -259,7 +261,7 @@ impl TaskResult {
 
 impl Overhead {
     /// Of decisions and of context switches: how many, and the time that they took.
-    pub(crate) fn of(
+    pub fn of(
         host: &Host,
         (schedule_calls, schedule_ns): (Option<u64>, Option<i64>),
         (context_switches, context_switch_ns): (Option<u64>, Option<i64>),
@@ -278,7 +280,7 @@ impl Overhead {
 }
 
 /// How many jobs of the task have their deadline within the run.
-pub(crate) fn jobs_due(task: &Task, duration_ns: i64) -> u64 {
+pub fn jobs_due(task: &Task, duration_ns: i64) -> u64 {
     let due_ns = duration_ns - task.offset_ns - task.deadline_ns;
     if due_ns < 0 {
         0

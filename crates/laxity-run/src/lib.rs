@@ -1,0 +1,25 @@
+//! What a run of a host gives back, whichever substrate ran it.
+//!
+//! A substrate fills in a [`RunResult`] and gives it back as an [`Outcome`], together with the jobs' response times and the
+//! packets of the sampled streams. [`outcome_of_jobs`] makes one of what was measured on a real host, by the same rules.
+#![forbid(unsafe_code)]
+
+mod distribution;
+mod measured;
+mod outcome;
+mod responses;
+mod result;
+mod telephony;
+
+pub use distribution::{Quantiles, Times};
+pub use measured::{Measured, MeasuredError, outcome_of_jobs};
+pub use outcome::{KeptStream, LOST, Outcome, metadata};
+pub use responses::{Counted, Responses, bytes_of_responses, kept_jobs_max};
+pub use result::{
+    Cpu, Distribution, DomainResult, Engine, Machine, Overhead, RunResult, TaskResult, Waits,
+    jobs_due, ratio, schema,
+};
+pub use telephony::{
+    CallsResult, Drops, InterfaceResult, NicResult, ProtectionResult, Quality, RegistrationsResult,
+    Scores, Telephony, Voice, WorstCall, WorstStream,
+};
