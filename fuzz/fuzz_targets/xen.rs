@@ -3,11 +3,12 @@
 //! The run is always the same: a domain of one VCPU with a task, and one of two, on two CPUs for 20 ms.
 #![no_main]
 
-use laxity_trace::xen::{UNFINISHED, XenRun, import};
+use laxity_run::UNFINISHED;
 use laxity_trace::{
     DomainMetadata, Metadata, Reader, Record, Sink, TaskMetadata, TraceError, Writer, needs,
     perfetto, text, timeline,
 };
+use laxity_xentrace::{XenRun, import};
 use libfuzzer_sys::fuzz_target;
 use std::io;
 use std::sync::LazyLock;

@@ -2,8 +2,8 @@
 
 use crate::{json, open};
 use laxity_config::input;
-use laxity_trace::xen::{XenRun, import};
 use laxity_trace::{Metadata, Sink, Writer};
+use laxity_xentrace::{XenRun, import};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod distribution;
+mod jobs;
 mod measured;
 mod outcome;
 mod responses;
@@ -12,6 +13,7 @@ mod result;
 mod telephony;
 
 pub use distribution::{Quantiles, Times};
+pub use jobs::{JobsError, UNFINISHED, released_jobs};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
 pub use outcome::{KeptStream, LOST, Outcome, metadata};
 pub use responses::{Counted, Responses, bytes_of_responses, kept_jobs_max};

@@ -1,10 +1,10 @@
 //! The result of a run that was not simulated.
 
+use crate::jobs::{JobsError, released_jobs};
 use crate::outcome::{Outcome, metadata};
 use crate::responses::{Responses, kept_jobs_max};
 use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult, jobs_due};
 use laxity_host::Host;
-use laxity_trace::xen::{XenError, released_jobs};
 use serde::Deserialize;
 
 /// What was measured of a run, beside its jobs.
@@ -32,7 +32,7 @@ pub struct Measured {
 pub enum MeasuredError {
     /// The completion times.
     #[error(transparent)]
-    Jobs(#[from] XenError),
+    Jobs(#[from] JobsError),
     /// The CPU times.
     #[error("{found} CPU times were measured; the host file has {domains} domains")]
     CpuTimes {
@@ -47,7 +47,7 @@ pub enum MeasuredError {
 /// run, and one that completes after the run does not complete.
 ///
 /// `completions_ns` has for each domain and task when its jobs completed, from the start of the run, by job number;
-/// [`UNFINISHED`](laxity_trace::xen::UNFINISHED) for those that did not, as for those behind the list's end.
+/// [`UNFINISHED`](crate::UNFINISHED) for those that did not, as for those behind the list's end.
 ///
 /// # Errors
 /// What was measured cannot be of this host.

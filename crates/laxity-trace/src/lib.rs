@@ -49,7 +49,6 @@ mod sample;
 pub mod text;
 mod timeline;
 mod writer;
-pub mod xen;
 
 pub use agreement::{
     Agreement, AgreementError, DISAGREEMENTS_MAX, Disagreement, DomainAgreement, Quantiles,

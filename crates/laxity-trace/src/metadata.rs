@@ -1,6 +1,11 @@
 //! What a trace says about the run before its first record.
 
+use crate::NONE;
 use serde::{Deserialize, Serialize};
+
+/// VCPUs of a whole trace: exporters keep state for each, and a damaged or hostile file must not be
+/// able to ask for all memory.
+const VCPUS_MAX: u64 = 1 << 20;
 
 /// The run that a trace is of; JSON at the beginning of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +60,57 @@ pub struct TaskMetadata {
 }
 
 impl Metadata {
+    /// The number of VCPUs and of tasks of each domain.
+    ///
+    /// # Errors
+    ///
+    /// What no trace can have: too many CPUs, domains, VCPUs or tasks, or a task on a VCPU that is not there.
+    pub fn sizes(&self) -> Result<Vec<(u16, u32)>, String> {
+        if !(1..=u32::from(NONE)).contains(&self.cpus) {
+            return Err(format!("{} CPUs; a trace has 1 to {NONE}", self.cpus));
+        }
+        if self.duration_ns < 0 {
+            return Err(format!("a run of {} ns", self.duration_ns));
+        }
+        if self.domains.len() > usize::from(NONE) {
+            return Err(format!(
+                "{} domains; a trace has at most {NONE}",
+                self.domains.len()
+            ));
+        }
+        let vcpus: u64 = self
+            .domains
+            .iter()
+            .map(|domain| u64::from(domain.vcpus))
+            .sum();
+        if vcpus > VCPUS_MAX {
+            return Err(format!("{vcpus} VCPUs; a trace has at most {VCPUS_MAX}"));
+        }
+        let mut sizes = Vec::with_capacity(self.domains.len());
+        for domain in &self.domains {
+            let vcpus = u16::try_from(domain.vcpus).map_err(|_| {
+                format!(
+                    "domain {}: {} VCPUs; it has at most {NONE}",
+                    domain.name, domain.vcpus
+                )
+            })?;
+            let tasks = u32::try_from(domain.tasks.len())
+                .ok()
+                .filter(|tasks| *tasks <= 1 << 24)
+                .ok_or_else(|| format!("domain {}: more than 2^24 tasks", domain.name))?;
+            if let Some(task) = domain.tasks.iter().find(|task| task.vcpu >= domain.vcpus) {
+                return Err(format!(
+                    "task {} of domain {} is on VCPU {}, of {}",
+                    task.name, domain.name, task.vcpu, domain.vcpus
+                ));
+            }
+            sizes.push((vcpus, tasks));
+        }
+        Ok(sizes)
+    }
+
     /// The VCPU as people read it: `domain/vcpu`.
-    pub(crate) fn vcpu_name(&self, domain: u16, vcpu: u16) -> String {
+    pub fn vcpu_name(&self, domain: u16, vcpu: u16) -> String {
         format!("{}/{vcpu}", self.domains[usize::from(domain)].name)
     }
 

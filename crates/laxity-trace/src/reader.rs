@@ -7,10 +7,6 @@ use std::io::{self, Read};
 /// Bytes that are read at once; whole records.
 const CHUNK_BYTES: usize = 16_384 * Record::BYTES;
 
-/// VCPUs of a whole trace: exporters keep state for each, and a damaged or hostile file must not be
-/// able to ask for all memory.
-const VCPUS_MAX: u64 = 1 << 20;
-
 /// The records of a trace, in order, after its metadata. Everything that a record names is in the
 /// metadata, or an error comes in its place. After an error nothing comes.
 #[derive(Debug)]
@@ -65,7 +61,9 @@ impl<R: Read> Reader<R> {
             return Err(TraceError::HeaderTruncated);
         }
         let metadata: Metadata = serde_json::from_slice(&metadata)?;
-        let sizes = check(&metadata).map_err(|reason| TraceError::Metadata { reason })?;
+        let sizes = metadata
+            .sizes()
+            .map_err(|reason| TraceError::Metadata { reason })?;
         Ok(Reader {
             input,
             metadata,
@@ -175,51 +173,6 @@ impl<R: Read> Iterator for Reader<R> {
         self.ended = !matches!(next, Ok(Some(_)));
         next.transpose()
     }
-}
-
-/// The number of VCPUs and of tasks, by domain, or what is wrong with the metadata.
-pub(crate) fn check(metadata: &Metadata) -> Result<Vec<(u16, u32)>, String> {
-    if !(1..=u32::from(NONE)).contains(&metadata.cpus) {
-        return Err(format!("{} CPUs; a trace has 1 to {NONE}", metadata.cpus));
-    }
-    if metadata.duration_ns < 0 {
-        return Err(format!("a run of {} ns", metadata.duration_ns));
-    }
-    if metadata.domains.len() > usize::from(NONE) {
-        return Err(format!(
-            "{} domains; a trace has at most {NONE}",
-            metadata.domains.len()
-        ));
-    }
-    let vcpus: u64 = metadata
-        .domains
-        .iter()
-        .map(|domain| u64::from(domain.vcpus))
-        .sum();
-    if vcpus > VCPUS_MAX {
-        return Err(format!("{vcpus} VCPUs; a trace has at most {VCPUS_MAX}"));
-    }
-    let mut sizes = Vec::with_capacity(metadata.domains.len());
-    for domain in &metadata.domains {
-        let vcpus = u16::try_from(domain.vcpus).map_err(|_| {
-            format!(
-                "domain {}: {} VCPUs; it has at most {NONE}",
-                domain.name, domain.vcpus
-            )
-        })?;
-        let tasks = u32::try_from(domain.tasks.len())
-            .ok()
-            .filter(|tasks| *tasks <= 1 << 24)
-            .ok_or_else(|| format!("domain {}: more than 2^24 tasks", domain.name))?;
-        if let Some(task) = domain.tasks.iter().find(|task| task.vcpu >= domain.vcpus) {
-            return Err(format!(
-                "task {} of domain {} is on VCPU {}, of {}",
-                task.name, domain.name, task.vcpu, domain.vcpus
-            ));
-        }
-        sizes.push((vcpus, tasks));
-    }
-    Ok(sizes)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ class Found:
     run: Run
     trace: Path
     summary: dict[str, Any]
-    """What Xen's buffers say as a whole: `Summary` of crates/laxity-trace/src/xen.rs; and the
+    """What Xen's buffers say as a whole: `Summary` of crates/laxity-xentrace/src/run.rs; and the
     `ticks` of the guests."""
 
 
