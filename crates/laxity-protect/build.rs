@@ -1,16 +1,19 @@
 //! Builds the library that is preloaded into QEMU (`src/guest/tracker.c`); the daemon brings it along.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 fn main() {
+    #[cfg(feature = "daemon")]
+    tracker();
+}
+
+#[cfg(feature = "daemon")]
+fn tracker() {
     const SOURCE: &str = "src/guest/tracker.c";
     println!("cargo::rerun-if-changed={SOURCE}");
-    let out: PathBuf = std::env::var_os("OUT_DIR")
+    let out: std::path::PathBuf = std::env::var_os("OUT_DIR")
         .expect("cargo says where")
         .into();
-    // Not with the words that `cc` has for it: where the program itself is static, as in the lab's dom0, `-static` is one.
-    let mut command = Command::new(cc::Build::new().get_compiler().path());
+    // The flags of `cc` itself are left out: where the program is static, as in the lab's dom0, `-static` is one of them.
+    let mut command = std::process::Command::new(cc::Build::new().get_compiler().path());
     command.args(["-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]);
     let done = command
         .args([SOURCE, "-o"])

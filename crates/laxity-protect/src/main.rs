@@ -10,7 +10,8 @@ use clap::{Parser, Subcommand};
 use laxity_config::{FILE_BYTES_MAX, input};
 use laxity_daemon::{exit_code, silent, start_log, watch};
 use laxity_protect::daemon::control::{Answer, Request, ask};
-use laxity_protect::daemon::hook;
+#[cfg(feature = "faults")]
+use laxity_protect::daemon::faults;
 use laxity_protect::daemon::{self, Options};
 use laxity_protect::protocol::{Mode, StandbyLost};
 use laxity_protect::report::Snapshot;
@@ -98,17 +99,9 @@ enum Command {
         /// Log as JSON, an object a line
         #[arg(long)]
         log_json: bool,
-        /// Kill this process at a step of the protocol, for tests
-        #[arg(long, value_name = "STEP:TIMES", hide = true)]
-        die_at: Option<hook::At>,
-        /// Let one thread of this process stand still there, for tests
-        #[arg(
-            long,
-            value_name = "STEP:TIMES",
-            hide = true,
-            conflicts_with = "die_at"
-        )]
-        stall_at: Option<hook::At>,
+        #[cfg(feature = "faults")]
+        #[command(flatten)]
+        faults: Faults,
     },
     /// The way of `xl remus` to the daemon
     #[command(hide = true)]
@@ -169,6 +162,29 @@ enum Command {
     },
 }
 
+/// What a test lets this process do at a step of an epoch.
+#[cfg(feature = "faults")]
+#[derive(clap::Args)]
+struct Faults {
+    /// Kill this process there
+    #[arg(long, value_name = "STEP:TIMES")]
+    die_at: Option<faults::At>,
+    /// Let one thread of this process stand still there
+    #[arg(long, value_name = "STEP:TIMES", conflicts_with = "die_at")]
+    stall_at: Option<faults::At>,
+}
+
+#[cfg(feature = "faults")]
+impl Faults {
+    fn arm(self) {
+        let dies = self.die_at.map(|at| (at, faults::End::Death));
+        let stalls = self.stall_at.map(|at| (at, faults::End::Standstill));
+        if let Some((at, end)) = dies.or(stalls) {
+            faults::arm(at, end);
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Check { file, json } => {
@@ -182,17 +198,17 @@ fn main() -> ExitCode {
             metrics,
             socket,
             log_json,
-            die_at,
-            stall_at,
+            #[cfg(feature = "faults")]
+            faults,
         } => {
+            #[cfg(feature = "faults")]
+            faults.arm();
             let options = Options {
                 host,
                 socket,
                 metrics,
             };
-            let dies = die_at.map(|at| (at, hook::End::Death));
-            let stalls = stall_at.map(|at| (at, hook::End::Standstill));
-            run(&file, &root, &options, log_json, dies.or(stalls))
+            run(&file, &root, &options, log_json)
         }
         Command::Carry { socket, domain } => daemon::carry(&socket, &domain)
             .map_err(|error| format!("{}: {error}", socket.display())),
@@ -359,17 +375,8 @@ fn listed(owners: &[authority::Owner]) -> String {
     names.join(", ")
 }
 
-fn run(
-    file: &Path,
-    root: &Path,
-    options: &Options,
-    log_json: bool,
-    end: Option<(hook::At, hook::End)>,
-) -> Result<(), String> {
+fn run(file: &Path, root: &Path, options: &Options, log_json: bool) -> Result<(), String> {
     start_log(log_json);
-    if let Some((at, end)) = end {
-        hook::arm(at, end);
-    }
     let site = read(file, root, &|path| path.exists())?;
     daemon::run(&site, options).map_err(|error| error.to_string())
 }

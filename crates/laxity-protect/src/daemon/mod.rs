@@ -9,9 +9,11 @@
 mod connection;
 pub mod control;
 mod driver;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod greeting;
-pub mod hook;
 mod record;
+mod step;
 mod stream;
 mod worker;
 mod xen;

@@ -27,7 +27,9 @@ pub use checkpoint::{CheckpointId, Header, Part};
 use message::{Greetings, Standing};
 pub use message::{Hello, Message, Reason};
 pub use primary::Primary;
-pub use settings::{Mode, Settings, StandbyLost, Unworkable};
+pub use settings::{
+    DETECTION_HEARTBEATS, LEASE_INTERVALS, Mode, Settings, StandbyLost, Unworkable, defaults,
+};
 pub use standby::Standby;
 
 /// The state that a host must keep on stable storage.

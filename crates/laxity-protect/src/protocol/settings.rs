@@ -29,6 +29,26 @@ pub enum StandbyLost {
     Continue,
 }
 
+/// What holds where the operator states nothing else.
+pub mod defaults {
+    const MS: i64 = 1_000_000;
+
+    /// Interval between two signs of life.
+    pub const HEARTBEAT_NS: i64 = 50 * MS;
+    /// Silence after which the other side counts as lost.
+    pub const DETECTION_NS: i64 = 300 * MS;
+    /// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
+    /// stalled. Pauses of a busy machine are shorter.
+    pub const STALL_DETECTIONS: i64 = 10;
+    /// Worst-case relative drift of two commodity clocks, in ppm.
+    pub const DRIFT_PPM: i64 = 200;
+}
+
+/// Least number of heartbeats in `detection`: fewer lost ones in a row are no loss of the host.
+pub const DETECTION_HEARTBEATS: i64 = 3;
+/// Least number of longest intervals in a lease, which must not run out from one checkpoint to the next.
+pub const LEASE_INTERVALS: i64 = 2;
+
 /// Settings of one virtual machine, the same on both of its hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Settings {
@@ -119,13 +139,13 @@ impl Settings {
         ];
         let too_short = positive.iter().filter(|(_, time_ns)| *time_ns <= 0);
         wrong.extend(too_short.map(|(name, _)| Unworkable::NotPositive(name)));
-        if self.detection_ns / 3 < self.heartbeat_ns {
+        if self.detection_ns / DETECTION_HEARTBEATS < self.heartbeat_ns {
             wrong.push(Unworkable::Detection {
                 detection_ns: self.detection_ns,
                 heartbeat_ns: self.heartbeat_ns,
             });
         }
-        if self.mode == Mode::NoNet && self.lease_ns / 2 < interval.maximum_ns {
+        if self.mode == Mode::NoNet && self.lease_ns / LEASE_INTERVALS < interval.maximum_ns {
             wrong.push(Unworkable::Lease {
                 lease_ns: self.lease_ns,
                 interval_ns: interval.maximum_ns,

@@ -37,22 +37,17 @@ const TIME_NS_MAX: i64 = 60_000 * MS;
 const VCPUS_MAX: i64 = 255;
 /// Owner of the key and certificate of etcd's members.
 const WITNESS: &str = "witness";
-/// Worst-case relative drift of two commodity clocks, in ppm.
-const DRIFT_PPM: i64 = 200;
-/// Time without an acknowledgement, in multiples of `detection`, after which a living standby has
-/// stalled. Pauses of a busy machine are shorter.
-const STALL_DETECTIONS: i64 = 10;
 
 /// Default values, which the operator's page repeats.
 mod defaults {
     use super::MS;
+    use crate::protocol::LEASE_INTERVALS;
+    pub use crate::protocol::defaults::{DETECTION_NS, DRIFT_PPM, HEARTBEAT_NS, STALL_DETECTIONS};
 
     pub const MINIMUM_NS: i64 = 25 * MS;
     pub const MAXIMUM_NS: i64 = 400 * MS;
     pub const PAUSES_PERCENT: i64 = 20;
-    pub const HEARTBEAT_NS: i64 = 50 * MS;
-    pub const DETECTION_NS: i64 = 300 * MS;
-    pub const LEASE_NS: i64 = 800 * MS;
+    pub const LEASE_NS: i64 = LEASE_INTERVALS * MAXIMUM_NS;
     pub const MEMORY_BYTES: i64 = 256 << 20;
     pub const DIRECTORY: &str = "/var/lib/laxity-protect";
     pub const KEYS: &str = "/etc/laxity-protect";
@@ -592,8 +587,8 @@ impl Reading<'_> {
                 .map_or(defaults::HEARTBEAT_NS, |time| time.ns),
             detection_ns,
             lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
-            stall_ns: STALL_DETECTIONS * detection_ns,
-            drift_ppm: DRIFT_PPM,
+            stall_ns: defaults::STALL_DETECTIONS * detection_ns,
+            drift_ppm: defaults::DRIFT_PPM,
             checkpoint_bytes_max: batch_bytes_max(memory_bytes(table))
                 + DEVICE_STATE_BYTES_MAX as u64,
             interval,

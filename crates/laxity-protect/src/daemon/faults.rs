@@ -1,5 +1,5 @@
-//! For tests: a process that kills itself at a stated step, or of which a thread stands still there for good. A kill
-//! from outside hits the short steps of an epoch hardly ever, and they are those that matter.
+//! A process that kills itself at a stated step of an epoch, or of which a thread stands still there for good. A kill from
+//! outside hardly ever hits the short steps of an epoch, and these are the ones that matter.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -9,42 +9,19 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpid;
 
-/// What a process may die of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// The guest stands still, and its output has been cut.
-    Stopped,
-    /// It runs again; nothing of the checkpoint has been sent.
-    Captured,
-    /// The beginning of a checkpoint has been sent.
-    Begun,
-    /// All of it has been sent.
-    Sent,
-    /// Its acknowledgement has come, and nothing has been let go.
-    Acknowledged,
-    /// Its output has been let go.
-    Released,
-    /// A checkpoint is here, not acknowledged and not committed.
-    Staged,
-    /// It is committed.
-    Committed,
-    /// The guest is about to run here.
-    Activating,
-}
+use super::step::Step;
 
-impl Step {
-    const ALL: [(&'static str, Step); 9] = [
-        ("stopped", Step::Stopped),
-        ("captured", Step::Captured),
-        ("begun", Step::Begun),
-        ("sent", Step::Sent),
-        ("acknowledged", Step::Acknowledged),
-        ("released", Step::Released),
-        ("staged", Step::Staged),
-        ("committed", Step::Committed),
-        ("activating", Step::Activating),
-    ];
-}
+const STEPS: [(&str, Step); 9] = [
+    ("stopped", Step::Stopped),
+    ("captured", Step::Captured),
+    ("begun", Step::Begun),
+    ("sent", Step::Sent),
+    ("acknowledged", Step::Acknowledged),
+    ("released", Step::Released),
+    ("staged", Step::Staged),
+    ("committed", Step::Committed),
+    ("activating", Step::Activating),
+];
 
 /// At which step, and at which time that it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +45,7 @@ impl FromStr for At {
     fn from_str(text: &str) -> Result<At, String> {
         let refused = || "write STEP:TIMES, such as sent:40".to_string();
         let (step, time) = text.split_once(':').ok_or_else(refused)?;
-        let (_, step) = Step::ALL
+        let (_, step) = STEPS
             .into_iter()
             .find(|(name, _)| *name == step)
             .ok_or_else(refused)?;
@@ -86,7 +63,7 @@ pub fn arm(at: At, end: End) {
 }
 
 /// Says that a step has been reached.
-pub(crate) fn reach(step: Step) {
+pub(super) fn reach(step: Step) {
     let Some((at, end)) = ARMED.get() else {
         return;
     };
