@@ -1,4 +1,4 @@
-//! Distributions of times, in memory that does not grow with them.
+//! Distributions of times, exact or in memory that does not grow with them; and shares.
 
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
@@ -82,5 +82,57 @@ impl Times {
             p999: at(0.999),
             max: some.then_some(self.max_ns),
         }
+    }
+}
+
+/// Quantiles, by nearest rank: each is a value that occurred. Null where there are no values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Distribution {
+    /// Median.
+    pub p50: Option<i64>,
+    /// 99 % are at most this.
+    pub p99: Option<i64>,
+    /// The greatest.
+    pub max: Option<i64>,
+}
+
+impl Distribution {
+    /// Of values in any order, which are reordered.
+    pub fn of(values: &mut [i64]) -> Distribution {
+        // Nearest rank: the least value with at least this share of all values at or below it.
+        let mut at = |percent: usize| {
+            let rank = (values.len() * percent).div_ceil(100);
+            (rank > 0).then(|| *values.select_nth_unstable(rank - 1).1)
+        };
+        Distribution {
+            p50: at(50),
+            p99: at(99),
+            max: at(100),
+        }
+    }
+}
+
+/// `part` / `whole`; 0 of nothing.
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_by_nearest_rank() {
+        let mut values: Vec<i64> = (1..=200).rev().collect();
+        let of = Distribution::of(&mut values);
+        assert_eq!((of.p50, of.p99, of.max), (Some(100), Some(198), Some(200)));
+        let of = Distribution::of(&mut [7]);
+        assert_eq!((of.p50, of.p99, of.max), (Some(7), Some(7), Some(7)));
+        let of = Distribution::of(&mut []);
+        assert_eq!((of.p50, of.p99, of.max), (None, None, None));
     }
 }

@@ -1,5 +1,6 @@
-//! The jobs of a run that was measured: which there are, and when they completed.
+//! The jobs of a run: which there are, and when they completed.
 
+use laxity_host::Task;
 use laxity_trace::{Metadata, TaskMetadata};
 
 /// In a task's completion times: the job did not complete.
@@ -78,4 +79,14 @@ fn released_of_task(task: &TaskMetadata, times_ns: &[i64], end_ns: i64) -> Resul
         before_ns = time_ns;
     }
     Ok(released)
+}
+
+/// How many jobs of the task have their deadline within the run.
+pub fn jobs_due(task: &Task, duration_ns: i64) -> u64 {
+    let due_ns = duration_ns - task.offset_ns - task.deadline_ns;
+    if due_ns < 0 {
+        0
+    } else {
+        (due_ns / task.period_ns) as u64 + 1
+    }
 }

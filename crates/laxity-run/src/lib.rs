@@ -12,14 +12,13 @@ mod responses;
 mod result;
 mod telephony;
 
-pub use distribution::{Quantiles, Times};
-pub use jobs::{JobsError, UNFINISHED, released_jobs};
+pub use distribution::{Distribution, Quantiles, Times, ratio};
+pub use jobs::{JobsError, UNFINISHED, jobs_due, released_jobs};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
 pub use outcome::{KeptStream, LOST, Outcome, metadata};
 pub use responses::{Counted, Responses, bytes_of_responses, kept_jobs_max};
 pub use result::{
-    Cpu, Distribution, DomainResult, Engine, Machine, Overhead, RunResult, TaskResult, Waits,
-    jobs_due, ratio, schema,
+    Cpu, DomainResult, Engine, Machine, Overhead, RunResult, TaskResult, Waits, schema,
 };
 pub use telephony::{
     CallsResult, Drops, InterfaceResult, NicResult, ProtectionResult, Quality, RegistrationsResult,

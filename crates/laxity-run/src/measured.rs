@@ -1,9 +1,9 @@
 //! The result of a run that was not simulated.
 
-use crate::jobs::{JobsError, released_jobs};
+use crate::jobs::{JobsError, jobs_due, released_jobs};
 use crate::outcome::{Outcome, metadata};
 use crate::responses::{Responses, kept_jobs_max};
-use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult, jobs_due};
+use crate::result::{Cpu, DomainResult, Engine, Overhead, RunResult};
 use laxity_host::Host;
 use serde::Deserialize;
 

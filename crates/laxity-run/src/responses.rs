@@ -1,6 +1,7 @@
 //! Response times of a task's jobs, in memory that does not grow with the run.
 
-use crate::result::{Distribution, jobs_due};
+use crate::distribution::Distribution;
+use crate::jobs::jobs_due;
 use hdrhistogram::Histogram;
 use laxity_host::{Host, Task};
 

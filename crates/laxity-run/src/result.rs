@@ -1,5 +1,7 @@
 //! The result of a run: one JSON object, the same from every substrate.
 
+use crate::distribution::{Distribution, ratio};
+use crate::jobs::jobs_due;
 use crate::responses::Responses;
 use crate::telephony::Telephony;
 use laxity_host::{Domain, Host, Policy, Profile, Task};
@@ -145,17 +147,6 @@ pub struct TaskResult {
     pub relative_error: Option<f64>,
 }
 
-/// Quantiles, by nearest rank: each is a value that occurred. Null where there are no values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Distribution {
-    /// Median.
-    pub p50: Option<i64>,
-    /// 99 % are at most this.
-    pub p99: Option<i64>,
-    /// The greatest.
-    pub max: Option<i64>,
-}
-
 /// What the scheduler itself cost. What was not measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Overhead {
@@ -184,22 +175,6 @@ pub struct Engine {
 pub fn schema() -> String {
     let schema = schemars::schema_for!(RunResult);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
-}
-
-impl Distribution {
-    /// Of values in any order, which are reordered.
-    pub fn of(values: &mut [i64]) -> Distribution {
-        // Nearest rank: the least value with at least this share of all values at or below it.
-        let mut at = |percent: usize| {
-            let rank = (values.len() * percent).div_ceil(100);
-            (rank > 0).then(|| *values.select_nth_unstable(rank - 1).1)
-        };
-        Distribution {
-            p50: at(50),
-            p99: at(99),
-            max: at(100),
-        }
-    }
 }
 
 impl DomainResult {
@@ -276,40 +251,5 @@ impl Overhead {
                 .zip(context_switch_ns)
                 .map(|(schedule_ns, switch_ns)| (schedule_ns + switch_ns) as f64 / available_ns),
         }
-    }
-}
-
-/// How many jobs of the task have their deadline within the run.
-pub fn jobs_due(task: &Task, duration_ns: i64) -> u64 {
-    let due_ns = duration_ns - task.offset_ns - task.deadline_ns;
-    if due_ns < 0 {
-        0
-    } else {
-        (due_ns / task.period_ns) as u64 + 1
-    }
-}
-
-/// `part` / `whole`; 0 of nothing.
-pub fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_by_nearest_rank() {
-        let mut values: Vec<i64> = (1..=200).rev().collect();
-        let of = Distribution::of(&mut values);
-        assert_eq!((of.p50, of.p99, of.max), (Some(100), Some(198), Some(200)));
-        let of = Distribution::of(&mut [7]);
-        assert_eq!((of.p50, of.p99, of.max), (Some(7), Some(7), Some(7)));
-        let of = Distribution::of(&mut []);
-        assert_eq!((of.p50, of.p99, of.max), (None, None, None));
     }
 }

@@ -1,7 +1,6 @@
 //! What a run says about calls and packets.
 
-use crate::distribution::Quantiles;
-use crate::result::ratio;
+use crate::distribution::{Quantiles, ratio};
 use laxity_host::Acceptance;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use super::step::{Step, reach};
+use super::faults::{Step, reach};
 use crate::protocol::Part;
 use crate::protocol::message::{self, Message};
 use crate::transport::{Closer, Link};

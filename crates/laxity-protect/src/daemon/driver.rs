@@ -12,8 +12,8 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::connection::{Connection, Heard, Outgoing};
+use super::faults::{Step, reach};
 use super::record::{Stored, incarnation};
-use super::step::{Step, reach};
 use super::worker::{Command, Report, Worker};
 use crate::clock::now_ns;
 use crate::gate::Gate;

@@ -1,80 +1,119 @@
-//! A process that kills itself at a stated step of an epoch, or of which a thread stands still there for good. A kill from
-//! outside hardly ever hits the short steps of an epoch, and these are the ones that matter.
+//! The steps of an epoch, at which a daemon that is built for tests (feature `faults`) can be told to end: the process kills
+//! itself, or one of its threads stands still for good. A kill from outside hardly ever hits the short steps, and these are
+//! the ones that matter.
 
-use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+#[cfg(feature = "faults")]
+pub use armed::{At, End, arm};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::getpid;
-
-use super::step::Step;
-
-const STEPS: [(&str, Step); 9] = [
-    ("stopped", Step::Stopped),
-    ("captured", Step::Captured),
-    ("begun", Step::Begun),
-    ("sent", Step::Sent),
-    ("acknowledged", Step::Acknowledged),
-    ("released", Step::Released),
-    ("staged", Step::Staged),
-    ("committed", Step::Committed),
-    ("activating", Step::Activating),
-];
-
-/// At which step, and at which time that it is reached.
+/// A step of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
-    step: Step,
-    time: u64,
-}
-
-/// What happens there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The process is killed.
-    Death,
-    /// The thread stands still, and the others go on.
-    Standstill,
-}
-
-impl FromStr for At {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<At, String> {
-        let refused = || "write STEP:TIMES, such as sent:40".to_string();
-        let (step, time) = text.split_once(':').ok_or_else(refused)?;
-        let (_, step) = STEPS
-            .into_iter()
-            .find(|(name, _)| *name == step)
-            .ok_or_else(refused)?;
-        let time = time.parse().map_err(|_| refused())?;
-        Ok(At { step, time })
-    }
-}
-
-static ARMED: OnceLock<(At, End)> = OnceLock::new();
-static REACHED: AtomicU64 = AtomicU64::new(0);
-
-/// From now on this process has not long to live. Only the first of several counts.
-pub fn arm(at: At, end: End) {
-    let _ = ARMED.set((at, end));
+pub(crate) enum Step {
+    /// The guest stands still, and its output has been cut.
+    Stopped,
+    /// It runs again; nothing of the checkpoint has been sent.
+    Captured,
+    /// The beginning of a checkpoint has been sent.
+    Begun,
+    /// All of it has been sent.
+    Sent,
+    /// Its acknowledgement has come, and nothing has been let go.
+    Acknowledged,
+    /// Its output has been let go.
+    Released,
+    /// A checkpoint is here, not acknowledged and not committed.
+    Staged,
+    /// It is committed.
+    Committed,
+    /// The guest is about to run here.
+    Activating,
 }
 
 /// Says that a step has been reached.
-pub(super) fn reach(step: Step) {
-    let Some((at, end)) = ARMED.get() else {
-        return;
-    };
-    if at.step != step || REACHED.fetch_add(1, Ordering::SeqCst) + 1 != at.time {
-        return;
+#[inline]
+pub(crate) fn reach(step: Step) {
+    #[cfg(feature = "faults")]
+    armed::reach(step);
+    #[cfg(not(feature = "faults"))]
+    let _ = step;
+}
+
+#[cfg(feature = "faults")]
+mod armed {
+    use std::str::FromStr;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::getpid;
+
+    use super::Step;
+
+    const STEPS: [(&str, Step); 9] = [
+        ("stopped", Step::Stopped),
+        ("captured", Step::Captured),
+        ("begun", Step::Begun),
+        ("sent", Step::Sent),
+        ("acknowledged", Step::Acknowledged),
+        ("released", Step::Released),
+        ("staged", Step::Staged),
+        ("committed", Step::Committed),
+        ("activating", Step::Activating),
+    ];
+
+    /// At which step, and at which time that it is reached.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct At {
+        step: Step,
+        time: u64,
     }
-    match end {
-        // As if the power had gone: nothing is said to anybody, and nothing is put in order.
-        End::Death => drop(kill(getpid(), Signal::SIGKILL)),
-        End::Standstill => loop {
-            thread::park();
-        },
+
+    /// What happens there.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum End {
+        /// The process is killed.
+        Death,
+        /// The thread stands still, and the others go on.
+        Standstill,
+    }
+
+    impl FromStr for At {
+        type Err = String;
+
+        fn from_str(text: &str) -> Result<At, String> {
+            let refused = || "write STEP:TIMES, such as sent:40".to_string();
+            let (step, time) = text.split_once(':').ok_or_else(refused)?;
+            let (_, step) = STEPS
+                .into_iter()
+                .find(|(name, _)| *name == step)
+                .ok_or_else(refused)?;
+            let time = time.parse().map_err(|_| refused())?;
+            Ok(At { step, time })
+        }
+    }
+
+    static ARMED: OnceLock<(At, End)> = OnceLock::new();
+    static REACHED: AtomicU64 = AtomicU64::new(0);
+
+    /// From now on this process has not long to live. Only the first of several counts.
+    pub fn arm(at: At, end: End) {
+        let _ = ARMED.set((at, end));
+    }
+
+    /// Says that a step has been reached.
+    pub(super) fn reach(step: Step) {
+        let Some((at, end)) = ARMED.get() else {
+            return;
+        };
+        if at.step != step || REACHED.fetch_add(1, Ordering::SeqCst) + 1 != at.time {
+            return;
+        }
+        match end {
+            // As if the power had gone: nothing is said to anybody, and nothing is put in order.
+            End::Death => drop(kill(getpid(), Signal::SIGKILL)),
+            End::Standstill => loop {
+                thread::park();
+            },
+        }
     }
 }

@@ -9,11 +9,9 @@
 mod connection;
 pub mod control;
 mod driver;
-#[cfg(feature = "faults")]
 pub mod faults;
 mod greeting;
 mod record;
-mod step;
 mod stream;
 mod worker;
 mod xen;

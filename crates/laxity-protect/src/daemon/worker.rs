@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use super::connection::Outgoing;
-use super::step::{Step, reach};
+use super::faults::{Step, reach};
 use crate::gate::Gate;
 use crate::guest::patches::{Staged, Writer};
 use crate::guest::{Captured, GuestError, PAGE_BYTES, Qemu, Specification, Timing};
