@@ -1,6 +1,7 @@
 # Everything runs from a checkout and stays in it: .venv (Python), target (Rust), out (results).
 #   make demo    hosts that hold and hosts that do not, with their reports
 #   make test    every test, as CI runs it
+#   make test-quick  what is soon told, in minutes, for the working day
 #   make bench   the benchmarks, against SimSo
 # What needs a Debian package is installed when these run as root; without it the tests that need it are
 # skipped and say so.
@@ -30,20 +31,31 @@ help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 # The Python environment. Packages come first, so that a change of sources does not install them again.
-$(VENV)/.packages: pyproject.toml tools/build/packages.sh
+$(VENV)/.programs: tools/build/packages.sh
 	tools/build/packages.sh
+	mkdir -p $(VENV)
+	touch $@
+
+$(VENV)/.packages: pyproject.toml | $(VENV)/.programs
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
 	touch $@
 
-$(VENV)/.built: $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) reproduce/pyproject.toml
-	$(BIN)/maturin develop --release --quiet --extras plots,voice
+# The extension module: as fast as can be; with EXTENSION=checked as tests want it, which is built sooner.
+BUILT := $(VENV)/.built$(EXTENSION:%=-%)
+$(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) reproduce/pyproject.toml
+	$(BIN)/maturin develop --profile $(or $(EXTENSION),release) --quiet --extras plots,voice
 	$(BIN)/python -m pip install --quiet --no-deps --editable reproduce
+	rm -f $(VENV)/.built*
 	touch $@
 
+.PHONY: programs packages
+programs: $(VENV)/.programs
+packages: $(VENV)/.packages
+
 .PHONY: setup
-setup: $(VENV)/.built ## .venv/bin/laxity and what it needs
+setup: $(BUILT) ## .venv/bin/laxity and what it needs
 
 .PHONY: demo
 demo: setup ## A host that holds and one that does not, with deadlines and with calls; reports in out/
@@ -64,9 +76,25 @@ demo: setup ## A host that holds and one that does not, with deadlines and with 
 	@echo 'Did not, and why: out/overload/report.html, out/telephony-overload/report.html.'
 
 .PHONY: test
+test: export EXTENSION := checked
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
-	@$(PYTHON) tools/build/parts.py setup lint:setup test-policy test-rust:setup test-python:setup lab:setup \
-	    test-xen:lab fuzz mutations-quick
+	@$(PYTHON) tools/build/parts.py programs packages+compiled:programs setup:packages lint:setup test-policy \
+	    test-rust+test-failover:setup test-python:setup lab:setup test-xen:lab fuzz mutations-quick
+
+.PHONY: test-quick
+test-quick: export EXTENSION := checked
+test-quick: export LAXITY_HOSTS := 4000
+test-quick: export LAXITY_STORMS := 4000
+test-quick: export LAXITY_HISTORIES := 9000
+test-quick: ## What is soon told: lint, fewer random hosts, no real guests, packets and papers; minutes, once things are built
+	@$(PYTHON) tools/build/parts.py setup lint:setup test-rust:setup test-python-quick:setup
+
+# All that tests run of Rust, once: what others build later of the same sources, they find here.
+.PHONY: compiled
+compiled: $(VENV)/.programs
+	$(CARGO_TEST) --workspace --quiet --no-run
+	$(CARGO_TEST) --workspace --quiet --no-run --test failover
+	cargo bench --profile checked --workspace --quiet --no-run --bench daemon
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages
@@ -98,14 +126,21 @@ protect-guest: setup ## The guest that the tests of protection kill the hosts of
 	$(BIN)/python tools/build/counter_guest.py || echo 'SKIPPED: real failovers need that guest'
 
 .PHONY: test-rust
-test-rust: protect-guest ## All crates, with 10,000 random hosts against the reference
+test-rust: compiled ## All crates, with 10,000 random hosts against the reference
 	$(CARGO_TEST) --workspace --quiet
 
-.PHONY: test-python
-test-python: setup ## Command line, report, reproduction, SimSo
+.PHONY: test-failover
+test-failover: protect-guest compiled ## Real guests, whose hosts are killed
+	$(CARGO_TEST) --workspace --quiet --test failover
+
+.PHONY: test-python test-python-quick
+test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
-	$(CARGO_TEST) --workspace --quiet --no-run
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
+# What takes long: papers, real guests and packets, other simulators, voices that are listened to.
+LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances guest_program linux simso sip site voice voice_capture)
+test-python-quick: setup compiled
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen' --ignore=reproduce/tests $(LONG)
 
 .PHONY: lab
 lab: setup ## The hypervisor, dom0 and guests of --on xen

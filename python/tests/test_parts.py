@@ -19,6 +19,13 @@ after: # of make's own dependencies nothing is said here
 \t@echo after >>made
 """
 
+PAIR = """\
+one:
+\t@until test -e other; do sleep 0.1; done; touch one
+other:
+\t@touch other; until test -e one; do sleep 0.1; done; echo said by the other; exit 1
+"""
+
 
 def parts(place: Path, *words: str) -> tuple[int, list[str], list[str]]:
     """The exit code, the lines of the summary, and the parts that were made."""
@@ -55,6 +62,21 @@ def test_all_pass(tmp_path: Path) -> None:
     assert (code, summary[-1]) == (0, "2 passed, 0 failed")
 
 
+def test_parts_side_by_side(tmp_path: Path) -> None:
+    """Each is waited for by the other."""
+    (tmp_path / "Makefile").write_text(PAIR)
+    command = [sys.executable, PARTS, "one+other", "after:other"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    summary = done.stdout.rpartition("\n\n")[2].splitlines()
+    assert [line.split()[:2] for line in summary[:-1]] == [
+        ["one", "passed"],
+        ["other", "failed"],
+        ["after", "not"],
+    ]
+    assert "said by the other" in done.stdout
+    assert (done.returncode, summary[-1]) == (1, "1 passed, 2 failed")
+
+
 def test_a_part_that_is_needed_comes_first(tmp_path: Path) -> None:
     assert parts(tmp_path, "after:good", "good")[0] == 1
 
@@ -70,7 +92,10 @@ def test_the_makefile_names_parts_that_it_has() -> None:
         check=True,
     )
     words = printed.stdout.split("tools/build/parts.py ")[1].replace("\\\n", " ").split()
-    names = [word.partition(":")[0] for word in words]
-    assert {"lint", "test-policy", "test-rust", "test-python", "test-xen", "fuzz"} < set(names)
+    names = [name for word in words for name in word.partition(":")[0].split("+")]
+    assert set(names) > {
+        *("lint", "test-policy", "test-rust", "test-failover"),
+        *("test-python", "test-xen", "fuzz", "mutations-quick"),
+    }
     rules = (ROOT / "Makefile").read_text()
     assert all(f"\n{name}:" in rules or f" {name}:" in rules for name in names)

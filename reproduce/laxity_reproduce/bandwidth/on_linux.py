@@ -69,7 +69,8 @@ def measure(parts: Sequence[str], *, quick: bool = False) -> list[Part]:
     if shutil.which("cargo") is None or not (ROOT / "Cargo.toml").exists():
         message = "the scenes are built by cargo, in a checkout"
         raise InputError(message, "run it there, or leave --on linux out")
-    command = ["cargo", "bench", "--quiet", "--profile", PROFILE, "--package", "laxity-bandwidth"]
+    # With the features of the whole workspace, what tests are built of is not built once more.
+    command = ["cargo", "bench", "--quiet", "--profile", PROFILE, "--workspace"]
     words = [*(["--quick"] if quick else []), *parts]
     done = subprocess.run(  # noqa: S603 - words of ours
         [*command, "--bench", "daemon", "--", *words],
