@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from laxity import _core
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "host-file.md"
+
+COLUMNS_MAX = 100
+"""Of a line of prose."""
 
 TABLES = {
     "the file itself": None,
@@ -80,7 +84,8 @@ def default_of(schema: dict[str, Any], name: str, required: list[str]) -> str:
 
 def table(title: str, schema: dict[str, Any]) -> str:
     """One table of keys."""
-    lines = [f"\n## {title[0].upper()}{title[1:]}\n", text_of(schema.get("description", "")), ""]
+    said = " ".join(schema.get("description", "").split())
+    lines = [f"\n## {title[0].upper()}{title[1:]}\n", textwrap.fill(said, COLUMNS_MAX), ""]
     lines += ["| key | default | what |", "|---|---|---|"]
     required = schema.get("required", [])
     for name, of_key in schema["properties"].items():

@@ -62,7 +62,7 @@ def count(page: str) -> Count:
 
 def table(directory: str) -> str:
     """The table, with links to pages in `directory`."""
-    lines = ["| paper | where | rows | reproduced | differ |", "|---|---|--:|--:|--:|"]
+    lines = ["| paper | where | rows reproduced | rows that differ |", "|---|---|--:|--:|"]
     for venue, pages in PAPERS.items():
         for name in pages:
             page = (RESULTS / f"{name}.md").read_text()
@@ -72,7 +72,7 @@ def table(directory: str) -> str:
             # A paper is named in the first of its rows.
             paper = f"*{title['paper']}* ({venue})" if name == pages[0] else ""
             where = f"[{SUBSTRATES[title['substrate']]}]({directory}{name}.md)"
-            lines.append(f"| {paper} | {where} | {of.rows} | {of.reproduced} | {of.differ} |")
+            lines.append(f"| {paper} | {where} | {of.reproduced} of {of.rows} | {of.differ} |")
     return "\n".join(lines) + "\n"
 
 
