@@ -138,7 +138,7 @@ test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
 # What takes long: papers, real guests and packets, other simulators, voices that are listened to.
-LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances guest_program linux simso sip site voice voice_capture)
+LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances docs guest_program linux simso sip site voice voice_capture)
 test-python-quick: setup compiled
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen' --ignore=reproduce/tests $(LONG)
 
