@@ -10,12 +10,22 @@ from laxity.errors import InputError
 
 def missing(error: ModuleNotFoundError) -> InputError | None:
     """Returns what to tell a user whose installation lacks a module; None if no extra has it."""
-    module = (error.name or "").partition(".")[0]
+    return _of(re.sub("_", "-", (error.name or "").partition(".")[0]))
+
+
+def missing_command(name: str) -> InputError | None:
+    """Returns what to tell a user who calls a command that only an extra adds; None if none does.
+
+    The distribution that adds the command NAME is called laxity-NAME.
+    """
+    return _of(f"laxity-{name}")
+
+
+def _of(distribution: str) -> InputError | None:
     for requirement in requires("laxity") or ():
         found = re.match(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"]", requirement)
-        if found and re.sub(r"[-.]", "_", found[1]).lower() == module:
-            return InputError(
-                f"this needs {found[1]}, which is not installed",
-                f"pip install 'laxity[{found[2]}]'",
-            )
+        if found and found[1].lower() == distribution:
+            name, extra = found.groups()
+            help = f"pip install 'laxity[{extra}]'"
+            return InputError(f"this needs {name}, which is not installed", help)
     return None

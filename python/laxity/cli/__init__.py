@@ -58,10 +58,19 @@ class Commands(TyperGroup):
         if cmd_name not in self.commands:
             app = _app_of(cmd_name)
             if app is None:
-                return None
+                return _no_command(cmd_name)
             self.commands[cmd_name] = typer.main.get_command(app)
             self.commands[cmd_name].name = cmd_name
         return self.commands[cmd_name]
+
+
+def _no_command(name: str) -> None:
+    """Raises InputError if only an extra that is not installed has the command."""
+    from laxity import extras
+
+    missing = extras.missing_command(name)
+    if missing is not None:
+        raise missing
 
 
 def _app_of(name: str) -> typer.Typer | None:
@@ -85,7 +94,6 @@ def _show_version(value: bool) -> None:
 app = typer.Typer(
     name="laxity",
     cls=Commands,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
