@@ -58,13 +58,14 @@ class Commands(TyperGroup):
         if cmd_name not in self.commands:
             app = _app_of(cmd_name)
             if app is None:
-                return _no_command(cmd_name)
+                _refuse_command_of_extra(cmd_name)
+                return None
             self.commands[cmd_name] = typer.main.get_command(app)
             self.commands[cmd_name].name = cmd_name
         return self.commands[cmd_name]
 
 
-def _no_command(name: str) -> None:
+def _refuse_command_of_extra(name: str) -> None:
     """Raises InputError if only an extra that is not installed has the command."""
     from laxity import extras
 
