@@ -14,7 +14,8 @@ from laxity._core import __version__
 
 if TYPE_CHECKING:
     from laxity.errors import HostError, InputError, Problem
-    from laxity.host import POLICIES, Host
+    from laxity.host import Host
+    from laxity.policies import POLICIES
     from laxity.results.check import Check
     from laxity.results.comparison import Comparison
     from laxity.results.run import Run
@@ -35,7 +36,8 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(("HostError", "InputError", "Problem"), "laxity.errors"),
-    **dict.fromkeys(("POLICIES", "Host"), "laxity.host"),
+    "Host": "laxity.host",
+    "POLICIES": "laxity.policies",
     "Check": "laxity.results.check",
     "Comparison": "laxity.results.comparison",
     "Run": "laxity.results.run",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from laxity import _core, files
 from laxity.errors import InputError
+from laxity.substrates.names import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 MANIFEST = "laxity.json"
 HOST = "host.toml"
 TRACE = "trace.laxtrace"
-XEN = "xen"
-"""What a machine left that ran Xen: its console's log, what dom0 wrote."""
-
 KINDS = ("run", "compare", "sweep", "reproduce", "fidelity", "capacity")
 
 OURS = (
@@ -34,8 +32,8 @@ OURS = (
         "data",
         "report.html",
         "fidelity.json",
-        "sim",
-        XEN,
+        # What substrates leave besides results, and the runs of a comparison of two of them.
+        *NAMES,
         "*.png",
         "*.svg",
     ),

@@ -1,4 +1,4 @@
-"""How far the simulator is from real Xen, on one host file."""
+"""How far two substrates are apart on one host, such as the simulator from real Xen."""
 
 from __future__ import annotations
 
@@ -8,87 +8,96 @@ from typing import TYPE_CHECKING, Any
 
 from laxity import _core
 from laxity import directory as directories
-from laxity.errors import core_errors
+from laxity.errors import InputError, core_errors
 from laxity.results.origin import save_origin
-from laxity.substrates.xen import boot as xen
-from laxity.substrates.xen import collect
+from laxity.substrates.substrate import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from laxity.host import Host
+    from laxity.progress import Progress, Say
+    from laxity.resolved import Resolved
     from laxity.results.run import Run
-    from laxity.substrates.xen.executors import Place, Say
+    from laxity.substrates.substrate import Substrate
 
 FIDELITY = "fidelity.json"
-
-SIM = "sim"
-XEN = "xen"
-"""Output directories of the two runs, within the one of the comparison."""
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """One host file, run by the simulator and by Xen."""
+    """One host, run on two substrates."""
 
-    sim: Run
-    xen: Run
+    runs: tuple[Run, Run]
+    """The first, which is compared, and the second, which it is held against."""
     agreement: dict[str, Any]
-    """Of the two traces, the simulator's first: `Agreement` of crates/laxity-trace, as JSON."""
+    """Of the two traces, in the same order: `Agreement` of crates/laxity-trace, as JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `laxity fidelity --json` prints."""
+        first, second = self.runs
+        a, b = first.substrate, second.substrate
         return {
             "domains": [
                 {
-                    "name": sim.name,
-                    "miss_ratio_sim": sim.miss_ratio,
-                    "miss_ratio_xen": real.miss_ratio,
-                    "difference": real.miss_ratio - sim.miss_ratio,
+                    "name": ours.name,
+                    f"miss_ratio_{a}": ours.miss_ratio,
+                    f"miss_ratio_{b}": theirs.miss_ratio,
+                    "difference": theirs.miss_ratio - ours.miss_ratio,
                 }
-                for sim, real in zip(self.sim.domains, self.xen.domains, strict=True)
+                for ours, theirs in zip(first.domains, second.domains, strict=True)
             ],
             "agreement": self.agreement,
-            "sim": self.sim.to_json(),
-            "xen": self.xen.to_json(),
+            a: first.to_json(),
+            b: second.to_json(),
         }
 
     def write(self, directory: Path) -> None:
         """Writes it, and both runs, which `report`, `trace` and `diff` take, into a directory."""
-        save_origin(directory, "fidelity", self.xen.origin)
+        save_origin(directory, "fidelity", self.runs[1].origin)
         directories.write_json(directory / FIDELITY, self.to_json())
-        self.sim.save(directory / SIM)
-        self.xen.save(directory / XEN)
-
-
-def phases(host: Mapping[str, Any], ticks: Sequence[Mapping[str, int]]) -> list[str]:
-    """Overrides of a resolved host: its guests' ticks come when these, reported ones, did."""
-    return [
-        f"domain.{number}.tick.{key}={tick[f'{key}_ns']} ns"
-        for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True))
-        if domain["tick"] is not None
-        for key in ("period", "offset")
-    ]
+        for run in self.runs:
+            run.save(directory / run.substrate)
 
 
 def measure(
-    host: Host,
-    overrides: Sequence[str],
-    place: Place | None,
+    host: Resolved,
+    a: Substrate,
+    b: Substrate,
     directory: Path,
-    say: Say | None,
+    say: Say,
+    progress: Progress | None = None,
 ) -> Fidelity:
-    """Runs the host on both; `directory`, a new one, gets what the machine left and the traces.
+    """Runs a host on both; `directory`, a new one, gets what they leave, and the traces.
 
-    Where the host file has the ticks of a guest, the simulator's come when the guest reported that
-    its kernel's did.
+    A model runs after what it is compared with, and takes over what that has settled by itself,
+    such as when the ticks of guests' kernels come. Raises InputError if either refuses the host, or
+    leaves no trace.
     """
-    real = xen.run(host, overrides, place, keep=directory, say=say)
-    assert real.trace is not None  # noqa: S101, for the types: runs on Xen are traced.
-    summary = json.loads(real.trace.with_suffix(collect.SUMMARY).read_text("utf-8"))
-    in_phase = [*overrides, *phases(host.resolved(overrides), summary["ticks"])]
-    sim = host.run(set=in_phase, trace=directory / "sim.laxtrace")
+    if a.name == b.name:
+        raise InputError(
+            f"{a.name} is given twice", "two different substrates are compared with each other"
+        )
+    for on in (a, b):
+        if not on.traces:
+            raise InputError(
+                f"a run on {on.label} leaves no trace to compare", "choose another substrate"
+            )
+        refuse(on, [host])
+    directory.mkdir(parents=True)
+    settled: list[str] = []
+    runs = {}
+    for on in sorted((a, b), key=lambda each: each.is_model):
+        keep = directory / on.name
+        run = on.run(
+            host.changed(settled) if on.is_model else host,
+            trace=directory / f"{on.name}.laxtrace",
+            keep=keep,
+            say=say,
+            progress=progress,
+        )
+        settled += on.settled(keep, host)
+        runs[on.name] = run
+    first, second = runs[a.name], runs[b.name]
     with core_errors():
-        agreement = json.loads(_core.agreement(str(sim.trace), str(real.trace)))
-    return Fidelity(sim, real, agreement)
+        agreement = json.loads(_core.agreement(str(first.trace), str(second.trace)))
+    return Fidelity((first, second), agreement)

@@ -6,46 +6,31 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from laxity import _core, files
+from laxity import _core, fidelity, files, substrates
 from laxity.errors import HostError, InputError, core_errors
-from laxity.estimate import SAID_NS, Estimate, Machine
+from laxity.policies import POLICIES, SCHEDULER_S
+from laxity.progress import silent
+from laxity.resolved import Resolved, overrides_of
 from laxity.results.check import Budget, Check
 from laxity.results.comparison import Comparison
-from laxity.results.jobs import Counts
-from laxity.results.origin import Origin
-from laxity.results.run import Run
-from laxity.results.schema import profiles_of
-from laxity.results.streams import KeptStream, streams_of_core
-from laxity.sweep import Plan, Sweep
-from laxity.telephony.scoring import judged
+from laxity.substrates.substrate import refuse
+from laxity.sweep import Grid, Sweep
+from laxity.telephony import capacity, scoring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
+    from typing import Any
 
     from laxity.fidelity import Fidelity
-    from laxity.results.jobs import Counted, Responses, Times
-    from laxity.substrates.linux.scene import MediaProgram
-    from laxity.substrates.xen.executors import Place, Say
+    from laxity.progress import Progress, Say
+    from laxity.results.run import Run
+    from laxity.substrates.substrate import Substrate
+    from laxity.telephony.capacity import Capacity
 
-    Progress = Callable[[int, int], None]
-    """Is called a few times a second with how much is done, of how much."""
-
-SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc")
-"""Scheduler S, with more and more of its parts."""
 CALLS_AT_A_TIME = 4
 """Runs whose packets of voice are in memory at a time."""
-BY_WEIGHT = ("credit", *SCHEDULER_S)
-"""Domains have weights and caps, and VCPUs have no budget and go to other CPUs."""
-POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf", *SCHEDULER_S)
-"""All policies, in the order of tables."""
-
-
-_COSTS = ("host.costs=", "host.network=")
-"""Overrides that choose profiles."""
 
 
 class Host:
@@ -53,7 +38,10 @@ class Host:
 
     `set` is what `--set` is on the command line: "domain.control.budget=3 ms", or several of these;
     `policy`, `seed` and `duration` ("5 s") are short for overrides of `host.policy`, `seed` and
-    `duration`. All raise HostError if the file or an override is wrong, before anything runs.
+    `duration`. `on` is the substrate that runs the host: its name, or the substrate itself with
+    options, such as `Xen(mode="live")`. `say` is told what is going on, `progress` how much is
+    done. All raise HostError if the file or an override is wrong, and InputError if the substrate
+    cannot run the host, before anything runs; LabError if the machine fails that runs it.
     """
 
     def __init__(self, text: bytes, name: str) -> None:
@@ -62,11 +50,6 @@ class Host:
             self._file = _core.HostFile(text, name)
         self.text = text
         self.name = name
-        self.long = True
-        """Whether to simulate what is estimated to take more than an hour. The command line does
-        not, unless `--long` says so."""
-        self.say: Say | None = None
-        """Is told beforehand what takes a while."""
 
     @classmethod
     def load(cls, path: str | Path) -> Host:
@@ -87,11 +70,13 @@ class Host:
         """Names the file."""
         return f"<laxity.Host {self.name}>"
 
+    def resolve(self, set: str | Iterable[str] = ()) -> Resolved:
+        """Returns the host with overrides, as substrates take it."""
+        return Resolved(self._file, self.text, self.name, overrides_of(set))
+
     def resolved(self, set: str | Iterable[str] = ()) -> dict[str, Any]:
         """Returns the host that results: complete, drawn tasks included, all times in ns."""
-        with core_errors():
-            resolved: dict[str, Any] = json.loads(self._file.host(overrides_of(set)))
-        return resolved
+        return self.resolve(set).host
 
     def check(
         self,
@@ -126,147 +111,51 @@ class Host:
     def run(
         self,
         *,
+        on: str | Substrate = "sim",
         seed: int | None = None,
         policy: str | None = None,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         trace: str | Path | None = None,
+        keep: str | Path | None = None,
+        say: Say = silent,
         progress: Progress | None = None,
     ) -> Run:
-        """Runs the host in the simulator; writes a trace to a file, if `trace` names one."""
-        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
-        self._begin([overrides], None if trace is None else Path(trace))
-        resolved = self.resolved(overrides)
-        with core_errors():
-            result, times, streams = self._file.run(
-                overrides,
-                None if trace is None else str(trace),
-                _of(progress, resolved["duration_ns"]),
-            )
-        responses, counted = _responses(resolved, times)
-        return Run.from_json(
-            json.loads(result),
-            self.origin(overrides),
-            responses,
-            None if trace is None else Path(trace),
-            streams_of_core(streams),
-            counted,
-        )
+        """Runs the host.
 
-    def run_on_xen(
-        self,
-        place: Place | None = None,
-        *,
-        seed: int | None = None,
-        policy: str | None = None,
-        duration: str | None = None,
-        set: str | Iterable[str] = (),
-        scheduler: str | None = None,
-        keep: str | Path | None = None,
-        say: Say | None = None,
-    ) -> Run:
-        """Runs the host on real Xen, by default in an emulated machine that repeats to the byte.
-
-        `scheduler` is one of Xen's own (credit, credit2, rtds, null) in place of Laxity's. With
-        `keep` the console's log, the trace and all else that the machine left are kept in that
-        directory, which must not be there. `say` is told what is going on.
-
-        Raises InputError for what Xen cannot run, LabError if the machine fails.
+        A trace is written to the file `trace`, if the substrate traces. `keep`, a directory that is
+        not there yet, gets all else that the substrate leaves, such as the log of a machine.
         """
-        from laxity.substrates.xen import boot as xen  # noqa: PLC0415 - only this needs it
-
-        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
-        return xen.run(
-            self,
-            overrides,
-            place,
-            scheduler=scheduler,
+        place = substrates.of(on)
+        host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
+        refuse(place, [host])
+        return place.run(
+            host,
+            trace=None if trace is None else Path(trace),
             keep=None if keep is None else Path(keep),
             say=say,
+            progress=progress,
         )
-
-    def run_on_linux(
-        self,
-        *,
-        seed: int | None = None,
-        duration: str | None = None,
-        set: str | Iterable[str] = (),
-        policy: str | None = None,
-        media_server: MediaProgram = "laxity",
-        say: Say | None = None,
-    ) -> Run:
-        """Runs the host's calls on this machine, as root: real packets, real SIP, real processes.
-
-        `media_server` is whose it is: Laxity's own model, or rtpengine. Nothing of the run is left
-        behind. Raises InputError for what Linux cannot do, or what this machine lacks.
-        """
-        from laxity.substrates.linux import run  # noqa: PLC0415 - only this needs it
-
-        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
-        return run.run(self, overrides, media_server, say or (lambda _: None))
 
     def fidelity(
         self,
-        place: Place | None = None,
+        a: str | Substrate = "sim",
+        b: str | Substrate = "xen",
         *,
         seed: int | None = None,
         policy: str | None = None,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         keep: str | Path,
-        say: Say | None = None,
+        say: Say = silent,
+        progress: Progress | None = None,
     ) -> Fidelity:
-        """Runs the host in the simulator and on real Xen: how far are they apart?
+        """Runs the host on two substrates: how far is the first from the second?
 
-        See `run_on_xen`; `keep`, a new directory, gets both traces.
+        `keep`, a directory that is not there yet, gets both traces and what the substrates leave.
         """
-        from laxity import fidelity  # noqa: PLC0415 - only this needs it
-
-        overrides = overrides_of(set, policy=policy, seed=seed, duration=duration)
-        return fidelity.measure(self, overrides, place, Path(keep), say)
-
-    def trace_metadata(self, overrides: Iterable[str], substrate: str) -> dict[str, Any]:
-        """Returns what a trace says of its run before its first record."""
-        with core_errors():
-            metadata: dict[str, Any] = json.loads(
-                self._file.trace_metadata(list(overrides), substrate)
-            )
-        return metadata
-
-    def measured(
-        self,
-        overrides: Iterable[str],
-        substrate: str,
-        completions: list[list[bytes]],
-        measured: dict[str, Any],
-        trace: Path | None,
-        beside: dict[str, Any] | None = None,
-        streams: tuple[KeptStream, ...] = (),
-    ) -> Run:
-        """A run that was not simulated, by the rules of those that are.
-
-        `completions` has for each domain and task when its jobs completed, ns from the start as
-        int64 bytes; `measured` what `HostFile.result_of_jobs` of crates/laxity-py takes; `beside`
-        what is known of the result without jobs, and `streams` packets of voice.
-        """
-        listed = list(overrides)
-        resolved = self.resolved(listed)
-        with core_errors():
-            result, times, _ = self._file.result_of_jobs(
-                listed, substrate, completions, json.dumps(measured)
-            )
-        content = json.loads(result) | (beside or {})
-        if content["telephony"] is not None:
-            content["telephony"] |= {"limits": resolved["calls"]["acceptance"]}
-        responses, counted = _responses(resolved, times)
-        return Run.from_json(
-            content,
-            self.origin(listed),
-            responses,
-            trace,
-            streams,
-            counted,
-        )
+        host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
+        return fidelity.measure(host, substrates.of(a), substrates.of(b), Path(keep), say, progress)
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
         """The policies that the file has parameters for."""
@@ -278,80 +167,60 @@ class Host:
         self,
         policies: Iterable[str] | None = None,
         *,
-        seed: int | None = None,
-        seeds: int = 1,
-        duration: str | None = None,
-        set: str | Iterable[str] = (),
-        progress: Progress | None = None,
-    ) -> Comparison:
-        """Runs the host under each policy; by default all that the file has parameters for.
-
-        With several seeds: the host's own and those that follow. The voice of calls is scored.
-        """
-        overrides = overrides_of(set, seed=seed, duration=duration)
-        names, notes = self._compared(policies, overrides)
-        of_runs = self._with_seeds(names, overrides, seeds)
-        if self.resolved(of_runs[0])["calls"] is None:
-            runs = self.run_many(of_runs, progress)
-        else:
-            runs = []
-            # The packets of all runs at once may be too many.
-            for start in range(0, len(of_runs), CALLS_AT_A_TIME):
-                part = of_runs[start : start + CALLS_AT_A_TIME]
-                runs += judged(self.run_many(part, streams=True))
-                if progress is not None:
-                    progress(len(runs), len(of_runs))
-            runs = [replace(run, streams=()) for run in runs]
-        return Comparison(tuple(runs), self._origin_of(names, overrides), notes)
-
-    def _with_seeds(
-        self, policies: Iterable[str], overrides: list[str], seeds: int
-    ) -> list[list[str]]:
-        """Of each run of a comparison."""
-        if seeds < 1:
-            raise InputError(f"policies are compared with at least one seed, not {seeds}")
-        first = self.resolved(overrides)["seed"]
-        return [
-            [*overrides, f"host.policy={policy}", *([f"seed={number}"] if seeds > 1 else [])]
-            for policy in policies
-            for number in range(first, first + seeds)
-        ]
-
-    def compare_on_xen(
-        self,
-        policies: Iterable[str] | None = None,
-        place: Place | None = None,
-        *,
+        on: str | Substrate = "sim",
         seed: int | None = None,
         seeds: int = 1,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         keep: str | Path | None = None,
-        say: Say | None = None,
+        say: Say = silent,
+        progress: Progress | None = None,
     ) -> Comparison:
-        """Runs the host on real Xen under each policy, one boot after the other.
+        """Runs the host under each policy; by default all that the file has parameters for.
 
-        See `run_on_xen`; `keep` gets a directory for each policy, with several seeds for each run.
+        With several seeds: the host's own and those that follow. The voice of calls is scored.
+        `keep` gets a directory for each policy, with several seeds for each run.
         """
         overrides = overrides_of(set, seed=seed, duration=duration)
         names, notes = self._compared(policies, overrides)
-        of_runs = self._with_seeds(names, overrides, seeds)
-        hosts = [self.resolved(of_run) for of_run in of_runs]
-        _refuse_unless_changeable(names, place)
-        runs = [
-            self.run_on_xen(
-                place,
-                set=of_run,
-                keep=None
-                if keep is None
-                else Path(keep)
-                / (host["policy"] if seeds == 1 else f"{host['policy']}-{host['seed']}"),
-                say=say,
+        hosts = self._with_seeds(names, overrides, seeds)
+        place = substrates.of(on)
+        refuse(place, hosts)
+
+        def kept(host: Resolved) -> Path | None:
+            if keep is None:
+                return None
+            policy, number = host.host["policy"], host.host["seed"]
+            return Path(keep) / (policy if seeds == 1 else f"{policy}-{number}")
+
+        if hosts[0].host["calls"] is None:
+            runs = place.run_many(hosts, keep=kept, say=say, progress=progress)
+        else:
+            runs = []
+            # The packets of all runs at once may be too many.
+            for start in range(0, len(hosts), CALLS_AT_A_TIME):
+                part = hosts[start : start + CALLS_AT_A_TIME]
+                runs += scoring.judged(place.run_many(part, keep=kept, say=say, streams=True))
+                if progress is not None:
+                    progress(len(runs), len(hosts))
+            runs = [replace(run, streams=()) for run in runs]
+        compared = self.resolve([*overrides, f"host.policy={'|'.join(names)}"])
+        return Comparison(tuple(runs), compared.origin(place.words), notes)
+
+    def _with_seeds(
+        self, policies: Iterable[str], overrides: list[str], seeds: int
+    ) -> list[Resolved]:
+        """Returns the host of each run of a comparison."""
+        if seeds < 1:
+            raise InputError(f"policies are compared with at least one seed, not {seeds}")
+        first = self.resolved(overrides)["seed"]
+        return [
+            self.resolve(
+                [*overrides, f"host.policy={policy}", *([f"seed={number}"] if seeds > 1 else [])]
             )
-            for of_run, host in zip(of_runs, hosts, strict=True)
+            for policy in policies
+            for number in range(first, first + seeds)
         ]
-        origin = replace(self._origin_of(names, overrides), options=runs[0].origin.options)
-        return Comparison(tuple(runs), origin, notes)
 
     def _compared(
         self, policies: Iterable[str] | None, overrides: list[str]
@@ -372,18 +241,16 @@ class Host:
         said = "Not compared: " if policies is None else ""
         return names, tuple(f"{said}{', '.join(of)}: {why}" for why, of in lacks.items())
 
-    def _origin_of(self, policies: list[str], overrides: list[str]) -> Origin:
-        """Of a comparison."""
-        return self.origin([*overrides, f"host.policy={'|'.join(policies)}"])
-
     def sweep(
         self,
         set: str | Iterable[str],
         *,
+        on: str | Substrate = "sim",
         seed: int | None = None,
         duration: str | None = None,
         seeds: int = 1,
         policies: Iterable[str] = (),
+        say: Say = silent,
         progress: Progress | None = None,
     ) -> Sweep:
         """Runs the host at each point of ranges and lists in `set`: "draw.load=0.3..1.0:0.05".
@@ -394,59 +261,35 @@ class Host:
         if seeds < 1:
             raise InputError(f"a sweep has at least one seed, not {seeds}")
         settings, names = overrides_of(set, seed=seed, duration=duration), list(policies)
-        plan = Plan.parse(settings, names, seeds)
-        first = self.resolved(next(plan.overrides())[:-1])["seed"]
-        plan = replace(plan, seeds=range(first, first + seeds))
-        overrides = list(plan.overrides())
-        self._begin(overrides)
-        with core_errors():
-            found = self._file.sweep(overrides, _of(progress, len(overrides)))
-        # One run for each profile that is swept over.
-        first_with = {
-            tuple(each for each in run if each.startswith(_COSTS)): run for run in overrides
-        }
-        used = [
-            profile for run in first_with.values() for profile in self.resolved(run)["profiles"]
-        ]
-        profiles = tuple(dict.fromkeys(profiles_of(used)))
+        grid = Grid.parse(settings, names, seeds)
+        first = self.resolved(next(grid.overrides())[:-1])["seed"]
+        grid = replace(grid, seeds=range(first, first + seeds))
+        hosts = [self.resolve(overrides) for overrides in grid.overrides()]
+        place = substrates.of(on)
+        refuse(place, hosts)
+        rows = place.rows(hosts, say=say, progress=progress)
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
-        origin = self.origin([*settings, *policy_axis])
-        return Sweep.collect(plan, found, origin, profiles)
+        swept = self.resolve([*settings, *policy_axis])
+        return Sweep.collect(grid, rows, swept.origin(place.words))
 
-    def run_many(
+    def capacity(
         self,
-        overrides: Sequence[Sequence[str]],
-        progress: Progress | None = None,
         *,
-        streams: bool = False,
-    ) -> list[Run]:
-        """One run for each list of overrides, on all CPUs; without response times.
+        on: str | Substrate = "sim",
+        policy: str | None = None,
+        seed: int | None = None,
+        seeds: int = capacity.SEEDS,
+        duration: str | None = None,
+        set: str | Iterable[str] = (),
+        say: Say = silent,
+        looking: Say = silent,
+    ) -> Capacity:
+        """Finds how many streams, or calls an hour, the host carries; see `find_capacity`.
 
-        All are checked before any runs. With `streams` the runs have the packets of their sampled
-        streams, which are large.
+        `looking` is told what load is being tried.
         """
-        lists = [list(each) for each in overrides]
-        self._begin(lists)
-        with core_errors():
-            results = self._file.run_many(lists, _of(progress, len(overrides)), streams)
-        return [
-            Run.from_json(
-                json.loads(result), self.origin(list(of_run)), streams=streams_of_core(kept)
-            )
-            for (result, kept), of_run in zip(results, overrides, strict=True)
-        ]
-
-    def estimate(self, overrides: Sequence[Sequence[str]]) -> Estimate:
-        """What a run for each list of overrides takes together; all of them are checked."""
-        with core_errors():
-            return Estimate(**json.loads(self._file.estimate([list(each) for each in overrides])))
-
-    def _begin(self, overrides: Sequence[Sequence[str]], trace: Path | None = None) -> None:
-        """Says what takes a while; InputError for what takes too much."""
-        estimate, machine = self.estimate(overrides), Machine.this(trace)
-        estimate.refuse_beyond(machine, long=self.long)
-        if self.say is not None and estimate.time_ns(machine) >= SAID_NS:
-            self.say(estimate.say(machine))
+        host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
+        return capacity.find_capacity(host, substrates.of(on), seeds, say, looking)
 
     def _lacks_for(self, policy: str, overrides: list[str]) -> str | None:
         """What the file lacks that the policy goes by; None if it has all."""
@@ -462,57 +305,3 @@ class Host:
         ):
             return 'no domain has a `laxity`; give one, such as domain.NAME.laxity="10 us"'
         return None
-
-    def origin(self, overrides: Iterable[str]) -> Origin:
-        """What a result of this file with these overrides was made from."""
-        return Origin(self.text, self.name, tuple(overrides))
-
-
-def overrides_of(
-    set: str | Iterable[str],
-    *,
-    policy: str | None = None,
-    seed: int | None = None,
-    duration: str | None = None,
-) -> list[str]:
-    """All as `--set` takes them; what has an option of its own comes last and so counts."""
-    settings = [set] if isinstance(set, str) else list(set)
-    named = {"host.policy": policy, "seed": seed, "duration": duration}
-    return [*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)]
-
-
-def _refuse_unless_changeable(policies: list[str], place: Place | None) -> None:
-    """Raises InputError for policies that a real host's running Xen cannot have in turn."""
-    from laxity.substrates.xen.executors import RealHost  # noqa: PLC0415 - as above
-    from laxity.substrates.xen.plan import SWITCHABLE  # noqa: PLC0415 - only this needs it
-
-    others = [policy for policy in policies if policy not in SWITCHABLE]
-    if isinstance(place, RealHost) and others and len(policies) > 1:
-        raise InputError(
-            f"a running Xen cannot change its policy to or from {', '.join(others)}",
-            f"add --policy {','.join(sorted(SWITCHABLE))}, or leave --at out: the emulated "
-            "machine boots for each policy",
-        )
-
-
-def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
-    return None if progress is None else lambda done: progress(done, total)
-
-
-def _responses(
-    resolved: dict[str, Any], times: list[list[_core.Times]]
-) -> tuple[Responses, Counted]:
-    responses: Responses = {}
-    counted: Counted = {}
-    for domain, of_domain in zip(resolved["domains"], times, strict=True):
-        for task, (response_ns, jobs) in zip(domain["tasks"], of_domain, strict=True):
-            found, key = _int64(response_ns), (domain["name"], task["name"])
-            if jobs is None:
-                responses[key] = found
-            else:
-                counted[key] = Counts(found, _int64(jobs))
-    return responses, counted
-
-
-def _int64(content: bytes) -> Times:
-    return np.frombuffer(content, "<i8").astype(np.int64)

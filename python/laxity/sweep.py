@@ -22,12 +22,12 @@ from laxity.results.schema import Profile, profiles_of
 from laxity.results.telephony import Telephony
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
-    Found = tuple[list[str], dict[str, bytes], list[str | None]]
-    """The texts in columns, the columns, and the telephony of each run (crates/laxity-py)."""
+    from laxity.results.run import Run
+
     Numbers = np.ndarray[Any, np.dtype[Any]]
 
 SWEEP = "sweep.parquet"
@@ -178,7 +178,7 @@ def _plain(number: Decimal) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Grid:
     """The runs of a sweep: each point of all axes, under each policy, with each seed."""
 
     axes: tuple[Axis, ...]
@@ -189,7 +189,7 @@ class Plan:
     """Overrides that are the same for all."""
 
     @classmethod
-    def parse(cls, settings: Sequence[str], policies: Sequence[str], seeds: int) -> Plan:
+    def parse(cls, settings: Sequence[str], policies: Sequence[str], seeds: int) -> Grid:
         """Takes the values of `--set`, ranges and others; seeds count from 0.
 
         Raises InputError for what cannot be swept.
@@ -300,6 +300,89 @@ def _distance(point: Point) -> tuple[float, float, float]:
     return (-point.passed, point.miss_ratio.mean, lost)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What the runs of a sweep found: a row for each run and domain, in the order of the runs."""
+
+    run_of_row: Numbers
+    """The number of each row's run."""
+    columns: list[tuple[str, pa.Array]]
+    """Those of `_COLUMNS`, by name."""
+    telephony: list[Telephony] | None
+    """Calls and voice of each run; None without calls."""
+    profiles: tuple[Profile, ...]
+    """Whose costs the runs used."""
+
+    @classmethod
+    def of_columns(
+        cls,
+        texts: Sequence[str],
+        content: Mapping[str, bytes],
+        telephony: Sequence[str | None],
+        profiles: tuple[Profile, ...],
+    ) -> Rows:
+        """Takes what `HostFile.sweep` of crates/laxity-py found."""
+        columns = [
+            (
+                name,
+                _texts(texts).take(_column(np.frombuffer(content[name], "<i8")))
+                if kind == pa.string()
+                else _column(np.frombuffer(content[name], kind.to_pandas_dtype())),
+            )
+            for name, kind in _COLUMNS
+        ]
+        calls = None
+        if telephony and telephony[0] is not None:
+            calls = [Telephony.from_json(json.loads(each)) for each in telephony if each]
+        return cls(np.frombuffer(content["run"], "<i8"), columns, calls, profiles)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run]) -> Rows:
+        """Takes runs with all their results."""
+        rows = [
+            {
+                "policy": run.policy,
+                "seed": run.seed,
+                "domain": domain.name,
+                "jobs": domain.jobs,
+                "missed": domain.missed,
+                "miss_ratio": domain.miss_ratio,
+                "cpu_ns": domain.cpu_ns,
+                "schedule_calls": run.overhead.schedule_calls,
+                "context_switches": run.overhead.context_switches,
+                "loss_ratio": run.overhead.loss_ratio,
+                "reserved": domain.reserved,
+            }
+            for run in runs
+            for domain in run.domains
+        ]
+        columns = [(name, pa.array([row[name] for row in rows], kind)) for name, kind in _COLUMNS]
+        calls = [run.telephony for run in runs if run.telephony is not None]
+        return cls(
+            np.repeat(np.arange(len(runs)), [len(run.domains) for run in runs]),
+            columns,
+            calls or None,
+            tuple(dict.fromkeys(profile for run in runs for profile in run.profiles)),
+        )
+
+
+def _of_calls(rows: Rows) -> list[tuple[str, pa.Array]]:
+    """The columns of a sweep with calls."""
+    if rows.telephony is None:
+        return []
+    of_row = [rows.telephony[run] for run in rows.run_of_row]
+    voices = [telephony.voice for telephony in of_row]
+    delays_ns = [voice.delay_ns for voice in voices]
+    return [
+        ("packets_lost", pa.array([voice.lost for voice in voices], pa.int64())),
+        ("packets_received", pa.array([voice.received for voice in voices], pa.int64())),
+        ("packet_loss_ratio", pa.array([voice.loss_ratio for voice in voices], pa.float64())),
+        ("delay_ns_p50", pa.array([delay.p50 for delay in delays_ns], pa.int64())),
+        ("delay_ns_p999", pa.array([delay.p999 for delay in delays_ns], pa.int64())),
+        ("accepted", pa.array([telephony.accepted for telephony in of_row], pa.bool_())),
+    ]
+
+
 @dataclass(frozen=True, repr=False)
 class Sweep:
     """What a sweep found: one row for each point, seed and domain."""
@@ -309,48 +392,21 @@ class Sweep:
     origin: Origin = field(repr=False)
 
     @classmethod
-    def collect(
-        cls, plan: Plan, found: Found, origin: Origin, profiles: Sequence[Profile] = ()
-    ) -> Sweep:
-        """Makes the table of what `HostFile.sweep` of crates/laxity-py found of the plan's runs."""
-        texts, content, telephony = found
-        run_of_row = np.frombuffer(content["run"], "<i8")
-        places = np.unravel_index(run_of_row, plan.shape)
+    def collect(cls, grid: Grid, rows: Rows, origin: Origin) -> Sweep:
+        """Makes the table of the runs of a grid."""
+        places = np.unravel_index(rows.run_of_row, grid.shape)
         fields, columns = [], []
-        for axis, at in zip(plan.axes, places, strict=False):
+        for axis, at in zip(grid.axes, places, strict=False):
             column = axis.array(at)
             fields.append(_axis_field(axis, column.type))
             columns.append(column)
-        of_row = [
-            (
-                name,
-                _texts(texts).take(_column(np.frombuffer(content[name], "<i8")))
-                if kind == pa.string()
-                else _column(np.frombuffer(content[name], kind.to_pandas_dtype())),
-            )
-            for name, kind in _COLUMNS
-        ]
-        if telephony and telephony[0] is not None:
-            of_run = [Telephony.from_json(json.loads(each)) for each in telephony if each]
-            voices = [of_run[run].voice for run in run_of_row]
-            delays_ns = [voice.delay_ns for voice in voices]
-            of_row += [
-                ("packets_lost", pa.array([voice.lost for voice in voices], pa.int64())),
-                ("packets_received", pa.array([voice.received for voice in voices], pa.int64())),
-                (
-                    "packet_loss_ratio",
-                    pa.array([voice.loss_ratio for voice in voices], pa.float64()),
-                ),
-                ("delay_ns_p50", pa.array([delay.p50 for delay in delays_ns], pa.int64())),
-                ("delay_ns_p999", pa.array([delay.p999 for delay in delays_ns], pa.int64())),
-                ("accepted", pa.array([of_run[run].accepted for run in run_of_row], pa.bool_())),
-            ]
+        of_row = [*rows.columns, *_of_calls(rows)]
         for name, column in of_row:
             fields.append(pa.field(name, column.type))
             columns.append(column)
-        metadata = {PROFILES: json.dumps([asdict(profile) for profile in profiles])}
+        metadata = {PROFILES: json.dumps([asdict(profile) for profile in rows.profiles])}
         schema = pa.schema(fields, metadata=metadata)
-        return cls(plan.axes, pa.Table.from_arrays(columns, schema=schema), origin)
+        return cls(grid.axes, pa.Table.from_arrays(columns, schema=schema), origin)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -531,7 +587,7 @@ _COLUMNS = (
     *(("cpu_ns", pa.int64()), ("schedule_calls", pa.int64()), ("context_switches", pa.int64())),
     *(("loss_ratio", pa.float64()), ("reserved", pa.float64())),
 )
-"""Of every sweep, behind the keys that were swept."""
+"""The columns of every sweep, behind the keys that were swept."""
 
 
 # PyArrow imports pandas before it takes a list or an array of NumPy's, or gives one, which takes as

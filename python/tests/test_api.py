@@ -11,7 +11,7 @@ import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import _core
 from laxity.errors import InputError
-from laxity.host import SCHEDULER_S
+from laxity.policies import SCHEDULER_S
 
 if TYPE_CHECKING:
     from pathlib import Path

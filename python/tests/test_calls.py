@@ -20,7 +20,7 @@ from laxity.results.schema import Engine, Overhead
 from laxity.results.telephony import Drops, Limits, Quantiles, Telephony, Voice
 from laxity.tables.capacity import capacity_verdict
 from laxity.telephony.bottleneck import Bottleneck
-from laxity.telephony.capacity import Capacity, Tried, find_capacity, search
+from laxity.telephony.capacity import Capacity, Tried, search
 from laxity.telephony.scoring import scored
 from typer.testing import CliRunner
 
@@ -176,7 +176,7 @@ def tried(load: int, *, held: bool) -> Tried:
 
 def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
     slow = [*QUICK, *ALONE, "domain.media.workload.work=400 us"]
-    found = find_capacity(host, slow, seeds=2)
+    found = host.capacity(set=slow, seeds=2)
     assert found.key == "calls.streams"
     assert found.carried is not None
     assert found.refused is not None
@@ -204,7 +204,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
     )
     rates = Host.parse(text)
     slow = ["domain.media.workload.work=2 ms", "duration=3 s", "calls.hold=1 s", *ALONE]
-    found = find_capacity(rates, slow, seeds=1)
+    found = rates.capacity(set=slow, seeds=1)
     assert found.key == "calls.rate"
     assert found.carried is not None
     assert 3600 < found.carried.load < 15 * 3600
@@ -212,7 +212,7 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
 
 def test_capacity_needs_calls() -> None:
     with pytest.raises(InputError, match="no calls"):
-        find_capacity(Host.load(EXAMPLES / "integrator.toml"), [], 1)
+        Host.load(EXAMPLES / "integrator.toml").capacity()
 
 
 def on_the_command_line(*arguments: str) -> tuple[int, str]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES, Laxity, commands
 from laxity import POLICIES, Host, _core, cli
-from laxity.host import SCHEDULER_S
+from laxity.policies import SCHEDULER_S
 from typer.testing import CliRunner
 
 WITHOUT_LAXITY = [policy for policy in POLICIES if policy not in SCHEDULER_S]
@@ -91,11 +91,11 @@ def test_wrong_words_are_bad_input(laxity: Laxity, words: tuple[str, ...]) -> No
 
 COMMON = {
     "check": "policy set seed json",
-    "run": "policy set seed duration output strict json",
-    "compare": "policy set seed seeds duration output strict json",
-    "sweep": "policy set seed seeds duration output strict json",
-    "capacity": "policy set seed seeds duration output strict json",
-    "fidelity": "policy set seed duration output json",
+    "run": "policy set seed duration on output strict json",
+    "compare": "policy set seed seeds duration on output strict json",
+    "sweep": "policy set seed seeds duration on output strict json",
+    "capacity": "policy set seed seeds duration on output strict json",
+    "fidelity": "policy set seed duration on output json",
 }
 """Every command that takes a host file and simulates or analyses it, and what it takes beside."""
 

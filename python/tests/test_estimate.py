@@ -13,7 +13,8 @@ import pytest
 from conftest import EXAMPLES
 from laxity import _core, report
 from laxity.errors import InputError
-from laxity.estimate import Estimate, Machine
+from laxity.substrates.sim import Sim
+from laxity.substrates.sim.estimate import Estimate, Resources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from conftest import Laxity
 
 GB = 10**9
-MACHINE = Machine(cpus=2, memory_bytes=8 * GB, disk_bytes=None)
+MACHINE = Resources(cpus=2, memory_bytes=8 * GB, disk_bytes=None)
 ESTIMATE = Estimate(
     runs=1,
     tasks=5,
@@ -94,21 +95,20 @@ def test_tasks_are_counted_before_they_are_drawn() -> None:
         "[draw]\nload = 0.7\ntasks = 1000\n" + "".join(domain.format(n) for n in range(1000))
     )
     with pytest.raises(InputError, match="more than 100000 tasks"):
-        host.estimate([[]])
+        Sim().estimate([host.resolve()])
 
 
 def test_what_takes_a_while_is_told_beforehand() -> None:
     told: list[str] = []
     host = package.Host.load(FLAT)
-    host.say = told.append
-    host.run(duration="1 s")
+    host.run(duration="1 s", say=told.append)
     assert told == []
 
     def stop(done: int, total: int) -> None:
         raise RuntimeError(done, total)
 
     with pytest.raises(RuntimeError):
-        host.run(duration="10000 h", progress=stop)
+        host.run(duration="10000 h", say=told.append, progress=stop)
     assert len(told) == 1
     assert told[0].startswith("about ")
 

@@ -63,7 +63,7 @@ def collected(results: Path, scheduler: str | None = None) -> Run:
     host = Host(HOST, "host.toml")
     window = Window("run", host.resolved())
     trace = results.parent / "run.laxtrace"
-    return collect.run(host, [], window, results, trace, scheduler=scheduler, wall_ns=5)
+    return collect.run(host.resolve(), window, results, trace, scheduler=scheduler, wall_ns=5)
 
 
 def test_the_machine_is_in_the_result(results: Path) -> None:
@@ -192,7 +192,7 @@ def collected_calls(results: Path) -> Run:
     host = Host.parse(CALLS)
     window = Window("run", host.resolved())
     trace = results.parent / "run.laxtrace"
-    return collect.run(host, [], window, results, trace, scheduler=None, wall_ns=5)
+    return collect.run(host.resolve(), window, results, trace, scheduler=None, wall_ns=5)
 
 
 def test_calls_are_in_the_result(results_of_calls: Path) -> None:

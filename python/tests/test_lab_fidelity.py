@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from laxity.fidelity import phases
 from laxity.host import Host
+from laxity.substrates.xen.collect import phases
 
 HOST = b"""
 duration = "1 s"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from laxity.errors import InputError
 from laxity.lab import image, machine
 from laxity.lab.errors import LabError
 from laxity.lab.image import Image
@@ -188,6 +189,23 @@ def test_damaged_results(place: Path) -> None:
     (place / "results").write_bytes(on_shelf(b"no archive" * 100))
     with pytest.raises(LabError, match="the results are damaged"):
         new_machine(place, WELL).run(place / "out")
+
+
+def test_two_machines_do_not_write_into_one_directory(place: Path) -> None:
+    second = new_machine(place, WELL)
+    refused: list[str] = []
+
+    def start_another(line: str) -> None:
+        if not refused:
+            with pytest.raises(InputError, match="another machine is writing into") as caught:
+                second.run(place / "out")
+            refused.append(f"{line}: {caught.value}")
+
+    results = new_machine(place, WELL).run(place / "out", start_another)
+    assert len(refused) == 1
+    assert "Xen version" in (place / "out" / "console.log").read_text()
+    assert (results / "shown").read_text() == "well"
+    second.run(place / "out")
 
 
 def test_without_qemu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

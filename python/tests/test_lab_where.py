@@ -15,9 +15,9 @@ from typing import Literal
 
 import pytest
 from conftest import HOST
-from laxity import Host, InputError
+from laxity import Host, InputError, substrates
 from laxity.lab.errors import LabError
-from laxity.substrates.xen import executors as where
+from laxity.substrates.xen import Xen, executors
 from laxity.substrates.xen.plan import Plan, Window
 
 SCRIPTS = Path(__file__).parents[2] / "xen" / "lab"
@@ -175,9 +175,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     monkeypatch.setenv("DIARY", str(state / "diary"))
     files = {"laxity-sched": SCHED.encode(), "lib.sh": LIB.encode()}
     files["visit.sh"] = (SCRIPTS / "visit.sh").read_bytes()
-    monkeypatch.setattr(where, "_files", lambda _: files)
+    monkeypatch.setattr(executors, "_files", lambda _: files)
     media = {"laxity-media": b"", "network.cpio": b"", "vif": b""}
-    monkeypatch.setattr(where, "_network_files", lambda _: media)
+    monkeypatch.setattr(executors, "_network_files", lambda _: media)
     host = FakeHost(state)
     host.write("info", "nr_cpus                : 4\nxen_scheduler          : (null)\n")
     host.write("domains", "Domain-0 0 -\nshop 3 -\n")
@@ -202,7 +202,7 @@ def test_a_visit_leaves_results_here_and_nothing_there(
     fake: FakeHost, tmp_path: Path, at: str
 ) -> None:
     before, directory, said = fake.homes(), results(tmp_path), list[str]()
-    where.place(at, "live").execute(plan(), directory, said.append)
+    executors.executor(at, "live").execute(plan(), directory, said.append)
     assert (directory / "results/run/start").read_text() == "5\n"
     assert (directory / "results/run/laxity-batch.tasks").read_text() == "\n"
     assert fake.homes() == before
@@ -227,7 +227,7 @@ def test_a_visit_with_calls_gives_dom0_back(
         fake.write("info", f"nr_cpus : 4\nxen_scheduler : {scheduler}\n")
     directory = results(tmp_path)
     made = plan(scheduler=scheduler, text=CALLS)
-    where.place("ssh://root@server", "live").execute(made, directory, print)
+    executors.executor("ssh://root@server", "live").execute(made, directory, print)
     there = (directory / "results/files").read_text().split()
     assert {"laxity-media", "network.cpio", "vif"} <= set(there)
     diary = fake.diary()
@@ -243,7 +243,7 @@ def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Pat
     fake.write("broken", "")
     before = fake.homes()
     with pytest.raises(LabError, match=r"root@server failed: .*the guest died"):
-        where.place("ssh://root@server", "live").execute(plan(), results(tmp_path), print)
+        executors.executor("ssh://root@server", "live").execute(plan(), results(tmp_path), print)
     assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
 
@@ -272,7 +272,7 @@ def test_an_interrupted_visit_tidies_up(
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(raised):
-        where.place(at, "live").execute(plan(), results(tmp_path), print)
+        executors.executor(at, "live").execute(plan(), results(tmp_path), print)
     thread.join()
     assert fake.homes() == before
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
@@ -281,10 +281,10 @@ def test_an_interrupted_visit_tidies_up(
 
 def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path: Path) -> None:
     """As when the connection is lost, or who came is killed."""
-    for name, content in where._files(print).items():
+    for name, content in executors._files(print).items():
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / where.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n")
+    (tmp_path / executors.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n")
     plan().write(tmp_path / "plan", str(tmp_path))
     fake.write("hangs-in-start_all", "")
     with subprocess.Popen(
@@ -299,24 +299,24 @@ def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path:
         visit.wait(30)
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
     assert fake.diary()[-1] == RESTORED[0]
-    assert not (tmp_path / where.RESTORE).exists()
+    assert not (tmp_path / executors.RESTORE).exists()
 
 
 def test_a_visit_that_is_ended_while_it_tidies_up_does_it_once(
     fake: FakeHost, tmp_path: Path
 ) -> None:
     """As when the connection is lost and the other end comes to see at the same time."""
-    for name, content in where._files(print).items():
+    for name, content in executors._files(print).items():
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o755)
     fake.write("broken", "")
     end = "".join(f"kill -{name} $(cat {tmp_path}/pid)\n" for name in ("TERM", "PIPE", "HUP"))
-    (tmp_path / where.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n{end}")
+    (tmp_path / executors.RESTORE).write_text(f"{tmp_path}/{RESTORED[0]}\n{end}")
     plan().write(tmp_path / "plan", str(tmp_path))
     for words in ((tmp_path,), ("--leave", tmp_path)):
         subprocess.run(["/bin/sh", tmp_path / "visit.sh", *words], check=False, timeout=600)
     assert fake.diary().count(RESTORED[0]) == 1
-    assert not (tmp_path / where.RESTORE).exists()
+    assert not (tmp_path / executors.RESTORE).exists()
 
 
 def test_a_host_that_does_not_take_what_it_is_sent(
@@ -324,12 +324,12 @@ def test_a_host_that_does_not_take_what_it_is_sent(
 ) -> None:
     """It says why, also where a pipe without a reader would end us, as in the command."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    monkeypatch.setattr(where, "_files", lambda _: {"kernel": os.urandom(1 << 20)})
+    monkeypatch.setattr(executors, "_files", lambda _: {"kernel": os.urandom(1 << 20)})
     (tmp_path / "bin/tar").write_text("#!/bin/sh\necho 'No space left on device' >&2; exit 2\n")
     (tmp_path / "bin/tar").chmod(0o755)
     try:
         with pytest.raises(LabError, match=r"tar.*failed: No space left on device"):
-            where.place("local", "live").execute(plan(), results(tmp_path), print)
+            executors.executor("local", "live").execute(plan(), results(tmp_path), print)
     finally:
         signal.signal(signal.SIGPIPE, before)
     assert fake.homes() == set()
@@ -339,7 +339,7 @@ def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> 
     def refused(made: Plan, message: str) -> None:
         directory = tmp_path / "out"
         with pytest.raises(InputError, match=message):
-            where.place("local", "live").execute(made, directory, print)
+            executors.executor("local", "live").execute(made, directory, print)
         assert not any("create" in line for line in fake.diary())
 
     refused(plan("host.cpus=8"), "this machine has 4")
@@ -359,13 +359,13 @@ def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> 
     refused(plan(), "does not run Laxity's scheduler")
     fake.write("unreachable", "")
     with pytest.raises(LabError, match=r"ssh does not reach root@server: Permission denied"):
-        where.place("ssh://root@server", "live").execute(plan(), tmp_path, print)
+        executors.executor("ssh://root@server", "live").execute(plan(), tmp_path, print)
 
 
 def test_a_comparison_that_a_running_xen_cannot_make_does_not_begin(fake: FakeHost) -> None:
-    there = where.place("ssh://root@server", "live")
+    there = Xen(at="ssh://root@server", mode="live")
     with pytest.raises(InputError, match="cannot change its policy to or from sedf"):
-        Host.parse(HOST).compare_on_xen(["deferrable", "sedf"], there)
+        Host.parse(HOST).compare(["deferrable", "sedf"], on=there)
     assert not (fake.state / "diary").exists()
 
 
@@ -375,7 +375,7 @@ def test_a_machine_without_xen_is_refused(
     (tmp_path / "bin/xl").unlink()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(InputError, match=r"this machine is not a Xen host.*xl.*not found"):
-        where.place("local", "live").execute(plan(), tmp_path, print)
+        executors.executor("local", "live").execute(plan(), tmp_path, print)
     assert not (fake.state / "diary").exists()
 
 
@@ -384,13 +384,13 @@ def test_a_machine_without_xen_is_refused(
 )
 def test_places_that_there_are_not(at: str) -> None:
     with pytest.raises(InputError, match="there is no place"):
-        where.place(at, "live")
+        executors.executor(at, "live")
 
 
 @pytest.mark.parametrize("at", ["local", "ssh://root@server"])
 def test_a_real_host_does_not_repeat(at: str) -> None:
     with pytest.raises(InputError, match="does not repeat"):
-        where.place(at, "repeatable")
+        executors.executor(at, "repeatable")
 
 
 def test_words_for_laxity_sched_arrive_as_they_are(
@@ -400,9 +400,9 @@ def test_words_for_laxity_sched_arrive_as_they_are(
     program.write_text(
         '#!/bin/sh\nfor word; do echo "<$word>"; done\necho "complaint" >&2; exit 2\n'
     )
-    monkeypatch.setattr(where.image, "programs", lambda _: tmp_path)
+    monkeypatch.setattr(executors.image, "programs", lambda _: tmp_path)
     words = ["set", "a b", "budget=2 ms", "; rm -rf $HOME", "it's", ""]
-    code, output, complaint = where.real_host("ssh://root@server").sched(words)
+    code, output, complaint = executors.real_host("ssh://root@server").sched(words)
     assert (code, complaint) == (2, "complaint\n")
     assert output.splitlines() == [f"<{word}>" for word in words]
     assert any(shlex.quote("; rm -rf $HOME") in line for line in fake.diary())
@@ -417,7 +417,9 @@ def test_words_for_laxity_sched_arrive_as_they_are(
         ("ssh://root@server", "live", ("--at", "ssh://root@server", "--mode", "live")),
     ],
 )
-def test_a_place_knows_what_names_it_on_the_command_line(
+def test_xen_knows_what_names_it_on_the_command_line(
     at: str, mode: Literal["repeatable", "live"], options: tuple[str, ...]
 ) -> None:
-    assert where.place(at, mode).options == options
+    on = Xen(at=at, mode=mode)
+    assert on.words == ("--on", "xen", *options)
+    assert substrates.of_words(on.words) == on

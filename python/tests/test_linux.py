@@ -326,7 +326,8 @@ RUN_TO_KILL = """if True:
     import sys
     from contextlib import nullcontext
     from laxity.substrates.linux import media
-    from laxity.substrates.linux.scene import Calls, Neighbour, Scene, Server, Share, Signalling
+    from laxity.namespaces.groups import Share
+    from laxity.substrates.linux.scene import Calls, Neighbour, Scene, Server, Signalling
     if sys.argv[1] == "unattended":
         media.remover = lambda *_: nullcontext()
     share = Share(256, 0, (0,))
@@ -595,7 +596,7 @@ def test_a_host_file_runs_and_has_the_record_of_every_substrate(
     judged: list[int] = []
     # The machine may be too busy to keep the time, which is not what is tested here.
     monkeypatch.setattr(run, "check_duration", lambda *durations: judged.extend(durations))
-    result = laxity.Host.parse(HOST).run_on_linux(say=said.append)
+    result = laxity.Host.parse(HOST).run(on="linux", say=said.append)
     assert (result.substrate, result.policy, result.duration_ns) == ("linux", "linux", 1_000 * MS)
     jsonschema.validate(result.to_json(), json.loads(_core.result_schema()))
     assert judged == [result.duration_ns, result.measured_duration_ns]

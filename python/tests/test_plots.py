@@ -9,9 +9,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from laxity.host import POLICIES
 from laxity.plots import miss_ratios, responses, style
 from laxity.plots.timeline import CPU_LANES_MAX, VCPU_LANES_MAX, vcpus_that_matter, who_ran_when
+from laxity.policies import POLICIES
 from matplotlib.colors import to_rgb
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laxity.errors import InputError
-from laxity.sweep import T_95, Plan, mean, parse_setting, student_t_95
+from laxity.sweep import T_95, Grid, mean, parse_setting, student_t_95
 
 UNITS = st.sampled_from(["", "ms", "us", "%", "s"])
 NUMBERS = st.decimals(min_value=0, max_value=10**6, places=4).map(abs)
@@ -118,9 +118,9 @@ def test_near_ranges_are_an_axis_or_one_value_or_refused(text: str) -> None:
     assert axis is None or len(set(axis.values)) == len(axis.values)
 
 
-def test_a_plan_is_the_product() -> None:
-    plan = Plan.parse(["a.b=1..2:1", "c=x|y", "d=4"], ["credit"], 2)
-    overrides = list(plan.overrides())
+def test_a_grid_is_the_product() -> None:
+    grid = Grid.parse(["a.b=1..2:1", "c=x|y", "d=4"], ["credit"], 2)
+    overrides = list(grid.overrides())
     assert len(overrides) == 8
     assert overrides[0] == ["d=4", "a.b=1", "c=x", "host.policy=credit", "seed=0"]
     assert overrides[1][-1] == "seed=1"
@@ -139,11 +139,11 @@ def test_a_plan_is_the_product() -> None:
         (["a=1..1000:1", "b=1..1000:1"], [], 2, "2,000,000 runs"),
     ],
 )
-def test_wrong_plans_are_refused(
+def test_wrong_grids_are_refused(
     settings: list[str], policies: list[str], seeds: int, message: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        Plan.parse(settings, policies, seeds)
+        Grid.parse(settings, policies, seeds)
     assert message in refused.value.message
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laxity import substrates
 from laxity.plots import style
 
-from laxity_reproduce.reproduction import QUICK, WHERE, shown
+from laxity_reproduce.reproduction import QUICK, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,21 +15,17 @@ if TYPE_CHECKING:
     from laxity_reproduce.reproduction import Experiment, Reproduction
 
 
-ON_XEN = "real Xen 4.17 in the emulated machine of the lab, repeatable, one CPU"
-ON_LINUX = "real packets through the kernel's traffic control, in network namespaces"
-
-
 def write_page(reproduction: Reproduction, path: Path) -> None:
     """Writes the page, and its figures into a directory beside it that has the page's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     seeds = f"{reproduction.seeds} seeds in each experiment"
-    setting = {"sim": seeds, "xen": ON_XEN, "linux": ON_LINUX}[reproduction.on]
+    on = substrates.of(reproduction.on)
     lines = [
         f"<!-- Written by `{_command(reproduction)} --docs {path.name}`. Do not edit. -->",
         "",
-        f"# {reproduction.title}: published and ours{WHERE[reproduction.on]}",
+        f"# {reproduction.title}: published and ours{on.suffix()}",
         "",
-        f"Laxity {reproduction.version}, {setting}.",
+        f"Laxity {reproduction.version}, {on.setting or seeds}.",
         "",
     ]
     if reproduction.quick:
@@ -47,7 +44,7 @@ def write_page(reproduction: Reproduction, path: Path) -> None:
 
 def _command(reproduction: Reproduction) -> str:
     words = ["laxity reproduce", reproduction.paper]
-    words += [f"--on {reproduction.on}"] if reproduction.on != "sim" else []
+    words += substrates.of(reproduction.on).words
     words += ["--quick"] if reproduction.quick else []
     return " ".join(words)
 

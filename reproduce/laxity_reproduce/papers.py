@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from laxity.substrates.xen.executors import Say
+    from laxity.progress import Say
 
     from laxity_reproduce.lab import Progress
     from laxity_reproduce.rt_xen.on_xen.boots import Boot

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from laxity import substrates
 from laxity.directory import Manifest
 from laxity.report.page import Cell, Page, Picture, Section, Table, plain, repeats
 from laxity.results.origin import read_json, read_table
+from laxity.substrates.linux import Linux
+from laxity.substrates.xen import Xen
 
 from laxity_reproduce.availability import media, register
 from laxity_reproduce.bandwidth import period, throughput
 from laxity_reproduce.bandwidth import plots as bandwidth
-from laxity_reproduce.reproduction import WHERE, shown
+from laxity_reproduce.reproduction import shown
 from laxity_reproduce.rt_xen import figure_5, figure_6
 from laxity_reproduce.soft_real_time import expected, latency, queues, voice_quality
 from laxity_reproduce.soft_real_time import setup as soft_real_time
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from laxity.substrates.substrate import Substrate
     from matplotlib.figure import Figure
 
 STATED = " What the paper states in numbers stands in it as published, where it states any."
@@ -84,8 +88,8 @@ _DRAWINGS |= {
         ),
         ("", "figure-3", throughput.draw_native),
         ("", "figure-4", throughput.draw_allocated),
-        (WHERE["linux"], "figure-4", bandwidth.throughput),
-        (WHERE["xen"], "figure-4", bandwidth.throughput),
+        (Linux.suffix(), "figure-4", bandwidth.throughput),
+        (Xen.suffix(), "figure-4", bandwidth.throughput),
     )
 }
 _DRAWINGS |= {
@@ -95,7 +99,7 @@ _DRAWINGS |= {
     )
     for where, name, draw in (
         ("", "figure-7", period.draw),
-        (WHERE["linux"], "figure-5", bandwidth.against_the_period),
+        (Linux.suffix(), "figure-5", bandwidth.against_the_period),
     )
 }
 _DRAWINGS |= {
@@ -130,31 +134,31 @@ def page(directory: Path) -> Page:
     rows = [row for experiment in experiments for row in experiment["rows"]]
     reproduced = sum(1 for row in rows if row["verdict"] == "reproduced")
     paper = str(content["paper"])
-    on = content.get("on", "sim")
+    on = _on(content)
     return Page(
-        kind=f"Reproduction of {paper}{WHERE[on]}",
+        kind=f"Reproduction of {paper}{on.suffix()}",
         verdict=f"{reproduced} of {len(rows)} published values and claims are reproduced.",
         tone="good" if reproduced == len(rows) else "",
         lead=str(content.get("title", "")),
         facts=_facts(content),
         sections=[
-            _section(directory, f"{paper}{WHERE[on]}", experiment) for experiment in experiments
+            _section(directory, f"{paper}{on.suffix()}", experiment) for experiment in experiments
         ],
         command=_command(content),
-        repeats=repeats(["--on", str(on)]),
+        repeats=repeats(on),
         version=manifest.version,
     )
 
 
-def _is_simulated(content: dict[str, Any]) -> bool:
-    return bool(content.get("on", "sim") == "sim")
+def _on(content: dict[str, Any]) -> Substrate:
+    return substrates.of(str(content.get("on", substrates.NAMES[0])))
 
 
 def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("Experiments", ", ".join(str(experiment["name"]) for experiment in content["experiments"]))
     ]
-    if "seeds" in content and _is_simulated(content):
+    if "seeds" in content and _on(content).is_model:
         drawn = "Task sets drawn" if content["paper"] == "rt-xen" else "Seeds at each point"
         facts.append((drawn, str(content["seeds"])))
     if content.get("quick"):
@@ -166,13 +170,12 @@ def _facts(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _command(content: dict[str, Any]) -> str:
     words = ["laxity", "reproduce", str(content["paper"])]
-    if not _is_simulated(content):
-        words += ["--on", str(content["on"])]
+    words += _on(content).words
     if len(content["experiments"]) == 1:
         words.append(str(content["experiments"][0]["name"]))
     if content.get("quick"):
         words.append("--quick")
-    if "seeds" in content and _is_simulated(content):
+    if "seeds" in content and _on(content).is_model:
         words += ["--seeds", str(content["seeds"])]
     return " ".join([*words, "-o", "again"])
 

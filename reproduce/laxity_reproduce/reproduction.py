@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from laxity import _core
+from laxity import _core, substrates
 from laxity.directory import Manifest, output, write_json
 from laxity.text import number
 from rich.console import Group
@@ -138,8 +138,8 @@ class Reproduction:
     quick: bool
     """Fewer seeds, shorter runs and coarser loads than the paper's: a smoke test, not a result."""
     experiments: list[Experiment]
-    on: Literal["sim", "xen", "linux"] = "sim"
-    """The simulator, the real hypervisor, or this machine."""
+    on: str = substrates.NAMES[0]
+    """The name of the substrate."""
     version: str = field(default=_core.__version__)
 
     @property
@@ -171,7 +171,7 @@ class Reproduction:
 
     def __rich__(self) -> RenderableType:
         """For a terminal of 80 columns or more."""
-        title = f"{self.title}: published and ours{WHERE[self.on]}"
+        title = f"{self.title}: published and ours{substrates.of(self.on).suffix()}"
         parts: list[RenderableType] = [Text(title, style="bold")]
         if self.quick:
             parts.append(Text(QUICK, style="yellow"))
@@ -194,9 +194,6 @@ class Reproduction:
             )
         return Group(*parts)
 
-
-WHERE = {"sim": "", "xen": ", on Xen", "linux": ", on Linux"}
-"""For titles."""
 
 QUICK = "--quick: fewer seeds, shorter runs, coarser loads. Verdicts are not results."
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from laxity.cli import substrate
 from laxity.cli.command import FAILED_VERDICT, examples, judge, typer_app
-from laxity.cli.console import print_json, print_rich, say_written, status
+from laxity.cli.console import print_json, print_rich, say, say_written, status
 from laxity.cli.options import (
     DurationOption,
     HostArgument,
     JsonOption,
-    LongOption,
     OutputOption,
     PolicyOption,
     SeedOption,
@@ -20,6 +20,10 @@ from laxity.cli.options import (
     StrictOption,
 )
 from laxity.cli.outputs import directory_for
+from laxity.cli.substrate import with_substrate
+
+if TYPE_CHECKING:
+    from laxity.substrates.substrate import Substrate
 
 app = typer_app()
 
@@ -33,14 +37,16 @@ SEEDS = 3
         "capacity examples/telephony.toml --duration '20 s' --seeds 10 -o out",
     )
 )
+@with_substrate
 def capacity(
+    *,
     host: HostArgument,
     policy: PolicyOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
     seeds: SeedsOption = SEEDS,
     duration: DurationOption = None,
-    long: LongOption = False,
+    on: Substrate,
     output: OutputOption = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -52,15 +58,22 @@ def capacity(
     the quality of the worst sampled stream. Exit code 1 if nothing is carried; with --strict, if
     less is than the host file asks for.
     """
-    from laxity.host import overrides_of
+    from laxity.host import Host
     from laxity.tables.capacity import capacity_table
-    from laxity.telephony.capacity import find_capacity
 
-    file = substrate.simulated(host, long=long)
-    overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
+    file = Host.load(host)
     with directory_for(output) as place:
-        with status("looking") as tell:
-            found = find_capacity(file, overrides, seeds, tell)
+        with status("looking") as looking:
+            found = file.capacity(
+                on=on,
+                policy=policy,
+                seed=seed,
+                seeds=seeds,
+                duration=duration,
+                set=settings or (),
+                say=say,
+                looking=looking,
+            )
         if output is not None:
             found.write(place)
     if as_json:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from laxity.cli import substrate
+from typing import TYPE_CHECKING
+
 from laxity.cli.command import examples, judge, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
 from laxity.cli.options import (
-    AtOption,
     DurationOption,
     HostArgument,
     JsonOption,
-    LongOption,
-    ModeOption,
-    OnOption,
     OutputOption,
     PoliciesOption,
     SeedOption,
@@ -22,6 +19,10 @@ from laxity.cli.options import (
     names_of,
 )
 from laxity.cli.outputs import directory_for
+from laxity.cli.substrate import with_substrate
+
+if TYPE_CHECKING:
+    from laxity.substrates.substrate import Substrate
 
 app = typer_app()
 
@@ -34,52 +35,40 @@ app = typer_app()
         "compare examples/overload.toml --on xen --duration '2 s'",
     )
 )
+@with_substrate
 def compare(
+    *,
     host: HostArgument,
     policy: PoliciesOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
     seeds: SeedsOption = 1,
     duration: DurationOption = None,
-    on: OnOption = "sim",
-    at: AtOption = "emulator",
-    mode: ModeOption = "repeatable",
+    on: Substrate,
     output: OutputOption = None,
-    long: LongOption = False,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """One workload, several policies, one table.
 
     By default all policies that the file has parameters for; it says why the others are left out.
-    On Xen each run has a boot of its own.
+    Each run on Xen has a boot of its own.
     """
-    from laxity import directory
+    from laxity.host import Host
 
-    xen = substrate.xen(on, at, mode, None)
-    file = substrate.simulated(host, long=long)
-    with directory_for(output) as place:
-        if xen is not None:
-            result = file.compare_on_xen(
-                names_of(policy),
-                xen,
-                seed=seed,
-                seeds=seeds,
-                duration=duration,
-                set=settings or (),
-                keep=place / directory.XEN,
-                say=say,
-            )
-        else:
-            with progress_bar("comparing") as progress:
-                result = file.compare(
-                    names_of(policy),
-                    seed=seed,
-                    seeds=seeds,
-                    duration=duration,
-                    set=settings or (),
-                    progress=progress,
-                )
+    file = Host.load(host)
+    with directory_for(output) as place, progress_bar("comparing") as progress:
+        result = file.compare(
+            names_of(policy),
+            on=on,
+            seed=seed,
+            seeds=seeds,
+            duration=duration,
+            set=settings or (),
+            keep=place / on.name,
+            say=say,
+            progress=progress,
+        )
         if output is not None:
             result.write(place)
     if as_json:

@@ -8,6 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from laxity.progress import silent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -77,10 +79,10 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 @contextmanager
-def status(what: str) -> Iterator[Callable[[str], None] | None]:
-    """Gives a function that shows what is being done; None where there is no terminal."""
+def status(what: str) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows what is being done, where there is a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield silent
         return
     from rich.console import Console
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from laxity.cli import substrate
+from typing import TYPE_CHECKING
+
 from laxity.cli.command import examples, typer_app
-from laxity.cli.console import print_json, print_rich, say
+from laxity.cli.console import print_json, print_rich, progress_bar, say
 from laxity.cli.options import (
-    AtOption,
     DurationOption,
     HostArgument,
     JsonOption,
-    ModeOption,
     OutputOption,
     PolicyOption,
     SeedOption,
     SetOption,
 )
 from laxity.cli.outputs import directory_for, temporary_directory
+from laxity.cli.substrate import ON, with_substrates
+
+if TYPE_CHECKING:
+    from laxity.substrates.substrate import Substrate
 
 app = typer_app()
 
@@ -27,37 +30,45 @@ app = typer_app()
         "fidelity examples/overload.toml --policy periodic -o out",
     )
 )
+@with_substrates(
+    on=(ON, "xen", "What is held against"),
+    model=("--model", "sim", "What is compared with it"),
+)
 def fidelity(
+    *,
     host: HostArgument,
     policy: PolicyOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
-    at: AtOption = "emulator",
-    mode: ModeOption = "repeatable",
+    on: Substrate,
+    model: Substrate,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How far is the simulator from real Xen?
+    """How far is the simulator from real Xen, or one substrate from another?
 
     Runs the host on both, with the same tasks: how many deadlines each misses, who runs when, when
-    jobs are complete. With -o the two runs are in sim and xen, for report, trace and diff.
+    jobs are complete. With -o each run is in the directory of its substrate, for report, trace and
+    diff.
     """
     from laxity.host import Host
     from laxity.tables.fidelity import fidelity_table
 
-    place = substrate.xen("xen", at, mode, None)
     file = Host.load(host)
     with directory_for(output) as directory, temporary_directory() as keep:
-        result = file.fidelity(
-            place,
-            seed=seed,
-            policy=policy,
-            duration=duration,
-            set=settings or (),
-            keep=keep / "boot",
-            say=say,
-        )
+        with progress_bar("running") as progress:
+            result = file.fidelity(
+                model,
+                on,
+                seed=seed,
+                policy=policy,
+                duration=duration,
+                set=settings or (),
+                keep=keep / "runs",
+                say=say,
+                progress=progress,
+            )
         if output is not None:
             result.write(directory)
     if as_json:

@@ -12,6 +12,7 @@ import typer
 from laxity.cli.command import FAILED_VERDICT, typer_app
 from laxity.cli.console import say
 from laxity.errors import InputError
+from laxity.lab.modes import Mode, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ MINUTES = 10.0
 """How long a soak lasts by default."""
 
 VariantOption = Annotated[
-    Literal["release", "debug", "measured"],
+    Variant,
     typer.Option(
         "--variant",
         metavar="release|debug|measured",
@@ -62,7 +63,7 @@ def boot(
         ),
     ] = None,
     mode: Annotated[
-        Literal["repeatable", "live"],
+        Mode,
         typer.Option(
             "--mode",
             metavar="repeatable|live",
@@ -87,9 +88,9 @@ def boot(
     """
     from laxity.host import Host
     from laxity.lab import image
+    from laxity.lab.files import HOME, SCRIPT
     from laxity.lab.machine import Machine
-    from laxity.substrates.xen.executors import HOME
-    from laxity.substrates.xen.plan import SCRIPT, Plan, Window
+    from laxity.substrates.xen.plan import Plan, Window
 
     if interactive and not sys.stdin.isatty():
         raise InputError("a shell in dom0 needs a terminal", "leave --interactive out")
@@ -137,7 +138,7 @@ def soak(
         float, typer.Option("--minutes", metavar="M", min=0, help="In the machine's time.")
     ] = MINUTES,
     mode: Annotated[
-        Literal["repeatable", "live"],
+        Mode,
         typer.Option(
             "--mode",
             metavar="repeatable|live",

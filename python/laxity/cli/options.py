@@ -31,10 +31,6 @@ SeedOption = Annotated[
 DurationOption = Annotated[
     str | None, typer.Option(metavar="TIME", help='How long the run lasts, such as "5 s".')
 ]
-LongOption = Annotated[
-    bool,
-    typer.Option("--long", help="Also run what is estimated to take more than an hour."),
-]
 SeedsOption = Annotated[
     int,
     typer.Option(
@@ -52,48 +48,12 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
 ]
-OnOption = Annotated[
-    Literal["sim", "xen"],
-    typer.Option("--on", metavar="sim|xen", help="The simulator, or the real hypervisor."),
-]
 OnAnyOption = Annotated[
     Literal["sim", "xen", "linux"],
     typer.Option(
         "--on",
         metavar="sim|xen|linux",
         help="The simulator, the real hypervisor, or this machine with real packets.",
-    ),
-]
-MediaServerOption = Annotated[
-    Literal["laxity", "rtpengine"],
-    typer.Option(
-        "--media-server",
-        metavar="laxity|rtpengine",
-        help="With --on linux: whose media server it is.",
-    ),
-]
-AtOption = Annotated[
-    str,
-    typer.Option(
-        "--at",
-        metavar="PLACE",
-        help="With --on xen: emulator, local (this is dom0) or ssh://root@HOST.",
-    ),
-]
-ModeOption = Annotated[
-    Literal["repeatable", "live"],
-    typer.Option(
-        "--mode",
-        metavar="repeatable|live",
-        help="With --on xen: the same bytes every time, on one CPU; or time as on the wall.",
-    ),
-]
-SchedulerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
-        metavar="NAME",
-        help="With --on xen: Xen's own credit, credit2, rtds or null in place of the policy.",
     ),
 ]
 

@@ -9,26 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from laxity.cli import substrate
 from laxity.cli.command import FAILED_VERDICT, examples, judge, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
 from laxity.cli.options import (
-    AtOption,
     DurationOption,
     HostArgument,
     JsonOption,
-    LongOption,
-    MediaServerOption,
-    ModeOption,
-    OnAnyOption,
     OutputOption,
     PolicyOption,
-    SchedulerOption,
     SeedOption,
     SetOption,
     StrictOption,
 )
 from laxity.cli.outputs import directory_for, temporary_directory
+from laxity.cli.substrate import with_substrate
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from laxity.host import Host
     from laxity.results.run import Run
+    from laxity.substrates.substrate import Substrate
 
 app = typer_app()
 
@@ -50,17 +45,15 @@ app = typer_app()
         "run examples/telephony.toml --on linux --set host.cpus=2",
     )
 )
+@with_substrate
 def run(
+    *,
     host: HostArgument,
     policy: PolicyOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
     duration: DurationOption = None,
-    on: OnAnyOption = "sim",
-    at: AtOption = "emulator",
-    mode: ModeOption = "repeatable",
-    scheduler: SchedulerOption = None,
-    media_server: MediaServerOption = "laxity",
+    on: Substrate,
     output: OutputOption = None,
     no_trace: Annotated[
         bool, typer.Option("--no-trace", help="With -o: leave out the trace, which may be large.")
@@ -68,7 +61,6 @@ def run(
     check_determinism: Annotated[
         bool, typer.Option("--check-determinism", help="Run twice here and compare all bytes.")
     ] = False,
-    long: LongOption = False,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,42 +70,26 @@ def run(
     itself cost.
     """
     from laxity import directory
+    from laxity.host import Host
     from laxity.telephony.scoring import scored
 
-    xen = substrate.xen(on, at, mode, scheduler)
-    _refuse_options(on, mode, media_server, is_repeated=check_determinism)
-    file = substrate.simulated(host, long=long)
+    if check_determinism and not on.repeatable:
+        raise InputError("time on the wall does not repeat", "leave out one of the two options")
+    file = Host.load(host)
     is_kept = output is not None and not no_trace
 
     def once(place: Path) -> Run:
         """What it writes there are the bytes that a second run must write again."""
-        if xen is not None:
-            return file.run_on_xen(
-                xen,
-                seed=seed,
-                policy=policy,
-                duration=duration,
-                set=settings or (),
-                scheduler=scheduler,
-                keep=place / directory.XEN,
-                say=say,
-            )
-        if on == "linux":
-            return file.run_on_linux(
-                seed=seed,
-                policy=policy,
-                duration=duration,
-                set=settings or (),
-                media_server=media_server,
-                say=say,
-            )
         with progress_bar("running") as progress:
             return file.run(
+                on=on,
                 seed=seed,
                 policy=policy,
                 duration=duration,
                 set=settings or (),
                 trace=place / directory.TRACE if is_kept or check_determinism else None,
+                keep=place / on.name,
+                say=say,
                 progress=progress,
             )
 
@@ -122,7 +98,8 @@ def run(
         result = once(place)
         if check_determinism:
             difference = _difference(result, place, once)
-        _keep_trace(result, place / directory.TRACE if is_kept else None)
+        if result.trace is not None and not is_kept:
+            result.trace.unlink()
         if result.telephony is not None:
             with progress_bar("listening") as progress:
                 result = scored(result, progress)
@@ -139,24 +116,6 @@ def run(
     if check_determinism:
         print("Deterministic: two runs, the same result, the same bytes of trace", file=sys.stderr)
     judge(result.passed, strict)
-
-
-def _refuse_options(on: str, mode: str, media_server: str, *, is_repeated: bool) -> None:
-    """Raises InputError for options of a run that do not go together."""
-    if is_repeated and (mode == "live" or on == "linux"):
-        raise InputError("time on the wall does not repeat", "leave out one of the two options")
-    if media_server != "laxity" and on != "linux":
-        raise InputError("--media-server is for real packets", "add --on linux")
-
-
-def _keep_trace(result: Run, path: Path | None) -> None:
-    """Moves the trace, if there is one, to where it is kept."""
-    if result.trace is None:
-        return
-    if path is None:
-        result.trace.unlink()
-    else:
-        result.trace.rename(path)
 
 
 def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str | None:

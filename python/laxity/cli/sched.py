@@ -32,9 +32,9 @@ def sched(
 
     Runs laxity-sched there, which explains itself: laxity sched -- --help.
     """
-    from laxity.substrates.xen import executors as where
+    from laxity.substrates.xen import executors
 
-    code, text, complaint = where.real_host(at).sched(words)
+    code, text, complaint = executors.real_host(at).sched(words)
     print(text, end="")
     print(complaint, end="", file=sys.stderr)
     if code:

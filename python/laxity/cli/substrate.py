@@ -1,35 +1,115 @@
-"""From the options of a command to the host and to where it runs."""
+"""Options of the command line that say where a host runs, made from the substrates themselves."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from laxity.cli.console import say
+import typer
+
+from laxity import substrates
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from laxity.host import Host
-    from laxity.substrates.xen.executors import Place
-    from laxity.substrates.xen.plan import Mode
+    from laxity.substrates.substrate import Substrate
 
-
-def simulated(path: Path, *, long: bool) -> Host:
-    """Loads a host whose simulations tell beforehand if they take a while."""
-    from laxity.host import Host
-
-    host = Host.load(path)
-    host.long, host.say = long, say
-    return host
+ON = "--on"
 
 
-def xen(on: str, at: str, mode: Mode, scheduler: str | None) -> Place | None:
-    """Returns where Xen runs the host; None for the other substrates."""
-    if on == "xen":
-        from laxity.substrates.xen import executors as where
+def with_substrate(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--on` and every substrate's options in place of its parameter `on`.
 
-        return where.place(at, mode)
-    if (at, mode, scheduler) != ("emulator", "repeatable", None):
-        raise InputError("--at, --mode and --scheduler are for Xen", "add --on xen")
-    return None
+    The command gets the `Substrate` that they name. An option of another one is refused.
+    """
+    return with_substrates(on=(ON, substrates.NAMES[0], ""))(command)
+
+
+def with_substrates(
+    **chosen: tuple[str, str, str],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command an option for each named parameter: its flag, default, and help before."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, None, {"Substrate": object}, include_extras=True)
+        own = {
+            name: each.replace(annotation=hints[name])
+            for name, each in inspect.signature(command).parameters.items()
+        }
+        parameters: list[inspect.Parameter] = []
+        for name, each in own.items():
+            if name in chosen:
+                parameters.append(_choice(name, *chosen[name]))
+            else:
+                parameters.append(each)
+        last = max(parameters.index(each) for each in parameters if each.name in chosen)
+        parameters[last + 1 : last + 1] = _options()
+
+        @wraps(command)
+        def call(**values: Any) -> None:  # noqa: ANN401 - of each option's type
+            options = {name: values.pop(name) for name in list(values) if name not in own}
+            classes = {name: substrates.of_name(values[name]) for name in chosen}
+            _refuse_others(options, list(classes.values()))
+            for name, each in classes.items():
+                of_it = {field.name: options[field.name] for field in fields(each)}
+                values[name] = each(**of_it)
+            command(**values)
+
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        del call.__wrapped__
+        return call
+
+    return decorate
+
+
+def _choice(name: str, flag: str, default: str, help: str) -> inspect.Parameter:
+    """Where a command runs a host."""
+    summaries = [substrates.of_name(each).summary for each in substrates.NAMES]
+    which = f"{', '.join(summaries[:-1])}, or {summaries[-1]}."
+    option = typer.Option(
+        flag,
+        metavar="|".join(substrates.NAMES),
+        help=f"{help}: {which}" if help else which[0].upper() + which[1:],
+    )
+    annotation = Annotated[Literal[substrates.NAMES], option]  # type: ignore[valid-type]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _options() -> list[inspect.Parameter]:
+    """All substrates' options."""
+    found = []
+    for name in substrates.NAMES:
+        each = substrates.of_name(name)
+        hints = get_type_hints(each)
+        for field in fields(each):
+            of_it = field.metadata
+            option = typer.Option(
+                of_it["flag"], metavar=of_it["metavar"], help=f"With {ON} {name}: {of_it['help']}"
+            )
+            found.append(
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=of_it["command_line"],
+                    annotation=Annotated[hints[field.name], option],
+                )
+            )
+    return found
+
+
+def _refuse_others(options: Mapping[str, Any], used: list[type[Substrate]]) -> None:
+    """Raises InputError if an option is given that is of a substrate that is not used."""
+    for name in substrates.NAMES:
+        each = substrates.of_name(name)
+        for field in fields(each) if each not in used else ():
+            if options[field.name] != field.metadata["command_line"]:
+                raise InputError(
+                    f"{field.metadata['flag']} is for {each.label}",
+                    f"add {ON} {name}, or leave {field.metadata['flag']} out",
+                )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from laxity.cli import substrate
 from laxity.cli.command import examples, judge, typer_app
-from laxity.cli.console import print_json, print_rich, progress_bar, say_written
+from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
 from laxity.cli.options import (
     DurationOption,
     HostArgument,
     JsonOption,
-    LongOption,
     OutputOption,
     PoliciesOption,
     SeedOption,
@@ -22,6 +20,10 @@ from laxity.cli.options import (
     names_of,
 )
 from laxity.cli.outputs import directory_for
+from laxity.cli.substrate import with_substrate
+
+if TYPE_CHECKING:
+    from laxity.substrates.substrate import Substrate
 
 app = typer_app()
 
@@ -31,9 +33,12 @@ app = typer_app()
         "sweep examples/rt-xen.toml --set draw.load=0.3..1.0:0.05 --seeds 10",
         "sweep examples/rt-xen.toml --set 'domain.dom1.budget=1..5:0.5 ms'",
         "sweep examples/rt-xen.toml --set 'host.quantum=0 ms|1 ms' -o out",
+        "sweep examples/overload.toml --set 'duration=1|2 s' --on xen",
     )
 )
+@with_substrate
 def sweep(
+    *,
     host: HostArgument,
     settings: Annotated[
         list[str] | None,
@@ -48,24 +53,28 @@ def sweep(
     seed: SeedOption = None,
     seeds: SeedsOption = 1,
     duration: DurationOption = None,
+    on: Substrate,
     output: OutputOption = None,
-    long: LongOption = False,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the host over ranges of values, on all CPUs.
+    """Run the host over ranges of values: in the simulator on all CPUs.
 
     It names the cheapest point that passes: every deadline is met, and loss and delay of calls are
     accepted. --strict asks that all points do.
     """
+    from laxity.host import Host
+
     with directory_for(output) as place:
         with progress_bar("sweeping") as progress:
-            result = substrate.simulated(host, long=long).sweep(
+            result = Host.load(host).sweep(
                 settings or (),
+                on=on,
                 seed=seed,
                 duration=duration,
                 seeds=seeds,
                 policies=names_of(policy) or (),
+                say=say,
                 progress=progress,
             )
         if output is not None:

@@ -21,18 +21,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from laxity import places
-from laxity.lab import cpio
+from laxity.lab import cpio, files
 from laxity.lab.errors import LabError
-from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-Variant = Literal["release", "debug", "measured"]
-"""Of the hypervisor: as it runs on a host, with assertions, with costs in its trace."""
+    from laxity.lab.modes import Variant
 
 CACHE = places.cache("xen")
 XEN = places.SOURCES / "xen"
@@ -263,13 +261,13 @@ def ours(say: Callable[[str], None] = print) -> bytes:
 def network(guests: Iterable[Path], dom0s: Iterable[Path] = ()) -> bytes:
     """The archive of what a network needs besides: modules, and static programs at both ends."""
     made = kernel(NETWORK_MODULES)
-    hotplug = XEN / "lab" / packets.HOTPLUG
+    hotplug = XEN / "lab" / files.HOTPLUG
     return cpio.archive(
         [
             *(cpio.file(f"laxity/{path.name}", path, executable=True) for path in dom0s),
-            cpio.file(f"laxity/{packets.HOTPLUG}", hotplug, executable=True),
-            cpio.file(f"laxity/{packets.ROOT}", network_root(guests)),
-            *numbered(f"laxity/{packets.MODULES}", made.modules, NETBACK_MODULES),
+            cpio.file(f"laxity/{files.HOTPLUG}", hotplug, executable=True),
+            cpio.file(f"laxity/{files.NETWORK_ROOT}", network_root(guests)),
+            *numbered(f"laxity/{files.MODULES}", made.modules, NETBACK_MODULES),
         ]
     )
 
@@ -280,7 +278,7 @@ def network_root(at_top: Iterable[Path]) -> bytes:
         programs(_silent) / GUEST_PROGRAM,
         [
             *(cpio.file(path.name, path, executable=True) for path in at_top),
-            *numbered(packets.MODULES, kernel(NETWORK_MODULES).modules, NETFRONT_MODULES),
+            *numbered(files.MODULES, kernel(NETWORK_MODULES).modules, NETFRONT_MODULES),
         ],
     )
 

@@ -9,6 +9,7 @@ Whatever happens the process has ended when `run` returns or raises, and it ends
 
 from __future__ import annotations
 
+import fcntl
 import io
 import mmap
 import os
@@ -24,16 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from laxity.errors import InputError
 from laxity.lab import cpio, fingerprint, image
 from laxity.lab.errors import LabError
+from laxity.lab.files import CONSOLE, RESULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from threading import Event
 
     from laxity.lab.image import Image
+    from laxity.progress import Say
 
-    Say = Callable[[str], None]
 
 QEMU = "qemu-system-x86_64"
 
@@ -130,11 +133,16 @@ class Machine:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
 
         Leaves `console.log` and the machine's fingerprint there, whatever happens. `say` is told
-        what dom0 says of its progress. Raises LabError if the machine does not boot, hangs, crashes
+        what dom0 says of its progress. Raises InputError if another machine is writing into
+        `output`, LabError if the machine does not boot, hangs, crashes
         or says that the plan failed, and PowerCutError, with QEMU killed, once `cut` is set.
         """
         output.mkdir(parents=True, exist_ok=True)
-        log = output / "console.log"
+        with _alone_in(output):
+            return self._run(output, say or _say_nothing, cut)
+
+    def _run(self, output: Path, say: Say, cut: Event | None) -> Path:
+        log = output / CONSOLE
         log.write_bytes(b"")
         _refuse_without_programs()
         with self._files() as files:
@@ -142,9 +150,9 @@ class Machine:
             serial = ("-serial", f"file:{_option(log.resolve())}")
             command = [*self._command(), *serial]
             with _running(command, files.directory, descriptors=self.descriptors) as process:
-                console = _Console(log, say or _say_nothing)
+                console = _Console(log, say)
                 self._watch(process, console, cut)
-            results = output / "results"
+            results = output / RESULTS
             _unpack(_take_from_shelf(files.shelf, console), results, console)
         _refuse_failure(results, console)
         return results
@@ -243,6 +251,21 @@ class Machine:
         if process.returncode != 0:
             complaint = process.stderr.read().decode(errors="replace") if process.stderr else ""
             raise console.error(f"{QEMU} ended with code {process.returncode}: {complaint.strip()}")
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Refuses a directory that another machine is writing into, whose files would be mixed up."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InputError(
+            f"another machine is writing into {directory}", "name another directory with -o"
+        ) from None
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)

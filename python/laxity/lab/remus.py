@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING
 from laxity.lab import cpio, failover, image
 from laxity.lab.errors import LabError
 from laxity.lab.failover import Failover, Mode, Progress, Story
+from laxity.lab.files import GUEST_ARGUMENTS, HOME, HOTPLUG, MEMORY_MIB, SCRIPT
 from laxity.lab.machine import Machine, PowerCutError
-from laxity.substrates.xen.executors import HOME
-from laxity.substrates.xen.plan import GUEST_ARGUMENTS, MEMORY_MIB, SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from laxity.substrates.xen.executors import Say
+    from laxity.progress import Say
 
 PROTECT, COUNTER = "laxity-protect", "laxity-counter"
 """What runs in dom0, and in the guest."""
@@ -42,7 +41,7 @@ NORTH, SOUTH = "north", "south"
 """The host that fails, and the one that takes over."""
 ADDRESSES = {NORTH: "198.51.100.1", SOUTH: "198.51.100.2"}
 """Of the cable. Nobody else has them (RFC 5737)."""
-HOLD, HOTPLUG = "netbuf", "vif"
+HOLD = "netbuf"
 """Scripts of xen/lab."""
 
 PACKAGES = (

@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING
 
 from laxity.lab import fingerprint, image
 from laxity.lab.errors import LabError
+from laxity.lab.files import (
+    CONSOLE,
+    GUEST_ROOT,
+    HOME,
+    KERNEL,
+    MEMORY_MIB,
+    MEMORY_PER_VCPU_MIB,
+    SCRIPT,
+)
 from laxity.lab.machine import Machine
-from laxity.substrates.xen.executors import CONSOLE, HOME
-from laxity.substrates.xen.plan import KERNEL, MEMORY_MIB, MEMORY_PER_VCPU_MIB, ROOT, SCRIPT
 
 if TYPE_CHECKING:
-    from laxity.substrates.xen.executors import Say
-    from laxity.substrates.xen.plan import Mode
+    from laxity.lab.modes import Mode
+    from laxity.progress import Say
 
 CPUS = 3
 VCPUS = (2, 1, 3, 2, 4)
@@ -106,7 +113,7 @@ def _configuration(name: str, vcpus: int) -> str:
         'type = "pv"',
         f'name = "{name}"',
         f'kernel = "{HOME}/{KERNEL}"',
-        f'ramdisk = "{HOME}/{ROOT}"',
+        f'ramdisk = "{HOME}/{GUEST_ROOT}"',
         'extra = "console=hvc0 quiet"',
         f"memory = {MEMORY_MIB + MEMORY_PER_VCPU_MIB * (vcpus - 1)}",
         f"vcpus = {vcpus}",

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from laxity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from laxity.substrates.linux.scene import Share
 
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 10_000
@@ -39,6 +38,18 @@ REMOVAL_S_MAX = 5.0
 
 Settings = dict[str, str]
 """What is written to a group: by file, with its controller before it under v1."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the CPUs that a group may have."""
+
+    weight: int
+    """The weight against the other groups."""
+    cap_percent: int
+    """The cap in percent of one CPU; 0 is no cap."""
+    cpus: tuple[int, ...]
+    """The CPUs that it may run on."""
 
 
 def settings_v2(shares: Mapping[str, Share]) -> dict[str, Settings]:

@@ -15,6 +15,7 @@ from laxity.directory import Manifest
 from laxity.errors import InputError
 from laxity.report import capacity, comparison, run, sweep
 from laxity.report.page import html
+from laxity.substrates.names import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +61,8 @@ def write(directory: Path, window: tuple[int, int] | None = None) -> Path:
             "a window belongs to the report of `laxity run HOST -o DIR`",
         )
     if kind == "fidelity":
-        raise InputError(
-            f"{directory} has two runs", f"report {directory / 'sim'} or {directory / 'xen'}"
-        )
+        runs = [str(directory / name) for name in NAMES if (directory / name).is_dir()]
+        raise InputError(f"{directory} has two runs", f"report {' or '.join(runs)}")
     try:
         page = run.page(directory, window) if kind == "run" else _page_of(kind)(directory)
     except (OSError, pa.ArrowException, KeyError, TypeError) as error:

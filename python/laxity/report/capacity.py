@@ -16,6 +16,7 @@ from laxity.report.page import (
     host_text,
     plain,
     repeats,
+    substrate_of,
 )
 from laxity.tables.capacity import capacity_verdict, load_of, what_is_varied
 from laxity.telephony.capacity import Capacity
@@ -41,6 +42,7 @@ def page(directory: Path) -> Page:
     )
     said = [" ".join(str(line).split()) for line in capacity_verdict(found)]
     seeds = found.seeds
+    on = substrate_of(found.origin)
     duration_ns = found.tried[0].runs[0].duration_ns
     return Page(
         kind="Capacity",
@@ -55,8 +57,10 @@ def page(directory: Path) -> Page:
             *changes(manifest.overrides),
         ],
         sections=[Section("Loads", tables=(_ramp(found),))],
-        command=command(["capacity", "host.toml", "--seeds", str(len(seeds))], manifest.overrides),
-        repeats=repeats(()),
+        command=command(
+            ["capacity", "host.toml", "--seeds", str(len(seeds)), *on.words], manifest.overrides
+        ),
+        repeats=repeats(on),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -23,9 +23,9 @@ from laxity.report.page import (
     interval,
     label,
     missed_cell,
-    options_of,
     plain,
     repeats,
+    substrate_of,
     without_policies,
 )
 from laxity.report.run import worst_domain
@@ -77,7 +77,7 @@ def page(directory: Path) -> Page:
                 tables=(calls.comparison(runs, seeds),),
             )
         ]
-    options = options_of(comparison.origin, runs[0].substrate)
+    on = substrate_of(comparison.origin, runs[0].substrate)
     seeds_option = ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     return Page(
         kind=f"{number(len(comparison.by_policy()), 'policy', 'policies')} compared",
@@ -93,8 +93,8 @@ def page(directory: Path) -> Page:
             *changes(overrides),
         ],
         sections=sections,
-        command=command(["compare", "host.toml", *policies, *seeds_option, *options], overrides),
-        repeats=repeats(options),
+        command=command(["compare", "host.toml", *policies, *seeds_option, *on.words], overrides),
+        repeats=repeats(on),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from laxity import files
+from laxity import files, substrates
 from laxity.directory import HOST
 from laxity.plots import style
 from laxity.text import NOTHING, OTHER_COSTS, percent
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from laxity.results.origin import Origin
     from laxity.results.run import Run
     from laxity.results.schema import Profile
+    from laxity.substrates.substrate import Substrate
 
 OPEN_ROWS_MAX = 40
 """A longer table is shut until someone opens it."""
@@ -169,26 +170,14 @@ def command(words: Iterable[str], overrides: Sequence[str] = (), output: str = "
     return shlex.join(["laxity", *words, *settings, "-o", output])
 
 
-def repeats(options: Sequence[str]) -> str:
-    """How far the command gives the same results again, by where it runs."""
-    if "linux" in options or "live" in options:
-        return (
-            "In this directory. Real time does not repeat: the results are near these ones on the "
-            "same machine, and others on another one."
-        )
-    if "xen" in options:
-        return (
-            "In this directory; the same file, seed, kernel and packages give the same results to "
-            "the byte."
-        )
-    return "In this directory; the same file and seed give the same results, on every machine."
+def repeats(on: Substrate) -> str:
+    """How far the command gives the same results again."""
+    return f"In this directory; {on.repeats}."
 
 
-def options_of(origin: Origin, substrate: str) -> list[str]:
-    """The options that say where it ran; older outputs know no more than the substrate."""
-    if origin.options or substrate == "sim":
-        return list(origin.options)
-    return ["--on", substrate]
+def substrate_of(origin: Origin, name: str = substrates.NAMES[0]) -> Substrate:
+    """The substrate with its options; older outputs know no more than its name."""
+    return substrates.of_words(origin.options) if origin.options else substrates.of(name)
 
 
 def without_policies(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -10,10 +10,11 @@ import numpy as np
 from laxity import _core, tracefile
 from laxity.directory import Manifest
 from laxity.errors import InputError, core_errors
-from laxity.host import BY_WEIGHT, Host
+from laxity.host import Host
 from laxity.plots import responses
 from laxity.plots.responses import TASK_ROWS_MAX, TaskTimes
 from laxity.plots.timeline import TIMELINE_CELLS, VCPU_LANES_MAX, who_ran_when
+from laxity.policies import BY_WEIGHT
 from laxity.report import calls
 from laxity.report.page import (
     Page,
@@ -25,9 +26,9 @@ from laxity.report.page import (
     costs,
     host_text,
     missed_cell,
-    options_of,
     plain,
     repeats,
+    substrate_of,
 )
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
@@ -64,7 +65,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.telephony is not None:
         verdict, tone = calls.verdict(run.telephony)
         lead = calls.lead(run.telephony)
-    options = options_of(run.origin, run.substrate)
+    on = substrate_of(run.origin, run.substrate)
     return Page(
         kind=f"One run under {run.policy}",
         verdict=verdict,
@@ -72,8 +73,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         lead=lead,
         facts=[*_facts(run, host), *costs(run.profiles), *changes(run.origin.overrides)],
         sections=sections,
-        command=command(["run", "host.toml", *options], run.origin.overrides),
-        repeats=repeats(options),
+        command=command(["run", "host.toml", *on.words], run.origin.overrides),
+        repeats=repeats(on),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -20,6 +20,7 @@ from laxity.report.page import (
     host_text,
     interval,
     repeats,
+    substrate_of,
     without_policies,
 )
 from laxity.report.sweep_calls import Voice
@@ -64,6 +65,7 @@ def page(directory: Path) -> Page:
         voice = Voice.of(directory, frame, keys, units)
         verdict, tone = voice.verdict()
         sections = [*voice.sections(), *sections]
+    on = substrate_of(sweep.origin)
     points = len(frame[keys].drop_duplicates()) if keys else 1
     return Page(
         kind=f"Sweep over {', '.join(keys) or 'policies'}",
@@ -80,8 +82,10 @@ def page(directory: Path) -> Page:
             *changes(overrides),
         ],
         sections=sections,
-        command=command(["sweep", "host.toml", *policy_option, *seeds_option], overrides),
-        repeats=repeats(()),
+        command=command(
+            ["sweep", "host.toml", *policy_option, *seeds_option, *on.words], overrides
+        ),
+        repeats=repeats(on),
         host=host_text(directory),
         version=manifest.version,
     )

@@ -10,8 +10,8 @@ import numpy as np
 
 from laxity import _core, tracefile
 from laxity.errors import core_errors
-from laxity.host import BY_WEIGHT
 from laxity.plots.timeline import vcpus_that_matter
+from laxity.policies import BY_WEIGHT
 from laxity.results.streams import LOST, PACKET_NS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The table of how far the simulator is from real Xen."""
+"""The table of how far two substrates are apart."""
 
 from __future__ import annotations
 
@@ -21,29 +21,27 @@ if TYPE_CHECKING:
 def fidelity_table(result: Fidelity) -> RenderableType:
     """Miss ratios of each domain on both, and how much of the time both run the same."""
     agreement = result.agreement
-    table = plain_table(
-        name_column("miss %"), *right("jobs", "sim", "xen", "difference", "CPU % sim", "xen")
-    )
-    pairs = [*zip(result.sim.domains, result.xen.domains, strict=True)]
-    for sim, real in pairs:
-        points = 100 * (real.miss_ratio - sim.miss_ratio)
-        shares = (bare(part.cpu_ns / result.sim.duration_ns) for part in (sim, real))
+    first, second = result.runs
+    a, b = first.substrate, second.substrate
+    table = plain_table(name_column("miss %"), *right("jobs", a, b, "difference", f"CPU % {a}", b))
+    for ours, theirs in zip(first.domains, second.domains, strict=True):
+        points = 100 * (theirs.miss_ratio - ours.miss_ratio)
+        shares = (bare(part.cpu_ns / first.duration_ns) for part in (ours, theirs))
         difference = f"{points:+.2f}" if points else "0"
-        cells = _miss_cell(sim), _miss_cell(real), difference
-        table.add_row(Text(sim.name), f"{sim.jobs:,}", *cells, *shares)
+        cells = _miss_cell(ours), _miss_cell(theirs), difference
+        table.add_row(Text(ours.name), f"{ours.jobs:,}", *cells, *shares)
     quantiles = agreement["completion_difference_ns"]
     late = ", ".join(f"{name} {time(quantiles[name])}" for name in ("p50", "p90", "p99", "max"))
     shift = f"{percent(agreement['best_ratio'])} if shifted by {time(agreement['best_shift_ns'])}"
-    run = result.xen
     return Group(
-        heading(run.policy, f"on sim and xen, {time(run.duration_ns)}, seed {run.seed}"),
+        heading(second.policy, f"on {a} and {b}, {time(second.duration_ns)}, seed {second.seed}"),
         "",
         table,
         "",
         f"Both run the same VCPU {percent(agreement['same_ratio'])} of the time, {shift}",
         f"Jobs complete apart by: {late}",
-        f"Switches: {count(result.sim.overhead.context_switches)} on sim, "
-        f"{count(result.xen.overhead.context_switches)} on xen",
+        f"Switches: {count(first.overhead.context_switches)} on {a}, "
+        f"{count(second.overhead.context_switches)} on {b}",
     )
 
 

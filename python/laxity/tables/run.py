@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from laxity import substrates
 from laxity.tables.layout import heading, name_column, plain_table, profiles, right
 from laxity.text import NOT_MEASURED, NOTHING, bare, number, percent, time
 
@@ -84,7 +85,7 @@ def _scheduling(overhead: Overhead) -> str:
 
 def _engine(result: Run) -> str:
     wall_ns = result.engine.wall_ns
-    if result.substrate != "sim":
+    if not substrates.of(result.substrate).is_model:
         return f"It took {time(wall_ns)} with all that goes before and after"
     events = number(result.engine.events, "event")
     speed = result.duration_ns / max(wall_ns, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,19 @@ from laxity import directory as directories
 from laxity.errors import InputError
 from laxity.results.origin import Origin, load_origin, read_json, save_origin
 from laxity.results.run import Run
+from laxity.substrates.substrate import refuse
 from laxity.telephony.bottleneck import Bottleneck, bottleneck
 from laxity.telephony.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
-    from laxity.host import Host
+    from laxity.progress import Say
+    from laxity.resolved import Resolved
     from laxity.results.acceptance import Limit
     from laxity.results.schema import Profile
     from laxity.results.telephony import Telephony
-
+    from laxity.substrates.substrate import Substrate
 
 NO_CALLS = "this host has no calls"
 ADD_CALLS = "add [calls] with streams = 100, say"
@@ -30,6 +33,8 @@ RAMP = 8
 """Parts of the least load that failed, at whose ends loads are tried below it and above."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
+SEEDS = 3
+"""Seeds with which every load is tried, if nothing else is said."""
 CAPACITY = "capacity.json"
 
 
@@ -185,40 +190,46 @@ class Capacity:
 
 
 def find_capacity(
-    host: Host,
-    overrides: Sequence[str],
+    host: Resolved,
+    on: Substrate,
     seeds: int,
-    progress: Callable[[str], None] | None = None,
+    say: Say,
+    looking: Say,
 ) -> Capacity:
     """Finds how many streams, or calls an hour, the host carries within `[calls.acceptance]`.
 
     Varies `calls.streams` if the host has streams that are always there, otherwise `calls.rate`, to
     one part in a hundred, each load with the host's seed and those that follow. A load holds if all
     limits hold with every seed. MOS is of the sampled streams that missed most, and of all sampled
-    streams at the load that is carried.
+    streams at the load that is carried. Loads that the substrate refuses are not tried. `looking`
+    is told what load is being tried. Raises InputError if the host has no calls or is refused.
     """
-    resolved = host.resolved(overrides)
-    calls = resolved["calls"]
+    calls = host.host["calls"]
     if calls is None or not (calls["streams"] or calls["rate"]):
         raise InputError(NO_CALLS, ADD_CALLS)
     if seeds < 1:
         raise InputError(f"a load is tried with at least one seed, not {seeds}")
+    refuse(on, [host])
     key = "calls.streams" if calls["streams"] else "calls.rate"
     own = calls["streams"] or max(1, calls["rate"] // 1_000_000)
-    numbers = range(resolved["seed"], resolved["seed"] + seeds)
+    numbers = range(host.host["seed"], host.host["seed"] + seeds)
+
+    def at(load: int) -> Resolved:
+        return host.changed([_override(key, load)])
 
     def run(load: int, most: int | None) -> Tried:
-        if progress is not None:
-            progress(f"trying {load:,}" if most else f"listening at {load:,}")
-        of_seeds = [[*overrides, _override(key, load), f"seed={seed}"] for seed in numbers]
-        runs = scored_many(host.run_many(of_seeds, streams=True), most=most)
-        return _tried(load, runs, resolved)
+        looking(f"trying {load:,}" if most else f"listening at {load:,}")
+        of_seeds = [at(load).changed([f"seed={seed}"]) for seed in numbers]
+        runs = scored_many(on.run_many(of_seeds, say=say, streams=True), most=most)
+        return _tried(load, runs, host.host)
 
-    tried = search(
-        own, STREAMS_MAX if calls["streams"] else RATE_MAX, lambda load: run(load, SCORED)
-    )
+    upper = STREAMS_MAX if calls["streams"] else RATE_MAX
+    if on.refusals(at(upper)):
+        loads = range(own, upper)
+        upper = loads[bisect_left(loads, True, key=lambda load: bool(on.refusals(at(load)))) - 1]
+    tried = search(own, upper, lambda load: run(load, SCORED))
     while True:
-        found = Capacity(key, own, tuple(tried), host.origin(overrides))
+        found = Capacity(key, own, tuple(tried), host.origin(on.words))
         carried = found.carried
         if carried is None:
             return found

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from laxity.lab import image
+from laxity.lab.files import GUEST_ARGUMENTS, NETWORK_ROOT
 from laxity.lab.machine import Machine
 from laxity.substrates.xen import packets
-from laxity.substrates.xen.plan import EVENTS, GUEST_ARGUMENTS
+from laxity.substrates.xen.plan import EVENTS
 
 from laxity_reproduce.bandwidth import plots
 from laxity_reproduce.bandwidth.setup import FACTS, LINK_MBIT_S, MBIT, phases
@@ -28,7 +29,7 @@ from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from laxity.substrates.xen.executors import Say
+    from laxity.progress import Say
 
 RATE_SCALE = 50
 TIME_SCALE = 15
@@ -131,7 +132,7 @@ def _plan() -> dict[str, str]:
         ]
         files[f"{name}.cfg"] = CONFIGURATION.format(
             name=name,
-            root=packets.ROOT,
+            root=NETWORK_ROOT,
             arguments=GUEST_ARGUMENTS,
             interface=packets.interface("/laxity"),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
@@ -13,11 +12,12 @@ from laxity.substrates.linux.scene import scene
 from laxity.telephony.measured import kept_streams, telephony_of_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from laxity.host import Host
+    from laxity.progress import Say
+    from laxity.resolved import Resolved
     from laxity.results.run import Run
-    from laxity.substrates.linux.scene import MediaProgram
+    from laxity.servers import MediaProgram
 
 SUBSTRATE = "linux"
 DURATION_PARTS = 100
@@ -27,13 +27,13 @@ POLICY = "linux"
 
 
 def run(
-    host: Host,
-    overrides: Sequence[str],
+    host: Resolved,
     program: MediaProgram,
-    say: Callable[[str], None],
+    say: Say,
+    options: Sequence[str] = (),
 ) -> Run:
-    """One run. See `Host.run_on_linux`."""
-    resolved = host.resolved(overrides)
+    """Runs the calls of a host; `options` name the substrate on the command line."""
+    resolved = host.host
     on_stage = scene(resolved, program, os.cpu_count() or 1)
     for note in notes(resolved):
         say(note)
@@ -56,21 +56,18 @@ def run(
         "events": report["load"]["sent"],
         "wall_ns": wall_ns,
     }
-    found = host.measured(
-        overrides,
+    return host.measured(
         SUBSTRATE,
         [[] for _ in names],
         measured,
-        None,
         beside={
             "policy": POLICY,
             "measured_duration_ns": report["load"]["measured_duration_ns"],
             "telephony": telephony_of_report(report, there),
         },
         streams=tuple(kept_streams(report, there)),
+        options=options,
     )
-    own = () if program == "laxity" else ("--media-server", program)
-    return replace(found, origin=replace(found.origin, options=("--on", "linux", *own)))
 
 
 def check_duration(asked_ns: int, measured_ns: int) -> None:

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
+from laxity.namespaces.groups import Share
 from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MediaProgram = Literal["laxity", "rtpengine"]
+    from laxity.servers import MediaProgram
 
 MILLISECOND_NS = 1_000_000
 RATE_UNIT_PER_S = 3_600_000_000
 """A resolved host's rates in one a second."""
 PLAYOUT_NS = 60 * MILLISECOND_NS
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a domain may have of the CPUs."""
-
-    weight: int
-    """Against the others'."""
-    cap_percent: int
-    """Of one CPU; 0 is no cap."""
-    cpus: tuple[int, ...]
-    """Those it may run on."""
 
 
 @dataclass(frozen=True)

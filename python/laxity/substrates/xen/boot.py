@@ -1,29 +1,28 @@
-"""From a host file to runs on real Xen: the plan, who carries it out, and what came of it."""
+"""From hosts to runs on one boot of real Xen: the plan, who carries it out, what came of it."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab import fingerprint
 from laxity.lab.errors import LabError
+from laxity.lab.files import CONSOLE, RESULTS
 from laxity.substrates.xen import collect
-from laxity.substrates.xen.executors import CONSOLE, RESULTS, Emulated
 from laxity.substrates.xen.plan import EVENTS, Plan, Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
-    from laxity.host import Host
+    from laxity.progress import Say
+    from laxity.resolved import Resolved
     from laxity.results.run import Run
-    from laxity.substrates.xen.executors import Place, Say
+    from laxity.substrates.xen.executors import Executor
 
 RUN = "run"
 """The name of the window of a boot that has only one."""
@@ -32,31 +31,28 @@ SECONDS_A_MINUTE = 60
 
 
 def boot(
-    host: Host,
-    windows: Mapping[str, Sequence[str]],
-    place: Place,
+    hosts: Mapping[str, Resolved],
+    executor: Executor,
     directory: Path,
     say: Say,
     *,
     scheduler: str | None = None,
+    options: Sequence[str] = (),
     events: int = EVENTS,
 ) -> dict[str, Run]:
-    """Runs a host file on one boot of Xen: for each name, with these overrides.
+    """Runs hosts on one boot of Xen, one after the other; returns the run of each name.
 
     All have the same domains, and policies that a running Xen can change into one another.
     `directory`, a new one, gets the console's log, all that dom0 wrote, in `results`, and the trace
     of each run, NAME.laxtrace. `scheduler` is one of Xen's own, in place of the policy; `events` is
-    what Xen traces.
+    what Xen traces; `options` name the substrate on the command line.
 
     Raises InputError before anything boots if Xen cannot run it, LabError if the machine fails; it
     says where the console's log is then.
     """
     plan = Plan.of(
-        [
-            Window(name, host.resolved(overrides), events=events)
-            for name, overrides in windows.items()
-        ],
-        mode=place.mode,
+        [Window(name, host.host, events=events) for name, host in hosts.items()],
+        mode=executor.mode,
         scheduler=scheduler,
     )
     try:
@@ -66,51 +62,26 @@ def boot(
     say(f"{_who(plan)} on Xen: about {_time(plan.estimate_s)}")
     began_ns = time.monotonic_ns()
     with _log_kept(directory):
-        place.execute(plan, directory, say)
+        executor.execute(plan, directory, say)
         wall_ns = time.monotonic_ns() - began_ns
-        own = () if scheduler is None else ("--scheduler", scheduler)
-        runs = {}
-        for window, overrides in zip(plan.windows, windows.values(), strict=True):
-            run = collect.run(
+        return {
+            window.run: collect.run(
                 host,
-                overrides,
                 window,
                 directory / RESULTS / window.run,
                 directory / f"{window.run}.laxtrace",
                 scheduler=scheduler,
                 wall_ns=wall_ns,
                 machine=fingerprint.read(directory),
+                options=options,
             )
-            origin = replace(run.origin, options=("--on", "xen", *place.options, *own))
-            runs[window.run] = replace(run, origin=origin)
-        return runs
-
-
-def run(
-    host: Host,
-    overrides: Sequence[str],
-    place: Place | None = None,
-    *,
-    scheduler: str | None = None,
-    keep: Path | None = None,
-    say: Say | None = None,
-) -> Run:
-    """One run on one boot. See `Host.run_on_xen`."""
-    directory: AbstractContextManager[Path] = nullcontext(keep) if keep else _temporary()
-    with directory as kept:
-        runs = boot(
-            host,
-            {RUN: overrides},
-            place or Emulated("repeatable"),
-            kept,
-            say or _silent,
-            scheduler=scheduler,
-        )
-    return runs[RUN] if keep else replace(runs[RUN], trace=None)
+            for window, host in zip(plan.windows, hosts.values(), strict=True)
+        }
 
 
 @contextmanager
-def _temporary() -> Iterator[Path]:
+def temporary() -> Iterator[Path]:
+    """Gives the name of a new directory, which is removed in the end."""
     with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
         yield Path(directory) / "boot"
 
@@ -140,7 +111,3 @@ def _who(plan: Plan) -> str:
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), SECONDS_A_MINUTE)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _silent(line: str) -> None:
-    del line

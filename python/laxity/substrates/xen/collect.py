@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from laxity.host import Host
+    from laxity.resolved import Resolved
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
@@ -50,8 +50,7 @@ SUBSTRATE = "xen"
 
 
 def run(
-    host: Host,
-    overrides: Sequence[str],
+    host: Resolved,
     window: Window,
     results: Path,
     trace: Path,
@@ -59,13 +58,14 @@ def run(
     scheduler: str | None,
     wall_ns: int,
     machine: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> Run:
     """The run of a window, from the directory that dom0 left of it.
 
     Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
     of crates/laxity-xentrace/src/run.rs) and the `ticks` of each guest's kernel. `scheduler` is Xen's
     own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` the
-    fingerprint of an emulated one.
+    fingerprint of an emulated one; `options` name the substrate on the command line.
 
     Raises LabError if something is missing, damaged, or not of this window.
     """
@@ -76,7 +76,7 @@ def run(
         [task.completions_ns.astype("<i8").tobytes() for task in report.tasks] if report else []
         for report in reports
     ]
-    metadata = host.trace_metadata(overrides, SUBSTRATE)
+    metadata = host.trace_metadata(SUBSTRATE)
     if scheduler is not None:
         metadata["policy"] = f"xen:{scheduler}"
     try:
@@ -103,11 +103,35 @@ def run(
         }
         beside, streams = _calls(window, results)
         beside["machine"] = machine
-        result = host.measured(overrides, SUBSTRATE, completions, measured, trace, beside, streams)
+        result = host.measured(
+            SUBSTRATE,
+            completions,
+            measured,
+            trace=trace,
+            beside=beside,
+            streams=streams,
+            options=options,
+        )
     except (ValueError, OSError) as error:
         raise LabError(f"run {window.run!r}: {error}", f"see {results}") from None
     trace.with_suffix(SUMMARY).write_text(json.dumps(summary), "utf-8")
     return replace(result, policy=metadata["policy"])
+
+
+def ticks(summary: Path) -> list[dict[str, int]]:
+    """Returns the tick of each guest's kernel from the summary of a run."""
+    found: list[dict[str, int]] = json.loads(summary.read_text("utf-8"))["ticks"]
+    return found
+
+
+def phases(host: Mapping[str, Any], ticks: Sequence[Mapping[str, int]]) -> list[str]:
+    """Overrides of a resolved host: its guests' ticks come when these, reported ones, did."""
+    return [
+        f"domain.{number}.tick.{key}={tick[f'{key}_ns']} ns"
+        for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True))
+        if domain["tick"] is not None
+        for key in ("period", "offset")
+    ]
 
 
 def _report(domain: Mapping[str, Any], window: Window, results: Path) -> jobs.GuestReport:

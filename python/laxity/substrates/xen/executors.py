@@ -27,19 +27,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from laxity.errors import InputError
 from laxity.lab import image, machine
 from laxity.lab.errors import LabError
+from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
 from laxity.substrates.xen import packets
-from laxity.substrates.xen.plan import DOM0, KERNEL, ROOT, SWITCHABLE
+from laxity.substrates.xen.plan import DOM0, SWITCHABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from laxity.substrates.xen.plan import Mode, Plan
-
-    Say = Callable[[str], None]
-    """Is told what is going on, a line at a time."""
-
-RESULTS = "results"
-CONSOLE = "console.log"
+    from laxity.lab.modes import Mode, Variant
+    from laxity.progress import Say
+    from laxity.substrates.xen.plan import Plan
 
 EMULATOR = "emulator"
 LOCAL = "local"
@@ -52,8 +49,6 @@ SSH_ITSELF_FAILED = 255
 KILLED = 128
 """The exit code of who was ended by a signal is this and its number."""
 
-HOME = "/laxity"
-"""Where the emulated machine has our programs."""
 DOM0_MIB = 320
 EMULATION_S_MIN = 1200.0
 EMULATION_S_PER_S = 30.0
@@ -101,17 +96,12 @@ VCPU_KEYS = {
 MESSAGE_LINES_MAX = 3
 
 
-class Place(Protocol):
-    """Where Xen runs."""
+class Executor(Protocol):
+    """Somebody who carries out plans."""
 
     @property
     def mode(self) -> Mode:
         """Of the plans that it takes."""
-        ...
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """What names it on the command line, after `--on xen`."""
         ...
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
@@ -124,8 +114,11 @@ class Place(Protocol):
         ...
 
 
-def place(at: str, mode: Mode) -> Place:
-    """The place of that name: `emulator`, `local`, or `ssh://USER@HOST`. InputError if none is."""
+def executor(at: str, mode: Mode) -> Executor:
+    """Who carries out plans at a place: `emulator`, `local`, or `ssh://USER@HOST`.
+
+    Raises InputError if there is no such place, or it does not run in that mode.
+    """
     if at == EMULATOR:
         return Emulated(mode)
     if mode != "live":
@@ -139,14 +132,14 @@ def place(at: str, mode: Mode) -> Place:
 def real_host(at: str) -> RealHost:
     """The real host of that name: `local`, or `ssh://USER@HOST`. InputError if none is."""
     if at == LOCAL:
-        return RealHost("this machine", ("sh", "-c"), LOCAL)
+        return RealHost("this machine", ("sh", "-c"))
     host = at.removeprefix(SSH)
     if host == at or not re.fullmatch(r"[^\s/-][^\s/]*", host):
         raise InputError(
             f"there is no place {at!r}",
             f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST[:PORT]",
         )
-    return RealHost(host, (*SSH_COMMAND, "--", at), at)
+    return RealHost(host, (*SSH_COMMAND, "--", at))
 
 
 @dataclass(frozen=True)
@@ -154,16 +147,11 @@ class Emulated:
     """A machine that this one emulates."""
 
     mode: Mode = "repeatable"
-    build: image.Variant = "release"
+    build: Variant = "release"
     """Of the hypervisor, see xen/build.sh; a measured one traces what its scheduler costs."""
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """See Place."""
-        return () if self.mode == "repeatable" else ("--mode", self.mode)
-
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
-        """See Place. In repeatable mode the same plan leaves the same bytes."""
+        """See Executor. In repeatable mode the same plan leaves the same bytes."""
         hypervisor = image.hypervisor(self.build, say)
         built = image.build(say=say)
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
@@ -189,17 +177,10 @@ class RealHost:
     """How messages call it."""
     shell: tuple[str, ...]
     """The program and its arguments that run the command that comes behind them."""
-    at: str
-    """Its name on the command line."""
     mode: Mode = "live"
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """See Place."""
-        return ("--at", self.at, "--mode", self.mode)
-
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
-        """See Place."""
+        """See Executor."""
         self._refuse_unless_able(plan)
         files = _files(say) | (_network_files(say) if plan.has_packets else {})
         with _tidy_when_ended(), self._directory() as home:
@@ -467,7 +448,7 @@ def _files(say: Say) -> dict[str, bytes]:
         **{name: (made / name).read_bytes() for name in PROGRAMS},
         **{name: (scripts / name).read_bytes() for name in SCRIPTS},
         KERNEL: image.build(say=say).kernel.read_bytes(),
-        ROOT: image.guest_root(made / image.GUEST_PROGRAM),
+        GUEST_ROOT: image.guest_root(made / image.GUEST_PROGRAM),
     }
 
 
@@ -476,8 +457,8 @@ def _network_files(say: Say) -> dict[str, bytes]:
     media = image.static(packets.PROGRAM, say)
     return {
         packets.PROGRAM: media.read_bytes(),
-        packets.HOTPLUG: (image.XEN / "lab" / packets.HOTPLUG).read_bytes(),
-        packets.ROOT: image.network_root([media]),
+        HOTPLUG: (image.XEN / "lab" / HOTPLUG).read_bytes(),
+        NETWORK_ROOT: image.network_root([media]),
     }
 
 

@@ -17,19 +17,13 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
+from laxity.lab.files import HOTPLUG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PROGRAM = "laxity-media"
 """In dom0 among the lab's programs; in the root of a guest with a network at its top."""
-HOTPLUG = "vif"
-"""xen/lab's script that puts an interface on the bridge."""
-ROOT = "network.cpio"
-"""Of guests with a network."""
-MODULES = "modules"
-"""The directory of dom0's, and of a guest's, modules."""
-
 BRIDGE = "laxity0"
 DOM0_ADDRESS = "192.0.2.1"
 GUEST_ADDRESS = "192.0.2.{}"

@@ -31,20 +31,26 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
-from laxity.host import BY_WEIGHT, SCHEDULER_S
+from laxity.lab.files import (
+    GUEST_ARGUMENTS,
+    GUEST_ROOT,
+    KERNEL,
+    MEMORY_MIB,
+    MEMORY_PER_VCPU_MIB,
+    NETWORK_ROOT,
+    SCRIPT,
+)
+from laxity.policies import BY_WEIGHT, SCHEDULER_S
 from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-Mode = Literal["repeatable", "live"]
-"""Instruction-counted time on one CPU, the same bytes every time; or time as on the wall."""
-
-MODES: tuple[Mode, ...] = ("repeatable", "live")
+    from laxity.lab.modes import Mode
 
 STOCK = ("credit", "credit2", "rtds", "null")
 """Xen's own schedulers, which experiments may run in place of a host's policy."""
@@ -54,29 +60,14 @@ PREFIX = "laxity-"
 
 DOM0 = "Domain-0"
 
-KERNEL = "kernel"
-ROOT = "guest.cpio"
-
-SCRIPT = "plan.sh"
-
 EVENTS = 0x0002F000
 """Xen's TRC_SCHED: run states, switches, wakes, blocks and what a scheduler itself says."""
 
 SWITCHABLE = frozenset({"deferrable", "periodic", "polling"})
 """Policies that a running hypervisor can change into one another."""
 
-MEMORY_MIB = 96
-"""Of a guest with one VCPU."""
-MEMORY_PER_VCPU_MIB = 4
-
 MACHINE_MEMORY_MIB = 1400
 """For guests, on the emulated machine."""
-
-GUEST_ARGUMENTS = (
-    "console=hvc0 quiet loglevel=1"
-    # What only takes time: at a boot, and of mitigations at every interrupt.
-    " rodata=off audit=0 cryptomgr.notests mitigations=off"
-)
 
 NAME_LENGTH_MAX = 64
 TASKS_MAX = 97
@@ -346,7 +337,7 @@ def _configuration(
         'type = "pv"',
         f'name = "{name}"',
         f'kernel = "{home}/{KERNEL}"',
-        f'ramdisk = "{home}/{packets.ROOT if is_connected else ROOT}"',
+        f'ramdisk = "{home}/{NETWORK_ROOT if is_connected else GUEST_ROOT}"',
         f'extra = "{GUEST_ARGUMENTS}"',
         f"memory = {_memory_mib(domain)}",
         f"vcpus = {len(domain['vcpus'])}",

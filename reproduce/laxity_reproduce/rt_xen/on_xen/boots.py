@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from laxity.progress import Say
     from laxity.results.run import Run
-    from laxity.substrates.xen.executors import Say
 
     from laxity_reproduce.reproduction import Value
     from laxity_reproduce.rt_xen.on_xen.model import Costs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.substrates.xen import boot as xen
-from laxity.substrates.xen import executors as where
+from laxity.substrates.xen import executors
 
 from laxity_reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from laxity.lab.modes import Mode
+    from laxity.progress import Say
     from laxity.results.run import Run
-    from laxity.substrates.xen.executors import Say
-    from laxity.substrates.xen.plan import Mode, Plan
+    from laxity.substrates.xen.plan import Plan
 
     from laxity_reproduce.reproduction import Experiment
     from laxity_reproduce.rt_xen.on_xen.boots import Boot
@@ -99,8 +100,7 @@ def _judge(lab: XenLab, name: str, derived: Calibration | str | None) -> Experim
 def emulated(windows: Sequence[Window], directory: Path, say: Say) -> Mapping[str, Run]:
     """Boots the lab's machine, with the hypervisor that traces what scheduling costs."""
     return xen.boot(
-        windows[0].host,
-        {window.name: window.overrides for window in windows},
+        {window.name: window.host.resolve(window.overrides) for window in windows},
         _Quiet(frozenset(window.name for window in windows if not window.policy_events)),
         directory,
         say,
@@ -115,16 +115,11 @@ class _Quiet:
     runs: frozenset[str]
     mode: Mode = "repeatable"
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """See laxity.substrates.xen.executors.Place."""
-        return where.Emulated(self.mode).options
-
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
-        """See laxity.substrates.xen.executors.Place."""
+        """See laxity.substrates.xen.executors.Executor."""
         windows = (
             replace(window, events=CORE_EVENTS) if window.run in self.runs else window
             for window in plan.windows
         )
         quiet = replace(plan, windows=tuple(windows))
-        where.Emulated(self.mode, "measured").execute(quiet, directory, say)
+        executors.Emulated(self.mode, "measured").execute(quiet, directory, say)

@@ -15,8 +15,8 @@ SAID_NS = 10_000_000_000
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What there is for runs."""
+class Resources:
+    """CPUs, memory and disk that runs may use."""
 
     cpus: int
     memory_bytes: int
@@ -24,8 +24,8 @@ class Machine:
     """Where the trace is written; None without a trace."""
 
     @classmethod
-    def this(cls, trace: Path | None = None) -> Machine:
-        """What of this machine nobody uses."""
+    def free(cls, trace: Path | None = None) -> Resources:
+        """Returns what nobody uses of this resources."""
         pages = {
             key: int(value.split()[0]) * 1024
             for key, _, value in (
@@ -59,11 +59,11 @@ class Estimate:
     trace_bytes: int
     """Of the trace of one run, the largest."""
 
-    def time_ns(self, machine: Machine) -> int:
+    def time_ns(self, resources: Resources) -> int:
         """How long they take, as many at a time as there are CPUs."""
-        return self.cpu_ns // max(1, min(machine.cpus, self.runs))
+        return self.cpu_ns // max(1, min(resources.cpus, self.runs))
 
-    def say(self, machine: Machine) -> str:
+    def say(self, resources: Resources) -> str:
         """One line for people, before it begins."""
         work = [
             f"{count:,} {what}"
@@ -75,25 +75,25 @@ class Estimate:
             )
             if count
         ]
-        takes = [f"{_size(self._memory_bytes(machine))} of memory"]
-        if machine.disk_bytes is not None:
+        takes = [f"{_size(self._memory_bytes(resources))} of memory"]
+        if resources.disk_bytes is not None:
             takes.append(f"{_size(self.trace_bytes)} of trace")
-        return f"about {_long(self.time_ns(machine))}: {', '.join(work)}; {', '.join(takes)}"
+        return f"about {_long(self.time_ns(resources))}: {', '.join(work)}; {', '.join(takes)}"
 
-    def refuse_beyond(self, machine: Machine, *, long: bool) -> None:
+    def refuse_beyond(self, resources: Resources, *, long: bool) -> None:
         """Raises InputError if they take more than the machine has, or, unless `long`, an hour."""
-        time_ns, memory_bytes = self.time_ns(machine), self._memory_bytes(machine)
-        said = self.say(machine)
-        if memory_bytes > machine.memory_bytes:
+        time_ns, memory_bytes = self.time_ns(resources), self._memory_bytes(resources)
+        said = self.say(resources)
+        if memory_bytes > resources.memory_bytes:
             raise InputError(
-                f"this needs {_size(memory_bytes)} of memory, and {_size(machine.memory_bytes)} "
+                f"this needs {_size(memory_bytes)} of memory, and {_size(resources.memory_bytes)} "
                 f"are free ({said})",
                 f"describe fewer tasks and VCPUs: there are {self.tasks:,} tasks",
             )
-        if machine.disk_bytes is not None and self.trace_bytes > machine.disk_bytes:
+        if resources.disk_bytes is not None and self.trace_bytes > resources.disk_bytes:
             raise InputError(
                 f"the trace would have {_size(self.trace_bytes)}, and "
-                f"{_size(machine.disk_bytes)} of the disk are free ({said})",
+                f"{_size(resources.disk_bytes)} of the disk are free ({said})",
                 "add --no-trace, or take a shorter --duration",
             )
         if time_ns > TIME_NS_MAX and not long:
@@ -103,8 +103,8 @@ class Estimate:
                 "or add --long, if that is meant",
             )
 
-    def _memory_bytes(self, machine: Machine) -> int:
-        return self.memory_bytes * max(1, min(machine.cpus, self.runs))
+    def _memory_bytes(self, resources: Resources) -> int:
+        return self.memory_bytes * max(1, min(resources.cpus, self.runs))
 
 
 def _long(ns: int) -> str:

@@ -1,0 +1,120 @@
+"""A host file with overrides: the complete host that results, and results of its runs."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity.errors import core_errors
+from laxity.results.jobs import Counts
+from laxity.results.origin import Origin
+from laxity.results.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from laxity import _core
+    from laxity.results.jobs import Counted, Responses, Times
+    from laxity.results.streams import KeptStream
+
+
+class Resolved:
+    """A host file with overrides, which `host` has in full.
+
+    It is checked when `host` is first used; HostError then says what is wrong with the file or an
+    override.
+    """
+
+    def __init__(
+        self, file: _core.HostFile, text: bytes, name: str, overrides: Iterable[str]
+    ) -> None:
+        """Takes a parsed host file, its text and name, and overrides as `--set` takes them."""
+        self.file = file
+        self.text = text
+        self.name = name
+        self.overrides = list(overrides)
+
+    @cached_property
+    def host(self) -> dict[str, Any]:
+        """The complete host: drawn tasks included, all times in ns."""
+        with core_errors():
+            host: dict[str, Any] = json.loads(self.file.host(self.overrides))
+        return host
+
+    def changed(self, overrides: Iterable[str]) -> Resolved:
+        """Returns the same with more overrides behind those that are there."""
+        return Resolved(self.file, self.text, self.name, [*self.overrides, *overrides])
+
+    def origin(self, options: Sequence[str] = ()) -> Origin:
+        """Returns what a result was made from; `options` name the substrate that gave it."""
+        return Origin(self.text, self.name, tuple(self.overrides), tuple(options))
+
+    def trace_metadata(self, substrate: str) -> dict[str, Any]:
+        """Returns what a trace says of its run before its first record."""
+        with core_errors():
+            metadata: dict[str, Any] = json.loads(
+                self.file.trace_metadata(self.overrides, substrate)
+            )
+        return metadata
+
+    def measured(
+        self,
+        substrate: str,
+        completions: list[list[bytes]],
+        measured: Mapping[str, Any],
+        *,
+        trace: Path | None = None,
+        beside: Mapping[str, Any] | None = None,
+        streams: tuple[KeptStream, ...] = (),
+        options: Sequence[str] = (),
+    ) -> Run:
+        """Makes the result of a run that was not simulated, by the rules of those that are.
+
+        `completions` has for each domain and task when its jobs completed, ns from the start as
+        int64 bytes. `measured` is what `HostFile.result_of_jobs` of crates/laxity-py takes;
+        `beside` is the part of the result that does not follow from jobs, and `streams` are packets
+        of voice. `options` name the substrate on the command line.
+        """
+        with core_errors():
+            result, times, _ = self.file.result_of_jobs(
+                self.overrides, substrate, completions, json.dumps(measured)
+            )
+        content = json.loads(result) | (beside or {})
+        if content["telephony"] is not None:
+            content["telephony"] |= {"limits": self.host["calls"]["acceptance"]}
+        responses, counted = self.responses(times)
+        return Run.from_json(content, self.origin(options), responses, trace, streams, counted)
+
+    def responses(self, times: list[list[_core.Times]]) -> tuple[Responses, Counted]:
+        """Returns response times of all tasks: each one of those kept, and counts of the others."""
+        responses: Responses = {}
+        counted: Counted = {}
+        for domain, of_domain in zip(self.host["domains"], times, strict=True):
+            for task, (response_ns, jobs) in zip(domain["tasks"], of_domain, strict=True):
+                found, key = _int64(response_ns), (domain["name"], task["name"])
+                if jobs is None:
+                    responses[key] = found
+                else:
+                    counted[key] = Counts(found, _int64(jobs))
+        return responses, counted
+
+
+def overrides_of(
+    set: str | Iterable[str],
+    *,
+    policy: str | None = None,
+    seed: int | None = None,
+    duration: str | None = None,
+) -> list[str]:
+    """Returns all as `--set` takes them; what has an option of its own comes last and so counts."""
+    settings = [set] if isinstance(set, str) else list(set)
+    named = {"host.policy": policy, "seed": seed, "duration": duration}
+    return [*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _int64(content: bytes) -> Times:
+    return np.frombuffer(content, "<i8").astype(np.int64)

@@ -1,0 +1,6 @@
+"""Where a substrate is registered."""
+
+from __future__ import annotations
+
+NAMES = ("sim", "xen", "linux")
+"""All substrates: `laxity.substrates.NAME.SUBSTRATE` is the class. The first is the default."""

@@ -1,0 +1,161 @@
+"""The simulator: a deterministic model of a host, which needs nothing installed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from laxity.substrates.substrate import Substrate, option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from laxity.errors import InputError
+    from laxity.progress import Progress, Say
+    from laxity.resolved import Resolved
+    from laxity.results.run import Run
+    from laxity.substrates.sim.estimate import Estimate
+    from laxity.sweep import Rows
+
+
+@dataclass(frozen=True)
+class Sim(Substrate):
+    """Simulates hosts on this machine's CPUs."""
+
+    name: ClassVar[str] = "sim"
+    label: ClassVar[str] = "the simulator"
+    summary: ClassVar[str] = "the simulator"
+    setting: ClassVar[str] = ""
+    is_model: ClassVar[bool] = True
+    traces: ClassVar[bool] = True
+
+    long: bool = option(
+        True,
+        "--long",
+        "Also run what is estimated to take more than an hour.",
+        command_line=False,
+    )
+
+    @property
+    def repeatable(self) -> bool:
+        """See Substrate."""
+        return True
+
+    @property
+    def repeats(self) -> str:
+        """See Substrate."""
+        return "the same file and seed give the same results, on every machine"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """See Substrate: it is the default, and its results do not depend on its option."""
+        return ()
+
+    def refusals(self, host: Resolved) -> list[InputError]:
+        """See Substrate: the simulator models all that a host file can say."""
+        del host
+        return []
+
+    def run(
+        self,
+        host: Resolved,
+        *,
+        trace: Path | None = None,
+        keep: Path | None = None,
+        say: Say,
+        progress: Progress | None = None,
+    ) -> Run:
+        """See Substrate; nothing is left but the trace."""
+        del keep
+        from laxity.errors import core_errors
+        from laxity.results.run import Run
+        from laxity.results.streams import streams_of_core
+
+        self._begin([host], say, trace)
+        with core_errors():
+            result, times, streams = host.file.run(
+                host.overrides,
+                None if trace is None else str(trace),
+                _of(progress, host.host["duration_ns"]),
+            )
+        responses, counted = host.responses(times)
+        return Run.from_json(
+            json.loads(result), host.origin(), responses, trace, streams_of_core(streams), counted
+        )
+
+    def run_many(
+        self,
+        hosts: Sequence[Resolved],
+        *,
+        keep: Callable[[Resolved], Path | None] = lambda _: None,
+        say: Say,
+        progress: Progress | None = None,
+        streams: bool = False,
+    ) -> list[Run]:
+        """See Substrate; on all CPUs. The runs have no response times."""
+        del keep
+        from laxity.errors import core_errors
+        from laxity.results.run import Run
+        from laxity.results.streams import streams_of_core
+
+        self._begin(hosts, say)
+        with core_errors():
+            results = hosts[0].file.run_many(
+                [host.overrides for host in hosts], _of(progress, len(hosts)), streams
+            )
+        return [
+            Run.from_json(json.loads(result), host.origin(), streams=streams_of_core(of_run))
+            for (result, of_run), host in zip(results, hosts, strict=True)
+        ]
+
+    def rows(
+        self, hosts: Sequence[Resolved], *, say: Say, progress: Progress | None = None
+    ) -> Rows:
+        """See Substrate; on all CPUs, in columns from the start: there may be a million runs."""
+        from laxity.errors import core_errors
+        from laxity.results.schema import profiles_of
+        from laxity.sweep import Rows
+
+        self._begin(hosts, say)
+        with core_errors():
+            found = hosts[0].file.sweep(
+                [host.overrides for host in hosts], _of(progress, len(hosts))
+            )
+        # One run for each profile of costs that is swept over.
+        first_with = {
+            tuple(each for each in host.overrides if each.startswith(_COSTS)): host
+            for host in hosts
+        }
+        used = [profile for host in first_with.values() for profile in host.host["profiles"]]
+        return Rows.of_columns(*found, tuple(dict.fromkeys(profiles_of(used))))
+
+    def estimate(self, hosts: Sequence[Resolved]) -> Estimate:
+        """Returns what the runs of these hosts take together; all of them are checked."""
+        from laxity.errors import core_errors
+        from laxity.substrates.sim.estimate import Estimate
+
+        with core_errors():
+            return Estimate(
+                **json.loads(hosts[0].file.estimate([host.overrides for host in hosts]))
+            )
+
+    def _begin(self, hosts: Sequence[Resolved], say: Say, trace: Path | None = None) -> None:
+        """Says what takes a while; InputError for what takes too much."""
+        from laxity.substrates.sim.estimate import SAID_NS, Resources
+
+        estimate, resources = self.estimate(hosts), Resources.free(trace)
+        estimate.refuse_beyond(resources, long=self.long)
+        if estimate.time_ns(resources) >= SAID_NS:
+            say(estimate.say(resources))
+
+
+SUBSTRATE = Sim
+
+_COSTS = ("host.costs=", "host.network=")
+"""Overrides that choose profiles of costs."""
+
+
+def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
+    return None if progress is None else lambda done: progress(done, total)

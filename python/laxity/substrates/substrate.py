@@ -1,0 +1,173 @@
+"""What a substrate is: something that runs a host and gives back the same result as all others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from laxity.errors import InputError
+    from laxity.progress import Progress, Say
+    from laxity.resolved import Resolved
+    from laxity.results.run import Run
+    from laxity.sweep import Rows
+
+
+REAL_TIME = (
+    "real time does not repeat: the results are near these ones on the same machine, and others on "
+    "another one"
+)
+"""How far a run on real time gives the same results again."""
+
+
+@dataclass(frozen=True)
+class Substrate(Protocol):
+    """Something that can run a host.
+
+    A substrate is a frozen dataclass whose fields are its options, made with `option`: the command
+    line is made from them, and `xen.Xen(mode="live")` is the same in Python.
+    """
+
+    name: ClassVar[str]
+    """As `--on` and results have it."""
+    label: ClassVar[str]
+    """In sentences and titles."""
+    summary: ClassVar[str]
+    """What it is, for the help of `--on`."""
+    setting: ClassVar[str]
+    """What it is, for pages of results; empty for a model, whose setting is its seeds."""
+    is_model: ClassVar[bool]
+    """Whether it predicts what others measure."""
+    traces: ClassVar[bool]
+    """Whether a run leaves a trace."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether two runs give the same bytes."""
+        ...
+
+    @property
+    def repeats(self) -> str:
+        """How far a run gives the same results again, as a sentence without its full stop."""
+        ...
+
+    @classmethod
+    def suffix(cls) -> str:
+        """Returns what titles of its results add: nothing for a model."""
+        return "" if cls.is_model else f", on {cls.label}"
+
+    def refusals(self, host: Resolved) -> list[InputError]:
+        """Returns why this host cannot run here; none if it can. Nothing is run to find out."""
+        ...
+
+    def run(
+        self,
+        host: Resolved,
+        *,
+        trace: Path | None = None,
+        keep: Path | None = None,
+        say: Say,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Runs a host that is not refused.
+
+        The trace goes to the file `trace`, where one is wanted; all else that the substrate leaves,
+        such as the log of a machine, goes to `keep`, a directory that is not there yet. Raises
+        InputError if this machine lacks something, LabError if the machine fails that runs it.
+        """
+        ...
+
+    def refuse_together(self, hosts: Sequence[Resolved]) -> None:
+        """Raises InputError if the hosts, each of which may run, cannot run after each other."""
+
+    def settled(self, keep: Path, host: Resolved) -> list[str]:
+        """Returns overrides that make a model do what a run has found out by itself.
+
+        `keep` is the directory of that run of `host`.
+        """
+        del keep, host
+        return []
+
+    def run_many(
+        self,
+        hosts: Sequence[Resolved],
+        *,
+        keep: Callable[[Resolved], Path | None] = lambda _: None,
+        say: Say,
+        progress: Progress | None = None,
+        streams: bool = False,
+    ) -> list[Run]:
+        """Runs several hosts, by default one after the other; `keep` tells the directory of each.
+
+        Without `streams` the runs have no packets of voice, which are large.
+        """
+        del streams
+        runs = []
+        for host in hosts:
+            runs.append(self.run(host, keep=keep(host), say=say))
+            if progress is not None:
+                progress(len(runs), len(hosts))
+        return runs
+
+    def rows(
+        self, hosts: Sequence[Resolved], *, say: Say, progress: Progress | None = None
+    ) -> Rows:
+        """Runs the hosts of a sweep, which may be many, and returns the rows of its table."""
+        from laxity.sweep import Rows  # noqa: PLC0415 - a command that sweeps nothing needs none
+
+        return Rows.of_runs(self.run_many(hosts, say=say, progress=progress))
+
+    @classmethod
+    def options_of(cls, words: Sequence[str]) -> dict[str, Any]:
+        """Returns the fields that options on the command line give, as `words` has them."""
+        rest, found = iter(words), {}
+        by_flag = {each.metadata["flag"]: each for each in fields(cls)}
+        for flag in rest:
+            each = by_flag[flag]
+            found[each.name] = True if isinstance(each.default, bool) else next(rest)
+        return found
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What names it on the command line: `--on` and the options that are not the default."""
+        return ("--on", self.name, *self._words())
+
+    def _words(self) -> Iterator[str]:
+        for each in fields(self):
+            if (value := getattr(self, each.name)) != each.default:
+                yield each.metadata["flag"]
+                if value is not True:
+                    yield str(value)
+
+
+def option(
+    default: Any,  # noqa: ANN401 - of the field's type
+    flag: str,
+    help: str,
+    *,
+    metavar: str | None = None,
+    command_line: Any = None,  # noqa: ANN401 - as above
+) -> Any:  # noqa: ANN401 - as above
+    """Makes the field of a substrate that is an option of the command line.
+
+    What it may be is its type: `str`, `bool` for a flag, or a `Literal` of words. `command_line` is
+    the default there, if it is not that of the field.
+    """
+    metadata = {
+        "flag": flag,
+        "help": help,
+        "metavar": metavar,
+        "command_line": default if command_line is None else command_line,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def refuse(on: Substrate, hosts: Sequence[Resolved]) -> None:
+    """Raises the first InputError of what a substrate refuses of these hosts."""
+    for host in hosts:
+        for refusal in on.refusals(host):
+            raise refusal
+    on.refuse_together(hosts)
