@@ -92,3 +92,40 @@ def test_every_import_counts(tmp_path: Path, b: str) -> None:
     found = python.uses(package)
     assert found["package.b"] == {"package.a"}
     assert found["package.c"] == set()
+
+
+LAYERS = (("top",), ("left", "right"), ("low",))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"left": {"right", "low"}}, []),
+        ({"low": {"top"}}, ["low uses top, which stands above it"]),
+        ({"new": {"low"}}, ["new stands in no layer"]),
+        ({"left": {"top"}, "low": {"right"}}, ["left uses top", "low uses right"]),
+    ],
+)
+def test_arrows_run_down(change: dict[str, set[str]], said: list[str]) -> None:
+    graph = {"top": {"left", "low"}, "left": set(), "right": {"low"}, "low": set(), **change}
+    found = cycles.against(graph, LAYERS)
+    assert len(found) == len(said)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
+
+
+def test_what_is_gone_has_no_layer() -> None:
+    assert cycles.against({"top": set(), "left": set(), "right": set()}, LAYERS) == [
+        "low is not there, but stands in a layer"
+    ]
+
+
+def test_parts_of_a_package() -> None:
+    graph = {
+        "package": {"package.a"},
+        "package.a": {"package.b.c"},
+        "package.b": set(),
+        "package.b.c": {"package.b", "package.d"},
+        "package.d": {"package"},
+    }
+    assert cycles.between_parts(graph) == {"a": {"b"}, "b": {"d"}, "d": set()}
