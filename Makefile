@@ -23,6 +23,7 @@ WITH_CHECKED := PATH=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/checked:$$PATH
 
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
 POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
+POLICY_TABLES := $(wildcard policy/*.def)
 XEN_SOURCES := $(wildcard xen/adapter/*.[ch] xen/include/*.h xen/programs/*.[ch] xen/programs/test/*.[ch])
 C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES)
 
@@ -44,7 +45,7 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.programs
 
 # The extension module: as fast as can be; with EXTENSION=checked as tests want it, which is built sooner.
 BUILT := $(VENV)/.built$(EXTENSION:%=-%)
-$(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) reproduce/pyproject.toml
+$(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) $(POLICY_TABLES) reproduce/pyproject.toml
 	$(BIN)/maturin develop --profile $(or $(EXTENSION),release) --quiet --extras plots,voice
 	$(BIN)/python -m pip install --quiet --no-deps --editable reproduce
 	rm -f $(VENV)/.built*
@@ -104,6 +105,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/ruff check python reproduce tools bench
 	$(BIN)/mypy
 	$(BIN)/python tools/pages/host_file.py --check
+	$(BIN)/python tools/pages/policies.py --check
 	$(BIN)/python tools/pages/reproduced.py --check
 	$(PYTHON) tools/check/cycles.py
 	$(PYTHON) tools/check/english.py

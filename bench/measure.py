@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import laxity
 import numpy as np
+from laxity.policies import TABLE
 
 from bench import simso_flat
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 FLAT = ROOT / "examples" / "flat.toml"
 TELEPHONY = ROOT / "examples" / "telephony.toml"
 RT_XEN = ROOT / "examples" / "rt-xen.toml"
-POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf")
+POLICIES = tuple(name for name, policy in TABLE.items() if policy.family != "scheduler-s")
 
 ROUNDS = 5
 """How often SimSo and each host of Laxity take turns."""
@@ -96,7 +97,7 @@ def speeds() -> tuple[Spread, list[Speed]]:
     hosts = [("flat", flat, ["duration=300 s"])]
     for policy in POLICIES:
         key, values = ("quantum", ("0 ms", "1 ms"))
-        if policy == "credit":
+        if TABLE[policy].uses("time-slice"):
             key, values = ("time-slice", ("30 ms", "1 ms"))
         for value in values:
             how = "event-driven" if value == "0 ms" else f"{key} {value}"

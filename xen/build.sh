@@ -37,8 +37,11 @@ flock 9
 fetch_source
 
 # The tree of this variant: anew when patches have changed, otherwise as it was left.
-inputs() { cat "$here"/patches/* "$here/config/$variant" "$source"/tree/debian/changelog | sha256sum; }
-if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs)" ]]; then
+inputs() {
+    cat "$here"/patches/* "$here/config/$variant" "$source"/tree/debian/changelog "${BASH_SOURCE[0]}"
+    ls "$root/policy/src"
+}
+if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs | sha256sum)" ]]; then
     rm -rf "$build/tree" "$build/inputs"
     mkdir -p "$build/tree"
     cp -a "$source"/tree/{xen,config,Config.mk} "$build/tree/"
@@ -53,9 +56,9 @@ if [[ ! -f $build/inputs || $(<"$build/inputs") != "$(inputs)" ]]; then
     laxity=$build/tree/xen/common/sched/laxity
     mkdir -p "$laxity/include"
     ln -sr "$here"/adapter/* "$root"/policy/src/*.[ch] "$laxity/"
-    ln -sr "$root/policy/include/laxity" "$here/include/laxity_op.h" "$here/adapter/laxity_xen_types.h" \
+    ln -sr "$root/policy/include/laxity" "$root"/policy/*.def "$here/include/laxity_op.h" "$here/adapter/laxity_xen_types.h" \
         "$laxity/include/"
-    inputs >"$build/inputs"
+    inputs | sha256sum >"$build/inputs"
 fi
 
 # Nothing of the machine that builds is in what is built.

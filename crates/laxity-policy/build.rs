@@ -1,24 +1,30 @@
 //! Builds the policies as they are built everywhere: freestanding, without any library's headers.
 
-const SOURCES: [&str; 5] = ["credit", "fixed_period", "scheduler_s", "sedf", "sporadic"];
+use std::ffi::OsStr;
+use std::path::Path;
+use std::{fs, io};
 
-fn main() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policy");
-    let mut build = cc::Build::new();
-    build
+fn main() -> io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy");
+    let mut sources = fs::read_dir(root.join("src"))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    sources.retain(|path| path.extension() == Some(OsStr::new("c")));
+    sources.sort();
+    cc::Build::new()
         .std("c11")
-        .include(format!("{root}/include"))
+        .include(&root)
+        .include(root.join("include"))
         .opt_level(2)
         .warnings_into_errors(true)
         .extra_warnings(true)
         .flag("-ffreestanding")
         .flag("-nostdinc")
-        .flag("-fno-plt");
-    for source in SOURCES {
-        build.file(format!("{root}/src/{source}.c"));
-    }
-    build.file("src/abi.c");
-    build.compile("laxity_policy");
-    println!("cargo::rerun-if-changed={root}");
-    println!("cargo::rerun-if-changed=src/abi.c");
+        .flag("-fno-plt")
+        .files(sources)
+        .file("src/tables.c")
+        .compile("laxity_policy");
+    println!("cargo::rerun-if-changed={}", root.display());
+    println!("cargo::rerun-if-changed=src/tables.c");
+    Ok(())
 }

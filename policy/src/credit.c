@@ -5,8 +5,8 @@
  * docs/explanation/policies.md has the rules.
  *
  * Credits are nanoseconds of CPU. Every accounting time the domains get credits by weight; at every
- * tick the running VCPU pays one whole tick. Who has credits is `under`, who has none is `over`,
- * who has some and wakes is `boost` until the next tick.
+ * tick the running VCPU pays one whole tick. A VCPU with credits is `under`, one without is `over`,
+ * and one with credits that wakes is `boost` until the next tick.
  *
  * Queues: three a CPU, one for each class, first in first out, under the CPU's lock. The running
  * VCPU is in none. Work is stolen from another CPU's queues under that CPU's lock, by try_lock.
@@ -543,7 +543,6 @@ static void credit_dump(struct laxity_instance *instance, struct laxity_cpu *bas
 }
 
 const struct laxity_policy laxity_credit = {
-    .name = "credit",
     .instance_bytes = sizeof(struct credit_instance),
     .cpu_bytes = sizeof(struct credit_cpu),
     .domain_bytes = sizeof(struct share_domain),

@@ -3,12 +3,11 @@
  * Deferrable, periodic and polling servers: fixed-priority servers whose budget is set to full once
  * a period (RT-Xen, EMSOFT 2011, sections 4.1 and 4.2; docs/explanation/policies.md has the rules).
  *
- * The three differ in what becomes of the budget of a VCPU that has nothing to do:
- *   deferrable  keeps it until the end of the period;
- *   periodic    lets it run down, as if an idle task ran at the VCPU's priority: the VCPU goes over
- * to the RdyQ, in the place that it has; polling     drops it. They are one file because they can
- * be switched into one another while VCPUs run. Which of them is in force is read from
- * instance->policy.
+ * The three differ in what becomes of the budget of a VCPU that has nothing to do. Under deferrable
+ * it is kept until the end of the period. Under periodic it runs down, as if an idle task ran at
+ * the VCPU's priority: the VCPU goes over to the RdyQ, in the place that it has. Under polling it
+ * is dropped. They are one file because they can be switched into one another while VCPUs run. The
+ * one in force is instance->policy.
  *
  * Queues, use of budget, and locking: server.h.
  */
@@ -159,7 +158,7 @@ static void fixed_period_become_on(struct laxity_instance *instance, struct serv
 static enum laxity_error fixed_period_become(struct laxity_instance *instance,
                                              const struct laxity_policy *policy, int64_t now)
 {
-    if (policy != &laxity_deferrable && policy != &laxity_periodic && policy != &laxity_polling)
+    if (policy->become != fixed_period_become)
         return LAXITY_ERROR_POLICY;
     if (policy == instance->policy)
         return LAXITY_OK;
@@ -174,6 +173,6 @@ static enum laxity_error fixed_period_become(struct laxity_instance *instance,
     SERVER_OPERATIONS, .add_vcpu = fixed_period_add_vcpu, .set_vcpu = fixed_period_set_vcpu, \
                        .set_phase = fixed_period_set_phase, .become = fixed_period_become
 
-const struct laxity_policy laxity_deferrable = {.name = "deferrable", FIXED_PERIOD_OPERATIONS};
-const struct laxity_policy laxity_periodic = {.name = "periodic", FIXED_PERIOD_OPERATIONS};
-const struct laxity_policy laxity_polling = {.name = "polling", FIXED_PERIOD_OPERATIONS};
+const struct laxity_policy laxity_deferrable = {FIXED_PERIOD_OPERATIONS};
+const struct laxity_policy laxity_periodic = {FIXED_PERIOD_OPERATIONS};
+const struct laxity_policy laxity_polling = {FIXED_PERIOD_OPERATIONS};

@@ -476,7 +476,8 @@ static void s_yield(struct laxity_instance *instance, struct laxity_vcpu *vcpu, 
         instance->embedder->kick(instance, vcpu->cpu);
 }
 
-/* Whom a CPU whose queue begins with `own` (NULL: which idles) takes from a peer's, or NULL. */
+/* The VCPU that a CPU takes from a peer's queue, or NULL. Its own queue begins with `own` (NULL: it
+ * idles). */
 static struct s_vcpu *s_find(struct laxity_instance *instance, struct s_cpu *cpu,
                              struct s_cpu *peer, const struct s_vcpu *own)
 {
@@ -854,26 +855,25 @@ static void s_dump(struct laxity_instance *instance, struct laxity_cpu *base,
         }
 }
 
-#define S_POLICY(name_)                                                                            \
-    {                                                                                              \
-        .name = name_, .instance_bytes = sizeof(struct s_instance),                                \
-        .cpu_bytes = sizeof(struct s_cpu), .domain_bytes = sizeof(struct share_domain),            \
-        .vcpu_bytes = sizeof(struct s_vcpu), .steals = true, .init = s_init, .add_cpu = s_add_cpu, \
-        .remove_cpu = s_remove_cpu, .add_domain = s_add_domain, .remove_domain = s_remove_domain,  \
-        .add_vcpu = s_add_vcpu, .remove_vcpu = s_remove_vcpu, .move_vcpu = s_move_vcpu,            \
-        .wake = s_wake, .event = s_event, .sleep = s_sleep, .yield = s_yield,                      \
-        .schedule = s_schedule, .timer = s_timer, .account = s_account,                            \
-        .set_settings = s_set_settings, .set_domain = s_set_domain, .set_vcpu = s_set_vcpu,        \
-        .become = s_become, .dump = s_dump,                                                        \
+#define S_POLICY                                                                                  \
+    {                                                                                             \
+        .instance_bytes = sizeof(struct s_instance), .cpu_bytes = sizeof(struct s_cpu),           \
+        .domain_bytes = sizeof(struct share_domain), .vcpu_bytes = sizeof(struct s_vcpu),         \
+        .steals = true, .init = s_init, .add_cpu = s_add_cpu, .remove_cpu = s_remove_cpu,         \
+        .add_domain = s_add_domain, .remove_domain = s_remove_domain, .add_vcpu = s_add_vcpu,     \
+        .remove_vcpu = s_remove_vcpu, .move_vcpu = s_move_vcpu, .wake = s_wake, .event = s_event, \
+        .sleep = s_sleep, .yield = s_yield, .schedule = s_schedule, .timer = s_timer,             \
+        .account = s_account, .set_settings = s_set_settings, .set_domain = s_set_domain,         \
+        .set_vcpu = s_set_vcpu, .become = s_become, .dump = s_dump,                               \
     }
 
-const struct laxity_policy laxity_s_base = S_POLICY("s-base");
-const struct laxity_policy laxity_s_a = S_POLICY("s-a");
-const struct laxity_policy laxity_s_ab = S_POLICY("s-ab");
-const struct laxity_policy laxity_s_al = S_POLICY("s-al");
-const struct laxity_policy laxity_s_all = S_POLICY("s-all");
-const struct laxity_policy laxity_s_aill = S_POLICY("s-aill");
-const struct laxity_policy laxity_s_allc = S_POLICY("s-allc");
+const struct laxity_policy laxity_s_base = S_POLICY;
+const struct laxity_policy laxity_s_a = S_POLICY;
+const struct laxity_policy laxity_s_ab = S_POLICY;
+const struct laxity_policy laxity_s_al = S_POLICY;
+const struct laxity_policy laxity_s_all = S_POLICY;
+const struct laxity_policy laxity_s_aill = S_POLICY;
+const struct laxity_policy laxity_s_allc = S_POLICY;
 
 static uint32_t s_parts_of(const struct laxity_policy *policy)
 {

@@ -6,16 +6,16 @@
  *
  * A VCPU that wakes goes on with its slice only if it cannot be used up faster than slices may be:
  * if what is left of it is to the rest of the period less than the whole slice to the whole period.
- * If it is more, or the period is over, a new period begins at the wake, with a full slice. So no
- * VCPU demands more than its slice a period within any time that begins with a wake or a period and
- * ends with a period, and where all slices fit (slice / period add up to 1 at most) all get theirs
- * before their period ends, whatever the others do (constant bandwidth server, Abeni and Buttazzo,
- * RTSS 1998). Xen did the same for those that woke in a later period ("conservative 2b" in its
- * source), and gave the others no more of their slice. To use on what was kept over a block, as
- * RT-Xen (EMSOFT 2011, section 3.1) describes SEDF, makes others miss: two slices can then fall
- * together.
+ * If it is more, or the period is over, a new period begins at the wake, with a full slice.
+ * Therefore no VCPU demands more than its slice a period within any time that begins with a wake or
+ * a period and ends with a period, and where all slices fit (slice / period add up to 1 at most)
+ * all get theirs before their period ends, whatever the others do (constant bandwidth server, Abeni
+ * and Buttazzo, RTSS 1998). Xen did the same for those that woke in a later period ("conservative
+ * 2b" in its source), and gave the others no more of their slice. To use on what was kept over a
+ * block, as RT-Xen (EMSOFT 2011, section 3.1) describes SEDF, makes others miss: two slices can
+ * then fall together.
  *
- * So the order in RunQ and in RepQ is the same time, the end of the current period.
+ * The order in RunQ and in RepQ is therefore the same time, the end of the current period.
  * docs/explanation/policies.md has the rules; queues, use of budget, and locking: server.h. The
  * slice is `budget_ns` there.
  */
@@ -147,10 +147,6 @@ static void sedf_set_phase(struct laxity_instance *instance, struct laxity_vcpu 
 }
 
 const struct laxity_policy laxity_sedf = {
-    .name = "sedf",
-    SERVER_OPERATIONS,
-    .add_vcpu = sedf_add_vcpu,
-    .set_vcpu = sedf_set_vcpu,
-    .set_phase = sedf_set_phase,
-    .become = server_become,
+    SERVER_OPERATIONS,           .add_vcpu = sedf_add_vcpu, .set_vcpu = sedf_set_vcpu,
+    .set_phase = sedf_set_phase, .become = server_become,
 };

@@ -245,7 +245,7 @@ static inline void server_use(struct laxity_instance *instance, struct server_cp
         server_exhaust(instance, cpu, vcpu, now);
 }
 
-/* Who should run (NULL: idle), and whose budget runs down (NULL: nobody's). */
+/* The VCPU that should run (NULL: none), and the one whose budget should run down (NULL: none). */
 struct server_choice {
     struct server_vcpu *run, *burn;
 };

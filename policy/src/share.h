@@ -61,7 +61,7 @@ static inline enum laxity_error share_check(const struct laxity_parameters *para
 {
     if (parameters->weight < 1 || parameters->weight > LAXITY_WEIGHT_MAX)
         return LAXITY_ERROR_WEIGHT;
-    if (parameters->cap_percent > 100u * LAXITY_VCPUS_MAX)
+    if (parameters->cap_percent > LAXITY_CAP_MAX)
         return LAXITY_ERROR_CAP;
     return LAXITY_OK;
 }

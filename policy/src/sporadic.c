@@ -243,7 +243,6 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
 }
 
 const struct laxity_policy laxity_sporadic = {
-    .name = "sporadic",
     SERVER_OPERATIONS,
     .add_vcpu = sporadic_add_vcpu,
     .set_vcpu = sporadic_set_vcpu,

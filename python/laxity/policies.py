@@ -1,12 +1,99 @@
-"""The scheduling policies, by name."""
+"""The scheduling policies and their parameters, from policy/policies.def and parameters.def."""
 
 from __future__ import annotations
 
-SCHEDULER_S = ("s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc")
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from laxity import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A scheduling policy."""
+
+    name: str
+    """In host files and on the command line."""
+    family: str
+    """What it has in common with others: servers, credit's shares, deadlines, scheduler S."""
+    switch_group: str
+    """A hypervisor that runs can change to the other policies of the same group."""
+    substrates: tuple[str, ...]
+    """Where it runs."""
+    parameters: tuple[str, ...]
+    """The names of the parameters that it uses."""
+    about: str
+    """One sentence, in Markdown."""
+
+    def uses(self, parameter: str) -> bool:
+        """Returns whether the policy goes by that parameter."""
+        return parameter in self.parameters
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `laxity policies --json` prints."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "substrates": list(self.substrates),
+            "parameters": list(self.parameters),
+            "about": self.about,
+        }
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a domain and its VCPUs, or a setting of the whole host."""
+
+    name: str
+    """The key in host files and of laxity-sched."""
+    field: str
+    """The key in a resolved host, with its unit."""
+    is_setting: bool
+    """Whether it is the host's, and not a domain's."""
+    kind: str
+    """`duration`, `number` or `flag`."""
+    unit: str | None
+    least: int
+    most: int
+    default: int | None
+    """None: it must be given, or follows from others."""
+    meaning: str
+    """Whole sentences, in Markdown."""
+
+
+def _policy(row: dict[str, Any]) -> Policy:
+    lists = {key: tuple(row[key]) for key in ("substrates", "parameters")}
+    return Policy(**(row | lists))
+
+
+TABLE = {row["name"]: _policy(row) for row in json.loads(_core.policies())}
+"""Every policy by its name, in the order of tables and plots."""
+
+PARAMETERS = {row["name"]: Parameter(**row) for row in json.loads(_core.parameters())}
+"""Every parameter by its name: those of domains, then the settings of the host."""
+
+POLICIES = tuple(TABLE)
+"""The names of all policies."""
+
+SCHEDULER_S = tuple(name for name, policy in TABLE.items() if policy.family == "scheduler-s")
 """Scheduler S, with more and more of its parts."""
 
-BY_WEIGHT = ("credit", *SCHEDULER_S)
-"""Policies under which domains have weights and caps, and VCPUs move between CPUs."""
+BY_WEIGHT = tuple(name for name, policy in TABLE.items() if policy.uses("weight"))
+"""Policies whose domains have weights and caps, and whose VCPUs go to other CPUs."""
 
-POLICIES = ("deferrable", "periodic", "polling", "sporadic", "credit", "sedf", *SCHEDULER_S)
-"""All policies, in the order of tables."""
+
+def can_switch(policies: Iterable[str]) -> bool:
+    """Returns whether a running hypervisor can change each of these policies into the others."""
+    return len({TABLE[name].switch_group for name in policies}) <= 1
+
+
+def default_of(parameter: str) -> int:
+    """Returns the default of a parameter that has one."""
+    default = PARAMETERS[parameter].default
+    if default is None:
+        raise ValueError(f"{parameter} has no default")
+    return default

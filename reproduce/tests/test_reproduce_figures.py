@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from laxity.host import POLICIES
 from laxity.plots import style
+from laxity.policies import POLICIES
 from laxity_reproduce.availability import media, register
 from laxity_reproduce.bandwidth import throughput
 from laxity_reproduce.rt_xen import figure_5, figure_6

@@ -37,7 +37,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("laxity-sim", "laxity-analysis", "laxity-reference", "laxity-xentrace"),
         ("laxity-run", "laxity-policy", "laxity-bandwidth", "laxity-protect", "laxity-media"),
         ("laxity-host", "laxity-trace", "laxity-daemon"),
-        ("laxity-config",),
+        ("laxity-config", "laxity-policies"),
     ),
 }
 """What stands above what. Each uses others of its own layer and of those below."""

@@ -60,11 +60,11 @@ use it.
 ms"`, `--set domain.control.tasks.loop.cost="6 ms"`, `--set draw.load=0.8`. An element of a list
 goes by its `name`, or by its number from 0.
 
-What each policy needs: deferrable, periodic, polling and sporadic a `budget` and a `period` in
-every domain; sedf a `slice` or `budget` and a `period`; credit nothing; scheduler S (`s-base`,
-`s-a`, `s-ab`, `s-al`, `s-all`, `s-aill`, `s-allc`) a `laxity` in its real-time domains. VCPUs are
-placed in the order of the file, each on the CPU of its `affinity` that has the least share so far;
-per-CPU policies keep them there.
+`laxity policies` lists the policies and the parameters that each uses
+([what they mean](../explanation/policies.md)). Policies with budgets need a `budget` and a `period`
+in every domain (under sedf a `slice` will do); `laxity` makes a domain real-time under scheduler S;
+all else has defaults. VCPUs are placed in the order of the file, each on the CPU of its `affinity`
+that has the least share so far; per-CPU policies keep them there.
 """
 
 

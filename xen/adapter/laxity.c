@@ -6,16 +6,16 @@
  * gives them memory, time, timers and a lock, and tells them what Xen does.
  *
  * Locks. A cpupool has one instance of a policy and one lock, which is the schedule_lock of each
- * of its CPUs. So "the lock of that CPU" and "every CPU's lock", which the contract asks for, are
+ * of its CPUs. "The lock of that CPU" and "every CPU's lock", which the contract asks for, are thus
  * the same one, and try_lock always has it already. Xen's core holds it, with interrupts off, for
  * do_schedule, sleep, wake, yield, migrate and pick_resource; the rest of the operations take it.
  *
  * Time. NOW() is monotonic on a CPU, and may be a little behind another CPU's. Policies want one
  * clock: laxity_now() never goes back, which the lock makes easy.
  *
- * Who runs. A policy's `current` is its last decision. It differs from who is on the CPU between a
- * kick and the decision that follows, and while Xen runs tasklets: then the idle unit is put in
- * the place of the decision, whose VCPU pays for that time. A VCPU that is moved or removed
+ * The running VCPU. A policy's `current` is its last decision. It differs from who is on the CPU
+ * between a kick and the decision that follows, and while Xen runs tasklets: then the idle unit is
+ * put in the place of the decision, whose VCPU pays for that time. A VCPU that is moved or removed
  * meanwhile is taken off first: see laxity_take_off.
  *
  * Timers. The end of a decision is the sched_resource's own timer, which Xen sets after
@@ -54,26 +54,41 @@ static inline struct laxity_vcpu *laxity_decided(const struct laxity_cpu *cpu)
 #define TRC_LAXITY_DECISION TRC_SCHED_CLASS_EVT(LAXITY, 1)
 #define TRC_LAXITY_EVENT TRC_SCHED_CLASS_EVT(LAXITY, 2) /* + enum laxity_event */
 
-/*
- * What a VCPU begins with: enough to boot, behind everybody who was given more. A budget below the
- * period makes VCPUs of equal priority take turns on extra time.
- */
-#define LAXITY_FIRST_PARAMETERS                                       \
-    ((struct laxity_parameters){.budget_ns = LAXITY_MILLISECOND,      \
-                                .period_ns = 10 * LAXITY_MILLISECOND, \
-                                .priority = LAXITY_PRIORITY_MAX,      \
-                                .weight = 256,                        \
-                                .extratime = true})
-/* Event-driven; Xen's times for credit and S. */
-#define LAXITY_FIRST_SETTINGS                                           \
-    ((struct laxity_settings){.time_slice_ns = 30 * LAXITY_MILLISECOND, \
-                              .tick_ns = 10 * LAXITY_MILLISECOND,       \
-                              .accounting_ns = 30 * LAXITY_MILLISECOND})
+static const struct laxity_settings laxity_standard_settings = {
+#define LAXITY_SETTING(name_, field_, key_, kind_, least_, most_, standard_, ...) \
+    .field_ = standard_,
+#include <parameters.def>
+};
 
-static const struct laxity_policy *const laxity_policies[] = {
-    &laxity_deferrable, &laxity_periodic, &laxity_polling, &laxity_sporadic, &laxity_sedf,
-    &laxity_credit,     &laxity_s_base,   &laxity_s_a,     &laxity_s_ab,     &laxity_s_al,
-    &laxity_s_all,      &laxity_s_aill,   &laxity_s_allc,
+static const struct laxity_parameters laxity_standard_parameters = {
+#define LAXITY_PARAMETER(name_, field_, key_, kind_, least_, most_, standard_, ...) \
+    .field_ = standard_,
+#include <parameters.def>
+};
+
+/*
+ * The parameters that a VCPU begins with: enough to boot, behind everybody who was given more. A
+ * budget below the period makes VCPUs of equal priority take turns on extra time.
+ */
+static struct laxity_parameters laxity_first_parameters(void)
+{
+    struct laxity_parameters parameters = laxity_standard_parameters;
+
+    parameters.budget_ns = LAXITY_MILLISECOND;
+    parameters.period_ns = 10 * LAXITY_MILLISECOND;
+    parameters.priority = LAXITY_PRIORITY_MAX;
+    parameters.extratime = true;
+    return parameters;
+}
+
+static const struct {
+    const char *name;
+    const struct laxity_policy *policy;
+    unsigned int substrates;
+} laxity_policies[] = {
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, substrates_, ...) \
+    {name_, &laxity_##identifier_, substrates_},
+#include <policies.def>
 };
 
 /* Blocks have the size of the largest policy's, so that an empty pool can go over to any. */
@@ -104,9 +119,18 @@ struct laxity_pcpu {
 static const struct laxity_policy *laxity_find_policy(const char *name)
 {
     for (unsigned int i = 0; i < ARRAY_SIZE(laxity_policies); i++)
-        if (!strcmp(name, laxity_policies[i]->name))
-            return laxity_policies[i];
+        if (laxity_policies[i].substrates & LAXITY_ON_XEN && !strcmp(name, laxity_policies[i].name))
+            return laxity_policies[i].policy;
     return NULL;
+}
+
+static const char *laxity_policy_name(const struct laxity_policy *policy)
+{
+    unsigned int i = 0;
+
+    while (laxity_policies[i].policy != policy)
+        i++;
+    return laxity_policies[i].name;
 }
 
 static int __init cf_check laxity_parse_option(const char *name)
@@ -509,7 +533,7 @@ static void *cf_check laxity_alloc_domdata(const struct scheduler *scheduler, st
 {
     struct laxity_pool *pool = laxity_pool_of(scheduler);
     struct laxity_domain *domain = xzalloc_bytes(laxity_domain_bytes);
-    const struct laxity_parameters parameters = LAXITY_FIRST_PARAMETERS;
+    const struct laxity_parameters parameters = laxity_first_parameters();
     enum laxity_error error;
     unsigned long flags;
 
@@ -646,19 +670,18 @@ static enum laxity_error laxity_begin(struct laxity_pool *pool, const struct lax
 static int cf_check laxity_init(struct scheduler *scheduler)
 {
     struct laxity_pool *pool = xzalloc_flex_struct(struct laxity_pool, cpu, nr_cpu_ids);
-    const struct laxity_settings settings = LAXITY_FIRST_SETTINGS;
 
     if (!pool)
         return -ENOMEM;
     pool->instance = xzalloc_bytes(laxity_instance_bytes);
-    if (!pool->instance || laxity_begin(pool, laxity_boot_policy, &settings)) {
+    if (!pool->instance || laxity_begin(pool, laxity_boot_policy, &laxity_standard_settings)) {
         xfree(pool->instance);
         xfree(pool);
         return -ENOMEM;
     }
     spin_lock_init(&pool->lock);
     scheduler->sched_data = pool;
-    printk("Laxity: policy %s\n", laxity_boot_policy->name);
+    printk("Laxity: policy %s\n", laxity_policy_name(laxity_boot_policy));
     return 0;
 }
 
@@ -675,7 +698,7 @@ static void cf_check laxity_deinit(struct scheduler *scheduler)
 static int __init cf_check laxity_global_init(void)
 {
     for (unsigned int i = 0; i < ARRAY_SIZE(laxity_policies); i++) {
-        const struct laxity_policy *policy = laxity_policies[i];
+        const struct laxity_policy *policy = laxity_policies[i].policy;
         laxity_instance_bytes = max(laxity_instance_bytes, policy->instance_bytes);
         laxity_cpu_bytes = max(laxity_cpu_bytes, policy->cpu_bytes);
         laxity_domain_bytes = max(laxity_domain_bytes, policy->domain_bytes);
@@ -689,25 +712,15 @@ static int __init cf_check laxity_global_init(void)
 static void laxity_op_put_parameters(struct laxity_op *op,
                                      const struct laxity_parameters *parameters)
 {
-    op->budget_ns = parameters->budget_ns;
-    op->period_ns = parameters->period_ns;
-    op->laxity_ns = parameters->laxity_ns;
-    op->priority = parameters->priority;
-    op->weight = parameters->weight;
-    op->cap_percent = parameters->cap_percent;
-    op->extratime = parameters->extratime;
+#define LAXITY_PARAMETER(name_, field_, ...) op->field_ = parameters->field_;
+#include <parameters.def>
 }
 
 static struct laxity_parameters laxity_op_parameters(const struct laxity_op *op)
 {
     return (struct laxity_parameters){
-        .budget_ns = op->budget_ns,
-        .period_ns = op->period_ns,
-        .laxity_ns = op->laxity_ns,
-        .priority = op->priority,
-        .weight = op->weight,
-        .cap_percent = op->cap_percent,
-        .extratime = op->extratime,
+#define LAXITY_PARAMETER(name_, field_, ...) .field_ = op->field_,
+#include <parameters.def>
     };
 }
 
@@ -715,11 +728,9 @@ static void laxity_op_get_pool(const struct laxity_pool *pool, struct laxity_op 
 {
     const struct laxity_settings *settings = &pool->instance->settings;
 
-    safe_strcpy(op->policy, pool->instance->policy->name);
-    op->quantum_ns = settings->quantum_ns;
-    op->time_slice_ns = settings->time_slice_ns;
-    op->tick_ns = settings->tick_ns;
-    op->accounting_ns = settings->accounting_ns;
+    safe_strcpy(op->policy, laxity_policy_name(pool->instance->policy));
+#define LAXITY_SETTING(name_, field_, ...) op->field_ = settings->field_;
+#include <parameters.def>
     op->now_ns = pool->last_now;
     op->decisions = pool->decisions;
     op->switches = pool->switches;
@@ -731,10 +742,8 @@ static enum laxity_error laxity_op_set_settings(struct laxity_pool *pool,
                                                 const struct laxity_op *op, int64_t now)
 {
     const struct laxity_settings settings = {
-        .quantum_ns = op->quantum_ns,
-        .time_slice_ns = op->time_slice_ns,
-        .tick_ns = op->tick_ns,
-        .accounting_ns = op->accounting_ns,
+#define LAXITY_SETTING(name_, field_, ...) .field_ = op->field_,
+#include <parameters.def>
     };
     return pool->instance->policy->set_settings(pool->instance, &settings, now);
 }
@@ -951,8 +960,8 @@ static void cf_check laxity_dump_settings(const struct scheduler *scheduler)
     spin_lock_irqsave(&pool->lock, flags);
     printk("Laxity: policy %s, %" PRIu64 " decisions, %" PRIu64 " switches, %" PRIu64
            " timers, %" PRIu64 " wakes\n",
-           pool->instance->policy->name, pool->decisions, pool->switches, pool->timers,
-           pool->wakes);
+           laxity_policy_name(pool->instance->policy), pool->decisions, pool->switches,
+           pool->timers, pool->wakes);
     for (unsigned int cpu = 0; cpu < nr_cpu_ids; cpu++)
         if (pool->cpu[cpu]) {
             printk(" CPU %u\n", cpu);

@@ -4,7 +4,8 @@
  * XEN_SCHEDULER_LAXITY, whose `laxity` is a guest handle of one struct laxity_op. The adapter and
  * laxity-sched are both built from this file.
  *
- * The sizes are the same for 32 and 64 bits: every field has its natural place.
+ * The sizes are the same for 32 and 64 bits: every field is aligned to its size, as long as numbers
+ * in parameters.def come in pairs before a time.
  */
 #ifndef LAXITY_OP_H
 #define LAXITY_OP_H
@@ -14,7 +15,7 @@
 #define XEN_SCHEDULER_LAXITY 76
 #endif
 
-#define LAXITY_OP_VERSION 2
+#define LAXITY_OP_VERSION 3
 
 /* op.command. The get commands are XEN_SYSCTL_SCHEDOP_getinfo, the set commands putinfo. */
 #define LAXITY_OP_GET_POOL 1     /* out: policy, settings, counts */
@@ -28,6 +29,12 @@
 
 #define LAXITY_OP_NAME_BYTES 16
 
+/* The type of a parameter here, by its kind in parameters.def. */
+#define LAXITY_OP_TYPE_DURATION int64_t
+#define LAXITY_OP_TYPE_NUMBER uint32_t
+#define LAXITY_OP_TYPE_PERCENT uint32_t
+#define LAXITY_OP_TYPE_FLAG uint32_t
+
 struct laxity_op {
     uint32_t version;
     uint32_t command;
@@ -37,29 +44,19 @@ struct laxity_op {
     uint32_t vcpus;                    /* out: of the domain */
     char policy[LAXITY_OP_NAME_BYTES]; /* ends with a 0 */
 
-    /* struct laxity_parameters */
-    int64_t budget_ns;
-    int64_t period_ns;
-    int64_t laxity_ns;
-    uint32_t priority;
-    uint32_t weight;
-    uint32_t cap_percent;
-    uint32_t extratime;
+    /* struct laxity_parameters and struct laxity_settings */
+#define LAXITY_PARAMETER(name_, field_, key_, kind_, ...) LAXITY_OP_TYPE_##kind_ field_;
+#define LAXITY_SETTING(name_, field_, key_, kind_, ...) LAXITY_OP_TYPE_##kind_ field_;
+#include <parameters.def>
 
-    /* struct laxity_settings */
-    int64_t quantum_ns;
-    int64_t time_slice_ns;
-    int64_t tick_ns;
-    int64_t accounting_ns;
-
-    /* State of a VCPU, out. */
+    /* The state of a VCPU, out. */
     uint32_t cpu;
     uint32_t runnable;
 
     int64_t phase_ns; /* Xen's time at which budgets become full, and whole periods from it */
     int64_t now_ns;   /* out, of a pool: Xen's time */
 
-    /* Of a pool since it was made, out. */
+    /* Counts of a pool since it was made, out. */
     uint64_t decisions;
     uint64_t switches;
     uint64_t timers;

@@ -18,9 +18,9 @@
 #define BOOK_NS (10 * SECOND_NS) /* a new interval for budgets begins at the latest */
 
 /*
- * What a guest needs before a run can start (python/laxity/substrates/xen/plan.py has the same of a host
- * file's guests): how often it waits, for xenstore or for one of its other VCPUs, and how long it
- * works, on the emulated machine. Under a polling server each wait lasts to the next period.
+ * What a guest needs before a run can start (python/laxity/substrates/xen/plan.py has the same of a
+ * host file's guests): how often it waits, for xenstore or for one of its other VCPUs, and how long
+ * it works, on the emulated machine. Under a polling server each wait lasts to the next period.
  */
 #define WAITS 12
 #define WAITS_A_THREAD 4
@@ -138,7 +138,18 @@ struct laxity_op get(uint32_t pool, uint32_t command, uint32_t domid, uint32_t v
 
 bool has_budgets(const struct laxity_op *pool)
 {
-    return strcmp(pool->policy, "credit") && strncmp(pool->policy, "s-", 2);
+    static const struct {
+        const char *policy, *parameters;
+    } all[] = {
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, substrates_, parameters_, ...) \
+    {name_, parameters_},
+#include <policies.def>
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        if (!strcmp(all[i].policy, pool->policy))
+            return strstr(all[i].parameters, "budget");
+    return false;
 }
 
 void open_book(struct guest *guest, uint32_t vcpu)

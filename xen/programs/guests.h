@@ -72,7 +72,7 @@ bool one_in(unsigned count);
 /* A line on the console, from which a failure can be understood. */
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* As if it had been pressed on Xen's console. */
+/* Sends a debug key, as Xen's console would. */
 void debug_key(char key);
 
 /* Ends the program, with the state of the schedulers on the console. */

@@ -20,7 +20,7 @@
 #define MEASUREMENTS 100
 
 /*
- * Of the two jobs that are compared the shorter one takes at least this long, and the longer one so
+ * The shorter of the two jobs that are compared takes at least this long, and the longer one so
  * many times that: long enough that the clock's resolution does not count, and short enough that
  * most go by undisturbed between the ticks and within a budget.
  */

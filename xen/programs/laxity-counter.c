@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The only process of a guest that somebody protects: it counts, and says every number once to all
- * who listen on its network, as UDP to port 7077. So who listens outside knows how far the guest
- * had come when a frame left, whether it was ever set back, and how long it stood still: the guest
- * looks at a clock that goes on while it does, and says what lay longest between two looks.
+ * who listen on its network, as UDP to port 7077. A listener outside thus knows how far the
+ * guest had come when a frame left, whether it was ever set back, and how long it stood still: the
+ * guest looks at a clock that goes on while it does, and says what lay longest between two looks.
  */
 #include <arpa/inet.h>
 #include <endian.h>

@@ -2,7 +2,7 @@
 /*
  * The one program of a guest: runs the tasks that dom0 asks for and reports every job.
  *
- * As process 1 of a PV domain it talks with dom0 through xenstore, in its own directory:
+ * It is process 1 of a PV domain and talks with dom0 through xenstore, in its own directory:
  *
  *   data/laxity/tasks      dom0: the tasks, see request.h; where they are long, this is empty or
  *                          absent and tasks/0, tasks/1, ... are the pieces of the text

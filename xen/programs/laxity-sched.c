@@ -26,7 +26,7 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char usage[] =
+static const char usage_before_keys[] =
     "usage: laxity-sched get [--json] [--pool POOL | DOMAIN[/VCPU]]\n"
     "       laxity-sched set DOMAIN[/VCPU] KEY=VALUE...\n"
     "       laxity-sched set --pool POOL KEY=VALUE...\n"
@@ -41,11 +41,11 @@ static const char usage[] =
     "Laxity's scheduler in Xen: its parameters and its CPU pools. Runs in dom0.\n"
     "DOMAIN and POOL are a number or a name.\n"
     "\n"
-    "Keys of a domain or VCPU:  budget, period, priority (1 is the highest), weight,\n"
-    "                           cap (percent of a CPU, 0: none), laxity (0: none),\n"
-    "                           extratime (0 or 1)\n"
-    "Keys of a pool:            policy, quantum (0: event-driven), time-slice, tick,\n"
-    "                           accounting\n"
+    "Keys of a domain or VCPU:\n";
+
+static const char usage_of_pools[] = "\nKeys of a pool:\n";
+
+static const char usage_after_keys[] =
     "\n"
     "Times are written as \"2 ms\", 500us, \"1.5 ms\" or 2000000 (ns). Keys that are not\n"
     "named stay as they are. Setting a domain sets every VCPU of it to the domain's\n"
@@ -60,49 +60,52 @@ static const char usage[] =
 
 /* ---- Keys ---- */
 
-enum kind { DURATION, NUMBER, FLAG, POLICY };
+enum kind { DURATION, NUMBER, PERCENT, FLAG, POLICY };
 
 struct key {
-    const char *name, *json;
+    const char *name, *json, *head;
     enum kind kind;
     bool of_pool;
     size_t offset; /* in struct laxity_op */
     enum laxity_error error;
     int64_t least, most;
-    const char *and; /* the rest of what is right */
+    const char *rule; /* what is right beside the bounds */
 };
 
-#define KEY(member) offsetof(struct laxity_op, member)
+#define KEY(name_, field_, key_, kind_, of_pool_, least_, most_, rule_) \
+    {key_,                                                              \
+     #field_,                                                           \
+     #name_,                                                            \
+     kind_,                                                             \
+     of_pool_,                                                          \
+     offsetof(struct laxity_op, field_),                                \
+     LAXITY_ERROR_##name_,                                              \
+     least_,                                                            \
+     most_,                                                             \
+     rule_},
 
 static const struct key keys[] = {
-    {"budget", "budget_ns", DURATION, false, KEY(budget_ns), LAXITY_ERROR_BUDGET, 1,
-     LAXITY_DURATION_MAX, ", and at most the period"},
-    {"period", "period_ns", DURATION, false, KEY(period_ns), LAXITY_ERROR_PERIOD, 1,
-     LAXITY_DURATION_MAX, ""},
-    {"priority", "priority", NUMBER, false, KEY(priority), LAXITY_ERROR_PRIORITY, 1,
-     LAXITY_PRIORITY_MAX, " (1 is the highest)"},
-    {"weight", "weight", NUMBER, false, KEY(weight), LAXITY_ERROR_WEIGHT, 1, LAXITY_WEIGHT_MAX, ""},
-    {"cap", "cap_percent", NUMBER, false, KEY(cap_percent), LAXITY_ERROR_CAP, 0,
-     100 * (int64_t)LAXITY_VCPUS_MAX, " percent of a CPU (0: none)"},
-    {"laxity", "laxity_ns", DURATION, false, KEY(laxity_ns), LAXITY_ERROR_LAXITY, 0,
-     LAXITY_DURATION_MAX, " (0: none)"},
-    {"extratime", "extratime", FLAG, false, KEY(extratime), LAXITY_OK, 0, 1, ""},
-    {"policy", "policy", POLICY, true, KEY(policy), LAXITY_ERROR_POLICY, 0, 0,
-     "a change among deferrable, periodic and polling, or among those of scheduler S, or any "
-     "change of a pool without domains"},
-    {"quantum", "quantum_ns", DURATION, true, KEY(quantum_ns), LAXITY_ERROR_QUANTUM, 0,
-     LAXITY_DURATION_MAX, " (0: event-driven)"},
-    {"time-slice", "time_slice_ns", DURATION, true, KEY(time_slice_ns), LAXITY_ERROR_TIME_SLICE, 1,
-     LAXITY_DURATION_MAX, ""},
-    {"tick", "tick_ns", DURATION, true, KEY(tick_ns), LAXITY_ERROR_TICK, 1, LAXITY_ACCOUNTING_MAX,
-     ", and at most accounting"},
-    {"accounting", "accounting_ns", DURATION, true, KEY(accounting_ns), LAXITY_ERROR_ACCOUNTING, 1,
-     LAXITY_ACCOUNTING_MAX, ", and a whole number of ticks"},
+#define LAXITY_PARAMETER(name_, field_, key_, kind_, least_, most_, standard_, rule_, ...) \
+    KEY(name_, field_, key_, kind_, false, least_, most_, rule_)
+#include <parameters.def>
+    KEY(POLICY, policy, "policy", POLICY, true, 0, 0, "")
+#define LAXITY_SETTING(name_, field_, key_, kind_, least_, most_, standard_, rule_, ...) \
+    KEY(name_, field_, key_, kind_, true, least_, most_, rule_)
+#include <parameters.def>
 };
 
-static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic", "sedf",
-                                       "credit",     "s-base",   "s-a",     "s-ab",     "s-al",
-                                       "s-all",      "s-aill",   "s-allc"};
+enum {
+#define LAXITY_PARAMETER(name_, ...) COLUMN_##name_,
+#include <parameters.def>
+    PARAMETERS
+};
+
+static const struct {
+    const char *name, *switch_group;
+} policies[] = {
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, ...) {name_, #switch_group_},
+#include <policies.def>
+};
 
 static int64_t key_value(const struct key *key, const struct laxity_op *op)
 {
@@ -116,6 +119,8 @@ static const char *key_text(const struct key *key, const struct laxity_op *op)
     switch (key->kind) {
     case DURATION:
         return duration_text(key_value(key, op));
+    case PERCENT:
+        return text("%" PRId64 "%%", key_value(key, op));
     case FLAG:
         return key_value(key, op) ? "yes" : "no";
     case POLICY:
@@ -125,13 +130,77 @@ static const char *key_text(const struct key *key, const struct laxity_op *op)
     }
 }
 
+/* "a, b and c", of the policies of one switch group, or of all. */
+static const char *policies_text(const char *switch_group)
+{
+    const char *list = "", *last = NULL;
+
+    for (size_t i = 0; i < LENGTH(policies); i++) {
+        if (switch_group && strcmp(policies[i].switch_group, switch_group))
+            continue;
+        if (last)
+            list = text("%s%s%s", list, *list ? ", " : "", last);
+        last = policies[i].name;
+    }
+    return *list ? text("%s and %s", list, last) : last;
+}
+
+/* The groups of more than one policy. */
+static const char *switch_groups_text(void)
+{
+    const char *groups = "";
+
+    for (size_t i = 0; i < LENGTH(policies); i++) {
+        const char *group = policies_text(policies[i].switch_group);
+
+        if (strcmp(group, policies[i].name) && !strstr(groups, group))
+            groups = text("%s%s%s", groups, *groups ? ", or among " : "", group);
+    }
+    return groups;
+}
+
 static const char *key_right(const struct key *key)
 {
     if (key->kind == POLICY)
-        return key->and;
+        return text("any change of a pool without domains, otherwise one among %s",
+                    switch_groups_text());
     if (key->kind == DURATION)
-        return text("%s to %s%s", duration_text(key->least), duration_text(key->most), key->and);
-    return text("%" PRId64 " to %" PRId64 "%s", key->least, key->most, key->and);
+        return text("%s to %s%s", duration_text(key->least), duration_text(key->most), key->rule);
+    return text("%" PRId64 " to %" PRId64 "%s", key->least, key->most, key->rule);
+}
+
+/* A line for each switch group. */
+static void print_usage_of_policies(FILE *to, const char *key)
+{
+    const char *shown = "";
+
+    for (size_t i = 0; i < LENGTH(policies); i++) {
+        if (!strcmp(shown, policies[i].switch_group))
+            continue;
+        shown = policies[i].switch_group;
+        fprintf(to, "  %-11s %s\n", key, policies_text(shown));
+        key = "";
+    }
+}
+
+static void print_usage_of_keys(FILE *to, bool of_pool)
+{
+    for (size_t i = 0; i < LENGTH(keys); i++)
+        if (keys[i].of_pool == of_pool) {
+            if (keys[i].kind == POLICY)
+                print_usage_of_policies(to, keys[i].name);
+            else
+                fprintf(to, "  %-11s %s\n", keys[i].name, key_right(&keys[i]));
+        }
+}
+
+static void print_usage(FILE *to)
+{
+    fputs(usage_before_keys, to);
+    print_usage_of_keys(to, false);
+    fputs(usage_of_pools, to);
+    print_usage_of_keys(to, true);
+    fputs(usage_after_keys, to);
 }
 
 struct assignment {
@@ -191,6 +260,7 @@ static struct assignment parse_assignment(const char *word, bool of_pool)
         right = parse_duration(value, &assignment.number);
         break;
     case NUMBER:
+    case PERCENT:
         right = parse_number(value, UINT32_MAX, &assignment.number);
         break;
     case FLAG:
@@ -199,15 +269,13 @@ static struct assignment parse_assignment(const char *word, bool of_pool)
     case POLICY:
         nearest = (struct nearest){.word = value};
         for (size_t i = 0; i < LENGTH(policies); i++) {
-            consider(&nearest, policies[i]);
-            if (!strcmp(policies[i], value))
-                assignment.policy = policies[i];
+            consider(&nearest, policies[i].name);
+            if (!strcmp(policies[i].name, value))
+                assignment.policy = policies[i].name;
         }
         if (!assignment.policy)
-            fail(EXIT_REFUSED,
-                 "there is no policy '%s'%s; the policies are deferrable, periodic, polling, "
-                 "sporadic, sedf, credit, s-base, s-a, s-ab, s-al, s-all, s-aill and s-allc",
-                 value, did_you_mean(&nearest));
+            fail(EXIT_REFUSED, "there is no policy '%s'%s; the policies are %s", value,
+                 did_you_mean(&nearest), policies_text(NULL));
         right = true;
     }
     if (!right)
@@ -312,12 +380,17 @@ static struct target parse_target(const char *word)
 
 static void print_pool(const struct pool *pool, const struct laxity_op *op)
 {
+    const char *separator = " ";
+
     printf("Pool %u (%s): %s on CPUs %s\n", pool->id, name_or_dash(pool->name), op->policy,
            cpus_text(pool->cpus));
-    printf("  quantum %s, time-slice %s, tick %s, accounting %s\n",
-           op->quantum_ns ? duration_text(op->quantum_ns) : "0 (event-driven)",
-           duration_text(op->time_slice_ns), duration_text(op->tick_ns),
-           duration_text(op->accounting_ns));
+    for (size_t i = 0; i < LENGTH(keys); i++)
+        if (keys[i].of_pool && keys[i].kind != POLICY) {
+            printf("%s %s %s%s", separator, keys[i].name, key_text(&keys[i], op),
+                   key_value(&keys[i], op) ? "" : keys[i].rule);
+            separator = ",";
+        }
+    putchar('\n');
     printf("  %" PRIu64 " decisions, %" PRIu64 " switches, %" PRIu64 " timers, %" PRIu64
            " wakes so far\n",
            op->decisions, op->switches, op->timers, op->wakes);
@@ -381,25 +454,33 @@ static void print_json_domain(const struct domain *domain, int64_t vcpu)
     printf("]}");
 }
 
-#define PARAMETER_HEADS "BUDGET", "PERIOD", "PRIORITY", "WEIGHT", "CAP", "LAXITY", "EXTRA"
-#define PARAMETER_CELLS(op)                                                                     \
-    duration_text((op).budget_ns), duration_text((op).period_ns), text("%u", (op).priority),    \
-        text("%u", (op).weight), text("%u%%", (op).cap_percent), duration_text((op).laxity_ns), \
-        (op).extratime ? "yes" : "no"
+/* Adds the heads of a domain's keys to a table's row, or, of an op, their values. */
+static void add_keys(struct table *table, const struct laxity_op *op)
+{
+    for (size_t i = 0; i < LENGTH(keys); i++)
+        if (!keys[i].of_pool)
+            table_cell(table, op ? key_text(&keys[i], op) : keys[i].head);
+}
 
 static void print_domains(const struct pool *pool)
 {
-    struct table table = {.columns = 10};
+    struct table table = {.columns = 3 + PARAMETERS};
     struct domain domain;
 
-    table_row(&table, "ID", "VCPUS", PARAMETER_HEADS, "NAME");
+    table_cell(&table, "ID");
+    table_cell(&table, "VCPUS");
+    add_keys(&table, NULL);
+    table_cell(&table, "NAME");
     for (uint32_t from = 0; next_domain(from, &domain); from = domain.id + 1) {
         struct laxity_op op = {.domid = domain.id};
 
         /* A domain that ends meanwhile is not listed. */
-        if (domain.pool == pool->id && !laxity(pool->id, LAXITY_OP_GET_DOMAIN, &op))
-            table_row(&table, text("%u", domain.id), text("%u", op.vcpus), PARAMETER_CELLS(op),
-                      name_or_dash(domain.name));
+        if (domain.pool != pool->id || laxity(pool->id, LAXITY_OP_GET_DOMAIN, &op))
+            continue;
+        table_cell(&table, text("%u", domain.id));
+        table_cell(&table, text("%u", op.vcpus));
+        add_keys(&table, &op);
+        table_cell(&table, name_or_dash(domain.name));
     }
     if (table.rows > 1)
         table_print(&table);
@@ -407,17 +488,21 @@ static void print_domains(const struct pool *pool)
 
 static void print_domain(const struct domain *domain, int64_t vcpu)
 {
-    struct table parameters = {.columns = 8}, state = {.columns = 3};
+    struct table parameters = {.columns = 1 + PARAMETERS}, state = {.columns = 3};
     struct laxity_op op = get(domain->pool, LAXITY_OP_GET_DOMAIN, domain->id, 0);
     uint32_t first = vcpu < 0 ? 0 : vcpu, end = vcpu < 0 ? op.vcpus : vcpu + 1;
 
-    table_row(&parameters, "VCPU", PARAMETER_HEADS);
-    if (vcpu < 0)
-        table_row(&parameters, "all", PARAMETER_CELLS(op));
+    table_cell(&parameters, "VCPU");
+    add_keys(&parameters, NULL);
+    if (vcpu < 0) {
+        table_cell(&parameters, "all");
+        add_keys(&parameters, &op);
+    }
     table_row(&state, "VCPU", "CPU", "STATE");
     for (uint32_t id = first; id < end; id++) {
         op = get(domain->pool, LAXITY_OP_GET_VCPU, domain->id, id);
-        table_row(&parameters, text("%u", id), PARAMETER_CELLS(op));
+        table_cell(&parameters, text("%u", id));
+        add_keys(&parameters, &op);
         table_row(&state, text("%u", id), text("%u", op.cpu), op.runnable ? "runnable" : "blocked");
     }
     printf("Domain %u (%s) in pool %u\n\n", domain->id, name_or_dash(domain->name), domain->pool);
@@ -713,7 +798,7 @@ static void move_domain(const char *domain_word, const char *pool_word)
 
 static noreturn void wrong_usage(void)
 {
-    fputs(usage, stderr);
+    print_usage(stderr);
     exit(EXIT_REFUSED);
 }
 
@@ -957,7 +1042,7 @@ int main(int count, char **words)
     if (count < 2)
         wrong_usage();
     if (take_flag(words, "--help")) {
-        fputs(usage, stdout);
+        print_usage(stdout);
         return EXIT_SUCCESS;
     }
     if (!strcmp(*words, "get"))

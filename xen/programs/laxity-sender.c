@@ -28,7 +28,7 @@
 #define HEADER_BYTES (14 + 20 + 8)
 #define PAYLOAD_MAX 1472
 #define STEPS_MAX 64
-/* As often as there is a packet due, and not more often than this. */
+/* The shortest time between two sends: packets that are due meanwhile go together. */
 #define TICK_NS (1000 * 1000)
 
 struct step {
@@ -88,7 +88,7 @@ static void send_packet(int any_socket, const struct sockaddr_in *to, size_t byt
     *(good ? &counts->sent_ns : &counts->refused_ns) += took_ns;
 }
 
-/* Of a step that began at an instant: sends what is due, tick by tick. */
+/* Sends what is due of a step that began at that instant, tick by tick. */
 static void run_step(int any_socket, const struct sockaddr_in *to, size_t bytes,
                      const struct step *step, int64_t start_ns, struct counts *counts)
 {

@@ -12,8 +12,8 @@
  *   time; while it is paused its time stands still. A run is done when the threads of every VCPU
  *   that has one are, so a VCPU that is lost stops its guest. At the end each VCPU works.
  *
- *   A budget is kept. Of a VCPU without extratime, from one change of its parameters to the next:
- *   in an interval of length L it runs for at most (ceil((L + quantum) / period) + 1) * budget and
+ *   A budget is kept. A VCPU without extratime, from one change of its parameters to the next, runs
+ *   in an interval of length L for at most (ceil((L + quantum) / period) + 1) * budget and
  *   the slack, which is for what lies between the end of a budget and the interrupt that acts on
  *   it. (A quantum lets replenishments wait, so that one more can fall into the interval.) What
  *   was overrun is owed, so the slack counts once an interval and not once a period.
@@ -372,19 +372,21 @@ static bool operate_set_wrong(void)
     return true;
 }
 
-static const char *const policies[] = {"deferrable", "periodic", "polling", "sporadic", "sedf",
-                                       "credit",     "s-base",   "s-a",     "s-ab",     "s-al",
-                                       "s-all",      "s-aill",   "s-allc"};
-/* Those of one kind go over into one another at any time: the first three, and scheduler S's. */
-#define SWITCHABLE 3
+/* A policy goes over to another of its group at any time. */
+static const struct {
+    const char *name, *switch_group;
+} policies[] = {
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, ...) {name_, #switch_group_},
+#include <policies.def>
+};
 
-/* 0: of no kind. */
-static unsigned kind_of(const char *policy)
+static const char *switch_group_of(const char *policy)
 {
-    for (unsigned i = 0; i < SWITCHABLE; i++)
-        if (!strcmp(policies[i], policy))
-            return 1;
-    return strncmp(policy, "s-", 2) ? 0 : 2;
+    size_t number = 0;
+
+    while (strcmp(policies[number].name, policy))
+        number++;
+    return policies[number].switch_group;
 }
 
 static void set_policy(uint32_t pool, const char *policy)
@@ -394,8 +396,7 @@ static void set_policy(uint32_t pool, const char *policy)
     bool may;
 
     next_pool(pool, &description);
-    may = !description.domains || !strcmp(before.policy, policy) ||
-          (kind_of(policy) && kind_of(policy) == kind_of(before.policy));
+    may = !description.domains || !strcmp(switch_group_of(policy), switch_group_of(before.policy));
     strcpy(op.policy, policy);
     note("policy of pool %u from %s to %s%s", pool, before.policy, policy,
          may ? "" : ", which must be refused");
@@ -408,10 +409,17 @@ static void set_policy(uint32_t pool, const char *policy)
         wrong("pool %u has the policy %s", pool, after.policy);
 }
 
+/* Most of the time one that the pool can go over to, if there is another. */
 static bool operate_policy(void)
 {
-    set_policy(draw_pool(),
-               policies[one_in(5) ? draw_below(LENGTH(policies)) : draw_below(SWITCHABLE)]);
+    uint32_t pool = draw_pool();
+    struct laxity_op op = get_pool(pool);
+    const char *to;
+
+    do
+        to = policies[draw_below(LENGTH(policies))].name;
+    while (!one_in(5) && strcmp(switch_group_of(to), switch_group_of(op.policy)));
+    set_policy(pool, to);
     return true;
 }
 
@@ -564,10 +572,10 @@ static void create_pool(const struct pool *first)
     if (!find_second_pool(&second))
         wrong("the new pool is not there");
     if (one_in(2))
-        set_policy(second.id, policies[draw_below(LENGTH(policies))]);
+        set_policy(second.id, policies[draw_below(LENGTH(policies))].name);
     move_cpu(draw_cpu(first), 0, second.id);
     /* Whether or not the pool has a CPU. */
-    set_policy(second.id, policies[draw_below(LENGTH(policies))]);
+    set_policy(second.id, policies[draw_below(LENGTH(policies))].name);
 }
 
 static void destroy_pool(const struct pool *second)
@@ -694,7 +702,7 @@ static bool is_plugged(const struct guest *guest)
     return true;
 }
 
-/* As at the beginning, with no run in any guest. */
+/* Makes all as it was at the beginning, with no run in any guest. */
 static void clear_up(void)
 {
     struct pool second;

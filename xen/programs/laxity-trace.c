@@ -5,8 +5,8 @@
  * Xen has one buffer a CPU: a ring that whoever traces reads from one end. This program empties the
  * rings, turns tracing on, sleeps until the run is over, turns tracing off, and then copies what
  * is there. It does not run in between: a reader that wakes up would be in its own trace, and in
- * the way of what is measured. So the rings must hold the whole run, and a ring that is full at
- * the end is an error.
+ * the way of what is measured. The rings must therefore hold the whole run, and a ring that is full
+ * at the end is an error.
  *
  * The file, little-endian throughout:
  *
@@ -295,7 +295,7 @@ static struct instant start_tracing(const struct buffers *buffers, uint32_t even
     for (uint32_t i = 0; i < buffers->count; i++)
         buffers->rings[i].head->cons = buffers->rings[i].head->prod;
 
-    /* Which CPUs are traced cannot be read, so that the value at boot, all, is what is left. */
+    /* The mask of traced CPUs cannot be read; it is set to its value at boot, all CPUs. */
     memset(every_cpu, 0xff, (cpus + CHAR_BIT - 1) / CHAR_BIT);
     set_xen_guest_handle(operation.cpu_mask.bitmap, every_cpu);
     operation.cpu_mask.nr_bits = cpus;

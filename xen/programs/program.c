@@ -154,7 +154,7 @@ bool program_stop(struct program *program, char **output, struct failure *failur
     while (text && bytes < OUTPUT_BYTES_MAX &&
            (got = read(program->output, text + bytes, OUTPUT_BYTES_MAX - bytes)) > 0)
         bytes += (size_t)got;
-    /* Who says more than there is room for would wait until it is read. */
+    /* A program that says more than there is room for would wait until it is read. */
     close(program->output);
     waitpid(program->process, &status, 0);
     if (!text)

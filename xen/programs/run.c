@@ -31,7 +31,7 @@ struct thread {
     unsigned vcpu;
     int priority; /* 0: SCHED_OTHER */
 
-    /* Of a task's thread. */
+    /* For a task's thread. */
     uint64_t iterations;
     int64_t period_ns;
     int64_t offset_ns;

@@ -175,18 +175,25 @@ const char *json_string(const char *string)
     return text("%s\"", json);
 }
 
+void table_cell(struct table *table, const char *cell)
+{
+    if (!table->rows || table->cells_in_row == table->columns) {
+        table->cells = reallocarray(table->cells, table->rows + 1, sizeof(*table->cells));
+        if (!table->cells)
+            fail(EXIT_FAILED, "no memory");
+        table->rows++;
+        table->cells_in_row = 0;
+    }
+    table->cells[table->rows - 1][table->cells_in_row++] = cell;
+}
+
 void table_row(struct table *table, ...)
 {
     va_list arguments;
-    const char **row;
 
-    table->cells = reallocarray(table->cells, table->rows + 1, sizeof(*table->cells));
-    if (!table->cells)
-        fail(EXIT_FAILED, "no memory");
-    row = table->cells[table->rows++];
     va_start(arguments, table);
     for (size_t i = 0; i < table->columns; i++)
-        row[i] = va_arg(arguments, const char *);
+        table_cell(table, va_arg(arguments, const char *));
     va_end(arguments);
 }
 

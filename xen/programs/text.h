@@ -39,17 +39,20 @@ const char *did_you_mean(const struct nearest *nearest);
 /* A string of JSON, with its quotes. */
 const char *json_string(const char *string);
 
-#define COLUMNS_MAX 12
+#define COLUMNS_MAX 20
 
 /*
  * Rows of as many strings as there are columns. The last column is on the left, and is cut where a
  * line of 80 characters ends; the others are on the right.
  */
 struct table {
-    size_t columns, rows;
+    size_t columns, rows, cells_in_row;
     const char *(*cells)[COLUMNS_MAX];
 };
 
+/* Adds a cell to the last row, or to a new row where that is full. */
+void table_cell(struct table *table, const char *cell);
+/* Adds as many cells as there are columns. */
 void table_row(struct table *table, ...);
 void table_print(const struct table *table);
 

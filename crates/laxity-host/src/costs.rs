@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use laxity_config::{Document, Field, FileKind, Problem, Problems, format_duration};
+use laxity_policies::Policy;
 use serde::Deserialize;
 
 use crate::file::{CostChoice, CostsTable, NotNegative};
-use crate::model::{Cost, Costs, Policy, Profile, ProfileOf};
+use crate::model::{Cost, Costs, Profile, ProfileOf};
 
 /// The names that `costs` may have.
 pub(crate) const PROFILES: [&str; 2] = ["emsoft-2011", "xen-lab"];

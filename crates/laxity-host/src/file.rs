@@ -4,14 +4,20 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use laxity_config::{Duration, Field, Flag, HOUR_NS, List, Name, Quantity, Whole, suggest};
+use laxity_config::{
+    Duration, Field, Flag, HOUR_NS, List, Name, Quantity, Whole, format_duration, suggest,
+};
+use laxity_policies::{
+    ACCOUNTING, BUDGET, CAP, EXTRATIME, Facts, LAXITY, PERIOD, PRIORITY, ParameterKind, Policy,
+    QUANTUM, TICK, TIME_SLICE, WEIGHT,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::costs::PROFILES;
-use crate::model::{GuestScheduler, Policy};
+use crate::model::GuestScheduler;
 use crate::quantities::{Bytes, Cap, Load};
 use crate::telephony::costs::PROFILES as PROFILES_OF_NETWORKS;
 use crate::telephony::file::{CacheTable, CallsTable, NetworkChoice, NicTable, WorkloadTable};
@@ -24,16 +30,31 @@ pub const RUN_DURATION_NS_MAX: i64 = 10_000 * HOUR_NS;
 pub(crate) const CPUS_MAX: i64 = 1024;
 pub(crate) const DOMAIN_VCPUS_MAX: i64 = 4096;
 pub(crate) const DRAWN_TASKS_MAX: i64 = 1000;
-const PRIORITY_MAX: i64 = 1_000_000;
-const WEIGHT_MAX: i64 = 65_535;
-
-/// The longest accounting time of credit, which the policies in C state (`LAXITY_ACCOUNTING_MAX`).
-const ACCOUNTING_NS_MAX: i64 = 10_000_000_000;
 
 /// A time that a policy or a task takes.
 pub(crate) type Positive = Duration<1, HOUR_NS>;
 /// The same, and 0.
 pub(crate) type NotNegative = Duration<0, HOUR_NS>;
+
+/// What editors show of a policy's parameter: its meaning, its bounds, and who uses it.
+fn described(facts: Facts) -> String {
+    let bounds = match facts.kind {
+        ParameterKind::Duration => format!(" At most {}.", format_duration(facts.most)),
+        ParameterKind::Number => format!(" {} to {}.", facts.least, facts.most),
+        ParameterKind::Percent | ParameterKind::Flag => String::new(),
+    };
+    let families = suggest::list(facts.families().map(|family| family.title().into()), "and");
+    format!("{}{bounds} Used by {families}.", facts.meaning)
+}
+
+/// A policy's parameter where the file does not give it, as a file would.
+fn default(facts: Facts) -> serde_json::Value {
+    match facts.kind {
+        ParameterKind::Duration => format_duration(facts.standard).into(),
+        ParameterKind::Number | ParameterKind::Percent => facts.standard.into(),
+        ParameterKind::Flag => (facts.standard != 0).into(),
+    }
+}
 
 /// A host for Laxity: CPUs, a scheduling policy, and domains (virtual machines) with their tasks.
 /// Times are written with their unit: "2 ms", "10 us", "1.5 s".
@@ -82,19 +103,14 @@ pub(crate) struct HostTable {
     pub cpus: Field<Whole<1, CPUS_MAX>>,
     /// The scheduling policy.
     pub policy: Field<Policy>,
-    /// Servers, sedf: a decision holds at most this long, and budgets are replenished at multiples
-    /// of it. 0 (the default) is event-driven: nothing happens unless something changes.
-    #[schemars(extend("default" = "0 ns"))]
-    pub quantum: Field<NotNegative>,
-    /// Credit, S: how long a VCPU runs before the next one of its class.
-    #[schemars(extend("default" = "30 ms"))]
-    pub time_slice: Field<Positive>,
-    /// Credit, S: how often the running VCPU is charged.
-    #[schemars(extend("default" = "10 ms"))]
-    pub tick: Field<Positive>,
-    /// Credit, S: how often credits are handed out; a multiple of `tick`, at most 10 s.
-    #[schemars(extend("default" = "30 ms"))]
-    pub accounting: Field<Duration<1, ACCOUNTING_NS_MAX>>,
+    #[schemars(description = described(QUANTUM), extend("default" = default(QUANTUM)))]
+    pub quantum: Field<Duration<{ QUANTUM.least }, { QUANTUM.most }>>,
+    #[schemars(description = described(TIME_SLICE), extend("default" = default(TIME_SLICE)))]
+    pub time_slice: Field<Duration<{ TIME_SLICE.least }, { TIME_SLICE.most }>>,
+    #[schemars(description = described(TICK), extend("default" = default(TICK)))]
+    pub tick: Field<Duration<{ TICK.least }, { TICK.most }>>,
+    #[schemars(description = described(ACCOUNTING), extend("default" = default(ACCOUNTING)))]
+    pub accounting: Field<Duration<{ ACCOUNTING.least }, { ACCOUNTING.most }>>,
     /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
     pub costs: Field<CostsChoice>,
     /// The caches, each with the CPUs that share it. By default none: nothing is lost when a VCPU
@@ -146,27 +162,23 @@ pub(crate) struct DomainTable {
     /// The numbers of the CPUs that the VCPUs may run on. By default all.
     #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
     pub affinity: Field<List<Whole<0, { CPUS_MAX - 1 }>>>,
-    /// Servers, sedf: the CPU time that each VCPU gets in every period; at most the period.
-    pub budget: Field<Positive>,
-    /// Sedf: its own budget, where it differs. By default `budget`.
-    pub slice: Field<Positive>,
-    /// Servers, sedf: how often the budget comes back. At most 1 h.
-    pub period: Field<Positive>,
-    /// Servers: 1 is the highest. By default rate-monotonic: the shorter the period, the higher.
-    pub priority: Field<Whole<1, PRIORITY_MAX>>,
-    /// Servers, sedf: run without budget when the CPU would be idle.
-    #[schemars(extend("default" = false))]
+    #[schemars(description = described(BUDGET))]
+    pub budget: Field<Duration<{ BUDGET.least }, { BUDGET.most }>>,
+    /// The budget under SEDF, where it differs. By default `budget`.
+    pub slice: Field<Duration<{ BUDGET.least }, { BUDGET.most }>>,
+    #[schemars(description = described(PERIOD))]
+    pub period: Field<Duration<{ PERIOD.least }, { PERIOD.most }>>,
+    #[schemars(description = described(PRIORITY))]
+    pub priority: Field<Whole<{ PRIORITY.least }, { PRIORITY.most }>>,
+    #[schemars(description = described(EXTRATIME), extend("default" = default(EXTRATIME)))]
     pub extratime: Field<Flag>,
-    /// Credit, S: the domain's share, relative to the others'; 1 to 65535.
-    #[schemars(extend("default" = 256))]
-    pub weight: Field<Whole<1, WEIGHT_MAX>>,
-    /// Credit, S: the most CPU time that the domain gets, in percent of one CPU; 0 is no cap. At most
-    /// 100 for each VCPU.
-    #[schemars(extend("default" = 0))]
+    #[schemars(description = described(WEIGHT), extend("default" = default(WEIGHT)))]
+    pub weight: Field<Whole<{ WEIGHT.least }, { WEIGHT.most }>>,
+    #[schemars(description = described(CAP), extend("default" = default(CAP)))]
     pub cap: Field<Cap<{ 100 * DOMAIN_VCPUS_MAX }>>,
-    /// S: how long a VCPU of the domain may wait for a CPU once it has work: the scheduling latency
-    /// that it asks for, as a hint. By default any. A domain that has one is real-time. At most 1 h.
-    pub laxity: Field<Positive>,
+    // A domain without laxity says so by not having the key, and not by 0 as in C.
+    #[schemars(description = described(LAXITY))]
+    pub laxity: Field<Duration<1, { LAXITY.most }>>,
     /// How the guest orders its ready tasks.
     #[schemars(extend("default" = "rate-monotonic"))]
     pub scheduler: Field<GuestScheduler>,

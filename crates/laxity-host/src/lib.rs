@@ -40,6 +40,7 @@ mod telephony;
 use laxity_config::{FileError, FileKind};
 
 pub use file::RUN_DURATION_NS_MAX;
+pub use laxity_policies::{Parameters, Policy, Settings};
 pub use model::*;
 pub use telephony::{
     Acceptance, Cache, Calls, Codec, Failure, Link, LinkAgreement, LinkSharing, Network,

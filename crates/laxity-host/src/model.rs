@@ -3,6 +3,7 @@
 //! Values of these types come out of [`crate::load`], so a reader of a [`Host`] may rely on what
 //! the comments state. Times are nanoseconds.
 
+use laxity_policies::{Parameters, Policy, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,138 +55,6 @@ pub enum ProfileOf {
     Scheduling,
     /// What is done for packets: `network` in a host file.
     Packets,
-}
-
-/// The scheduling policies of `policy/`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// Deferrable server: keeps its budget while idle.
-    Deferrable,
-    /// Periodic server: burns its budget while idle.
-    Periodic,
-    /// Polling server: drops its budget when idle.
-    Polling,
-    /// Sporadic server: gets back what it used, one period after the use began.
-    Sporadic,
-    /// Simple earliest deadline first.
-    Sedf,
-    /// Xen's credit scheduler.
-    Credit,
-    /// Scheduler S (VEE 2010) without its parts: credit with exact accounting.
-    #[serde(rename = "s-base")]
-    SBase,
-    /// Scheduler S with a place in the queue by laxity (A).
-    #[serde(rename = "s-a")]
-    SA,
-    /// Scheduler S with laxity and boost with event (A, B).
-    #[serde(rename = "s-ab")]
-    SAb,
-    /// Scheduler S with laxity and load balancing (A, L).
-    #[serde(rename = "s-al")]
-    SAl,
-    /// Scheduler S with laxity and cache-aware load balancing (A, LL).
-    #[serde(rename = "s-all")]
-    SAll,
-    /// Scheduler S with laxity, infinite credit and cache-aware load balancing (A, I, LL).
-    #[serde(rename = "s-aill")]
-    SAill,
-    /// `s-all` with turns cut short for real-time VCPUs (A, LL, C).
-    #[serde(rename = "s-allc")]
-    SAllc,
-}
-
-impl Policy {
-    /// Every policy, in the order in which tables show them.
-    pub const ALL: [Policy; 13] = [
-        Policy::Deferrable,
-        Policy::Periodic,
-        Policy::Polling,
-        Policy::Sporadic,
-        Policy::Credit,
-        Policy::Sedf,
-        Policy::SBase,
-        Policy::SA,
-        Policy::SAb,
-        Policy::SAl,
-        Policy::SAll,
-        Policy::SAill,
-        Policy::SAllc,
-    ];
-
-    /// The name in host files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Deferrable => "deferrable",
-            Policy::Periodic => "periodic",
-            Policy::Polling => "polling",
-            Policy::Sporadic => "sporadic",
-            Policy::Sedf => "sedf",
-            Policy::Credit => "credit",
-            Policy::SBase => "s-base",
-            Policy::SA => "s-a",
-            Policy::SAb => "s-ab",
-            Policy::SAl => "s-al",
-            Policy::SAll => "s-all",
-            Policy::SAill => "s-aill",
-            Policy::SAllc => "s-allc",
-        }
-    }
-
-    /// The policy of that name.
-    pub fn from_name(name: &str) -> Option<Policy> {
-        Policy::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-
-    /// Whether its VCPUs have a budget and a fixed priority.
-    pub fn is_fixed_priority_server(self) -> bool {
-        self != Policy::Sedf && !self.shares_by_weight()
-    }
-
-    /// Whether domains share the CPUs by weight, without budgets, and VCPUs go to other CPUs: credit
-    /// and scheduler S.
-    pub fn shares_by_weight(self) -> bool {
-        self == Policy::Credit || self.is_scheduler_s()
-    }
-
-    /// Whether it is scheduler S, with whichever parts.
-    pub fn is_scheduler_s(self) -> bool {
-        matches!(
-            self,
-            Policy::SBase
-                | Policy::SA
-                | Policy::SAb
-                | Policy::SAl
-                | Policy::SAll
-                | Policy::SAill
-                | Policy::SAllc
-        )
-    }
-}
-
-/// Instance-wide settings (`struct laxity_settings`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Settings {
-    /// 0: event-driven.
-    pub quantum_ns: i64,
-    /// Credit and S only.
-    pub time_slice_ns: i64,
-    /// Credit and S only.
-    pub tick_ns: i64,
-    /// Credit and S only; a multiple of the tick.
-    pub accounting_ns: i64,
-}
-
-impl Default for Settings {
-    /// Event-driven; Xen's times for credit (RT-Xen, section 3.1).
-    fn default() -> Self {
-        Settings {
-            quantum_ns: 0,
-            time_slice_ns: 30_000_000,
-            tick_ns: 10_000_000,
-            accounting_ns: 30_000_000,
-        }
-    }
 }
 
 /// What one call of `schedule` and one context switch cost the CPU they happen on.
@@ -292,7 +161,8 @@ impl Cost {
 pub struct Domain {
     /// Unique in the host.
     pub name: String,
-    /// The scheduling parameters; every VCPU has these.
+    /// The scheduling parameters; every VCPU has these. What the host's policy uses is valid. Budget and period are
+    /// 0 where the file gives none and the policy needs none.
     pub parameters: Parameters,
     /// One a VCPU; at least one.
     pub vcpus: Vec<Vcpu>,
@@ -308,25 +178,6 @@ pub struct Domain {
     pub working_set_bytes: u64,
     /// The timer interrupts of the guest's kernel; `None`: it has none.
     pub tick: Option<Tick>,
-}
-
-/// Scheduling parameters (`struct laxity_parameters`). What the host's policy uses is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Parameters {
-    /// Servers, SEDF (there: the slice); 0 where the file gives none and the policy needs none.
-    pub budget_ns: i64,
-    /// Servers, SEDF; 0 as the budget.
-    pub period_ns: i64,
-    /// S: the scheduling latency that the domain asks for; 0 is none.
-    pub laxity_ns: i64,
-    /// Servers; 1 is the highest.
-    pub priority: u32,
-    /// Servers, SEDF: run on otherwise idle time.
-    pub extratime: bool,
-    /// Credit, S.
-    pub weight: u32,
-    /// Credit, S: percent of one CPU; 0 is no cap.
-    pub cap_percent: u32,
 }
 
 /// A virtual CPU.

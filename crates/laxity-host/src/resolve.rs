@@ -7,18 +7,14 @@
 use std::collections::HashMap;
 
 use laxity_config::{Duration, Field, Name, Problem, Problems, Span, format_duration};
+use laxity_policies::{Parameters, Policy, Settings, VCPUS_MAX};
 
 use crate::costs;
 use crate::draw::{Drawing, draw_tasks};
 use crate::file::{CostsChoice, DomainTable, DrawTable, File, TaskTable, Tasks, TickTable};
-use crate::model::{
-    Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
-};
+use crate::model::{Costs, Domain, GuestScheduler, Host, Task, Tick, Vcpu};
 use crate::placement::{Assignment, Placement, WHOLE, ratio};
 use crate::telephony::resolve::{self as telephony, is_endless};
-
-/// In the whole host (`LAXITY_VCPUS_MAX`).
-const VCPUS_MAX: usize = 65_535;
 
 /// In the whole host. What is drawn is counted too, before it is drawn: a short file can ask for any number of tasks, each of
 /// which takes kilobytes and tens of microseconds before a run begins.
@@ -359,14 +355,16 @@ fn parameters(
         Policy::Sedf if !table.slice.is_absent() => &table.slice,
         _ => &table.budget,
     };
+    let standard = Parameters::default();
+    let whole_or = |given: Option<i64>, standard: u32| given.map_or(standard, |given| given as u32);
     Parameters {
-        budget_ns: ns_or(budget, 0),
-        period_ns: ns_or(&table.period, 0),
-        laxity_ns: ns_or(&table.laxity, 0),
-        priority: table.priority.value.map_or(0, |priority| priority.0 as u32),
-        extratime: table.extratime.value.is_some_and(|flag| flag.0),
-        weight: table.weight.value.map_or(256, |weight| weight.0 as u32),
-        cap_percent: table.cap.value.map_or(0, |cap| cap.0),
+        budget_ns: ns_or(budget, standard.budget_ns),
+        period_ns: ns_or(&table.period, standard.period_ns),
+        laxity_ns: ns_or(&table.laxity, standard.laxity_ns),
+        priority: whole_or(table.priority.value.map(|given| given.0), standard.priority),
+        extratime: (table.extratime.value).map_or(standard.extratime, |flag| flag.0),
+        weight: whole_or(table.weight.value.map(|given| given.0), standard.weight),
+        cap_percent: table.cap.value.map_or(standard.cap_percent, |cap| cap.0),
     }
 }
 
@@ -572,7 +570,7 @@ fn exceeds_counts(tables: &[(&DomainTable, Span)], file: &File, problems: &Probl
             }
             last_straw.is_some()
         };
-    exceeds("VCPUs", VCPUS_MAX, &vcpus) | exceeds("tasks", TASKS_MAX, &tasks)
+    exceeds("VCPUs", VCPUS_MAX as usize, &vcpus) | exceeds("tasks", TASKS_MAX, &tasks)
 }
 
 fn drawn_tasks(table: Option<&DrawTable>) -> usize {

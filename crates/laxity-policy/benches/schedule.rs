@@ -11,7 +11,7 @@
 //!
 //! Prints one JSON object a line for each policy and number of VCPUs, with times in nanoseconds.
 
-use laxity_host::{Parameters, Policy, Settings};
+use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{Instance, NEVER, Request};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg32;
@@ -95,11 +95,11 @@ impl Host {
             let of_vcpu = Parameters {
                 budget_ns: period_ns * 95 / 100 / vcpus as i64,
                 period_ns,
-                // So long that looking for a place ends at its class's end, or behind many.
+                // This is so long that looking for a place ends at the class's end, or behind many.
                 laxity_ns: if vcpu % 2 == 0 { period_ns } else { 0 },
                 priority: 1 + random.next_u32() % vcpus as u32,
                 extratime: false,
-                weight: 256,
+                weight: laxity_policies::WEIGHT.standard as u32,
                 cap_percent: 0,
             };
             let domain = instance

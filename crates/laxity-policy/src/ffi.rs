@@ -2,26 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Settings {
-    pub quantum_ns: i64,
-    pub time_slice_ns: i64,
-    pub tick_ns: i64,
-    pub accounting_ns: i64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Parameters {
-    pub budget_ns: i64,
-    pub period_ns: i64,
-    pub laxity_ns: i64,
-    pub priority: u32,
-    pub weight: u32,
-    pub cap_percent: u32,
-    pub extratime: bool,
-}
+pub use laxity_policies::{Parameters, Settings};
 
 #[repr(C)]
 pub struct Embedder {
@@ -84,7 +65,6 @@ type Now = i64;
 
 #[repr(C)]
 pub struct Policy {
-    pub name: *const c_char,
     pub instance_bytes: usize,
     pub cpu_bytes: usize,
     pub domain_bytes: usize,
@@ -115,19 +95,8 @@ pub struct Policy {
 }
 
 unsafe extern "C" {
-    pub static laxity_deferrable: Policy;
-    pub static laxity_periodic: Policy;
-    pub static laxity_polling: Policy;
-    pub static laxity_sporadic: Policy;
-    pub static laxity_sedf: Policy;
-    pub static laxity_credit: Policy;
-    pub static laxity_s_base: Policy;
-    pub static laxity_s_a: Policy;
-    pub static laxity_s_ab: Policy;
-    pub static laxity_s_al: Policy;
-    pub static laxity_s_all: Policy;
-    pub static laxity_s_aill: Policy;
-    pub static laxity_s_allc: Policy;
+    /// In the order of [`laxity_policies::Policy::ALL`].
+    pub static laxity_tables: [*const Policy; laxity_policies::Policy::ALL.len()];
 }
 
 #[cfg(test)]
@@ -135,8 +104,12 @@ mod tests {
     use super::*;
     use std::mem::{offset_of, size_of};
 
+    const PARAMETERS: usize = laxity_policies::Parameter::ALL.len();
+    const OTHERS: usize = 20;
+
     unsafe extern "C" {
-        static laxity_abi: [usize; 23];
+        static laxity_abi: [usize; OTHERS];
+        static laxity_offsets: [usize; PARAMETERS];
     }
 
     #[test]
@@ -144,9 +117,6 @@ mod tests {
         let rust = [
             size_of::<Settings>(),
             size_of::<Parameters>(),
-            offset_of!(Parameters, laxity_ns),
-            offset_of!(Parameters, priority),
-            offset_of!(Parameters, extratime),
             size_of::<Embedder>(),
             size_of::<Instance>(),
             offset_of!(Instance, cpus),
@@ -166,7 +136,11 @@ mod tests {
             offset_of!(Policy, schedule),
             offset_of!(Policy, dump),
         ];
-        // SAFETY: a constant of the C side, of this length (src/abi.c).
-        assert_eq!(rust, unsafe { laxity_abi });
+        // SAFETY: constants of the C side, of these lengths (src/tables.c).
+        unsafe {
+            assert_eq!(rust, laxity_abi);
+            let offsets = laxity_policies::Parameter::ALL.map(|each| each.facts().offset);
+            assert_eq!(offsets, laxity_offsets);
+        }
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! An [`Instance`] owns the memory of one policy with its CPUs, domains and VCPUs, calls the policy's
 //! operations, and collects what the policy asks for ([`Request`]) and reports ([`Report`]) in two
-//! mailboxes, which the embedder empties after each call. So nothing of the embedder is reached
-//! from inside C.
+//! mailboxes, which the embedder empties after each call. C reaches nothing else of the
+//! embedder.
 //!
 //! The order of calls that a policy relies on (`policy/include/laxity/policy.h`) is checked where an
 //! embedder could break memory or queues: indices, a VCPU's wake, block and move.
 
 mod ffi;
 
-use laxity_host::{Parameters, Policy, Settings};
+use laxity_policies::{Parameter, Parameters, Policy, Settings};
 use std::ffi::{c_char, c_int, c_void};
 
 /// "Never", as a time.
@@ -55,64 +55,32 @@ pub enum Event {
     Class,
 }
 
-/// Parameters that a policy refused; nothing has changed.
+/// What a policy refused; nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Budget or slice.
-    #[error("the budget must be above 0 and at most the period")]
-    Budget,
-    /// Period.
-    #[error("the period must be above 0 and at most one hour")]
-    Period,
-    /// Priority.
-    #[error("the priority must be between 1 and 1000000")]
-    Priority,
-    /// Weight.
-    #[error("the weight must be between 1 and 65535")]
-    Weight,
-    /// Cap.
-    #[error("the cap must be at most 100 % of each VCPU")]
-    Cap,
-    /// Quantum.
-    #[error("the quantum must be between 0 and one hour")]
-    Quantum,
-    /// Time slice.
-    #[error("the time slice must be above 0 and at most one hour")]
-    TimeSlice,
-    /// Tick.
-    #[error("the tick must be above 0 and at most the accounting time")]
-    Tick,
-    /// Accounting.
-    #[error("the accounting time must be a whole number of ticks and at most 10 seconds")]
-    Accounting,
-    /// Live switch.
+    /// The parameter's value is out of its bounds, or contradicts its rule.
+    #[error(
+        "the {} is wrong: right is {} to {}{}",
+        .0.facts().name, .0.facts().least, .0.facts().most, .0.facts().rule
+    )]
+    Value(Parameter),
+    /// A live switch to this policy.
     #[error("these two policies cannot be switched while VCPUs run")]
-    Policy,
-    /// Laxity.
-    #[error("the laxity must be between 0 (none) and one hour")]
-    Laxity,
+    Switch,
 }
 
 impl Refused {
+    /// Translates an `enum laxity_error`: 0 is no error, 1 a refused switch, and the parameters follow.
     fn check(code: c_int) -> Result<(), Refused> {
-        Err(match code {
-            0 => return Ok(()),
-            1 => Refused::Budget,
-            2 => Refused::Period,
-            3 => Refused::Priority,
-            4 => Refused::Weight,
-            5 => Refused::Cap,
-            6 => Refused::Quantum,
-            7 => Refused::TimeSlice,
-            8 => Refused::Tick,
-            9 => Refused::Accounting,
-            10 => Refused::Policy,
-            _ => Refused::Laxity,
-        })
+        match code as usize {
+            0 => Ok(()),
+            1 => Err(Refused::Switch),
+            number => Err(Refused::Value(Parameter::ALL[number - 2])),
+        }
     }
 }
 
-/// Who runs on a CPU, and until when at the latest.
+/// The VCPU that runs on a CPU, and until when at the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     /// Index of the VCPU; `None` is idle.
@@ -126,7 +94,7 @@ pub struct Decision {
 pub struct DumpLine {
     /// Index of the VCPU.
     pub vcpu: usize,
-    /// In which queue it is, in the policy's words.
+    /// The name of the queue that it is in, in the policy's words.
     pub state: String,
     /// Budget or credits left.
     pub left_ns: i64,
@@ -195,42 +163,8 @@ impl Drop for Instance {
 }
 
 fn table(policy: Policy) -> *const ffi::Policy {
-    match policy {
-        Policy::Deferrable => &raw const ffi::laxity_deferrable,
-        Policy::Periodic => &raw const ffi::laxity_periodic,
-        Policy::Polling => &raw const ffi::laxity_polling,
-        Policy::Sporadic => &raw const ffi::laxity_sporadic,
-        Policy::Sedf => &raw const ffi::laxity_sedf,
-        Policy::Credit => &raw const ffi::laxity_credit,
-        Policy::SBase => &raw const ffi::laxity_s_base,
-        Policy::SA => &raw const ffi::laxity_s_a,
-        Policy::SAb => &raw const ffi::laxity_s_ab,
-        Policy::SAl => &raw const ffi::laxity_s_al,
-        Policy::SAll => &raw const ffi::laxity_s_all,
-        Policy::SAill => &raw const ffi::laxity_s_aill,
-        Policy::SAllc => &raw const ffi::laxity_s_allc,
-    }
-}
-
-fn settings_to_c(settings: &Settings) -> ffi::Settings {
-    ffi::Settings {
-        quantum_ns: settings.quantum_ns,
-        time_slice_ns: settings.time_slice_ns,
-        tick_ns: settings.tick_ns,
-        accounting_ns: settings.accounting_ns,
-    }
-}
-
-fn parameters_to_c(parameters: &Parameters) -> ffi::Parameters {
-    ffi::Parameters {
-        budget_ns: parameters.budget_ns,
-        period_ns: parameters.period_ns,
-        laxity_ns: parameters.laxity_ns,
-        priority: parameters.priority,
-        weight: parameters.weight,
-        cap_percent: parameters.cap_percent,
-        extratime: parameters.extratime,
-    }
+    // SAFETY: a constant of the C side, of this length (src/tables.c).
+    unsafe { ffi::laxity_tables[policy as usize] }
 }
 
 impl Instance {
@@ -269,7 +203,7 @@ impl Instance {
                 tracing: false,
                 settings: ffi::Settings::default(),
             };
-            Refused::check((sizes.init)(this.instance, &settings_to_c(settings)))?;
+            Refused::check((sizes.init)(this.instance, settings))?;
             for (number, &cpu) in this.cpus.iter().enumerate() {
                 (*cpu).number = number as u32;
                 (sizes.add_cpu)(this.instance, cpu, 0);
@@ -289,11 +223,10 @@ impl Instance {
             let mut block = Block::new((*self.table).domain_bytes);
             let domain: *mut ffi::Domain = block.get();
             (*domain).id = index as u32;
-            let parameters = parameters_to_c(parameters);
             Refused::check(((*self.table).add_domain)(
                 self.instance,
                 domain,
-                &parameters,
+                parameters,
             ))?;
             self.domains.push(domain);
             self._domains.push(block);
@@ -337,11 +270,10 @@ impl Instance {
                 .filter(|&&other| (*other).domain == domain)
                 .count() as u32;
             (*vcpu).cpu = cpu;
-            let parameters = parameters_to_c(parameters);
             if let Err(refused) = Refused::check(((*self.table).add_vcpu)(
                 self.instance,
                 vcpu,
-                &parameters,
+                parameters,
                 now,
             )) {
                 (*self.mailbox).affinity.pop();
@@ -505,9 +437,8 @@ impl Instance {
     /// # Errors
     /// When the policy refuses them; the old ones stay.
     pub fn set_settings(&mut self, settings: &Settings, now: i64) -> Result<(), Refused> {
-        let settings = settings_to_c(settings);
         // SAFETY: as in `wake`.
-        Refused::check(unsafe { ((*self.table).set_settings)(self.instance, &settings, now) })
+        Refused::check(unsafe { ((*self.table).set_settings)(self.instance, settings, now) })
     }
 
     /// New parameters of a domain (credit, S), live.
@@ -520,10 +451,9 @@ impl Instance {
         parameters: &Parameters,
         now: i64,
     ) -> Result<(), Refused> {
-        let parameters = parameters_to_c(parameters);
         // SAFETY: as in `wake`.
         Refused::check(unsafe {
-            ((*self.table).set_domain)(self.instance, self.domains[domain], &parameters, now)
+            ((*self.table).set_domain)(self.instance, self.domains[domain], parameters, now)
         })
     }
 
@@ -537,10 +467,9 @@ impl Instance {
         parameters: &Parameters,
         now: i64,
     ) -> Result<(), Refused> {
-        let parameters = parameters_to_c(parameters);
         // SAFETY: as in `wake`.
         Refused::check(unsafe {
-            ((*self.table).set_vcpu)(self.instance, self.vcpus[vcpu], &parameters, now)
+            ((*self.table).set_vcpu)(self.instance, self.vcpus[vcpu], parameters, now)
         })
     }
 

@@ -3,6 +3,7 @@
 //! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
 
 mod bandwidth;
+mod policies;
 mod runs;
 mod sweep;
 mod voice;
@@ -384,6 +385,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bandwidth::simulate_bandwidth, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(policies::policies, module)?)?;
+    module.add_function(wrap_pyfunction!(policies::parameters, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_run::LOST)?;

@@ -60,7 +60,7 @@ fn keeps_too_much(vcpu: &Vcpu, now_ns: i64) -> bool {
         >= product(vcpu.full_at_ns - now_ns, vcpu.parameters.budget_ns)
 }
 
-/// Who comes first on a CPU.
+/// The VCPU that comes first on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct First {
     vcpu: usize,
@@ -71,11 +71,11 @@ struct First {
 /// A CPU and its last decision.
 struct Cpu {
     decided_ns: i64,
-    /// Whose budget is used.
+    /// The VCPU whose budget is used.
     first: Option<First>,
-    /// Who runs without paying; its turn began when the CPU decided.
+    /// The VCPU that runs without paying; its turn began when the CPU decided.
     extra: Option<usize>,
-    /// Who waits for extra time, the one that runs on it not among them.
+    /// The VCPUs that wait for extra time, without the one that runs on it.
     extra_queue: Vec<usize>,
 }
 

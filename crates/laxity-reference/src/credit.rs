@@ -17,7 +17,7 @@ enum Class {
 struct Vcpu {
     domain: usize,
     affinity: Vec<u32>,
-    /// In whose queue it waits, or where it ran last.
+    /// The CPU in whose queue it waits, or on which it ran last.
     cpu: usize,
     awake: bool,
     class: Class,

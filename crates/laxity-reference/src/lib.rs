@@ -70,7 +70,7 @@ pub struct Outcome {
     pub jobs: Vec<Job>,
     /// Every VCPU, in the order of the host file.
     pub vcpus: Vec<VcpuTime>,
-    /// Who ran where: by CPU, then by time; as few as possible.
+    /// The runs of VCPUs: by CPU, then by time; as few as possible.
     pub intervals: Vec<Interval>,
 }
 

@@ -52,7 +52,7 @@ pub fn random_host(seed: u64) -> Host {
         unit_ns,
         cpus,
         priorities: draw.between(1, 4),
-        // Of the long ones a unit is a trifle.
+        // A unit is a trifle of the long periods.
         period_units: draw.one_of(&[
             &[6, 12],
             &[5, 10, 20],

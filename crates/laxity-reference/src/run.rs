@@ -33,7 +33,7 @@ pub(crate) trait Rules {
     fn pass(&mut self, unit_ns: i64);
     /// Whether the VCPU is not blocked.
     fn is_awake(&self, vcpu: usize) -> bool;
-    /// Who runs on the CPU by its last decision.
+    /// The VCPU that runs on the CPU by its last decision.
     fn running(&self, cpu: usize) -> Option<usize>;
 }
 

@@ -26,7 +26,7 @@ const CLASSES: [Class; 3] = [Class::Boost, Class::Under, Class::Over];
 struct Vcpu {
     domain: usize,
     affinity: Vec<u32>,
-    /// In whose queue it is, or where it ran last.
+    /// The CPU in whose queue it is, or on which it ran last.
     cpu: usize,
     awake: bool,
     class: Class,
@@ -68,7 +68,7 @@ pub(crate) struct SchedulerS {
     vcpus: Vec<Vcpu>,
     cpus: Vec<Cpu>,
     balanced_second: i64,
-    /// Who is to move, to which CPU.
+    /// The VCPU that is to move, and the CPU to which.
     moving: Option<(usize, usize)>,
     now_ns: i64,
 }
@@ -432,7 +432,7 @@ impl SchedulerS {
         None
     }
 
-    /// Whom a CPU steals, the first of whose own queue is `own`.
+    /// The VCPU that a CPU steals, where `own` is the first of its own queue.
     fn stolen(&self, cpu: usize, own: Option<(Class, usize)>) -> Option<usize> {
         if !self.balances && own.is_some_and(|(part, _)| part != Class::Over) {
             return None;

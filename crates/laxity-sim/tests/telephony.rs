@@ -91,10 +91,9 @@ fn alone(overrides: &[&str]) -> Telephony {
 
 #[test]
 fn every_packet_is_received_lost_somewhere_or_on_its_way() {
-    let policies = [
-        "credit", "s-base", "s-a", "s-ab", "s-al", "s-all", "s-aill", "s-allc",
-    ];
-    for (seed, policy) in (1..).zip(policies) {
+    let policies =
+        (laxity_host::Policy::ALL.into_iter()).filter(|policy| policy.shares_by_weight());
+    for (seed, policy) in (1..).zip(policies.map(laxity_host::Policy::name)) {
         let outcome = run(&[
             &format!("seed={seed}"),
             &format!("host.policy={policy}"),

@@ -51,63 +51,45 @@
 #define LAXITY_MILLISECOND LAXITY_NS(1000000)
 #define LAXITY_NS(value) ((int64_t)(value))
 
-/* The longest budget, period, quantum or slice: sums of a few of them stay far from overflow. */
-#define LAXITY_DURATION_MAX (LAXITY_NS(3600) * 1000 * LAXITY_MILLISECOND)
+/* The C type of a parameter, by its kind in parameters.def. */
+#define LAXITY_TYPE_DURATION int64_t
+#define LAXITY_TYPE_NUMBER uint32_t
+#define LAXITY_TYPE_PERCENT uint32_t
+#define LAXITY_TYPE_FLAG bool
 
-/* The longest accounting time of credit: times every CPU's and a weight it still fits 63 bits. */
-#define LAXITY_ACCOUNTING_MAX (LAXITY_NS(10000) * LAXITY_MILLISECOND)
-#define LAXITY_CPUS_MAX 4096
-
-#define LAXITY_PRIORITY_MAX 1000000 /* priorities are 1 (highest) to this */
-#define LAXITY_WEIGHT_MAX 65535
-#define LAXITY_VCPUS_MAX 65535 /* in one domain; a cap is at most 100 % of each */
-
-/* Why parameters were refused. Nothing has changed when any of these is returned. */
+/*
+ * Why something was refused; nothing has changed then. LAXITY_ERROR_<NAME> refuses the value of a
+ * parameter: it is out of its bounds, or contradicts its rule.
+ */
 enum laxity_error {
     LAXITY_OK = 0,
-    LAXITY_ERROR_BUDGET,     /* not within 1 ns .. period */
-    LAXITY_ERROR_PERIOD,     /* not within 1 ns .. LAXITY_DURATION_MAX */
-    LAXITY_ERROR_PRIORITY,   /* not within 1 .. LAXITY_PRIORITY_MAX */
-    LAXITY_ERROR_WEIGHT,     /* not within 1 .. LAXITY_WEIGHT_MAX */
-    LAXITY_ERROR_CAP,        /* above 100 % of every VCPU that a domain may have */
-    LAXITY_ERROR_QUANTUM,    /* negative, or above LAXITY_DURATION_MAX */
-    LAXITY_ERROR_TIME_SLICE, /* not within 1 ns .. LAXITY_DURATION_MAX */
-    LAXITY_ERROR_TICK,       /* not within 1 ns .. accounting */
-    LAXITY_ERROR_ACCOUNTING, /* not within 1 ns .. LAXITY_ACCOUNTING_MAX, or not whole ticks */
-    LAXITY_ERROR_POLICY,     /* these two policies cannot be switched live */
-    LAXITY_ERROR_LAXITY,     /* not within 0 .. LAXITY_DURATION_MAX */
+    LAXITY_ERROR_POLICY, /* these two policies cannot be switched live */
+#define LAXITY_PARAMETER(name_, ...) LAXITY_ERROR_##name_,
+#define LAXITY_SETTING(name_, ...) LAXITY_ERROR_##name_,
+#include <parameters.def>
 };
 
 /*
  * Settings of a whole instance. Every policy checks those that it uses and ignores the rest.
  */
 struct laxity_settings {
-    /* 0: event-driven. Otherwise every decision holds this long at most, and replenishments happen
-     * at multiples of it, as in RT-Xen (section 4.2). Shorter costs more switches and is more
-     * precise. Servers and SEDF. */
-    int64_t quantum_ns;
-    /* Credit, S: how long a VCPU runs before the next of its class gets its turn. */
-    int64_t time_slice_ns;
-    /* Credit, S: how often the running VCPU is charged and loses its boost. */
-    int64_t tick_ns;
-    /* Credit, S: how often credits are handed out; a multiple of tick_ns. */
-    int64_t accounting_ns;
+#define LAXITY_SETTING(name_, field_, key_, kind_, ...) LAXITY_TYPE_##kind_ field_;
+#include <parameters.def>
 };
 
 /*
- * Parameters of one VCPU (servers, SEDF) or of a domain (credit, S). Every policy checks those that
- * it uses and ignores the rest, so that one host can be run under each of them.
+ * Parameters of one VCPU (policies with budgets) or of a domain (policies with weights). Every
+ * policy checks those that it uses and ignores the rest, so that one host can be run under each.
  */
 struct laxity_parameters {
-    int64_t budget_ns; /* SEDF: the slice */
-    int64_t period_ns;
-    int64_t
-        laxity_ns; /* S: the scheduling latency that the domain asks for; 0: none, any will do */
-    uint32_t priority; /* 1 is the highest */
-    uint32_t weight;
-    uint32_t cap_percent; /* of one CPU; 0: none */
-    bool extratime;       /* run on otherwise idle time, never ahead of anyone's budget */
+#define LAXITY_PARAMETER(name_, field_, key_, kind_, ...) LAXITY_TYPE_##kind_ field_;
+#include <parameters.def>
 };
+
+/* Where a policy runs, as bits. */
+#define LAXITY_ON_SIM 1
+#define LAXITY_ON_XEN 2
+#define LAXITY_ON_LINUX 4 /* by the kernel's own means */
 
 struct laxity_instance;
 struct laxity_cpu;
@@ -189,7 +171,6 @@ struct laxity_dump {
 };
 
 struct laxity_policy {
-    const char *name;
     size_t instance_bytes, cpu_bytes, domain_bytes, vcpu_bytes;
     /* CPUs take VCPUs from each other. An embedder whose VCPUs stay on_cpu for a while may kick an
      * idle CPU that could have had one when it is on_cpu no more, so that it does not wait for the
@@ -240,8 +221,7 @@ struct laxity_policy {
                  struct laxity_dump *dump);
 };
 
-extern const struct laxity_policy laxity_deferrable, laxity_periodic, laxity_polling,
-    laxity_sporadic, laxity_sedf, laxity_credit, laxity_s_base, laxity_s_a, laxity_s_ab,
-    laxity_s_al, laxity_s_all, laxity_s_aill, laxity_s_allc;
+#define LAXITY_POLICY(identifier_, ...) extern const struct laxity_policy laxity_##identifier_;
+#include <policies.def>
 
 #endif

@@ -33,7 +33,7 @@ TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
 
 COMMANDS = (
     *("check", "run", "compare", "sweep", "capacity", "fidelity"),
-    *("trace", "diff", "report", "voice"),
+    *("trace", "diff", "report", "voice", "policies"),
     *("bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
 )
 """The commands of this package, in the order of the help."""

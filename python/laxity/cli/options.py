@@ -20,10 +20,19 @@ SetOption = Annotated[
     ),
 ]
 PolicyOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The scheduling policy, in place of the file's.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The scheduling policy, in place of the file's; laxity policies lists them.",
+    ),
 ]
 PoliciesOption = Annotated[
-    str | None, typer.Option("--policy", metavar="NAME,NAME,...", help="The policies, with commas.")
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="NAME,NAME,...",
+        help="The policies, with commas; laxity policies lists them.",
+    ),
 ]
 SeedOption = Annotated[
     int | None, typer.Option(metavar="N", help="The seed, in place of the file's.")

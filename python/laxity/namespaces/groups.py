@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+from laxity.policies import default_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +27,8 @@ PERIOD_US = 10_000
 for a media server to be kept waiting."""
 QUOTA_US_MIN = 1_000
 """The least of it that the kernel grants."""
-WEIGHT_DEFAULT = 256
-"""A domain's, that of credit; it becomes the kernel's default."""
+WEIGHT_DEFAULT = default_of("weight")
+"""The default weight of a domain becomes the kernel's default."""
 V2_WEIGHTS = (1, 100, 10_000)
 V1_SHARES = (2, 1024, 262_144)
 """The kernel's least, default and greatest weight."""

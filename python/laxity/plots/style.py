@@ -25,6 +25,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from laxity.policies import TABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -110,22 +112,35 @@ class Look(NamedTuple):
 
 SOLID, DASHED, DOTTED = "-", (0, (4, 1.6)), (0, (1.2, 1.2))
 
+_FAMILY_DASHES = {"servers": SOLID, "scheduler-s": DOTTED}
+"""As in RT-Xen's figure 6; the families that are not named here are dashed."""
+
+_COLOURS_AND_MARKERS = (
+    ("#0072b2", "o"),
+    ("#d55e00", "s"),
+    ("#009e73", "^"),
+    ("#cc79a7", "D"),
+    (INK, "X"),
+    ("#e69f00", "v"),
+    ("#777777", "P"),
+    ("#56b4e9", "*"),
+    ("#8c510a", "<"),
+    ("#7a5195", ">"),
+    ("#5f7f00", "p"),
+    ("#b2182b", "h"),
+    ("#01665e", "d"),
+    ("#8c7a00", "H"),
+    ("#3f5f8a", "8"),
+    ("#a65628", "1"),
+)
+"""The policies' in their order; the first follows the last."""
+
 POLICY_LOOKS = {
-    "deferrable": Look("#0072b2", "o", SOLID),
-    "periodic": Look("#d55e00", "s", SOLID),
-    "polling": Look("#009e73", "^", SOLID),
-    "sporadic": Look("#cc79a7", "D", SOLID),
-    "credit": Look(INK, "X", DASHED),
-    "sedf": Look("#e69f00", "v", DASHED),
-    "s-base": Look("#777777", "P", DOTTED),
-    "s-a": Look("#56b4e9", "*", DOTTED),
-    "s-ab": Look("#8c510a", "<", DOTTED),
-    "s-al": Look("#7a5195", ">", DOTTED),
-    "s-all": Look("#5f7f00", "p", DOTTED),
-    "s-aill": Look("#b2182b", "h", DOTTED),
-    "s-allc": Look("#01665e", "d", DOTTED),
+    name: Look(colour, marker, _FAMILY_DASHES.get(policy.family, DASHED))
+    for (name, policy), (colour, marker) in zip(
+        TABLE.items(), cycle(_COLOURS_AND_MARKERS), strict=False
+    )
 }
-"""The servers solid, the others dashed, as in RT-Xen's figure 6; scheduler S dotted."""
 
 _OTHER_LOOKS = (
     Look("#56b4e9", "P", DOTTED),

@@ -3,7 +3,7 @@
 //!
 //! It knows live changes and an embedder that is late, which the reference of whole hosts does not.
 
-use laxity_host::{Parameters, Policy};
+use laxity_policies::{Parameters, Policy};
 use laxity_policy::NEVER;
 use std::collections::VecDeque;
 
@@ -118,7 +118,7 @@ impl Vcpu {
 #[derive(Debug, Clone, Default)]
 pub struct Cpu {
     pub running: Option<usize>,
-    /// Whose budget runs down.
+    /// The VCPU whose budget runs down.
     burning: Option<usize>,
     pub used_until_ns: i64,
     decided_ns: i64,
@@ -134,7 +134,7 @@ pub struct Budgets {
     pub vcpus: Vec<Vcpu>,
 }
 
-/// Who should run, and whose budget should run down.
+/// The VCPU that should run, and the one whose budget should run down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     pub run: Option<usize>,
@@ -366,7 +366,7 @@ impl Budgets {
         }
     }
 
-    /// Whose replenishment is the first to serve, if one is due.
+    /// The VCPU whose replenishment is the first to serve, if one is due.
     fn first_due(&self, cpu: usize, now: i64) -> Option<usize> {
         (0..self.vcpus.len())
             .filter(|&vcpu| self.vcpus[vcpu].cpu == cpu)
@@ -520,7 +520,7 @@ impl Budgets {
         }
     }
 
-    /// Who runs from now on, and until when.
+    /// The VCPU that runs from now on, and until when.
     pub fn schedule(&mut self, cpu: usize, now: i64) -> (Option<usize>, i64) {
         self.use_up(cpu, now);
         let current = self.cpus[cpu].running;

@@ -34,7 +34,7 @@ impl Vcpu {
     }
 }
 
-/// Who waits on a CPU, by class, first come first, from a dump of its queues.
+/// The VCPUs that wait on a CPU, by class, first come first, from a dump of its queues.
 pub fn waiting(lines: &[DumpLine]) -> [Vec<usize>; 3] {
     ["boost", "under", "over"].map(|name| {
         lines
@@ -45,7 +45,7 @@ pub fn waiting(lines: &[DumpLine]) -> [Vec<usize>; 3] {
     })
 }
 
-/// Whom a CPU must choose, if those wait who are told for each CPU, its own last VCPU among them.
+/// The VCPU that a CPU must choose, where `waiting` are those of each CPU, its own last VCPU among them.
 pub fn choice(
     cpu: usize,
     waiting: &[[Vec<usize>; 3]],

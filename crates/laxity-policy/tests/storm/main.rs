@@ -10,7 +10,7 @@ mod invalid;
 mod scheduler_s;
 mod storm;
 
-use laxity_host::{Parameters, Policy, Settings};
+use laxity_policies::{Parameters, Policy, Settings};
 use laxity_policy::{Decision, Instance, NEVER, Request};
 use storm::Storm;
 

@@ -2,7 +2,7 @@
 //! the queue, who must be chosen, what is charged, what an accounting may do.
 
 use crate::credits::{BOOST, OVER};
-use laxity_host::Policy;
+use laxity_policies::Policy;
 use laxity_policy::DumpLine;
 
 /// How many of one part a thief looks at, and laxity lets stand before a VCPU.
@@ -69,7 +69,7 @@ pub fn enqueue(policy: Policy, queue: &mut Vec<Waiting>, mut vcpu: Waiting) {
     queue.insert(place, vcpu);
 }
 
-/// Whom a CPU must choose, but for LL's move: from its own queue or another's.
+/// The VCPU that a CPU must choose, but for LL's move: from its own queue or another's.
 pub fn choice(
     policy: Policy,
     cpu: usize,

@@ -2,7 +2,7 @@
 
 use crate::budgets::{Budgets, Choice, Queue};
 use crate::{credits, invalid, scheduler_s};
-use laxity_host::{Parameters, Policy, Settings};
+use laxity_policies::{Parameters, Policy, Settings, WEIGHT_MAX};
 use laxity_policy::{DumpLine, Event, NEVER, Refused, Report, Request};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -13,14 +13,12 @@ pub const PARAMETERS: Parameters = Parameters {
     laxity_ns: 0,
     priority: 1,
     extratime: false,
-    weight: 256,
+    weight: laxity_policies::WEIGHT.standard as u32,
     cap_percent: 0,
 };
 
 /// What a dump of classes says.
 const STATES: [&str; 4] = ["runs", "boost", "under", "over"];
-
-const POLICIES_OF_ONE_FILE: [Policy; 3] = [Policy::Deferrable, Policy::Periodic, Policy::Polling];
 
 /// Draws that read like the sentences that describe them.
 struct Draw(Pcg64);
@@ -409,7 +407,7 @@ impl Storm {
             laxity_ns: draw.one_of(&[0, 0, 1, 3, 10]) * self.unit_ns,
             priority: draw.between(1, 4) as u32,
             extratime: draw.percent(self.extratime_percent),
-            weight: draw.one_of(&[1, 128, 256, 256, 512, 65_535]),
+            weight: draw.one_of(&[1, 128, 256, 256, 512, WEIGHT_MAX as u32]),
             cap_percent: draw.one_of(&[0, 0, 10, 50, 150]),
         }
     }
@@ -478,21 +476,17 @@ impl Storm {
     }
 
     fn change_policy(&mut self) {
-        if self.policy.is_scheduler_s() {
-            let policies = Policy::ALL.map(|policy| policy.is_scheduler_s().then_some(policy));
-            let policies: Vec<_> = policies.into_iter().flatten().collect();
-            self.policy = self.draw.one_of(&policies);
-            assert_eq!(self.instance.become_policy(self.policy, self.now), Ok(()));
-            self.after_all();
-        } else if POLICIES_OF_ONE_FILE.contains(&self.policy) {
-            let policy = self.draw.one_of(&POLICIES_OF_ONE_FILE);
-            assert_eq!(self.instance.become_policy(policy, self.now), Ok(()));
-            if policy != self.policy {
-                self.policy = policy;
-                self.budgets.become_policy(policy, self.now);
-                self.after_all();
-            }
+        let group = self.policy.switch_group();
+        let policies: Vec<Policy> = (Policy::ALL.into_iter())
+            .filter(|policy| policy.switch_group() == group)
+            .collect();
+        let policy = self.draw.one_of(&policies);
+        assert_eq!(self.instance.become_policy(policy, self.now), Ok(()));
+        if policy != self.policy && self.has_budgets() {
+            self.budgets.become_policy(policy, self.now);
         }
+        self.policy = policy;
+        self.after_all();
     }
 
     /// What is wrong is refused for what is wrong with it, and nothing has changed.
@@ -532,14 +526,12 @@ impl Storm {
                 )
             }
             _ => {
-                let other = match self.policy {
-                    Policy::Sporadic => Policy::Polling,
-                    Policy::Credit => Policy::Sedf,
-                    Policy::Sedf => Policy::Deferrable,
-                    policy if policy.is_scheduler_s() => Policy::Credit,
-                    _ => Policy::Sporadic,
-                };
-                (self.instance.become_policy(other, now), Refused::Policy)
+                let group = self.policy.switch_group();
+                let others: Vec<Policy> = (Policy::ALL.into_iter())
+                    .filter(|policy| policy.switch_group() != group)
+                    .collect();
+                let other = self.draw.one_of(&others);
+                (self.instance.become_policy(other, now), Refused::Switch)
             }
         };
         assert_eq!(found, Err(expected));
@@ -763,7 +755,7 @@ impl Storm {
         moved.is_some()
     }
 
-    /// Whom scheduler S must choose. What it did before is over then.
+    /// The VCPU that scheduler S must choose. What it did before is over then.
     fn choice_of_scheduler_s(&mut self, cpu: usize) -> Option<usize> {
         self.charge(cpu);
         let mut queues: Vec<_> = (0..self.cpus.len()).map(|cpu| self.queue(cpu)).collect();
@@ -785,7 +777,7 @@ impl Storm {
         })
     }
 
-    /// Whom credit must choose.
+    /// The VCPU that credit must choose.
     fn credit_choice(&mut self, cpu: usize) -> Option<usize> {
         let dumps = self.dump_all();
         let mut waiting: Vec<_> = dumps.iter().map(|lines| credits::waiting(lines)).collect();
@@ -1076,8 +1068,8 @@ impl Storm {
     }
 
     /// Under SEDF, with constant parameters, a VCPU uses no more than its slice a period within any time
-    /// that begins with a wake or a period and ends with a period. So all slices that fit beside one
-    /// another are served, whatever the VCPUs do.
+    /// that begins with a wake or a period and ends with a period. All slices that fit beside one
+    /// another are therefore served, whatever the VCPUs do.
     fn check_slices(&self) {
         if self.late_ns_max > 0 || self.budgets.quantum_ns > 0 {
             return;

@@ -181,8 +181,8 @@ fn sedf_takes_the_earlier_end_of_period() {
     assert_eq!(timeline(&host(Policy::Sedf, 20, vec![a, b]), 0), wanted);
 }
 
-/// At 5 B is replenished with 1 left; its period now ends after A's, which preempts it. So at 10, and
-/// A at 12.
+/// At 5 B is replenished with 1 left; its period now ends after A's, which preempts it. The same happens at
+/// 10, and to A at 12.
 #[test]
 fn sedf_gives_way_when_its_own_period_ends() {
     let a = domain(1, 3, 4).busy();

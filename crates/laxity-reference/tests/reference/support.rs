@@ -108,7 +108,7 @@ impl Also for Domain {
     }
 }
 
-/// Who runs on a CPU, a letter a millisecond: domain 0 is A, `.` is idle.
+/// The domain that runs on a CPU, a letter a millisecond: domain 0 is A, `.` is idle.
 pub fn timeline(host: &Host, cpu: usize) -> String {
     picture(host, &simulate(host).expect("a host that is modelled"), cpu)
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
 from laxity.namespaces.groups import Share
+from laxity.policies import TABLE
 from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
@@ -235,11 +236,14 @@ def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
             "this host has no calls, and on Linux nothing else is run",
             "add [calls] with streams = 100, say, or run it in the simulator or on Xen",
         )
-    if host["policy"] != "credit":
+    if "linux" not in TABLE[host["policy"]].substrates:
+        on_linux = " or ".join(
+            f"--policy {name}" for name, policy in TABLE.items() if "linux" in policy.substrates
+        )
         raise InputError(
             f"`host.policy` is {host['policy']}, and Linux shares CPUs by its own scheduler, "
             "which knows weights and caps alone",
-            "add --policy credit, or run it in the simulator or on Xen",
+            f"add {on_linux}, or run it in the simulator or on Xen",
         )
     if host["cpus"] > cpus:
         raise InputError(

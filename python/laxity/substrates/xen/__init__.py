@@ -88,8 +88,8 @@ class Xen(Substrate):
 
     def refuse_together(self, hosts: Sequence[Resolved]) -> None:
         """See Substrate: a real host's running Xen cannot change all policies into one another."""
+        from laxity.policies import TABLE, can_switch
         from laxity.substrates.xen.executors import RealHost
-        from laxity.substrates.xen.plan import SWITCHABLE
 
         policies = list(dict.fromkeys(host.host["policy"] for host in hosts))
         if len(policies) == 1:
@@ -99,12 +99,15 @@ class Xen(Substrate):
                 f"Xen's {self.scheduler} runs in place of each of {', '.join(policies)}",
                 "leave --scheduler out, or choose one policy",
             )
-        others = [policy for policy in policies if policy not in SWITCHABLE]
-        if isinstance(self.executor(), RealHost) and others:
+        if isinstance(self.executor(), RealHost) and not can_switch(policies):
+            groups: dict[str, list[str]] = {}
+            for name, policy in TABLE.items():
+                groups.setdefault(policy.switch_group, []).append(name)
+            choices = " or ".join(",".join(group) for group in groups.values() if len(group) > 1)
             raise InputError(
-                f"a running Xen cannot change its policy to or from {', '.join(others)}",
-                f"add --policy {','.join(sorted(SWITCHABLE))}, or leave --at out: the emulated "
-                "machine boots for each policy",
+                f"a running Xen cannot change its policy among {', '.join(policies)}",
+                f"add --policy with some of {choices}, or leave --at out: the emulated machine "
+                "boots for each policy",
             )
 
     def run(

@@ -28,8 +28,9 @@ from laxity.errors import InputError
 from laxity.lab import image, machine
 from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
+from laxity.policies import PARAMETERS, can_switch
 from laxity.substrates.xen import packets
-from laxity.substrates.xen.plan import DOM0, SWITCHABLE
+from laxity.substrates.xen.plan import DOM0
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,20 +78,9 @@ VCPU_ROW = re.compile(r"\S+ +\d+ +(\d+) +\d+ +\S+ +[\d.]+ +(\S+) / (\S+)")
 
 POOL_KEYS = {
     "policy": "policy",
-    "quantum_ns": "quantum",
-    "time_slice_ns": "time-slice",
-    "tick_ns": "tick",
-    "accounting_ns": "accounting",
+    **{each.field: each.name for each in PARAMETERS.values() if each.is_setting},
 }
-VCPU_KEYS = {
-    "budget_ns": "budget",
-    "period_ns": "period",
-    "priority": "priority",
-    "weight": "weight",
-    "cap_percent": "cap",
-    "laxity_ns": "laxity",
-    "extratime": "extratime",
-}
+VCPU_KEYS = {each.field: each.name for each in PARAMETERS.values() if not each.is_setting}
 """What laxity-sched tells, and how it is set."""
 
 MESSAGE_LINES_MAX = 3
@@ -300,7 +290,7 @@ class RealHost:
                 "with --scheduler",
             )
         policies = {pool["policy"], plan.policy}
-        if len(policies) > 1 and not policies <= SWITCHABLE:
+        if not can_switch(policies):
             raise InputError(
                 f"{self.name} runs the policy {pool['policy']}, which cannot be changed into "
                 f"{plan.policy} while domains run",

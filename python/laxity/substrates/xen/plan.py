@@ -43,7 +43,7 @@ from laxity.lab.files import (
     NETWORK_ROOT,
     SCRIPT,
 )
-from laxity.policies import BY_WEIGHT, SCHEDULER_S
+from laxity.policies import BY_WEIGHT, PARAMETERS, TABLE, can_switch, default_of
 from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ DOM0 = "Domain-0"
 EVENTS = 0x0002F000
 """Xen's TRC_SCHED: run states, switches, wakes, blocks and what a scheduler itself says."""
 
-SWITCHABLE = frozenset({"deferrable", "periodic", "polling"})
-"""Policies that a running hypervisor can change into one another."""
 
 MACHINE_MEMORY_MIB = 1400
 """For guests, on the emulated machine."""
@@ -89,8 +87,8 @@ DOM0_PARAMETERS = {
     "period": 1000 * MILLISECOND_NS,
     "priority": 1,
     "extratime": 1,
-    "weight": 256,
-    "cap": 0,
+    "weight": default_of("weight"),
+    "cap": default_of("cap"),
 }
 """dom0 lives on extra time, and idles during a window. The budget is a trifle and comes first, so
 that it is soon used up: a VCPU that waits with budget gets no extra time, and under the periodic
@@ -291,31 +289,32 @@ def _ready_ns(domain: Mapping[str, Any], threads: int) -> float:
 
 def _settings(host: Mapping[str, Any]) -> str:
     settings = host["settings"]
-    keys = ("quantum", "time-slice", "tick", "accounting")
     return "settings " + " ".join(
-        f"{key}={settings[key.replace('-', '_') + '_ns']}" for key in keys
+        f"{key}={settings[parameter.field]}"
+        for key, parameter in PARAMETERS.items()
+        if parameter.is_setting
     )
 
 
 def _of_domain(domain: Mapping[str, Any], policy: str) -> dict[str, int]:
     given = domain["parameters"]
-    parameters = {
-        "budget": given["budget_ns"],
-        "period": given["period_ns"],
-        "priority": given["priority"],
-        "extratime": int(given["extratime"]),
-        "weight": given["weight"],
-        "cap": given["cap_percent"],
-    }
-    if policy in SCHEDULER_S:
-        parameters["laxity"] = given["laxity_ns"]
     has_budget = given["budget_ns"] > 0
+
+    def is_given(name: str) -> bool:
+        # Weight and cap go by themselves: Xen's own schedulers take them, too.
+        if name in _WITH_WEIGHT:
+            return True
+        return has_budget if name in _WITH_BUDGET else TABLE[policy].uses(name)
+
     return {
-        key: value for key, value in parameters.items() if has_budget or key not in _WITH_BUDGET
+        name: int(given[parameter.field])
+        for name, parameter in PARAMETERS.items()
+        if not parameter.is_setting and is_given(name)
     }
 
 
-_WITH_BUDGET = ("budget", "period", "priority", "extratime")
+_WITH_BUDGET = TABLE["deferrable"].parameters
+_WITH_WEIGHT = TABLE["credit"].parameters
 
 
 def _parameters(name: str, parameters: Mapping[str, int]) -> str:
@@ -485,7 +484,7 @@ def _refuse_windows(plan: Plan) -> None:
         if _shape(window.host) != _shape(first):
             raise ValueError(f"window {window.run!r} has other domains than the first")
         policies = {first["policy"], window.host["policy"]}
-        if plan.scheduler is None and len(policies) > 1 and not policies <= SWITCHABLE:
+        if plan.scheduler is None and not can_switch(policies):
             raise ValueError(f"a running Xen cannot change policies: {sorted(policies)}")
 
 

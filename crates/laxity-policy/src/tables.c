@@ -1,15 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* What the C compiler makes of the contract, for the test that compares it with ffi.rs. */
+/* The policies' tables, and what the C compiler makes of the contract: a test compares it with
+ * ffi.rs. */
 #include <laxity/policy.h>
+
+extern const struct laxity_policy *const laxity_tables[];
+
+const struct laxity_policy *const laxity_tables[] = {
+#define LAXITY_POLICY(identifier_, ...) &laxity_##identifier_,
+#include <policies.def>
+};
+
+extern const size_t laxity_offsets[];
+
+const size_t laxity_offsets[] = {
+#define LAXITY_PARAMETER(name_, field_, ...) offsetof(struct laxity_parameters, field_),
+#define LAXITY_SETTING(name_, field_, ...) offsetof(struct laxity_settings, field_),
+#include <parameters.def>
+};
 
 extern const size_t laxity_abi[];
 
 const size_t laxity_abi[] = {
     sizeof(struct laxity_settings),
     sizeof(struct laxity_parameters),
-    offsetof(struct laxity_parameters, laxity_ns),
-    offsetof(struct laxity_parameters, priority),
-    offsetof(struct laxity_parameters, extratime),
     sizeof(struct laxity_embedder),
     sizeof(struct laxity_instance),
     offsetof(struct laxity_instance, cpus),
