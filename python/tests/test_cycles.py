@@ -123,9 +123,17 @@ def test_what_is_gone_has_no_layer() -> None:
 def test_parts_of_a_package() -> None:
     graph = {
         "package": {"package.a"},
-        "package.a": {"package.b.c"},
-        "package.b": set(),
-        "package.b.c": {"package.b", "package.d"},
+        "package.a": {"package.b.c.x", "package.new.y"},
+        "package.b": {"package.b.c.x"},
+        "package.b.c.x": {"package.b", "package.d"},
         "package.d": {"package"},
+        "package.new.y": set(),
     }
-    assert cycles.between_parts(graph) == {"a": {"b"}, "b": {"d"}, "d": set()}
+    layers = (("a",), ("b",), ("b.c", "d"))
+    assert cycles.in_parts(graph, layers) == {
+        "a": {"b.c", "new"},
+        "b": {"b.c"},
+        "b.c": {"b", "d"},
+        "d": set(),
+        "new": set(),
+    }
