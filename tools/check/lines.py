@@ -22,6 +22,7 @@ LANGUAGES = {
     ".rs": "Rust",
     ".c": "C",
     ".h": "C",
+    ".def": "C",
     ".py": "Python",
     ".pyi": "Python",
     ".sh": "shell",
