@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from laxity.cli.command import FAILED_VERDICT, examples, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
-from laxity.cli.options import JsonOption, OnAnyOption, OutputOption
+from laxity.cli.options import JsonOption, OutputOption
+from laxity.cli.substrate import with_substrate_name
 from laxity.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ app = typer_app()
         "reproduce bandwidth drops --on linux",
     )
 )
+@with_substrate_name
 def reproduce(
+    *,
     paper: Annotated[
         str,
         typer.Argument(
@@ -40,7 +43,7 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=2, help="Random seeds at each point.")
     ] = None,
-    on: OnAnyOption = "sim",
+    on: str,
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -66,20 +69,15 @@ def reproduce(
 
     if output is not None:
         directory.refuse_unless_ours(output)
-    if on == "xen":
-        _refuse_on_xen(experiment, quick, seeds, calibrate)
-        result, calibration = papers.run_on_xen(paper, experiment, quick, say)
-        if calibrate:
-            _calibrate(calibration)
-    elif calibrate:
-        raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
-    elif on == "linux":
-        if seeds is not None:
-            raise InputError("real packets have no seeds", "leave --seeds out")
-        result = papers.run_on_linux(paper, experiment, quick)
+    if calibrate:
+        _refuse_to_calibrate(paper, experiment, quick, seeds, on)
+        from laxity_reproduce.rt_xen.on_xen import experiments
+
+        result, calibration = experiments.reproduce(experiment, say=say)
+        _calibrate(calibration)
     else:
         with progress_bar("reproducing") as progress:
-            result = papers.run(paper, experiment, quick, seeds, progress)
+            result = papers.run(paper, experiment, quick, seeds, progress, on=on, say=say)
     if docs is not None:
         from laxity_reproduce.page import write_page
 
@@ -99,10 +97,15 @@ def _give(result: Reproduction, output: Path | None, as_json: bool) -> None:
         raise typer.Exit(FAILED_VERDICT)
 
 
-def _refuse_on_xen(experiment: str | None, quick: bool, seeds: int | None, calibrate: bool) -> None:
+def _refuse_to_calibrate(
+    paper: str, experiment: str | None, quick: bool, seeds: int | None, on: str
+) -> None:
+    """Raises InputError unless the run measures the costs of scheduling, and for long enough."""
+    if on != "xen":
+        raise InputError("costs are measured on Xen", "add --on xen, or leave --calibrate out")
     if seeds is not None:
         raise InputError("the task sets on Xen are fixed", "leave --seeds out")
-    if calibrate and (quick or experiment not in (None, "calibration")):
+    if paper != "rt-xen" or quick or experiment not in (None, "calibration"):
         raise InputError(
             "costs are not measured in this experiment, or not long enough",
             "write `laxity reproduce rt-xen calibration --on xen --calibrate`",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laxity import substrates
 from laxity.errors import InputError
+from laxity.progress import silent
 
 from laxity_reproduce import published
 from laxity_reproduce.availability import fitted, media, register
@@ -20,7 +22,6 @@ from laxity_reproduce.lab import PROGRESS_STEPS, Lab
 from laxity_reproduce.reproduction import Experiment, Measurement, Reproduction, Row
 from laxity_reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
 from laxity_reproduce.rt_xen.on_xen import experiments as on_xen
-from laxity_reproduce.rt_xen.on_xen import isolation
 from laxity_reproduce.soft_real_time import (
     beyond,
     expected,
@@ -32,14 +33,11 @@ from laxity_reproduce.soft_real_time import (
 from laxity_reproduce.telephony import mixed, network, turnkey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+    from collections.abc import Callable, Iterable
 
     from laxity.progress import Say
 
     from laxity_reproduce.lab import Progress
-    from laxity_reproduce.rt_xen.on_xen.boots import Boot
-    from laxity_reproduce.rt_xen.on_xen.model import Calibration
 
 __all__ = [
     "PAPERS",
@@ -48,8 +46,6 @@ __all__ = [
     "Reproduction",
     "Row",
     "run",
-    "run_on_linux",
-    "run_on_xen",
 ]
 
 
@@ -58,6 +54,17 @@ class _Planned:
     run: Callable[[Lab], Experiment]
     part: float
     """Of the time that all experiments of the paper take, roughly."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Experiments of a paper on a substrate that measures."""
+
+    experiments: tuple[str, ...]
+    run: Callable[[str | None, bool, Say], Reproduction]
+    """Runs one experiment, or all, perhaps in a hurry."""
+    no_seeds: str
+    """Why no seeds can be chosen."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +159,46 @@ def run(
     quick: bool = False,
     seeds: int | None = None,
     progress: Progress | None = None,
+    *,
+    on: str = substrates.NAMES[0],
+    say: Say = silent,
 ) -> Reproduction:
-    """Runs all experiments of a paper, or one of them, on all CPUs.
+    """Runs all experiments of a paper, or one of them, on a substrate.
 
-    Each is run with `seeds` seeds: by default 100 in rt-xen, where each draws a task set (8 if
-    `quick`), 5 in telephony and bandwidth and 3 in soft-real-time and availability (2 if `quick`).
-    `progress(done, total)` is called a few times a second. Raises InputError if there is no such
-    paper or experiment, or for less than two seeds, as intervals need two.
+    Simulated ones run on all CPUs, each with `seeds` seeds: by default 100 in rt-xen, where each
+    draws a task set (8 if `quick`), 5 in telephony and bandwidth and 3 in soft-real-time and
+    availability (2 if `quick`). `progress(done, total)` is called a few times a second, and `say`
+    is told what is going on where a run takes minutes. Raises InputError if there is no such paper
+    or experiment, for less than two seeds, as intervals need two, or if the substrate lacks what it
+    needs here.
     """
+    if substrates.of(on).is_model:
+        return _simulated(paper, experiment, quick, seeds, progress)
+    label, of_substrate = substrates.of(on).label, MEASURED.get(on, {})
+    if paper not in of_substrate:
+        there = f"there are {' and '.join(of_substrate)}; " if of_substrate else ""
+        raise InputError(
+            f"there is no paper `{paper}` on {label} here",
+            f"{there}`laxity run HOST --on {on}` runs a host",
+        )
+    measured = of_substrate[paper]
+    if experiment is not None and experiment not in measured.experiments:
+        raise InputError(
+            f"{paper} has no experiment `{experiment}` on {label}",
+            f"it has {', '.join(measured.experiments)}",
+        )
+    if seeds is not None:
+        raise InputError(measured.no_seeds, "leave --seeds out")
+    return measured.run(experiment, quick, say)
+
+
+def _simulated(
+    paper: str,
+    experiment: str | None,
+    quick: bool,
+    seeds: int | None,
+    progress: Progress | None,
+) -> Reproduction:
     if paper not in PAPERS:
         raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")
     plan_of_paper = PAPERS[paper]
@@ -188,77 +227,46 @@ def run(
     return Reproduction(paper, title, seeds, quick, found)
 
 
-def run_on_linux(paper: str, experiment: str | None = None, quick: bool = False) -> Reproduction:
-    """Runs the experiments of a paper, or one of them, with real packets on this machine, as root.
+def _on_linux(
+    paper: str, experiments: Callable[..., list[Experiment]], names: Iterable[str]
+) -> _Measured:
+    """Makes what a module of real packets has."""
 
-    Raises InputError if there is no such paper or experiment, or if it cannot be run here.
-    """
-    if paper not in _ON_LINUX:
-        raise InputError(
-            f"there is no paper `{paper}` on Linux here",
-            f"there are {' and '.join(_ON_LINUX)}; `laxity run HOST --on linux` runs calls",
-        )
-    real = _ON_LINUX[paper]
-    names = list(real.EXPERIMENTS)
-    if experiment is not None and experiment not in names:
-        raise InputError(
-            f"{paper} has no experiment `{experiment}` on Linux", f"it has {', '.join(names)}"
-        )
-    chosen = names if experiment is None else [experiment]
-    found = real.experiments(chosen, quick=quick)
-    title: str = published.facts(paper)["title"]
-    return Reproduction(paper, title, 1, quick, found, on="linux")
+    def measure(experiment: str | None, quick: bool, say: Say) -> Reproduction:
+        del say
+        found = experiments(list(names) if experiment is None else [experiment], quick=quick)
+        title: str = published.facts(paper)["title"]
+        return Reproduction(paper, title, 1, quick, found, on="linux")
+
+    return _Measured(tuple(names), measure, "real packets have no seeds")
 
 
-def run_on_xen(
-    paper: str,
-    experiment: str | None = None,
-    quick: bool = False,
-    say: Say | None = None,
-    boot: Boot | None = None,
-) -> tuple[Reproduction, Calibration | None]:
-    """Runs the experiments of a paper, or one of them, on the real hypervisor.
+def _rt_xen_on_xen(experiment: str | None, quick: bool, say: Say) -> Reproduction:
+    return on_xen.reproduce(experiment, quick=quick, say=say)[0]
 
-    By default in the lab's emulated machine, in repeatable mode; `boot` is who else boots it. `say`
-    is told what is going on. Also returns what the simulator's costs should be, if the experiment
-    `calibration` was among them. A boot that fails is a row that says so. Raises InputError if
-    there is no such paper or experiment.
-    """
-    if paper not in ("rt-xen", "bandwidth"):
-        raise InputError(
-            f"there is no paper `{paper}` on Xen here", "there are rt-xen and bandwidth"
-        )
+
+def _bandwidth_on_xen(experiment: str | None, quick: bool, say: Say) -> Reproduction:
+    del experiment, quick
     with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
-        if paper == "bandwidth":
-            return _bandwidth_on_xen(experiment, Path(directory), say or _silent), None
-        found, calibration = on_xen.run(
-            experiment,
-            quick=quick,
-            boot=boot or on_xen.emulated,
-            say=say or _silent,
-            directory=Path(directory),
-        )
-    title: str = published.facts("rt_xen")["title"]
-    seeds = len(isolation.seeds(quick))
-    return Reproduction(paper, title, seeds, quick, found, "xen"), calibration
-
-
-def _bandwidth_on_xen(experiment: str | None, directory: Path, say: Say) -> Reproduction:
-    if experiment not in (None, "figure-4"):
-        raise InputError(
-            f"bandwidth has no experiment `{experiment}` on Xen", "it has figure-4 alone"
-        )
-    found = bandwidth_on_xen.throughput(bandwidth_on_xen.measure(directory, say))
+        found = bandwidth_on_xen.throughput(bandwidth_on_xen.measure(Path(directory), say))
     title: str = published.facts("bandwidth")["title"]
     return Reproduction("bandwidth", title, 1, quick=False, experiments=[found], on="xen")
 
 
-_ON_LINUX: dict[str, ModuleType] = {
-    "bandwidth": bandwidth_on_linux,
-    "availability": availability_on_linux,
+MEASURED: dict[str, dict[str, _Measured]] = {
+    "xen": {
+        "rt-xen": _Measured(
+            tuple(on_xen.WINDOWS), _rt_xen_on_xen, "the task sets on Xen are fixed"
+        ),
+        "bandwidth": _Measured(("figure-4",), _bandwidth_on_xen, "the senders on Xen are fixed"),
+    },
+    "linux": {
+        "bandwidth": _on_linux(
+            "bandwidth", bandwidth_on_linux.experiments, bandwidth_on_linux.EXPERIMENTS
+        ),
+        "availability": _on_linux(
+            "availability", availability_on_linux.experiments, availability_on_linux.EXPERIMENTS
+        ),
+    },
 }
-"""Papers that run with real packets: modules with EXPERIMENTS and `experiments`."""
-
-
-def _silent(line: str) -> None:
-    del line
+"""The papers that can be measured on each substrate that is no model."""

@@ -59,15 +59,15 @@ def test_real_packets_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_what_cannot_be_run_is_refused() -> None:
     with pytest.raises(InputError, match="no experiment `figure-9` on Linux"):
-        reproduce.run_on_linux("bandwidth", "figure-9")
+        reproduce.run("bandwidth", "figure-9", on="linux")
     with pytest.raises(InputError, match="availability has no shorter runs"):
-        reproduce.run_on_linux("availability", quick=True)
+        reproduce.run("availability", quick=True, on="linux")
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="need root"):
-        reproduce.run_on_linux("bandwidth", "drops")
+        reproduce.run("bandwidth", "drops", on="linux")
 
 
 def paper(loss: float, used: float) -> list[dict[str, Any]]:

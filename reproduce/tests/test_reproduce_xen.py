@@ -94,7 +94,7 @@ class Machine:
 
 
 def on(machine: Machine, experiment: str | None = None, quick: bool = True) -> Reproduction:
-    return reproduce.run_on_xen("rt-xen", experiment, quick, boot=machine)[0]
+    return experiments.reproduce(experiment, quick=quick, boot=machine)[0]
 
 
 def rows_of(found: Reproduction) -> dict[str, Row]:
@@ -105,7 +105,7 @@ def rows_of(found: Reproduction) -> dict[str, Row]:
 def whole() -> tuple[Machine, Reproduction, Calibration | None]:
     machine = Machine()
     said: list[str] = []
-    found, calibration = reproduce.run_on_xen("rt-xen", None, False, said.append, machine)
+    found, calibration = experiments.reproduce(say=said.append, boot=machine)
     assert said[0].startswith("boot 1 of ")
     return machine, found, calibration
 
@@ -160,7 +160,7 @@ def test_who_asks_for_what_is_not_there_is_told_what_is() -> None:
     with pytest.raises(InputError, match="no experiment `table-9` on Xen"):
         on(Machine(), "table-9")
     with pytest.raises(InputError, match="no paper"):
-        reproduce.run_on_xen("xen-rt")
+        reproduce.run("xen-rt", on="xen")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_every_boot_may_fail(tmp_path: Path) -> None:
     def boot(*_: object) -> dict[str, Run]:
         raise LabError("no QEMU")
 
-    found, calibration = reproduce.run_on_xen("rt-xen", None, False, boot=boot)
+    found, calibration = experiments.reproduce(boot=boot)
     assert calibration is None
     rows = [row for each in found.experiments for row in each.rows]
     assert rows
@@ -328,7 +328,7 @@ def test_what_guests_take_on_top_is_found_again() -> None:
             window = Window("longer", "", host, tuple(overrides))
             return slow.host(window, TICKS).run(trace=trace)
 
-    found, calibration = reproduce.run_on_xen("rt-xen", "calibration", boot=Guests())
+    found, calibration = experiments.reproduce("calibration", boot=Guests())
     assert calibration is not None
     for of_policy in calibration.costs:
         assert of_policy.job_ns == pytest.approx(50_000, rel=0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -56,14 +56,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 OutputOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
-]
-OnAnyOption = Annotated[
-    Literal["sim", "xen", "linux"],
-    typer.Option(
-        "--on",
-        metavar="sim|xen|linux",
-        help="The simulator, the real hypervisor, or this machine with real packets.",
-    ),
 ]
 
 

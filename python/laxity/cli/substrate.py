@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from functools import wraps
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -34,36 +34,53 @@ def with_substrates(
     """Gives a command an option for each named parameter: its flag, default, and help before."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, None, {"Substrate": object}, include_extras=True)
-        own = {
-            name: each.replace(annotation=hints[name])
-            for name, each in inspect.signature(command).parameters.items()
-        }
-        parameters: list[inspect.Parameter] = []
-        for name, each in own.items():
-            if name in chosen:
-                parameters.append(_choice(name, *chosen[name]))
-            else:
-                parameters.append(each)
-        last = max(parameters.index(each) for each in parameters if each.name in chosen)
-        parameters[last + 1 : last + 1] = _options()
-
-        @wraps(command)
         def call(**values: Any) -> None:  # noqa: ANN401 - of each option's type
-            options = {name: values.pop(name) for name in list(values) if name not in own}
-            classes = {name: substrates.of_name(values[name]) for name in chosen}
+            classes = {name: substrates.of_name(values.pop(name)) for name in chosen}
+            options = {name: values.pop(name) for name in names}
             _refuse_others(options, list(classes.values()))
-            for name, each in classes.items():
-                of_it = {field.name: options[field.name] for field in fields(each)}
-                values[name] = each(**of_it)
-            command(**values)
+            made = {
+                name: each(**{field.name: options[field.name] for field in fields(each)})
+                for name, each in classes.items()
+            }
+            command(**values, **made)
 
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
-        del call.__wrapped__
-        return call
+        more = _options()
+        names = [each.name for each in more]
+        return _presented(call, command, chosen, more)
 
     return decorate
+
+
+def with_substrate_name(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--on` in place of its parameter `on`, which gets the substrate's name."""
+
+    def call(**values: Any) -> None:  # noqa: ANN401 - of each option's type
+        command(**values)
+
+    return _presented(call, command, {"on": (ON, substrates.NAMES[0], "")}, [])
+
+
+def _presented(
+    call: Callable[..., None],
+    command: Callable[..., None],
+    chosen: Mapping[str, tuple[str, str, str]],
+    more: list[inspect.Parameter],
+) -> Callable[..., None]:
+    """Makes `call` look like `command` to Typer, with `more` options behind those `chosen`."""
+    hints = get_type_hints(command, None, {"Substrate": object}, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for name, each in inspect.signature(command).parameters.items():
+        if name in chosen:
+            parameters.append(_choice(name, *chosen[name]))
+        else:
+            parameters.append(each.replace(annotation=hints[name]))
+    last = max(place for place, each in enumerate(parameters) if each.name in chosen)
+    parameters[last + 1 : last + 1] = more
+    update_wrapper(call, command)
+    del call.__wrapped__  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
 
 
 def _choice(name: str, flag: str, default: str, help: str) -> inspect.Parameter:

@@ -63,9 +63,9 @@ def run(
     """The run of a window, from the directory that dom0 left of it.
 
     Writes its trace to a file, and beside it, as JSON, what Xen's buffers say as a whole (`Summary`
-    of crates/laxity-xentrace/src/run.rs) and the `ticks` of each guest's kernel. `scheduler` is Xen's
-    own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` the
-    fingerprint of an emulated one; `options` name the substrate on the command line.
+    of crates/laxity-xentrace/src/run.rs) and the `ticks` of each guest's kernel. `scheduler` is
+    Xen's own, if it was one of these; `wall_ns` is what the run took whoever ran it; `machine` is
+    the fingerprint of an emulated one; `options` name the substrate on the command line.
 
     Raises LabError if something is missing, damaged, or not of this window.
     """

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
+from laxity.progress import silent
 from laxity.substrates.xen import boot as xen
 from laxity.substrates.xen import executors
 
+from laxity_reproduce import published
+from laxity_reproduce.reproduction import Reproduction
 from laxity_reproduce.rt_xen.on_xen import calibration, costs, fidelity, isolation, load
 from laxity_reproduce.rt_xen.on_xen.boots import NoRunError, XenLab
 from laxity_reproduce.rt_xen.on_xen.model import Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from laxity.lab.modes import Mode
     from laxity.progress import Say
@@ -57,6 +61,28 @@ JUDGES: dict[str, Callable[[XenLab], Experiment]] = {
 
 QUICK = ("table-1", "table-2", "figure-6", FIDELITY)
 """What is run in a hurry, unless one experiment is asked for."""
+
+
+def reproduce(
+    experiment: str | None = None,
+    *,
+    quick: bool = False,
+    say: Say = silent,
+    boot: Boot | None = None,
+) -> tuple[Reproduction, Calibration | None]:
+    """Runs all experiments, or one of them, in repeatable mode.
+
+    The lab's emulated machine boots unless `boot` does. Also returns what the simulator's costs
+    should be, if the experiment `calibration` was among them. A boot that fails is a row that says
+    so. Raises InputError if there is no such experiment.
+    """
+    with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
+        found, calibration = run(
+            experiment, quick=quick, boot=boot or emulated, say=say, directory=Path(directory)
+        )
+    title: str = published.facts("rt_xen")["title"]
+    seeds = len(isolation.seeds(quick))
+    return Reproduction("rt-xen", title, seeds, quick, found, "xen"), calibration
 
 
 def run(
