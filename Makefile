@@ -138,11 +138,45 @@ test-failover: protect-guest compiled ## Real guests, whose hosts are killed
 .PHONY: test-python test-python-quick
 test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen'
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen and not dist'
 # What takes long: papers, real guests and packets, other simulators, voices that are listened to.
 LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances docs guest_program linux simso sip site voice voice_capture)
 test-python-quick: setup compiled
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen' --ignore=reproduce/tests $(LONG)
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen and not dist' --ignore=reproduce/tests $(LONG)
+
+# What one installs. Pages have the date of the last commit, so that the same sources give the same files.
+DIST := out/dist
+MANUAL := out/manual
+DATE = $(shell git log -1 --format=%cs 2>/dev/null || date +%F)
+PROGRAMS := laxity-bandwidth laxity-media laxity-protect
+CARGO_DEB := target/tools/bin/cargo-deb
+
+# Without optimization, which would take it longer to build than to pack.
+$(CARGO_DEB):
+	cargo install cargo-deb --version 3.8.0 --locked --debug --quiet --root target/tools
+
+.PHONY: manual
+manual: setup ## Man pages and shell completion of all commands, in out/manual
+	rm -rf $(MANUAL)
+	cargo run --quiet --profile checked --package laxity-manual -- $(MANUAL) $(DATE)
+	$(BIN)/python tools/build/manual.py $(MANUAL) $(DATE)
+
+.PHONY: dist
+dist: manual $(CARGO_DEB) ## The wheels and the Debian packages, in out/dist
+	rm -rf $(DIST)
+	$(BIN)/python -m pip install --quiet --group dist
+	$(BIN)/maturin build --release --quiet --out $(DIST)/bare
+	tools/build/wheel_with_manual.sh $(DIST)/bare/*.whl $(MANUAL) $(DIST)
+	rm -r $(DIST)/bare
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(DIST) ./reproduce
+	cargo build --release --quiet --locked $(PROGRAMS:%=--package %)
+	for program in $(PROGRAMS); do \
+	    PATH=$(dir $(CARGO_DEB)):$$PATH cargo deb --quiet --no-build --package $$program --output $(DIST); \
+	done
+
+.PHONY: test-dist
+test-dist: dist ## Installs each wheel and package into a bare Debian 12, as root, and runs it there
+	$(BIN)/python -m pytest -q -m dist python/tests/test_dist.py
 
 .PHONY: lab
 lab: setup ## The hypervisor, dom0 and guests of --on xen

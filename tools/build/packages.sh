@@ -26,6 +26,8 @@ programs=(
     'etcd etcd-server the witness of protection'
     'dnsmasq dnsmasq-base sites of balancers'
     'dig bind9-dnsutils the tests of sites'
+    'mmdebstrap mmdebstrap the tests of packages'
+    'mandoc mandoc the tests of packages'
     'iasl acpica-tools libxl with network buffering'
     'pkg-config pkg-config libxl with network buffering'
 )

@@ -9,6 +9,8 @@
 #[cfg(feature = "daemon")]
 pub mod agreements;
 pub mod allocate;
+#[cfg(feature = "daemon")]
+pub mod arguments;
 pub mod control;
 #[cfg(feature = "daemon")]
 pub mod daemon;

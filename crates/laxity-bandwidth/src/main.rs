@@ -1,16 +1,17 @@
-//! `laxity-bandwidth`: holds virtual machines to agreements about a link.
+//! `laxity-bandwidth`: enforces agreements about the bandwidth of virtual machines on a link.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use caps::{CapSet, Capability};
-use clap::{Parser, Subcommand};
+use clap::Parser as _;
 use laxity_bandwidth::agreements::format_rate;
+use laxity_bandwidth::arguments::{Arguments, Command};
 use laxity_bandwidth::daemon::{self, Daemon};
 use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
@@ -18,55 +19,8 @@ use laxity_bandwidth::{Agreements, Claim, Sharing, agreements, allocate};
 use laxity_config::{FILE_BYTES_MAX, input};
 use laxity_daemon::{exit_code, listen, silent, start_log, watch};
 
-/// Holds virtual machines to agreements about a link.
-#[derive(Parser)]
-#[command(name = "laxity bandwidth", version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-const SOCKET: &str = "/run/laxity-bandwidth/status.sock";
-/// The longest answer: 20,000 agreements of less than a kilobyte each.
+/// Upper bound of an answer's length: 20,000 agreements of less than a kilobyte each.
 const ANSWER_BYTES_MAX: u64 = 32 << 20;
-
-#[derive(Subcommand)]
-enum Command {
-    /// Says what is wrong with an agreements file, and what it would give everyone
-    Check {
-        /// The agreements file; - is the standard input
-        file: PathBuf,
-    },
-    /// Holds everyone to the agreements until it is told to stop (SIGTERM, SIGINT)
-    Run {
-        /// The agreements file; read anew when it changes, and on SIGHUP
-        file: PathBuf,
-        /// Say what would be done with the interfaces that are there, and change nothing
-        #[arg(long)]
-        dry_run: bool,
-        /// Answer Prometheus here (GET /metrics)
-        #[arg(long, value_name = "ADDRESS:PORT")]
-        metrics: Option<SocketAddr>,
-        /// Where `status` asks
-        #[arg(long, value_name = "PATH", default_value = SOCKET)]
-        socket: PathBuf,
-        /// Log as JSON, an object a line
-        #[arg(long)]
-        log_json: bool,
-    },
-    /// Shows a running daemon's table, again and again on a terminal
-    Status {
-        /// Where the daemon answers
-        #[arg(long, value_name = "PATH", default_value = SOCKET)]
-        socket: PathBuf,
-        /// Show it once
-        #[arg(long)]
-        once: bool,
-        /// One JSON object, once
-        #[arg(long)]
-        json: bool,
-    },
-}
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
@@ -101,23 +55,23 @@ fn dry_run(file: &Path) -> Result<(), String> {
     let interfaces = links.map_err(|error| format!("cannot list the interfaces: {error}"))?;
     let agreements = daemon::read(file, &interfaces).map_err(|error| error.to_string())?;
     show(&agreements);
-    println!("\nnothing was changed; `run` would");
+    println!("\nnothing was changed; `run` would do this:");
     println!(
-        "  make an HTB tree at {}, with a class for each of these",
+        "  create an HTB tree at {} with a class for each virtual machine",
         agreements.link.interface
     );
     for holder in &agreements.holders {
         let missing = if interfaces.contains_key(&holder.interface) {
             ""
         } else {
-            " (when it comes)"
+            " (once the interface exists)"
         };
-        println!("  hold {} at {}{missing}", holder.name, holder.interface);
+        println!("  limit {} at {}{missing}", holder.name, holder.interface);
     }
     Ok(())
 }
 
-/// What everyone gets when all ask for all they may have.
+/// Prints the rate of each holder when all of them ask for as much as they may have.
 fn show(agreements: &Agreements) {
     for warning in &agreements.warnings {
         println!("warning: {warning}");
@@ -134,12 +88,12 @@ fn show(agreements: &Agreements) {
         Sharing::ByClass => "by class",
     };
     println!(
-        "{} carries {}, of which {} are reserved; what is left after the minima is shared {sharing}",
+        "{} carries {}, of which {} are reserved; the rest beyond the minima is shared {sharing}",
         agreements.link.interface,
         format_rate(agreements.link.rate_bit_s),
         format_rate(agreements.link.reserve_bit_s)
     );
-    println!("when all ask for all they may have:");
+    println!("rates when every virtual machine asks for its maximum:");
     for (holder, rate) in agreements.holders.iter().zip(rates) {
         println!(
             "  {:16} class {}, {} to {}: {:.1} Mbit/s",
@@ -159,14 +113,14 @@ fn run(
     log_json: bool,
 ) -> Result<(), String> {
     start_log(log_json);
-    // What can be refused is, before anything is changed.
+    // Everything that can be refused is refused before anything is changed.
     let metrics = metrics.map(|address| {
         TcpListener::bind(address).map_err(|error| format!("cannot listen on {address}: {error}"))
     });
     let metrics = metrics.transpose()?;
     let (status, _file) = listen(socket)?;
     let daemon = Daemon::start(file).map_err(|error| error.to_string())?;
-    // Before there are other threads: each has its own.
+    // Each thread has capabilities of its own, so this happens before other threads are started.
     drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
     let told = |error| format!("cannot start a thread: {error}");
     serve_status(status, daemon.shared()).map_err(told)?;
@@ -177,7 +131,7 @@ fn run(
     daemon.run().map_err(|error| error.to_string())
 }
 
-/// All but what traffic control and its classifier need.
+/// Drops all capabilities but those that traffic control and its classifier need.
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     let had = caps::read(None, CapSet::Permitted)?;
     let needed = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
@@ -197,8 +151,9 @@ fn status(socket: &Path, once: bool, json: bool) -> Result<(), String> {
         return Ok(());
     }
     watch(once, || {
-        let snapshot: Snapshot = serde_json::from_str(&asked()?)
-            .map_err(|error| format!("what answers is no daemon of this version: {error}"))?;
+        let snapshot: Snapshot = serde_json::from_str(&asked()?).map_err(|error| {
+            format!("the program that answers is not a daemon of this version: {error}")
+        })?;
         Ok(snapshot.table())
     })
 }

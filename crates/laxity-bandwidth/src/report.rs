@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use laxity_daemon::escape;
 use laxity_daemon::metrics::{self, family, metric};
 use laxity_daemon::requests::serve_unix;
 use prometheus_client::collector::Collector;
@@ -235,8 +234,7 @@ impl Collector for Metrics {
 }
 
 impl Snapshot {
-    /// Two tables for a terminal of [`COLUMNS`]: rates of the last period, and totals since the
-    /// start.
+    /// Two tables for a terminal: rates of the last period, and what happened since the start.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -275,7 +273,7 @@ impl Snapshot {
             "granted",
             "sent",
         ];
-        text.push_str(&fitting(head, &self.holders, |each| {
+        text.push_str(&of_holders(head, &self.holders, |each| {
             let granted = if each.is_present {
                 megabits(each.granted_bit_s)
             } else {
@@ -300,7 +298,7 @@ impl Snapshot {
             "throttled",
             "short",
         ];
-        text.push_str(&fitting(head, &self.holders, |each| {
+        text.push_str(&of_holders(head, &self.holders, |each| {
             [
                 each.class.to_string(),
                 megabytes(each.delivered_bytes),
@@ -313,41 +311,23 @@ impl Snapshot {
     }
 }
 
-/// Width of the narrowest supported terminal.
-const COLUMNS: usize = 80;
-
-/// A table of all holders, in which names that are too long for the terminal are cut.
-fn fitting(
+/// A table of all holders: who it is, and five numbers of each.
+fn of_holders(
     head: [&str; 8],
     holders: &[HolderState],
     numbers: impl Fn(&HolderState) -> [String; 5],
 ) -> String {
     const WORDS: usize = 3;
-    const BETWEEN: usize = 2;
     let rows = holders.iter().map(|each| {
         let [a, b, c, d, e] = numbers(each);
         let direction = match &*each.direction {
             "receive" => "gets",
             _ => "sends",
         };
-        // Names are escaped before they are cut, because escaping makes them longer.
-        let [name, interface] = [&each.name, &each.interface].map(|text| escape::line(text));
+        let (name, interface) = (each.name.clone(), each.interface.clone());
         [name, interface, direction.into(), a, b, c, d, e]
     });
-    let rows = std::iter::once(head.map(String::from)).chain(rows);
-    let mut rows: Vec<[String; 8]> = rows.collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let others: usize = (1..head.len()).map(|column| width(column) + BETWEEN).sum();
-    let left = COLUMNS.saturating_sub(others).max(head[0].len());
-    for row in &mut rows {
-        if row[0].chars().count() > left {
-            row[0] = row[0].chars().take(left - 1).chain(['…']).collect();
-        }
-    }
-    laxity_daemon::table(&rows, WORDS)
+    laxity_daemon::table(head, rows, WORDS)
 }
 
 /// In MB, or in GB where that reads better.
@@ -433,7 +413,7 @@ mod tests {
         };
         let table = snapshot.table();
         for line in table.lines() {
-            assert!(line.chars().count() <= COLUMNS, "{table}");
+            assert!(line.chars().count() <= 80, "{table}");
         }
         for text in [
             "362 looks, and 448 more",

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub mod escape;
@@ -81,29 +82,37 @@ pub fn watch(once: bool, look: impl Fn() -> Result<String, String>) -> Result<()
     }
 }
 
-/// A table for a terminal whose cells are escaped. The first columns, as many as `words`, are
-/// aligned to the left; the others hold numbers and are aligned to the right.
-pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], words: usize) -> String {
-    let rows = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| escape::line(cell)));
-    let rows: Vec<[String; COLUMNS]> = rows.collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut table = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| {
-            if column < words {
-                format!("{cell:width$}")
-            } else {
-                format!("{cell:>width$}")
-            }
-        });
-        table.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        table.push('\n');
-    }
+/// Width that every terminal has, and that no table exceeds.
+pub const COLUMNS: u16 = 80;
+
+/// A table for a terminal of [`COLUMNS`], with its cells escaped. The first `words` columns are aligned to the left, the
+/// others, numbers, to the right. The first column is wrapped where the table would be too wide.
+pub fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    words: usize,
+) -> String {
+    const BETWEEN: (u16, u16) = (0, 2);
+    let mut table = Table::new();
     table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        // Trailing space of the last column, which is trimmed, does not count.
+        .set_width(COLUMNS + BETWEEN.1)
+        .set_header(head);
+    for row in rows {
+        table.add_row(row.map(|cell| escape::line(&cell)));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(BETWEEN);
+        if index > 0 {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        if index >= words {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt() + "\n"
 }
 
 #[cfg(test)]
@@ -112,12 +121,23 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
-        let rows = [["vm", "rate", ""], ["média", "7", ""], ["b", "12.5", "!"]];
-        let rows = rows.map(|row| row.map(String::from));
+        let rows = [["média", "7", ""], ["b", "12.5", "!"]].map(|row| row.map(String::from));
         assert_eq!(
-            table(&rows, 1),
+            table(["vm", "rate", ""], rows, 1),
             "vm     rate\nmédia     7\nb      12.5  !\n"
         );
-        assert_eq!(table::<2>(&[], 1), "");
+        assert_eq!(table(["vm", "rate"], [], 1), "vm  rate\n");
+    }
+
+    #[test]
+    fn a_long_name_is_wrapped_and_escaped() {
+        let name = "a-virtual-machine-\u{1b}[2J-".repeat(4);
+        let shown = table(["vm", "rate"], [[name, "7".repeat(40)]], 1);
+        assert!(shown.lines().count() > 2, "{shown}");
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= 80),
+            "{shown}"
+        );
+        assert!(!shown.contains('\u{1b}'), "{shown}");
     }
 }

@@ -14,6 +14,7 @@
 //! [`load`], [`relay`], [`sink`], [`calls`] and [`exchange`].
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod calls;
 pub mod capture;
 pub mod clock;

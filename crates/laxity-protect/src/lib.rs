@@ -6,6 +6,8 @@
 //! system; all else is the feature `daemon`.
 
 #[cfg(feature = "daemon")]
+pub mod arguments;
+#[cfg(feature = "daemon")]
 pub mod clock;
 #[cfg(feature = "daemon")]
 pub mod daemon;

@@ -295,53 +295,54 @@ impl Board {
 }
 
 impl Snapshot {
-    /// The table for a terminal.
+    /// Two tables for a terminal, and what was said last of each virtual machine.
+    ///
+    /// The first table has the state of each; `age` is the time since a checkpoint was last acknowledged. The second
+    /// has the size of the last checkpoint and, as median and 99th percentile, what checkpoints cost.
     pub fn table(&self) -> String {
-        let head = [
-            "vm",
-            "state",
-            "term",
-            "checkpoint",
-            "since",
-            "interval",
-            "pause",
-            "p99",
-            "pages",
-            "KiB",
-            "transfer",
-            "held",
-            "delay",
-            "p99",
-        ];
         let ms = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
-        let rows = self.vms.iter().map(|vm| {
+        let states = self.vms.iter().map(|vm| {
+            let other_host = if vm.connected { "connected" } else { "silent" };
             [
                 vm.name.clone(),
-                if vm.connected {
-                    vm.state.clone()
-                } else {
-                    format!("{} (not connected)", vm.state)
-                },
+                vm.state.clone(),
+                other_host.into(),
                 vm.term.to_string(),
                 vm.checkpoint.to_string(),
                 vm.since_acknowledged_ns.map_or_else(String::new, ms),
                 vm.interval_ns.map_or_else(String::new, ms),
-                ms(vm.pause.p50_ns),
-                ms(vm.pause.p99_ns),
+            ]
+        });
+        let costs = self.vms.iter().map(|vm| {
+            [
+                vm.name.clone(),
                 vm.last_pages.to_string(),
                 vm.last_bytes.div_ceil(1024).to_string(),
+                ms(vm.pause.p50_ns),
+                ms(vm.pause.p99_ns),
                 ms(vm.transfer.p50_ns),
                 vm.frames_held.to_string(),
                 ms(vm.delay.p50_ns),
                 ms(vm.delay.p99_ns),
             ]
         });
-        let rows: Vec<[String; 14]> = std::iter::once(head.map(String::from))
-            .chain(rows)
-            .collect();
-        const WORDS: usize = 2;
-        let mut table = format!("{}, times in ms\n", self.host);
-        table.push_str(&laxity_daemon::table(&rows, WORDS));
+        let mut table = format!("{}, times in ms\n\n", self.host);
+        let head = [
+            "vm",
+            "state",
+            "other host",
+            "term",
+            "checkpoint",
+            "age",
+            "interval",
+        ];
+        table.push_str(&laxity_daemon::table(head, states, 3));
+        table.push('\n');
+        let head = [
+            "vm", "pages", "KiB", "pause", "p99", "transfer", "held", "delay", "p99",
+        ];
+        table.push_str(&laxity_daemon::table(head, costs, 1));
+        table.push('\n');
         for vm in &self.vms {
             let _ = writeln!(table, "{}: {}", vm.name, vm.notice);
             if vm.pages_missed > 0 {
@@ -546,11 +547,8 @@ mod tests {
         let snapshot = board.snapshot();
         let json = serde_json::to_string(&snapshot).unwrap();
         assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot);
-        assert!(
-            snapshot
-                .table()
-                .contains("signalling  starting (not connected)")
-        );
+        let table = snapshot.table();
+        assert!(table.contains("signalling  starting  silent "), "{table}");
 
         let said = metrics::text(PREFIX, Metrics(board));
         for line in [
@@ -568,5 +566,46 @@ mod tests {
             .parse()
             .unwrap();
         assert!((pause - 0.002).abs() < 1e-5, "{pause}");
+    }
+
+    #[test]
+    fn a_terminal_shows_everything_in_eighty_columns() {
+        let long = Quantiles {
+            p50_ns: 59_999_000_000,
+            p99_ns: 59_999_000_000,
+            max_ns: 59_999_000_000,
+        };
+        let vm = VmState {
+            name: "a-virtual-machine-whose-name-has-more-than-forty-letters".into(),
+            state: "activating".into(),
+            term: 4_000_000_000,
+            checkpoint: 9_000_000_000,
+            interval_ns: Some(60_000_000_000),
+            since_acknowledged_ns: Some(86_400_000_000_000),
+            last_bytes: 64 << 30,
+            last_pages: 16 << 20,
+            pause: long,
+            transfer: long,
+            delay: long,
+            frames_held: 100_000,
+            ..VmState::default()
+        };
+        let snapshot = Snapshot {
+            host: "north".into(),
+            vms: vec![vm],
+        };
+        let table = snapshot.table();
+        for line in table.lines() {
+            assert!(line.chars().count() <= 80, "{table}");
+        }
+        for text in [
+            "activating",
+            "9000000000",
+            "86400000.0",
+            "16777216",
+            "100000",
+        ] {
+            assert!(table.contains(text), "{table}");
+        }
     }
 }
