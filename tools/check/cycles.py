@@ -33,7 +33,7 @@ ROOTS += ("benches/*/main.rs",)
 PACKAGES = ("python/laxity", "reproduce/laxity_reproduce")
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "crates": (
-        ("laxity-py",),
+        ("laxity-py", "laxity-manual"),
         ("laxity-sim", "laxity-analysis", "laxity-reference", "laxity-xentrace"),
         ("laxity-run", "laxity-policy", "laxity-bandwidth", "laxity-protect", "laxity-media"),
         ("laxity-host", "laxity-trace", "laxity-daemon"),
