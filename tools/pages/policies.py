@@ -6,10 +6,14 @@ python tools/pages/policies.py [--check]
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 from laxity.policies import PARAMETERS, TABLE, Parameter
 from laxity.text import time
+
+COLUMNS_MAX = 100
+"""Of a line of prose."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "policies.md"
 
@@ -33,7 +37,8 @@ def switches() -> str:
     for policy in TABLE.values():
         groups.setdefault(policy.switch_group, []).append(f"`{policy.name}`")
     sets = "; ".join(", ".join(group) for group in groups.values() if len(group) > 1)
-    return f"A host that runs can change its policy within one of these sets: {sets}.\n"
+    said = f"A host that runs can change its policy within one of these sets: {sets}."
+    return textwrap.fill(said, COLUMNS_MAX, break_on_hyphens=False) + "\n"
 
 
 def value(parameter: Parameter, number: int | None) -> str:
