@@ -54,7 +54,7 @@ class Manifest:
     options: tuple[str, ...] = ()
     """Where it was run, as on the command line: empty for the simulator."""
     version: str = _core.__version__
-    """Of the Laxity that wrote it."""
+    """The version of Laxity that wrote it."""
 
     def save(self, directory: Path) -> None:
         """Writes `laxity.json`."""

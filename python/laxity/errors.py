@@ -23,7 +23,7 @@ class InputError(ValueError):
         self.help = help
 
     def __str__(self) -> str:
-        """As the command line shows it."""
+        """Returns the error as the command line shows it."""
         return f"error: {self.message}" + (f"\n  help: {self.help}" if self.help else "")
 
 
@@ -35,7 +35,7 @@ class RefusedError(InputError):
         super().__init__(said)
 
     def __str__(self) -> str:
-        """As it was said."""
+        """Returns what the program said."""
         return self.message
 
 
@@ -44,7 +44,7 @@ class Problem:
     """One thing that is wrong with a host file or an override."""
 
     file: str
-    """As given, or `--set` for an override."""
+    """The name of the file as given, or `--set` for an override."""
     line: int
     """From 1."""
     column: int

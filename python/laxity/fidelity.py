@@ -30,7 +30,7 @@ class Fidelity:
     runs: tuple[Run, Run]
     """The first, which is compared, and the second, which it is held against."""
     agreement: dict[str, Any]
-    """Of the two traces, in the same order: `Agreement` of crates/laxity-trace, as JSON."""
+    """How far the two traces agree: `Agreement` of crates/laxity-trace, as JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `laxity fidelity --json` prints."""

@@ -22,10 +22,10 @@ STANDARD_INPUT = Path("-")
 """In place of a file's name."""
 
 HOST_BYTES_MAX: int = _core.HOST_FILE_BYTES_MAX
-"""Of a host file."""
+"""The largest host file that is read."""
 
 RESULT_BYTES_MAX = 256 << 20
-"""Of JSON in an output directory, which is several times as large in memory."""
+"""The largest JSON file of an output directory; it takes several times as much in memory."""
 
 
 def open_regular(path: Path, wanted: str = "a file") -> BinaryIO:

@@ -41,7 +41,7 @@ RUNS_MAX = 1_000_000
 """More would not fit into memory."""
 
 DIGITS_MAX = 20
-"""Of a number in a range; exact in what follows."""
+"""The most digits of a number in a range; arithmetic with it is exact."""
 
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-zµμ%]*)")
 _EXAMPLE = (
@@ -55,9 +55,9 @@ class Axis:
 
     key: str
     values: tuple[str, ...]
-    """As `--set` takes them, with their unit."""
+    """The values as `--set` takes them, with their unit."""
     unit: str = ""
-    """Of all numbers; empty if they have none."""
+    """The unit of all numbers; empty if they have none."""
     numbers: tuple[float, ...] | None = None
     """The values without their unit; None if they are not all numbers."""
 
@@ -221,7 +221,7 @@ class Grid:
         return cls(tuple(axes), tuple(policies), range(seeds), tuple(fixed))
 
     def points(self) -> Iterator[tuple[tuple[int, ...], str | None, int]]:
-        """Of each run: the place of its value on each axis, the policy, the seed."""
+        """Yields for each run the place of its value on each axis, the policy and the seed."""
         places = product(*(range(len(axis.values)) for axis in self.axes))
         yield from product(places, self.policies or (None,), self.seeds)
 
@@ -259,15 +259,15 @@ class Point:
     """One point of a sweep under one policy, over all seeds."""
 
     values: dict[str, str]
-    """Of each key, as `--set` takes it."""
+    """The value of each key, as `--set` takes it."""
     policy: str
     seeds: int
     miss_ratio: Mean
-    """Of all jobs of the host."""
+    """The miss ratio of all jobs of the host."""
     packet_loss_ratio: Mean | None
-    """Of all packets of voice; None without calls."""
+    """The loss ratio of all packets of voice; None without calls."""
     delay_ns_p999: Mean | None
-    """Of 99.9 % of them."""
+    """The delay that 99.9 % of the packets do not exceed; None without calls."""
     passed: int
     """With so many seeds no deadline was missed, and loss and delay of calls were accepted. Voice
     is not scored in a sweep."""
@@ -288,10 +288,11 @@ class Best:
     points: list[Point]
     """All of them."""
     holding: int
-    """So many pass with every seed."""
+    """The number of points that pass with every seed."""
     why: Literal["cheapest", "most load", "first", "nearest"]
-    """Of those that pass: the one whose budgets reserve least, the one with most load if a load is
-    swept, or the first if there is no such order. If none passes: the nearest to it."""
+    """Why it is this point: of those that pass it is the one whose budgets reserve least, the one
+    with most load if a load is swept, or the first if there is no such order; if none passes, it is
+    the nearest to passing."""
 
 
 def _distance(point: Point) -> tuple[float, float, float]:
@@ -311,7 +312,7 @@ class Rows:
     telephony: list[Telephony] | None
     """Calls and voice of each run; None without calls."""
     profiles: tuple[Profile, ...]
-    """Whose costs the runs used."""
+    """The profiles of costs that the runs used."""
 
     @classmethod
     def of_columns(
@@ -410,7 +411,7 @@ class Sweep:
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """Whose costs the runs used."""
+        """The profiles of costs that the runs used."""
         kept = (self.table.schema.metadata or {}).get(PROFILES.encode(), b"[]")
         return profiles_of(json.loads(kept))
 
@@ -481,7 +482,7 @@ class Sweep:
         return Best(holding[0], points, len(holding), "first")
 
     def _reserved(self, run_of_row: Numbers, runs: int) -> Numbers:
-        """Of each run, NaN where a domain has no budget."""
+        """Returns the CPUs that each run reserves, NaN where a domain has no budget."""
         if "reserved" not in self.table.column_names:
             return np.full(runs, math.nan)
         each = self.table.column("reserved").fill_null(math.nan).combine_chunks()

@@ -24,7 +24,7 @@ app = typer_app()
 
 LOOK_EVERY_S = 1.0
 USERS = 40
-"""Of the load that is proposed."""
+"""Number of users that the proposed load registers."""
 USERS_FILE = "users.csv"
 
 

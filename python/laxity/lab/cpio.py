@@ -27,7 +27,7 @@ class Entry:
     mode: int
     """Type and permissions, as in `stat`."""
     content: bytes = b""
-    """Of a file; where a link points to."""
+    """The content of a file, or the target of a link."""
     device: tuple[int, int] = (0, 0)
     """Major and minor number of a device."""
 

@@ -56,7 +56,7 @@ class Progress:
     checkpoint: int
     """The number of the last one that it has acknowledged."""
     stream_bytes: int
-    """Of the stream so far."""
+    """The length of the stream so far."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Failover:
     epoch_s: float
     """From one checkpoint to the next, in the mean: the interval, and what xl takes."""
     checkpoint_bytes: float
-    """Of the stream, in the mean."""
+    """The mean length of a checkpoint in the stream."""
     pause_p50_s: float
     """How long the guest stood still for a checkpoint, as it saw itself."""
     pause_max_s: float

@@ -86,7 +86,7 @@ GROWTH = rb"\xba(\x00\x00\x00\x08)\x48\xc7\x05.{4}\x02\x00\x00\x00"
 IMAGES_KEPT = 3
 
 SEGMENT_HEADER_BYTES = 56
-"""Of an ELF file of 64 bits."""
+"""The length of a segment's header in an ELF file of 64 bits."""
 
 STATIC_TARGET = "x86_64-unknown-linux-gnu"
 """Named, so that what runs during the build is not made static itself."""
@@ -107,9 +107,9 @@ class Image:
     """What a machine boots, in the cache."""
 
     kernel: Path
-    """Of dom0 and of the guests: an ELF file, which starts without having to unpack itself."""
+    """The kernel of dom0 and of guests: an ELF file, which starts without unpacking itself."""
     root: Path
-    """Of dom0, without what is Laxity's own."""
+    """The root file system of dom0, without Laxity's own files."""
 
 
 def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
@@ -310,7 +310,7 @@ def in_load_order(modules: Iterable[Path]) -> list[Path]:
 
 
 def _module_name(text: str) -> str:
-    """As the kernel writes it; files are named with either sign."""
+    """Returns the name as the kernel writes it; files are named with either sign."""
     return text.replace("-", "_")
 
 
@@ -456,7 +456,7 @@ def _with_less_to_grow(elf: bytes) -> bytes:
 def _without_zeros(elf: bytes) -> bytes:
     """The same program without the zeros at its end, which whoever loads it fills in.
 
-    Of Linux they are two fifths, copied several times on the way into each guest.
+    They are two fifths of Linux, and would be copied several times on the way into each guest.
     """
     (headers,) = struct.unpack_from("<Q", elf, 32)
     (count,) = struct.unpack_from("<H", elf, 56)

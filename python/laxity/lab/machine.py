@@ -125,9 +125,9 @@ class Machine:
     cards: tuple[str, ...] = ()
     """QEMU's words for what the machine has besides: network cards."""
     descriptors: tuple[int, ...] = ()
-    """Of open files, which QEMU has under the same numbers, for `cards` to name."""
+    """Open files that QEMU has under the same numbers, for `cards` to name."""
     features: tuple[str, ...] = ()
-    """Of its processors, beside those that every x86-64 one has."""
+    """Features of its processors, beside those that every x86-64 processor has."""
 
     def run(self, output: Path, say: Say | None = None, cut: Event | None = None) -> Path:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
@@ -437,7 +437,7 @@ def _threads(cpus: int) -> Literal["multi", "single"]:
 
 
 def _option(value: object) -> str:
-    """As a part of one of QEMU's options, where commas stand between parts."""
+    """Returns a part of one of QEMU's options, whose parts are separated by commas."""
     return str(value).replace(",", ",,")
 
 

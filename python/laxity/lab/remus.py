@@ -40,7 +40,7 @@ GUEST = "counter"
 NORTH, SOUTH = "north", "south"
 """The host that fails, and the one that takes over."""
 ADDRESSES = {NORTH: "198.51.100.1", SOUTH: "198.51.100.2"}
-"""Of the cable. Nobody else has them (RFC 5737)."""
+"""The addresses of the cable, which are reserved for documentation (RFC 5737)."""
 HOLD = "netbuf"
 """Scripts of xen/lab."""
 
@@ -52,7 +52,7 @@ PACKAGES = (
 LIBNL = ("libnl-3.so.200", "libnl-route-3.so.200")
 SAVE_HELPER = "libxl-save-helper"
 CARD = "e1000"
-"""Of the cards that QEMU has, one whose driver is a single module."""
+"""A network card of QEMU's whose driver is a single module."""
 MODULES = (
     *(*image.NETBACK_MODULES, CARD),
     *("ifb", "sch_plug", "sch_ingress", "act_mirred", "cls_matchall"),
@@ -63,7 +63,7 @@ INTERVAL_MS, HEARTBEAT_S, DETECTION_S = 500, 1, 10
 CHECKPOINTS = 20
 """Before the failure."""
 MOMENTS_S = 2.0
-"""In which the failure comes at random: more than an epoch."""
+"""The interval in which the failure comes at random; it is longer than an epoch."""
 SURVIVES_S = 5
 """In the machine's time, that the guest is listened to afterwards."""
 
@@ -162,7 +162,7 @@ wait $daemon || :
 
 
 class _Watcher:
-    """Who sees all that leaves the hosts, and hears what their daemons say."""
+    """Sees all that leaves the hosts, and hears what their daemons say."""
 
     def __init__(self, say: Say, armed: Callable[[], None]) -> None:
         self.story = Story()

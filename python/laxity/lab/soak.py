@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CPUS = 3
 VCPUS = (2, 1, 3, 2, 4)
-"""Of each guest. dom0 has as many as there are CPUs."""
+"""The VCPUs of each guest; dom0 has as many as there are CPUs."""
 
 SLACK_NS = {"repeatable": 100_000_000, "live": 500_000_000}
 """How much longer than its budget a VCPU may run, once in an interval, before an interrupt of the
@@ -56,7 +56,7 @@ COMPLAINTS = re.compile(
     r")|soft lockup|hung_task|blocked for more than|self-detected stall|detected stalls|"
     r"Kernel panic|BUG:|Call Trace:"
 )
-"""Of the hypervisor or of dom0's kernel."""
+"""What the hypervisor or dom0's kernel print when something is wrong."""
 
 
 def soak(seed: int, minutes: float, mode: Mode, directory: Path, say: Say) -> None:

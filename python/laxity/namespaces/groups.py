@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path("/sys/fs/cgroup")
 PERIOD_US = 10_000
-"""In which a cap holds: a tenth of the kernel's default, since half a packet's 20 ms is long enough
-for a media server to be kept waiting."""
+"""The interval in which a cap holds. A tenth of the default, which would keep a media server
+waiting for several packets."""
 QUOTA_US_MIN = 1_000
 """The least of it that the kernel grants."""
 WEIGHT_DEFAULT = default_of("weight")

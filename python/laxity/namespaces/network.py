@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMESPACES = Path("/run/netns")
 CLIENT, SERVER = "client", "server"
 ADDRESSES = {CLIENT: "192.0.2.1", SERVER: "192.0.2.2"}
-"""Of the network that is kept for examples (RFC 5737): nobody outside has them."""
+"""Addresses that are reserved for documentation (RFC 5737): nobody outside has them."""
 CABLE = "media0"
 
 

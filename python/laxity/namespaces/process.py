@@ -116,8 +116,8 @@ def process(
     """
     entries = place.groups.entries(place.group) if place.groups and place.group else []
     enter = 'for entry in $ENTRIES; do echo $$ >"$entry" || exit; done; exec "$@"'
-    # The signal is the kernel's: it comes even if this process is killed. So does the end of a
-    # namespace of processes with its first.
+    # The signal is the kernel's: it comes even if this process is killed. A namespace of
+    # processes ends with its first process as surely.
     inner = ["unshare", "--pid", "--fork", "--kill-child"] if own_processes else []
     bound = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net={place.namespace}", *inner]
     with (

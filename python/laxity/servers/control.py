@@ -22,7 +22,7 @@ WAIT_S = 1.0
 TRIES = 5
 DATAGRAM_BYTES_MAX = 65_535
 CLONE_NEWNET = 0x4000_0000
-"""Of setns(2)."""
+"""The flag of setns(2) for a network namespace."""
 
 
 def socket_in(namespace: Path) -> socket.socket:
@@ -60,7 +60,7 @@ class Control:
     """A media server's control port."""
 
     def __init__(self, namespace: Path, address: str, port: int) -> None:
-        """Of the server at `address`, as seen from a namespace."""
+        """Connects to the server at `address` from within a namespace."""
         self._socket = socket_in(namespace)
         self._socket.connect((address, port))
         self._socket.settimeout(WAIT_S)

@@ -142,7 +142,7 @@ def kamailio(
 
 
 Transport = Literal["udp", "tcp", "tcp-each"]
-"""Of SIP: over UDP, over one TCP connection for all, or one for each user."""
+"""SIP over UDP, over one TCP connection for all users, or over one for each user."""
 SIPP_TRANSPORTS: dict[Transport, str] = {"udp": "u1", "tcp": "t1", "tcp-each": "tn"}
 
 
@@ -197,7 +197,7 @@ def registrations(
 
 @dataclass(frozen=True)
 class Users:
-    """Who calls, and who is called."""
+    """The processes that call and that are called."""
 
     caller: Process
     callee: Process

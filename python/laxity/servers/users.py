@@ -21,12 +21,12 @@ REALM = re.compile(r"[A-Za-z0-9._-]{1,128}")
 HA1 = re.compile(r"[0-9a-f]{32}")
 LINE = "write USER:REALM:HA1, where HA1 is the MD5 sum of USER:REALM:PASSWORD, as htdigest does"
 TABLE = "subscriber"
-"""As kamailio.cfg names it."""
+"""The name of the table in kamailio.cfg."""
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """Who may register and call, and by which digest (RFC 2617, HA1) each is known."""
+    """The users who may register and call, each with a digest (RFC 2617, HA1)."""
 
     realm: str
     ha1: dict[str, str]

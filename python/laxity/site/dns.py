@@ -17,7 +17,7 @@ PORT = 53
 
 @dataclass(frozen=True)
 class Balancer:
-    """Whom clients are sent to (RFC 2782)."""
+    """A balancer to which DNS sends clients (RFC 2782)."""
 
     name: str
     """In the domain."""

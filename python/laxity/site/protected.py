@@ -31,7 +31,7 @@ PROGRAM = "laxity-protect"
 HOSTS = ("north", "south")
 VM = "guest"
 PORTS = (7421, 7422)
-"""Of the hosts, on the loopback interface."""
+"""The ports of the two hosts on the loopback interface."""
 READY_S_MAX = 60.0
 POLL_S = 0.02
 UP = "laxity: up at"
@@ -65,7 +65,7 @@ class Site:
         self._daemons[host] = self._stack.enter_context(process(host, command, self.place))
 
     def kill(self, host: str) -> None:
-        """As if its power had gone: the daemon and all that it has started, at once."""
+        """Kills the daemon and all that it has started at once, as a loss of power would."""
         popen = self._daemons.pop(host).popen
         os.killpg(popen.pid, signal.SIGKILL)
         popen.wait()
@@ -139,7 +139,7 @@ def _write(
         for name, port in zip(HOSTS, PORTS, strict=True):
             lines += ["", "[[host]]", f'name = "{name}"', f'address = "127.0.0.1:{port}"']
         lines += ["", "[[vm]]", f'name = "{VM}"', f"hosts = {list(HOSTS)}", f'mode = "{mode}"']
-        # As that without protection: what is compared is protection, not what emulates.
+        # The machine without protection is emulated, too: only protection makes a difference.
         lines += ['accelerator = "tcg"']
         lines += [f'memory = "{memory_mib} MiB"', f'kernel = "{appliance.kernel}"']
         lines += [f'initrd = "{appliance.root}"', f'append = "{arguments}"', f'tap = "{host}"']

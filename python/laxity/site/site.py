@@ -65,11 +65,11 @@ class Guest:
     appliance: str | None
     """What it serves; None if it is none of the project's own."""
     interface: IPv4Interface | None
-    """Of an appliance."""
+    """The interface of an appliance; None for others."""
 
     @property
     def address(self) -> str:
-        """At which it serves."""
+        """The address at which it serves."""
         return "" if self.interface is None else str(self.interface.ip)
 
 
@@ -168,7 +168,7 @@ class Row:
     """The host of a guest."""
     state: str
     group: int | None
-    """Of processes, which a signal ends at once; None where there are none."""
+    """The process group, which a signal ends at once; None without processes."""
 
 
 @dataclass
@@ -179,9 +179,9 @@ class Site:
     files: Path
     """With logs, and a root for each host."""
     address: IPv4Address
-    """Of clients and DNS."""
+    """The address of clients and of DNS."""
     namespaces: dict[str, Path]
-    """Of hosts, balancers and, as `CLIENT`, of clients."""
+    """The namespaces of hosts, of balancers, and, as `CLIENT`, of clients."""
     _stack: ExitStack
     _running: dict[str, Process] = field(default_factory=dict)
 
@@ -202,11 +202,11 @@ class Site:
         return self.files / f"{host}.sock"
 
     def kill_host(self, name: str) -> None:
-        """As if its power had gone: the daemon and its guests, at once."""
+        """Kills the daemon and its guests at once, as a loss of power would."""
         self._kill(_host(name))
 
     def kill_balancer(self, name: str) -> None:
-        """As if its power had gone."""
+        """Kills the balancer, as a loss of power would."""
         self._kill(_balancer(name))
 
     def _kill(self, machine: str) -> None:

@@ -32,9 +32,9 @@ class Substrate(Protocol):
     """
 
     name: ClassVar[str]
-    """As `--on` and results have it."""
+    """The name in `--on` and in results."""
     label: ClassVar[str]
-    """In sentences and titles."""
+    """The name in sentences and titles."""
     summary: ClassVar[str]
     """What it is, for the help of `--on`."""
     setting: ClassVar[str]

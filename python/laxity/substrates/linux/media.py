@@ -160,7 +160,7 @@ def _converse(
         registrations = users = None
         if traffic is not None:
             registrations = signalling.register(traffic, clients)
-            # Who does not care what is said of media is told nothing.
+            # Orders about media that nobody waits for go nowhere.
             orders = f"/proc/{os.getpid()}/fd/{orders_in}" if scene.has_voice_by_sip else os.devnull
         events = sorted(_events(scene))
         phones = _Phones(server, orders_in)
@@ -215,7 +215,7 @@ def _sleep_until(time_s: float) -> None:
 
 
 class _Step(IntEnum):
-    """Of a call that nobody sets up."""
+    """What happens to a call that is not set up by SIP."""
 
     SPEAK = 0
     END = 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUBSTRATE = "linux"
 DURATION_PARTS = 100
-"""Of how many parts of its duration a run may be off by one."""
+"""A run may differ from its duration by one part in this many."""
 POLICY = "linux"
 """In a result: who shared the CPUs."""
 

@@ -64,12 +64,12 @@ class Calls:
         return round(self.rate_per_s * self.duration_ns / 1e9)
 
     def parties_there(self) -> Iterator[Party]:
-        """Who speaks from the start to the end, callers before those whom they call."""
+        """Yields the parties that speak from start to end, each caller before its callee."""
         for stream in range(self.streams):
             yield Party(stream // 2, stream % 2, 0, self.duration_ns)
 
     def parties_coming(self) -> Iterator[Party]:
-        """Who speaks from when to when if calls need not be set up."""
+        """Yields the parties of calls that come and go, if calls need not be set up."""
         if not self.through_media_server:
             return
         for call in range(self.placed):
@@ -150,7 +150,7 @@ class Scene:
         return self.traffic is not None and self.calls.through_media_server
 
     def parties(self) -> Iterator[Party]:
-        """Who speaks when, but for those who do when SIP has set their call up."""
+        """Yields all parties but those that speak once SIP has set their call up."""
         yield from self.calls.parties_there()
         if self.signalling is None:
             yield from self.calls.parties_coming()

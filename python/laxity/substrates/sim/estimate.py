@@ -45,19 +45,19 @@ class Estimate:
 
     runs: int
     tasks: int
-    """Of the run that has most."""
+    """The tasks of the run that has most."""
     jobs: int
-    """Of all runs."""
+    """The jobs of all runs."""
     packets: int
-    """Of voice, of all runs."""
+    """The packets of voice of all runs."""
     events: int
-    """Things that happen, of all runs."""
+    """The events of all runs."""
     cpu_ns: int
-    """Time on one CPU, of all runs."""
+    """The time on one CPU that all runs take."""
     memory_bytes: int
-    """Of the run that needs most."""
+    """The memory of the run that needs most."""
     trace_bytes: int
-    """Of the trace of one run, the largest."""
+    """The size of the largest trace of a run."""
 
     def time_ns(self, resources: Resources) -> int:
         """How long they take, as many at a time as there are CPUs."""

@@ -1,6 +1,6 @@
 """From what dom0 left to results: the jobs that guests report, what Xen traced, as a `Run`.
 
-Of each window dom0 leaves a directory:
+dom0 leaves a directory for each window:
 
     start         CLOCK_REALTIME at time 0 of the run, in ns
     domids        a line `NAME DOMID` for each domain

@@ -1,4 +1,4 @@
-"""Who carries out a plan: an emulated machine, this machine's dom0, or a real host through ssh.
+"""Executors of plans: an emulated machine, this machine's dom0, and a real host through ssh.
 
 The last two do the same steps, by shell commands that run here or there: look whether the host is
 a dom0 that can do it, copy programs and plan into a temporary directory, run `visit.sh`, fetch the
@@ -74,7 +74,7 @@ RESTORE = "restore.sh"
 """Beside them: what visit.sh does in the end."""
 
 VCPU_ROW = re.compile(r"\S+ +\d+ +(\d+) +\d+ +\S+ +[\d.]+ +(\S+) / (\S+)")
-"""Of `xl vcpu-list`, for one that is there: its number, where it may and where it should run."""
+"""A VCPU of `xl vcpu-list`: its number, and the CPUs on which it may and should run."""
 
 POOL_KEYS = {
     "policy": "policy",
@@ -87,11 +87,11 @@ MESSAGE_LINES_MAX = 3
 
 
 class Executor(Protocol):
-    """Somebody who carries out plans."""
+    """Carries out plans on a Xen host."""
 
     @property
     def mode(self) -> Mode:
-        """Of the plans that it takes."""
+        """The mode of the plans that it takes."""
         ...
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
@@ -105,7 +105,7 @@ class Executor(Protocol):
 
 
 def executor(at: str, mode: Mode) -> Executor:
-    """Who carries out plans at a place: `emulator`, `local`, or `ssh://USER@HOST`.
+    """Returns the executor at `emulator`, `local`, or `ssh://USER@HOST`.
 
     Raises InputError if there is no such place, or it does not run in that mode.
     """
@@ -138,7 +138,7 @@ class Emulated:
 
     mode: Mode = "repeatable"
     build: Variant = "release"
-    """Of the hypervisor, see xen/build.sh; a measured one traces what its scheduler costs."""
+    """The build of the hypervisor; a measured one traces what its scheduler costs."""
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Executor. In repeatable mode the same plan leaves the same bytes."""
@@ -203,7 +203,7 @@ class RealHost:
                 f"{self.name} is not a Xen host where we may do this: {_end(done.stderr)}",
                 "it must be dom0 of a running Xen, with xl, and the user be root",
             )
-        # Of a scheduler that libxl does not know, as Laxity's, it says "(null)" or the like.
+        # libxl names a scheduler that it does not know, such as Laxity's, "(null)" or the like.
         info = dict(re.findall(r"^(\w+)\s*: (.*)$", done.stdout.decode(), re.MULTILINE))
         cpus, scheduler = int(info.get("nr_cpus", 0)), info.get("xen_scheduler")
         if cpus < plan.cpus:
@@ -245,7 +245,7 @@ class RealHost:
             )
 
     def _vcpus(self) -> list[tuple[str, str, str]]:
-        """Of each of dom0's VCPUs that is there, its number, and where it may and should run."""
+        """Returns each of dom0's VCPUs: its number, and the CPUs where it may and should run."""
         listed = self._checked(f"xl vcpu-list {DOM0}").decode().splitlines()[1:]
         rows = filter(None, (VCPU_ROW.fullmatch(line.rstrip()) for line in listed))
         return [(row[1], row[2], row[3]) for row in rows]
@@ -299,7 +299,7 @@ class RealHost:
         (dom0,) = json.loads(done.stdout)["domains"]
         restore = [
             f"{sched} set --pool {pool['id']} {_assignments(pool, POOL_KEYS)}",
-            # Of all VCPUs that dom0 may get, and then of those that it has.
+            # The VCPUs that dom0 may get come first, and then those that it has.
             f"{sched} set {DOM0} {_assignments(dom0, VCPU_KEYS)}",
         ]
         restore += [

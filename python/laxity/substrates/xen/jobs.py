@@ -36,14 +36,14 @@ class TickReport:
 
     period_ns: int
     offset_ns: int
-    """Of the first tick, from the start of the run; less than the period."""
+    """The time of the first tick from the start of the run; it is less than the period."""
 
 
 @dataclass(frozen=True)
 class VcpuReport:
     """CPU time of a VCPU's threads as its guest counts it: with what other domains took meanwhile.
 
-    Of a guest that is alone, what is more than the cost of its jobs is the guest's own overhead.
+    What is more than the cost of the jobs of a guest that is alone is the guest's own overhead.
     """
 
     tasks_ns: int

@@ -33,12 +33,13 @@ PREFIX_BITS = 24
 CONTROL_PORT = 2223
 
 PACKETS_A_SECOND = 50
-"""Of a stream of G.711."""
+"""The packets of a stream of G.711."""
 TRACED_BYTES = 1500
-"""Of a packet on its way through dom0 and a guest, at most: some 500 where nobody else runs."""
+"""The most that a packet's way through dom0 and a guest adds to the trace: some 500 bytes where
+nobody else runs."""
 TRACED_BYTES_MAX = 110 << 20
 PAGES_WITHOUT = 3000
-"""Of Xen's trace buffer for what else there is."""
+"""The pages of Xen's trace buffer for all that is not packets."""
 PAGE_BYTES = 4096
 
 

@@ -56,7 +56,7 @@ STOCK = ("credit", "credit2", "rtds", "null")
 """Xen's own schedulers, which experiments may run in place of a host's policy."""
 
 PREFIX = "laxity-"
-"""Of the names of our domains."""
+"""The names of our domains begin with it."""
 
 DOM0 = "Domain-0"
 
@@ -71,14 +71,14 @@ NAME_LENGTH_MAX = 64
 TASKS_MAX = 97
 """In one domain: a thread each, and `TASKS_MAX` of xen/programs/request.h."""
 JOBS_MAX = 200_000
-"""Of one domain in one window: the guest keeps them all until the end."""
+"""The most jobs of a domain in one window: the guest keeps them all until the end."""
 DURATION_NS_MAX = 3_600_000_000_000
 """An hour."""
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 TIME_SLICE_MS_MAX = 1_000
-"""Of stock credit."""
+"""The longest time slice of stock credit."""
 RTDS_NS_MIN = 10 * MICROSECOND_NS
 """The shortest budget and period of stock rtds."""
 
@@ -126,7 +126,7 @@ class Window:
     host: Mapping[str, Any]
     """Resolved: what `Host.resolved` returns."""
     events: int = EVENTS
-    """Which events Xen traces, as in its trace.h."""
+    """The events that Xen traces, as in its trace.h."""
 
 
 @dataclass(frozen=True)
