@@ -35,8 +35,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "crates": (
         ("laxity-py", "laxity-manual"),
         ("laxity-sim", "laxity-analysis", "laxity-reference", "laxity-xentrace"),
-        ("laxity-run", "laxity-policy", "laxity-bandwidth", "laxity-protect", "laxity-media"),
-        ("laxity-host", "laxity-trace", "laxity-daemon"),
+        ("laxity-run", "laxity-policy", "laxity-protect", "laxity-media"),
+        ("laxity-host", "laxity-trace"),
+        ("laxity-bandwidth", "laxity-daemon"),
         ("laxity-config", "laxity-policies"),
     ),
     "laxity": (

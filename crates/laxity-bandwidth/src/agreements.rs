@@ -10,16 +10,12 @@ use laxity_config::{
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
+use crate::bounds::{CLASS_MAX, PERIOD_NS, PERIOD_NS_MAX, PERIOD_NS_MIN, WEIGHT, WEIGHT_MAX};
 use crate::{Agreement, Claim, Sharing, allocate};
 
 /// Limit of agreements in a file. The kernel numbers the classes of a tree with 16 bits, and each
 /// agreement needs three.
 const AGREEMENTS_MAX: usize = 20_000;
-const PERIOD_NS_MIN: i64 = 1_000_000;
-const PERIOD_NS_MAX: i64 = 10_000_000_000;
-const PERIOD_NS: i64 = 10_000_000;
-const CLASS_MAX: i64 = 1_000;
-const WEIGHT_MAX: i64 = 65_535;
 /// Part of the link that is reserved for traffic without an agreement, unless the file says
 /// otherwise.
 const RESERVE_PARTS: u64 = 100;
@@ -455,7 +451,7 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
     bounds(&table.minimum, &table.maximum, problems);
 
     let class = table.class.value.map_or(1, |class| class.0 as u32);
-    let weight = table.weight.value.map_or(1, |weight| weight.0 as u32);
+    let weight = table.weight.value.map_or(WEIGHT, |weight| weight.0 as u32);
     let bit_s = |minimum: &Field<PartRate>, maximum: &Field<LinkRate>, default| {
         let maximum = maximum.value.map_or(default, |rate| rate.0 as u64);
         (minimum.value.map_or(0, |rate| rate.0 as u64), maximum)

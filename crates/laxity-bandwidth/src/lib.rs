@@ -11,6 +11,7 @@ pub mod agreements;
 pub mod allocate;
 #[cfg(feature = "daemon")]
 pub mod arguments;
+pub mod bounds;
 pub mod control;
 #[cfg(feature = "daemon")]
 pub mod daemon;

@@ -1,5 +1,8 @@
 //! What was agreed about the link: as it is written, and checked.
 
+use laxity_bandwidth::bounds::{
+    CLASS_MAX, PERIOD_NS, PERIOD_NS_MAX, PERIOD_NS_MIN, WEIGHT, WEIGHT_MAX,
+};
 use laxity_config::{Duration, Field, List, Name, Problem, Problems, Quantity, Span, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,12 +12,6 @@ use super::resolve::{Names, kind};
 use crate::file::{DomainTable, File};
 use crate::quantities::Bits;
 use crate::resolve::{lacks, ns_or, title};
-
-const PERIOD_NS: i64 = 10_000_000;
-const PERIOD_NS_MIN: i64 = 1_000_000;
-const PERIOD_NS_MAX: i64 = 10_000_000_000;
-const CLASS_MAX: i64 = 1_000_000;
-const WEIGHT_MAX: i64 = 65_535;
 
 /// Who is held to what, of what the driver domain's cards send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -70,7 +67,7 @@ pub(crate) struct LinkTable {
     /// What is divided: a little less than the cards carry, so that packets wait in guests and not in cards.
     pub rate: Field<Quantity<Bits>>,
     /// How often the allocator looks.
-    #[schemars(extend("default" = "10 ms"))]
+    #[schemars(extend("default" = laxity_config::format_duration(PERIOD_NS)))]
     pub period: Field<Duration<PERIOD_NS_MIN, PERIOD_NS_MAX>>,
     /// Who gets what is left after the minima: all by weight, or one class after the other.
     #[schemars(extend("default" = "weighted"))]
@@ -99,7 +96,7 @@ pub(crate) struct LinkAgreementTable {
     /// It never gets more.
     pub maximum: Field<Quantity<Bits>>,
     /// Its part of what is shared.
-    #[schemars(extend("default" = 1))]
+    #[schemars(extend("default" = WEIGHT))]
     pub weight: Field<Whole<1, WEIGHT_MAX>>,
 }
 
@@ -210,6 +207,6 @@ fn agreement(
         class: table.class.value?.0 as u32,
         minimum_bit_s,
         maximum_bit_s: table.maximum.value?.0,
-        weight: table.weight.value.map_or(1, |weight| weight.0 as u32),
+        weight: table.weight.value.map_or(WEIGHT, |weight| weight.0 as u32),
     })
 }
