@@ -1,5 +1,5 @@
 """Virtual machines with one server each, small enough to be checkpointed many times a second.
 
-`image` makes them of Debian's packages: a kernel, and a first root that has the server, `init`, and
-nothing else. They have no disk: what they know, registrations and calls, is in memory.
+`image` makes them from Debian's packages: a kernel, and a root file system that contains the server
+and `init`. An appliance has no disk; its registrations and calls are in memory.
 """

@@ -1,4 +1,4 @@
-"""Makes appliances: a kernel and a first root, of Debian's packages and our own programs."""
+"""Makes appliances, each a kernel and a root file system, from Debian's packages."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MODULES = (
     *("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"),
     *("virtio_mmio", "failover", "net_failover", "virtio_net", "virtio-rng"),
 )
-"""What a guest of QEMU needs to see its network and its source of randomness."""
+"""Kernel modules for the network card and the source of randomness that QEMU gives a guest."""
 
 PROTOCOLS = b"tcp 6 TCP\nudp 17 UDP\n"
-"""Kamailio asks for TCP's number by its name."""
+"""The content of /etc/protocols, in which Kamailio looks up the number of TCP."""
 KAMAILIO = "usr/sbin/kamailio"
 KAMAILIO_DIRECTORY = "usr/lib/x86_64-linux-gnu/kamailio"
 LOADED = re.compile(r'^loadmodule "(\w+\.so)"', re.MULTILINE)
@@ -41,7 +41,7 @@ KERNEL, ROOT = "kernel", "{}.cpio"
 
 @dataclass(frozen=True)
 class Appliance:
-    """Files that any QEMU boots: `-kernel KERNEL -initrd ROOT -append "address=..."`."""
+    """The files of an appliance, booted by `qemu -kernel … -initrd … -append "address=…"`."""
 
     kernel: Path
     root: Path
@@ -53,10 +53,10 @@ AUTHENTICATION_OFF = "authentication is off: anybody may register and call in an
 def build(
     name: str, directory: Path, say: Callable[[str], None], accounts: Accounts | None = None
 ) -> Appliance:
-    """Writes an appliance into a directory, which is made if it is not there.
+    """Writes an appliance into a directory, which is made if it does not exist.
 
-    A signalling one serves the users of `accounts` alone; without, authentication is off. Raises
-    InputError if there is none of that name, LabError if a package or a program is missing.
+    The appliance `signalling` serves only the users of `accounts`; without them, authentication is
+    off. Raises InputError for an unknown name, LabError if a package or a program is missing.
     """
     if name not in PACKAGES:
         raise InputError(f"there is no appliance {name!r}", f"there are {' and '.join(PACKAGES)}")
@@ -80,7 +80,7 @@ def build(
     directory.mkdir(parents=True, exist_ok=True)
     made = Appliance(directory / KERNEL, directory / ROOT.format(name))
     made.kernel.write_bytes(kernel.kernel.read_bytes())
-    # With accounts it is as secret as passwords.
+    # A root with accounts is as secret as their passwords.
     made.root.unlink(missing_ok=True)
     made.root.touch(mode=0o644 if accounts is None else 0o600)
     made.root.write_bytes(root)

@@ -25,15 +25,15 @@ def appliance(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of signalling: who may register and call, as htdigest writes it: "
-            "USER:REALM:HA1 a line. Without it anybody may.",
+            help="For signalling: the users that may register and call, one USER:REALM:HA1 a "
+            "line, as htdigest writes them. Without it anybody may.",
         ),
     ] = None,
 ) -> None:
-    """Make a virtual machine with one server, of Debian's packages: small, without a disk.
+    """Make a small virtual machine without a disk that runs one server.
 
-    Writes a kernel and NAME.cpio, which any QEMU boots in seconds. What it serves at is on the
-    kernel's command line: address=192.0.2.10/24.
+    Writes a kernel and NAME.cpio, which any QEMU boots in seconds. The kernel's command line gives
+    the address of the server: address=192.0.2.10/24.
     """
     from laxity.appliances import image
     from laxity.servers import users as registrar_users
