@@ -231,12 +231,11 @@ protect-soak: protect-guest ## SECONDS of protection under load: no false takeov
 
 # Silences the theme's notice of its successor; pyproject.toml says what is used, and until when.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
-RUST_PROGRAMS := laxity-bandwidth laxity-protect laxity-media
 
 .PHONY: docs
 docs: setup ## The documentation as a site that works offline, in out/docs
 	$(BIN)/python -m pip install --quiet --group docs
-	cargo build --quiet --profile checked $(RUST_PROGRAMS:%=--package %)
+	cargo build --quiet --profile checked $(PROGRAMS:%=--package %)
 	$(WITH_CHECKED) $(MKDOCS) build --strict --quiet
 	@echo 'Open out/docs/index.html.'
 
