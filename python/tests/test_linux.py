@@ -20,18 +20,17 @@ from laxity import _core, cli, programs
 from laxity.errors import InputError
 from laxity.namespaces import groups as control_groups
 from laxity.namespaces import network, process
+from laxity.namespaces.groups import Share
 from laxity.results.streams import LOST
-from laxity.servers import control, media_server, signalling
+from laxity.servers import MediaProgram, control, media_server, signalling
 from laxity.servers.signalling import Traffic
 from laxity.substrates.linux import media, run
 from laxity.substrates.linux.scene import (
     Calls,
-    MediaProgram,
     Neighbour,
     Party,
     Scene,
     Server,
-    Share,
     Signalling,
     scene,
 )

@@ -1,0 +1,113 @@
+"""What is the same on every substrate, whichever it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import EXAMPLES, HOST
+from laxity import Host, InputError, substrates
+from laxity.substrates.linux import Linux
+from laxity.substrates.sim import Sim
+from laxity.substrates.substrate import Substrate
+from laxity.substrates.xen import Xen
+
+if TYPE_CHECKING:
+    from conftest import Laxity
+    from laxity.resolved import Resolved
+
+RANGES = ("draw.load=0.3|0.9", "domain.control.budget=1..2:1 ms")
+
+
+class OneByOne(Sim):
+    """The simulator, by what a substrate has that knows no more than to run one host."""
+
+    run_many = Substrate.run_many
+    rows = Substrate.rows
+
+
+@dataclass(frozen=True)
+class Small(Sim):
+    """A simulator that refuses hosts with more than 40 streams."""
+
+    def refusals(self, host: Resolved) -> list[InputError]:
+        """See Substrate."""
+        is_too_much = host.host["calls"]["streams"] > 40
+        return [InputError("too many streams", "have fewer")] if is_too_much else []
+
+
+def test_a_sweep_finds_the_same_run_by_run() -> None:
+    host = Host.parse(HOST)
+    ours, native = (
+        host.sweep(RANGES, on=on, duration="200 ms", seeds=2, policies=["deferrable", "credit"])
+        for on in (OneByOne(), "sim")
+    )
+    assert ours.table.equals(native.table, check_metadata=True)
+    assert ours.to_json() == native.to_json()
+
+
+def test_a_comparison_finds_the_same_run_by_run() -> None:
+    host = Host.parse(HOST)
+    told = [
+        [{**run.to_json(), "engine": None} for run in host.compare(on=on, seeds=2).runs]
+        for on in (OneByOne(), "sim")
+    ]
+    assert told[0] == told[1]
+
+
+def test_capacity_tries_no_load_that_is_refused() -> None:
+    host = Host.load(EXAMPLES / "telephony.toml")
+    quick = ("duration=1 s", "calls.streams=10", "calls.sample=10")
+    found = host.capacity(on=Small(), seeds=1, set=quick)
+    assert max(each.load for each in found.tried) == 40
+    with pytest.raises(InputError, match="too many streams"):
+        host.capacity(on=Small(), seeds=1, set=(*quick, "calls.streams=41"))
+
+
+def test_what_is_refused_is_refused_by_each_way_to_run() -> None:
+    host = Host.parse(HOST)
+    for run in (
+        lambda: host.run(on="linux"),
+        lambda: host.compare(on="linux"),
+        lambda: host.sweep("draw.load=0.3|0.4", on="linux"),
+    ):
+        with pytest.raises(InputError, match="no calls"):
+            run()
+    with pytest.raises(InputError, match="leaves no trace"):
+        host.fidelity("sim", "linux", keep="nowhere")
+    with pytest.raises(InputError, match="given twice"):
+        host.fidelity("sim", "sim", keep="nowhere")
+    with pytest.raises(InputError, match="there is no substrate 'kvm'"):
+        host.run(on="kvm")
+
+
+def test_policies_are_not_compared_under_another_scheduler() -> None:
+    host = Host.parse(HOST)
+    with pytest.raises(InputError, match="runs in place of each of deferrable, sedf"):
+        host.compare(["deferrable", "sedf"], on=Xen(scheduler="credit"))
+
+
+@pytest.mark.parametrize("name", substrates.NAMES)
+def test_every_substrate_is_an_option_of_the_command_line(laxity: Laxity, name: str) -> None:
+    each = substrates.of_name(name)
+    assert each.name == name
+    for command in ("run", "compare", "sweep", "capacity", "fidelity"):
+        text = laxity(command, "--help").stdout
+        assert name in text.partition("--on ")[2].split()[0].split("|")
+        for field in fields(each):
+            assert f"  {field.metadata['flag']}" in text
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        Sim(),
+        Linux(),
+        Linux(media_server="rtpengine"),
+        Xen(mode="live", at="local"),
+        Xen(scheduler="rtds"),
+    ],
+)
+def test_a_substrate_is_found_again_by_its_words(on: Substrate) -> None:
+    assert substrates.of_words(on.words) == on
