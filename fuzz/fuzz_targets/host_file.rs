@@ -47,7 +47,7 @@ fn run(mut host: Host) {
     assert_eq!(outcome.result.domains.len(), host.domains.len());
 }
 
-/// In which time about `EVENTS_MAX` events happen.
+/// A duration in which about `EVENTS_MAX` events happen.
 fn duration_ns(host: &Host) -> i64 {
     let settings = &host.settings;
     let shortest_ns = [

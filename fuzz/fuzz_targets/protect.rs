@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whose kind is the first octet, and whose payload is the rest.
+/// A frame whose kind is the first octet, and whose payload is the rest.
 fn frame(content: &[u8]) -> Vec<u8> {
     let (kind, payload) = content.split_first().unwrap_or((&0, &[]));
     let mut frame = ((16 + payload.len()) as u32).to_le_bytes().to_vec();
@@ -85,7 +85,7 @@ impl Side {
             self.handle(Event::Connected { connection: 1 });
         }
         let connection = self.connection;
-        // Of the same settings and on this connection, or nothing is heard after it.
+        // A greeting with other settings, or on another connection, would end the conversation.
         let message = match message {
             Message::Hello(hello) => Message::Hello(Hello {
                 vm: 0,

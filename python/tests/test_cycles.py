@@ -16,7 +16,7 @@ python = importlib.import_module("python_modules")
 
 
 def crate(place: Path, **files: str) -> dict[str, set[str]]:
-    """Which file uses which, of a crate with these; `__` in a name is a directory."""
+    """The uses between the files of a crate with these; `__` in a name is a directory."""
     for name, text in {"lib": "", **files}.items():
         path = place / f"{name.replace('__', '/')}.rs"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,10 @@ def test_another_sentence_with_the_same_numbers_is_wording() -> None:
     assert of_json(RESULT, with_why("the job is 3 ms late")) == [True]
 
 
+def test_documentation_in_a_schema_may_name_other_numbers() -> None:
+    assert of_json({"description": "At most 3."}, {"description": "At most 4."}) == [True]
+
+
 def test_a_name_is_no_sentence() -> None:
     assert of_json({"policy": "credit"}, {"policy": "sedf"}) == [False]
 

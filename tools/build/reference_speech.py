@@ -26,7 +26,7 @@ SAMPLES = 30 * SAMPLES_PER_SECOND
 FULL_SCALE = 32_768
 ACTIVE_LEVEL_DBOV = -26.0
 NOISE_SIGMA = 20.0
-"""Of 32768: -64 dBov, what a quiet room leaves on a line."""
+"""Standard deviation of the noise, of 32768: -64 dBov, what a quiet room leaves on a line."""
 SEED = 862
 BAND_HZ = (100.0, 200.0, 3_400.0, 3_800.0)
 """Where the band begins, is whole, is whole no more, and ends."""
@@ -67,7 +67,7 @@ def spoken(voice: str, sentence: str) -> tuple[Signal, int]:
 
 def in_the_telephone_band(signal: Signal, rate: int) -> Signal:
     """At 8 kHz, without what is below 100 Hz or above 3.8 kHz."""
-    # So long that both lengths are whole, with silence at both ends for the filter to ring in.
+    # Silence at both ends lets the filter ring, and makes both lengths whole numbers of samples.
     signal = np.concatenate([np.zeros(rate), signal])
     seconds = -(-signal.size // rate) + 1
     spectrum = np.fft.rfft(signal, seconds * rate)[: seconds * SAMPLES_PER_SECOND // 2 + 1]

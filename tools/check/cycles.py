@@ -125,7 +125,7 @@ def of_packages(root: Path) -> Iterator[tuple[str, Graph]]:
 
 
 def between_crates(root: Path) -> Graph:
-    """Which crate is built with which, tests aside."""
+    """The crates that each crate is built with, tests aside."""
     found: dict[str, set[str]] = {}
     for manifest in sorted((root / "crates").glob("*/Cargo.toml")):
         content = tomllib.loads(manifest.read_text("utf-8"))

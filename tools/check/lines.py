@@ -2,8 +2,8 @@
 
     tools/check/lines.py [CHECKOUT ...]    this checkout, or others beside one another
 
-Tests, benchmarks, fuzzers and what is in `tools/` are no product. Of Rust the parts of files that
-are only built for tests are left out. Comments are whole lines of them, docstrings included.
+Tests, benchmarks, fuzzers and what is in `tools/` are no product. Parts of Rust files that are only
+built for tests are left out. Comments are whole lines of them, docstrings included.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Mutation:
 
     @property
     def path(self) -> Path:
-        """Of the file, from the root on."""
+        """The file's path, from the root on."""
         return Path(self.directory) / self.file
 
 

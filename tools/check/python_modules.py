@@ -1,4 +1,4 @@
-"""Which module of a Python package imports which, lazy imports and those for types included."""
+"""Imports between modules of a Python package, lazy ones and those for types included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def modules(package: Path) -> dict[str, Path]:
     """Every module of a package by its full name; a package has its own name.
 
-    Of a compiled module it is the stub.
+    A compiled module is its stub.
     """
     found = {}
     for path in sorted([*package.rglob("*.pyi"), *package.rglob("*.py")]):

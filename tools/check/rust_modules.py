@@ -1,4 +1,4 @@
-"""Which file of a Rust crate uses which, read from its sources.
+"""Uses between the files of a Rust crate, read from its sources.
 
 A file uses another if it names, in a `use` or in any path, something that is defined there. What
 is re-exported on the way is followed to where it is defined, so that a file that only collects

@@ -16,7 +16,7 @@ from laxity import _core
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "host-file.md"
 
 COLUMNS_MAX = 100
-"""Of a line of prose."""
+"""The longest line of prose."""
 
 TABLES = {
     "the file itself": None,

@@ -21,7 +21,7 @@ PICTURES = ROOT / "docs" / "images"
 HOST = ROOT / "examples" / "overload.toml"
 
 WIDTH, HEIGHT = 1100, 1095
-"""Of the part of the page that is shown, in pixels: the verdict, the domains, the timeline."""
+"""Size of the part of the page that is shown, in pixels: the verdict, the domains, the timeline."""
 
 SCHEMES = {"dark": 0, "light": 1}
 """Chromium's numbers of the colour schemes that a reader prefers."""

@@ -32,7 +32,7 @@ def policies() -> str:
 
 
 def switches() -> str:
-    """Which policies a running host can change into one another."""
+    """The sentence on policies that a running host can change into one another."""
     groups: dict[str, list[str]] = {}
     for policy in TABLE.values():
         groups.setdefault(policy.switch_group, []).append(f"`{policy.name}`")
