@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-GENERATED = set((ROOT / "docs" / "results").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
-PROSE = sorted({*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")} - GENERATED)
-
 MAKE = shutil.which("make") or "make"
 HANGS_AFTER_S = 1800
 COLUMNS_MAX = 100
@@ -211,20 +208,6 @@ def needing(needs: str) -> list[Path]:
 def name_of(page: Path) -> str:
     """What a test of a page is called."""
     return page.stem
-
-
-@pytest.mark.parametrize("page", PROSE, ids=name_of)
-def test_prose_is_wrapped(page: Path) -> None:
-    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for line in text.splitlines():
-        # A table's row is one line, and a word is not broken: a link can be as long as it is.
-        is_prose = not line.lstrip().startswith(("|", "<", "![")) and " " in line.strip(" -")
-        assert not is_prose or len(line) <= COLUMNS_MAX or _ends_in_one_word(line), line
-
-
-def _ends_in_one_word(line: str) -> bool:
-    """Whether a line is too long only because of its last word."""
-    return len(line.rstrip().rpartition(" ")[0]) <= COLUMNS_MAX and "](" in line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
