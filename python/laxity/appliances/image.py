@@ -21,7 +21,10 @@ FILES = Path(__file__).parent
 SIGNALLING, MEDIA = "signalling", "media"
 PACKAGES = {
     SIGNALLING: ("busybox-static", "kamailio", "libc6"),
-    MEDIA: ("busybox-static",),
+    MEDIA: (
+        *("busybox-static", "libc6", "nftables", "libnftables1", "libnftnl11", "libmnl0"),
+        *("libjansson4", "libgmp10", "libxtables12", "libedit2", "libbsd0", "libmd0", "libtinfo6"),
+    ),
 }
 
 MODULES = (
@@ -29,6 +32,10 @@ MODULES = (
     *("virtio_mmio", "failover", "net_failover", "virtio_net", "virtio-rng"),
 )
 """Kernel modules for the network card and the source of randomness that QEMU gives a guest."""
+
+FILTER_MODULES = ("crc32c_generic", "nfnetlink", "libcrc32c", "nf_tables")
+"""What the packet filter of the media appliance needs; libcrc32c asks for the first by its name."""
+NFT = "usr/sbin/nft"
 
 PROTOCOLS = b"tcp 6 TCP\nudp 17 UDP\n"
 """The content of /etc/protocols, in which Kamailio looks up the number of TCP."""
@@ -64,16 +71,17 @@ def build(
         raise InputError(f"the appliance {name} has no users", "leave `--users` out")
     if name == SIGNALLING and accounts is None:
         say(f"{AUTHENTICATION_OFF}; `--users FILE` switches it on")
-    kernel = image.kernel(MODULES)
+    modules = MODULES if name == SIGNALLING else (*MODULES, *FILTER_MODULES)
+    kernel = image.kernel(modules)
     with image.unpacked(PACKAGES[name]) as packages:
-        server = _signalling(packages, accounts) if name == SIGNALLING else _media(say)
+        server = _signalling(packages, accounts) if name == SIGNALLING else _media(packages, say)
         root = cpio.archive(
             [
                 cpio.file("init", FILES / "init", executable=True),
                 cpio.file("serve", FILES / f"serve-{name}"),
                 cpio.file("bin/busybox", packages / "bin/busybox", executable=True),
                 cpio.character_device("dev/console", 5, 1),
-                *image.numbered("modules", kernel.modules, MODULES),
+                *image.numbered("modules", kernel.modules, modules),
                 *server,
             ]
         )
@@ -108,5 +116,11 @@ def _signalling(packages: Path, accounts: Accounts | None) -> list[cpio.Entry]:
     ]
 
 
-def _media(say: Callable[[str], None]) -> list[cpio.Entry]:
-    return [cpio.file("bin/laxity-media", image.static("laxity-media", say), executable=True)]
+def _media(packages: Path, say: Callable[[str], None]) -> list[cpio.Entry]:
+    program = packages / NFT
+    return [
+        cpio.file("bin/laxity-media", image.static("laxity-media", say), executable=True),
+        cpio.file("bin/nft", program, executable=True),
+        cpio.file("filter", FILES / "filter"),
+        *image.libraries(packages, [program]),
+    ]
