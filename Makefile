@@ -107,10 +107,17 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/python tools/pages/host_file.py --check
 	$(BIN)/python tools/pages/policies.py --check
 	$(BIN)/python tools/pages/reproduced.py --check
+	$(BIN)/python tools/check/dependencies.py
 	$(PYTHON) tools/check/cycles.py
 	$(PYTHON) tools/check/english.py
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
 	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
+
+.PHONY: audit
+audit: setup ## Known weaknesses and licences of all packages, from public databases; needs cargo-deny
+	cargo deny check
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/python -m pip_audit --local --progress-spinner off
 
 .PHONY: format
 format: setup ## Formats the three languages
