@@ -28,7 +28,11 @@ pub fn serve(
 }
 
 /// Answers one HTTP request, with the part of HTTP that a scrape needs.
-fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Those of the stream, and if the request is no text.
+pub fn answer(mut stream: impl Read + Write, registry: &Registry) -> io::Result<()> {
     const REQUEST_BYTES_MAX: u64 = 16 << 10;
     let mut lines = BufReader::new((&mut stream).take(REQUEST_BYTES_MAX)).lines();
     let request = lines.next().transpose()?.unwrap_or_default();

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use ureq::Agent;
 
 use crate::protocol::Verdict;
+use crate::protocol::message::COUNTED_MAX;
 use crate::transport::Keys;
 
 /// Longest wait for one member before the next one is asked.
@@ -154,6 +155,18 @@ struct Entry {
     mod_revision: String,
 }
 
+/// The verdict on a claim of incarnation 1 for term 1, if a member answers these bytes.
+#[cfg(fuzzing)]
+pub fn verdict_from(answer: &[u8]) -> Option<Verdict> {
+    let answer = serde_json::from_slice(answer).ok()?;
+    let (_, given) = found(&answer).ok()?;
+    let wanted = Given {
+        term: 1,
+        incarnation: 1,
+    };
+    Some(judge(given, wanted))
+}
+
 /// The current value and its revision; an absent key means that no term has been given out.
 fn found(answer: &Value) -> Result<(i64, Given), String> {
     let strange = |what: &str| format!("what it has is none of ours: {what}");
@@ -171,7 +184,7 @@ fn found(answer: &Value) -> Result<(i64, Given), String> {
         .ok_or_else(|| strange("not text"))?;
     let given = value.split_once(' ').and_then(|(term, incarnation)| {
         Some(Given {
-            term: term.parse().ok()?,
+            term: term.parse().ok().filter(|&term| term <= COUNTED_MAX)?,
             incarnation: u64::from_str_radix(incarnation, 16).ok()?,
         })
     });
@@ -198,6 +211,8 @@ mod tests {
             Ok((41, given(7, 255)))
         );
         assert_eq!(found(&json!({ "header": {} })), Ok((0, given(0, 0))));
+        // Nobody counts so far, and one more than that would not be a number.
+        assert!(found(&answer("18446744073709551615 00000000000000ff")).is_err());
         for strange in [
             "",
             "7",

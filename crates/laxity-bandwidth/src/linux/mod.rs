@@ -17,6 +17,18 @@ pub use lock::{LinkLock, LockError};
 pub use route::{Change, Changes, LinkEvent, Links, Route, Traffic};
 pub use tree::{Tree, TreeError};
 
+/// Parses a datagram of the kernel's as everything that it could answer or notify of.
+#[cfg(fuzzing)]
+pub fn parse_all(datagram: &[u8]) {
+    for message in route::messages(datagram) {
+        let _ = route::error_of(&message);
+        let _ = route::change(message.payload());
+        let _ = route::link_event(&message);
+        let _ = route::traffic_of(message.payload());
+        let _ = htb::parse(message.payload());
+    }
+}
+
 /// The major number by which our qdiscs and classes are recognized, also after a restart of the
 /// daemon.
 pub(crate) const MAJOR: u16 = 0x1a7c;

@@ -180,7 +180,7 @@ impl Route {
                     if message.message_type() == NLMSG_ERROR {
                         is_done |= before_last == 0;
                     } else {
-                        unanswered -= 1;
+                        unanswered = unanswered.saturating_sub(1);
                         each(message.payload());
                     }
                 }
@@ -216,7 +216,7 @@ impl Route {
 }
 
 /// The messages of a datagram, up to the first incomplete one.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     const ALIGNMENT: usize = 4;
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -228,7 +228,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
 }
 
 /// The error in an acknowledgement; `None` means success.
-fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
+pub(super) fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
     let code = message
         .payload()
         .first_chunk()
@@ -236,7 +236,7 @@ fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
         .map(i32::from_ne_bytes);
     match code {
         Some(0) => None,
-        Some(code) => Some(io::Error::from_raw_os_error(-code)),
+        Some(code) => Some(io::Error::from_raw_os_error(code.wrapping_neg())),
         None => Some(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -295,9 +295,6 @@ impl Changes {
     /// Passes all changes since the last call to `each`. Returns `false` if notifications were
     /// lost.
     pub fn news(&mut self, mut each: impl FnMut(Change)) -> io::Result<bool> {
-        const INTERFACE: usize = 4;
-        const HANDLE: usize = 8;
-        const PARENT: usize = 12;
         loop {
             self.buffer.clear();
             match self.news.recv(&mut self.buffer, 0) {
@@ -307,26 +304,30 @@ impl Changes {
                 Err(error) => return Err(error),
             }
             for message in messages(&self.buffer) {
-                if !OF_TRAFFIC_CONTROL.contains(&message.message_type()) {
-                    continue;
-                }
-                let payload = message.payload();
-                let word = |at: usize| {
-                    let bytes = payload.get(at..)?.first_chunk()?;
-                    Some(u32::from_ne_bytes(*bytes))
-                };
-                if let (Some(interface), Some(handle), Some(parent)) =
-                    (word(INTERFACE), word(HANDLE), word(PARENT))
+                if OF_TRAFFIC_CONTROL.contains(&message.message_type())
+                    && let Some(change) = change(message.payload())
                 {
-                    each(Change {
-                        interface,
-                        handle,
-                        parent,
-                    });
+                    each(change);
                 }
             }
         }
     }
+}
+
+/// The change that a notification of traffic control describes (`struct tcmsg`).
+pub(super) fn change(payload: &[u8]) -> Option<Change> {
+    const INTERFACE: usize = 4;
+    const HANDLE: usize = 8;
+    const PARENT: usize = 12;
+    let word = |at: usize| {
+        let bytes = payload.get(at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    };
+    Some(Change {
+        interface: word(INTERFACE)?,
+        handle: word(HANDLE)?,
+        parent: word(PARENT)?,
+    })
 }
 
 /// Makes a socket ignore notifications about requests from one of these ports.
@@ -430,20 +431,8 @@ impl Links {
     pub fn traffic(&mut self, all: &mut HashMap<u32, Traffic>) -> io::Result<()> {
         all.clear();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        self.route.dump(request, |payload| {
-            let Some(link) = link(payload) else { return };
-            let counted = link
-                .attributes
-                .iter()
-                .find_map(|attribute| match attribute {
-                    LinkAttribute::Stats64(stats) => Some(Traffic {
-                        received_bytes: stats.rx_bytes,
-                        received_dropped: stats.rx_dropped,
-                    }),
-                    _ => None,
-                });
-            all.extend(counted.map(|counted| (link.header.index, counted)));
-        })
+        self.route
+            .dump(request, |payload| all.extend(traffic_of(payload)))
     }
 
     /// All events since the last call; `None` means that notifications were lost and [`Links::all`]
@@ -459,13 +448,7 @@ impl Links {
                 Err(error) => return Err(error),
             }
             for message in messages(&self.buffer) {
-                match (message.message_type(), index_and_name(message.payload())) {
-                    (RTM_NEWLINK, Some((index, Some(name)))) => {
-                        events.push(LinkEvent::Is(index, name));
-                    }
-                    (RTM_DELLINK, Some((index, _))) => events.push(LinkEvent::Gone(index)),
-                    _ => {}
-                }
+                events.extend(link_event(&message));
             }
         }
     }
@@ -491,4 +474,29 @@ fn index_and_name(payload: &[u8]) -> Option<(u32, Option<String>)> {
             _ => None,
         });
     Some((link.header.index, name))
+}
+
+/// The number of an interface and its counters; `None` if the part of a dump has none.
+pub(super) fn traffic_of(payload: &[u8]) -> Option<(u32, Traffic)> {
+    let link = link(payload)?;
+    let counted = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(Traffic {
+                received_bytes: stats.rx_bytes,
+                received_dropped: stats.rx_dropped,
+            }),
+            _ => None,
+        });
+    Some((link.header.index, counted?))
+}
+
+/// The event that a notification of interfaces describes.
+pub(super) fn link_event(message: &NetlinkBuffer<&[u8]>) -> Option<LinkEvent> {
+    match (message.message_type(), index_and_name(message.payload())?) {
+        (RTM_NEWLINK, (index, Some(name))) => Some(LinkEvent::Is(index, name)),
+        (RTM_DELLINK, (index, _)) => Some(LinkEvent::Gone(index)),
+        _ => None,
+    }
 }

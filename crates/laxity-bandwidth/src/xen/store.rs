@@ -36,10 +36,7 @@ impl Store {
     pub fn open() -> io::Result<Store> {
         Store::connect(Path::new(SOCKET)).or_else(|_| {
             let device = File::options().read(true).write(true).open(DEVICE)?;
-            Ok(Store {
-                stream: Box::new(device),
-                request: 0,
-            })
+            Ok(Store::over(device))
         })
     }
 
@@ -50,10 +47,15 @@ impl Store {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        Ok(Store {
+        Ok(Store::over(stream))
+    }
+
+    /// A connection over a stream that is open.
+    pub fn over(stream: impl Read + Write + Send + 'static) -> Store {
+        Store {
             stream: Box::new(stream),
             request: 0,
-        })
+        }
     }
 
     /// A key's value; `None` if the key does not exist.

@@ -87,8 +87,20 @@ fn answer(
 ) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(connection.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let mut text = serde_json::to_vec(&reply(&line, board, order))?;
+    text.push(b'\n');
+    connection.begin_answer();
+    connection.write_all(&text)
+}
+
+/// Answers a line, which may be anything.
+pub fn reply(
+    line: &str,
+    board: &Board,
+    order: &impl Fn(&str, Order) -> Result<(), String>,
+) -> Answer {
     let taken = |done: Result<(), String>| done.map_or_else(Answer::Refused, |()| Answer::Taken);
-    let answer = match serde_json::from_str(&line) {
+    match serde_json::from_str(line) {
         Ok(Request::Status) => Answer::Status(board.snapshot()),
         Ok(Request::Switchover { vm }) => taken(order(&vm, Order::Switchover)),
         Ok(Request::Start { vm, alone }) => taken(order(&vm, Order::Start { alone })),
@@ -96,11 +108,7 @@ fn answer(
         Ok(Request::Protect { vm }) => taken(order(&vm, Order::Protect)),
         Ok(Request::GoOn { vm }) => taken(order(&vm, Order::GoOn)),
         Err(error) => Answer::Refused(format!("that is no request of this version: {error}")),
-    };
-    let mut text = serde_json::to_vec(&answer)?;
-    text.push(b'\n');
-    connection.begin_answer();
-    connection.write_all(&text)
+    }
 }
 
 /// Asks the daemon that listens on a socket.

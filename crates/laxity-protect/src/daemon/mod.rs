@@ -12,7 +12,7 @@ mod driver;
 pub mod faults;
 mod greeting;
 mod record;
-mod stream;
+pub mod stream;
 mod worker;
 mod xen;
 mod xl;

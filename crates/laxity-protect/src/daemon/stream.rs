@@ -22,7 +22,7 @@ use crate::protocol::message::{self, Message};
 use crate::transport::{Closer, Link, Reader, Writer};
 
 /// Most bytes of one read.
-const PIECE_BYTES: usize = 64 << 10;
+pub const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that wait to be sent; their producer has to wait while there are as many.
 const OUT_MAX: usize = 16;
 /// Received pieces that wait to be taken; the other side has to wait while there are as many.
@@ -230,7 +230,12 @@ fn receive(
     io::ErrorKind::UnexpectedEof.into()
 }
 
-fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
+/// The piece of a stream in a message.
+///
+/// # Errors
+///
+/// If it is damaged, or longer than any piece.
+pub fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
     let claimed = packed
         .first_chunk()
         .map_or(0, |bytes| u32::from_le_bytes(*bytes));
