@@ -35,6 +35,10 @@ CLASSIFIERS = {
 LICENSING = get_spdx_licensing()
 
 
+OURS = ("laxity", "laxity-reproduce")
+"""The project's own packages. The wheel contains Xen's schedulers, under Xen's licence."""
+
+
 def is_allowed(expression: str, allowed: set[str]) -> bool:
     """Whether a use of a package under an SPDX expression needs none but the allowed licences."""
     # crates.io's older form of OR.
@@ -91,6 +95,8 @@ def python_violations(rules: dict[str, dict[str, list[str]]]) -> Iterator[str]:
     python_packages("laxity", extras, seen)
     allowed = set(rules["licenses"]["allow"])
     for package, licence in sorted(seen.items()):
+        if package in OURS:
+            continue
         try:
             fits = is_allowed(licence, allowed)
         except Exception:  # noqa: BLE001 - a text that is no SPDX expression
