@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from laxity import directory as directories
 from laxity.errors import InputError
+from laxity.results.acceptance import judged
 from laxity.results.origin import Origin, frame_of, load_origin, read_table, save_origin
-from laxity.results.schema import Profile, profiles_of
-from laxity.results.telephony import Telephony
+from laxity.results.records import decoded
+from laxity.results.schema import Profile, Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -334,7 +335,7 @@ class Rows:
         ]
         calls = None
         if telephony and telephony[0] is not None:
-            calls = [Telephony.from_json(json.loads(each)) for each in telephony if each]
+            calls = [judged(decoded(json.loads(each), Telephony)) for each in telephony if each]
         return cls(np.frombuffer(content["run"], "<i8"), columns, calls, profiles)
 
     @classmethod
@@ -413,7 +414,7 @@ class Sweep:
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles of costs that the runs used."""
         kept = (self.table.schema.metadata or {}).get(PROFILES.encode(), b"[]")
-        return profiles_of(json.loads(kept))
+        return decoded(json.loads(kept), tuple[Profile, ...])
 
     def arrow(self) -> pa.Table:
         """One row for each point, seed and domain; fields of swept keys have `unit` as metadata."""

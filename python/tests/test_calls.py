@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from laxity import Host, InputError, Run, report
 from laxity._core import result_schema
 from laxity.cli import app
+from laxity.results.acceptance import judged, limits_of
 from laxity.results.origin import Origin
-from laxity.results.schema import Engine, Overhead
-from laxity.results.telephony import Drops, Limits, Quantiles, Telephony, Voice
+from laxity.results.schema import Engine, Overhead, Telephony
 from laxity.tables.capacity import capacity_verdict
 from laxity.telephony.bottleneck import Bottleneck
 from laxity.telephony.capacity import Capacity, Tried, search
 from laxity.telephony.scoring import scored
+from made_up import LIMITS, telephony
 from typer.testing import CliRunner
 
 if TYPE_CHECKING:
@@ -76,11 +77,8 @@ def test_streams_of_which_nothing_arrives_are_dead(host: Host) -> None:
     assert quality is not None
     assert quality.dead > quality.scored / 2
     assert quality.pesq.min == 0
-    assert [limit.held for limit in voice_of(run).acceptance()][::2] == [False, False]
+    assert [limit.held for limit in limits_of(voice_of(run))][::2] == [False, False]
     assert not run.passed
-
-
-LIMITS = Limits(0.01, 150_000_000, 4.0)
 
 
 def test_limits_are_held_one_by_one(good: Run) -> None:
@@ -90,15 +88,14 @@ def test_limits_are_held_one_by_one(good: Run) -> None:
 
     def held(**limits: float) -> list[bool]:
         limited = replace(found, limits=replace(LIMITS, **limits))  # type: ignore[arg-type]
-        return [limit.held for limit in limited.acceptance()]
+        return [limit.held for limit in limits_of(limited)]
 
     assert held() == [True, True, True]
     assert held(loss=0.0) == [False, True, True]  # below, and nothing is below nothing
     assert held(delay_ns=p999) == [True, False, True]
     assert held(delay_ns=p999 + 1) == [True, True, True]
     assert held(mos=4.5) == [True, True, False]
-    assert len(replace(found, quality=None).acceptance()) == 2
-    assert replace(found, limits=None).accepted is None
+    assert len(limits_of(replace(found, quality=None))) == 2
 
 
 @given(st.integers(0, 3_000), st.integers(1, 500))
@@ -153,10 +150,7 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
 
 def tried(load: int, *, held: bool) -> Tried:
     loss = 0.0 if held else 0.5
-    drops = Drops(0, 0, 0, 0, 0, 0)
-    delay_ns = Quantiles(1, 1.0, 1, 1, 1, 1, 1, 1, 1)
-    voice = Voice(1, 1, 1, 1, 0, 0, loss, delay_ns, None, None, None)
-    found = Telephony(voice, drops, None, (), limits=LIMITS)
+    found = judged(telephony(loss_ratio=loss))
     run = Run(
         policy="credit",
         seed=1,
@@ -164,12 +158,10 @@ def tried(load: int, *, held: bool) -> Tried:
         duration_ns=1,
         domains=(),
         telephony=found,
-        overhead=Overhead(0, 0, 0, 0, 0.0),
+        overhead=Overhead(),
         profiles=(),
-        engine=Engine(1, 1),
+        engine=Engine(events=1, wall_ns=1),
         origin=Origin(b"", "", ()),
-        machine=None,
-        measured_duration_ns=None,
     )
     return Tried(load, (run,), None if held else Bottleneck("card", "the card"))
 

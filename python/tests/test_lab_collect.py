@@ -68,7 +68,7 @@ def collected(results: Path, scheduler: str | None = None) -> Run:
 
 def test_the_machine_is_in_the_result(results: Path) -> None:
     parts = ("fingerprint", "qemu", "firmware", "xen", "kernel", "dom0", "programs")
-    run = replace(collected(results), machine=Machine(*parts))
+    run = replace(collected(results), machine=Machine(**{part: part for part in parts}))
     schema = json.loads(_core.result_schema())
     for told in (run.to_json(), collected(results).to_json()):
         jsonschema.Draft202012Validator(schema).validate(told)

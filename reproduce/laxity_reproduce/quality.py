@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from laxity import _core, voice
 from laxity.errors import core_errors
+from laxity.results.records import decoded
+from laxity.results.schema import Telephony
 from laxity.results.streams import KeptStream, streams_of_core
-from laxity.results.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +85,7 @@ def measure(host: bytes, name: str, overrides: Sequence[str]) -> Outcome:
         resolved = json.loads(file.host(list(overrides)))
         text, _, kept = file.run(list(overrides), None, None)
     result = json.loads(text)
-    found = Telephony.from_json(result["telephony"])
+    found = decoded(result["telephony"], Telephony)
     delay, calls = found.voice.delay_ns, found.calls
     return Outcome(
         pesq=scores(streams_of_core(kept), resolved["calls"]["hold_ns"]),

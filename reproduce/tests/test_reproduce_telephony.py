@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from laxity.results.telephony import Drops, Quantiles, Telephony, Voice
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce import telephony_plots
 from laxity_reproduce.lab import Lab
 from laxity_reproduce.page import write_page
 from laxity_reproduce.telephony import mixed, setup, turnkey
 from laxity_reproduce.telephony.setup import Point
+from made_up import NO_DROPS, telephony
 from rich.console import Console
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def point(losses: list[float], medians: list[float | None], name: str = "a") -> 
     runs = []
     for loss, median in zip(losses, medians, strict=True):
         ns = None if median is None else round(median * 1e6)
-        delay = Quantiles(100, ns, ns, ns, ns, ns, ns, ns, ns)
         lost = round(100 * loss)
-        voice = Voice(1, 1, 10_000, 10_000 - lost, lost, 0, loss / 100, delay, None, None, None)
-        runs.append(Telephony(voice, Drops(0, 0, lost, 0, 0, 0), None, ()))
+        made_up = telephony(sent=10_000, lost=lost, loss_ratio=loss / 100, delay_ns=ns, count=100)
+        runs.append(replace(made_up, drops=replace(NO_DROPS, netback=lost)))
     return Point(name, runs, [{"dom0": 1.0} for _ in runs])
 
 

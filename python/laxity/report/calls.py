@@ -8,6 +8,8 @@ import numpy as np
 
 from laxity.plots.voice import delay_boxes, pesq_distributions
 from laxity.report.page import Cell, Picture, Section, Table, interval, label, plain
+from laxity.results.acceptance import limits_of
+from laxity.results.run import mean_wait_ns
 from laxity.tables.run import lost_to_scheduling
 from laxity.text import NOTHING, number, percent, time
 
@@ -15,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from laxity.results.run import Run
-    from laxity.results.telephony import Calls, Quality, Registrations, Telephony
+    from laxity.results.schema import CallsResult, Quality, RegistrationsResult, Telephony
 
 
 def verdict(telephony: Telephony) -> tuple[str, str]:
     """Whether the limits held, and the tone of it."""
-    broken = [limit.name for limit in telephony.acceptance() if not limit.held]
+    broken = [limit.name for limit in limits_of(telephony) if not limit.held]
     if not broken:
         return "The calls were good enough: every limit held.", "good"
     return f"The calls were not good enough: {' and '.join(broken)}.", "bad"
@@ -215,7 +217,7 @@ def _protection(telephony: Telephony) -> Table:
     return Table("Checkpoints of the protected domains", columns, rows, note=note)
 
 
-def _registrations(found: Registrations) -> Table:
+def _registrations(found: RegistrationsResult) -> Table:
     delay_ns = found.delay_ns
     row = [
         *plain(f"{found.offered:,}", f"{found.succeeded:,}"),
@@ -231,7 +233,7 @@ def _registrations(found: Registrations) -> Table:
     return Table("Users who registered", columns, [row], note=note)
 
 
-def _calls(found: Calls) -> Table:
+def _calls(found: CallsResult) -> Table:
     setup_ns = found.setup_ns
     row = [
         *plain(f"{found.offered:,}", f"{found.answered:,}"),
@@ -258,7 +260,7 @@ def _interfaces(telephony: Telephony) -> Table:
 
 def _limits(telephony: Telephony) -> Table:
     rows = []
-    for limit in telephony.acceptance():
+    for limit in limits_of(telephony):
         if limit.name == "delay":
             shown = NOTHING if limit.found is None else time(round(limit.found))
             bound = f"below {time(round(limit.limit))}"
@@ -308,7 +310,7 @@ def _domains(run: Run) -> Table:
                 percent(domain.cpu_ns / run.duration_ns),
                 percent(work_ns / run.duration_ns),
                 f"{domain.cache_misses:,}",
-                NOTHING if waits is None else time(round(waits.mean_ns)),
+                NOTHING if waits is None else time(round(mean_wait_ns(waits))),
                 NOTHING if waits is None else time(waits.max_ns),
             )
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from laxity.results.origin import frame_of
-from laxity.results.schema import Profile, _domain_json, profiles_of
+from laxity.results.records import decoded, encoded
+from laxity.results.schema import Profile  # noqa: TC001 - read by `decoded`
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,21 +80,8 @@ class Check:
     @classmethod
     def from_json(cls, content: Mapping[str, Any], command: str) -> Check:
         """Makes a check of the object of the extension module; `command` runs the same host."""
-        domains = tuple(
-            DomainCheck(domain["name"], tuple(TaskCheck(**task) for task in domain["tasks"]))
-            for domain in content["domains"]
-        )
-        not_analysed = tuple(
-            NotAnalysed(part["what"], tuple(part["domains"])) for part in content["not_analysed"]
-        )
-        return cls(
-            content["policy"],
-            content["verdict"],
-            domains,
-            not_analysed,
-            profiles_of(content["profiles"]),
-            command if not_analysed else None,
-        )
+        run_instead = command if content["not_analysed"] else None
+        return decoded({**content, "run_instead": run_instead}, cls)
 
     @property
     def is_schedulable(self) -> bool:
@@ -102,16 +90,8 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object as the command line prints it."""
-        return {
-            "policy": self.policy,
-            "verdict": self.verdict,
-            "domains": [_domain_json(domain) for domain in self.domains],
-            "not_analysed": [
-                {"what": part.what, "domains": list(part.domains)} for part in self.not_analysed
-            ],
-            "profiles": [asdict(profile) for profile in self.profiles],
-            "run_instead": self.run_instead,
-        }
+        content: dict[str, Any] = encoded(self)
+        return content
 
     def arrow(self) -> pa.Table:
         """One row for each task, times in ns."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laxity import directory as directories
+from laxity.results.acceptance import judged
 from laxity.results.jobs import (
     Counted,
     Responses,
@@ -20,23 +21,14 @@ from laxity.results.jobs import (
     responses_table,
 )
 from laxity.results.origin import Origin, frame_of, load_origin, read_json, read_table, save_origin
-from laxity.results.schema import (
-    DomainResult,
-    Engine,
-    Machine,
-    Overhead,
-    Profile,
-    _domain,
-    _domain_json,
-    profiles_of,
-)
+from laxity.results.records import decoded, encoded
+from laxity.results.schema import DomainResult, RunResult, Waits
 from laxity.results.streams import (
     KeptStream,
     streams_of_table,
     summary_of_streams,
     table_of_streams,
 )
-from laxity.results.telephony import Telephony
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,35 +41,18 @@ RESPONSES = "responses.parquet"
 COUNTS = "response-counts.parquet"
 STREAMS = "streams.parquet"
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, repr=False)
-class Run:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Run(RunResult):
     """One run of a host. `to_json()` is the object that `laxity run --json` prints."""
 
-    policy: str
-    seed: int
-    substrate: str
-    machine: Machine | None
-    """The emulated machine that Xen ran on; None elsewhere."""
-    duration_ns: int
-    measured_duration_ns: int | None
-    """How long real packets were sent, by the clock of who sent them; None where none were."""
-    domains: tuple[DomainResult, ...]
-    telephony: Telephony | None
-    """Calls and voice; None without calls."""
-    overhead: Overhead
-    profiles: tuple[Profile, ...]
-    """Whose costs a simulated run used; none of a run that was measured."""
-    engine: Engine
     origin: Origin = field(repr=False)
     responses: Responses = field(repr=False, compare=False, default_factory=dict)
     counted: Counted = field(repr=False, compare=False, default_factory=dict)
     streams: tuple[KeptStream, ...] = field(repr=False, compare=False, default=())
     """The packets of the sampled streams."""
     trace: Path | None = field(repr=False, compare=False, default=None)
-    """Where the trace of the run is, if it was traced."""
+    """The trace's file, if the run was traced."""
 
     @classmethod
     def from_json(
@@ -89,18 +64,11 @@ class Run:
         streams: tuple[KeptStream, ...] = (),
         counted: Counted | None = None,
     ) -> Run:
-        """Makes a run of the result object of the extension module."""
+        """Makes a run of the result object of the extension module, and judges its calls."""
+        result = decoded(content, RunResult)
+        telephony = None if result.telephony is None else judged(result.telephony)
         return cls(
-            **{
-                **content,
-                "machine": (machine := content.get("machine")) and Machine(**machine),
-                "domains": tuple(_domain(domain) for domain in content["domains"]),
-                "telephony": content["telephony"] and Telephony.from_json(content["telephony"]),
-                "overhead": Overhead(**content["overhead"]),
-                # Older results do not have them.
-                "profiles": profiles_of(content.get("profiles", ())),
-                "engine": Engine(**content["engine"]),
-            },
+            **{**vars(result), "telephony": telephony},
             origin=origin,
             responses=responses or {},
             counted=counted or {},
@@ -110,19 +78,14 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result object, as its JSON Schema (`laxity schema result`) has it."""
-        return {
-            "policy": self.policy,
-            "seed": self.seed,
-            "substrate": self.substrate,
-            "machine": self.machine and asdict(self.machine),
-            "duration_ns": self.duration_ns,
-            "measured_duration_ns": self.measured_duration_ns,
-            "domains": [_domain_json(domain) for domain in self.domains],
-            "telephony": self.telephony and self.telephony.to_json(),
-            "overhead": asdict(self.overhead),
-            "profiles": [asdict(profile) for profile in self.profiles],
-            "engine": asdict(self.engine),
-        }
+        content: dict[str, Any] = encoded(
+            {each.name: getattr(self, each.name) for each in fields(RunResult)}
+        )
+        for domain in content["domains"]:
+            for task in domain["tasks"]:
+                if task["relative_error"] is None:
+                    del task["relative_error"]
+        return content
 
     @property
     def jobs(self) -> int:
@@ -240,6 +203,11 @@ class Run:
         from laxity import notebook  # noqa: PLC0415 - only notebooks need it
 
         return notebook.table(f"{self.heading()}: {self.verdict()}", self.frame())
+
+
+def mean_wait_ns(waits: Waits) -> float:
+    """Returns the mean time that a VCPU waited for a CPU: its scheduling latency."""
+    return waits.total_ns / waits.count
 
 
 _QUANTILES = ("p50", "p99", "max")

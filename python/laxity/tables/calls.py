@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
+from laxity.results.acceptance import limits_of
+from laxity.results.run import mean_wait_ns
 from laxity.sweep import mean
 from laxity.tables.comparison import compared, cpu_lost
 from laxity.tables.layout import heading, mean_cell, plain_table, profiles, right
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from laxity.results.acceptance import Limit
     from laxity.results.comparison import Comparison
     from laxity.results.run import Run
-    from laxity.results.schema import DomainResult
-    from laxity.results.telephony import Calls, Quality, Telephony
+    from laxity.results.schema import CallsResult, DomainResult, Quality, Telephony
     from laxity.sweep import Sweep
     from laxity.tables.comparison import Row
 
@@ -62,7 +63,7 @@ def calls_table(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> R
         lines.append(_calls(telephony.calls))
     if telephony.quality is not None:
         lines += _quality(telephony.quality)
-    lines.append(verdict(telephony.acceptance()))
+    lines.append(verdict(limits_of(telephony)))
     lines += [*profiles(result.profiles), *cost_and_speed(result)]
     return Group(*lines)
 
@@ -160,14 +161,14 @@ def _domains(result: Run) -> RenderableType:
             bare(domain.cpu_ns / result.duration_ns),
             bare(work),
             NOTHING if waits is None else f"{waits.count:,}",
-            NOTHING if waits is None else time(round(waits.mean_ns)),
+            NOTHING if waits is None else time(round(mean_wait_ns(waits))),
             NOTHING if waits is None else time(waits.max_ns),
         )
     legend = "work: CPU time without what caches had to fetch. waits: for a CPU"
     return Group(table, Text(legend, "dim"))
 
 
-def _calls(found: Calls) -> str:
+def _calls(found: CallsResult) -> str:
     setup_ns = found.setup_ns
     failures = number(found.failed, "failure")
     return (
@@ -289,7 +290,7 @@ def _worst_mos(of: list[Telephony]) -> Text:
 
 
 def _wait(domains: Sequence[DomainResult]) -> Text:
-    return _mean_time([domain.waits.mean_ns if domain.waits else None for domain in domains])
+    return _mean_time([mean_wait_ns(domain.waits) if domain.waits else None for domain in domains])
 
 
 def _work(domains: Sequence[DomainResult], runs: Sequence[Run]) -> Text:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from laxity.results.run import Run
-    from laxity.results.telephony import Telephony
+    from laxity.results.schema import Telephony
 
 
 FULL = 0.97

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity import directory as directories
 from laxity.errors import InputError
+from laxity.results.acceptance import limits_of
 from laxity.results.origin import Origin, load_origin, read_json, save_origin
 from laxity.results.run import Run
 from laxity.substrates.substrate import refuse
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from laxity.progress import Say
     from laxity.resolved import Resolved
     from laxity.results.acceptance import Limit
-    from laxity.results.schema import Profile
-    from laxity.results.telephony import Telephony
+    from laxity.results.schema import Profile, Telephony
     from laxity.substrates.substrate import Substrate
 
 NO_CALLS = "this host has no calls"
@@ -69,7 +69,7 @@ class Tried:
         """Each limit in the run that came nearest to it, or broke it by most."""
         by_name: dict[str, list[Limit]] = {}
         for telephony in self.telephonies:
-            for limit in telephony.acceptance():
+            for limit in limits_of(telephony):
                 by_name.setdefault(limit.name, []).append(limit)
 
         def badness(limit: Limit) -> float:

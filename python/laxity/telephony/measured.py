@@ -68,6 +68,8 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
         "socket": relay["dropped"] + sink["dropped"],
         "netfront": 0,
         "nic_transmit": relay["failed"],
+        "held": 0,
+        "failure": 0,
     }
     calls = sip and {
         "offered": sip["calls"]["attempted"],
@@ -82,6 +84,7 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
         "calls": calls,
         "nics": [],
         "interfaces": [],
+        "protection": [],
         "quality": None,
     }
 

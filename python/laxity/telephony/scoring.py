@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from laxity.results import acceptance
+from laxity.results.schema import Quality, Scores, WorstCall
 from laxity.results.streams import LOST, PACKET_NS
-from laxity.results.telephony import Quality, Scores, WorstCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,9 +111,11 @@ def _with_quality(run: Run, found: list[tuple[KeptStream, CallQuality]]) -> Run:
     )
     pesq = {id(stream): quality.pesq for stream, quality in found}
     kept = tuple(replace(stream, pesq=pesq.get(id(stream))) for stream in run.streams)
-    return replace(run, telephony=replace(run.telephony, quality=quality), streams=kept)
+    telephony = acceptance.judged(replace(run.telephony, quality=quality))
+    return replace(run, telephony=telephony, streams=kept)
 
 
 def _scores(values: list[float]) -> Scores:
     at = np.percentile(values, [0, 5, 50, 100], method="inverted_cdf")
-    return Scores(*(float(score) for score in at))
+    lowest, p5, median, highest = map(float, at)
+    return Scores(min=lowest, p5=p5, p50=median, max=highest)

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from laxity.results.telephony import Telephony
+from laxity.results.records import decoded
+from laxity.results.schema import Telephony
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Row, digits, verdict
@@ -142,7 +143,7 @@ def measure(
         of_point = results[number * len(lab.seeds) : (number + 1) * len(lab.seeds)]
         found[name] = Point(
             name,
-            [Telephony.from_json(result["telephony"]) for result in of_point],
+            [decoded(result["telephony"], Telephony) for result in of_point],
             [
                 {each["name"]: each["cpu_ns"] / (1e9 * seconds) for each in result["domains"]}
                 for result in of_point

@@ -115,7 +115,8 @@ class Sim(Substrate):
     ) -> Rows:
         """See Substrate; on all CPUs, in columns from the start: there may be a million runs."""
         from laxity.errors import core_errors
-        from laxity.results.schema import profiles_of
+        from laxity.results.records import decoded
+        from laxity.results.schema import Profile
         from laxity.sweep import Rows
 
         self._begin(hosts, say)
@@ -129,7 +130,7 @@ class Sim(Substrate):
             for host in hosts
         }
         used = [profile for host in first_with.values() for profile in host.host["profiles"]]
-        return Rows.of_columns(*found, tuple(dict.fromkeys(profiles_of(used))))
+        return Rows.of_columns(*found, tuple(dict.fromkeys(decoded(used, tuple[Profile, ...]))))
 
     def estimate(self, hosts: Sequence[Resolved]) -> Estimate:
         """Returns what the runs of these hosts take together; all of them are checked."""
