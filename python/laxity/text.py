@@ -11,7 +11,7 @@ UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 
 
 def time(ns: int | None, *, digits: int = 3, up: bool = False) -> str:
-    """Returns a time with so many digits in the unit that reads best; `up` rounds it up."""
+    """A time with `digits` digits, in the unit that reads best; `up` rounds up."""
     if ns is None:
         return NOTHING
     if ns == 0:

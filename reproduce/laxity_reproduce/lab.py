@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
     @property
     def miss_percent(self) -> float:
-        """Of all domains' jobs, those that missed their deadlines."""
+        """The part of all domains' jobs that missed their deadlines."""
         return 100 * sum(self.missed) / sum(self.jobs)
 
     @property

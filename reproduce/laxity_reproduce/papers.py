@@ -53,7 +53,7 @@ __all__ = [
 class _Planned:
     run: Callable[[Lab], Experiment]
     part: float
-    """Of the time that all experiments of the paper take, roughly."""
+    """The part of the time that all experiments of the paper take, roughly."""
 
 
 @dataclass(frozen=True)

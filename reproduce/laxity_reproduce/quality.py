@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PACKET_NS = 20_000_000
-"""Of voice, G.711 as the papers have it."""
+"""The speech in a packet of G.711, as the papers have it."""
 
 
 class Use(NamedTuple):
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     """What a run of a host with calls came to."""
 
     pesq: list[float]
-    """Of the sampled calls that were whole when the run ended; dead ones are 0."""
+    """PESQ of the sampled calls that were whole when the run ended; 0 for dead ones."""
     loss_ratio: float
     delay_p50_ns: int
     delay_p99_ns: int
@@ -55,12 +55,12 @@ class Outcome(NamedTuple):
 
     @property
     def toll_percent(self) -> float:
-        """Of the sampled calls, those of toll quality."""
+        """The part of the sampled calls that is of toll quality."""
         return toll_percent(self.pesq)
 
 
 def toll_percent(scores: Sequence[float]) -> float:
-    """Of some calls, by their PESQ, those at 4 or better."""
+    """The part of some calls, by their PESQ, that is at 4 or better."""
     return 100 * sum(score >= voice.TOLL_QUALITY for score in scores) / len(scores)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 RESAMPLES = 2000
-"""Of the bootstrap. More change the third digit of an interval's ends."""
+"""Resamples of the bootstrap. More change the third digit of an interval's ends."""
 
 RESAMPLING_SEED = 20111009
 """Fixed, so that the same runs give the same page."""

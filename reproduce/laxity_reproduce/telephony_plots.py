@@ -21,7 +21,7 @@ def boxes(
     """A box of delays for each `experiment`, with its loss beneath.
 
     `data` has a row for each run: `loss_percent`, and of its delays `min_ms`, `p25_ms`, `p50_ms`,
-    `p75_ms` and `max_ms`. Of several runs quartiles and losses are means; whiskers go from the
+    `p75_ms` and `max_ms`. Quartiles and losses are means over the runs; whiskers go from the
     least to the greatest of all. `published` is as for `delay_boxes`.
     """
     delay_ns, loss = {}, {}

@@ -158,7 +158,7 @@ def _abreast(panels: int) -> int:
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """So many panels that share their axes, as many abreast as there is room for; at least one."""
+    """Makes at least one panel, all with the same axes, as many abreast as there is room for."""
     columns = _abreast(count)
     rows = max(1, -(-count // columns))
     alone_inches = 2.8 if is_narrow() else 3.4
@@ -224,8 +224,8 @@ def worst_domains(frame: pd.DataFrame, rows_max: int = DOMAIN_ROWS_MAX) -> list[
 def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     """Miss ratio of each domain, a dot for each policy, and of all domains together.
 
-    `frame` has the columns `policy`, `domain`, `jobs`, `missed` and `miss_ratio`. Of many domains,
-    the worst.
+    `frame` has the columns `policy`, `domain`, `jobs`, `missed` and `miss_ratio`. If there are
+    many domains, the worst are shown.
     """
     policies = ordered(frame["policy"].unique())
     looks = looks_of(policies)

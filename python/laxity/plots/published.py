@@ -13,7 +13,7 @@ class Published(NamedTuple):
     """What a paper states of its own figure, which stands in ours."""
 
     line: Any
-    """Whose it is; None: of all lines."""
+    """The line that it belongs to; None if it belongs to all."""
     x: float
     y: float | None
     """None: a vertical line at `x`."""

@@ -47,7 +47,7 @@ class TaskTimes:
     deadline_ns: int
     """Relative to the arrival."""
     jobs: int
-    """Whose deadline fell within the run."""
+    """The jobs whose deadline fell within the run."""
     missed: int
     response_ns: np.ndarray[Any, np.dtype[np.int64]]
     counts: np.ndarray[Any, np.dtype[np.int64]] | None = None
@@ -101,7 +101,7 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     decades = np.log10(high / low)
-    # As many as have room.
+    # There are as many ticks as have room.
     steps = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0, 3.0) if decades < 4 else (1.0,)  # noqa: PLR2004
     axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -62,7 +62,7 @@ IN_THE_DARK = {
 in page.css. Any other colour is made lighter until it stands out."""
 
 CONTRAST_MIN = 3.0
-"""Of lines and areas against their ground, by WCAG 2.1 (1.4.11)."""
+"""The least contrast of lines and areas with their ground, by WCAG 2.1 (1.4.11)."""
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # Comes with Matplotlib: the same everywhere.
@@ -107,7 +107,7 @@ class Look(NamedTuple):
     colour: str
     marker: str
     dashes: Any
-    """As Matplotlib's `linestyle`."""
+    """A `linestyle` of Matplotlib's."""
 
 
 SOLID, DASHED, DOTTED = "-", (0, (4, 1.6)), (0, (1.2, 1.2))
@@ -253,7 +253,7 @@ def ordered(values: Sequence[Any]) -> list[Any]:
 
 
 def looks_of(values: Sequence[Any]) -> dict[Any, Look]:
-    """Of policies their own; of numbers a scale from light to dark; of anything else some."""
+    """The looks of policies are fixed; numbers get a scale from light to dark."""
     if values and all(isinstance(value, int | float | np.number) for value in values):
         shades = np.linspace(0.82, 0.08, len(values)) if len(values) > 1 else np.array([0.3])
         markers = islice(cycle("osD^vXP*<>"), len(values))

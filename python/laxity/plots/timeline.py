@@ -53,9 +53,6 @@ CPU_LANES_MAX = 8
 """What is still legible on a page; of more, the functions below choose what matters most."""
 
 
-# Who ran when
-
-
 def vcpus_that_matter(timeline: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[int, int]]:
     """The VCPUs that a timeline shows, at most `VCPU_LANES_MAX`, in the host's order.
 
@@ -80,13 +77,13 @@ TIMELINE_CELLS = 480
 def who_ran_when(
     timeline: Mapping[str, Any], run: Mapping[str, Any], marks: Sequence[tuple[int, str]] = ()
 ) -> Figure:
-    """Which VCPU each CPU ran; of each VCPU when it ran, its jobs, and its budget below.
+    """The timeline: a lane for each CPU, and one for each VCPU with its jobs and its budget.
 
     `timeline` is what `_core.timeline` gives of a window of a trace, `run` what
-    `_core.trace_metadata` does. Of many VCPUs, those that matter, and the CPUs that they ran on;
-    the others are grey. A vertical line stands at each of `marks`: time, ns, and what was then.
-    What a coarser timeline put together is as high as the part of the time that it ran, and on a
-    CPU in the colour of the VCPU that ran longest.
+    `_core.trace_metadata` does. If there are many VCPUs, those that matter are shown and the CPUs
+    that they ran on; the others are grey. A vertical line stands at each of `marks`: time, ns, and
+    what was then. A bar of a coarser timeline is as high as the part of the time that a VCPU ran,
+    and on a CPU has the colour of the VCPU that ran longest.
     """
     vcpus = vcpus_that_matter(timeline, run)
     colours = dict(zip(vcpus, cycle(_VCPU_COLOURS), strict=False))
@@ -166,7 +163,7 @@ def _cpus_of(
 
 
 def _time_unit(span_ns: int) -> tuple[str, int]:
-    """In which the ticks of an axis of that length are short numbers."""
+    """The unit in which the ticks of an axis of that length are short numbers."""
     for unit, unit_ns in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):
         if span_ns >= 5 * unit_ns:
             return unit, unit_ns

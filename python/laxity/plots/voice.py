@@ -52,8 +52,8 @@ def pesq_distributions(
 ) -> Figure:
     """Voice quality as figure 1 of soft-real-time-xen: how many calls are how bad at most.
 
-    Of each series, by its name, the PESQ of every call, 0 to 4.5, dead ones too. Above the
-    cumulative distributions with toll quality as a line, beneath the same as boxes: the quartiles,
+    `series` has the PESQ of every call, 0 to 4.5, dead ones too, by the name of the series. The
+    cumulative distributions stand above, with toll quality as a line, and boxes beneath: quartiles,
     and whiskers from the worst call to the best. At most `LINES_MAX` series. `published` has what a
     paper states of some: a quality, and how many calls, in percent, are worse.
     """
@@ -173,10 +173,10 @@ def delay_boxes(
 ) -> Figure:
     """Packet delay and loss as figures 5 to 13 of telephony-multicore.
 
-    Of each experiment, by its name, the delay of each packet that arrived, and the part that was
-    lost, 0 to 1, which stands beneath the box in percent. Boxes are the quartiles, whiskers go from
-    the shortest delay to the longest. `published` are losses, in percent, that a paper states of
-    some experiments; they stand under ours.
+    `delay_ns` has the delay of each packet that arrived, by the name of the experiment, and `loss`
+    the part that was lost, 0 to 1, which stands beneath the box in percent. Boxes are the
+    quartiles, and whiskers go from the shortest delay to the longest. `published` are losses, in
+    percent, that a paper states of some experiments; they stand under ours.
 
     Raises:
         KeyError: an experiment has no loss.
@@ -241,7 +241,7 @@ def _rows(
 
 
 def _looks(series: Mapping[str, Any]) -> dict[str, Look]:
-    """Of policies their own, of all else the same ones in order."""
+    """The looks of policies are fixed; all other series get the same looks in order."""
     looks = list(POLICY_LOOKS.values())
     if all(name in POLICY_LOOKS for name in series):
         return {name: POLICY_LOOKS[name] for name in series}

@@ -49,7 +49,7 @@ class Table:
     columns: tuple[str, ...]
     rows: list[list[Cell]]
     words: int = 1
-    """So many columns at the left are words, the others numbers; all of them if 0."""
+    """Columns at the left that are words, the others being numbers; 0 if all are words."""
     note: str = ""
 
     @property
@@ -63,7 +63,7 @@ class Picture:
     """A figure with its words."""
 
     name: str
-    """Of its files."""
+    """The name of its files."""
     title: str
     caption: str
     alternative: str
@@ -78,12 +78,12 @@ class Picture:
 
     @cached_property
     def svg(self) -> bytes:
-        """As a file."""
+        """The content of the SVG file."""
         return style.svg(self.figure)
 
     @cached_property
     def png(self) -> bytes:
-        """As a file."""
+        """The content of the PNG file."""
         return style.png(self.figure)
 
     @property

@@ -1,4 +1,4 @@
-"""Which part of a run its timeline shows."""
+"""The part of a run that its timeline shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from laxity.results.run import Run
 
 PERIODS = 10
-"""Of the smallest server, as a first guess at a good window."""
+"""The first guess at a good window, in periods of the smallest server."""
 
 INTERVALS = (50, 100)
 """How many stretches of running a picture should show, of the VCPUs that have a lane."""
@@ -153,7 +153,7 @@ def chosen_window(run: Run, trace: Path, cause: Cause | None) -> tuple[int, int]
 
 
 def _around(middle_ns: int, width_ns: int, duration_ns: int) -> tuple[int, int]:
-    """Of about that width about the middle, in round numbers, as far as the run goes."""
+    """A window of about that width around the middle, in round numbers, within the run."""
     width_ns = max(1, min(width_ns, duration_ns))
     step_ns = 10 ** max(0, len(str(width_ns)) - 2)
     from_ns = max(0, min(middle_ns - width_ns // 2, duration_ns - width_ns)) // step_ns * step_ns

@@ -59,7 +59,7 @@ class NotAnalysed:
 
     what: str
     domains: tuple[str, ...]
-    """Which domains it is in; none if it is a part of the whole host."""
+    """The domains that have it; none if it is a part of the whole host."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ class Check:
     domains: tuple[DomainCheck, ...]
     not_analysed: tuple[NotAnalysed, ...]
     profiles: tuple[Profile, ...]
-    """Whose costs are in the bounds."""
+    """The profiles whose costs are in the bounds."""
     run_instead: str | None
     """The command that shows what was not analysed; None if all was."""
 

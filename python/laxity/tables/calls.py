@@ -85,7 +85,7 @@ def _lost(telephony: Telephony) -> list[RenderableType]:
 
 
 def _interfaces(telephony: Telephony, host: Mapping[str, Any]) -> list[RenderableType]:
-    """Who sent what towards the driver domain, if some are senders or held to agreements."""
+    """The packets of each domain towards the driver domain, if senders or agreements are there."""
     senders = [each for each in host["domains"] if _is_sender(each)]
     if host["network"]["link"] is None and not senders:
         return []
@@ -224,7 +224,7 @@ def limit_lines(limits: list[Limit]) -> list[str]:
 
 
 def found_text(limit: Limit) -> str:
-    """As it stands in a column: loss in percent without the sign."""
+    """The text of a cell: loss is in percent, without the sign."""
     if limit.found is None:
         return NOTHING
     match limit.name:

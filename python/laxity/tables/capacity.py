@@ -90,7 +90,7 @@ def what_is_varied(key: str) -> str:
 
 
 def load(found: Capacity, tried: Tried) -> str:
-    """As people say it."""
+    """The load as people say it."""
     return load_of(found.key, tried.load)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 NAMES_MAX = 3
-"""Of tasks for which one reason holds; more are only counted."""
+"""More tasks for which one reason holds are counted and not named."""
 
 
 def check_table(result: Check, budgets: Sequence[Budget] | None = None) -> RenderableType:

@@ -42,7 +42,7 @@ def comparison_table(result: Comparison) -> RenderableType:
 
 
 Row = tuple[str, "list[Text]"]
-"""Of a comparison: its name, and a cell for each policy."""
+"""A row of a comparison: its name, and a cell for each policy."""
 
 
 def compared(
@@ -87,7 +87,7 @@ def compared(
 
 
 NAME_WIDTH_MAX = 24
-"""Of a row's name in a comparison; a longer one is folded."""
+"""A longer name of a row in a comparison is folded."""
 
 
 def _fitting(name_width: int, widths: list[int]) -> list[list[int]]:

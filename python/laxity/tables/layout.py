@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
-"""Of the narrowest terminal that matters."""
+"""The columns of the narrowest terminal that matters."""
 
 GAP = 2
 """Between columns."""
 
 
 def profiles(used: Sequence[Profile]) -> list[RenderableType]:
-    """On which machine the costs were found that a verdict rests on."""
+    """Lines that name the machine whose costs a verdict rests on."""
     if not used:
         return []
     lines = [
@@ -57,7 +57,7 @@ def heading(subject: str, rest: str) -> Text:
 
 
 def plain_table(*columns: Column) -> Table:
-    """As all of them look."""
+    """An empty table that looks as all of them do."""
     return Table(
         *columns,
         box=box.SIMPLE_HEAD,

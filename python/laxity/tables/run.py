@@ -49,7 +49,7 @@ def run_table(result: Run) -> RenderableType:
 
 
 def rounded(result: Run) -> str | None:
-    """Whose quantiles are not exact, and by how much; None if all are."""
+    """A sentence on the tasks whose quantiles are not exact; None if all are exact."""
     tasks = [task for domain in result.domains for task in domain.tasks]
     errors = [task.relative_error for task in tasks if task.relative_error is not None]
     if not errors:

@@ -51,7 +51,7 @@ def sweep_table(result: Sweep) -> RenderableType:
 
 
 def sweep_verdict(result: Sweep) -> list[Text]:
-    """Which point to take, and by what order."""
+    """The point to take, and the order that it is first in."""
     best = result.best()
     said, tone = best_point(best)
     return [Text(said, {"good": "bold green", "bad": "bold red"}.get(tone, ""))]
@@ -87,6 +87,6 @@ def best_point(best: Best) -> tuple[str, str]:
 
 
 def values_of(result: Sweep, point: Point) -> list[str]:
-    """Of a row, without the unit, which stands above."""
+    """The values of a row, without the unit, which stands above."""
     texts = zip(point.values.values(), result.axes, strict=True)
     return [text.removesuffix(axis.unit).rstrip() for text, axis in texts]

@@ -1,4 +1,4 @@
-"""Which part of a host gives out first under calls."""
+"""The part of a host that gives out first under calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = 0.97
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What of a host gave out first, in a run in which something did."""
+    """The part of a host that gave out first, in a run in which one did."""
 
     short: str
     """For a table: `dom0: card`."""
@@ -63,7 +63,7 @@ def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> Bottl
 
 
 def _slowest(run: Run, host: Mapping[str, Any]) -> tuple[str, str]:
-    """Who keeps packets waiting, of those who have them in their hands."""
+    """The domain on the packets' way that keeps them waiting longest."""
     path = [
         (of_host, domain)
         for of_host, domain in zip(host["domains"], run.domains, strict=True)

@@ -51,7 +51,7 @@ class Tried:
 
     @property
     def telephonies(self) -> list[Telephony]:
-        """Of each run."""
+        """The telephony of each run."""
         return [run.telephony for run in self.runs if run.telephony is not None]
 
     @property
@@ -137,12 +137,12 @@ class Capacity:
 
     @property
     def seeds(self) -> list[int]:
-        """With which every load was tried."""
+        """The seeds with which every load was tried."""
         return [run.seed for run in self.tried[0].runs]
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """Whose costs the runs used."""
+        """The profiles whose costs the runs used."""
         return self.tried[0].runs[0].profiles
 
     def to_json(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ CALL_STREAMS = 2
 PIECE_PACKETS = 1500
 """A stream's packets are kept in pieces of 30 s, as the simulator keeps them."""
 PACKET = np.dtype([("stream", "<i8"), ("packet", "<i8"), ("sent_ns", "<i8"), ("arrived_ns", "<i8")])
-"""As `laxity-media calls --packets` writes them."""
+"""A packet as `laxity-media calls --packets` writes it."""
 
 
 def lost_in_network(report: Mapping[str, Any]) -> int:
@@ -122,7 +122,7 @@ def _call(stream: int, there: int) -> int | None:
 
 
 def _quantiles(measured: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As results have them: times in ns, none where nothing was measured."""
+    """Quantiles as results have them: times in ns, none where nothing was measured."""
     names = ("mean", "min", "p25", "p50", "p75", "p99", "p999", "max")
     if measured is None:
         return {"count": 0, **dict.fromkeys(names)}

@@ -91,7 +91,7 @@ class Call:
 
     @property
     def has_arrived(self) -> npt.NDArray[np.bool_]:
-        """Of each row, whether it is not `LOST`."""
+        """Whether the packet of each row arrived."""
         return np.not_equal(self.arrived_ns, LOST)
 
     @property

@@ -56,14 +56,14 @@ class Capture:
     """In the order of their first packets. Only one clock is known, the capture's."""
     unscored: list[Unscored]
     packets: int
-    """Of all kinds."""
+    """Packets of all kinds."""
     not_udp: int
     not_rtp: int
     """UDP that is not RTP, such as signalling."""
     cut_packet: int | None
     """The packet in the middle of which the file ends, from 1, if it does."""
     left_out: dict[str, LeftOut]
-    """Of the calls that have more than speech, by name."""
+    """Packets that are no speech, by the name of the call that has them."""
 
 
 def read(path: Path) -> Capture:
@@ -74,7 +74,7 @@ def read(path: Path) -> Capture:
             which.
         OSError: it cannot be read.
     """
-    # So that an error names the path and what it is.
+    # An error names the path and what it is.
     files.open_regular(path, "a pcap or pcapng file").close()
     try:
         text, times = _core.rtp_streams(str(path))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from laxity.voice.quality import CallQuality
 
 ROWS_MAX = 20
-"""Of calls in a table: the worst."""
+"""A table shows this many calls at most: the worst."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ScoredCapture:
     calls: list[Call]
     """Those that were scored."""
     qualities: list[CallQuality]
-    """Of each of them."""
+    """The quality of each call."""
 
     def to_json(self) -> dict[str, Any]:
         """Everything, the calls in the order of the capture."""

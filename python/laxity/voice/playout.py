@@ -43,8 +43,8 @@ def fixed(call: Call, buffer_ns: int = BUFFER_NS) -> Playout:
     """A buffer of fixed depth, as receivers have it that do not stretch speech.
 
     The packet that arrives first is heard `buffer_ns` later, and every other one as much before or
-    after it as it was spoken. One that arrives just then is in time. Of a packet that arrives more
-    than once the first counts.
+    after it as it was spoken. One that arrives just then is in time. If a packet arrives more than
+    once, the first arrival counts.
     """
     heard = np.zeros(call.packets, np.bool_)
     arrived = np.zeros(call.packets, np.bool_)

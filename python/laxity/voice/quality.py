@@ -41,7 +41,7 @@ PART_SHORTEST_S = 8.0
 
 Dead = Literal["no packets", "silent", "too short"]
 """Why a call is dead: nothing arrived; less than `SHORTEST_S` of it arrived in time to be heard;
-there was less of it from the beginning. Of the last crumbs of a call PESQ would make up to 1.6."""
+there was less of it from the beginning, of which PESQ would make up to 1.6."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class CallQuality:
     packets: int
     """Sent."""
     lost: int
-    """Of these, those that never arrived."""
+    """Packets that never arrived."""
     late: int
     """Those that arrived when their turn to be heard was over: lost to the listener too."""
     duplicates: int
     reordered: int
     pesq: float
-    """Of P.862, -0.5 to 4.5, as the papers give it; `PESQ_DEAD` of a call that is dead."""
+    """PESQ of P.862, -0.5 to 4.5, as the papers give it; `PESQ_DEAD` if the call is dead."""
     mos_lqo: float
     """The same as a mean opinion score (P.862.1), 1.02 to 4.55; 1 of a call that is dead."""
     r: float
@@ -74,12 +74,12 @@ class CallQuality:
 
     @property
     def loss(self) -> float:
-        """Of the packets, the part that never arrived."""
+        """The part of the packets that never arrived."""
         return self.lost / self.packets if self.packets else 1.0
 
     @property
     def late_ratio(self) -> float:
-        """Of the packets, the part that was late."""
+        """The part of the packets that was late."""
         return self.late / self.packets if self.packets else 0.0
 
     @property
@@ -101,13 +101,13 @@ class Summary:
     delay_ns: dict[str, int]
     """From the mouth to the ear: `p50` and `max` of the calls of which anything arrived."""
     loss: float
-    """Of all packets, the part that never arrived."""
+    """The part of all packets that never arrived."""
     late_ratio: float
-    """Of all packets, the part that was late."""
+    """The part of all packets that was late."""
 
 
 def summary(calls: Sequence[CallQuality]) -> Summary:
-    """Of at least one call."""
+    """Sums up at least one call."""
     scores = np.array([call.pesq for call in calls])
     delays = [call.delay_ns for call in calls if call.delay_ns is not None]
     packets = max(1, sum(call.packets for call in calls))
@@ -346,8 +346,8 @@ def raw_pesq(mos_lqo: float) -> float:
 def burst_ratio(heard: npt.NDArray[np.bool_]) -> float:
     """The mean run of packets that are not heard, against what chance would make of as many.
 
-    As G.107 has it (section 7.5); 1 if the runs are shorter than by chance, which its formula does
-    not cover, and if there are none.
+    The definition is that of G.107 (section 7.5). The ratio is 1 if the runs are shorter than by
+    chance, which the formula does not cover, and if there are none.
     """
     missing = ~heard
     runs = int(missing[0]) + int((missing[1:] & ~missing[:-1]).sum())

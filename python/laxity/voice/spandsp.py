@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 Law = Literal["mu", "a"]
-"""Of G.711: mu-law (PCMU) or A-law (PCMA)."""
+"""A law of G.711: mu-law (PCMU) or A-law (PCMA)."""
 
 LAWS: tuple[Law, ...] = get_args(Law)
 

@@ -131,7 +131,7 @@ def fitted(lab: Lab) -> Experiment:
 
 
 def value(lab: Lab, fit: Fit) -> float:
-    """Of what was fitted, as it stands: a factor, or ns."""
+    """The fitted value as it stands: a factor, or ns."""
     if fit.where == "factor":
         return FACTOR
     resolved: Any = lab.resolved(lab.host(fit.host), [])

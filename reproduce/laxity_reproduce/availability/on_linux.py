@@ -37,7 +37,7 @@ FACTS = published.facts("availability")
 MS_NS = 1_000_000
 
 USERS, RATE_PER_S = 300, 30.0
-"""Of an emulated guest on a shared machine; the paper's hosts took 1,000 and more a second."""
+"""Load on an emulated guest on a shared machine; the paper's hosts took 1,000 and more a second."""
 KILLED_AFTER_S = 4.0
 """From the first registration, or packet, to the death of the host."""
 STREAMS, STREAMED_S = 10, 12.0

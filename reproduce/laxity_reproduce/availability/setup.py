@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 FACTS = published.facts("availability")
 
 DURATION_S = 5
-"""Of a run: 50 checkpoints."""
+"""The length of a run: 50 checkpoints."""
 
 FACTOR = 0.372
-"""Of what packets cost on the host of the profile `iptcomm-2009`; fitted, as `fitted.py` says."""
+"""The part of the packets' costs in the profile `iptcomm-2009`; fitted, as `fitted.py` says."""
 
 TOLERANCE_CPU_PERCENT = 3.0
-"""Of a published CPU use: three points of one CPU."""
+"""The tolerance of a published CPU use: three points of one CPU."""
 TOLERANCE_LOSS_PERCENT = 1.0
-"""Of a published loss: a point."""
+"""The tolerance of a published loss: a point."""
 
 RULES = (
     "CPU use is in percent of one CPU; a published one is reproduced within"
@@ -74,7 +74,7 @@ def failure(lab: Lab) -> str:
 
 
 def cpu_percent(point: Point, *domains: str) -> float:
-    """Of one CPU, the mean; of several domains together."""
+    """The mean use of one CPU, in percent, by several domains together."""
     return 100 * sum(each[name] for each in point.cpus for name in domains) / len(point.cpus)
 
 

@@ -32,7 +32,7 @@ METHOD = (
     " minimum."
 )
 USED_PERCENT = 99
-"""Of a link that is wanted."""
+"""The part of a wanted link that counts as all of it."""
 SETTLE_S = 2
 
 
@@ -73,7 +73,7 @@ class Found:
         return mean_mbit_s(self.runs[regime][0])
 
     def used_percent(self, regime: Regime) -> float:
-        """Of the link, in seconds in which more than it carries was offered."""
+        """The used part of the link, in seconds in which more than it carries was offered."""
         used, seconds = 0.0, 0
         for data in self.runs[regime]:
             sums = data.groupby("at_s")[["offered_mbit_s", "delivered_mbit_s"]].sum()

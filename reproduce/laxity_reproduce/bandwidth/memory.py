@@ -49,7 +49,7 @@ class Way:
 
 
 def way(packet_bytes: int, *, is_mapped: bool = False) -> Way:
-    """Of a packet that netback has copied by the hypervisor, or whose page it maps instead."""
+    """The way of a packet that the hypervisor copies for netback, or whose page netback maps."""
     payload = lines(packet_bytes)
     grant_and_revoke = 2
     request_and_response = 2 * 2
@@ -93,12 +93,12 @@ def packets(data: pd.DataFrame) -> Packets:
 
 
 def channel_lines(found: Packets, of: Way) -> float:
-    """Of the I/O part, a second."""
+    """Cache lines a second of the I/O part."""
     return found.carried * of.channel
 
 
 def all_lines(found: Packets, of: Way) -> float:
-    """Of all of the way, a second."""
+    """Cache lines a second of all of the way."""
     return (
         found.offered * of.guest
         + found.carried * (of.channel + of.bridge)

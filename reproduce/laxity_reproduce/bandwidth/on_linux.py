@@ -48,7 +48,7 @@ COST_PERCENT = {10: 20, 100: 2}
 SAME = 0.1
 """CPU times that differ by less count as the same."""
 MUCH_PERCENT = 10
-"""Of a core."""
+"""A difference of this part of a core is much."""
 MORE = 1.1
 """Times as many interrupts as without are more."""
 
@@ -193,7 +193,7 @@ def _near(what: str, published: float, part: Part, why: str) -> Row:
 
 
 def _uneven(part: Part) -> str:
-    """Who loses what in a queue that is all's."""
+    """A sentence on the losses of each machine in a queue that all share."""
     link = FACTS["link_mbit_s"] / SCALE
     others = (FACTS["vm2_offered_mbit_s"] + FACTS["vm3_offered_mbit_s"]) / SCALE
     offered = FACTS["while_vm1_offers_200"]["vm1"] / SCALE
@@ -305,7 +305,7 @@ def periods(parts: list[Part]) -> Experiment:
 
 
 def _why_dearer(native: Part, held: list[Part]) -> str:
-    """As many packets are sent and delivered, by those who send at a constant rate."""
+    """A reason why agreements cost more where constant senders send and deliver as many packets."""
     without = native["timer_interrupts_s"]
     with_it = [part["timer_interrupts_s"] for part in held]
     if without is None or min(with_it) <= MORE * without:

@@ -43,7 +43,7 @@ RUNS = ("native", "held")
 VMS = 3
 RESERVE_MBIT_S = 0.1
 PAGES = 16_000
-"""Of Xen's trace buffer."""
+"""The pages of Xen's trace buffer."""
 DOM0_MIB = 768
 LIMIT_S = 7200.0
 
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def class_1_loss_percent(self) -> float:
-        """Of what VM 1 offered."""
+        """The lost part of what VM 1 offered."""
         return 100 * (1 - self.delivered[0] / self.offered[0])
 
 

@@ -24,7 +24,7 @@ PERIOD_MS = 10
 SEED = 1
 
 Regime = Literal["native", "paper", "tree", "single"]
-"""Who divides the link: nobody, the paper's algorithm, or ours by the kernel's tree (Linux) or by
+"""What divides the link: nothing, the paper's algorithm, or ours by the kernel's tree (Linux) or by
 limits that know nothing of each other (Xen)."""
 
 REGIMES: dict[Regime, str] = {
@@ -136,7 +136,7 @@ def _frame(recorded: list[list[dict[str, int]]], every_s: float) -> pd.DataFrame
 
 
 def loss_percent(data: pd.DataFrame, vm: int = 1) -> float:
-    """Of what a machine offered in the whole run, what was dropped anywhere."""
+    """The dropped part of what a machine offered in the whole run."""
     own = data[data.vm == vm]
     dropped = own.dropped_mbit_s.sum() + own.dropped_at_link_mbit_s.sum()
     return float(100 * dropped / own.offered_mbit_s.sum())

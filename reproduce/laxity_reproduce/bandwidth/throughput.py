@@ -46,7 +46,7 @@ METHOD = (
 
 
 def least_loss_percent() -> float:
-    """Of what VM 1 offers, what its maximum forbids."""
+    """The part of what VM 1 offers that its maximum forbids."""
     maximum = FACTS["max_mbit_s"][0]
     forbidden = sum(s * max(0, mbit_s - maximum) for s, mbit_s in phases())
     return float(100 * forbidden / sum(s * mbit_s for s, mbit_s in phases()))

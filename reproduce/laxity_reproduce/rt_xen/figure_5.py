@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab, Outcome
 
 SHARE_PERCENT = 50
-"""Of domain 1: a budget of one quantum in two."""
+"""The share of domain 1: a budget of one quantum in two."""
 
 PERIOD_MS = 100
-"""Of its task: 1 ms of cost is 1 % of utilization."""
+"""The period of its task: 1 ms of cost is 1 % of utilization."""
 
 RESOLUTION = 1
 """Percent: the paper's utilizations are this far apart, so a first miss is known this well."""
 
 COST_STEP_NS = 50
-"""To which the cost of a switch is searched for."""
+"""The step to which the cost of a switch is searched for."""
 
 METHOD = (
     "Host file quantum.toml, costs of Table 1's profile. Domain 1 (budget one quantum, period two)"
@@ -172,7 +172,7 @@ def _starved(quantum_us: int, outcome: Outcome) -> Row:
 def _explain(
     lab: Lab, host: _core.HostFile, published_first: dict[int, int], duration: str
 ) -> list[Measurement]:
-    """Which constant costs would give the published first misses.
+    """The constant costs that would give the published first misses.
 
     That is, those at the longest and the shortest quantum; and what they give between.
     """

@@ -99,7 +99,7 @@ def capacity(loads: list[int], means: NDArray[np.float64]) -> float:
 
 
 def capacity_interval(loads: list[int], ratios: Ratios) -> statistics.Interval:
-    """Of the capacity, over task sets: percentile bootstrap."""
+    """The interval of the capacity over task sets: percentile bootstrap."""
     random = np.random.default_rng(statistics.RESAMPLING_SEED)
     count = len(ratios)
     found = [

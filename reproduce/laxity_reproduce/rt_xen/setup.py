@@ -19,7 +19,7 @@ SERVERS = [policy for policy in POLICIES if policy not in ("credit", "sedf")]
 """Those that RT-Xen adds."""
 
 PATTERNS: list[str] = list(FACTS["table_3"]["period_ms"])
-"""Of the domains' shares; a host file each."""
+"""The patterns of the domains' shares; a host file each."""
 
 DOMAINS: list[int] = FACTS["table_3"]["domain"]
 

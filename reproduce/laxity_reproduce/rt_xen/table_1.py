@@ -21,7 +21,7 @@ WINDOW_S = 10
 """Recorded, after as long a time to settle."""
 
 TIME_SLICES_MS = (1, 2, 5, 10, 30)
-"""Of credit: its default and shorter ones."""
+"""Time slices of credit: its default and shorter ones."""
 
 COMPARED = {
     "schedule_calls": 0.5,
@@ -165,7 +165,7 @@ def _why(
 
 
 def _time_slice(calls: float, slices: dict[int, pd.DataFrame]) -> str:
-    """Which time slices of credit give the published number of calls."""
+    """The time slices of credit that give the published number of calls."""
     fits = [
         slice_ms
         for slice_ms, frame in slices.items()

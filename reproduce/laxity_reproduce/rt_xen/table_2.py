@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
     Task = dict[str, Any]
-    """As the resolved host has it."""
+    """A task as the resolved host has it."""
     Change = Callable[[list[Task], float], list[Task]]
     """What becomes of domain 3's tasks, given a utilization."""
 
@@ -71,14 +71,14 @@ class Case:
     """The override."""
 
     def overrides(self) -> list[list[str]]:
-        """Of even.toml, for each task set. Domains that are as drawn stay drawn."""
+        """Overrides of even.toml, for each task set. Domains that are as drawn stay drawn."""
         return [
             [f"seed={seed}", self.duration, given_tasks(OVERLOADED, tasks[OVERLOADED])]
             for seed, tasks in self.sets.items()
         ]
 
     def every_task(self) -> list[list[str]]:
-        """Of last.toml, for each task set."""
+        """Overrides of last.toml, for each task set."""
         return [
             [self.duration, *(given_tasks(name, tasks) for name, tasks in each.items())]
             for each in self.sets.values()
@@ -86,7 +86,7 @@ class Case:
 
 
 def overloaded_utilization() -> float:
-    """Of the misconfigured task, from the paper's words."""
+    """The utilization of the misconfigured task, from the paper's words."""
     return percentages(FACTS["table_2"]["overload"])[0] / 100
 
 
@@ -307,7 +307,7 @@ def _bound(lab: Lab, case: Case) -> NDArray[np.float64]:
 
     Never idles while there is work: the least CPU time that such a scheduler can leave domain 1 by
     any moment is what is left when all others go first. Jobs of a guest with fixed priorities end
-    no earlier with less CPU time. So none makes it miss more.
+    no earlier with less CPU time. No such scheduler makes it miss more.
     """
     outcomes = lab.runs(lab.host("last"), case.every_task(), share=0.1)
     return np.array([outcome.domain_miss_percent[0] for outcome in outcomes])

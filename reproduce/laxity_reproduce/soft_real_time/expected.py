@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
 WITHIN_US = 100
-"""Of which the paper says that differences are "approximately within" it; ours of the quartiles."""
+"""Differences are "approximately within" it, the paper says; ours are quartiles."""
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 

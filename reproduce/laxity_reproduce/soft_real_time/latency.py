@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
 MISSES_PERCENT = 10
-"""Of the baseline's misses, by which ours may be beside the paper's."""
+"""The part of the baseline's misses that ours may differ by from the paper's."""
 
 NO_CAPACITY_MISSES = (
     "the model has only misses of VCPUs that come to another CPU, or back behind others: one"

@@ -61,7 +61,7 @@ class Runs(NamedTuple):
 
 
 def runs(records: npt.NDArray[np.void], domain: int, vcpu: int) -> Runs:
-    """Of one VCPU in a trace. It is under until the trace says otherwise."""
+    """The runs of one VCPU in a trace. It is under until the trace says otherwise."""
     mine = records[(records["domain"] == domain) & (records["vcpu"] == vcpu)]
     changes = mine[mine["kind"] == CLASS]
     enters = (mine["kind"] == WAKE) | ((mine["kind"] == STOP) & (mine["argument"] == 1))
@@ -214,7 +214,7 @@ def _under(vcpus: Sequence[Runs]) -> tuple[float, float]:
 
 
 def _share(vcpus: Sequence[Runs], wanted: str) -> float:
-    """Of the CPU time of a domain, what belongs to runs that began in a class, %."""
+    """The part of a domain's CPU time that belongs to runs that began in a class, %."""
     lengths = np.concatenate([vcpu.stopped_ns - vcpu.started_ns for vcpu in vcpus])
     classes = np.concatenate([vcpu.run_class for vcpu in vcpus])
     return float(100 * lengths[classes == CLASSES.index(wanted)].sum() / lengths.sum())

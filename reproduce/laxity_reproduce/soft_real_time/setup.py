@@ -65,7 +65,7 @@ class Configuration(NamedTuple):
     changes: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        """Of the host file."""
+        """Overrides of the host file."""
         load = () if self.is_loaded else (IDLE,)
         return [f"host.policy={self.policy}", *load, *self.changes]
 
@@ -87,17 +87,17 @@ class Several(NamedTuple):
 
     @property
     def pesq(self) -> list[float]:
-        """Of the sampled calls of all runs."""
+        """PESQ of the sampled calls of all runs."""
         return [score for run in self.runs for score in run.pesq]
 
     @property
     def toll_percent(self) -> float:
-        """Of all sampled calls, those of toll quality."""
+        """The part of all sampled calls that is of toll quality."""
         return toll_percent(self.pesq)
 
     @property
     def pesq_mean(self) -> float:
-        """Of all sampled calls."""
+        """The mean PESQ of all sampled calls."""
         return sum(self.pesq) / len(self.pesq)
 
     @property
@@ -140,10 +140,10 @@ class Several(NamedTuple):
 
 
 GOOD_PERCENT = 95
-"""Of the calls at toll quality, from which on the voice of a configuration is good."""
+"""The part of the calls at toll quality from which on the voice of a configuration is good."""
 
 VISIBLE_PERCENT = 10
-"""Of the calls: what a reader of the paper's distributions could see."""
+"""The part of the calls that a reader of the paper's distributions could see."""
 
 METHOD = (
     "Host file telephony.toml: 4 calls a second of 30 s, 5 minutes, each configuration with"

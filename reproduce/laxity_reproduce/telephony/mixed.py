@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
 SHARES = {2: 1, 3: 2, 4: 4}
-"""Of the experiment sets of figure 6: Dom0's weight over the media server's."""
+"""Experiment sets of figure 6: Dom0's weight over the media server's."""
 
 NATIVE_DELAY_MS = 0.5
 
@@ -215,6 +215,6 @@ def figure_8(lab: Lab) -> Experiment:
 
 
 def _best(stated: str, points: list[Point]) -> Row:
-    """Which one of set 3 loses least; of equals, which has the least delay."""
+    """The experiment of set 3 that loses least, and of equals the one with the least delay."""
     best, second = sorted(points, key=lambda point: (round(point.loss, 1), point.median))[:2]
     return claim("set 3: the best", stated, [best, second], holds=best.name == stated)

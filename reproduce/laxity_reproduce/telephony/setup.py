@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FACTS = published.facts("telephony")
 
 DURATION_S, DURATION_QUICK_S = 20, 1
-"""Of a run; at 800 streams 40,000 packets a second."""
+"""The length of a run; at 800 streams 40,000 packets a second."""
 
 NO_LOSS_PERCENT = 0.05
 """Less is 0 % to one digit."""
@@ -36,7 +36,7 @@ VISIBLE_LOSS_PERCENT = 1.0
 VISIBLE_DELAY_MS = 1.0
 
 TOLERANCE_PERCENT = 5.0
-"""Of a published loss: about what the seeds differ by where losses are that high."""
+"""The tolerance of a published loss: about what the seeds differ by where losses are that high."""
 
 RULES = (
     f"Losses and median delays are means over the seeds, ranges those of the seeds. No loss:"
@@ -56,7 +56,7 @@ class Point:
     name: str
     runs: list[Telephony]
     cpus: list[dict[str, float]]
-    """Of the physical CPUs, how many each domain used."""
+    """The number of physical CPUs that each domain used."""
 
     @cached_property
     def losses(self) -> list[float]:
@@ -65,7 +65,7 @@ class Point:
 
     @cached_property
     def medians(self) -> list[float]:
-        """Of delays, ms; endless where nothing arrived."""
+        """Medians of delays, ms; endless where nothing arrived."""
         medians = [run.voice.delay_ns.p50 for run in self.runs]
         return [float("inf") if median is None else median / 1e6 for median in medians]
 
@@ -76,7 +76,7 @@ class Point:
 
     @property
     def median(self) -> float:
-        """Of delays, ms, the mean."""
+        """The mean of the medians of delays, ms."""
         return sum(self.medians) / len(self.medians)
 
     @property

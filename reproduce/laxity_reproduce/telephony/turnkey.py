@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.lab import Lab
 
 STREAMS_STEP, RATE_STEP = 120, 10
-"""Of 10 calls/s: 60 s each, one of ten through the media server, two ways."""
+"""Streams of 10 calls/s: 60 s each, one of ten through the media server, two ways."""
 
 GOOD_DELAY_MS = 150
 """ITU-T G.114: below it, one way, talkers notice nothing."""

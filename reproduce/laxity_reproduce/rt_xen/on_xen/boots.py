@@ -59,11 +59,11 @@ class Compared:
     sim: Run
     xen: Run
     agreement: dict[str, Any]
-    """Of the two traces, the simulator's first: `Agreement` of crates/laxity-trace."""
+    """How far the traces agree, the simulator's first: `Agreement` of crates/laxity-trace."""
 
     @property
     def differences(self) -> list[float]:
-        """Of the domains' miss ratios, in points: Xen's less the simulator's."""
+        """Differences of the domains' miss ratios, in points: Xen's less the simulator's."""
         return [
             100 * (real.miss_ratio - simulated.miss_ratio)
             for simulated, real in zip(self.sim.domains, self.xen.domains, strict=True)
@@ -71,7 +71,7 @@ class Compared:
 
     @property
     def largest_difference(self) -> float:
-        """Of the domains' miss ratios, in points, without its sign."""
+        """The largest difference of the domains' miss ratios, in points, without its sign."""
         return max(map(abs, self.differences))
 
 

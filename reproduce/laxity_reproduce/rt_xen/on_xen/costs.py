@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
 NS_AN_INSTRUCTION = 2
-"""Of the lab's machine."""
+"""The time of an instruction on the lab's machine."""
 
 STOCK_CREDIT, STOCK_CREDIT2, STOCK_RTDS = "xen:credit", "xen:credit2", "xen:rtds"
 
@@ -49,7 +49,7 @@ MANY_DOMAINS, MANY_VCPUS = 4, 50
 """VCPUs in each of the domains."""
 
 MANY_COST_US, MANY_PERIOD_MS = 300, 150
-"""Of the one task of each VCPU: 40 % of the CPU for all 200."""
+"""The one task of each VCPU: 40 % of the CPU for all 200."""
 
 MANY_DURATION = "duration=5 s"
 """More would not fit Xen's trace buffers."""
@@ -99,7 +99,7 @@ class Cost:
     """What a window's scheduling cost."""
 
     name: str
-    """Of the window."""
+    """The name of the window."""
     scheduler: str
     decisions: int
     """All that were measured, dom0's and the idle CPU's with them."""
@@ -114,7 +114,7 @@ class Cost:
     duration_ns: int
     needed_decisions: int
     made_decisions: int
-    """Of the host's VCPUs."""
+    """Decisions for the host's VCPUs."""
     needed_switches: int
     made_switches: int
 
@@ -148,7 +148,7 @@ class Cost:
 
     @property
     def lost_percent(self) -> float:
-        """Of the time of the run."""
+        """The lost part of the time of the run."""
         return 100 * self.lost_ns / self.duration_ns
 
     @property

@@ -34,7 +34,7 @@ FIDELITY = "fidelity"
 CALIBRATION = "calibration"
 
 CORE_EVENTS = 0x00029000
-"""Of Xen's TRC_SCHED: what its core does under every scheduler, and the measured costs."""
+"""Events of Xen's TRC_SCHED: what its core does under every scheduler, and the measured costs."""
 
 
 def _compared(quick: bool) -> list[Window]:

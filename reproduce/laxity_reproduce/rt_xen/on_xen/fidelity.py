@@ -174,7 +174,7 @@ def judge(lab: XenLab, windows: list[Window]) -> Experiment:
 
 
 def _sensitivity(lab: XenLab, windows: list[Window], policy: str) -> list[Measurement]:
-    """Of the policy's windows in the simulator alone."""
+    """How much hangs on the costs, by the policy's windows in the simulator alone."""
     points = []
     for window in windows:
         if window.scheduler == policy:
@@ -195,7 +195,7 @@ def _sensitivity(lab: XenLab, windows: list[Window], policy: str) -> list[Measur
 
 
 def _distance(data: pd.DataFrame, policy: str, *, calibrated: bool) -> list[Measurement]:
-    """Of the policy's windows."""
+    """How far simulator and Xen are apart in the policy's windows."""
     chosen = (
         data[(data.scheduler == policy) & (data.calibrated == calibrated)] if len(data) else data
     )

@@ -68,8 +68,7 @@ def budgets_before_wakes(trace: Path, domain: int) -> int:
 def late_ends_ns(trace: Path) -> list[int]:
     """By how much the turns of VCPUs ended later than the decision that began them said.
 
-    Of those turns that ended then: by a timer, and not because something else happened. On a host
-    with one CPU.
+    Only turns count that a timer ended, and not something else. The host has one CPU.
     """
     records = tracefile.records(trace)
     turns = records[np.isin(records["kind"], (RUN, STOP))]

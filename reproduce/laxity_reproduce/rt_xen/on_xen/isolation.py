@@ -66,7 +66,7 @@ METHOD = (
 
 @cache
 def seeds(quick: bool) -> list[int]:
-    """Of the task sets, by the rule of METHOD; one if quick."""
+    """The seeds of the task sets, by the rule of METHOD; one if quick."""
     found = []
     for seed in range(1, SEEDS_TRIED + 1):
         if all(
@@ -85,7 +85,7 @@ def seeds(quick: bool) -> list[int]:
 
 
 def overrides(case: str, seed: int) -> list[str]:
-    """Of even.toml: a task set as drawn, or with the overload."""
+    """Overrides of even.toml: a task set as drawn, or with the overload."""
     drawn = paper_host().resolved([f"seed={seed}"])["domains"]
     (tasks,) = (domain["tasks"] for domain in drawn if domain["name"] == OVERLOADED)
     if case == NORMAL:

@@ -98,7 +98,7 @@ def judge(lab: XenLab) -> Experiment:
 
 
 def _data(lab: XenLab) -> pd.DataFrame:
-    """Of every domain, as the figure takes it."""
+    """A row for every domain, as the figure takes it."""
     frames = [
         frame(lab, [_window(policy, pattern, load, quick=lab.quick)]).assign(
             policy=policy, pattern=pattern, load_percent=load, seed=SEED

@@ -47,7 +47,7 @@ JOB_HEADER = """
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Of a cost, ns."""
+    """The quantiles of a cost, ns."""
 
     median: int
     p99: int
@@ -61,7 +61,7 @@ class Quantiles:
         return cls(*(int(sample[max(0, rank)]) for rank in ranks))
 
     def __str__(self) -> str:
-        """As host files have it."""
+        """The value as host files have it."""
         return f'{{ median = "{self.median} ns", p99 = "{self.p99} ns", max = "{self.max} ns" }}'
 
     @classmethod
@@ -76,13 +76,13 @@ class Costs:
     """What a policy costs."""
 
     schedule: Quantiles
-    """Of a decision."""
+    """The cost of a decision."""
     context_switch: Quantiles
-    """Of a switch, on top."""
+    """The cost of a switch, on top."""
     job_ns: int
-    """Of a job, on top of its cost, outside of both."""
+    """The overhead of a job, on top of its cost and outside of both."""
     tick_ns: int
-    """Of a tick of a guest's kernel."""
+    """The cost of a tick of a guest's kernel."""
 
     def __str__(self) -> str:
         """The value of `host.costs`."""

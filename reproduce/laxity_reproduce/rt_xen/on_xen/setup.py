@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WINDOW_S = 10
-"""Of a run on Xen. The paper's were 10 s to 5 min."""
+"""The length of a run on Xen. The paper's were 10 s to 5 min."""
 
 WINDOW_S_QUICK = 3
 
@@ -28,7 +28,7 @@ STANDS_FOR = {"credit": "credit", "credit2": "credit", "rtds": "deferrable"}
 """The policy whose parameters one of Xen's own schedulers takes from a host file."""
 
 SEED = 1
-"""Of the task set where there is one."""
+"""The seed of the task set where there is one."""
 
 
 @cache

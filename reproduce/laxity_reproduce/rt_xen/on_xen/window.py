@@ -22,7 +22,7 @@ class Window:
     """A policy, or one of Xen's own: "xen:credit"."""
     host: Host
     overrides: tuple[str, ...]
-    """Of the host, with the policy that stands for the scheduler."""
+    """Overrides of the host, with the policy that stands for the scheduler."""
     policy_events: bool = True
     """Whether what a policy says of itself is traced: budgets used up, replenishments. To say it
     takes time of the policy's."""
