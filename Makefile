@@ -47,7 +47,7 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.programs
 BUILT := $(VENV)/.built$(EXTENSION:%=-%)
 $(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) $(POLICY_TABLES) reproduce/pyproject.toml
 	$(BIN)/maturin develop --profile $(or $(EXTENSION),release) --quiet --extras plots,voice
-	$(BIN)/python -m pip install --quiet --no-deps --editable reproduce
+	$(BIN)/python -m pip install --quiet --editable reproduce
 	rm -f $(VENV)/.built*
 	touch $@
 

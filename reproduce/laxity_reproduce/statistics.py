@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -14,9 +15,6 @@ RESAMPLES = 2000
 
 RESAMPLING_SEED = 20111009
 """Fixed, so that the same runs give the same page."""
-
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 
 class Interval(NamedTuple):
@@ -32,11 +30,14 @@ class Interval(NamedTuple):
 
 def of_mean(values: ArrayLike) -> Interval:
     """Confidence interval of the mean of independent values: percentile bootstrap."""
-    sample = np.asarray(values, dtype=float)
-    random = np.random.default_rng(RESAMPLING_SEED)
-    picked = random.integers(0, sample.size, (RESAMPLES, sample.size))
-    means = sample[picked].mean(axis=1)
-    return Interval(*(float(end) for end in np.quantile(means, (0.025, 0.975))))
+    found = stats.bootstrap(
+        (np.asarray(values, dtype=float),),
+        np.mean,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(RESAMPLING_SEED),
+    )
+    return Interval(*map(float, found.confidence_interval))
 
 
 def of_single(values: ArrayLike) -> Interval:
@@ -49,11 +50,5 @@ def of_single(values: ArrayLike) -> Interval:
 
 def of_share(count: int, total: int) -> Interval:
     """Confidence interval of a probability, from `count` of `total` tries: Wilson's."""
-    share = count / total
-    centre = share + Z**2 / (2 * total)
-    half = Z * float(np.sqrt(share * (1 - share) / total + Z**2 / (4 * total**2)))
-    scale = 1 + Z**2 / total
-    # Exact at the ends, where rounding would leave a trace.
-    low = 0.0 if count == 0 else (centre - half) / scale
-    high = 1.0 if count == total else (centre + half) / scale
-    return Interval(low, high)
+    found = stats.binomtest(count, total).proportion_ci(method="wilson")
+    return Interval(float(found.low), float(found.high))

@@ -83,7 +83,7 @@ class Run(RunResult):
         )
         for domain in content["domains"]:
             for task in domain["tasks"]:
-                if task["relative_error"] is None:
+                if task.get("relative_error", 0) is None:
                     del task["relative_error"]
         return content
 
