@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laxity.errors import InputError
-from laxity.sweep import T_95, Grid, mean, parse_setting, student_t_95
+from laxity.statistics import T_95, mean, student_t_95
+from laxity.sweep import Grid, parse_setting
 
 UNITS = st.sampled_from(["", "ms", "us", "%", "s"])
 NUMBERS = st.decimals(min_value=0, max_value=10**6, places=4).map(abs)

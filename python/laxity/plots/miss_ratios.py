@@ -34,7 +34,7 @@ from laxity.plots.style import (
     styled,
     title,
 )
-from laxity.sweep import student_t_95
+from laxity.statistics import student_t_95
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

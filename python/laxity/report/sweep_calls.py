@@ -12,7 +12,8 @@ from laxity.report.axes import across, value_text
 from laxity.report.page import Cell, Picture, Section, Table, interval, plain
 from laxity.results.origin import load_origin
 from laxity.results.streams import PACKET_NS
-from laxity.sweep import mean, parse_setting
+from laxity.statistics import mean
+from laxity.sweep import parse_setting
 from laxity.text import NOTHING, number, percent, time
 from laxity.voice import e_model
 from laxity.voice.playout import BUFFER_NS

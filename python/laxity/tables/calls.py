@@ -11,7 +11,7 @@ from rich.text import Text
 
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
-from laxity.sweep import mean
+from laxity.statistics import mean
 from laxity.tables.comparison import compared, cpu_lost
 from laxity.tables.layout import heading, mean_cell, plain_table, profiles, right
 from laxity.tables.run import cost_and_speed

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
-from laxity.sweep import mean
+from laxity.statistics import mean
 from laxity.tables.layout import GAP, WIDTH, heading, mean_cell, plain_table, profiles, right
 from laxity.text import NOTHING, number, time
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from laxity.results.schema import Profile
-    from laxity.sweep import Mean
+    from laxity.statistics import Mean
 
 
 WIDTH = 80
