@@ -142,7 +142,7 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
     assert not found.passed
     said = " ".join(str(line) for line in capacity_verdict(found))
     assert "Carries 63 streams" in said
-    assert "At 64 gives out" in said
+    assert "Bottleneck at 64" in said
     assert "Not monotone: " in said
     for each in found.isolated:
         assert str(each.load) in said
@@ -233,7 +233,7 @@ def test_capacity_on_the_command_line() -> None:
     words = ("capacity", str(TELEPHONY), *arguments, *sets, "--seeds", "1")
     code, output = on_the_command_line(*words)
     assert code == 0
-    for word in ("Carries", "gives out", "1 of 1", "0 of 1", "profile iptcomm-2009"):
+    for word in ("Carries", "bottleneck", "1 of 1", "0 of 1", "profile iptcomm-2009"):
         assert word in output
     assert max(map(len, output.splitlines())) <= 80
     slower = ("--strict", "--set", "domain.media.workload.work=3 ms")

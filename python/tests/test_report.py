@@ -178,7 +178,7 @@ def test_without_a_trace_there_is_no_timeline(late: Path, tmp_path: Path) -> Non
 def test_no_tasks(tmp_path: Path) -> None:
     traced(host("[]"), tmp_path / "run")
     document = read(tmp_path / "run")
-    assert heading(document) == "No job had its deadline within this run."
+    assert heading(document) == "No deadline fell within this run."
     assert document.count("img") == 1
 
 
@@ -394,7 +394,7 @@ def test_compare(tmp_path: Path) -> None:
 
 def test_compare_without_jobs(tmp_path: Path) -> None:
     host("[]").compare(["deferrable"]).save(tmp_path / "compare")
-    assert heading(read(tmp_path / "compare")) == "No job had its deadline within these runs."
+    assert heading(read(tmp_path / "compare")) == "No deadline fell within these runs."
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_check_says_what_it_does_not_analyse() -> None:
     for part in ("calls", "registrations", "driver domain: dom0", "media server: media"):
         assert part in text
     assert found.run_instead is not None
-    command = text[text.index("Run it instead:") :].split("\n", 1)[1].split("Costs of")[0]
+    command = text[text.index("A run shows it:") :].split("\n", 1)[1].split("Costs of")[0]
     assert shlex.split(command.replace("\\\n", " ")) == shlex.split(found.run_instead)
     assert found.run_instead.startswith(f"laxity run {TELEPHONY} --set ")
     assert found.to_json()["not_analysed"][2] == {"what": "the driver domain", "domains": ["dom0"]}

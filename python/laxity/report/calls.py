@@ -72,7 +72,8 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
             "quality",
             "Voice quality",
             "Raw PESQ (ITU-T P.862) of each sampled stream, as the papers have it, as a cumulative "
-            "distribution: how many are of how low a quality at most. Toll quality begins at 4.",
+            "distribution: the part of the streams whose quality is at most this. Toll quality "
+            "begins at 4.",
             f"Cumulative distribution of raw PESQ of {number(len(scores), 'stream')}.",
             lambda: pesq_distributions({run.policy: scores}),
         )
@@ -84,9 +85,9 @@ def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Se
         found.append(Section("Registrations", tables=(_registrations(telephony.registrations),)))
     if telephony.calls is not None and telephony.calls.offered:
         found.append(Section("Calls", tables=(_calls(telephony.calls),)))
-    found.append(Section("Packets that were lost", tables=(_drops(telephony),)))
+    found.append(Section("Lost packets", tables=(_drops(telephony),)))
     if any(each.dropped_in_guest or each.dropped_at_card for each in telephony.interfaces):
-        found.append(Section("What domains send", tables=(_interfaces(telephony),)))
+        found.append(Section("Sent packets", tables=(_interfaces(telephony),)))
     found.append(Section("CPU time", tables=(_domains(run),)))
     return found
 
@@ -163,7 +164,7 @@ def _quality(quality: Quality) -> Table:
     """The score that the limit is about first, and what the others are."""
     scales = (
         (
-            "Mean opinion score (MOS-LQO), 1 to 5: PESQ by ITU-T P.862.1; the limit is about it",
+            "Mean opinion score (MOS-LQO), 1 to 5: PESQ by ITU-T P.862.1; the limit applies to it",
             quality.mos_lqo,
         ),
         (
@@ -171,7 +172,7 @@ def _quality(quality: Quality) -> Table:
             quality.pesq,
         ),
         (
-            "Opinion score that delay and loss let expect: E-model (ITU-T G.107)",
+            "Opinion score expected from delay and loss: E-model (ITU-T G.107)",
             quality.e_model_mos,
         ),
     )
@@ -186,7 +187,7 @@ def _quality(quality: Quality) -> Table:
         f"better.{dead}"
     )
     columns = ("", "median", "5 %", "worst stream")
-    title = f"What was heard of {number(quality.scored, 'sampled stream')}"
+    title = f"Quality of {number(quality.scored, 'sampled stream')}"
     return Table(title, columns, rows, note=note)
 
 
@@ -255,7 +256,7 @@ def _interfaces(telephony: Telephony) -> Table:
         drops = (each.dropped_in_guest / offered, each.dropped_at_card / offered)
         rows.append([*plain(each.domain, f"{each.offered:,}", *(percent(part) for part in drops))])
     columns = ("domain", "packets", "dropped in the domain", "dropped at the card")
-    return Table("What each domain sent, and who dropped it", columns, rows)
+    return Table("Packets that each domain sent, and where they were dropped", columns, rows)
 
 
 def _limits(telephony: Telephony) -> Table:
@@ -270,7 +271,7 @@ def _limits(telephony: Telephony) -> Table:
             shown, bound = f"{limit.found or 0:.2f}", f"at least {limit.limit:.2f}"
         tone = Cell("yes", "good") if limit.held else Cell("no", "bad")
         rows.append([*plain(NAMES[limit.name], bound, shown), tone])
-    return Table("What is good enough", ("", "limit", "found", "held"), rows)
+    return Table("Limits of good calls", ("", "limit", "found", "held"), rows)
 
 
 NAMES = {
@@ -289,7 +290,7 @@ def _drops(telephony: Telephony) -> Table:
         "socket": ("in a socket, from which no thread took them", drops.socket),
         "other": ("in a guest's other ring, which netback did not empty", drops.netfront),
         "out": ("in a card, before a wire that was full", drops.nic_transmit),
-        "held": ("where output waits for checkpoints, as it was too much", drops.held),
+        "held": ("in the queue of output that waits for checkpoints, which was full", drops.held),
         "failure": ("with the host of a protected domain", drops.failure),
     }
     rows = [
@@ -316,7 +317,7 @@ def _domains(run: Run) -> Table:
         )
     columns = ("domain", "of one CPU", "work", "cache misses", "wait, mean", "wait, longest")
     note = (
-        "Work is CPU time without what caches had to fetch. A wait is from when a VCPU could run "
-        "to when it did."
+        "Work is CPU time without cache misses. A wait lasts from when a VCPU could run until it "
+        "did."
     )
-    return Table("What domains got of the CPUs", columns, rows, note=note)
+    return Table("CPU time, work and waits of each domain", columns, rows, note=note)

@@ -38,7 +38,7 @@ def page(directory: Path) -> Page:
     verdict = (
         f"Carries {load_of(found.key, carried.load)} {what}."
         if carried
-        else "Even the least load is too much."
+        else "The smallest load is already too much."
     )
     said = [" ".join(str(line).split()) for line in capacity_verdict(found)]
     seeds = found.seeds
@@ -67,10 +67,10 @@ def page(directory: Path) -> Page:
 
 
 def _ramp(found: Capacity) -> Table:
-    columns = (what_is_varied(found.key), "accepted", "lost", "delay, 99.9 %", "MOS", "gives out")
+    columns = (what_is_varied(found.key), "accepted", "lost", "delay, 99.9 %", "MOS", "bottleneck")
     note = (
-        "Of each load the worst of its seeds. MOS is PESQ's (P.862.1), of the sampled streams that "
-        "missed most. Red: a limit that did not hold."
+        "Each load is shown with the worst of its seeds. MOS is PESQ's (P.862.1), the worst of the "
+        "sampled streams that lost most packets. Red: a limit that did not hold."
     )
     rows = [
         [

@@ -104,7 +104,7 @@ def _verdict(by_policy: dict[str, tuple[Run, ...]]) -> tuple[str, str]:
     jobs = {policy: sum(run.jobs for run in runs) for policy, runs in by_policy.items()}
     missed = {policy: sum(run.missed for run in runs) for policy, runs in by_policy.items()}
     if not any(jobs.values()):
-        return "No job had its deadline within these runs.", ""
+        return "No deadline fell within these runs.", ""
     clean = [policy for policy, count in missed.items() if not count]
     if len(clean) == len(by_policy):
         return "Every deadline was met under every policy.", "good"

@@ -59,7 +59,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if tasks:
         sections.append(_responses(tasks))
         sections.append(Section("Tasks", tables=(_tasks(run, host),)))
-    sections.append(Section("What the scheduler cost", tables=(_overhead(run),)))
+    sections.append(Section("Cost of scheduling", tables=(_overhead(run),)))
     verdict, tone = _verdict(run)
     lead = _lead(run)
     if run.telephony is not None:
@@ -88,7 +88,7 @@ def worst_domain(domains: tuple[DomainResult, ...]) -> DomainResult | None:
 
 def _verdict(run: Run) -> tuple[str, str]:
     if run.jobs == 0:
-        return "No job had its deadline within this run.", ""
+        return "No deadline fell within this run.", ""
     if run.missed == 0:
         what = "Its one job" if run.jobs == 1 else f"All {run.jobs:,} jobs"
         return (
@@ -105,7 +105,7 @@ def _verdict(run: Run) -> tuple[str, str]:
 def _lead(run: Run) -> str:
     worst = worst_domain(run.domains)
     if worst is None:
-        return "What was seen in one run is no guarantee: laxity check gives bounds for every task."
+        return "One run is no guarantee: laxity check gives bounds for every task."
     task = max(worst.tasks, key=lambda task: task.miss_ratio)
     unscathed = sum(1 for domain in run.domains if domain.jobs and not domain.missed)
     others = f" {number(unscathed, 'domain')} missed none." if unscathed else ""
@@ -196,8 +196,7 @@ def _tasks(run: Run, host: dict[str, Any]) -> Table:
     if unfinished:
         note += (
             f" {number(unfinished, 'missed job was', 'missed jobs were')} not complete when the "
-            "run ended, and stand "
-            "here with the time so far."
+            "run ended; the times count what had passed by then."
         )
     near = rounded(run)
     if near is not None:
@@ -253,8 +252,8 @@ def _task_times(run: Run, host: dict[str, Any]) -> list[TaskTimes]:
 def _responses(tasks: list[TaskTimes]) -> Section:
     shown = responses.tasks_at_risk(tasks)
     some = (
-        f" Of {len(tasks):,} tasks, the {TASK_ROWS_MAX} that missed most or came closest to their "
-        "deadlines."
+        f" The {TASK_ROWS_MAX} of {len(tasks):,} tasks that missed most or came closest to their "
+        "deadlines are shown."
         if len(shown) < len(tasks)
         else ""
     )
@@ -262,10 +261,9 @@ def _responses(tasks: list[TaskTimes]) -> Section:
     picture = Picture(
         "response-times",
         "Response times of each task",
-        "Completed jobs of each task, by response time (logarithmic axis); the widths grow with "
-        "the root of how many, "
-        "each row by its own most frequent response time. A diamond marks the deadline; what lies "
-        f"beyond is red.{some}",
+        "Completed jobs of each task, by response time (logarithmic axis). A row is widest at its "
+        "most frequent response time, and its width is proportional to the square root of the "
+        f"number of jobs. A diamond marks the deadline; later responses are red.{some}",
         f"Distributions of response times with deadlines, {number(len(shown), 'task')}; "
         f"{number(late, 'task')} missed deadlines. The table of tasks has the numbers.",
         lambda: responses.response_distributions(shown),
@@ -293,14 +291,14 @@ def _timeline(
     some = ""
     if vcpus > VCPU_LANES_MAX:
         some = (
-            f" Of {vcpus} VCPUs, {VCPU_LANES_MAX}: those that missed deadlines here, then those "
-            "with jobs, then those that ran longest; the others are grey where they run."
+            f" {VCPU_LANES_MAX} of {vcpus} VCPUs have lanes: first those that missed deadlines "
+            "here, then those with jobs, then those that ran longest; the others are grey."
         )
     if any(ran["ran_ns"] < ran["end_ns"] - ran["start_ns"] for ran in timeline["occupancy"]):
         some += (
-            " Where turns are too short to be told apart, a bar is as high as the part of the time "
-            "that was used, and on a CPU in the colour of whoever ran longest; a shorter window "
-            "(`--window`) shows each turn."
+            " Where runs are too short to be told apart, a bar is as high as the part of the time "
+            "that was used, and on a CPU has the colour of the VCPU that ran longest; a shorter "
+            "window (`--window`) shows each run."
         )
     what = "credits" if run.policy in BY_WEIGHT else "budget left"
     jobs = ", when jobs arrived, completed and missed their deadlines" if of_tasks(host) else ""
@@ -314,14 +312,14 @@ def _timeline(
     )
     picture = Picture(
         "timeline",
-        "Who ran when",
-        f"From {time(from_ns, digits=6)} to {time(to_ns, digits=6)} after the start{why}. A lane "
-        f"for each CPU shows which VCPU it ran; a lane for each VCPU when it ran{jobs}, and below "
-        f"its {what} (its extremes stand at the right).{some}",
+        "Timeline of CPUs and VCPUs",
+        f"From {time(from_ns, digits=6)} to {time(to_ns, digits=6)} after the start{why}. The lane "
+        f"of a CPU shows which VCPU it ran. The lane of a VCPU shows when it ran{jobs}, and below "
+        f"its {what}, with the extremes at the right.{some}",
         f"Timeline of {', '.join(number(count, word) for count, word in counts)}.",
         lambda: who_ran_when(timeline, of_run, marks),
     )
-    return Section("Who ran when", pictures=(picture,))
+    return Section("Timeline", pictures=(picture,))
 
 
 def of_tasks(host: dict[str, Any]) -> bool:

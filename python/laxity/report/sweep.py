@@ -97,7 +97,7 @@ def _unit(metadata: Mapping[bytes, bytes] | None) -> str:
 
 def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
     if not frame["jobs"].sum():
-        return "No job had its deadline within these runs.", ""
+        return "No deadline fell within these runs.", ""
     sentence, tone = best_point(sweep.best())
     return f"{sentence}.", tone
 

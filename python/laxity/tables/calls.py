@@ -110,7 +110,7 @@ def _registrations(telephony: Telephony) -> list[RenderableType]:
         return []
     table = plain_table(
         Column("registrations"),
-        *right("offered", "succeeded", "failed", "sent again", "p50", "p99", "longest"),
+        *right("offered", "succeeded", "failed", "resent", "p50", "p99", "longest"),
     )
     delay_ns = found.delay_ns
     counts = (found.offered, found.succeeded, found.failed, found.retransmissions)
@@ -164,7 +164,7 @@ def _domains(result: Run) -> RenderableType:
             NOTHING if waits is None else time(round(mean_wait_ns(waits))),
             NOTHING if waits is None else time(waits.max_ns),
         )
-    legend = "work: CPU time without what caches had to fetch. waits: for a CPU"
+    legend = "work: CPU time without cache misses. waits: times that a VCPU waited for a CPU"
     return Group(table, Text(legend, "dim"))
 
 
@@ -191,7 +191,7 @@ def _quality(quality: Quality) -> list[RenderableType]:
             f"least {mos.min:.2f}"
         ),
         (
-            f"Beside it raw PESQ: p50 {pesq.p50:.2f}, least {pesq.min:.2f}; E-model (G.107): "
+            f"Raw PESQ: p50 {pesq.p50:.2f}, least {pesq.min:.2f}; E-model (G.107): "
             f"p50 {quality.e_model_mos.p50:.2f}, least {quality.e_model_mos.min:.2f}"
         ),
         (

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def capacity_table(found: Capacity) -> RenderableType:
-    """The ramp of loads, what is carried, and what gives out."""
+    """The ramp of loads, the carried load, and the bottleneck."""
     names = ("loss", "delay", "MOS")
     table = plain_table(
         *right(what_is_varied(found.key), "accepted", "lost %", "p99.9", "MOS", "CPU %"),
-        Column("gives out", overflow="fold"),
+        Column("bottleneck", overflow="fold"),
     )
     for tried in found.tried:
         limits = {limit.name: limit for limit in tried.limits}
@@ -40,7 +40,7 @@ def capacity_table(found: Capacity) -> RenderableType:
             tried.gives_out.short if tried.gives_out else "",
         )
     worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
-    legend = f"MOS: of the streams that missed most.{worst}"
+    legend = f"MOS: the worst of the streams that lost most packets.{worst}"
     return Group(
         table, Text(legend, "dim"), "", *capacity_verdict(found), *profiles(found.profiles)
     )
@@ -51,31 +51,32 @@ def _limit_cell(limit: Limit | None) -> Text:
 
 
 def capacity_verdict(found: Capacity) -> list[Text]:
-    """In sentences: what is carried, what gives out, and whether more may do better than less."""
+    """Sentences: the carried load, the bottleneck, and whether more may do better than less."""
     lines: list[Text] = []
     carried, refused = found.carried, found.refused
     what = what_is_varied(found.key)
     with_seeds = f"with {number(len(found.seeds), 'seed')}"
     if carried is None:
-        lines.append(Text("Even the least load is too much", "bold red"))
+        lines.append(Text("The smallest load is already too much", "bold red"))
     else:
         least = "" if carried is found.tried[0] else ", and so was every lower load that was tried"
         said = f"Carries {load(found, carried)} {what}: accepted {with_seeds}{least}"
         lines.append(Text("\n".join([said, *limit_lines(carried.limits)]), "bold green"))
     if refused is None:
-        lines.append(Text("Nothing gave out up to the greatest load that a host file may have"))
+        lines.append(Text("No bottleneck up to the greatest load that a host file may have"))
     elif refused.gives_out is not None:
         why = ""
         if len(refused.runs) > 1:
             why = f" ({refused.accepted} of {number(len(refused.runs), 'seed')} accepted)"
         broken = limit_lines([limit for limit in refused.limits if not limit.held])
-        said = f"At {load(found, refused)} gives out{why}: {refused.gives_out.long}"
+        said = f"Bottleneck at {load(found, refused)}{why}: {refused.gives_out.long}"
         lines.append(Text("\n".join([said, *broken])))
     if found.isolated and refused is not None:
         higher = ", ".join(load(found, each) for each in found.isolated)
         said = (
-            f"Not monotone: {higher} held, above {load(found, refused)}, which did not. How the "
-            "packets fall beside the turns of other VCPUs decides there: do not count on these."
+            f"Not monotone: {higher} passed although {load(found, refused)} did not. Whether such "
+            "a load passes depends on how packets coincide with the time slices of other VCPUs: do "
+            "not rely on it."
         )
         lines.append(Text(said, "yellow"))
     if carried is not None and not found.passed:

@@ -53,7 +53,7 @@ def check_table(result: Check, budgets: Sequence[Budget] | None = None) -> Rende
         *_reasons(result),
     ]
     if budgets is not None:
-        what = "smallest: the least that, given in every period, meets all deadlines"
+        what = "smallest: the smallest budget with which every deadline is guaranteed"
         lines += [_budget_table(budgets), Text(what, "dim"), ""]
     tasks = [task for domain in result.domains for task in domain.tasks]
     sure = sum(task.guaranteed for task in tasks)
@@ -79,9 +79,9 @@ def _not_analysed(result: Check) -> list[RenderableType]:
         for part in result.not_analysed
     ]
     return [
-        "Analysis bounds the tasks of guests, and says nothing of:",
+        "Analysis covers the tasks of guests. It does not cover:",
         *(Text(part) for part in parts),
-        "Run it instead:",
+        "A run shows it:",
         *(Text(line) for line in _of_command(result.run_instead)),
     ]
 

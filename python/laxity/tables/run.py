@@ -32,7 +32,7 @@ def run_table(result: Run) -> RenderableType:
         ),
         "",
         _run_table(result),
-        Text("p50, p99, max: response times. late by: the most after a deadline", "dim"),
+        Text("p50, p99, max: response times. late by: the longest time after a deadline", "dim"),
         "",
         _misses(result),
         *profiles(result.profiles),
@@ -41,7 +41,7 @@ def run_table(result: Run) -> RenderableType:
     unfinished = sum(task.unfinished for domain in result.domains for task in domain.tasks)
     if unfinished:
         jobs = number(unfinished, "missed job was", "missed jobs were")
-        lines.append(f"{jobs} not complete at the end and counted with the time so far")
+        lines.append(f"{jobs} not complete at the end; the times count what had passed by then")
     near = rounded(result)
     if near is not None:
         lines.append(near)
@@ -55,7 +55,8 @@ def rounded(result: Run) -> str | None:
     if not errors:
         return None
     of = "all tasks" if len(errors) == len(tasks) else f"{len(errors):,} of {len(tasks):,} tasks"
-    return f"p50 and p99 of {of}, which have very many jobs, are up to {percent(max(errors))} long"
+    error = percent(max(errors))
+    return f"p50 and p99 of {of} are rounded up by {error} at most, as they have very many jobs"
 
 
 def cost_and_speed(result: Run) -> list[str]:
@@ -86,7 +87,7 @@ def _scheduling(overhead: Overhead) -> str:
 def _engine(result: Run) -> str:
     wall_ns = result.engine.wall_ns
     if not substrates.of(result.substrate).is_model:
-        return f"It took {time(wall_ns)} with all that goes before and after"
+        return f"Wall-clock time: {time(wall_ns)}, preparation and collection included"
     events = number(result.engine.events, "event")
     speed = result.duration_ns / max(wall_ns, 1)
     return f"Simulation: {events} in {time(wall_ns)}, {speed:,.0f} times real time"

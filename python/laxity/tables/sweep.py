@@ -82,7 +82,7 @@ def best_point(best: Best) -> tuple[str, str]:
         case "most load":
             why = f"Most load: {where}"
         case _:
-            why = f"None reserves less than another; the first: {where}"
+            why = f"All of them reserve the same; the first: {where}"
     return f"{passing} {passes}: {what}{seeds}. {why}", "good"
 
 

@@ -1,1 +1,1 @@
-"""Calls: their voice quality, how many a host carries, and what gives out first."""
+"""Calls: their voice quality, how many a host carries, and the first bottleneck."""

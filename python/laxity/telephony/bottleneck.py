@@ -1,4 +1,4 @@
-"""The part of a host that gives out first under calls."""
+"""The first bottleneck of a host under calls."""
 
 from __future__ import annotations
 
