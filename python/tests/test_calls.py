@@ -216,7 +216,7 @@ def test_the_command_line_says_what_people_ask(tmp_path: Path) -> None:
     sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
     code, output = on_the_command_line("run", str(TELEPHONY), *sets, "-o", str(tmp_path / "out"))
     assert code == 0
-    assert output.index("MOS-LQO, PESQ by P.862.1") < output.index("raw PESQ")
+    assert output.index("MOS-LQO, PESQ by P.862.1") < output.index("Raw PESQ")
     for word in ("streams", "p99.9", "jitter", "work %", "Setup", "toll quality", "Accepted"):
         assert word in output
     assert max(map(len, output.splitlines())) <= 80

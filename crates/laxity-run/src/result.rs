@@ -41,7 +41,7 @@ pub struct RunResult {
 /// part is the beginning of the SHA-256 of what it names. Machines that differ in one may take another path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Machine {
-    /// Of all parts together.
+    /// All parts together.
     pub fingerprint: String,
     /// The emulator, behind its version.
     pub qemu: String,

@@ -14,14 +14,14 @@ pub struct Telephony {
     pub drops: Drops,
     /// Calls that were set up; null without a signalling server.
     pub calls: Option<CallsResult>,
+    /// The network cards, in the order of the host file.
+    pub nics: Vec<NicResult>,
+    /// The domains whose packets go through the driver domain, in the order of the host file.
+    pub interfaces: Vec<InterfaceResult>,
     /// Users who registered; null if none were to.
     pub registrations: Option<RegistrationsResult>,
-    /// Of the protected domains, in the order of the host file.
+    /// The protected domains, in the order of the host file.
     pub protection: Vec<ProtectionResult>,
-    /// In the order of the host file.
-    pub nics: Vec<NicResult>,
-    /// Of the domains whose packets go through the driver domain, in the order of the host file.
-    pub interfaces: Vec<InterfaceResult>,
     /// What was heard; null until the sampled streams are scored.
     pub quality: Option<Quality>,
     /// What is good enough for this host.
@@ -34,11 +34,11 @@ pub struct Telephony {
 /// What was heard of the sampled streams, or of pieces of 30 s of them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Quality {
-    /// So many were scored.
+    /// Streams that were scored.
     pub scored: u64,
     /// PESQ (ITU-T P.862) of 4 or better.
     pub toll_quality: u64,
-    /// So many had nothing to hear; their PESQ is 0.
+    /// Streams that had nothing to hear; their PESQ is 0.
     pub dead: u64,
     /// PESQ.
     pub pesq: Scores,
@@ -100,11 +100,11 @@ pub struct InterfaceResult {
     pub domain: String,
     /// Packets that it wanted to send.
     pub offered: u64,
-    /// Of these it dropped so many itself, as its queue was full.
+    /// Packets that it dropped itself, as its queue was full.
     pub dropped_in_guest: u64,
-    /// So many the driver domain dropped, which had taken them: its card's queue was full.
+    /// Packets that the driver domain took and dropped, as its card's queue was full.
     pub dropped_at_card: u64,
-    /// So many left the card, or went on to another guest or a disk. What is missing was on its way at the end.
+    /// Packets that left the card, or went on to another guest or a disk. The others were on their way at the end.
     pub sent: u64,
 }
 
@@ -239,11 +239,11 @@ pub struct ProtectionResult {
     pub held: u64,
     /// At most so many at a time.
     pub held_most: u64,
-    /// Of the held packets so many were released.
+    /// Held packets that were released.
     pub released: u64,
-    /// So many were lost with the host.
+    /// Held packets that were lost with the host.
     pub lost: u64,
-    /// So many still waited when the run ended.
+    /// Held packets that still waited when the run ended.
     pub waiting: u64,
     /// From the failure to the domain's running on; null without a failure.
     pub outage_ns: Option<i64>,
