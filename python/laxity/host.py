@@ -17,7 +17,8 @@ from laxity.results.check import Budget, Check
 from laxity.results.comparison import Comparison
 from laxity.substrates.substrate import refuse
 from laxity.sweep import Grid, Sweep
-from laxity.telephony import capacity, scoring
+from laxity.telephony import capacity
+from laxity.voice import scoring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ from laxity.results.schema import Engine, Overhead, Telephony
 from laxity.tables.capacity import capacity_verdict
 from laxity.telephony.bottleneck import Bottleneck
 from laxity.telephony.capacity import Capacity, Tried, search
-from laxity.telephony.scoring import scored
+from laxity.voice.scoring import scored
 from made_up import LIMITS, telephony
 from typer.testing import CliRunner
 

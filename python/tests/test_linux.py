@@ -21,6 +21,7 @@ from laxity.errors import InputError
 from laxity.namespaces import groups as control_groups
 from laxity.namespaces import network, process
 from laxity.namespaces.groups import Share
+from laxity.results.measured import PACKET, kept_streams, lost_in_network, telephony_of_report
 from laxity.results.streams import LOST
 from laxity.servers import MediaProgram, control, media_server, signalling
 from laxity.servers.signalling import Traffic
@@ -34,7 +35,6 @@ from laxity.substrates.linux.scene import (
     Signalling,
     scene,
 )
-from laxity.telephony.measured import PACKET, kept_streams, lost_in_network, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,8 +22,8 @@ from laxity.report.page import interval
 from laxity.report.window import cause, chosen_window, first_missed_ns
 from laxity.results.streams import LOST, PACKET_NS
 from laxity.tables.sweep import best_point
-from laxity.telephony.scoring import scored
 from laxity.text import percent, time
+from laxity.voice.scoring import scored
 
 MS = 1_000_000
 

@@ -71,7 +71,7 @@ def run(
     """
     from laxity import directory
     from laxity.host import Host
-    from laxity.telephony.scoring import scored
+    from laxity.voice.scoring import scored
 
     if check_determinism and not on.repeatable:
         raise InputError("time on the wall does not repeat", "leave out one of the two options")

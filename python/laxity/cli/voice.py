@@ -42,18 +42,20 @@ def voice(
     Plays reference speech through the arrival times of each G.711 stream, and scores what comes out
     with PESQ; the E-model beside it.
     """
-    from laxity.voice import command
+    from laxity.voice.scored_capture import refuse_unless_new, score_capture
 
     playout_ns = time_ns(playout, "--playout", "60 ms")
     if wav is not None:
-        command.refuse_unless_new(wav)
+        refuse_unless_new(wav)
     with progress_bar("scoring") as progress:
-        result = command.run(capture, playout_ns, one_in, progress)
+        result = score_capture(capture, playout_ns, one_in, progress)
     if wav is not None:
         result.write_wav(wav)
     if as_json:
         print_json(result.to_json())
     else:
-        print_rich(result)
+        from laxity.tables.voice import voice_table
+
+        print_rich(voice_table(result))
         if wav is not None:
             print(f"Written to {wav}")

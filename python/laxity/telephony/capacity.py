@@ -14,7 +14,7 @@ from laxity.results.origin import Origin, load_origin, read_json, save_origin
 from laxity.results.run import Run
 from laxity.substrates.substrate import refuse
 from laxity.telephony.bottleneck import Bottleneck, bottleneck
-from laxity.telephony.scoring import SCORED, scored_many
+from laxity.voice.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

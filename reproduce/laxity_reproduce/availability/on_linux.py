@@ -16,11 +16,11 @@ from laxity.appliances import image
 from laxity.errors import InputError
 from laxity.namespaces.network import CLIENT_ADDRESS, GUEST_ADDRESS
 from laxity.namespaces.process import process
+from laxity.results.measured import PACKET
 from laxity.servers import signalling
 from laxity.servers.media_server import program
 from laxity.servers.registrar import bindings
 from laxity.site import protected
-from laxity.telephony.measured import PACKET
 
 from laxity_reproduce import published
 from laxity_reproduce.reproduction import Experiment, Measurement, Row, verdict

@@ -17,6 +17,7 @@ from laxity.namespaces.afterwards import remover
 from laxity.namespaces.groups import groups
 from laxity.namespaces.network import ADDRESSES, CLIENT, NAMESPACES, SERVER, network
 from laxity.namespaces.process import END_S_MAX, Place, process, require, workplace
+from laxity.results.measured import PACKET
 from laxity.servers import signalling
 from laxity.servers.control import Media
 from laxity.servers.media_server import (
@@ -27,7 +28,6 @@ from laxity.servers.media_server import (
     media_server,
     program,
 )
-from laxity.telephony.measured import PACKET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
+from laxity.results.measured import kept_streams, telephony_of_report
 from laxity.substrates.linux import media
 from laxity.substrates.linux.scene import scene
-from laxity.telephony.measured import kept_streams, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,9 +24,9 @@ import numpy as np
 
 from laxity import _core, tracefile
 from laxity.lab.errors import LabError
+from laxity.results.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
 from laxity.substrates.xen import jobs, packets
 from laxity.substrates.xen.plan import PREFIX
-from laxity.telephony.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
