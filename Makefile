@@ -104,6 +104,7 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/ruff format --check python reproduce tools bench
 	$(BIN)/ruff check python reproduce tools bench
 	$(BIN)/mypy
+	$(BIN)/python tools/build/python_types.py --check
 	$(BIN)/python tools/pages/host_file.py --check
 	$(BIN)/python tools/pages/policies.py --check
 	$(BIN)/python tools/pages/reproduced.py --check

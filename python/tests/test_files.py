@@ -35,7 +35,7 @@ CHILD = """
 import json, resource, signal, sys
 from laxity import cli
 # Matplotlib, which reports need, is loaded before memory is limited; so are threads of libraries.
-import laxity.report, laxity.voice.command
+import laxity.report, laxity.voice.scored_capture
 mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (mapped + int(sys.argv[1]),) * 2)
 codes = []

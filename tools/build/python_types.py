@@ -1,10 +1,9 @@
-"""Writes Python's types of results and of resolved hosts, from the JSON Schemas of the extension.
+"""Writes Python's types of results, from the JSON Schema of the extension.
 
     .venv/bin/python tools/build/python_types.py [--check]
 
-A result becomes frozen dataclasses (`laxity/results/schema.py`), a resolved host typed
-dictionaries (`laxity/resolved.py`). With `--check` nothing is written, and the exit code is 1 if a
-file differs from what would be written.
+A result becomes frozen dataclasses (`laxity/results/schema.py`). With `--check` nothing is
+written, and the exit code is 1 if a file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -29,21 +28,12 @@ RESULT = '''\
 Written by tools/build/python_types.py. Do not edit.
 """
 
+# ruff: noqa: D209
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-'''
-
-RESOLVED = '''\
-"""A resolved host, as its JSON Schema has it: complete, drawn tasks included, all times in ns.
-
-Written by tools/build/python_types.py. Do not edit.
-"""
-
-from __future__ import annotations
-
-from typing import Literal, TypedDict
 '''
 
 
@@ -55,8 +45,6 @@ def main() -> None:
     files = {
         PACKAGE / "results/schema.py": RESULT
         + "".join(_dataclass(*each) for each in _definitions(_core.result_schema())),
-        PACKAGE / "resolved.py": RESOLVED
-        + "".join(_typed_dictionary(*each) for each in _definitions(_core.resolved_schema())),
     }
     stale = []
     for path, text in files.items():
@@ -108,30 +96,9 @@ def _dataclass(name: str, schema: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _typed_dictionary(name: str, schema: dict[str, Any]) -> str:
-    variants = [each for each in _variants(schema) if "properties" in each]
-    if variants and "properties" not in schema:
-        parts = [_variant_name(name, each) for each in variants]
-        texts = [_typed_dictionary(*each) for each in zip(parts, variants, strict=True)]
-        return "".join(texts) + f"\n\n{name} = {' | '.join(parts)}\n{_comment(schema).strip()}\n"
-    if "properties" not in schema:
-        return _alias(name, schema)
-    lines = ["", "", f"class {name}(TypedDict):", _comment(schema), ""]
-    for key, value in schema["properties"].items():
-        lines += [f"    {key}: {_type(value)}", _comment(value)]
-    return "\n".join(lines) + "\n"
-
-
 def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = schema.get("oneOf") or schema.get("anyOf") or []
     return found
-
-
-def _variant_name(name: str, schema: dict[str, Any]) -> str:
-    """The tag of a variant, or its first key."""
-    tags = [each["const"] for each in schema["properties"].values() if "const" in each]
-    words = str((tags or list(schema["properties"]))[0]).replace("_", "-").split("-")
-    return name + "".join(word.capitalize() for word in words)
 
 
 def _alias(name: str, schema: dict[str, Any]) -> str:
@@ -146,6 +113,9 @@ def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return f"Literal[{', '.join(map(repr, schema['enum']))}]"
     if _variants(schema):
+        words = [each["const"] for each in _variants(schema) if "const" in each]
+        if len(words) == len(_variants(schema)):
+            return f"Literal[{', '.join(map(repr, words))}]"
         return " | ".join(dict.fromkeys(map(_type, _variants(schema))))
     kinds = schema.get("type", [])
     names = [kinds] if isinstance(kinds, str) else kinds

@@ -43,7 +43,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "laxity": (
         ("cli",),
         ("site", "report"),
-        ("appliances", "plots", "tables", "voice.command"),
+        ("appliances", "plots", "tables"),
         ("host",),
         ("fidelity", "substrates", "servers"),
         ("telephony",),
@@ -51,7 +51,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("resolved", "sweep", "voice"),
         ("results", "tracefile"),
         ("directory", "extras", "lab", "namespaces", "notebook", "programs", "substrates.names"),
-        ("_core", "errors", "files", "places", "policies", "progress", "text"),
+        ("_core", "errors", "files", "places", "policies", "progress", "statistics", "text"),
     ),
     "laxity_reproduce": (
         ("command", "report"),

@@ -3,6 +3,8 @@
 Written by tools/build/python_types.py. Do not edit.
 """
 
+# ruff: noqa: D209
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,11 +15,10 @@ from typing import Literal
 class Machine:
     """What the bytes of a run on the emulated machine depend on, beside the host file: its time
     counts instructions. Each part is the beginning of the SHA-256 of what it names. Machines that
-    differ in one may take another path.
-    """
+    differ in one may take another path."""
 
     fingerprint: str
-    """Of all parts together."""
+    """All parts together."""
     qemu: str
     """The emulator, behind its version."""
     firmware: str
@@ -113,8 +114,7 @@ class DomainResult:
 @dataclass(frozen=True, kw_only=True)
 class Quantiles:
     """Quantiles of many times, to three digits; mean, least and greatest are exact. Null where
-    there are no values.
-    """
+    there are no values."""
 
     count: int
     """How many there are."""
@@ -218,6 +218,37 @@ class CallsResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NicResult:
+    """A network card."""
+
+    name: str
+    """As in the host file."""
+    received: int
+    """Packets that came."""
+    sent: int
+    """Packets that left."""
+    interrupts: int
+    """Interrupts that it raised."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceResult:
+    """What a domain sent towards the driver domain."""
+
+    domain: str
+    """Its name."""
+    offered: int
+    """Packets that it wanted to send."""
+    dropped_in_guest: int
+    """Packets that it dropped itself, as its queue was full."""
+    dropped_at_card: int
+    """Packets that the driver domain took and dropped, as its card's queue was full."""
+    sent: int
+    """Packets that left the card, or went on to another guest or a disk. The others were on their
+    way at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RegistrationsResult:
     """Users who were to be registered."""
 
@@ -255,46 +286,15 @@ class ProtectionResult:
     held_most: int
     """At most so many at a time."""
     released: int
-    """Of the held packets so many were released."""
+    """Held packets that were released."""
     lost: int
-    """So many were lost with the host."""
+    """Held packets that were lost with the host."""
     waiting: int
-    """So many still waited when the run ended."""
+    """Held packets that still waited when the run ended."""
     outage_ns: int | None = None
     """From the failure to the domain's running on; null without a failure."""
     forgotten: int
     """Registrations whose answer had left, and that the domain did not know when it ran on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NicResult:
-    """A network card."""
-
-    name: str
-    """As in the host file."""
-    received: int
-    """Packets that came."""
-    sent: int
-    """Packets that left."""
-    interrupts: int
-    """Interrupts that it raised."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterfaceResult:
-    """What a domain sent towards the driver domain."""
-
-    domain: str
-    """Its name."""
-    offered: int
-    """Packets that it wanted to send."""
-    dropped_in_guest: int
-    """Of these it dropped so many itself, as its queue was full."""
-    dropped_at_card: int
-    """So many the driver domain dropped, which had taken them: its card's queue was full."""
-    sent: int
-    """So many left the card, or went on to another guest or a disk. What is missing was on its way
-    at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,11 +334,11 @@ class Quality:
     """What was heard of the sampled streams, or of pieces of 30 s of them."""
 
     scored: int
-    """So many were scored."""
+    """Streams that were scored."""
     toll_quality: int
     """PESQ (ITU-T P.862) of 4 or better."""
     dead: int
-    """So many had nothing to hear; their PESQ is 0."""
+    """Streams that had nothing to hear; their PESQ is 0."""
     pesq: Scores
     """PESQ."""
     mos_lqo: Scores
@@ -371,14 +371,14 @@ class Telephony:
     """Where packets were dropped, signalling included."""
     calls: CallsResult | None = None
     """Calls that were set up; null without a signalling server."""
+    nics: tuple[NicResult, ...]
+    """The network cards, in the order of the host file."""
+    interfaces: tuple[InterfaceResult, ...]
+    """The domains whose packets go through the driver domain, in the order of the host file."""
     registrations: RegistrationsResult | None = None
     """Users who registered; null if none were to."""
     protection: tuple[ProtectionResult, ...]
-    """Of the protected domains, in the order of the host file."""
-    nics: tuple[NicResult, ...]
-    """In the order of the host file."""
-    interfaces: tuple[InterfaceResult, ...]
-    """Of the domains whose packets go through the driver domain, in the order of the host file."""
+    """The protected domains, in the order of the host file."""
     quality: Quality | None = None
     """What was heard; null until the sampled streams are scored."""
     limits: Acceptance
