@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import TYPE_CHECKING
 
 from laxity import substrates
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from laxity_reproduce.reproduction import Experiment, Reproduction
+
+
+COLUMNS = 100
+"""The length of a line of prose."""
 
 
 def write_page(reproduction: Reproduction, path: Path) -> None:
@@ -32,7 +38,8 @@ def write_page(reproduction: Reproduction, path: Path) -> None:
         lines += [f"**{QUICK}**", ""]
     lines += _summary(reproduction)
     for experiment in reproduction.experiments:
-        lines += ["", f"## {experiment.name}: {experiment.title}", "", experiment.method, ""]
+        lines += ["", f"## {experiment.name}: {experiment.title}", ""]
+        lines += [*wrapped(experiment.method), ""]
         if experiment.draw is not None:
             drawing = path.parent / path.stem / f"{experiment.name}.svg"
             drawing.parent.mkdir(exist_ok=True)
@@ -69,14 +76,32 @@ def _rows(experiment: Experiment) -> list[str]:
         lines.append(f"| {' | '.join(cells)} |")
     if reasons:
         lines += ["", "Why:", ""]
-        lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, start=1)]
+        for number, reason in enumerate(reasons, start=1):
+            lines += wrapped(reason, f"{number}. ")
     if experiment.measurements:
-        lines += ["", "Measured beside it:", "", "| what | ours | |", "|---|---|---|"]
+        lines += ["", "Further measurements:", "", "| what | ours | |", "|---|---|---|"]
         lines += [
             f"| {_cell(found.what)} | {_cell(shown(found.ours))} | {_cell(found.why)} |"
             for found in experiment.measurements
         ]
     return lines
+
+
+def wrapped(text: str, first: str = "") -> list[str]:
+    """Lines of a paragraph of Markdown; `first` opens the first and indents the others.
+
+    No line begins with what Markdown would take for a list or a heading.
+    """
+    glued = re.sub(r" (?=([-+*#>]|\d+[.)]) )", "\0", text)
+    lines = textwrap.wrap(
+        glued,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _cell(text: str) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from laxity.substrates.substrate import Substrate
     from matplotlib.figure import Figure
 
-STATED = " What the paper states in numbers stands in it as published, where it states any."
+STATED = " Values that the paper states in numbers are marked as published."
 
 _BOXES = "Packet delay, quartiles and extremes, and beneath it the packets that were lost"
 
@@ -201,7 +201,7 @@ def _section(directory: Path, paper: str, experiment: dict[str, Any]) -> Section
             plain(str(one["what"]), shown(one["ours"]), str(one.get("why", "")))[: len(columns)]
             for one in measurements
         ]
-        found.append(Table("Measured besides", columns, rows, 0))
+        found.append(Table("Further measurements", columns, rows, 0))
     picture = _picture(directory, paper, name, heading)
     pictures = () if picture is None else (picture,)
     return Section(heading, str(experiment.get("method", "")), pictures, tuple(found))

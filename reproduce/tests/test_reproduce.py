@@ -15,7 +15,7 @@ from laxity.errors import InputError
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce import published, statistics
 from laxity_reproduce.lab import Lab, Outcome
-from laxity_reproduce.page import write_page
+from laxity_reproduce.page import COLUMNS, wrapped, write_page
 from laxity_reproduce.reproduction import Experiment, Measurement, Reproduction, Row, digits, shown
 from laxity_reproduce.rt_xen import figure_5, figure_6, setup, table_1, table_2, table_4
 from rich.console import Console
@@ -461,3 +461,13 @@ def test_one_reason_is_told_once() -> None:
     assert re.search(r"^e +2  the same cause", text, re.MULTILINE)
     assert "and 1 measurement: with -o DIR" in text
     assert "--quick" not in text
+
+
+def test_prose_of_a_page_is_wrapped_and_stays_a_paragraph() -> None:
+    words = " ".join(["word"] * 19)
+    lines = wrapped(f"{words} - 3 % {words} 2. {words}", "1. ")
+    assert lines[0].startswith("1. word")
+    assert all(line.startswith("   ") for line in lines[1:])
+    assert all(line.strip()[0] not in "-2" for line in lines[1:])
+    assert max(map(len, lines)) <= COLUMNS
+    assert " ".join(" ".join(lines).split()) == f"1. {words} - 3 % {words} 2. {words}"
