@@ -119,7 +119,7 @@ def shown(value: Value) -> str:
 
 
 def digits(value: float, count: int) -> str:
-    """A number of so many significant digits, and never with an exponent for a large one."""
+    """A number with `count` significant digits, and without an exponent if it is large."""
     rounded = float(f"{value:.{count}g}")
     if abs(rounded) >= 10 ** (count - 1):
         return f"{rounded:,.0f}"

@@ -200,7 +200,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _rounded(path: re.Match[str]) -> str:
-    """A path to a hundredth of a point: what is finer nobody sees, and it is half of a file."""
+    """A path to a hundredth of a point. Finer digits are invisible, and half of a file."""
     return re.sub(r"(\.\d\d)\d+", r"\1", path[0])
 
 
@@ -247,7 +247,7 @@ def shorten(name: str, length: int = NAME_LENGTH_MAX) -> str:
 
 
 def ordered(values: Sequence[Any]) -> list[Any]:
-    """Policies in the order of tables, then what else there is, sorted."""
+    """Policies in the order of tables, then all other values, sorted."""
     places = {policy: place for place, policy in enumerate(POLICY_LOOKS)}
     return sorted(values, key=lambda value: (places.get(value, len(places)), value))
 
@@ -288,7 +288,7 @@ def symbol(label: str, **look: Any) -> Line2D:  # noqa: ANN401
 
 
 def title(axes: Axes, text: str, abreast: int = 1) -> None:
-    """Above a panel of so many side by side, whole: on several lines if it is long."""
+    """Sets the title of a panel, `abreast` of which stand side by side; a long one is wrapped."""
     letters = int(page_width_inches.get() / abreast / BOLD_LETTER_INCHES)
     lines = textwrap.wrap(shorten(text, TITLE_LENGTH_MAX), letters)
     axes.set_title("\n".join(lines), loc="left", fontweight="bold")

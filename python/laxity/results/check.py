@@ -107,7 +107,7 @@ class Check:
         return pa.Table.from_pylist(rows, schema=_CHECK_SCHEMA)
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame; what there is no value for is `<NA>`."""
+        """`arrow()` as a pandas data frame; missing values are `<NA>`."""
         return frame_of(self.arrow())
 
     def __repr__(self) -> str:

@@ -67,7 +67,7 @@ class Comparison:
         return pa.concat_tables(tables)
 
     def frame(self) -> pd.DataFrame:
-        """`arrow()` as a pandas data frame; what there is no value for is `<NA>`."""
+        """`arrow()` as a pandas data frame; missing values are `<NA>`."""
         return frame_of(self.arrow())
 
     def __repr__(self) -> str:

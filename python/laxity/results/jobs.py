@@ -24,7 +24,7 @@ class Counts:
 
 
 Counted = dict[tuple[str, str], Counts]
-"""The same jobs of tasks that have so many of them that not each one's response time was kept."""
+"""Response times of tasks that have too many jobs to keep each one's, by domain and task."""
 _RESPONSE_SCHEMA = pa.schema(
     [("domain", pa.string()), ("task", pa.string()), ("response_ns", pa.int64())]
 )

@@ -62,7 +62,7 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
     }
     drops = {
         "wire": 0,
-        # On the way to a socket: in the queue of whoever takes packets off the cable.
+        # These were lost on the way to a socket, in the queue of the process that reads the cable.
         "nic_receive": max(0, lost_in_network(report)),
         "netback": 0,
         "socket": relay["dropped"] + sink["dropped"],

@@ -137,7 +137,7 @@ class Run(RunResult):
     def frame(self) -> pd.DataFrame:
         """A row for each task, times in ns; of a run with calls, one for each sampled stream.
 
-        What there is no value for is `<NA>`: whole numbers stay whole.
+        Missing values are `<NA>`, so that whole numbers stay whole.
         """
         if self.telephony is None:
             return frame_of(self.arrow())

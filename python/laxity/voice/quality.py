@@ -60,9 +60,9 @@ class CallQuality:
     pesq: float
     """PESQ of P.862, -0.5 to 4.5, as the papers give it; `PESQ_DEAD` if the call is dead."""
     mos_lqo: float
-    """The same as a mean opinion score (P.862.1), 1.02 to 4.55; 1 of a call that is dead."""
+    """The same as a mean opinion score (P.862.1), 1.02 to 4.55; 1 if the call is dead."""
     r: float
-    """The E-model's rating, 0 to 100, from delay and loss; 0 of a call that is dead."""
+    """The E-model's rating, 0 to 100, from delay and loss; 0 if the call is dead."""
     e_model_mos: float
     """The E-model's mean opinion score, 1 to 4.5."""
     delay_ns: int | None
@@ -70,7 +70,7 @@ class CallQuality:
     is_delay_known: bool
     """False: the delay is at least this much. What the network always takes is not known."""
     dead: Dead | None
-    """None of a call that can be judged."""
+    """None if the call can be judged."""
 
     @property
     def loss(self) -> float:
@@ -184,7 +184,7 @@ def score_calls(
 ) -> list[CallQuality]:
     """How good every call was, or the first of every `one_in` as in the papers, in their order.
 
-    Works on all CPUs, or in so many `processes`, and calls `progress(done, all)` after each call
+    Works on all CPUs, or in `processes` processes, and calls `progress(done, all)` after each call
     that had to be judged: calls of which the very same was heard, as all are that missed nothing,
     are judged once.
     """
@@ -295,7 +295,7 @@ def _why_dead(call: Call, playout: Playout) -> Dead | None:
 def judge(heard: Iterable[Samples], samples: int) -> tuple[float, float] | None:
     """PESQ and MOS-LQO of speech whose reference begins with it; None if it is silent.
 
-    It comes in pieces of any length, which together have so many `samples`.
+    It comes in pieces of any length, which have `samples` samples together.
     """
     part, shortest = reference().size, round(PART_SHORTEST_S * SAMPLES_PER_SECOND)
     parts = max(1, samples // part + (samples % part >= shortest))

@@ -1,4 +1,4 @@
-"""The reference speech: what callers say in every call that is scored."""
+"""The reference speech, which callers say in every call that is scored."""
 
 from __future__ import annotations
 

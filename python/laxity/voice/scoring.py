@@ -50,7 +50,7 @@ def judged(runs: Sequence[Run], progress: Progress | None = None) -> list[Run]:
 def scored_many(
     runs: Sequence[Run], *, most: int | None = None, progress: Progress | None = None
 ) -> list[Run]:
-    """`scored` for many runs at once; with `most` only so many streams of each, the worst.
+    """`scored` for many runs at once; with `most` only that number of streams of each, the worst.
 
     The worst are those of which most packets were not heard.
     """

@@ -39,12 +39,12 @@ class Fit(NamedTuple):
 
 
 def net(per_s: int) -> list[str]:
-    """Overrides: so many registrations a second over UDP, with protection."""
+    """Overrides: a number of registrations a second over UDP, with protection."""
     return [f'calls.registrations="{per_s} /s"', 'calls.registration-transport="udp"']
 
 
 def streams(count: int, mode: str) -> list[str]:
-    """Overrides: so many streams, and whether their output waits."""
+    """Overrides: a number of streams, and whether their output waits."""
     return [f"calls.streams={count}", f'protect.domains.0.mode="{mode}"']
 
 

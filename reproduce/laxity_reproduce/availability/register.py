@@ -29,7 +29,7 @@ TRANSPORTS = {"udp": "UDP", "tcp": "TCP_1", "tcp-each": "TCP_n"}
 """As in host files, and as in the figures."""
 RATES_PER_S = (1000, 1200, 1400, 1600, 1800)
 SIMILAR = 1.5
-"""At most so many times as much, where the third is "almost 5 times"."""
+"""Up to this ratio two values are similar; the paper calls a third "almost 5 times"."""
 EACH = (4.0, 5.0)
 """Almost 5 times: between these."""
 PROPORTIONAL = 0.1

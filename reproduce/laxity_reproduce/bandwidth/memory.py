@@ -30,7 +30,7 @@ SAME_POINTS = 1
 
 
 def lines(size_bytes: int) -> int:
-    """Cache lines of so many bytes."""
+    """The number of cache lines that hold these bytes."""
     return -(-size_bytes // LINE_BYTES)
 
 
