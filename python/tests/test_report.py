@@ -212,7 +212,7 @@ def test_many_domains_and_tasks(tmp_path: Path) -> None:
     crowd = host(*[f"[{', '.join(tasks)}]"] * 50, cpus=50)
     traced(crowd, tmp_path / "run")
     document = read(tmp_path / "run")
-    assert "Of 1,000 tasks, the 48" in document.text
+    assert "The 48 of 1,000 tasks" in document.text
     assert "Of 50 VCPUs, 12" in document.text
     assert document.count("details") == 2
 
@@ -295,7 +295,7 @@ def test_protection_and_its_failure(tmp_path: Path) -> None:
     first = document.text.index("Mean opinion score (MOS-LQO)")
     assert first < document.text.index("Raw PESQ (ITU-T P.862), ")
     assert first < document.text.index("E-model (ITU-T G.107)")
-    assert "the limit is about it" in document.text
+    assert "the limit applies to it" in document.text
 
 
 @pytest.mark.parametrize(

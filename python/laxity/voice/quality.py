@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pesq
 
 from laxity.errors import InputError
 from laxity.voice import e_model, spandsp
@@ -243,6 +242,8 @@ def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) ->
 
 def _prepare(calls: Sequence[Call]) -> None:
     """Makes once, before there are processes, what all of them read; or fails once."""
+    if calls:
+        import pesq  # noqa: F401, PLC0415 - only scoring needs it, and the extra may be missing
     for laws in {call.laws for call in calls}:
         _coded(laws)
 
@@ -332,6 +333,8 @@ def _mos_lqo(said: Samples, heard: Samples) -> float | None:
     """MOS-LQO (P.862.1) as the package gives it; None if there is nothing to hear."""
     if not heard.any():
         return None
+    import pesq  # noqa: PLC0415 - only scoring needs it
+
     try:
         return float(pesq.pesq(SAMPLES_PER_SECOND, said, heard, "nb"))
     except pesq.NoUtterancesError:

@@ -75,6 +75,8 @@ def score_capture(
     path: Path, playout_ns: int, one_in: int, progress: Callable[[int, int], None] | None
 ) -> ScoredCapture:
     """Reads and scores a capture."""
+    import pesq  # noqa: F401, PLC0415 - a missing extra is told before the capture is read
+
     found = captures.read(path)
     qualities = quality.score_calls(
         found.calls, one_in=one_in, playout_ns=playout_ns, progress=progress

@@ -10,13 +10,17 @@ import numpy as np
 from laxity.results import acceptance
 from laxity.results.schema import Quality, Scores, WorstCall
 from laxity.results.streams import LOST, PACKET_NS
+from laxity.voice.call import LOST as LOST_PACKET
+from laxity.voice.call import Call
+from laxity.voice.playout import fixed
+from laxity.voice.quality import SHORTEST_S, score_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
-    from laxity.voice import Call, CallQuality
+    from laxity.voice.quality import CallQuality
 
     Progress = Callable[[int, int], None]
 
@@ -54,11 +58,9 @@ def scored_many(
 
     The worst are those of which most packets were not heard.
     """
-    from laxity import voice  # noqa: PLC0415 - scoring takes a second to load
-
     chosen = [_calls_of(run, most) for run in runs]
     found = iter(
-        voice.score_calls([call for each in chosen for _, call in each], progress=progress)
+        score_calls([call for each in chosen for _, call in each], progress=progress)
         if any(chosen)
         else ()
     )
@@ -70,19 +72,16 @@ def scored_many(
 
 def _calls_of(run: Run, most: int | None) -> list[tuple[KeptStream, Call]]:
     """The streams that are long enough to be scored, as calls."""
-    from laxity import voice  # noqa: PLC0415 - as above
-    from laxity.voice.playout import fixed  # noqa: PLC0415 - as above
-
-    shortest = voice.SHORTEST_S * 1e9 / PACKET_NS
+    shortest = SHORTEST_S * 1e9 / PACKET_NS
     calls = []
     for stream in run.streams:
         if stream.arrived_ns.size < shortest:
             continue
         numbers = np.arange(stream.arrived_ns.size)
-        arrived_ns = np.where(stream.arrived_ns == LOST, voice.LOST, stream.arrived_ns)
+        arrived_ns = np.where(stream.arrived_ns == LOST, LOST_PACKET, stream.arrived_ns)
         sent_ns = stream.start_ns + numbers * PACKET_NS
         name = f"stream {stream.stream}"
-        calls.append((stream, voice.Call(name, numbers, sent_ns, arrived_ns)))
+        calls.append((stream, Call(name, numbers, sent_ns, arrived_ns)))
     if most is None or len(calls) <= most:
         return calls
     return sorted(calls, key=lambda pair: float(fixed(pair[1]).heard.mean()))[:most]
