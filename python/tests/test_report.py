@@ -213,7 +213,7 @@ def test_many_domains_and_tasks(tmp_path: Path) -> None:
     traced(crowd, tmp_path / "run")
     document = read(tmp_path / "run")
     assert "The 48 of 1,000 tasks" in document.text
-    assert "Of 50 VCPUs, 12" in document.text
+    assert "12 of 50 VCPUs have lanes" in document.text
     assert document.count("details") == 2
 
 
