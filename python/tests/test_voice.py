@@ -24,7 +24,7 @@ from laxity.voice.reference import PATH, reference
 
 MS = 1_000_000
 PACKET_NS = 20 * MS
-SCRIPT = Path(__file__).parents[2] / "tools" / "reference_speech.py"
+SCRIPT = Path(__file__).parents[2] / "tools" / "build" / "reference_speech.py"
 
 pytestmark = needs_spandsp
 
