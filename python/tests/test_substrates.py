@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from conftest import EXAMPLES, HOST
 from laxity import Host, InputError, substrates
+from laxity.progress import silent
 from laxity.substrates.linux import Linux
 from laxity.substrates.sim import Sim
 from laxity.substrates.substrate import Substrate
-from laxity.substrates.xen import Xen
+from laxity.substrates.xen import Xen, boot
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Laxity
+    from laxity.progress import Say
     from laxity.resolved import Resolved
+    from laxity.results.run import Run
 
 RANGES = ("draw.load=0.3|0.9", "domain.control.budget=1..2:1 ms")
 
@@ -111,3 +117,55 @@ def test_every_substrate_is_an_option_of_the_command_line(laxity: Laxity, name: 
 )
 def test_a_substrate_is_found_again_by_its_words(on: Substrate) -> None:
     assert substrates.of_words(on.words) == on
+
+
+def booted(
+    hosts: dict[str, Resolved],
+    executor: object,
+    directory: Path,
+    say: Say,
+    *,
+    scheduler: str | None,
+    options: tuple[str, ...],
+) -> dict[str, Run]:
+    """What `boot.boot` does, but simulated."""
+    del executor, say, scheduler
+    directory.mkdir(parents=True)
+    (directory / "console.log").touch()
+    runs = {}
+    for name, host in hosts.items():
+        run = Sim().run(host, trace=directory / f"{name}.laxtrace", say=silent)
+        ticks = [None for _ in host.host["domains"]]
+        (directory / f"{name}.summary.json").write_text(json.dumps({"ticks": ticks}))
+        runs[name] = replace(run, substrate="xen", origin=host.origin(options))
+    return runs
+
+
+def test_a_run_on_xen_leaves_its_trace_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot, "boot", booted)
+    host, trace, keep = Host.parse(HOST), tmp_path / "trace", tmp_path / "keep"
+    assert host.run(on="xen", duration="100 ms").trace is None
+    kept = host.run(on="xen", duration="100 ms", keep=keep)
+    assert kept.trace == keep / "run.laxtrace"
+    assert kept.origin.options == ("--on", "xen")
+    live = Xen(mode="live", scheduler="rtds")
+    moved = host.run(on=live, duration="100 ms", keep=tmp_path / "again", trace=trace)
+    assert moved.trace == trace
+    assert moved.origin.options == live.words
+    assert [path.name for path in (tmp_path / "again").glob("*.laxtrace")] == []
+    assert trace.read_bytes() == (keep / "run.laxtrace").read_bytes()
+
+
+def test_fidelity_keeps_the_runs_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "boot", booted)
+    found = Host.parse(HOST).fidelity(duration="100 ms", keep=tmp_path / "runs")
+    assert [run.substrate for run in found.runs] == ["sim", "xen"]
+    assert found.agreement["same_ratio"] == 1.0
+    told = found.to_json()
+    assert told["sim"]["domains"] == told["xen"]["domains"]
+    found.write(tmp_path)
+    assert (tmp_path / "sim/trace.laxtrace").read_bytes() == (
+        tmp_path / "xen/trace.laxtrace"
+    ).read_bytes()
