@@ -306,7 +306,7 @@ fn write_structure<'r>(
     }
     writeln!(
         made,
-        "/// {about}\n#[repr(C)]\n#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]\npub struct {name} {{\n{fields}}}\n\n\
+        "/// {about}\n#[repr(C)]\n#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]\npub struct {name} {{\n{fields}}}\n\n\
          impl Default for {name} {{\n    fn default() -> Self {{\n        {name} {{ {standards} }}\n    }}\n}}\n"
     )
     .unwrap();

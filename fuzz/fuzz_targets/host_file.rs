@@ -92,9 +92,9 @@ fn duration_ns(host: &Host) -> i64 {
 
 /// The same for calls: a packet is about ten events, a call about a hundred and what is spoken in it.
 fn calls_ns(calls: &Calls) -> i64 {
-    const HOUR_MILLIONTHS_NS: i128 = 3_600_000_000 * 1_000_000_000;
+    const HOUR_NS: i64 = 3_600_000_000_000;
     let packets_ns = EVENTS_MAX / 10 * calls.codec.interval_ns() / i64::from(calls.streams.max(1));
-    let call_ns = (HOUR_MILLIONTHS_NS / i128::from(calls.rate.max(1_000_000))) as i64;
+    let call_ns = calls.rate.map_or(HOUR_NS, |rate| rate.arrival_ns(1));
     packets_ns
         .min(EVENTS_MAX / 500 * call_ns)
         .clamp(1, 1_000_000_000)

@@ -418,7 +418,7 @@ def host(**keys: object) -> dict[str, Any]:
         "network": {"nics": [card]},
         "calls": {
             "streams": 3,
-            "rate": 4 * 3_600_000_000,
+            "rate": {"millionths_per_hour": 4 * 3_600_000_000},
             "hold_ns": 500 * MS,
             "media_server": 1,
             "signalling_server": 2,
@@ -442,7 +442,7 @@ def test_a_host_becomes_a_scene() -> None:
     )
     there = host()
     there["calls"] |= {
-        "rate": 0,
+        "rate": None,
         "signalling_server": None,
         "through_media_server": 0.0,
     }

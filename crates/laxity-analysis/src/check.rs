@@ -134,10 +134,10 @@ fn not_analysed(host: &Host) -> Vec<NotAnalysed> {
         parts[place].domains.extend(domain.map(String::from));
     };
     if let Some(calls) = &host.calls {
-        if calls.streams > 0 || calls.rate > 0 {
+        if calls.streams > 0 || calls.rate.is_some() {
             add("loss, delay and quality of calls", None);
         }
-        if calls.registrations > 0 {
+        if calls.registrations.is_some() {
             add("registrations", None);
         }
     }

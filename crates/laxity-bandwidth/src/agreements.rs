@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use laxity_config::{
-    Duration, Field, FileError, FileKind, Kind, List, Name, Problem, Problems, Quantity, Span,
+    Duration, Field, FileError, FileKind, List, Measured, Name, Problem, Problems, Quantity, Span,
     Whole, read,
 };
 use serde::Deserialize;
@@ -22,7 +22,9 @@ const RESERVE_PARTS: u64 = 100;
 
 /// A link's rate or a maximum. Rates are set in whole bytes a second.
 #[derive(Debug, Clone, Copy)]
-struct LinkRateKind;
+struct LinkRate {
+    bit_s: u64,
+}
 
 const RATE_UNITS: &[(&str, i64)] = &[
     ("bit/s", 1),
@@ -33,41 +35,59 @@ const RATE_UNITS: &[(&str, i64)] = &[
 ];
 const RATE_MAX: (i64, &str) = (10_000_000_000_000, "10 Tbit/s");
 
-impl Kind for LinkRateKind {
+impl Quantity for LinkRate {
     const WHAT: &'static str = "a rate";
     const EXAMPLE: &'static str = "100 Mbit/s";
     const UNITS: &'static [(&'static str, i64)] = RATE_UNITS;
     const MIN: (i64, &'static str) = (8, "8 bit/s");
     const MAX: (i64, &'static str) = RATE_MAX;
+
+    fn of(bit_s: i64) -> LinkRate {
+        LinkRate {
+            bit_s: bit_s as u64,
+        }
+    }
 }
 
 /// A minimum, which may be zero.
 #[derive(Debug, Clone, Copy)]
-struct PartRateKind;
+struct PartRate {
+    bit_s: u64,
+}
 
-impl Kind for PartRateKind {
+impl Quantity for PartRate {
     const WHAT: &'static str = "a rate";
     const EXAMPLE: &'static str = "100 Mbit/s";
     const UNITS: &'static [(&'static str, i64)] = RATE_UNITS;
     const MIN: (i64, &'static str) = (0, "0 bit/s");
     const MAX: (i64, &'static str) = RATE_MAX;
+
+    fn of(bit_s: i64) -> PartRate {
+        PartRate {
+            bit_s: bit_s as u64,
+        }
+    }
 }
 
 /// A burst: at least one Ethernet frame, since the kernel would never send less.
 #[derive(Debug, Clone, Copy)]
-struct BurstKind;
+struct Burst {
+    bytes: u64,
+}
 
-impl Kind for BurstKind {
+impl Quantity for Burst {
     const WHAT: &'static str = "a size";
     const EXAMPLE: &'static str = "64 KiB";
     const UNITS: &'static [(&'static str, i64)] = &[("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20)];
     const MIN: (i64, &'static str) = (1_514, "1514 B");
     const MAX: (i64, &'static str) = (64 << 20, "64 MiB");
-}
 
-type LinkRate = Quantity<LinkRateKind>;
-type PartRate = Quantity<PartRateKind>;
-type Burst = Quantity<BurstKind>;
+    fn of(bytes: i64) -> Burst {
+        Burst {
+            bytes: bytes as u64,
+        }
+    }
+}
 
 /// A rate in the unit that reads best, without rounding.
 pub fn format_rate(bit_s: u64) -> String {
@@ -202,9 +222,9 @@ enum Absent {
 struct LinkTable {
     backend: Field<Backend>,
     interface: Field<InterfaceName>,
-    rate: Field<LinkRate>,
-    receive_rate: Field<LinkRate>,
-    reserve: Field<PartRate>,
+    rate: Field<Measured<LinkRate>>,
+    receive_rate: Field<Measured<LinkRate>>,
+    reserve: Field<Measured<PartRate>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -218,10 +238,10 @@ struct AgreementTable {
     name: Field<Name>,
     interface: Field<InterfaceName>,
     class: Field<Whole<1, CLASS_MAX>>,
-    minimum: Field<PartRate>,
-    maximum: Field<LinkRate>,
+    minimum: Field<Measured<PartRate>>,
+    maximum: Field<Measured<LinkRate>>,
     weight: Field<Whole<1, WEIGHT_MAX>>,
-    burst: Field<Burst>,
+    burst: Field<Measured<Burst>>,
     receive: Field<ReceiveTable>,
 }
 
@@ -233,8 +253,8 @@ struct AgreementTable {
     expecting = "a table, such as { minimum = \"10 Mbit/s\", maximum = \"1 Gbit/s\" }"
 )]
 struct ReceiveTable {
-    minimum: Field<PartRate>,
-    maximum: Field<LinkRate>,
+    minimum: Field<Measured<PartRate>>,
+    maximum: Field<Measured<LinkRate>>,
     weight: Field<Whole<1, WEIGHT_MAX>>,
 }
 
@@ -404,8 +424,8 @@ fn link(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> 
         }
     }
     link.backend = table.backend.value.unwrap_or(Backend::Linux);
-    link.rate_bit_s = table.rate.value.map_or(0, |rate| rate.0 as u64);
-    link.receive_bit_s = table.receive_rate.value.map(|rate| rate.0 as u64);
+    link.rate_bit_s = table.rate.value.map_or(0, |rate| rate.0.bit_s);
+    link.receive_bit_s = table.receive_rate.value.map(|rate| rate.0.bit_s);
     if let (Backend::Xen, Some((_, span))) = (link.backend, table.receive_rate.given()) {
         let help = "leave it out: Xen's `rate` key is for what a domain sends";
         problems.report(
@@ -415,7 +435,7 @@ fn link(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> 
         );
     }
     link.reserve_bit_s = match table.reserve.value {
-        Some(reserve) => reserve.0 as u64,
+        Some(reserve) => reserve.0.bit_s,
         None => link.rate_bit_s / RESERVE_PARTS,
     };
     if let (Some((_, span)), true) = (table.reserve.given(), link.rate_bit_s > 0) {
@@ -452,10 +472,11 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
 
     let class = table.class.value.map_or(1, |class| class.0 as u32);
     let weight = table.weight.value.map_or(WEIGHT, |weight| weight.0 as u32);
-    let bit_s = |minimum: &Field<PartRate>, maximum: &Field<LinkRate>, default| {
-        let maximum = maximum.value.map_or(default, |rate| rate.0 as u64);
-        (minimum.value.map_or(0, |rate| rate.0 as u64), maximum)
-    };
+    let bit_s =
+        |minimum: &Field<Measured<PartRate>>, maximum: &Field<Measured<LinkRate>>, default| {
+            let maximum = maximum.value.map_or(default, |rate| rate.0.bit_s);
+            (minimum.value.map_or(0, |rate| rate.0.bit_s), maximum)
+        };
     let (minimum_bit_s, maximum_bit_s) = bit_s(&table.minimum, &table.maximum, link.rate_bit_s);
     let agreement = Agreement {
         class,
@@ -493,16 +514,20 @@ fn holder(table: &AgreementTable, span: Span, link: &Link, problems: &Problems) 
             .map_or_else(String::new, |name| name.0),
         agreement,
         receive,
-        burst_bytes: table.burst.value.map(|burst| burst.0 as u64),
+        burst_bytes: table.burst.value.map(|burst| burst.0.bytes),
     }
 }
 
-fn bounds(minimum: &Field<PartRate>, maximum: &Field<LinkRate>, problems: &Problems) {
+fn bounds(
+    minimum: &Field<Measured<PartRate>>,
+    maximum: &Field<Measured<LinkRate>>,
+    problems: &Problems,
+) {
     if let (Some((minimum, span)), Some((maximum, maximum_span))) =
         (minimum.given(), maximum.given())
-        && minimum.0 > maximum.0
+        && minimum.0.bit_s > maximum.0.bit_s
     {
-        let (low, high) = (maximum.0 as u64, minimum.0 as u64);
+        let (low, high) = (maximum.0.bit_s, minimum.0.bit_s);
         problems.push(Problem {
             help: Some("a minimum is at most the maximum".into()),
             related: Some((maximum_span, "the maximum")),

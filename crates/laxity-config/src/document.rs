@@ -112,11 +112,7 @@ impl Document {
             sources.overrides.push(text.into());
             overrides::apply(&mut root, text, base, &problems);
         }
-        let reader = Reader {
-            key: "the file",
-            node: &root,
-            problems: &problems,
-        };
+        let reader = Reader::new("the file", &root, &problems);
         // The root is a table, and so never wrong as a whole.
         let table = T::deserialize(reader).unwrap_or_default();
         let resolved = resolve(&table, root.span, &problems);

@@ -39,7 +39,7 @@ mod values;
 
 pub use document::{Document, FILE_BYTES_MAX, FileKind, read};
 pub use problem::{FileError, FileProblem, Problem, Problems, Span};
-pub use quantities::{Kind, Part, Quantity};
+pub use quantities::{Measured, Part, Quantity};
 pub use tree::Field;
 pub use units::{
     Duration, HOUR_NS, MICROSECOND_NS, MILLISECOND_NS, MINUTE_NS, PERCENT_PATTERN, SECOND_NS,

@@ -113,8 +113,8 @@ fn entry<'t>(entries: &'t mut Vec<Entry>, key: &str, span: Span) -> &'t mut Node
     &mut entries[index].node
 }
 
-/// Which element `rest` begins with, by its `name` or its number from 0. Names may have dots in
-/// them: the longest that fits is meant.
+/// The element that the path `rest` begins with, by its `name` or its number from 0: the step of the path, and the
+/// index. Names may have dots in them: the longest that fits is meant.
 fn element<'p>(
     elements: &[Node],
     rest: &'p str,
@@ -131,7 +131,7 @@ fn element<'p>(
             .filter(|name| fits(name))
             .map(|name| (&rest[..name.len()], index))
     });
-    // Of equal ones the first: two of the same name are refused later.
+    // The first of equal ones is taken: two of the same name are refused later.
     if let Some(found) = named.rev().max_by_key(|(name, _)| name.len()) {
         return Ok(found);
     }

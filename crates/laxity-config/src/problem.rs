@@ -45,7 +45,7 @@ impl Span {
 /// A problem before its place is known in lines and columns.
 #[derive(Debug)]
 pub struct Problem {
-    /// Where it is.
+    /// The place of the problem.
     pub span: Span,
     /// What is wrong.
     pub message: String,
@@ -78,7 +78,7 @@ pub struct Problems {
 impl Problems {
     const KEPT_MAX: usize = 100;
 
-    /// Takes one more.
+    /// Takes one more problem.
     pub fn push(&self, problem: Problem) {
         self.count.set(self.count.get() + 1);
         if self.count.get() <= Self::KEPT_MAX {
@@ -86,7 +86,7 @@ impl Problems {
         }
     }
 
-    /// Short for [`Problems::push`].
+    /// Takes a problem with its help, as [`Problems::push`] does.
     pub fn report(&self, span: Span, message: impl Into<String>, help: impl Into<String>) {
         self.push(Problem {
             help: Some(help.into()),
@@ -99,7 +99,7 @@ impl Problems {
         self.misspelt.borrow_mut().insert((table, meant));
     }
 
-    /// Whether the key's absence needs no words of its own.
+    /// Whether an unknown key of the table was reported as a misspelling of `key`, whose absence then needs no report.
     pub fn is_misspelt(&self, table: Span, key: &'static str) -> bool {
         self.misspelt.borrow().contains(&(table, key))
     }
@@ -162,7 +162,7 @@ impl Sources {
         }
     }
 
-    /// Whose text a span is in, and from where to where, on whole characters.
+    /// The text that a span is in, and the span's range there, on whole characters.
     fn place(&self, span: Span) -> Place {
         let mut start = span.start as usize;
         let length = (span.end as usize).saturating_sub(start);
@@ -194,7 +194,7 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Both from 1; columns are characters.
+/// The line and the column of a position, both from 1. Columns are characters.
 pub(crate) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -347,18 +347,17 @@ impl FileError {
         }
     }
 
-    /// What is wrong, in the order of the file, then of the overrides; at least one. Of very many
-    /// only the first hundred.
+    /// What is wrong, in the order of the file, then of the overrides; at least one, and at most the first hundred.
     pub fn problems(&self) -> &[FileProblem] {
         &self.problems
     }
 
-    /// As `rustc` shows errors: message, place, the line with a marker, help. With `colour` for a
-    /// terminal; lines longer than `width` columns are cut. The last line has no line break.
+    /// Shows the problems in the layout of `rustc`: message, place, the line with a marker, help. `colour` adds the
+    /// codes of a terminal; lines longer than `width` columns are cut. The last line has no line break.
     pub fn render(&self, colour: bool, width: usize) -> String {
-        /// More than fit a screen help nobody.
+        /// The number of problems that fit a screen.
         const SHOWN_MAX: usize = 20;
-        /// Narrower than this nothing can be shown.
+        /// The narrowest excerpt that can be read.
         const WIDTH_MIN: usize = 40;
         let renderer = if colour {
             Renderer::styled()

@@ -1,5 +1,4 @@
-//! Quantities with units other than times: rates of bits, sizes, how often something happens, parts of
-//! a whole.
+//! Quantities with units other than times, such as rates and sizes, and parts of a whole.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,44 +10,48 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use crate::suggest;
 use crate::units::{PERCENT_PATTERN, ScaleError, parse_percent, scale};
 
-/// A kind of quantity: its units, each with how many of the base unit it is.
-pub trait Kind {
-    /// In messages: "a rate".
+/// A quantity that is written with a unit. The type that implements it has one field, whose name says the base unit:
+/// `struct BitRate { bit_s: i64 }`.
+pub trait Quantity: Sized {
+    /// The quantity in messages: "a rate".
     const WHAT: &'static str;
-    /// One that is right.
+    /// A value as it is written.
     const EXAMPLE: &'static str;
-    /// Smallest first.
+    /// The units, smallest first, each with how many of the base unit it is.
     const UNITS: &'static [(&'static str, i64)];
-    /// In the base unit, with the bounds as people write them.
+    /// The least value: in the base unit, and as it is written.
     const MIN: (i64, &'static str);
-    /// As `MIN`.
+    /// The greatest value, likewise.
     const MAX: (i64, &'static str);
+
+    /// The quantity of so many of the base unit.
+    fn of(base: i64) -> Self;
 }
 
-/// A quantity in its base unit.
+/// A quantity in a file: `Field<Measured<BitRate>>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quantity<K>(pub i64, PhantomData<K>);
+pub struct Measured<Q>(pub Q);
 
-/// `text` as a quantity of the kind; its refusals are as those of [`crate::units::parse_duration`].
-fn parse<K: Kind>(text: &str) -> Result<i64, String> {
+/// `text` as a quantity; the refusals are predicates with their help, as in `units`.
+fn parse<Q: Quantity>(text: &str) -> Result<Q, String> {
     let trimmed = text.trim();
     if trimmed.starts_with(['-', '\u{2212}']) && trimmed.contains(|c: char| c.is_ascii_digit()) {
-        return Err(format!("is negative: {text:?}\n{} is 0 or more", K::WHAT));
+        return Err(format!("is negative: {text:?}\n{} is 0 or more", Q::WHAT));
     }
     let end = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(trimmed.len());
     let (number, unit) = (&trimmed[..end], trimmed[end..].trim_start());
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let example = K::EXAMPLE;
+    let example = Q::EXAMPLE;
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
         return Err(format!(
             "is not {}: {text:?}\nwrite a number and a unit, such as {example:?}",
-            K::WHAT
+            Q::WHAT
         ));
     }
-    let names = || K::UNITS.iter().map(|(name, _)| *name);
-    let Some((_, factor)) = K::UNITS.iter().find(|(name, _)| *name == unit) else {
+    let names = || Q::UNITS.iter().map(|(name, _)| *name);
+    let Some((_, factor)) = Q::UNITS.iter().find(|(name, _)| *name == unit) else {
         let all = suggest::list(names().map(str::to_string), "and");
         if unit.is_empty() {
             return Err(format!(
@@ -74,53 +77,52 @@ fn parse<K: Kind>(text: &str) -> Result<i64, String> {
     let value = scale(whole, fraction, i128::from(*factor)).map_err(|error| match error {
         ScaleError::TooFine => format!(
             "is too fine: {text:?}\nwrite a whole number of {}",
-            K::UNITS[0].0
+            Q::UNITS[0].0
         ),
-        ScaleError::TooLarge => format!("is too much: {text:?}\nwrite at most {:?}", K::MAX.1),
+        ScaleError::TooLarge => format!("is too much: {text:?}\nwrite at most {:?}", Q::MAX.1),
     })?;
-    if value < K::MIN.0 {
+    if value < Q::MIN.0 {
         return Err(format!(
             "is too little: {text:?}\nwrite at least {:?}",
-            K::MIN.1
+            Q::MIN.1
         ));
     }
-    if value > K::MAX.0 {
+    if value > Q::MAX.0 {
         return Err(format!(
             "is too much: {text:?}\nwrite at most {:?}",
-            K::MAX.1
+            Q::MAX.1
         ));
     }
-    Ok(value)
+    Ok(Q::of(value))
 }
 
-impl<'de, K: Kind> Deserialize<'de> for Quantity<K> {
+impl<'de, Q: Quantity> Deserialize<'de> for Measured<Q> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuantityVisitor<K>(PhantomData<K>);
+        struct MeasuredVisitor<Q>(PhantomData<Q>);
 
-        impl<K: Kind> QuantityVisitor<K> {
+        impl<Q: Quantity> MeasuredVisitor<Q> {
             fn without_unit<E: Error, N: fmt::Display>(number: N) -> E {
                 E::custom(format!(
                     "has no unit: {number}\nwrite {:?}, say",
-                    K::EXAMPLE
+                    Q::EXAMPLE
                 ))
             }
         }
 
-        impl<K: Kind> Visitor<'_> for QuantityVisitor<K> {
-            type Value = Quantity<K>;
+        impl<Q: Quantity> Visitor<'_> for MeasuredVisitor<Q> {
+            type Value = Measured<Q>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
                     formatter,
                     "{} with its unit, such as {:?}",
-                    K::WHAT,
-                    K::EXAMPLE
+                    Q::WHAT,
+                    Q::EXAMPLE
                 )
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                let value = parse::<K>(text).map_err(E::custom)?;
-                Ok(Quantity(value, PhantomData))
+                parse(text).map(Measured).map_err(E::custom)
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
@@ -132,23 +134,23 @@ impl<'de, K: Kind> Deserialize<'de> for Quantity<K> {
             }
         }
 
-        deserializer.deserialize_any(QuantityVisitor(PhantomData))
+        deserializer.deserialize_any(MeasuredVisitor(PhantomData))
     }
 }
 
-impl<K: Kind> JsonSchema for Quantity<K> {
+impl<Q: Quantity> JsonSchema for Measured<Q> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        K::WHAT.into()
+        Q::WHAT.into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let units: Vec<&str> = K::UNITS.iter().map(|(name, _)| *name).collect();
+        let units: Vec<&str> = Q::UNITS.iter().map(|(name, _)| *name).collect();
         let pattern = format!(r"^\s*[0-9]+(\.[0-9]+)?\s*({})\s*$", units.join("|"));
-        json_schema!({ "type": "string", "pattern": pattern, "examples": [K::EXAMPLE] })
+        json_schema!({ "type": "string", "pattern": pattern, "examples": [Q::EXAMPLE] })
     }
 }
 

@@ -1,13 +1,16 @@
-//! A TOML document as a tree that knows where everything stands, and the serde door into it.
+//! A TOML document as a tree that knows where everything stands, and its serde deserializer.
 //!
-//! The door differs from other serde formats in one way: it does not stop at the first problem.
-//! Whatever does not fit is reported to [`Problems`] with its place, and a [`Field`] takes the
-//! failure and carries on, so that one look at a file finds everything that is wrong with it.
+//! The deserializer differs from those of other formats in two ways. It does not stop at the first problem: whatever
+//! does not fit is reported to [`Problems`] with its place, and a [`Field`] takes the failure and carries on, so that
+//! one look at a file finds everything that is wrong with it. And a field whose name begins with a dollar sign is a
+//! group: a struct whose keys stand in the table itself, among the other keys.
 //!
 //! Cloning a tree is cheap (the nodes are shared) and changing one copies the path to the change
 //! only: a sweep parses its host file once and applies overrides thousands of times.
 
+use std::cell::RefCell;
 use std::fmt::Display;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -136,10 +139,22 @@ impl<T> Field<T> {
     pub fn is_absent(&self) -> bool {
         self.span.is_none()
     }
+
+    /// Whether the table at `table` lacks this field, whose name is `key`, and nothing has been reported about it: a
+    /// key that is only misspelt has been.
+    pub fn is_missing(&self, key: &'static str, table: Span, problems: &Problems) -> bool {
+        self.is_absent() && !problems.is_misspelt(table, key)
+    }
 }
 
 /// The name by which a [`Field`] asks [`Reader`] for its span.
 const FIELD: &str = "$field";
+
+/// What the name of a group begins with.
+const GROUP: char = '$';
+
+/// The keys of each of a table's groups, in the order of the groups, as far as they have been read.
+type GroupKeys = Rc<RefCell<Vec<Vec<&'static str>>>>;
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -219,9 +234,20 @@ pub(crate) struct Reader<'t> {
     pub key: &'t str,
     pub node: &'t Node,
     pub problems: &'t Problems,
+    /// For a group: where its keys are noted, for the table that reports the unknown ones.
+    group: Option<GroupKeys>,
 }
 
 impl<'t> Reader<'t> {
+    pub fn new(key: &'t str, node: &'t Node, problems: &'t Problems) -> Reader<'t> {
+        Reader {
+            key,
+            node,
+            problems,
+            group: None,
+        }
+    }
+
     fn report(&self, refusal: Refusal) -> Refusal {
         if let Refusal::New(text) = refusal {
             let (message, help) = match text.split_once('\n') {
@@ -246,7 +272,7 @@ impl<'t> Reader<'t> {
         Refusal::Reported
     }
 
-    fn unknown_keys(&self, entries: &[Entry], known: &'static [&'static str]) {
+    fn unknown_keys(&self, entries: &[Entry], known: &[&'static str]) {
         for entry in entries {
             if !known.contains(&&*entry.key) {
                 if let Some(meant) = suggest::nearest(&entry.key, known.iter().copied()) {
@@ -292,15 +318,29 @@ impl<'t> Reader<'t> {
                 problems: self.problems,
             }),
             Value::Table(entries) => {
-                if let Some(known) = known {
-                    self.unknown_keys(entries, known);
-                }
-                visitor.visit_map(Entries {
+                let groups = GroupKeys::default();
+                let value = visitor.visit_map(Entries {
                     known,
                     entries: entries.iter(),
                     value: None,
+                    group_names: known.unwrap_or_default().iter(),
+                    groups: groups.clone(),
+                    table: self.node,
                     problems: self.problems,
-                })
+                })?;
+                if let Some(known) = known {
+                    let groups = &mut groups.take().into_iter();
+                    let keys = known.iter().flat_map(|key| match key.starts_with(GROUP) {
+                        true => groups.next().unwrap_or_default(),
+                        false => vec![*key],
+                    });
+                    let known: Vec<&'static str> = keys.collect();
+                    match &self.group {
+                        Some(group) => group.borrow_mut().push(known),
+                        None => self.unknown_keys(entries, &known),
+                    }
+                }
+                Ok(value)
             }
         }
     }
@@ -412,12 +452,8 @@ impl<'t> SeqAccess<'t> for Elements<'t> {
         let Some(node) = self.elements.next() else {
             return Ok(None);
         };
-        seed.deserialize(Reader {
-            key: self.key,
-            node,
-            problems: self.problems,
-        })
-        .map(Some)
+        seed.deserialize(Reader::new(self.key, node, self.problems))
+            .map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -428,7 +464,12 @@ impl<'t> SeqAccess<'t> for Elements<'t> {
 struct Entries<'t> {
     known: Option<&'static [&'static str]>,
     entries: std::slice::Iter<'t, Entry>,
-    value: Option<&'t Entry>,
+    value: Option<Reader<'t>>,
+    /// The names of the groups still to come, among other names.
+    group_names: std::slice::Iter<'static, &'static str>,
+    groups: GroupKeys,
+    /// The table itself, which is also what its groups are read from.
+    table: &'t Node,
     problems: &'t Problems,
 }
 
@@ -440,22 +481,27 @@ impl<'t> MapAccess<'t> for Entries<'t> {
         seed: K,
     ) -> Result<Option<K::Value>, Refusal> {
         let known = self.known;
-        let is_known = |entry: &&Entry| known.is_none_or(|known| known.contains(&&*entry.key));
-        self.value = self.entries.find(is_known);
-        let Some(entry) = self.value else {
+        let is_known = |entry: &&Entry| {
+            known.is_none_or(|known| known.contains(&&*entry.key) && !entry.key.starts_with(GROUP))
+        };
+        let (name, reader) = if let Some(entry) = self.entries.find(is_known) {
+            let reader = Reader::new(&entry.key, &entry.node, self.problems);
+            (&*entry.key, reader)
+        } else if let Some(name) = self.group_names.find(|name| name.starts_with(GROUP)) {
+            let mut reader = Reader::new(name, self.table, self.problems);
+            reader.group = Some(self.groups.clone());
+            (*name, reader)
+        } else {
             return Ok(None);
         };
-        let key: StrDeserializer<'_, Refusal> = (&*entry.key).into_deserializer();
+        self.value = Some(reader);
+        let key: StrDeserializer<'_, Refusal> = name.into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'t>>(&mut self, seed: V) -> Result<V::Value, Refusal> {
         match self.value.take() {
-            Some(entry) => seed.deserialize(Reader {
-                key: &entry.key,
-                node: &entry.node,
-                problems: self.problems,
-            }),
+            Some(reader) => seed.deserialize(reader),
             None => Err(serde::de::Error::custom("has no value")),
         }
     }

@@ -1,7 +1,7 @@
 //! Quantities as people write them: times with a unit, whole numbers within bounds, percentages.
 //!
 //! The types hold only what is within their bounds. Their refusals are predicates and, after a line
-//! break, the help (see [`crate::tree::Refusal`]).
+//! break, the help, as `tree::Refusal` says.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::suggest;
+use crate::tree::Field;
 
 /// One microsecond.
 pub const MICROSECOND_NS: i64 = 1_000;
@@ -33,7 +34,7 @@ const UNITS: [(&str, i64); 6] = [
     ("h", HOUR_NS),
 ];
 
-/// Other ways in which people write a unit: understood well enough to say what is right.
+/// Other ways in which people write a unit, for the suggestion of the right one.
 const MISTAKEN_UNITS: [(&str, &[&str]); 6] = [
     ("ns", &["nsec", "nanosecond", "nanoseconds", "nanos"]),
     (
@@ -64,20 +65,23 @@ const DURATION_PATTERN: &str = r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min
 /// A time as people write it, "1.5 ms", in nanoseconds: a decimal number and one of the units ns, us
 /// (or µs), ms, s, min, h, with or without a space between them.
 ///
+/// `usual_ns` is one unit of time, such as [`MILLISECOND_NS`]: the unit in which most such times are written. It is
+/// proposed if the text has none.
+///
 /// # Errors
 ///
 /// What is wrong, as a predicate ("has no unit"), and after a line break what would be right. Times
 /// that are negative, beyond `i64` or not a whole number of nanoseconds are refused.
-pub fn parse_duration(text: &str) -> Result<i64, String> {
-    parse_duration_in(text, "ms")
-}
-
-/// The same, with the unit that is proposed where there is none.
-fn parse_duration_in(text: &str, likely_unit: &str) -> Result<i64, String> {
-    const EXAMPLE: &str = "write a number and a unit, such as \"2 ms\"";
+pub fn parse_duration(text: &str, usual_ns: i64) -> Result<i64, String> {
+    let help = || {
+        format!(
+            "write a number and a unit, such as \"{}\"",
+            example(usual_ns)
+        )
+    };
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(format!("is empty\n{EXAMPLE}"));
+        return Err(format!("is empty\n{}", help()));
     }
     if trimmed.starts_with(['-', '\u{2212}']) && trimmed.contains(|c: char| c.is_ascii_digit()) {
         return Err(format!("is negative: {text:?}\na time is 0 or more"));
@@ -88,12 +92,12 @@ fn parse_duration_in(text: &str, likely_unit: &str) -> Result<i64, String> {
     let (number, unit) = (&trimmed[..number_end], trimmed[number_end..].trim_start());
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
-        return Err(format!("is not a time: {text:?}\n{EXAMPLE}"));
+        return Err(format!("is not a time: {text:?}\n{}", help()));
     }
     let (_, unit_ns) = UNITS
         .into_iter()
         .find(|(name, _)| *name == unit || *name == "us" && matches!(unit, "µs" | "μs"))
-        .ok_or_else(|| unit_refusal(number, unit, likely_unit))?;
+        .ok_or_else(|| unit_refusal(number, unit, usual_ns))?;
     scale(whole, fraction, i128::from(unit_ns)).map_err(|reason| match reason {
         ScaleError::TooFine => {
             format!("is finer than a nanosecond: {text:?}\ntimes are whole numbers of nanoseconds")
@@ -102,13 +106,15 @@ fn parse_duration_in(text: &str, likely_unit: &str) -> Result<i64, String> {
     })
 }
 
-/// The unit of most times within these bounds: that of a run is seconds, and that of a parameter milliseconds.
-fn likely_unit(min_ns: i64, max_ns: i64) -> &'static str {
-    if min_ns > 0 && max_ns > HOUR_NS {
-        "s"
-    } else {
-        "ms"
-    }
+/// A time in that unit, as an example.
+fn example(usual_ns: i64) -> String {
+    format!("2 {}", unit_name(usual_ns))
+}
+
+/// The name of the unit that has so many nanoseconds.
+fn unit_name(unit_ns: i64) -> &'static str {
+    let found = UNITS.into_iter().find(|(_, ns)| *ns == unit_ns);
+    found.map_or("ms", |(name, _)| name)
 }
 
 pub(crate) enum ScaleError {
@@ -141,14 +147,13 @@ pub(crate) fn scale(whole: &str, fraction: &str, unit: i128) -> Result<i64, Scal
     i64::try_from(digits(whole) * unit + fraction / parts).map_err(|_| ScaleError::TooLarge)
 }
 
-fn unit_refusal(number: &str, unit: &str, likely_unit: &str) -> String {
+fn unit_refusal(number: &str, unit: &str, usual_ns: i64) -> String {
+    let usual = unit_name(usual_ns);
     if unit.is_empty() {
-        return format!(
-            "has no unit: \"{number}\"\nwrite \"{number} {likely_unit}\", say; {UNIT_LIST}"
-        );
+        return format!("has no unit: \"{number}\"\nwrite \"{number} {usual}\", say; {UNIT_LIST}");
     }
     if unit.starts_with(',') {
-        return format!("has a comma in it\nwrite a decimal point: \"2.5 ms\"; {UNIT_LIST}");
+        return format!("has a comma in it\nwrite a decimal point: \"2.5 {usual}\"; {UNIT_LIST}");
     }
     let lowercase = unit.to_lowercase();
     // A line break would end the message.
@@ -201,71 +206,97 @@ pub fn format_duration(ns: i64) -> String {
     format!("{sign}{whole}.{} {unit}", decimals.trim_end_matches('0'))
 }
 
-/// A time of `MIN_NS` to `MAX_NS` nanoseconds.
+/// A time of `MIN_NS` to `MAX_NS` nanoseconds, most often written in the unit of `USUAL_NS` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Duration<const MIN_NS: i64, const MAX_NS: i64> {
+pub struct Duration<const MIN_NS: i64, const MAX_NS: i64, const USUAL_NS: i64 = MILLISECOND_NS> {
     /// The time.
     pub ns: i64,
 }
 
-impl<'de, const MIN_NS: i64, const MAX_NS: i64> Deserialize<'de> for Duration<MIN_NS, MAX_NS> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DurationVisitor<const MIN_NS: i64, const MAX_NS: i64>;
-
-        impl<const MIN_NS: i64, const MAX_NS: i64> DurationVisitor<MIN_NS, MAX_NS> {
-            fn without_unit<E: Error, N: fmt::Display + PartialOrd + Default>(number: N) -> E {
-                E::custom(if number < N::default() {
-                    format!("is negative: {number}\nwrite a time with its unit, such as \"2 ms\"")
-                } else {
-                    let unit = likely_unit(MIN_NS, MAX_NS);
-                    format!("has no unit: {number}\nwrite \"{number} {unit}\", say; {UNIT_LIST}")
-                })
-            }
-        }
-
-        impl<const MIN_NS: i64, const MAX_NS: i64> Visitor<'_> for DurationVisitor<MIN_NS, MAX_NS> {
-            type Value = Duration<MIN_NS, MAX_NS>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a time with its unit, such as \"2 ms\"")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                let ns = parse_duration_in(text, likely_unit(MIN_NS, MAX_NS)).map_err(E::custom)?;
-                if ns == 0 && MIN_NS > 0 {
-                    return Err(E::custom("is zero\nwrite more than 0"));
-                }
-                if ns < MIN_NS {
-                    return Err(E::custom(format!(
-                        "is too short: {}\nwrite at least \"{}\"",
-                        format_duration(ns),
-                        format_duration(MIN_NS)
-                    )));
-                }
-                if ns > MAX_NS {
-                    return Err(E::custom(format!(
-                        "is too long: {}\nwrite at most \"{}\"",
-                        format_duration(ns),
-                        format_duration(MAX_NS)
-                    )));
-                }
-                Ok(Duration { ns })
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-                Err(Self::without_unit(number))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-                Err(Self::without_unit(number))
-            }
-        }
-
-        deserializer.deserialize_any(DurationVisitor::<MIN_NS, MAX_NS>)
+impl<const MIN_NS: i64, const MAX_NS: i64, const USUAL_NS: i64>
+    Field<Duration<MIN_NS, MAX_NS, USUAL_NS>>
+{
+    /// The time in nanoseconds, or `default_ns` if there is none that is right.
+    pub fn ns_or(&self, default_ns: i64) -> i64 {
+        self.value.map_or(default_ns, |time| time.ns)
     }
 }
 
-impl<const MIN_NS: i64, const MAX_NS: i64> JsonSchema for Duration<MIN_NS, MAX_NS> {
+impl<'de, const MIN_NS: i64, const MAX_NS: i64, const USUAL_NS: i64> Deserialize<'de>
+    for Duration<MIN_NS, MAX_NS, USUAL_NS>
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (min_ns, max_ns) = (MIN_NS, MAX_NS);
+        let usual_ns = USUAL_NS;
+        let ns = deserializer.deserialize_any(DurationVisitor {
+            min_ns,
+            max_ns,
+            usual_ns,
+        })?;
+        Ok(Duration { ns })
+    }
+}
+
+struct DurationVisitor {
+    min_ns: i64,
+    max_ns: i64,
+    usual_ns: i64,
+}
+
+impl DurationVisitor {
+    fn without_unit<E: Error, N: fmt::Display + PartialOrd + Default>(&self, number: N) -> E {
+        E::custom(if number < N::default() {
+            let example = example(self.usual_ns);
+            format!("is negative: {number}\nwrite a time with its unit, such as \"{example}\"")
+        } else {
+            let unit = unit_name(self.usual_ns);
+            format!("has no unit: {number}\nwrite \"{number} {unit}\", say; {UNIT_LIST}")
+        })
+    }
+}
+
+impl Visitor<'_> for DurationVisitor {
+    type Value = i64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let example = example(self.usual_ns);
+        write!(formatter, "a time with its unit, such as \"{example}\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<i64, E> {
+        let ns = parse_duration(text, self.usual_ns).map_err(E::custom)?;
+        if ns == 0 && self.min_ns > 0 {
+            return Err(E::custom("is zero\nwrite more than 0"));
+        }
+        if ns < self.min_ns {
+            return Err(E::custom(format!(
+                "is too short: {}\nwrite at least \"{}\"",
+                format_duration(ns),
+                format_duration(self.min_ns)
+            )));
+        }
+        if ns > self.max_ns {
+            return Err(E::custom(format!(
+                "is too long: {}\nwrite at most \"{}\"",
+                format_duration(ns),
+                format_duration(self.max_ns)
+            )));
+        }
+        Ok(ns)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
+        Err(self.without_unit(number))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<i64, E> {
+        Err(self.without_unit(number))
+    }
+}
+
+impl<const MIN_NS: i64, const MAX_NS: i64, const USUAL_NS: i64> JsonSchema
+    for Duration<MIN_NS, MAX_NS, USUAL_NS>
+{
     fn inline_schema() -> bool {
         true
     }
@@ -275,7 +306,7 @@ impl<const MIN_NS: i64, const MAX_NS: i64> JsonSchema for Duration<MIN_NS, MAX_N
     }
 
     fn schema_id() -> Cow<'static, str> {
-        format!("Duration-{MIN_NS}-{MAX_NS}").into()
+        format!("Duration-{MIN_NS}-{MAX_NS}-{USUAL_NS}").into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -286,6 +317,13 @@ impl<const MIN_NS: i64, const MAX_NS: i64> JsonSchema for Duration<MIN_NS, MAX_N
 /// An integer of `MIN` to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whole<const MIN: i64, const MAX: i64>(pub i64);
+
+impl<const MIN: i64, const MAX: i64> Field<Whole<MIN, MAX>> {
+    /// The number, or `default` if there is none that is right.
+    pub fn or(&self, default: i64) -> i64 {
+        self.value.map_or(default, |number| number.0)
+    }
+}
 
 impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -360,20 +398,29 @@ mod tests {
 
         #[test]
         fn a_time_that_is_written_is_read_back(ns in 0..=i64::MAX) {
-            prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
+            prop_assert_eq!(parse_duration(&format_duration(ns), MILLISECOND_NS), Ok(ns));
         }
 
         #[test]
         fn a_round_time_is_read_back(count in 0..4000_i64, exponent in 0..12_u32) {
             let ns = count * 10_i64.pow(exponent);
-            prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
+            prop_assert_eq!(parse_duration(&format_duration(ns), MILLISECOND_NS), Ok(ns));
         }
 
         #[test]
         fn any_text_is_a_time_or_not(text in any_value()) {
-            if let Ok(ns) = parse_duration(&text) {
+            if let Ok(ns) = parse_duration(&text, SECOND_NS) {
                 prop_assert!(ns >= 0);
             }
         }
+    }
+
+    #[test]
+    fn the_usual_unit_is_proposed() {
+        let help = |text: &str, usual_ns| parse_duration(text, usual_ns).unwrap_err();
+        assert!(help("10", SECOND_NS).contains("write \"10 s\", say"));
+        assert!(help("10", MICROSECOND_NS).contains("write \"10 us\", say"));
+        assert!(help("2,5 ms", MICROSECOND_NS).contains("\"2.5 us\""));
+        assert!(help("", MILLISECOND_NS).contains("such as \"2 ms\""));
     }
 }

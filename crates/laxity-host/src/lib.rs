@@ -4,8 +4,9 @@
 //! would be right. A host that comes out is complete and sound: every value is there, in base
 //! units, and fits the others.
 //!
-//! The way through the crate: `file` has the types of what may be written, `resolve` makes the host of it
-//! with the help of `costs`, `draw`, `placement` and `telephony`.
+//! The way through the crate: a file of `sections` has what may be written in a section, what comes of it, and the
+//! section's checks. `file` lists the sections, and `order` resolves them one after the other and checks what must fit
+//! between them.
 //!
 //! ```
 //! let text = r#"
@@ -28,24 +29,35 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod costs;
-mod draw;
+mod checks;
+mod cost;
+mod facts;
 mod file;
-mod model;
+mod order;
 mod placement;
+mod profiles;
 mod quantities;
-mod resolve;
-mod telephony;
+mod sections;
 
 use laxity_config::{FileError, FileKind};
 
-pub use file::RUN_DURATION_NS_MAX;
+pub use cost::Cost;
+pub use file::{Host, Network};
 pub use laxity_policies::{Parameters, Policy, Settings};
-pub use model::*;
-pub use telephony::{
-    Acceptance, Cache, Calls, Codec, Failure, Link, LinkAgreement, LinkSharing, Network,
-    NetworkCosts, Nic, PAGE_BYTES, Protect, ProtectMode, Protected, Server, Transport, Workload,
-};
+pub use profiles::{Profile, ProfileOf};
+pub use quantities::ArrivalRate;
+pub use sections::caches::Cache;
+pub use sections::calls::{Acceptance, Calls, Codec, Transport};
+pub use sections::costs::Costs;
+pub use sections::domain::{Domain, GuestScheduler, Vcpu};
+pub use sections::link::{Link, LinkAgreement, LinkSharing};
+pub use sections::network::NetworkCosts;
+pub use sections::nic::Nic;
+pub use sections::protect::{Failure, PAGE_BYTES, Protect, ProtectMode, Protected};
+pub use sections::run::RUN_DURATION_NS_MAX;
+pub use sections::tasks::Task;
+pub use sections::tick::Tick;
+pub use sections::workload::{Server, Workload};
 
 /// The longest time in a scheduling parameter (`LAXITY_DURATION_MAX`).
 pub const HOUR_NS: i64 = laxity_config::HOUR_NS;
@@ -78,7 +90,7 @@ impl Document {
     ///
     /// All that is wrong with the file and the overrides.
     pub fn host(&self, overrides: &[impl AsRef<str>]) -> Result<Host, FileError> {
-        self.0.read(overrides, resolve::resolve)
+        self.0.read(overrides, order::resolve)
     }
 }
 
@@ -101,7 +113,16 @@ pub fn load(
 /// It knows the keys, the units and the bounds of each value; how values must fit each other is
 /// checked by [`load`] only.
 pub fn schema() -> String {
-    let schema = schemars::schema_for!(file::File);
-    // A schema is a tree of JSON values and always writable.
-    serde_json::to_string_pretty(&schema).unwrap_or_default()
+    text_of(&schemars::schema_for!(file::File))
+}
+
+/// The JSON Schema (draft 2020-12) of a [`Host`] as JSON, as indented JSON.
+pub fn resolved_schema() -> String {
+    let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+    text_of(&settings.into_generator().into_root_schema_for::<Host>())
+}
+
+/// A schema is a tree of JSON values and always writable.
+fn text_of(schema: &schemars::Schema) -> String {
+    serde_json::to_string_pretty(schema).unwrap_or_default()
 }

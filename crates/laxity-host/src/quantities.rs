@@ -1,17 +1,30 @@
-//! The quantities of the host file that are not times.
+//! Times, rates, sizes and numbers of the host file, with their bounds.
 
-use std::borrow::Cow;
-use std::fmt;
+use laxity_config::{Duration, HOUR_NS, MILLISECOND_NS, Quantity, Whole};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use laxity_config::{Kind, PERCENT_PATTERN, parse_percent};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+/// A time above 0, up to an hour.
+pub(crate) type Positive<const USUAL_NS: i64 = MILLISECOND_NS> = Duration<1, HOUR_NS, USUAL_NS>;
+/// A time up to an hour, which may be 0.
+pub(crate) type NotNegative<const USUAL_NS: i64 = MILLISECOND_NS> = Duration<0, HOUR_NS, USUAL_NS>;
 
-/// Bits a second.
+/// The most CPUs that a host may have.
+pub(crate) const CPUS_MAX: i64 = 1024;
+
+/// The most VCPUs that a domain may have.
+pub(crate) const VCPUS_MAX: i64 = 4096;
+
+/// The number of a CPU.
+pub(crate) type CpuNumber = Whole<0, { CPUS_MAX - 1 }>;
+
+/// A rate of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bits;
+pub(crate) struct BitRate {
+    pub bit_s: i64,
+}
 
-impl Kind for Bits {
+impl Quantity for BitRate {
     const WHAT: &'static str = "a rate of bits";
     const EXAMPLE: &'static str = "1 Gbit/s";
     const UNITS: &'static [(&'static str, i64)] = &[
@@ -22,13 +35,19 @@ impl Kind for Bits {
     ];
     const MIN: (i64, &'static str) = (1_000, "1 kbit/s");
     const MAX: (i64, &'static str) = (1_000_000_000_000, "1000 Gbit/s");
+
+    fn of(bit_s: i64) -> BitRate {
+        BitRate { bit_s }
+    }
 }
 
-/// Bytes.
+/// A size in memory or of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bytes;
+pub(crate) struct Size {
+    pub bytes: i64,
+}
 
-impl Kind for Bytes {
+impl Quantity for Size {
     const WHAT: &'static str = "a size";
     const EXAMPLE: &'static str = "4 MiB";
     const UNITS: &'static [(&'static str, i64)] = &[
@@ -39,155 +58,65 @@ impl Kind for Bytes {
     ];
     const MIN: (i64, &'static str) = (64, "64 B");
     const MAX: (i64, &'static str) = (1 << 40, "1024 GiB");
+
+    fn of(bytes: i64) -> Size {
+        Size { bytes }
+    }
 }
 
-/// Millionths a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Often;
+/// The rate of arrivals that come evenly spaced, such as calls: 1 an hour to 10,000 a second.
+///
+/// The base unit makes one an hour, one a minute and one a second whole numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ArrivalRate {
+    /// Arrivals in an hour, in millionths; at least 1,000,000.
+    pub millionths_per_hour: i64,
+}
 
-impl Kind for Often {
+impl ArrivalRate {
+    const MILLIONTHS: i64 = 1_000_000;
+
+    /// Arrivals in a second.
+    pub fn per_s(self) -> f64 {
+        self.millionths_per_hour as f64 / 3_600e6
+    }
+
+    /// When arrival `number` (from 0) comes, in nanoseconds from the start, rounded down.
+    pub fn arrival_ns(self, number: u64) -> i64 {
+        const HOUR_MILLIONTHS_NS: u128 = HOUR_NS as u128 * ArrivalRate::MILLIONTHS as u128;
+        (u128::from(number) * HOUR_MILLIONTHS_NS / self.millionths_per_hour as u128) as i64
+    }
+}
+
+impl Quantity for ArrivalRate {
     const WHAT: &'static str = "how often something happens";
     const EXAMPLE: &'static str = "4 /s";
-    // The base is the 3600th part of a millionth, so that all units are whole.
     const UNITS: &'static [(&'static str, i64)] = &[
-        ("/h", 1_000_000),
-        ("/min", 60_000_000),
-        ("/s", 3_600_000_000),
+        ("/h", ArrivalRate::MILLIONTHS),
+        ("/min", 60 * ArrivalRate::MILLIONTHS),
+        ("/s", 3_600 * ArrivalRate::MILLIONTHS),
     ];
-    const MIN: (i64, &'static str) = (1_000_000, "1 /h");
-    const MAX: (i64, &'static str) = (36_000_000_000_000, "10000 /s");
-}
+    const MIN: (i64, &'static str) = (ArrivalRate::MILLIONTHS, "1 /h");
+    const MAX: (i64, &'static str) = (36_000_000 * ArrivalRate::MILLIONTHS, "10000 /s");
 
-/// A load: a number above 0 and up to 1.5, or a percentage.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Load(pub f64);
-
-impl Load {
-    const MAX: f64 = 1.5;
-}
-
-impl<'de> Deserialize<'de> for Load {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LoadVisitor;
-
-        impl Visitor<'_> for LoadVisitor {
-            type Value = Load;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number such as 0.7, or \"70 %\"")
-            }
-
-            fn visit_f64<E: Error>(self, load: f64) -> Result<Load, E> {
-                if load > 0.0 && load <= Load::MAX {
-                    return Ok(Load(load));
-                }
-                Err(E::custom(
-                    if load > Load::MAX && load <= 100.0 * Load::MAX {
-                        format!(
-                            "is too high: {load}\nwrite {} or \"{load} %\", if that is meant",
-                            load / 100.0
-                        )
-                    } else {
-                        format!(
-                            "is out of bounds: {load}\nwrite a number above 0 and up to {}",
-                            Load::MAX
-                        )
-                    },
-                ))
-            }
-
-            fn visit_i64<E: Error>(self, load: i64) -> Result<Load, E> {
-                self.visit_f64(load as f64)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Load, E> {
-                let percent = parse_percent(text).ok_or_else(|| {
-                    E::custom(format!(
-                        "is not a percentage: {text:?}\nwrite a number such as 0.7, or \"70 %\""
-                    ))
-                })?;
-                let load = percent / 100.0;
-                if load > 0.0 && load <= Load::MAX {
-                    return Ok(Load(load));
-                }
-                Err(E::custom(format!(
-                    "is out of bounds: {text:?}\nwrite a percentage above 0 % and up to 150 %"
-                )))
-            }
+    fn of(millionths_per_hour: i64) -> ArrivalRate {
+        ArrivalRate {
+            millionths_per_hour,
         }
-
-        deserializer.deserialize_any(LoadVisitor)
     }
 }
 
-impl JsonSchema for Load {
-    fn inline_schema() -> bool {
-        true
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn schema_name() -> Cow<'static, str> {
-        "Load".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
-            { "type": "number", "exclusiveMinimum": 0, "maximum": Load::MAX },
-            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["70 %"] },
-        ] })
-    }
-}
-
-/// Whole percent of one CPU, 0 to `MAX`: a number, or with a percent sign.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cap<const MAX: i64>(pub u32);
-
-impl<'de, const MAX: i64> Deserialize<'de> for Cap<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CapVisitor<const MAX: i64>;
-
-        impl<const MAX: i64> Visitor<'_> for CapVisitor<MAX> {
-            type Value = Cap<MAX>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a whole number of percent, such as 40 or \"40 %\"")
-            }
-
-            fn visit_i64<E: Error>(self, percent: i64) -> Result<Cap<MAX>, E> {
-                match u32::try_from(percent) {
-                    Ok(percent) if i64::from(percent) <= MAX => Ok(Cap(percent)),
-                    _ => Err(E::custom(format!(
-                        "is out of bounds: {percent} %\nwrite 0 (no cap) to {MAX} (percent of one CPU)"
-                    ))),
-                }
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Cap<MAX>, E> {
-                match parse_percent(text) {
-                    Some(percent) if percent.fract() == 0.0 => self.visit_i64(percent as i64),
-                    _ => Err(E::custom(
-                        "must be a whole number of percent, such as 40 or \"40 %\"",
-                    )),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(CapVisitor)
-    }
-}
-
-impl<const MAX: i64> JsonSchema for Cap<MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Cap".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [
-            { "type": "integer", "minimum": 0, "maximum": MAX },
-            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["40 %"] },
-        ] })
+    #[test]
+    fn arrivals_are_evenly_spaced() {
+        let four_per_s = ArrivalRate::of(4 * 3_600 * ArrivalRate::MILLIONTHS);
+        let arrivals = [0, 1, 2, 4].map(|number| four_per_s.arrival_ns(number));
+        assert_eq!(arrivals, [0, 250_000_000, 500_000_000, 1_000_000_000]);
+        assert_eq!(four_per_s.per_s(), 4.0);
+        let hourly = ArrivalRate::of(ArrivalRate::MIN.0);
+        assert_eq!(hourly.arrival_ns(3), 3 * HOUR_NS);
     }
 }

@@ -1,9 +1,9 @@
 //! What comes out of host files that are right.
 
 use laxity_host::{
-    Acceptance, Cache, Codec, Cost, Failure, GuestScheduler, Host, Link, LinkAgreement,
-    LinkSharing, Nic, Parameters, Policy, Protect, ProtectMode, Protected, RUN_DURATION_NS_MAX,
-    Server, Settings, Tick, Transport, Workload, load,
+    Acceptance, ArrivalRate, Cache, Codec, Cost, Failure, GuestScheduler, Host, Link,
+    LinkAgreement, LinkSharing, Nic, Parameters, Policy, Protect, ProtectMode, Protected,
+    RUN_DURATION_NS_MAX, Server, Settings, Tick, Transport, Workload, load,
 };
 
 const MILLISECOND_NS: i64 = 1_000_000;
@@ -235,10 +235,11 @@ fn every_key_of_telephony_arrives() {
     assert_eq!(network.protect, Some(protect));
 
     let calls = host.calls.expect("calls");
-    assert_eq!(calls.registrations, 5 * 3_600_000_000);
+    let per_s = |rate: Option<ArrivalRate>| rate.map(ArrivalRate::per_s);
+    assert_eq!(per_s(calls.registrations), Some(5.0));
     assert_eq!(calls.registration_transport, Transport::TcpEach);
-    let arrivals = (calls.streams, calls.rate, calls.hold_ns);
-    assert_eq!(arrivals, (40, 9_000_000_000, 30_000 * MILLISECOND_NS));
+    let arrivals = (calls.streams, per_s(calls.rate), calls.hold_ns);
+    assert_eq!(arrivals, (40, Some(2.5), 30_000 * MILLISECOND_NS));
     assert_eq!(calls.codec, Codec::G711);
     let servers = (
         calls.media_server,
@@ -275,7 +276,7 @@ fn defaults_of_telephony() {
     assert_eq!(nic.rate_bit_s, 1_000_000_000);
     assert!(network.costs.receive.max_ns() > 0);
     let calls = host.calls.expect("calls");
-    assert_eq!((calls.streams, calls.rate), (100, 0));
+    assert_eq!((calls.streams, calls.rate), (100, None));
     assert_eq!(calls.acceptance, Acceptance::default());
     assert_eq!((calls.through_media_server, calls.sample), (1.0, 4));
     assert!(host.caches.is_empty());

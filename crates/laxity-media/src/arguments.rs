@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use laxity_config::parse_duration;
+use laxity_config::{MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, parse_duration};
 
 use crate::MediaError;
 use crate::g711::Law;
@@ -75,7 +75,7 @@ pub enum Command {
         #[arg(long, value_name = "CALLS", requires = "control")]
         calls_a_source: Option<u32>,
         /// Time without voice and without orders after which a call ends
-        #[arg(long, default_value = "5 min", value_name = "TIME", value_parser = duration)]
+        #[arg(long, default_value = "5 min", value_name = "TIME", value_parser = seconds)]
         expire: Duration,
         /// Address of the calls' ports
         #[arg(long, requires = "control")]
@@ -93,7 +93,7 @@ pub enum Command {
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
         /// Longest time to wait for the first packet
-        #[arg(long, default_value = "10 s", value_name = "TIME", value_parser = duration)]
+        #[arg(long, default_value = "10 s", value_name = "TIME", value_parser = seconds)]
         wait: Duration,
         /// What is counted
         #[command(flatten)]
@@ -117,7 +117,7 @@ pub enum Command {
         streams: u32,
         /// Time for which streams are sent: from the order `begin`, before which none is sent, or from --begin (then 10 s
         /// by default)
-        #[arg(long, value_name = "TIME", value_parser = duration)]
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         duration: Option<Duration>,
         /// Time at which sending begins, in ns of CLOCK_REALTIME; at once by default
         #[arg(long, value_name = "NS", requires = "media_server")]
@@ -162,7 +162,7 @@ pub struct LoadArguments {
     #[arg(long, default_value_t = 100)]
     pub streams: u32,
     /// Time for which streams are sent
-    #[arg(long, default_value = "10 s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "10 s", value_name = "TIME", value_parser = seconds)]
     pub duration: Duration,
     /// How packets are sent
     #[command(flatten)]
@@ -176,7 +176,7 @@ pub struct LoadArguments {
 #[derive(Debug, Args)]
 pub struct PaceArguments {
     /// Time between two wake-ups of a sender; packets due in between are sent together
-    #[arg(long, default_value = "250 us", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "250 us", value_name = "TIME", value_parser = microseconds)]
     pub tick: Duration,
     /// Number of threads that send
     #[arg(long, default_value_t = 1)]
@@ -190,7 +190,7 @@ pub struct RelayArguments {
     #[arg(long, default_value_t = 2)]
     pub threads: u32,
     /// CPU time per packet, besides that of receiving and sending it
-    #[arg(long, default_value = "0 us", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "0 us", value_name = "TIME", value_parser = microseconds)]
     pub work: Duration,
     /// Forward packets in the other law of G.711
     #[arg(long)]
@@ -207,7 +207,7 @@ pub struct RelayArguments {
 #[derive(Debug, Args)]
 pub struct SinkArguments {
     /// Delay above which a packet is counted as late
-    #[arg(long, default_value = "60 ms", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "60 ms", value_name = "TIME", value_parser = milliseconds)]
     pub playout: Duration,
     /// Write all packets that arrive to a pcap file
     #[arg(long, value_name = "FILE")]
@@ -236,8 +236,19 @@ impl From<LawArgument> for Law {
 #[derive(Debug, Clone, Copy)]
 pub struct Duration(pub i64);
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map(Duration)
+/// Parses a time that is most often written in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    parse_duration(text, SECOND_NS).map(Duration)
+}
+
+/// Parses a time that is most often written in milliseconds.
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    parse_duration(text, MILLISECOND_NS).map(Duration)
+}
+
+/// Parses a time that is most often written in microseconds.
+fn microseconds(text: &str) -> Result<Duration, String> {
+    parse_duration(text, MICROSECOND_NS).map(Duration)
 }
 
 fn port_range(text: &str) -> Result<(u16, u16), String> {

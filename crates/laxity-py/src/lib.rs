@@ -354,13 +354,19 @@ fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
 /// A time as people write it ("1.5 ms"), in ns.
 #[pyfunction]
 fn parse_duration(text: &str) -> PyResult<i64> {
-    laxity_config::parse_duration(text).map_err(PyValueError::new_err)
+    laxity_config::parse_duration(text, laxity_config::SECOND_NS).map_err(PyValueError::new_err)
 }
 
 /// The JSON Schema of host files.
 #[pyfunction]
 fn host_schema() -> String {
     laxity_host::schema()
+}
+
+/// The JSON Schema of resolved hosts, which `HostFile.host` returns.
+#[pyfunction]
+fn resolved_host_schema() -> String {
+    laxity_host::resolved_schema()
 }
 
 /// The JSON Schema of results.
@@ -387,6 +393,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(policies::policies, module)?)?;
     module.add_function(wrap_pyfunction!(policies::parameters, module)?)?;
+    module.add_function(wrap_pyfunction!(resolved_host_schema, module)?)?;
     module.add_function(wrap_pyfunction!(result_schema, module)?)?;
     module.add("HOST_FILE_BYTES_MAX", laxity_config::FILE_BYTES_MAX)?;
     module.add("LOST", laxity_run::LOST)?;

@@ -1,6 +1,6 @@
 //! What a run will take, told before it runs.
 
-use laxity_host::{Calls, Domain, Host, Workload};
+use laxity_host::{ArrivalRate, Calls, Domain, Host, Workload};
 use laxity_run::bytes_of_responses;
 use serde::Serialize;
 
@@ -124,9 +124,8 @@ pub fn estimate(host: &Host) -> Estimate {
 
 /// Packets of voice, to and from the media server.
 fn packets(calls: &Calls, duration_ns: f64) -> f64 {
-    const CALLS_S: f64 = 3_600e6;
     let of_stream = |ns: f64| ns / calls.codec.interval_ns() as f64;
-    let calls_in_all = calls.rate as f64 / CALLS_S * duration_ns / 1e9;
+    let calls_in_all = calls.rate.map_or(0.0, ArrivalRate::per_s) * duration_ns / 1e9;
     let streams_of_calls = 2.0 * calls_in_all * calls.through_media_server;
     f64::from(calls.streams) * of_stream(duration_ns)
         + streams_of_calls * of_stream((calls.hold_ns as f64).min(duration_ns))

@@ -211,7 +211,7 @@ def find_capacity(
         raise InputError(f"a load is tried with at least one seed, not {seeds}")
     refuse(on, [host])
     key = "calls.streams" if calls["streams"] else "calls.rate"
-    own = calls["streams"] or max(1, calls["rate"] // 1_000_000)
+    own = calls["streams"] or calls["rate"]["millionths_per_hour"] // 1_000_000
     numbers = range(host.host["seed"], host.host["seed"] + seeds)
 
     def at(load: int) -> Resolved:

@@ -1,5 +1,5 @@
-//! Laxity's programs refuse what is no file or has no end: every command that takes a file is found in the program's own
-//! help, and tried in little memory.
+//! Laxity's programs refuse what is no file or has no end: every command that takes a file is found in the program's
+//! own help, and tried in little memory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use laxity_config::{
-    Duration, Field, FileError, FileKind, Kind as QuantityKind, List, Name, Problem, Problems,
-    Quantity, Span, Whole, read,
+    Duration, Field, FileError, FileKind, List, Measured, Name, Problem, Problems, Quantity, Span,
+    Whole, read,
 };
 use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
@@ -58,14 +58,20 @@ mod defaults {
 
 /// Size of a guest's memory.
 #[derive(Debug, Clone, Copy)]
-struct MemoryKind;
+struct Memory {
+    bytes: i64,
+}
 
-impl QuantityKind for MemoryKind {
+impl Quantity for Memory {
     const WHAT: &'static str = "a size";
     const EXAMPLE: &'static str = "256 MiB";
     const UNITS: &'static [(&'static str, i64)] = &[("MiB", 1 << 20), ("GiB", 1 << 30)];
     const MIN: (i64, &'static str) = (16 << 20, "16 MiB");
     const MAX: (i64, &'static str) = (1 << 40, "1024 GiB");
+
+    fn of(bytes: i64) -> Memory {
+        Memory { bytes }
+    }
 }
 
 /// The contents of a site file.
@@ -229,7 +235,7 @@ struct VmTable {
     heartbeat: Field<Duration<MS, TIME_NS_MAX>>,
     detection: Field<Duration<MS, TIME_NS_MAX>>,
     lease: Field<Duration<MS, TIME_NS_MAX>>,
-    memory: Field<Quantity<MemoryKind>>,
+    memory: Field<Measured<Memory>>,
     vcpus: Field<Whole<1, VCPUS_MAX>>,
     machine: Field<Kind>,
     accelerator: Field<Accelerator>,
@@ -736,7 +742,7 @@ impl Reading<'_> {
 
 fn memory_bytes(table: &VmTable) -> u64 {
     let memory = table.memory.value;
-    memory.map_or(defaults::MEMORY_BYTES, |memory| memory.0) as u64
+    memory.map_or(defaults::MEMORY_BYTES, |memory| memory.0.bytes) as u64
 }
 
 /// The interval of a virtual machine that QEMU runs.

@@ -2,7 +2,7 @@
 
 use super::kept::{Keeper, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
-use laxity_host::{Calls, Transport};
+use laxity_host::{ArrivalRate, Calls, Transport};
 use laxity_run::{CallsResult, KeptStream, RegistrationsResult, Times, Voice, WorstStream, ratio};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
@@ -156,8 +156,8 @@ enum Event {
 /// All phones.
 pub struct Phones {
     interval_ns: i64,
-    rate: i64,
-    registration_rate: i64,
+    rate: Option<ArrivalRate>,
+    registration_rate: Option<ArrivalRate>,
     transport: Transport,
     next_registration: u64,
     next_registration_ns: i64,
@@ -211,13 +211,9 @@ pub enum Send {
     Nothing,
 }
 
-/// When the `number`th of what comes evenly, in 3600 millionths a second, comes.
-fn even_ns(rate: i64, number: u64) -> i64 {
-    if rate == 0 {
-        return NEVER;
-    }
-    const HOUR_MILLIONTHS_NS: u128 = 3_600_000_000 * 1_000_000_000;
-    (u128::from(number) * HOUR_MILLIONTHS_NS / rate as u128) as i64
+/// When arrival `number` of those that come at `rate` comes.
+fn arrival_ns(rate: Option<ArrivalRate>, number: u64) -> i64 {
+    rate.map_or(NEVER, |rate| rate.arrival_ns(number))
 }
 
 impl Phones {
@@ -256,8 +252,8 @@ impl Phones {
             let stream = phones.stream(None, NEVER);
             phones.sending.push_back((start_ns, stream));
         }
-        phones.next_call_ns = even_ns(phones.rate, 0);
-        phones.next_registration_ns = even_ns(phones.registration_rate, 0);
+        phones.next_call_ns = arrival_ns(phones.rate, 0);
+        phones.next_registration_ns = arrival_ns(phones.registration_rate, 0);
         phones
     }
 
@@ -324,12 +320,12 @@ impl Phones {
         }
         if self.next_registration_ns == now {
             self.next_registration += 1;
-            self.next_registration_ns = even_ns(self.registration_rate, self.next_registration);
+            self.next_registration_ns = arrival_ns(self.registration_rate, self.next_registration);
             return self.register(now);
         }
         let number = self.next_call;
         self.next_call += 1;
-        self.next_call_ns = even_ns(self.rate, self.next_call);
+        self.next_call_ns = arrival_ns(self.rate, self.next_call);
         self.begin(number, now)
     }
 
@@ -684,7 +680,7 @@ impl Phones {
             retransmissions: tally.retransmissions,
             setup_ns: self.setups.quantiles(),
         };
-        let registrations = (self.registration_rate > 0).then(|| RegistrationsResult {
+        let registrations = self.registration_rate.map(|_| RegistrationsResult {
             offered: tally.registrations,
             succeeded: tally.registered,
             failed: tally.unregistered,

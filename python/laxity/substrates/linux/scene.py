@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from laxity.servers import MediaProgram
 
 MILLISECOND_NS = 1_000_000
-RATE_UNIT_PER_S = 3_600_000_000
-"""A resolved host's rates in one a second."""
 PLAYOUT_NS = 60 * MILLISECOND_NS
 
 
@@ -188,7 +186,7 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
         Calls(
             host["duration_ns"],
             calls["streams"],
-            calls["rate"] / RATE_UNIT_PER_S,
+            _per_s(calls["rate"]),
             calls["hold_ns"],
             through_media_server=calls["through_media_server"] == 1,
             sample=calls["sample"],
@@ -315,6 +313,11 @@ def _refuse_nic(nic: Mapping[str, Any], host: Mapping[str, Any]) -> None:
             "cable between two namespaces, without interrupts",
             "leave [[nic]] out, or run it in the simulator",
         )
+
+
+def _per_s(rate: Mapping[str, int] | None) -> float:
+    """Returns a resolved host's rate of arrivals, in one a second; None is a rate of 0."""
+    return 0.0 if rate is None else rate["millionths_per_hour"] / 3_600_000_000
 
 
 def _share(domain: Mapping[str, Any]) -> Share:

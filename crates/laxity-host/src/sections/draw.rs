@@ -1,4 +1,4 @@
-//! Task sets drawn at random, by the procedure of RT-Xen (EMSOFT 2011, section 5.5).
+//! `[draw]`: task sets drawn at random, by the procedure of RT-Xen (EMSOFT 2011, section 5.5).
 //!
 //! The cost of each task is drawn first; then the domain's load is split among the tasks, uniformly
 //! over all splits (UUniFast: Bini and Buttazzo, "Measuring the Performance of Schedulability
@@ -8,11 +8,195 @@
 //! Random numbers and logarithms are computed by this crate and its libraries, never by the
 //! platform's, so that every machine draws the same tasks.
 
-use laxity_config::{HOUR_NS, MILLISECOND_NS};
+use std::borrow::Cow;
+use std::fmt;
+
+use laxity_config::{
+    Field, HOUR_NS, List, MILLISECOND_NS, PERCENT_PATTERN, Problem, Problems, Span, Whole,
+    format_duration, parse_percent,
+};
 use rand_core::RngCore;
 use rand_pcg::Pcg64;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
 
-use crate::model::Task;
+use super::tasks::Task;
+use crate::quantities::Positive;
+
+const DRAWN_TASKS_MAX: i64 = 1000;
+
+/// Task sets drawn at random (RT-Xen, EMSOFT 2011, section 5.5).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["load"]))]
+pub(crate) struct DrawTable {
+    /// The utilization of a domain's tasks, as a part of the domain's share: above 0, up to 1.5, or
+    /// a percentage. The share is budget / period of each VCPU; without a budget, the domain's part
+    /// of all weights, times the CPUs.
+    pub load: Field<Load>,
+    /// The number of tasks in each domain, 1 to 1000.
+    #[schemars(extend("default" = 5))]
+    pub tasks: Field<Whole<1, DRAWN_TASKS_MAX>>,
+    /// The least and the greatest cost of a task: whole milliseconds, drawn uniformly, both ends
+    /// included.
+    #[schemars(extend("default" = ["5 ms", "10 ms"], "minItems" = 2, "maxItems" = 2))]
+    pub cost: Field<List<Positive>>,
+}
+
+/// A load: a number above 0 and up to 1.5, or a percentage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Load(pub f64);
+
+impl Load {
+    const MAX: f64 = 1.5;
+}
+
+impl<'de> Deserialize<'de> for Load {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LoadVisitor;
+
+        impl Visitor<'_> for LoadVisitor {
+            type Value = Load;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number such as 0.7, or \"70 %\"")
+            }
+
+            fn visit_f64<E: Error>(self, load: f64) -> Result<Load, E> {
+                if load > 0.0 && load <= Load::MAX {
+                    return Ok(Load(load));
+                }
+                Err(E::custom(
+                    if load > Load::MAX && load <= 100.0 * Load::MAX {
+                        format!(
+                            "is too high: {load}\nwrite {} or \"{load} %\", if that is meant",
+                            load / 100.0
+                        )
+                    } else {
+                        format!(
+                            "is out of bounds: {load}\nwrite a number above 0 and up to {}",
+                            Load::MAX
+                        )
+                    },
+                ))
+            }
+
+            fn visit_i64<E: Error>(self, load: i64) -> Result<Load, E> {
+                self.visit_f64(load as f64)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Load, E> {
+                let percent = parse_percent(text).ok_or_else(|| {
+                    E::custom(format!(
+                        "is not a percentage: {text:?}\nwrite a number such as 0.7, or \"70 %\""
+                    ))
+                })?;
+                let load = percent / 100.0;
+                if load > 0.0 && load <= Load::MAX {
+                    return Ok(Load(load));
+                }
+                Err(E::custom(format!(
+                    "is out of bounds: {text:?}\nwrite a percentage above 0 % and up to 150 %"
+                )))
+            }
+        }
+
+        deserializer.deserialize_any(LoadVisitor)
+    }
+}
+
+impl JsonSchema for Load {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Load".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "number", "exclusiveMinimum": 0, "maximum": Load::MAX },
+            { "type": "string", "pattern": PERCENT_PATTERN, "examples": ["70 %"] },
+        ] })
+    }
+}
+
+impl DrawTable {
+    /// The number of tasks in each domain, unless the file says otherwise.
+    pub const TASKS: usize = 5;
+
+    /// The number of tasks in each domain.
+    pub fn tasks_each(&self) -> usize {
+        self.tasks.or(DrawTable::TASKS as i64) as usize
+    }
+}
+
+/// What is drawn for a share of 1 of the host, and the place of the load. `None` if the load is missing or wrong.
+pub(crate) fn resolve(
+    table: &DrawTable,
+    span: Span,
+    problems: &Problems,
+) -> Option<(Drawing, Span)> {
+    if table.load.is_missing("load", span, problems) {
+        problems.report(
+            span,
+            "`[draw]` has no `load`",
+            "write load = 0.7, say: 70 % of each domain's share",
+        );
+    }
+    let (cost_ms_min, cost_ms_max) = cost_ms(table, problems);
+    let (load, load_span) = table.load.given()?;
+    let drawing = Drawing {
+        utilization: load.0,
+        tasks: table.tasks_each(),
+        cost_ms_min,
+        cost_ms_max,
+    };
+    Some((drawing, load_span))
+}
+
+/// The least and the greatest cost, in milliseconds; by default those of RT-Xen.
+fn cost_ms(table: &DrawTable, problems: &Problems) -> (i64, i64) {
+    const DEFAULT_MS: (i64, i64) = (5, 10);
+    let Some((list, span)) = table.cost.given() else {
+        return DEFAULT_MS;
+    };
+    let [least, greatest] = &list.0[..] else {
+        let help = "write the least and the greatest: [\"5 ms\", \"10 ms\"]";
+        let message = format!("`cost` must be two times, not {}", list.0.len());
+        problems.report(span, message, help);
+        return DEFAULT_MS;
+    };
+    for (cost, span) in [least, greatest].into_iter().filter_map(Field::given) {
+        if cost.ns % MILLISECOND_NS != 0 {
+            let cost = format_duration(cost.ns);
+            problems.report(
+                span,
+                format!("`cost` is not a whole number of milliseconds: {cost}"),
+                "costs are drawn in whole milliseconds; write \"5 ms\", say",
+            );
+        }
+    }
+    let (Some((least, span)), Some((greatest, greatest_span))) = (least.given(), greatest.given())
+    else {
+        return DEFAULT_MS;
+    };
+    if least.ns > greatest.ns {
+        problems.push(Problem {
+            help: Some("write the least first".into()),
+            related: Some((greatest_span, "the greatest")),
+            ..Problem::new(span, "the least `cost` is above the greatest")
+        });
+    }
+    (least.ns / MILLISECOND_NS, greatest.ns / MILLISECOND_NS)
+}
 
 /// What to draw for one domain.
 #[derive(Debug, Clone, Copy)]

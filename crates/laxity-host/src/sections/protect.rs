@@ -1,66 +1,69 @@
-//! What is protected by checkpoints: as it is written, and checked.
+//! `[protect]`: protection by checkpoint, and a failure of the host.
 
 use std::collections::HashMap;
 
-use laxity_config::{Duration, Field, List, Name, Problem, Problems, Quantity, Span, Whole};
+use laxity_config::{
+    Duration, Field, List, MICROSECOND_NS, Measured, Name, Problem, Problems, SECOND_NS, Span,
+    Whole,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::resolve::Names;
-use crate::file::{DomainTable, File, NotNegative, Positive};
-use crate::quantities::{Bits, Bytes};
-use crate::resolve::{lacks, ns_or, title};
+use super::domain::Domains;
+use crate::quantities::{BitRate, NotNegative, Positive, Size};
 
-/// What is copied at a time.
+/// The unit in which memory is copied.
 pub const PAGE_BYTES: i64 = 4096;
 
 const INTERVAL_NS: i64 = 100_000_000;
 const INTERVAL_NS_MIN: i64 = 1_000_000;
 const INTERVAL_NS_MAX: i64 = 60_000_000_000;
 const RATE_BIT_S: i64 = 1_000_000_000;
-const PAGES: u64 = 256;
+const PAGES: i64 = 256;
 const PAGES_MAX: i64 = 1 << 30;
 const MEMORY_BYTES: i64 = 1 << 30;
-const HELD: u32 = 10_000;
+const HELD: i64 = 10_000;
+const DETECTION_NS: i64 = 300_000_000;
+const ACTIVATION_NS: i64 = 4_000_000;
 const HELD_MAX: i64 = 1_000_000;
 
-/// Who is protected, what a checkpoint costs, and whether the host fails.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The protected domains, what a checkpoint costs, and the failure of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Protect {
-    /// A protected domain stands still for so long at each checkpoint …
+    /// The time that a protected domain stands still at each checkpoint.
     pub pause_ns: i64,
-    /// … and for so long more for each page.
+    /// The time that it stands still for each page, on top.
     pub page_pause_ns: i64,
-    /// CPU time of the driver domain for each checkpoint …
+    /// The driver domain's CPU time for each checkpoint.
     pub checkpoint_ns: i64,
-    /// … and for each page.
+    /// The driver domain's CPU time for each page, on top.
     pub page_ns: i64,
-    /// What the link to the standby carries; at least 1000.
+    /// The rate of the link to the standby; at least 1000.
     pub rate_bit_s: i64,
-    /// From the last byte of a checkpoint to its acknowledgement.
+    /// The time from the last byte of a checkpoint to its acknowledgement.
     pub acknowledgement_ns: i64,
-    /// If the protected domains' host dies.
+    /// The death of the protected domains' host; `None`: it lives.
     pub failure: Option<Failure>,
-    /// At least one.
+    /// The protected domains; at least one.
     pub domains: Vec<Protected>,
 }
 
 /// A domain that is protected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Protected {
-    /// A server whose packets go through the driver domain; it is there once.
+    /// The domain: a server whose packets go through the driver domain. No other entry has it.
     pub domain: usize,
-    /// Whether its output waits.
+    /// Whether the domain's output waits.
     pub mode: ProtectMode,
-    /// From the beginning of one checkpoint to that of the next, at least; 1 ms to 60 s.
+    /// The time from the beginning of one checkpoint to that of the next, at least; 1 ms to 60 s.
     pub interval_ns: i64,
-    /// Pages that change in every epoch; at most `pages_most`.
+    /// The number of pages that change in every epoch; at most `pages_most`.
     pub pages: u64,
-    /// Pages that change with each packet that it handles.
+    /// The number of pages that change with each packet that the domain handles.
     pub pages_per_packet: u64,
-    /// Pages that it has; no more change. At least 1.
+    /// The number of pages that the domain has, and that can change; at least 1.
     pub pages_most: u64,
-    /// Packets of it that are held at most; at least 1.
+    /// The greatest number of its packets that are held; at least 1.
     pub held: u32,
 }
 
@@ -68,26 +71,26 @@ pub struct Protected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtectMode {
-    /// It waits: nobody sees what a failure could undo.
+    /// Output waits: nobody sees what a failure could undo.
     #[default]
     Net,
-    /// It leaves at once.
+    /// Output leaves at once.
     NoNet,
 }
 
 /// The death of the host of the protected domains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Failure {
-    /// When; within the run.
+    /// The time of death; within the run.
     pub at_ns: i64,
-    /// Until the standby notices.
+    /// The time until the standby notices.
     pub detection_ns: i64,
-    /// Until the domains run there, from then on.
+    /// The time from then on until the domains run there.
     pub activation_ns: i64,
 }
 
 /// Protection by checkpoint: protected domains stand still now and then, the driver domain copies what they
-/// changed to a standby, and in Net mode what they send is held until the standby has it. What is not given
+/// changed to a standby, and in net mode what they send is held until the standby has it. What is not given
 /// costs nothing.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
@@ -98,20 +101,20 @@ pub struct Failure {
 )]
 #[schemars(extend("required" = ["domains"]))]
 pub(crate) struct ProtectTable {
-    /// A domain stands still for so long at each checkpoint.
+    /// The time that a domain stands still at each checkpoint.
     pub pause: Field<NotNegative>,
-    /// It stands still for so long more for each page that it changed.
-    pub page_pause: Field<NotNegative>,
-    /// CPU time of the driver domain for each checkpoint.
+    /// The time that a domain stands still for each page that it changed, on top.
+    pub page_pause: Field<NotNegative<MICROSECOND_NS>>,
+    /// The driver domain's CPU time for each checkpoint.
     pub checkpoint: Field<NotNegative>,
-    /// CPU time of the driver domain for each page (4 KiB) that it copies.
-    pub page: Field<NotNegative>,
-    /// What the link to the standby carries, which has a network card of its own.
+    /// The driver domain's CPU time for each page (4 KiB) that it copies.
+    pub page: Field<NotNegative<MICROSECOND_NS>>,
+    /// The rate of the link to the standby, which has a network card of its own.
     #[schemars(extend("default" = "1 Gbit/s"))]
-    pub rate: Field<Quantity<Bits>>,
-    /// From the last byte of a checkpoint to its acknowledgement.
-    pub acknowledgement: Field<NotNegative>,
-    /// The host of the protected domains dies. By default it does not.
+    pub rate: Field<Measured<BitRate>>,
+    /// The time from the last byte of a checkpoint to its acknowledgement.
+    pub acknowledgement: Field<NotNegative<MICROSECOND_NS>>,
+    /// The death of the protected domains' host. By default it lives.
     pub failure: Field<FailureTable>,
     /// One for each domain that is protected.
     #[schemars(extend("minItems" = 1))]
@@ -130,23 +133,23 @@ pub(crate) struct ProtectTable {
 pub(crate) struct ProtectedTable {
     /// The domain: a server whose packets go through the driver domain.
     pub domain: Field<Name>,
-    /// Net: what it sends is held until its checkpoint is acknowledged. No-net: it leaves at once.
+    /// Net: what the domain sends is held until its checkpoint is acknowledged. No-net: output leaves at once.
     #[schemars(extend("default" = "net"))]
     pub mode: Field<ProtectMode>,
-    /// From the beginning of one checkpoint to that of the next; longer, if the standby does not have the
+    /// The time from the beginning of one checkpoint to that of the next; longer, if the standby does not have the
     /// first one by then.
     #[schemars(extend("default" = "100 ms"))]
     pub interval: Field<Duration<INTERVAL_NS_MIN, INTERVAL_NS_MAX>>,
-    /// Pages that change between two checkpoints, whatever it does.
+    /// The number of pages that change between two checkpoints, whatever the domain does.
     #[schemars(extend("default" = 256))]
     pub pages: Field<Whole<0, PAGES_MAX>>,
-    /// Pages that change for each packet that it handles.
+    /// The number of pages that change for each packet that the domain handles.
     #[schemars(extend("default" = 0))]
     pub pages_per_packet: Field<Whole<0, PAGES_MAX>>,
-    /// Its memory: more than all of it does not change.
+    /// The domain's memory: no more pages than it has can change.
     #[schemars(extend("default" = "1 GiB"))]
-    pub memory: Field<Quantity<Bytes>>,
-    /// So many of its packets are held at most.
+    pub memory: Field<Measured<Size>>,
+    /// The greatest number of the domain's packets that are held.
     #[schemars(extend("default" = 10_000))]
     pub held: Field<Whole<1, HELD_MAX>>,
 }
@@ -162,82 +165,79 @@ pub(crate) struct ProtectedTable {
 )]
 #[schemars(extend("required" = ["at"]))]
 pub(crate) struct FailureTable {
-    /// When it dies.
-    pub at: Field<Positive>,
-    /// How long the standby waits for a sign of life.
+    /// The time of death.
+    pub at: Field<Positive<SECOND_NS>>,
+    /// The time that the standby waits for a sign of life.
     #[schemars(extend("default" = "300 ms"))]
     pub detection: Field<NotNegative>,
-    /// How long the domains take to run there, and packets to go there.
+    /// The time until the domains run on the standby, and packets go there.
     #[schemars(extend("default" = "4 ms"))]
     pub activation: Field<NotNegative>,
 }
 
-/// Protection, if the file has it. `serves` are the servers whose packets go through the driver domain.
-pub(super) fn resolve(
-    file: &File,
-    names: &Names<'_>,
-    tables: &[(&DomainTable, Span)],
+/// Protection, if the file has it. `serves` tells of a domain whether it is a server whose packets go through the
+/// driver domain. `end` is the end of the run and the place where the file says it.
+pub(crate) fn resolve(
+    protect: &Field<ProtectTable>,
+    domains: &Domains<'_>,
     serves: impl Fn(usize) -> bool,
+    end: Option<(i64, Span)>,
     problems: &Problems,
 ) -> Option<Protect> {
-    let (table, span) = file.protect.given()?;
-    if file.calls.is_absent() {
-        let message = "protection is for servers, and without calls there are none";
-        problems.report(span, message, "add [calls] with streams = 100, say");
-    }
+    let (table, span) = protect.given()?;
     let list = match table.domains.given() {
         Some((list, _)) => &list.0[..],
         None => &[],
     };
-    if lacks(span, "domains", &table.domains, problems)
+    if table.domains.is_missing("domains", span, problems)
         || (table.domains.value.is_some() && list.is_empty())
     {
         let help = "write domains = [{ domain = \"media\", mode = \"no-net\" }], say";
         problems.report(span, "`[protect]` protects nobody", help);
     }
     let mut first_of = HashMap::new();
-    let mut domains = Vec::new();
+    let mut found = Vec::new();
     for (table, span) in list.iter().filter_map(Field::given) {
-        let Some(one) = protected(table, span, names, problems) else {
+        let Some(one) = protected(table, span, domains, problems) else {
             continue;
         };
-        let (owner, place) = (tables[one.domain].0, table.domain.span.unwrap_or(span));
+        let (title, place) = (domains.title(one.domain), table.domain.span.unwrap_or(span));
         if let Some(first) = first_of.insert(one.domain, place) {
             problems.push(Problem {
                 help: Some("a domain is protected once".into()),
                 related: Some((first, "the first time")),
-                ..Problem::new(place, format!("{} is protected twice", title(owner)))
+                ..Problem::new(place, format!("{title} is protected twice"))
             });
         } else if !serves(one.domain) {
-            let message = format!("{} is no server behind the driver domain", title(owner));
+            let message = format!("{title} is no server behind the driver domain");
             let help = "only what goes through the driver domain can be held: name a server without a card of its own";
             problems.report(place, message, help);
         }
-        domains.push(one);
+        found.push(one);
     }
     let failure = match table.failure.given() {
         None => None,
-        Some((failure, span)) => Some(failure_of(file, failure, span, problems)?),
+        Some((failure, span)) => Some(failure_of(failure, span, end, problems)?),
     };
     Some(Protect {
-        pause_ns: ns_or(&table.pause, 0),
-        page_pause_ns: ns_or(&table.page_pause, 0),
-        checkpoint_ns: ns_or(&table.checkpoint, 0),
-        page_ns: ns_or(&table.page, 0),
-        rate_bit_s: table.rate.value.map_or(RATE_BIT_S, |rate| rate.0),
-        acknowledgement_ns: ns_or(&table.acknowledgement, 0),
+        pause_ns: table.pause.ns_or(0),
+        page_pause_ns: table.page_pause.ns_or(0),
+        checkpoint_ns: table.checkpoint.ns_or(0),
+        page_ns: table.page.ns_or(0),
+        rate_bit_s: table.rate.value.map_or(RATE_BIT_S, |rate| rate.0.bit_s),
+        acknowledgement_ns: table.acknowledgement.ns_or(0),
         failure,
-        domains,
+        domains: found,
     })
 }
 
 fn failure_of(
-    file: &File,
     table: &FailureTable,
     span: Span,
+    end: Option<(i64, Span)>,
     problems: &Problems,
 ) -> Option<Failure> {
-    if lacks(span, "at", &table.at, problems) {
+    if table.at.is_missing("at", span, problems) {
         problems.report(
             span,
             "this failure has no time",
@@ -245,8 +245,8 @@ fn failure_of(
         );
     }
     let (at, place) = table.at.given()?;
-    if let Some((duration, end)) = file.duration.given()
-        && at.ns >= duration.ns
+    if let Some((end_ns, end)) = end
+        && at.ns >= end_ns
     {
         problems.push(Problem {
             help: Some("let the host die before the run ends".into()),
@@ -256,40 +256,43 @@ fn failure_of(
     }
     Some(Failure {
         at_ns: at.ns,
-        detection_ns: ns_or(&table.detection, 300_000_000),
-        activation_ns: ns_or(&table.activation, 4_000_000),
+        detection_ns: table.detection.ns_or(DETECTION_NS),
+        activation_ns: table.activation.ns_or(ACTIVATION_NS),
     })
 }
 
 fn protected(
     table: &ProtectedTable,
     span: Span,
-    names: &Names<'_>,
+    domains: &Domains<'_>,
     problems: &Problems,
 ) -> Option<Protected> {
-    if lacks(span, "domain", &table.domain, problems) {
+    if table.domain.is_missing("domain", span, problems) {
         let help = "write { domain = \"media\", mode = \"no-net\" }, say";
         problems.report(span, "this protection has no `domain`", help);
     }
-    let bytes = table.memory.value.map_or(MEMORY_BYTES, |size| size.0);
+    let bytes = table.memory.value.map_or(MEMORY_BYTES, |size| size.0.bytes);
     let pages_most = (bytes / PAGE_BYTES) as u64;
     if let (Some(span), 0) = (table.memory.span, pages_most) {
         let message = format!("{bytes} bytes are less than a page");
         problems.report(span, message, "write memory = \"1 GiB\", say");
     }
-    let pages = (table.pages.value).map_or(PAGES.min(pages_most), |pages| pages.0 as u64);
+    let pages = match table.pages.value {
+        Some(pages) => pages.0 as u64,
+        None => pages_most.min(PAGES as u64),
+    };
     if let (Some(span), true) = (table.pages.span, pages > pages_most) {
         let message = format!("{pages} pages are more than the {pages_most} of its memory");
         problems.report(span, message, "write fewer `pages`, or more `memory`");
     }
-    let (domain, _) = names.find(&table.domain, problems)?;
+    let (domain, _) = domains.find(&table.domain, problems)?;
     Some(Protected {
         domain,
         mode: table.mode.value.unwrap_or_default(),
-        interval_ns: ns_or(&table.interval, INTERVAL_NS),
+        interval_ns: table.interval.ns_or(INTERVAL_NS),
         pages,
-        pages_per_packet: (table.pages_per_packet.value).map_or(0, |pages| pages.0 as u64),
+        pages_per_packet: table.pages_per_packet.or(0) as u64,
         pages_most,
-        held: table.held.value.map_or(HELD, |held| held.0 as u32),
+        held: table.held.or(HELD) as u32,
     })
 }

@@ -1,0 +1,336 @@
+//! `[[domain]]`: the virtual machines.
+
+use std::collections::HashMap;
+
+use laxity_config::{Field, List, Measured, Name, Problem, Problems, Span, Whole, suggest};
+use laxity_policies::{Parameters, Policy};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::network::NetworkCosts;
+use super::parameters::{self, Owner, ParametersTable};
+use super::tasks::{self, Task, Tasks};
+use super::tick::{self, Tick, TickTable};
+use super::workload::{self, Workload, WorkloadKind, WorkloadTable};
+use crate::checks::unique;
+use crate::quantities::{CpuNumber, Size, VCPUS_MAX};
+
+/// A virtual machine.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Domain {
+    /// The name, unique in the host.
+    pub name: String,
+    /// The scheduling parameters of every VCPU. What the host's policy uses is valid. Budget and period are 0 where the
+    /// file gives none and the policy needs none.
+    pub parameters: Parameters,
+    /// The virtual CPUs; at least one.
+    pub vcpus: Vec<Vcpu>,
+    /// The order in which the guest runs its ready tasks.
+    pub guest: GuestScheduler,
+    /// The tasks, in the order of the file. May be empty.
+    pub tasks: Vec<Task>,
+    /// Whether each VCPU also has an endless loop that runs when no task is ready.
+    pub cpu_bound: bool,
+    /// What the domain does besides its tasks and an endless loop.
+    pub workload: Option<Workload>,
+    /// The size of what each of the domain's VCPUs uses of a cache; may be 0.
+    pub working_set_bytes: u64,
+    /// The timer interrupts of the guest's kernel; `None`: it has none.
+    pub tick: Option<Tick>,
+}
+
+/// A virtual CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Vcpu {
+    /// The CPU whose queue the VCPU starts in. Per-CPU policies keep it there.
+    pub cpu: u32,
+    /// The CPUs that the VCPU may run on, ascending. They include `cpu`.
+    pub affinity: Vec<u32>,
+}
+
+/// The order in which a guest runs its ready tasks. Preemptive, per VCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestScheduler {
+    /// Shorter period first; equal periods in the order of the file.
+    RateMonotonic,
+    /// Earlier absolute deadline first; equal ones in the order of the file.
+    Edf,
+}
+
+/// A virtual machine.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["name"]))]
+pub(crate) struct DomainTable {
+    /// The name, unique in the host: letters, digits, `-`, `_` and `.`.
+    pub name: Field<Name>,
+    /// The number of virtual CPUs, 1 to 4096.
+    #[schemars(extend("default" = 1))]
+    pub vcpus: Field<Whole<1, VCPUS_MAX>>,
+    /// The numbers of the CPUs that the VCPUs may run on. By default all.
+    #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
+    pub affinity: Field<List<CpuNumber>>,
+    #[serde(rename = "$parameters")]
+    #[schemars(flatten)]
+    pub parameters: ParametersTable,
+    /// The order in which the guest runs its ready tasks.
+    #[schemars(extend("default" = "rate-monotonic"))]
+    pub scheduler: Field<GuestScheduler>,
+    /// The guest's periodic tasks: a list, or "drawn" for a set drawn at random as `[draw]` says.
+    pub tasks: Field<Tasks>,
+    /// What else the guest does, below its tasks.
+    pub workload: Field<WorkloadTable>,
+    /// The size of what each VCPU uses of a cache. By default nothing.
+    pub working_set: Field<Measured<Size>>,
+    /// The timer interrupts of the guest's kernel, on each VCPU: while it has work, and once after
+    /// that. By default none. For the simulator; the guests on Xen have their own.
+    pub tick: Field<TickTable>,
+}
+
+impl DomainTable {
+    /// "domain `control`", in messages.
+    pub fn title(&self) -> String {
+        match &self.name.value {
+            Some(Name(name)) => format!("domain `{name}`"),
+            None => "this domain".into(),
+        }
+    }
+
+    pub fn vcpus(&self) -> u32 {
+        self.vcpus.or(1) as u32
+    }
+
+    pub fn kind(&self) -> Option<WorkloadKind> {
+        self.workload.value.as_ref()?.kind.value
+    }
+
+    pub fn is_drawn(&self) -> bool {
+        matches!(self.tasks.value, Some(Tasks::Drawn))
+    }
+
+    fn owner(&self, span: Span) -> Owner {
+        Owner {
+            title: self.title(),
+            span,
+            vcpus: self.vcpus(),
+        }
+    }
+}
+
+/// The domains of a file as they are written, in its order, for what refers to them.
+pub(crate) struct Domains<'f> {
+    pub tables: Vec<(&'f DomainTable, Span)>,
+    by_name: HashMap<&'f str, usize>,
+}
+
+impl<'f> Domains<'f> {
+    /// `root` is the place of the file. Reports names that are missing or the same, and that there is no domain.
+    pub fn of(list: &'f Field<List<DomainTable>>, root: Span, problems: &Problems) -> Domains<'f> {
+        let tables: Vec<(&DomainTable, Span)> = match &list.value {
+            Some(list) => list.0.iter().filter_map(Field::given).collect(),
+            None => Vec::new(),
+        };
+        let place = match list {
+            Field { span: None, .. } => Some(root),
+            Field {
+                span,
+                value: Some(list),
+            } if list.0.is_empty() => *span,
+            _ => None,
+        };
+        if let Some(place) = place {
+            let help = "add one: [[domain]] with name = \"control\"";
+            problems.report(place, "this host has no domain", help);
+        }
+        unique(
+            "domain",
+            tables.iter().map(|(table, span)| (&table.name, *span)),
+            problems,
+        );
+        let named = tables.iter().enumerate();
+        let by_name =
+            named.filter_map(|(index, (table, _))| Some((&*table.name.value.as_ref()?.0, index)));
+        Domains {
+            by_name: by_name.collect(),
+            tables,
+        }
+    }
+
+    /// The domain that the field names, and the place of the field.
+    pub fn find(&self, field: &Field<Name>, problems: &Problems) -> Option<(usize, Span)> {
+        let (Name(name), span) = field.given()?;
+        let found = self.by_name.get(name.as_str()).copied();
+        if found.is_none() {
+            let mut names: Vec<&str> = self.by_name.keys().copied().collect();
+            names.sort_unstable();
+            let help = suggest::help(name, names.into_iter(), "the domains are");
+            problems.report(span, format!("there is no domain `{name}`"), help);
+        }
+        Some((found?, span))
+    }
+
+    pub fn kind(&self, domain: usize) -> Option<WorkloadKind> {
+        self.tables[domain].0.kind()
+    }
+
+    /// "domain `control`", in messages.
+    pub fn title(&self, domain: usize) -> String {
+        self.tables[domain].0.title()
+    }
+
+    /// The driver domain, if there is one. Reports a second one.
+    pub fn driver(&self, problems: &Problems) -> Option<usize> {
+        let all = self.tables.iter().enumerate();
+        let mut drivers = all.filter(|(_, (table, _))| table.kind() == Some(WorkloadKind::Driver));
+        let (driver, (_, first)) = drivers.next()?;
+        if let Some((_, (table, span))) = drivers.next() {
+            problems.push(Problem {
+                help: Some("a host has one driver domain".into()),
+                related: Some((*first, "the first one")),
+                ..Problem::new(
+                    *span,
+                    format!("{} is a second driver domain", table.title()),
+                )
+            });
+        }
+        Some(driver)
+    }
+}
+
+/// What domains need to know of the rest of the host.
+pub(crate) struct Surroundings<'h> {
+    pub duration_ns: i64,
+    pub cpus: u32,
+    pub policy: Policy,
+    pub network: &'h NetworkCosts,
+}
+
+/// The domains, whose VCPUs are not placed yet, and whose tasks are not drawn.
+pub(crate) fn resolve(
+    domains: &Domains<'_>,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Vec<Domain> {
+    let tables = || domains.tables.iter();
+    let mut resolved: Vec<Domain> = tables()
+        .map(|(table, span)| domain(table, *span, surroundings, problems))
+        .collect();
+    parameters::set_priorities(
+        tables().map(|(table, span)| (&table.parameters, table.owner(*span))),
+        &mut resolved
+            .iter_mut()
+            .map(|domain| &mut domain.parameters)
+            .collect::<Vec<_>>(),
+        problems,
+    );
+    resolved
+}
+
+fn domain(
+    table: &DomainTable,
+    span: Span,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Domain {
+    let vcpus = table.vcpus();
+    let affinity = affinity(table, surroundings.cpus, problems);
+    let tasks = match &table.tasks.value {
+        Some(Tasks::Given(tasks)) => {
+            tasks::resolve(tasks, vcpus, surroundings.duration_ns, problems)
+        }
+        Some(Tasks::Drawn) | None => Vec::new(),
+    };
+    let name = table.name.value.as_ref();
+    let endless = table
+        .workload
+        .value
+        .as_ref()
+        .is_some_and(WorkloadTable::is_endless);
+    Domain {
+        name: name.map_or(String::new(), |name| name.0.clone()),
+        parameters: parameters::resolve(
+            &table.parameters,
+            &table.owner(span),
+            surroundings.policy,
+            problems,
+        ),
+        vcpus: vec![Vcpu { cpu: 0, affinity }; vcpus as usize],
+        guest: table
+            .scheduler
+            .value
+            .unwrap_or(GuestScheduler::RateMonotonic),
+        tasks,
+        cpu_bound: endless,
+        workload: workload(table, surroundings.network, problems),
+        working_set_bytes: table
+            .working_set
+            .value
+            .map_or(0, |size| size.0.bytes as u64),
+        tick: table
+            .tick
+            .given()
+            .map(|(table, span)| tick::resolve(table, span, problems)),
+    }
+}
+
+/// The CPUs that the domain may run on, ascending.
+fn affinity(table: &DomainTable, cpus: u32, problems: &Problems) -> Vec<u32> {
+    let Some((list, span)) = table.affinity.given() else {
+        return (0..cpus).collect();
+    };
+    if list.0.is_empty() {
+        let help = "name at least one CPU, or leave `affinity` out to allow all";
+        problems.report(span, "`affinity` allows no CPU", help);
+    }
+    let mut first = HashMap::new();
+    for (cpu, span) in list.0.iter().filter_map(Field::given) {
+        if cpu.0 >= i64::from(cpus) {
+            let message = format!("there is no CPU {}", cpu.0);
+            let help = match cpus {
+                1 => "this host has one CPU, number 0".into(),
+                _ => format!("this host has {cpus} CPUs, numbers 0 to {}", cpus - 1),
+            };
+            problems.report(span, message, help);
+        }
+        if let Some(first) = first.insert(cpu.0, span) {
+            problems.push(Problem {
+                help: Some("name each CPU once".into()),
+                related: Some((first, "the first time")),
+                ..Problem::new(span, format!("`affinity` names CPU {} twice", cpu.0))
+            });
+        }
+    }
+    let mut affinity: Vec<u32> = list
+        .0
+        .iter()
+        .filter_map(|cpu| cpu.value.map(|cpu| cpu.0 as u32))
+        .collect();
+    affinity.sort_unstable();
+    affinity
+}
+
+/// What the domain does besides its tasks and an endless loop. Only an endless loop goes with tasks and ticks.
+fn workload(table: &DomainTable, costs: &NetworkCosts, problems: &Problems) -> Option<Workload> {
+    let (workload, span) = table.workload.given()?;
+    let resolved = workload::resolve(workload, span, costs, problems)?;
+    if let Some(span) = table.tasks.span
+        && table.tasks.value.is_some()
+    {
+        let message = format!("{} has tasks beside its workload", table.title());
+        let help = "tasks go with an endless loop only: give them a domain of their own";
+        problems.report(span, message, help);
+    }
+    if let Some(span) = table.tick.span {
+        let message = format!("{} has ticks beside its workload", table.title());
+        let help =
+            "what ticks cost is part of what its packets and computations cost: leave `tick` out";
+        problems.report(span, message, help);
+    }
+    Some(resolved)
+}

@@ -1,0 +1,91 @@
+//! `[host]`: the physical host.
+
+use laxity_config::{Field, List, Problems, Span, Whole};
+use laxity_policies::{Policy, Settings};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::caches::{self, Cache, CacheTable};
+use super::costs::{self, Costs, CostsTable};
+use super::network::{self, DEFAULT_PROFILE, NetworkCosts, NetworkTable};
+use super::settings::{self, SettingsTable};
+use crate::profiles::{Choice, Profile};
+use crate::quantities::CPUS_MAX;
+
+/// The physical host.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table"
+)]
+#[schemars(extend("required" = ["cpus", "policy"]))]
+pub(crate) struct HostTable {
+    /// The number of physical CPUs, 1 to 1024.
+    pub cpus: Field<Whole<1, CPUS_MAX>>,
+    /// The scheduling policy.
+    pub policy: Field<Policy>,
+    #[serde(rename = "$settings")]
+    #[schemars(flatten)]
+    pub settings: SettingsTable,
+    /// What scheduling itself costs: the name of a profile, or a table. By default nothing.
+    pub costs: Field<Choice<CostsTable>>,
+    /// The caches, each with the CPUs that share it. By default none: nothing is lost when a VCPU
+    /// goes to another CPU, or others were there.
+    pub caches: Field<List<CacheTable>>,
+    /// What packets cost: the name of a profile, or a table.
+    #[schemars(extend("default" = DEFAULT_PROFILE))]
+    pub network: Field<Choice<NetworkTable>>,
+}
+
+/// What comes of `[host]`.
+pub(crate) struct Machine {
+    pub cpus: u32,
+    pub policy: Policy,
+    pub settings: Settings,
+    pub costs: Costs,
+    /// The profile of `costs`.
+    pub costs_profile: Option<Profile>,
+    pub caches: Vec<Cache>,
+    pub network: NetworkCosts,
+    /// The profile of `network`.
+    pub network_profile: Option<Profile>,
+}
+
+/// `root` is the place of the file.
+pub(crate) fn resolve(host: &Field<HostTable>, root: Span, problems: &Problems) -> Machine {
+    if host.is_missing("host", root, problems) {
+        problems.report(
+            root,
+            "the table `[host]` is missing",
+            "add [host] with cpus = 1 and policy = \"deferrable\"",
+        );
+    }
+    let default = HostTable::default();
+    let table = host.value.as_ref().unwrap_or(&default);
+    if let Some((table, span)) = host.given() {
+        if table.cpus.is_missing("cpus", span, problems) {
+            problems.report(span, "`[host]` has no `cpus`", "write cpus = 1, say");
+        }
+        if table.policy.is_missing("policy", span, problems) {
+            let names = Policy::ALL.map(Policy::name).join(", ");
+            let help = format!("write policy = \"deferrable\", say; the policies are {names}");
+            problems.report(span, "`[host]` has no `policy`", help);
+        }
+    }
+    let cpus = table.cpus.or(1) as u32;
+    let policy = table.policy.value.unwrap_or(Policy::Deferrable);
+    let (costs, costs_profile) = costs::resolve(&table.costs, policy, problems);
+    let (network, network_profile) = network::resolve(table.network.value.as_ref(), problems);
+    Machine {
+        cpus,
+        policy,
+        settings: settings::resolve(&table.settings, problems),
+        costs,
+        costs_profile,
+        caches: caches::resolve(&table.caches, cpus, problems),
+        network,
+        network_profile,
+    }
+}

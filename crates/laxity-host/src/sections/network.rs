@@ -1,0 +1,128 @@
+//! `[host] network`: what packets cost.
+
+use std::sync::LazyLock;
+
+use laxity_config::{Field, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cost::{Cost, CostChoice, cost};
+use crate::profiles::{Choice, Profile, ProfileOf, Profiled, read};
+
+/// Declares the table and the model, which have the same keys.
+macro_rules! network_costs {
+    ($($(#[doc = $doc:literal])* $field:ident = $key:literal,)*) => {
+        /// CPU time of what is done for packets.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Default)]
+        pub struct NetworkCosts {
+            $($(#[doc = $doc])* pub $field: Cost,)*
+        }
+
+        /// What is done for packets, in CPU time. What is not given costs nothing.
+        #[derive(Debug, Default, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields, expecting = "a table")]
+        pub(crate) struct NetworkTable {
+            $($(#[doc = $doc])* #[serde(rename = $key)] pub $field: Field<CostChoice>,)*
+        }
+
+        impl Profiled for NetworkTable {
+            const PROFILES: &'static [&'static str] = &["iptcomm-2009", "vee-2010"];
+            const KEYS: &'static [&'static str] = &[$($key),*];
+            const EXAMPLE: &'static str = "{ receive = \"4 us\" }";
+        }
+
+        /// Costs that are not given are 0.
+        fn costs(table: &NetworkTable, problems: &Problems) -> NetworkCosts {
+            NetworkCosts { $($field: cost(&table.$field, problems),)* }
+        }
+    };
+}
+
+network_costs! {
+    /// Taking an interrupt or an event, up to the first packet.
+    interrupt = "interrupt",
+    /// A packet out of a card, up to the bridge or the IP layer.
+    receive = "receive",
+    /// A packet into a card.
+    transmit = "transmit",
+    /// Netback, a packet towards a guest.
+    netback_receive = "netback-receive",
+    /// Netback, a packet from a guest, and the bridge.
+    netback_transmit = "netback-transmit",
+    /// Netfront, a packet from netback, up to the IP layer.
+    netfront_receive = "netfront-receive",
+    /// Netfront, a packet to netback.
+    netfront_transmit = "netfront-transmit",
+    /// IP, UDP and the socket, inwards, and waking a thread.
+    socket_receive = "socket-receive",
+    /// IP, UDP and the socket, outwards, the system call included.
+    socket_send = "socket-send",
+    /// A media server's work on a packet, unless the domain says otherwise.
+    relay = "relay",
+    /// Transcoding a packet, on top of the media server's other work.
+    transcode = "transcode",
+    /// Signalling's and call control's work on a message, unless the domain says otherwise.
+    signalling = "signalling",
+    /// The driver domain's part of a disk operation.
+    disk = "disk",
+    /// How long the disk itself takes.
+    disk_latency = "disk-latency",
+    /// The allocator's look at a domain's network backend, and setting its rate.
+    look = "look",
+}
+
+/// The profile of a file that names none and gives no costs.
+pub(crate) const DEFAULT_PROFILE: &str = NetworkTable::PROFILES[0];
+
+static IPTCOMM_2009: LazyLock<(NetworkCosts, String)> =
+    LazyLock::new(|| read(include_str!("../../profiles/iptcomm-2009.toml"), costs));
+
+static VEE_2010: LazyLock<(NetworkCosts, String)> =
+    LazyLock::new(|| read(include_str!("../../profiles/vee-2010.toml"), costs));
+
+/// What packets cost, and the profile that the costs come from, if the file does not give them itself.
+pub(crate) fn resolve(
+    choice: Option<&Choice<NetworkTable>>,
+    problems: &Problems,
+) -> (NetworkCosts, Option<Profile>) {
+    let name = match choice {
+        None => DEFAULT_PROFILE,
+        Some(Choice::Profile(name)) => name,
+        Some(Choice::Given(table)) => return (costs(table, problems), None),
+    };
+    let (costs, profile) = profile(name);
+    (costs, Some(profile))
+}
+
+/// What packets cost in a profile, and what the profile's numbers come from.
+fn profile(name: &str) -> (NetworkCosts, Profile) {
+    let (costs, source) = match name {
+        "vee-2010" => &*VEE_2010,
+        _ => &*IPTCOMM_2009,
+    };
+    let profile = Profile {
+        of: ProfileOf::Packets,
+        name: name.into(),
+        source: source.clone(),
+    };
+    (*costs, profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_has_every_cost() {
+        for name in NetworkTable::PROFILES {
+            let (costs, profile) = profile(name);
+            assert!(profile.source.len() > 20, "{name}: {:?}", profile.source);
+            let costs = serde_json::to_value(costs).expect("a tree");
+            for (key, cost) in costs.as_object().expect("a table") {
+                let ns = cost.get("ns").or(cost.get("median_ns"));
+                let ns = ns.and_then(serde_json::Value::as_i64);
+                assert!(ns.is_some_and(|ns| ns > 0), "{name}: {key}: {cost}");
+            }
+        }
+    }
+}

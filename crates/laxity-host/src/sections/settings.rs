@@ -1,0 +1,70 @@
+//! The instance-wide settings of the policies, which are keys of `[host]`.
+
+use laxity_config::{Duration, Field, Problem, Problems, format_duration};
+use laxity_policies::{ACCOUNTING, QUANTUM, Settings, TICK, TIME_SLICE};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::facts::{default, described};
+
+/// The settings as they are written.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", expecting = "a table")]
+pub(crate) struct SettingsTable {
+    #[schemars(description = described(QUANTUM), extend("default" = default(QUANTUM)))]
+    pub quantum: Field<Duration<{ QUANTUM.least }, { QUANTUM.most }>>,
+    #[schemars(description = described(TIME_SLICE), extend("default" = default(TIME_SLICE)))]
+    pub time_slice: Field<Duration<{ TIME_SLICE.least }, { TIME_SLICE.most }>>,
+    #[schemars(description = described(TICK), extend("default" = default(TICK)))]
+    pub tick: Field<Duration<{ TICK.least }, { TICK.most }>>,
+    #[schemars(description = described(ACCOUNTING), extend("default" = default(ACCOUNTING)))]
+    pub accounting: Field<Duration<{ ACCOUNTING.least }, { ACCOUNTING.most }>>,
+}
+
+pub(crate) fn resolve(table: &SettingsTable, problems: &Problems) -> Settings {
+    let default = Settings::default();
+    let settings = Settings {
+        quantum_ns: table.quantum.ns_or(default.quantum_ns),
+        time_slice_ns: table.time_slice.ns_or(default.time_slice_ns),
+        tick_ns: table.tick.ns_or(default.tick_ns),
+        accounting_ns: table.accounting.ns_or(default.accounting_ns),
+    };
+    accounting_fits_tick(table, &settings, problems);
+    settings
+}
+
+fn accounting_fits_tick(table: &SettingsTable, settings: &Settings, problems: &Problems) {
+    let (tick_ns, accounting_ns) = (settings.tick_ns, settings.accounting_ns);
+    // Where neither is given, the defaults fit.
+    let Some(span) = table.accounting.span.or(table.tick.span) else {
+        return;
+    };
+    if accounting_ns % tick_ns == 0 {
+        return;
+    }
+    let nearest_ns = ((accounting_ns + tick_ns / 2) / tick_ns).max(1) * tick_ns;
+    let default = if table.accounting.is_absent() {
+        ", by default"
+    } else {
+        ""
+    };
+    problems.push(Problem {
+        help: Some(format!(
+            "write accounting = \"{}\", say",
+            format_duration(nearest_ns)
+        )),
+        related: table
+            .tick
+            .span
+            .filter(|tick| *tick != span)
+            .map(|tick| (tick, "the tick")),
+        ..Problem::new(
+            span,
+            format!(
+                "`accounting` ({}{default}) is not a multiple of `tick` ({})",
+                format_duration(accounting_ns),
+                format_duration(tick_ns)
+            ),
+        )
+    });
+}

@@ -1,0 +1,57 @@
+//! A domain's `tick`: the timer interrupts of its kernel.
+
+use laxity_config::{Field, MICROSECOND_NS, Problems, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::checks::shorter;
+use crate::quantities::{NotNegative, Positive};
+
+/// The timer interrupt of a guest's kernel, on each VCPU: the rules of the policies, "Ticks of guests".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Tick {
+    /// The time from one tick to the next; at least 2.
+    pub period_ns: i64,
+    /// The CPU time of each tick; at least 1, below the period.
+    pub cost_ns: i64,
+    /// The time of the first tick; below the period.
+    pub offset_ns: i64,
+}
+
+/// The timer interrupts of a guest's kernel.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table, such as { period = \"4 ms\", cost = \"40 us\" }"
+)]
+#[schemars(extend("required" = ["period", "cost"]))]
+pub(crate) struct TickTable {
+    /// The time between two ticks. At most 1 h.
+    pub period: Field<Positive>,
+    /// The CPU time of each tick; shorter than the period.
+    pub cost: Field<Positive<MICROSECOND_NS>>,
+    /// The time of the first tick; shorter than the period.
+    #[schemars(extend("default" = "0 ms"))]
+    pub offset: Field<NotNegative>,
+}
+
+pub(crate) fn resolve(table: &TickTable, span: Span, problems: &Problems) -> Tick {
+    if table.period.is_missing("period", span, problems) {
+        let help = "write the time between two ticks: period = \"4 ms\", say";
+        problems.report(span, "`tick` has no `period`", help);
+    }
+    if table.cost.is_missing("cost", span, problems) {
+        let help = "write the CPU time of each tick: cost = \"40 us\", say";
+        problems.report(span, "`tick` has no `cost`", help);
+    }
+    let period = ("period", &table.period);
+    shorter(("cost", &table.cost), period, "the period", problems);
+    shorter(("offset", &table.offset), period, "the period", problems);
+    Tick {
+        period_ns: table.period.ns_or(2),
+        cost_ns: table.cost.ns_or(1),
+        offset_ns: table.offset.ns_or(0),
+    }
+}
