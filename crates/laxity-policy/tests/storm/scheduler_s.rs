@@ -33,6 +33,14 @@ pub fn balances(policy: Policy) -> bool {
     policy == Policy::SAl || binds(policy)
 }
 
+pub fn boosts(policy: Policy) -> bool {
+    policy == Policy::SAb
+}
+
+pub fn has_infinite_credit(policy: Policy) -> bool {
+    policy == Policy::SAill
+}
+
 pub fn binds(policy: Policy) -> bool {
     matches!(policy, Policy::SAll | Policy::SAill | Policy::SAllc)
 }

@@ -306,7 +306,7 @@ impl Storm {
     /// A VCPU that is runnable already gets work.
     fn event(&mut self, vcpu: usize) {
         let cpu = self.cpu_of(vcpu);
-        let boosted = self.policy == Policy::SAb
+        let boosted = scheduler_s::boosts(self.policy)
             && self.domains[self.vcpus[vcpu].domain].laxity_ns > 0
             && self.cpus[cpu].running != Some(vcpu)
             && self.vcpus[vcpu].credits.class == credits::UNDER;
@@ -625,7 +625,8 @@ impl Storm {
                 if unparked && after.class != credits::PARKED {
                     self.vcpus[vcpu].known.waits_since_ns = self.now;
                 }
-                let infinite = self.policy == Policy::SAill && domain.laxity_ns > 0;
+                let infinite =
+                    scheduler_s::has_infinite_credit(self.policy) && domain.laxity_ns > 0;
                 let expected = match (after.credits_ns < 0, domain.cap_percent > 0) {
                     (true, true) => credits::PARKED,
                     (true, false) if !infinite => credits::OVER,
