@@ -794,7 +794,7 @@ MUTATIONS = [
 BANDWIDTH = "crates/laxity-bandwidth/src"
 SENDERS = f"{BANDWIDTH}/simulate"
 SIMULATOR = "crates/laxity-sim/src"
-WORKLOADS = f"{SIMULATOR}/workloads"
+NETWORK = f"{SIMULATOR}/network"
 
 MUTATIONS += [
     Mutation(
@@ -875,7 +875,7 @@ MUTATIONS += [
         ".find(|&vcpu| !has_threads(vcpu))",
         ".find(|&vcpu| vcpu == last || !has_threads(vcpu))",
         "a woken thread goes where its domain has a VCPU without one",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "threads-not-pulled",
@@ -883,7 +883,7 @@ MUTATIONS += [
         "            self.pull_thread(vcpu, vcpus);\n",
         "            let _ = vcpus;\n",
         "threads do not wait for a VCPU while another of their domain has none",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "taken-while-saved",
@@ -899,7 +899,7 @@ MUTATIONS += [
         "self.active != 0 && !(self.has_own_threads() && self.in_a_row >= PACKETS_IN_A_ROW)",
         "self.active != 0",
         "packets without end leave threads a part of the VCPU",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "loss-uncounted",
@@ -907,7 +907,7 @@ MUTATIONS += [
         "            self.tally.lost += 1;\n",
         "",
         "a packet is received, lost or on its way",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "coalesce-ignored",
@@ -915,7 +915,7 @@ MUTATIONS += [
         "} else if self.received.len() >= self.coalesce_packets || self.coalesce_ns == 0 {",
         "} else if !self.received.is_empty() {",
         "a card that coalesces interrupts after the time or the packets",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "wire-in-the-past",
@@ -923,7 +923,7 @@ MUTATIONS += [
         "self.inward_until_ns = self.inward_until_ns.max(now) + self.wire_ns(bytes);",
         "self.inward_until_ns += self.wire_ns(bytes);",
         "a packet takes its time on the wire from when it is sent",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-window-early",
@@ -931,7 +931,7 @@ MUTATIONS += [
         "if self.left_bytes < bytes && now >= self.since_ns + WINDOW_NS {",
         "if self.left_bytes < bytes && now >= self.since_ns + WINDOW_NS / 2 {",
         "a backend takes no more in a window than its rate gives",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-credit-free",
@@ -939,7 +939,7 @@ MUTATIONS += [
         "        self.left_bytes -= bytes;\n",
         "        self.left_bytes -= bytes / 2;\n",
         "every frame takes its credit",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-never-set",
@@ -947,7 +947,7 @@ MUTATIONS += [
         "credit.window_bytes = window_bytes(self.controller.limits(at).ceiling_bit_s);",
         "let _ = (at, credit);",
         "the allocator sets rates",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-queue-unseen",
@@ -955,7 +955,7 @@ MUTATIONS += [
         "backlog_bytes: now.waiting_bytes,",
         "backlog_bytes: now.waiting_bytes & 0,",
         "a domain that is held back wants more than it sends",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-stops-for-good",
@@ -963,7 +963,7 @@ MUTATIONS += [
         "                        self.notify(self.interfaces[interface].from_source);\n",
         "",
         "with new credit netback goes on",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-dropped-unseen",
@@ -971,7 +971,7 @@ MUTATIONS += [
         "                    interface.counted.dropped_in_guest += 1;\n",
         "",
         "what a guest drops is counted",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-dropped-is-sent",
@@ -979,15 +979,15 @@ MUTATIONS += [
         "                    counted.sent -= 1;\n",
         "",
         "what a card drops was not sent",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-drop-dear",
         "threads.rs",
-        "            (Some(path), true) => path.costs.socket_send,",
-        "            (Some(_), true) => pool.send,",
+        "        let send = if is_dropped {",
+        "        let send = if is_dropped && pool.cards.len() > 99 {",
         "what is dropped in the guest costs it a system call alone",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-look-free",
@@ -995,23 +995,23 @@ MUTATIONS += [
         "let cost_ns = (0..looked_at).map(",
         "let cost_ns = (0..looked_at.min(1)).map(",
         "a look costs its time for each domain",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "link-looks-once",
         "agreements.rs",
-        "        self.outside(now + period_ns, Outside::Look);\n        self.notify(source);",
+        "        self.at(now + period_ns, Outside::Look);\n        self.notify(source);",
         "        let _ = period_ns;\n        self.notify(source);",
         "the allocator looks every period",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "sender-slow",
         "threads.rs",
-        "        self.outside(now + interval_ns, Outside::Send { domain });",
-        "        self.outside(now + interval_ns + 1_000, Outside::Send { domain });",
+        "        self.at(now + sender.interval_ns, Outside::Send { pool });",
+        "        self.at(now + sender.interval_ns + 1_000, Outside::Send { pool });",
         "a sender sends at its rate",
-        directory=WORKLOADS,
+        directory=NETWORK,
     ),
     Mutation(
         "shared-queue-turned-round",
@@ -1051,7 +1051,23 @@ MUTATIONS += [
         "let safe = self.held.partition_point(|(number, _)| *number <= put);",
         "let safe = self.held.len() + (put & 0) as usize;",
         "what was put out after a checkpoint began waits for the next one",
-        directory=WORKLOADS,
+        directory=NETWORK,
+    ),
+    Mutation(
+        "standby-has-nothing-new",
+        "protect.rs",
+        "            .is_some_and(|id| id.number == self.checkpoint.number);",
+        "            .is_some_and(|id| id.number > self.checkpoint.number);",
+        "a domain goes on from what the standby has, acknowledged or not",
+        directory=NETWORK,
+    ),
+    Mutation(
+        "lease-unheeded",
+        "protect.rs",
+        "Output::Until { deadline_ns } if now < deadline_ns => Gate::Passes,",
+        "Output::Until { deadline_ns } if now < deadline_ns + i64::MAX / 2 => Gate::Passes,",
+        "output ends with the lease",
+        directory=NETWORK,
     ),
     Mutation(
         "line-of-two-caches",
@@ -1081,8 +1097,8 @@ MUTATIONS += [
     Mutation(
         "protect-not-held",
         "primary.rs",
-        "                Mode::Net => Output::Hold,\n                // It cannot",
-        "                Mode::Net => Output::Open,\n                // It cannot",
+        "                Mode::Net => Output::Hold,\n                // The standby cannot",
+        "                Mode::Net => Output::Open,\n                // The standby cannot",
         "output is held from the checkpoint on that arms the standby",
         directory=PROTECT,
     ),
@@ -1431,7 +1447,7 @@ def commands(target: Path, directory: str) -> list[list[str]]:
     if directory in {PROTECT_PAGES, PROTECT_GATE, PROTECT_XEN}:
         which = ["--test", "xen"] if directory == PROTECT_XEN else ["--lib", "--", "guest", "gate"]
         return [[*cargo, "--package", "laxity-protect", *which]]
-    if directory in {SIMULATOR, WORKLOADS}:
+    if directory in {SIMULATOR, NETWORK}:
         return [
             [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"],
             [*cargo, "--package", "laxity-sim", "--test", "protect"],

@@ -5,8 +5,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
 
-/// Runs scenarios (each as JSON, as `laxity_bandwidth::simulate` has them) on all CPUs for `duration_ms`; gives for each what
-/// its machines did in every `every_ms`, as JSON.
+/// Runs scenarios (each as JSON, as `laxity_bandwidth::simulate` has them) on all CPUs for `duration_ms`; gives for
+/// each what its machines did in every `every_ms`, as JSON.
 #[pyfunction]
 pub fn simulate_bandwidth(
     py: Python<'_>,

@@ -56,11 +56,12 @@ fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64 bytes.
+/// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64
+/// bytes.
 type Kept = (u64, Option<u64>, i64, Vec<u8>);
 
-/// Response times of a task as little-endian int64 bytes: each of them, or, with how many there are of each, the lengths that
-/// occur.
+/// Response times of a task as little-endian int64 bytes: each of them, or, with how many there are of each, the
+/// lengths that occur.
 type Times = (Vec<u8>, Option<Vec<u8>>);
 
 /// A result as JSON, the response times of each domain and task, and the kept streams.
@@ -137,8 +138,8 @@ impl HostFile {
         json(&py.detach(|| laxity_analysis::minimum_budgets(&host)))
     }
 
-    /// The test of Davis and Burns (RTSS 2005) to the letter, as RT-Xen (EMSOFT 2011, table 4) applied it: whether every
-    /// server gets its budget, and whether every task meets its deadline if they do. No costs, no quantum. For
+    /// The test of Davis and Burns (RTSS 2005) to the letter, as RT-Xen (EMSOFT 2011, table 4) applied it: whether
+    /// every server gets its budget, and whether every task meets its deadline if they do. No costs, no quantum. For
     /// hosts with one CPU under a fixed-priority server.
     fn published_analysis(&self, overrides: Vec<String>) -> PyResult<(bool, bool)> {
         let host = self.resolve(&overrides)?;
@@ -149,8 +150,9 @@ impl HostFile {
         })
     }
 
-    /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and the
-    /// streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few times a second.
+    /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
+    /// the streams whose packets were kept. Writes a trace to a path, if one is given. Calls `progress(done_ns)` a few
+    /// times a second.
     #[pyo3(signature = (overrides, trace=None, progress=None))]
     fn run(
         &self,

@@ -136,8 +136,8 @@ pub fn estimate(
     .map_err(|error| crate::host_error(&error))
 }
 
-/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result. [`estimate`] comes before it, which checks
-/// all hosts.
+/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result. [`estimate`] comes before it, which
+/// checks all hosts.
 pub fn many<T: Send>(
     py: Python<'_>,
     document: &Document,

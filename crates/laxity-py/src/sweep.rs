@@ -1,4 +1,5 @@
-//! The results of a sweep as columns. Python makes objects of a run in more time than a short run takes, and on one CPU only.
+//! The results of a sweep as columns. Python makes objects of a run in more time than a short run takes, and on one CPU
+//! only.
 
 use laxity_run::RunResult;
 use std::collections::{BTreeMap, HashMap};

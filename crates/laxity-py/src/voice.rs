@@ -9,9 +9,9 @@ use std::path::Path;
 /// What was found, as JSON; for each stream sequence numbers and times of arrival, as little-endian int64 bytes.
 type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// The RTP streams in a capture. As JSON `packets`, `not_udp`, `not_rtp`, `cut_packet`, and of each of `streams` a `name`, and either
-/// `law`, `packet_samples` and `left_out` or the `problem` with it; then its numbers, counted on, and its times of arrival, ns since
-/// 1970.
+/// The RTP streams in a capture. The JSON has `packets`, `not_udp`, `not_rtp`, `cut_packet`, and for each of `streams`
+/// a `name`, and either `law`, `packet_samples` and `left_out` or the `problem` with it. The list has the stream's
+/// numbers, counted on, and its times of arrival, ns since 1970.
 #[pyfunction]
 pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
     let file =

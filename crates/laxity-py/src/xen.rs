@@ -33,8 +33,8 @@ pub fn times(of: &Times) -> PyResult<Vec<Vec<Vec<i64>>>> {
 
 /// Makes a trace of a dump of Xen's trace buffers; returns the summary as JSON. `metadata` is that of the trace, JSON;
 /// `domids` Xen's numbers of the domains by name, JSON; `completions`, for each domain and task, when the jobs
-/// completed, ns from the start of the run as int64 bytes, the greatest int64 for those that did not. Nothing is written
-/// if the dump is damaged.
+/// completed, ns from the start of the run as int64 bytes, the greatest int64 for those that did not. Nothing is
+/// written if the dump is damaged.
 #[pyfunction]
 pub fn import_xen(
     py: Python<'_>,

@@ -97,7 +97,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of values in any order, which are reordered.
+    /// The quantiles of values in any order, which are reordered.
     pub fn of(values: &mut [i64]) -> Distribution {
         // Nearest rank: the least value with at least this share of all values at or below it.
         let mut at = |percent: usize| {

@@ -13,17 +13,17 @@ use serde::Deserialize;
 pub struct Measured {
     /// CPU time of each domain, in the order of the host file.
     pub cpu_ns: Vec<i64>,
-    /// As [`Overhead::schedule_calls`].
+    /// [`Overhead::schedule_calls`]; null if not measured.
     pub schedule_calls: Option<u64>,
-    /// As [`Overhead::context_switches`].
+    /// [`Overhead::context_switches`]; null if not measured.
     pub context_switches: Option<u64>,
-    /// As [`Overhead::schedule_ns`].
+    /// [`Overhead::schedule_ns`]; null if not measured.
     pub schedule_ns: Option<i64>,
-    /// As [`Overhead::context_switch_ns`].
+    /// [`Overhead::context_switch_ns`]; null if not measured.
     pub context_switch_ns: Option<i64>,
-    /// As [`Engine::events`].
+    /// [`Engine::events`].
     pub events: u64,
-    /// As [`Engine::wall_ns`].
+    /// [`Engine::wall_ns`].
     pub wall_ns: u64,
 }
 

@@ -10,7 +10,8 @@ use laxity_trace::{DomainMetadata, Metadata, TaskMetadata};
 pub struct Outcome {
     /// The result.
     pub result: RunResult,
-    /// The response times of jobs that completed and whose deadline fell within the run: for each domain, for each task.
+    /// The response times of jobs that completed and whose deadline fell within the run: for each domain, for each
+    /// task.
     pub responses: Vec<Vec<Responses>>,
     /// The packets of the streams that were sampled, in the order in which they began.
     pub kept: Vec<KeptStream>,

@@ -118,7 +118,8 @@ impl Responses {
         }
     }
 
-    /// What the result says of them. Jobs that are due and not complete at the end of the run count with the time that they had.
+    /// What the result says of them. Jobs that are due and not complete at the end of the run count with the time that
+    /// they had.
     pub(crate) fn summary(&self, task: &Task, duration_ns: i64) -> Summary {
         let completed = self.len();
         let jobs = jobs_due(task, duration_ns);
@@ -177,8 +178,8 @@ impl Counted {
         self.max_ns = self.max_ns.max(response_ns);
     }
 
-    /// The lengths that occur, ascending, and how many response times are of each. A length is the longest of those that
-    /// count as one.
+    /// The lengths that occur, ascending, and how many response times are of each. A length is the longest of those
+    /// that count as one.
     pub fn lengths(&self) -> impl Iterator<Item = (i64, u64)> {
         self.histogram.iter_recorded().map(|step| {
             let ns = step.value_iterated_to() as i64;

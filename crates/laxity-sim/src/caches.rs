@@ -1,10 +1,10 @@
 //! Caches: what a VCPU finds of its own in the cache when it comes to a CPU, and what it has to get anew.
 //!
-//! A VCPU has a working set. What of it is not in the cache of the CPU where it runs, it fetches as it works: until all is
-//! there, half of its time goes into fetching. What it fetches drives others' parts out of a cache that is full, in proportion
-//! to what each has there. So a short run on a cold CPU loses little, a long one at most the whole refill, and a VCPU that comes
-//! back soon, to the same cache, loses nothing. What it fetches is in no other cache any longer: it writes to it, and a line that
-//! is written has one owner.
+//! A VCPU has a working set. It fetches the part that is not in the cache of its CPU as it works: until all is there,
+//! half of its time goes into fetching. What it fetches drives others' parts out of a cache that is full, in
+//! proportion to what each has there. A short run on a cold CPU thus loses little, a long one at most the whole
+//! refill, and a VCPU that comes back soon to the same cache loses nothing. What a VCPU fetches is in no other cache
+//! any longer: it writes to it, and a line that is written has one owner.
 
 use laxity_host::{Cache, Host};
 
@@ -15,18 +15,18 @@ pub struct Caches {
     /// The cache of each CPU, or none.
     of_cpu: Vec<Option<usize>>,
     caches: Vec<State>,
-    /// Of each VCPU.
+    /// The working set of each VCPU.
     working_set_bytes: Vec<u64>,
-    /// Of each VCPU, what it has fetched.
+    /// What each VCPU has fetched.
     fetched_bytes: Vec<u64>,
-    /// Of each VCPU: fetching that its present run still has to do.
+    /// Fetching that the present run of each VCPU still has to do.
     debt_ns: Vec<i64>,
 }
 
 struct State {
     bytes: u64,
     refill_kib_ns: u64,
-    /// Of each VCPU.
+    /// What each VCPU has in this cache.
     resident_bytes: Vec<u64>,
 }
 

@@ -4,10 +4,13 @@
 //! policies are those of `policy/`, called as Xen calls them. What happens at one instant, and in which
 //! order, is stated in `docs/policies.md`.
 
+mod bursts;
 mod caches;
 mod engine;
 mod estimate;
 mod guest;
+mod network;
+mod random;
 mod timers;
 mod workloads;
 

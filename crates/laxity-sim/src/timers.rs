@@ -1,7 +1,7 @@
 //! Every timer of a host, each in a slot of its own.
 //!
 //! What can happen on a host is known before it runs: this task's next arrival, that CPU's next
-//! completion. So there is no queue of events, but one time a slot, and a tournament over the slots
+//! completion. There thus is no queue of events, but one time a slot, and a tournament over the slots
 //! that knows the earliest. Setting a slot costs log2 of the number of slots, at most; a slot that loses its
 //! first match stops there. At one time the lower slot comes first.
 

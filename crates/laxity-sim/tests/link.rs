@@ -86,7 +86,7 @@ fn cpu_ns(outcome: &Outcome, domain: &str) -> i64 {
         .cpu_ns
 }
 
-/// Of a sender, over the 2 s, in Mbit/s.
+/// Rate of a sender over the 2 s, in Mbit/s.
 fn mbit_s(outcome: &Outcome, domain: &str) -> u64 {
     interface(outcome, domain).sent * FRAME_BITS / 2 / 1_000_000
 }
@@ -185,7 +185,7 @@ fn senders_send_at_their_rate() {
     for (domain, mbit_s) in [("web", 123), ("batch", 700)] {
         let expected = 2 * mbit_s * 1_000_000 / FRAME_BITS;
         let offered = interface(&outcome, domain).offered;
-        // As many as its socket holds may wait at the end; intervals are whole nanoseconds.
+        // The packets that its socket holds may wait at the end; intervals are whole nanoseconds.
         let room = 130 + expected / 10_000;
         assert!(
             offered.abs_diff(expected) <= room,
@@ -212,7 +212,7 @@ fn what_is_dropped_in_the_guest_costs_it_a_system_call() {
 #[test]
 fn looks_cost_the_driver_domain_their_time() {
     let text = format!("{HOST}{LINK}");
-    // So few packets that it does not matter how many come at once.
+    // The packets are few enough that it does not matter how many come at once.
     let quiet = [
         "calls.streams=1",
         "domain.batch.workload.rate=\"1 Mbit/s\"",

@@ -1,4 +1,5 @@
-//! A run of ten times the length takes no more memory, by what it allocates: neither the machine nor the allocator matters.
+//! A run of ten times the length takes no more memory, by what it allocates: neither the machine nor the allocator
+//! matters.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;

@@ -50,7 +50,7 @@ fn jobs(host: &Host, records: &[Record]) -> Vec<Job> {
     jobs
 }
 
-/// Who ran when, from the records of VCPUs coming onto CPUs and leaving them.
+/// The VCPU that ran at each time, from the records of VCPUs coming onto CPUs and leaving them.
 fn intervals(host: &Host, records: &[Record]) -> Vec<Interval> {
     let mut running: Vec<Option<Interval>> = vec![None; host.cpus as usize];
     let mut intervals: Vec<Interval> = Vec::new();

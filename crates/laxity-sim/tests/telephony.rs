@@ -1,5 +1,5 @@
-//! Packets through a simulated host: nothing is lost unaccounted for, queues behave as theory says, and every way in which a
-//! host can be too slow shows where it should.
+//! Packets through a simulated host: nothing is lost unaccounted for, queues behave as theory says, and every way in
+//! which a host can be too slow shows where it should.
 
 use laxity_run::{LOST, Outcome, Telephony};
 
@@ -157,8 +157,9 @@ fn a_lone_packet_takes_its_wire_and_its_work() {
 
 #[test]
 fn many_streams_wait_for_each_other_as_in_a_queue_of_periodic_arrivals() {
-    // 1,600 streams at random phases, 10 us each: 80 % of a CPU. Such arrivals wait less than Poisson arrivals would, which
-    // wait rho / (2 (1 - rho)) services in the mean (Pollaczek and Khinchine), and no less than half of it at this size.
+    // 1,600 streams at random phases, 10 us each: 80 % of a CPU. Such arrivals wait less than Poisson arrivals would,
+    // which wait rho / (2 (1 - rho)) services in the mean (Pollaczek and Khinchine), and no less than half of it at
+    // this size.
     let busy = alone(&[
         "calls.streams=1600",
         "host.network.relay=10 us",
@@ -293,7 +294,8 @@ fn a_signalling_server_that_never_answers_fails_calls_after_seven_tries() {
 }
 
 /// Wire, as many servers as there are, one queue before them, wire: when each of some packets has left, in the order in
-/// which they came, if each goes to the server that is free first (Lindley for one server, Kiefer and Wolfowitz for several).
+/// which they came, if each goes to the server that is free first (Lindley for one server, Kiefer and Wolfowitz for
+/// several).
 fn queue(sent_ns: &[i64], wire_ns: i64, work_ns: i64, servers: usize) -> Vec<i64> {
     let (mut wire, mut free, mut out) = (0, vec![0; servers], 0);
     let mut left_ns = Vec::new();
@@ -347,7 +349,8 @@ fn every_packet_leaves_when_a_queue_on_paper_lets_it_go() {
         let sent_ns: Vec<i64> = packets.iter().map(|(sent_ns, _)| *sent_ns).collect();
         let expected_ns = queue(&sent_ns, 1_904, 18_000 * vcpus as i64, vcpus);
         for ((_, arrived_ns), expected_ns) in packets.iter().zip(expected_ns) {
-            // Interrupts and receptions of 1 ns each, of all that come meanwhile, and one more where one is interrupted.
+            // Interrupts and receptions of 1 ns each, of all that come meanwhile, and one more where one is
+            // interrupted.
             let behind_ns = arrived_ns - expected_ns;
             assert!((0..2_000).contains(&behind_ns), "seed {seed}: {behind_ns}");
         }

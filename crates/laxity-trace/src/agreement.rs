@@ -65,7 +65,7 @@ pub struct TaskAgreement {
     pub completion_difference_ns: Quantiles,
 }
 
-/// Of absolute differences, by nearest rank; null where there are none.
+/// Quantiles of absolute differences, by nearest rank; null where there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
     /// How many there are.
@@ -224,7 +224,7 @@ fn same_host(a: &Metadata, b: &Metadata) -> Result<(), AgreementError> {
 /// Domain and VCPU, or nobody.
 type Who = Option<(u16, u16)>;
 
-/// Who runs on a CPU.
+/// The VCPU that runs on a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lane {
     /// From when on who runs, in order; from 0. Neighbours differ.
@@ -469,7 +469,7 @@ fn same_ns(lanes: &[(&Lane, &Lane)], shift_ns: i64) -> i128 {
         .sum()
 }
 
-/// Of the time that both have; 1 of none.
+/// The share of the time that both have; 1 where there is none.
 fn ratio(lanes: &[(&Lane, &Lane)], shift_ns: i64, time_ns: i64) -> f64 {
     let both_ns = i128::from(time_ns - shift_ns.abs()) * lanes.len() as i128;
     if both_ns == 0 {
@@ -673,7 +673,7 @@ mod tests {
         assert_eq!(of(&[], &[], &metadata).best_ratio, 1.0);
     }
 
-    /// Who runs in each ns of each CPU, from random changes.
+    /// The VCPU that runs in each ns of each CPU, from random changes.
     fn random_run(
         changes: &[(u8, u8, u8)],
         cpus: u32,

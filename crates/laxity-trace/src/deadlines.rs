@@ -1,4 +1,4 @@
-//! Which jobs of a trace miss their deadlines, found in order of time.
+//! The jobs of a trace that miss their deadlines, found in order of time.
 
 use crate::{Kind, Metadata, Record, task_of};
 use std::cmp::Reverse;

@@ -35,7 +35,7 @@ pub struct MetadataDifference {
 /// The first record that differs, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FirstDifference {
-    /// Which record; from 0.
+    /// The record's number, from 0.
     pub index: u64,
     /// In the first trace; `None` if it ends here.
     pub a: Option<String>,
@@ -56,7 +56,7 @@ pub struct KindCount {
     pub b: u64,
 }
 
-/// Which of two traces could not be read, and why.
+/// The one of two traces that could not be read, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("the {} trace: {error}", if *.second { "second" } else { "first" })]
 pub struct DiffError {
@@ -196,7 +196,7 @@ impl Differences {
     }
 }
 
-/// As people read it: lines, the first trace's with `-`, the second's with `+`.
+/// The text for people: lines, the first trace's with `-`, the second's with `+`.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for MetadataDifference { what, a, b } in &self.metadata {

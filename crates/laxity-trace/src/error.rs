@@ -56,9 +56,9 @@ pub enum TraceError {
     Time {
         /// The record.
         index: u64,
-        /// Of the record before; 0 if it is the first.
+        /// Time of the record before; 0 if it is the first.
         before_ns: i64,
-        /// Of this record.
+        /// Time of this record.
         time_ns: i64,
     },
     /// A record speaks of something that the metadata does not have, or lacks what its kind needs.

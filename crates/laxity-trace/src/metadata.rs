@@ -33,9 +33,9 @@ pub struct DomainMetadata {
     pub name: String,
     /// Number of VCPUs.
     pub vcpus: u32,
-    /// Of each VCPU; 0 where there is none.
+    /// Budget of each VCPU; 0 where there is none.
     pub budget_ns: i64,
-    /// Of the budget; 0 where there is none.
+    /// Period of the budget; 0 where there is none.
     pub period_ns: i64,
     /// In the order of the host file.
     pub tasks: Vec<TaskMetadata>,

@@ -109,13 +109,13 @@ struct Vcpu {
 
 #[derive(Debug, Clone, Default)]
 struct Cpu {
-    /// Who runs after the last decision.
+    /// The VCPU that runs after the last decision.
     who: Who,
     /// The last decision, by its record's number.
     decided: u64,
-    /// Who runs has blocked since.
+    /// That VCPU has blocked since.
     blocked: bool,
-    /// Who runs has used up its budget since.
+    /// That VCPU has used up its budget since.
     exhausted: bool,
     group: Option<Group>,
 }
@@ -123,7 +123,7 @@ struct Cpu {
 #[derive(Debug, Clone)]
 struct Group {
     start_ns: i64,
-    /// Who ran before.
+    /// The VCPU that ran before.
     before: Who,
     cause: Option<Cause>,
     /// Needed whoever runs at the end.

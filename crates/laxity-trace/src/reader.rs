@@ -16,11 +16,11 @@ pub struct Reader<R> {
     /// Number of VCPUs and of tasks, by domain: `metadata` in the form in which each record asks.
     sizes: Vec<(u16, u32)>,
     chunk: Vec<u8>,
-    /// Of the next record, in `chunk`.
+    /// Place of the next record in `chunk`.
     position: usize,
-    /// Of the next record, in the trace.
+    /// Number of the next record in the trace.
     index: u64,
-    /// Of the last record.
+    /// Time of the last record.
     time_ns: i64,
     ended: bool,
 }

@@ -67,7 +67,7 @@ impl Record {
         })
     }
 
-    /// Of a [`Kind::Class`] record: the word for the class that its argument names.
+    /// The word for the class that the argument of a [`Kind::Class`] record names.
     pub(crate) fn class_name(&self) -> Option<&'static str> {
         const NAMES: [&str; 4] = ["boost", "under", "over", "parked"];
         NAMES.get(usize::try_from(self.argument).ok()?).copied()

@@ -1,4 +1,4 @@
-//! Who ran when, within a window of a trace: what a picture of it needs.
+//! The VCPUs that ran within a window of a trace, and when: what a picture of it needs.
 
 use crate::budget::BudgetLine;
 use crate::deadlines::{Deadlines, Job};
@@ -13,7 +13,7 @@ pub struct Timeline {
     pub from_ns: i64,
     /// Where it ends.
     pub to_ns: i64,
-    /// Who ran, in the order of the ends. Cut off at the window's ends.
+    /// The runs of VCPUs, in the order of their ends. Cut off at the window's ends.
     pub occupancy: Vec<Occupancy>,
     /// One for each VCPU, in the order of the metadata.
     pub budgets: Vec<Budget>,
@@ -38,7 +38,7 @@ pub struct Occupancy {
     pub start_ns: i64,
     /// To here; later than the start.
     pub end_ns: i64,
-    /// So much of it: all, but for what [`Timeline::coarser`] put together.
+    /// The part of that time: all, but for what [`Timeline::coarser`] put together.
     pub ran_ns: i64,
 }
 

@@ -10,7 +10,7 @@ use laxity_trace::{Kind, NONE};
 pub const MAGIC: [u8; 8] = *b"LAXITYXT";
 pub const VERSION: u32 = 1;
 
-/// Of `public/trace.h`.
+/// Events of Xen's `public/trace.h`, and of Laxity's schedulers.
 pub mod trc {
     pub const LOST_RECORDS: u32 = 0x0001_F001;
     /// Bits 4 to 5 hold the new run state, bits 8 to 9 the old one.
@@ -49,7 +49,7 @@ pub enum What {
     Switch {
         before: Who,
         after: Who,
-        /// Who ran blocked, and no `Block` says so.
+        /// The VCPU that ran blocked, and no `Block` says so.
         blocks: bool,
         decision: Decision,
     },
@@ -113,7 +113,7 @@ impl Measures {
 }
 
 pub struct Decoded {
-    /// Of each CPU in order.
+    /// The events of each CPU, in order.
     pub events: Vec<Event>,
     pub measures: Measures,
     /// Run states were traced.
@@ -204,7 +204,7 @@ struct Decoder<'a> {
     decoded: &'a mut Decoded,
     /// Cycles at the last event.
     time: u64,
-    /// Whom the policy chose since the last decision of Xen, and until when.
+    /// The VCPU that the policy chose since the last decision of Xen, and until when.
     decided: Option<(Who, i64)>,
     /// The low half of what `SWITCH_INFNEXT` said.
     limit: Option<u32>,

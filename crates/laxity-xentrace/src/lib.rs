@@ -25,7 +25,7 @@
 //! - VCPUs that are not of the host file (dom0's) are *foreign*: a CPU that runs one is idle in the trace, and
 //!   the time is in [`Summary::foreign_ns`]. A decision that only concerns foreign VCPUs is not in it.
 //! - A decision of Xen (`SWITCH` if it changes who runs, `SWITCH_INFCONT` if not) is a `Schedule`, with what
-//!   `MEASURE` says of its cost, which is 0 without. Of a decision and its `MEASURE`, the latter is later.
+//!   `MEASURE` says of its cost, which is 0 without. The `MEASURE` of a decision comes after it.
 //! - A VCPU blocks when it says so, unless it is woken before it leaves its CPU. It wakes when its run state
 //!   changes; by `WAKE` where run states were not traced. A paused VCPU counts as blocked.
 //! - `Run` says until when the decision holds: from `DECISION`, or from `SWITCH_INFNEXT`, which has 32 bits of

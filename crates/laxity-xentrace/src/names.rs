@@ -1,4 +1,4 @@
-//! Whom Xen's numbers of domains and VCPUs name.
+//! The VCPUs that Xen's numbers of domains and VCPUs name.
 
 use crate::error::XenError;
 use crate::run::XenRun;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 const DOMID_FIRST_RESERVED: u16 = 0x7FF0;
 const DOMID_IDLE: u16 = 0x7FFF;
 
-/// Who runs on a CPU.
+/// The VCPU that runs on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Idle,
@@ -84,7 +84,7 @@ impl Names {
         }
     }
 
-    /// Of a word that holds both.
+    /// The VCPU that a word with both numbers names.
     pub fn packed(&self, word: u32) -> Result<Who, String> {
         self.who(word >> 16, word & 0xFFFF)
     }

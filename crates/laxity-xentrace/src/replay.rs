@@ -1,4 +1,4 @@
-//! From what happened to the records of a trace: who runs where, as the events go by.
+//! From what happened to the records of a trace: the VCPU of each CPU, as the events go by.
 
 use crate::decode::{Decision, Event, What};
 use crate::error::XenError;
@@ -52,12 +52,12 @@ struct Cpu {
 
 #[derive(Clone, Copy)]
 struct Vcpu {
-    /// On which it runs, or [`NONE`].
+    /// The CPU on which it runs, or [`NONE`].
     cpu: u16,
     blocked: bool,
 }
 
-/// Who runs where, as the events go by.
+/// The VCPU of each CPU, as the events go by.
 pub struct Host<'a> {
     metadata: &'a Metadata,
     names: &'a Names,
@@ -70,8 +70,8 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// As it was before the first event: the first that concerns a CPU or a VCPU tells. A VCPU of which there
-    /// is none is blocked, a CPU idle.
+    /// The host before the first event: the first event that concerns a CPU or a VCPU tells its state. A VCPU of which
+    /// there is none is blocked, a CPU idle.
     pub fn new(metadata: &'a Metadata, names: &'a Names, cpus: usize, events: &[Event]) -> Self {
         let mut running: Vec<Option<Who>> = vec![None; cpus];
         let blocked = Vcpu {

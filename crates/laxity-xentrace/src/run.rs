@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What there is to know of a run beside its trace buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct XenRun<'a> {
-    /// As it will stand in the trace.
+    /// The metadata that will stand in the trace.
     pub metadata: &'a Metadata,
     /// The number that Xen gave each domain, in the order of the metadata.
     pub domids: &'a [u16],

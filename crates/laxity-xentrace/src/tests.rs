@@ -89,7 +89,7 @@ impl Dump {
         self.event(cpu, time_ns, event, &[who.0 << 16 | who.1]);
     }
 
-    /// As stock Xen writes it, but for the run states.
+    /// A switch in the words of stock Xen, but for the run states.
     fn switch(&mut self, cpu: usize, time_ns: i64, before: (u32, u32), after: (u32, u32)) {
         self.event(cpu, time_ns, 0x0002_800E, &[before.0, before.1, 17]);
         let next = [after.0, after.1, 5, u32::MAX];

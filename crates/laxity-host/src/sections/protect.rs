@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use laxity_config::{
-    Duration, Field, List, MICROSECOND_NS, Measured, Name, Problem, Problems, SECOND_NS, Span,
-    Whole,
+    Duration, Field, HOUR_NS, List, MICROSECOND_NS, Measured, Name, Problem, Problems, SECOND_NS,
+    Span, Whole,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ const INTERVAL_NS: i64 = 100_000_000;
 const INTERVAL_NS_MIN: i64 = 1_000_000;
 const INTERVAL_NS_MAX: i64 = 60_000_000_000;
 const RATE_BIT_S: i64 = 1_000_000_000;
+/// The protocol's least: three signs of life, a millisecond apart.
+const DETECTION_NS_MIN: i64 = 3_000_000;
 const PAGES: i64 = 256;
 const PAGES_MAX: i64 = 1 << 30;
 const MEMORY_BYTES: i64 = 1 << 30;
@@ -83,7 +85,7 @@ pub enum ProtectMode {
 pub struct Failure {
     /// The time of death; within the run.
     pub at_ns: i64,
-    /// The time until the standby notices.
+    /// The silence after which the standby takes over; at least 3 ms.
     pub detection_ns: i64,
     /// The time from then on until the domains run there.
     pub activation_ns: i64,
@@ -169,7 +171,7 @@ pub(crate) struct FailureTable {
     pub at: Field<Positive<SECOND_NS>>,
     /// The time that the standby waits for a sign of life.
     #[schemars(extend("default" = "300 ms"))]
-    pub detection: Field<NotNegative>,
+    pub detection: Field<Duration<DETECTION_NS_MIN, HOUR_NS>>,
     /// The time until the domains run on the standby, and packets go there.
     #[schemars(extend("default" = "4 ms"))]
     pub activation: Field<NotNegative>,

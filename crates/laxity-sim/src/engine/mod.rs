@@ -1,28 +1,27 @@
 //! The engine: timers, guests, CPUs, and the policy between them.
 
 mod saving;
+mod state;
 mod ticks;
 
+use crate::bursts::Bursts;
 use crate::caches::Caches;
 use crate::guest::Ready;
-use crate::timers::{NEVER, Timers};
+use crate::network::Network;
+use crate::random::{Purpose, draw, stream};
+use crate::timers::NEVER;
 use crate::workloads::Workloads;
-use laxity_host::{Cost, Host};
+use laxity_host::Host;
 use laxity_policy::{Event, Instance, Refused, Report, Request};
 use laxity_run::{
     Cpu as CpuResult, DomainResult, Engine, Outcome, Overhead, Responses, RunResult, Waits,
     jobs_due, kept_jobs_max,
 };
 use laxity_trace::{Kind, NONE, Record, Sink, job};
-use rand_core::{RngCore, SeedableRng};
-use rand_pcg::{Lcg64Xsh32, Pcg32};
 use saving::Saving;
+use state::{Agenda, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
-use ticks::TICK;
-
-/// No task runs, or no VCPU.
-const NOBODY: u32 = u32::MAX;
 
 /// How another thread follows a run, and ends it.
 #[derive(Debug, Default)]
@@ -45,7 +44,7 @@ pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
     Ok(run_watched(host, sink, &Watch::default())?.expect("nobody cancels"))
 }
 
-/// As [`run`], followed by another thread; `None` if that cancelled it.
+/// Runs a host as [`run`] does, followed by another thread; `None` if that thread cancelled the run.
 ///
 /// # Errors
 /// As [`run`].
@@ -55,200 +54,33 @@ pub fn run_watched<S: Sink>(
     watch: &Watch,
 ) -> Result<Option<(Outcome, S)>, Refused> {
     let started = Instant::now();
-    let mut simulation = Simulation::new(host, sink)?;
+    match (&host.network, &host.calls) {
+        (Some(network), Some(calls)) => {
+            let network = Network::new(host, network, calls);
+            run_with(host, (Bursts::new(host), network), sink, watch, started)
+        }
+        _ if Bursts::are_in(host) => run_with(host, Bursts::new(host), sink, watch, started),
+        _ => run_with(host, (), sink, watch, started),
+    }
+}
+
+fn run_with<W: Workloads, S: Sink>(
+    host: &Host,
+    workloads: W,
+    sink: S,
+    watch: &Watch,
+    started: Instant,
+) -> Result<Option<(Outcome, S)>, Refused> {
+    let mut simulation = Simulation::new(host, workloads, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
 }
 
-/// A periodic task. Its jobs are known by number, and their arrivals follow from it, so a queue of late
-/// jobs is two numbers.
-struct Task {
-    vcpu: u32,
-    /// Place among the tasks of its VCPU by period.
-    rank: u32,
-    /// Place among the tasks of its domain in the host file.
-    place: u32,
-    /// The job to do, or the next one to be released.
-    current: u64,
-    /// The next job to be released.
-    next: u64,
-    /// CPU time that the current job still needs.
-    remaining_ns: i64,
-    cost_ns: i64,
-    period_ns: i64,
-    deadline_ns: i64,
-    offset_ns: i64,
-    jitter_ns: i64,
-    random: Pcg32,
-    /// Jobs whose deadline falls within the run.
-    counted: u64,
-    responses: Responses,
-}
-
-impl Task {
-    #[inline]
-    fn arrival_ns(&self, number: u64) -> i64 {
-        self.offset_ns + number as i64 * self.period_ns
-    }
-
-    #[inline]
-    fn deadline_of_job_ns(&self, number: u64) -> i64 {
-        self.arrival_ns(number) + self.deadline_ns
-    }
-
-    /// When the next job is released: its arrival, late by its jitter.
-    #[inline]
-    fn next_release_ns(&mut self) -> i64 {
-        let mut release_ns = self.arrival_ns(self.next);
-        if self.jitter_ns > 0 {
-            let choices = self.jitter_ns as u128 + 1;
-            release_ns += ((u128::from(self.random.next_u64()) * choices) >> 64) as i64;
-        }
-        release_ns
-    }
-}
-
-struct Vcpu {
-    domain: u16,
-    id: u16,
-    ready: Ready,
-    /// Tasks by rank.
-    tasks: Vec<u32>,
-    /// The task whose job runs, or ran when the VCPU was last on a CPU; or TICK.
-    task: u32,
-    tick: ticks::Due,
-    /// The CPU that it runs on, or NOBODY.
-    cpu: u32,
-    blocked: bool,
-    cpu_bound: bool,
-    /// What it does is told by [`Workloads`].
-    has_workload: bool,
-    cpu_ns: i64,
-    /// What of `cpu_ns` went into fetching what was not in a cache.
-    stalled_ns: i64,
-    /// Since when it could run and does not.
-    waiting_since_ns: i64,
-    waits: Waits,
-}
-
-struct Cpu {
-    /// The VCPU that runs, or NOBODY.
-    vcpu: u32,
-    /// Up to when the running VCPU's work is accounted; later than now while a decision takes time.
-    accounted_ns: i64,
-    /// A decision is due, be it that there still is work for the running VCPU.
-    asked: bool,
-    /// A decision is due as soon as the last one's cost has passed.
-    postponed: bool,
-    random: Pcg32,
-}
-
-/// A set of CPUs that are to decide.
-struct Pending {
-    words: Vec<u64>,
-    any: bool,
-}
-
-impl Pending {
-    #[inline]
-    fn insert(&mut self, cpu: u32) {
-        self.words[cpu as usize / 64] |= 1 << (cpu % 64);
-        self.any = true;
-    }
-}
-
-/// What is to come, by what it is: at one instant the kinds are served in this order, and what is of one
-/// kind by number. Each kind has timers of its own, so that what happens most costs least: with one CPU
-/// only arrivals have to be compared with each other.
-struct Agenda {
-    /// One a CPU: its running job is done.
-    completions: Timers,
-    /// One a task: its next job is released; behind them one a domain with ticks: they fall due.
-    arrivals: Timers,
-    /// One a CPU, and accounting behind them: what the policy armed.
-    policy: Timers,
-    /// One a CPU: its decision holds no longer.
-    decisions: Timers,
-}
-
-impl Agenda {
-    fn new(cpus: usize, tasks: usize, ticking: usize) -> Agenda {
-        Agenda {
-            completions: Timers::new(cpus),
-            arrivals: Timers::new(tasks + ticking),
-            policy: Timers::new(cpus + 1),
-            decisions: Timers::new(cpus),
-        }
-    }
-
-    /// When the next thing happens.
-    #[inline]
-    fn next_ns(&self) -> i64 {
-        let Agenda {
-            completions,
-            arrivals,
-            policy,
-            decisions,
-        } = self;
-        (completions.first().0)
-            .min(arrivals.first().0)
-            .min(policy.first().0)
-            .min(decisions.first().0)
-    }
-}
-
-struct Simulation<'host, S> {
-    host: &'host Host,
-    policy: Instance,
-    agenda: Agenda,
-    tasks: Vec<Task>,
-    ticks: Vec<ticks::Source>,
-    vcpus: Vec<Vcpu>,
-    cpus: Vec<Cpu>,
-    pending: Pending,
-    saving: Saving,
-    workloads: Workloads,
-    caches: Option<Caches>,
-    sink: S,
-    events: u64,
-    schedule_calls: u64,
-    context_switches: u64,
-    schedule_ns: i64,
-    context_switch_ns: i64,
-}
-
-/// One stream of random numbers for each purpose, so that one more draw for one does not shift another.
-fn stream(seed: u64, purpose: u64, index: usize) -> Pcg32 {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    bytes[8..].copy_from_slice(&(purpose << 32 | index as u64).to_le_bytes());
-    Lcg64Xsh32::from_seed(bytes)
-}
-
-const JITTER: u64 = 1;
-const COST: u64 = 2;
-const WORKLOAD: u64 = 3;
-
-#[inline]
-pub(crate) fn draw(cost: &Cost, random: &mut Pcg32) -> i64 {
-    match *cost {
-        Cost::Constant { ns } => ns,
-        Cost::Quantiles { .. } => cost.at(random.next_u32()),
-    }
-}
-
-impl<'host, S: Sink> Simulation<'host, S> {
-    fn new(host: &'host Host, sink: S) -> Result<Self, Refused> {
+impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
+    fn new(host: &'host Host, workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
         let cpus = host.cpus as usize;
         let tasks = host.domains.iter().map(|domain| domain.tasks.len()).sum();
-        let mut first_vcpu = 0;
-        let first_vcpus: Vec<usize> = (host.domains.iter())
-            .map(|domain| {
-                first_vcpu += domain.vcpus.len();
-                first_vcpu - domain.vcpus.len()
-            })
-            .collect();
         let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());
         let mut simulation = Simulation {
             host,
@@ -263,7 +95,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                     accounted_ns: 0,
                     asked: false,
                     postponed: false,
-                    random: stream(host.seed, COST, cpu),
+                    random: stream(host.seed, Purpose::Cost, cpu),
                 })
                 .collect(),
             pending: Pending {
@@ -271,9 +103,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 any: false,
             },
             saving: Saving::default(),
-            workloads: Workloads::new(host, &first_vcpus, |domain| {
-                stream(host.seed, WORKLOAD, domain)
-            }),
+            workloads,
             caches: Caches::new(host),
             sink,
             events: 0,
@@ -311,7 +141,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 deadline_ns: task.deadline_ns,
                 offset_ns: task.offset_ns,
                 jitter_ns: task.jitter_ns,
-                random: stream(self.host.seed, JITTER, self.tasks.len()),
+                random: stream(self.host.seed, Purpose::Jitter, self.tasks.len()),
                 counted,
                 responses: Responses::new(task, counted, kept_jobs_max),
             });
@@ -338,7 +168,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
                 ready: Ready::new(domain.guest, tasks.len()),
                 tasks,
                 task: NOBODY,
-                tick: ticks::Due::default(),
+                tick: Due::default(),
                 cpu: NOBODY,
                 blocked: true,
                 cpu_bound: domain.cpu_bound,
@@ -435,7 +265,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
             vcpu.stalled_ns += stalled_ns;
             done_ns -= stalled_ns;
         }
-        if vcpu.has_workload {
+        if W::ANY && vcpu.has_workload {
             self.workloads.advance(index, done_ns);
         } else if vcpu.task < TICK {
             self.tasks[vcpu.task as usize].remaining_ns -= done_ns;
@@ -458,7 +288,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
     #[inline]
     fn is_out_of_work(&self, index: usize) -> bool {
         let vcpu = &self.vcpus[index];
-        if vcpu.has_workload {
+        if W::ANY && vcpu.has_workload {
             return !self.workloads.has_work(index);
         }
         !vcpu.cpu_bound && vcpu.ready.first().is_none() && vcpu.tick.left_ns == 0
@@ -506,7 +336,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
     fn execute(&mut self, cpu: u32, now: i64) {
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
-        if vcpu.has_workload {
+        if W::ANY && vcpu.has_workload {
             return self.execute_workload(cpu, index, now);
         }
         if vcpu.tick.left_ns > 0 {
@@ -541,7 +371,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         self.account(cpu, now);
         let index = self.cpus[cpu as usize].vcpu as usize;
         let vcpu = &mut self.vcpus[index];
-        if vcpu.has_workload {
+        if W::ANY && vcpu.has_workload {
             self.workloads.complete(index, now);
             self.execute_workload(cpu, index, now);
             return self.signal(now);
@@ -625,8 +455,8 @@ impl<'host, S: Sink> Simulation<'host, S> {
         self.report(now);
     }
 
-    /// One round of decisions: the CPUs that are pending, by number, from one on that the time tells, so that where several are
-    /// called at once it is not always the same one that comes first.
+    /// One round of decisions: the CPUs that are pending, by number. The time tells where the round begins, so that
+    /// where several CPUs are called at once it is not always the same one that comes first.
     fn decide(&mut self, now: i64) {
         let first = now as u64 % u64::from(self.host.cpus);
         let (word, below) = (first as usize / 64, (1 << (first % 64)) - 1);
@@ -639,7 +469,7 @@ impl<'host, S: Sink> Simulation<'host, S> {
         self.pending.any = self.pending.words.iter().any(|&word| word != 0);
     }
 
-    /// Of 64 CPUs these, with those of them that are asked for meanwhile.
+    /// The decisions of these CPUs among 64, with those that are asked for meanwhile.
     #[inline]
     fn decide_in(&mut self, word: usize, mut to_come: u64, now: i64) {
         loop {

@@ -1,4 +1,5 @@
-//! VCPUs whose state is being saved: until a decision's cost has passed, nobody else has whom it took off the CPU.
+//! VCPUs whose state is being saved. A descheduled VCPU cannot be picked by another CPU until the cost of the decision
+//! that took it off its CPU has passed.
 
 use laxity_policy::Instance;
 
@@ -30,7 +31,8 @@ impl Saving {
 
 #[cfg(test)]
 mod tests {
-    /// `long` runs on the first CPU, where `first` and `second` wake later; `a` and `b` have the second CPU placed between them.
+    /// `long` runs on the first CPU, where `first` and `second` wake later; `a` and `b` have the second CPU placed
+    /// between them.
     fn response_of_long_ns(costs: &str) -> i64 {
         let task = |name: &str, offset_ms: u32, cost_ms: u32| {
             format!(

@@ -1,29 +1,10 @@
 //! The timer interrupts of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
 
-use super::{NOBODY, Simulation};
-use laxity_host::Tick;
+use super::state::{NOBODY, Simulation, TICK, Ticks};
+use crate::workloads::Workloads;
 use laxity_trace::Sink;
-use std::ops::Range;
 
-/// In place of the number of a task: the VCPU's kernel serves its tick.
-pub(super) const TICK: u32 = NOBODY - 1;
-
-/// The ticks of one domain.
-pub(super) struct Source {
-    tick: Tick,
-    vcpus: Range<usize>,
-}
-
-/// What a VCPU has to do for its kernel.
-#[derive(Default)]
-pub(super) struct Due {
-    /// CPU time that the tick that is due still needs; 0 if none is.
-    pub left_ns: i64,
-    /// A job has arrived since the last tick that found none.
-    pub had_job: bool,
-}
-
-impl<S: Sink> Simulation<'_, S> {
+impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
     /// When all domains are there.
     pub(super) fn add_ticks(&mut self) {
         let mut first_vcpu = 0;
@@ -33,14 +14,14 @@ impl<S: Sink> Simulation<'_, S> {
             if let Some(tick) = domain.tick {
                 let slot = self.tasks.len() + self.ticks.len();
                 self.agenda.arrivals.set(slot, tick.offset_ns);
-                self.ticks.push(Source { tick, vcpus });
+                self.ticks.push(Ticks { tick, vcpus });
             }
         }
     }
 
     /// A domain's ticks fall due.
     pub(super) fn tick(&mut self, source: usize, now: i64) {
-        let Source { tick, ref vcpus } = self.ticks[source];
+        let Ticks { tick, ref vcpus } = self.ticks[source];
         let slot = self.tasks.len() + source;
         self.agenda.arrivals.set(slot, now + tick.period_ns);
         for index in vcpus.clone() {

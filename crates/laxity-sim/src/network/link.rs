@@ -10,7 +10,8 @@ const WINDOW_NS: i64 = 20_000_000;
 /// Credit that a backend may keep from one window to the next: netback's own.
 const BURST_BYTES: u64 = 128 << 10;
 
-/// What a backend may take from its guest: so many bytes in each window. It leaves in the ring what it has no credit for.
+/// What a backend may take from its guest: so many bytes in each window. It leaves in the ring what it has no credit
+/// for.
 #[derive(Debug, Clone)]
 pub struct Credit {
     window_bytes: u64,

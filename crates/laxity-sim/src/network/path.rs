@@ -1,52 +1,11 @@
 //! The way of packets: cards, the driver domain, the rings of guests, and out again.
 
 use super::card::Reaction;
-use super::interface::Interface;
 use super::line::What;
-use super::link::Allocator;
-use super::packet::{Kind, Packet, WIRE_BYTES};
-use super::phones::{self, Phones};
-use super::{Origin, Outside, Source, Workloads};
-use crate::engine::draw;
-use laxity_host::{Cost, NetworkCosts};
-
-/// The way of packets on a host.
-pub struct Path {
-    pub costs: NetworkCosts,
-    pub voice_bytes: u32,
-    pub signalling: Option<usize>,
-    pub control: Option<usize>,
-    pub media: usize,
-    pub driver: Option<usize>,
-    /// Cards of the driver domain.
-    pub driver_cards: Vec<usize>,
-    /// Of each domain's packets, and the time between them; 0 if it is no sender.
-    pub senders: Vec<(u32, i64)>,
-    pub link: Option<LinkState>,
-    pub phones: Phones,
-}
-
-/// The allocator at work.
-pub struct LinkState {
-    pub allocator: Allocator,
-    pub source: usize,
-    /// A look is due and has not begun.
-    pub is_due: bool,
-}
-
-impl Path {
-    /// Of a packet, from its Ethernet header on.
-    pub(super) fn frame_bytes(&self, packet: &Packet) -> u32 {
-        match packet.kind {
-            Kind::Bulk => self.senders[packet.of as usize].0,
-            _ => packet.frame_bytes(self.voice_bytes),
-        }
-    }
-
-    fn wire_bytes(&self, packet: &Packet) -> u32 {
-        self.frame_bytes(packet) + WIRE_BYTES
-    }
-}
+use super::packet::{Kind, Packet};
+use super::phones;
+use super::state::{Network, Origin, Outside, Source};
+use laxity_host::Cost;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WayOn {
@@ -54,31 +13,28 @@ pub(super) enum WayOn {
     Wire,
 }
 
-impl Workloads {
+impl Network {
     /// A phone sends a packet.
     pub(super) fn send_to_host(&mut self, packet: Packet, now: i64) {
-        let Some(path) = &self.path else { return };
         let server = match packet.kind {
-            Kind::Voice => Some(path.media),
-            _ => path.signalling,
+            Kind::Voice => Some(self.media),
+            _ => self.signalling,
         };
-        if server.is_some_and(|domain| self.is_absent(domain)) {
+        if server.is_some_and(|pool| self.is_absent(pool)) {
             self.drops.failure += 1;
             return self.lose(&packet);
         }
         let own = match packet.kind {
-            Kind::Voice => self.pools[path.media]
-                .as_ref()
-                .map_or(&[][..], |pool| &pool.cards),
+            Kind::Voice => &self.pools[self.media].cards[..],
             _ => &[],
         };
         let cards = if own.is_empty() {
-            &path.driver_cards
+            &self.driver_cards
         } else {
             own
         };
         let card = cards[packet.of as usize % cards.len()];
-        let bytes = path.wire_bytes(&packet);
+        let bytes = self.wire_bytes(&packet);
         match self.cards[card].arrival_ns(bytes, now) {
             Some(at_ns) => self.wires[card].push_back((at_ns, packet)),
             None => {
@@ -93,54 +49,13 @@ impl Workloads {
         let looked_at = self.is_looked_at(self.card_sources[card]);
         match self.cards[card].receive(packet, looked_at, now) {
             Reaction::Interrupt => self.interrupt(card),
-            Reaction::InterruptAt(at_ns) => self.outside(at_ns, Outside::Coalesced { card }),
+            Reaction::InterruptAt(at_ns) => self.at(at_ns, Outside::Coalesced { card }),
             Reaction::Nothing => {}
             Reaction::Drop => {
                 self.drops.nic_receive += 1;
                 self.lose(&packet);
             }
         }
-    }
-
-    pub(super) fn lose(&mut self, packet: &Packet) {
-        if let Some(path) = &mut self.path {
-            path.phones.lose(packet);
-        }
-    }
-
-    pub(super) fn interrupt(&mut self, card: usize) {
-        self.cards[card].interrupts += 1;
-        self.raise(self.card_sources[card]);
-    }
-
-    pub(super) fn is_looked_at(&mut self, source: usize) -> bool {
-        let Source { line, place, .. } = self.sources[source];
-        self.line(line).looks_at(place)
-    }
-
-    fn raise(&mut self, source: usize) {
-        let Source { line, place, .. } = self.sources[source];
-        self.line(line).raise(place);
-        self.signals.push(line);
-    }
-
-    /// Tells who handles the source that it has packets, unless it looks anyway or waits for credit.
-    pub(super) fn notify(&mut self, source: usize) {
-        let waits = match self.sources[source].origin {
-            Origin::FromGuest(interface) => self.interfaces[interface].is_stopped,
-            _ => false,
-        };
-        if !waits && !self.is_looked_at(source) {
-            self.raise(source);
-        }
-    }
-
-    pub(super) fn cost(&mut self, vcpu: usize, of: impl Fn(&NetworkCosts) -> Cost) -> i64 {
-        let cost = self
-            .path
-            .as_ref()
-            .map_or(Cost::default(), |path| of(&path.costs));
-        draw(&cost, &mut self.random[self.domain_of[vcpu]])
     }
 
     /// Takes a packet out of a source; `None` if it had none.
@@ -150,7 +65,7 @@ impl Workloads {
         place: u32,
         now: i64,
     ) -> Option<(What, i64)> {
-        let number = self.line(vcpu).sources[place as usize];
+        let number = self.lines[vcpu].sources[place as usize];
         let origin = self.sources[number as usize].origin;
         let may_take = match origin {
             Origin::FromGuest(interface) => self.has_credit(interface, now),
@@ -165,25 +80,20 @@ impl Workloads {
             Origin::Released(number) => self.protections[number].take_released(),
         };
         let Some(packet) = packet else {
-            self.line(vcpu).quiet(place);
+            self.lines[vcpu].quiet(place);
             return None;
         };
-        let path = self.path.as_ref()?;
-        let costs = path.costs;
-        let is_driver = path.driver == Some(self.domain_of[vcpu]);
-        if let Origin::Allocator = origin {
-            let looked_at = path
-                .link
-                .as_ref()
-                .map_or(0, |link| link.allocator.interfaces.len());
-            let random = &mut self.random[self.domain_of[vcpu]];
-            let cost_ns = (0..looked_at).map(|_| draw(&costs.look, random)).sum();
-            let source = number;
-            return Some((What::Source { source, packet }, cost_ns));
-        }
+        let costs = self.costs;
         let (first, then) = match origin {
-            Origin::Allocator => return None,
-            Origin::Card(_) if is_driver => (costs.receive, Some(costs.netback_receive)),
+            Origin::Allocator => {
+                let looked_at = self.link().allocator.interfaces.len();
+                let cost_ns = (0..looked_at).map(|_| self.draw(vcpu, costs.look)).sum();
+                let source = number;
+                return Some((What::Source { source, packet }, cost_ns));
+            }
+            Origin::Card(card) if self.card_pools[card].is_none() => {
+                (costs.receive, Some(costs.netback_receive))
+            }
             Origin::Card(_) => (costs.receive.plus(costs.socket_receive), None),
             // The kernel answers it.
             Origin::ToGuest(_)
@@ -206,15 +116,14 @@ impl Workloads {
                 WayOn::Wire => (costs.netback_transmit.plus(costs.transmit), None),
             },
         };
-        let random = &mut self.random[self.domain_of[vcpu]];
-        let mut cost_ns = draw(&first, random);
+        let mut cost_ns = self.draw(vcpu, first);
         let mut what = What::Source {
             source: number,
             packet,
         };
         if let Some(then) = then {
             if matches!(origin, Origin::ToGuest(_)) || self.has_room(&packet, origin) {
-                cost_ns += draw(&then, &mut self.random[self.domain_of[vcpu]]);
+                cost_ns += self.draw(vcpu, then);
             } else {
                 what = What::Waste {
                     source: number,
@@ -227,17 +136,13 @@ impl Workloads {
 
     /// Where the driver domain sends a packet of a guest.
     pub(super) fn way_on(&self, packet: &Packet) -> WayOn {
-        let guest = |domain: Option<usize>| {
-            let pool = domain.and_then(|domain| self.pools[domain].as_ref());
-            pool.and_then(|pool| pool.interface)
+        let guest = |pool: Option<usize>| {
+            pool.and_then(|pool| self.pools[pool].interface)
                 .map_or(WayOn::Wire, WayOn::Guest)
         };
-        let Some(path) = &self.path else {
-            return WayOn::Wire;
-        };
         match packet.kind {
-            Kind::Question => guest(path.control),
-            Kind::Answer => guest(path.signalling),
+            Kind::Question => guest(self.control),
+            Kind::Answer => guest(self.signalling),
             _ => WayOn::Wire,
         }
     }
@@ -250,12 +155,11 @@ impl Workloads {
                 WayOn::Wire => None,
             };
         }
-        let path = self.path.as_ref()?;
-        let domain = match packet.kind {
-            Kind::Voice => Some(path.media),
-            _ => path.signalling,
+        let pool = match packet.kind {
+            Kind::Voice => Some(self.media),
+            _ => self.signalling,
         };
-        self.pools[domain?].as_ref()?.interface
+        self.pools[pool?].interface
     }
 
     fn has_room(&self, packet: &Packet, origin: Origin) -> bool {
@@ -274,38 +178,35 @@ impl Workloads {
         };
         if empty {
             let Source { line, place, .. } = self.sources[source];
-            self.line(line).quiet(place);
+            self.lines[line].quiet(place);
         }
     }
 
     /// A kernel has moved a packet.
     pub(super) fn moved(&mut self, source: usize, vcpu: usize, packet: Packet, now: i64) {
         let origin = self.sources[source].origin;
-        let domain = self.domain_of[vcpu];
         if packet.kind == Kind::Look {
             return self.look(now);
         }
         if let Origin::FromGuest(interface) = origin {
-            if !self.guard(interface, packet) {
+            if !self.guard(interface, packet, now) {
                 return;
             }
             self.interfaces[interface].counted.sent += 1;
         }
         if packet.kind == Kind::Disk {
-            let latency_ns = self.cost(vcpu, |costs| costs.disk_latency);
-            return self.outside(now + latency_ns, Outside::Disk { call: packet.of });
+            let latency_ns = self.draw(vcpu, self.costs.disk_latency);
+            return self.at(now + latency_ns, Outside::Disk { call: packet.of });
         }
-        let is_driver = self
-            .path
-            .as_ref()
-            .is_some_and(|path| path.driver == Some(domain));
         match origin {
             Origin::ToGuest(_) if packet.kind == Kind::Segment => {
-                self.take_segment(domain, packet, now)
+                self.take_segment(self.pool_of[vcpu], packet, now)
             }
-            Origin::ToGuest(_) => self.put_into_socket(domain, packet),
+            Origin::ToGuest(_) => self.put_into_socket(self.pool_of[vcpu], packet),
             Origin::Released(number) => self.leave(number, packet, now),
-            Origin::Card(_) if !is_driver => self.put_into_socket(domain, packet),
+            Origin::Card(card) if self.card_pools[card].is_some() => {
+                self.put_into_socket(self.pool_of[vcpu], packet)
+            }
             Origin::FromGuest(interface) if self.way_on(&packet) == WayOn::Wire => {
                 if !self.onto_wire(None, packet, now) {
                     let counted = &mut self.interfaces[interface].counted;
@@ -321,7 +222,7 @@ impl Workloads {
     }
 
     pub(super) fn put_into_guest(&mut self, interface: usize, packet: Packet) {
-        if self.is_absent(self.interfaces[interface].domain) {
+        if self.is_absent(self.interfaces[interface].pool) {
             self.drops.failure += 1;
             return self.lose(&packet);
         }
@@ -336,27 +237,19 @@ impl Workloads {
         self.notify(source);
     }
 
-    /// Puts a packet into a card of a domain of its own, or else of the driver domain; it reaches a phone. Whether
+    /// Puts a packet into a card of a pool of its own, or else of the driver domain; it reaches a phone. Whether
     /// there was room.
     pub(super) fn onto_wire(&mut self, own: Option<usize>, packet: Packet, now: i64) -> bool {
-        let Workloads {
-            pools,
-            cards,
-            path: Some(path),
-            ..
-        } = self
-        else {
-            return false;
-        };
-        let candidates = match own.and_then(|domain| pools[domain].as_ref()) {
-            Some(pool) => &pool.cards,
-            None => &path.driver_cards,
+        let candidates = match own {
+            Some(pool) => &self.pools[pool].cards,
+            None => &self.driver_cards,
         };
         let card = candidates[packet.of as usize % candidates.len()];
-        let sent_ns = cards[card].transmit(path.wire_bytes(&packet), now);
+        let bytes = self.wire_bytes(&packet);
+        let sent_ns = self.cards[card].transmit(bytes, now);
         match sent_ns {
             Some(_) if packet.kind == Kind::Bulk => {}
-            Some(at_ns) => path.phones.deliver(&packet, at_ns),
+            Some(at_ns) => self.phones.deliver(&packet, at_ns),
             None => {
                 self.drops.nic_transmit += 1;
                 self.lose(&packet);
@@ -367,10 +260,8 @@ impl Workloads {
 
     /// A disk operation is done: the signalling server hears of it as of a packet.
     pub(super) fn answer_from_disk(&mut self, call: u64, now: i64) {
-        let interfaces = self.interfaces.iter();
-        let signalling = self.path.as_ref().and_then(|path| path.signalling);
-        let mine = |interface: &Interface| Some(interface.domain) == signalling;
-        if let Some(interface) = interfaces.clone().position(mine) {
+        let interface = self.signalling.and_then(|pool| self.pools[pool].interface);
+        if let Some(interface) = interface {
             let packet = Packet {
                 kind: Kind::DiskDone,
                 of: call,

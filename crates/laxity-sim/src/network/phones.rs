@@ -2,6 +2,7 @@
 
 use super::kept::{Keeper, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
+use crate::timers::NEVER;
 use laxity_host::{ArrivalRate, Calls, Transport};
 use laxity_run::{CallsResult, KeptStream, RegistrationsResult, Times, Voice, WorstStream, ratio};
 use rand_core::RngCore;
@@ -22,8 +23,8 @@ mod step {
     pub const ACK: u8 = 2;
     pub const BYE: u8 = super::BYE as u8;
     pub const BYE_OK: u8 = 4;
-    /// Of a user who registers: the message and its answer; around it, with a connection of TCP for each, what makes the
-    /// connection and what ends it.
+    /// The message of a user who registers, and its answer. What makes and what ends the connection is around it, where
+    /// each user has a connection of TCP.
     pub const REGISTER: u8 = super::REGISTER as u8;
     pub const CONNECT: u8 = 6;
     pub const CLOSE: u8 = 7;
@@ -39,9 +40,8 @@ pub const REGISTER: u32 = 5;
 /// … and of a segment that nobody answers.
 pub const ACKNOWLEDGE: u32 = 8;
 
-const NEVER: i64 = i64::MAX;
-
-/// Numbered things: the first ones stay for ever; of the others, memory is what lies between the oldest and the youngest.
+/// Numbered things: the first ones stay for ever; of the others, memory is what lies between the oldest and the
+/// youngest.
 struct Window<T> {
     lasting: Vec<T>,
     first: u64,

@@ -5,12 +5,13 @@ use laxity_run::{KeptStream, LOST};
 /// A stream is kept in pieces of this many packets at most: 30 s of G.711, as long as the calls of the papers.
 pub const PIECE_PACKETS: u32 = 1500;
 
-/// So many pieces are kept at most; 12 MB.
+/// Largest number of pieces that are kept; 12 MB.
 const PIECES_MAX: usize = 1000;
 
-/// The streams that are kept. When there are too many, every second one is forgotten, and half as many are kept from then on.
+/// The streams that are kept. When there are too many, every second one is forgotten, and half as many are kept from
+/// then on.
 pub struct Keeper {
-    /// Of so many pieces one is kept.
+    /// One piece in this many is kept.
     stride: u64,
     offered: u64,
     /// In the order in which they began. Pieces that have not ended are among them.

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     pub kind: Kind,
-    /// Of a stream ([`Kind::Voice`]) or a call, from 0.
+    /// Number of its stream ([`Kind::Voice`]), its sender's domain ([`Kind::Bulk`]) or its call, from 0.
     pub of: u64,
     /// Its place in the stream; what a call is about to do.
     pub number: u32,
@@ -38,9 +38,9 @@ pub enum Kind {
 const HEADERS_BYTES: u32 = 8 + 20 + 14;
 /// Preamble, checksum and gap: what a frame has around it on the wire.
 pub const WIRE_BYTES: u32 = 24;
-/// Of a TCP segment without a message: what its headers have more than UDP's.
+/// What the headers of a TCP segment without a message have more than UDP's.
 const SEGMENT_BYTES: u32 = 24;
-/// Of a SIP message, with its session description; about.
+/// About the size of a SIP message, with its session description.
 const MESSAGE_BYTES: u32 = 600;
 
 impl Packet {

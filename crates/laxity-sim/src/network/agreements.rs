@@ -2,48 +2,52 @@
 
 use super::link::{Counted, Credit};
 use super::packet::{Kind, Packet};
-use super::{Outside, Workloads};
+use super::state::{LinkState, Network, Outside};
 
-impl Workloads {
+impl Network {
+    /// Where agreements are kept; only an allocator that is there has turns.
+    pub(super) fn link(&mut self) -> &mut LinkState {
+        self.link.as_mut().expect("there is an allocator")
+    }
+
     /// The driver domain is told to look, unless it has not come to the last time.
     pub(super) fn look_is_due(&mut self, now: i64) {
-        let link = self.path.as_mut().and_then(|path| path.link.as_mut());
-        let Some(link) = link else { return };
+        let link = self.link();
         link.is_due = true;
         let (source, period_ns) = (link.source, link.allocator.period_ns);
-        self.outside(now + period_ns, Outside::Look);
+        self.at(now + period_ns, Outside::Look);
         self.notify(source);
     }
 
     /// The allocator has looked.
     pub(super) fn look(&mut self, now: i64) {
-        let Workloads {
-            path: Some(path),
+        let order = self.link().allocator.interfaces.clone();
+        let counted = order.iter().map(|&at| {
+            let interface = &self.interfaces[at];
+            let waiting = interface.from_guest.iter();
+            Counted {
+                sent_bytes: interface.sent_bytes,
+                dropped: interface.counted.dropped_in_guest,
+                stops: interface.stops,
+                waiting_bytes: waiting
+                    .map(|packet| u64::from(self.frame_bytes(packet)))
+                    .sum(),
+            }
+        });
+        let counted: Vec<Counted> = counted.collect();
+        let Network {
             interfaces,
+            link: Some(link),
             ..
         } = self
         else {
             return;
         };
-        let frame_bytes = |packet: &Packet| u64::from(path.frame_bytes(packet));
-        let Some(link) = &path.link else { return };
-        let counted = link.allocator.interfaces.iter().map(|&at| {
-            let interface = &interfaces[at];
-            Counted {
-                sent_bytes: interface.sent_bytes,
-                dropped: interface.counted.dropped_in_guest,
-                stops: interface.stops,
-                waiting_bytes: interface.from_guest.iter().map(frame_bytes).sum(),
-            }
-        });
-        let counted: Vec<Counted> = counted.collect();
-        let Some(link) = &mut path.link else { return };
         let mut credits: Vec<(usize, &mut Credit)> = interfaces
             .iter_mut()
             .enumerate()
             .filter_map(|(at, interface)| Some((at, interface.credit.as_mut()?)))
             .collect();
-        let order = &link.allocator.interfaces;
         credits.sort_by_key(|(at, _)| order.iter().position(|other| other == at));
         let mut credits: Vec<&mut Credit> = credits.into_iter().map(|(_, credit)| credit).collect();
         link.allocator.look(&counted, &mut credits, now);
@@ -51,18 +55,17 @@ impl Workloads {
 
     /// Whether netback may take the next packet of a guest. If not it stops, until there is credit.
     pub(super) fn has_credit(&mut self, number: usize, now: i64) -> bool {
-        let Some(path) = &self.path else { return true };
-        let interface = &mut self.interfaces[number];
-        let Some(packet) = interface.from_guest.front() else {
+        let Some(packet) = self.interfaces[number].from_guest.front() else {
             return true;
         };
-        let bytes = path.frame_bytes(packet);
+        let bytes = self.frame_bytes(packet);
+        let interface = &mut self.interfaces[number];
         if let Some(credit) = &mut interface.credit
             && let Err(until_ns) = credit.take(bytes, now)
         {
             interface.is_stopped = true;
             interface.stops += 1;
-            self.outside(until_ns, Outside::Credit { interface: number });
+            self.at(until_ns, Outside::Credit { interface: number });
             return false;
         }
         interface.sent_bytes += u64::from(bytes);
@@ -70,7 +73,7 @@ impl Workloads {
     }
 
     pub(super) fn take_look(&mut self) -> Option<Packet> {
-        let link = self.path.as_mut()?.link.as_mut()?;
+        let link = self.link();
         std::mem::take(&mut link.is_due).then_some(Packet {
             kind: Kind::Look,
             of: 0,

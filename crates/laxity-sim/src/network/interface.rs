@@ -14,16 +14,16 @@ const NETFRONT_QUEUE: usize = 1000;
 
 /// A guest's interface towards the driver domain.
 pub struct Interface {
-    pub domain: usize,
+    pub pool: usize,
     pub to_guest: VecDeque<Packet>,
     pub from_guest: VecDeque<Packet>,
     pub to_source: usize,
     pub from_source: usize,
-    /// Of a domain that is held to an agreement.
+    /// The credit of a domain that is held to an agreement.
     pub credit: Option<Credit>,
     /// Netback waits for credit.
     pub is_stopped: bool,
-    /// Of a domain that is protected, its number among them.
+    /// The number of a protected domain among the protected ones.
     pub protection: Option<usize>,
     pub counted: InterfaceResult,
     /// Frames that netback took, in bytes, and how often it stopped.
@@ -32,10 +32,10 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// A domain's, with the sources of packets to it and from it.
-    pub fn new(domain: usize, name: &str, to_source: usize, from_source: usize) -> Interface {
+    /// That of a pool's domain, with the sources of packets to it and from it.
+    pub fn new(pool: usize, name: &str, to_source: usize, from_source: usize) -> Interface {
         Interface {
-            domain,
+            pool,
             to_guest: VecDeque::new(),
             from_guest: VecDeque::new(),
             to_source,

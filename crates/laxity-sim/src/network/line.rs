@@ -1,4 +1,4 @@
-//! What one VCPU of a guest with packets or pauses does: interrupts first, then packets, then threads.
+//! What one VCPU of a guest with packets does: interrupts first, then packets, then threads.
 
 use super::packet::Packet;
 use std::collections::VecDeque;
@@ -24,8 +24,6 @@ pub enum What {
     Waste { source: u32, packet: Packet },
     /// A thread's work on a packet.
     Thread(Packet),
-    /// Computing.
-    Burst,
     /// Copying the checkpoint of a protected domain, by its number.
     Copy(u32),
 }
@@ -37,7 +35,6 @@ pub enum Next {
     Source(u32),
     Thread,
     Copy,
-    Burst,
     Nothing,
 }
 
@@ -48,11 +45,11 @@ pub struct Line {
     interrupts: u32,
     /// Where packets come from that it handles.
     pub sources: Vec<u32>,
-    /// Of each of these whether it has interrupted and may have packets.
+    /// Whether each source has interrupted and may have packets.
     is_active: Vec<bool>,
-    /// So many are.
+    /// Number of active sources.
     active: u32,
-    /// Which source had its turn last.
+    /// The source that had its turn last.
     turn: u32,
     in_a_row: u32,
     kernel: Option<Step>,
@@ -61,8 +58,6 @@ pub struct Line {
     pub ready: u32,
     /// Checkpoints that a process of the driver domain is to copy here.
     pub copies: VecDeque<Step>,
-    /// It has a computation to begin.
-    pub burst: bool,
 }
 
 impl Line {
@@ -100,11 +95,10 @@ impl Line {
             || self.active != 0
             || self.ready > 0
             || !self.copies.is_empty()
-            || self.burst
     }
 
-    /// Whether the guest's scheduler sees threads here: packets count as one only when there are so many in a row that a
-    /// thread has taken them over.
+    /// Whether the guest's scheduler sees threads here: packets count as one only when there are so many in a row that
+    /// a thread has taken them over.
     pub fn has_threads(&self) -> bool {
         self.has_own_threads() || self.packets_are_a_thread()
     }
@@ -160,8 +154,6 @@ impl Line {
             Next::Thread
         } else if !self.copies.is_empty() {
             Next::Copy
-        } else if self.burst {
-            Next::Burst
         } else {
             Next::Nothing
         }
@@ -169,7 +161,7 @@ impl Line {
 
     pub fn begin(&mut self, step: Step) {
         match step.what {
-            What::Thread(_) | What::Burst | What::Copy(_) => self.thread = Some(step),
+            What::Thread(_) | What::Copy(_) => self.thread = Some(step),
             _ => self.kernel = Some(step),
         }
     }
@@ -189,7 +181,7 @@ impl Line {
                 What::Source { packet, .. } | What::Waste { packet, .. } | What::Thread(packet) => {
                     Some(packet)
                 }
-                What::Interrupt | What::Burst | What::Copy(_) => None,
+                What::Interrupt | What::Copy(_) => None,
             });
         packets.collect()
     }

@@ -1,56 +1,20 @@
 //! The threads of servers and senders.
 
-use super::line::{Line, What};
+use super::line::What;
 use super::packet::{Kind, Packet};
-use super::{Outside, Workloads, phones};
-use crate::engine::draw;
-use laxity_host::Cost;
-use std::collections::VecDeque;
+use super::phones;
+use super::pool::Role;
+use super::state::{Network, Outside};
 use std::ops::Range;
 
 /// Packets of a stream that a socket's buffer holds: Linux's 108 KiB by default, at somewhat less than 1 KiB each.
 const SOCKET_PACKETS: u16 = 128;
 
-/// A domain that serves packets.
-pub struct Pool {
-    pub role: Role,
-    pub work: Cost,
-    /// What a thread pays to send a packet on.
-    pub send: Cost,
-    /// Of each idle thread the VCPU at which it was last; who has been idle longest comes first.
-    pub idle: VecDeque<usize>,
-    pub vcpus: Range<usize>,
-    pub waiting: VecDeque<Packet>,
-    /// Cards of its own; otherwise its packets go through its interface.
-    pub cards: Vec<usize>,
-    pub interface: Option<usize>,
-    pub handled: u64,
-    pub threads: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    Media,
-    Signalling,
-    Control,
-    Sender,
-}
-
-impl Workloads {
-    pub(super) fn put_into_socket(&mut self, domain: usize, packet: Packet) {
-        let Workloads {
-            pools,
-            path: Some(path),
-            ..
-        } = self
-        else {
-            return;
-        };
-        let Some(pool) = &mut pools[domain] else {
-            return;
-        };
+impl Network {
+    pub(super) fn put_into_socket(&mut self, pool: usize, packet: Packet) {
+        let pool = &mut self.pools[pool];
         let fits = match packet.kind {
-            Kind::Voice => path.phones.queue(&packet, SOCKET_PACKETS),
+            Kind::Voice => self.phones.queue(&packet, SOCKET_PACKETS),
             _ => pool.waiting.len() < usize::from(SOCKET_PACKETS),
         };
         if !fits {
@@ -61,15 +25,15 @@ impl Workloads {
         if let Some(last) = pool.idle.pop_front() {
             let vcpus = pool.vcpus.clone();
             let line = self.place_thread(last, vcpus);
-            self.line(line).ready += 1;
+            self.lines[line].ready += 1;
             self.signals.push(line);
         }
     }
 
-    /// Where a thread that is woken goes, as Linux's does: to the VCPU where it was last if no thread is there, else to one
-    /// of its domain's where none is, else it waits where it was.
+    /// The VCPU to which a thread that is woken goes, as Linux's does: the one where it was last if no thread is there,
+    /// else one of its domain's without a thread, else the one where it was, to wait.
     pub(super) fn place_thread(&self, last: usize, vcpus: Range<usize>) -> usize {
-        let has_threads = |vcpu: usize| self.lines[vcpu].as_ref().is_some_and(Line::has_threads);
+        let has_threads = |vcpu: usize| self.lines[vcpu].has_threads();
         std::iter::once(last)
             .chain(vcpus)
             .find(|&vcpu| !has_threads(vcpu))
@@ -78,10 +42,9 @@ impl Workloads {
 
     /// A thread takes a packet, or goes idle if there is none.
     pub(super) fn begin_thread(&mut self, vcpu: usize) -> Option<(What, i64)> {
-        let domain = self.domain_of[vcpu];
-        let pool = self.pools[domain].as_mut()?;
+        let pool = &mut self.pools[self.pool_of[vcpu]];
         let packet = pool.waiting.pop_front();
-        self.lines[vcpu].as_mut()?.ready -= 1;
+        self.lines[vcpu].ready -= 1;
         let Some(packet) = packet else {
             pool.idle.push_back(vcpu);
             let vcpus = pool.vcpus.clone();
@@ -93,46 +56,38 @@ impl Workloads {
             let interface = &self.interfaces[interface];
             interface.credit.is_some() && interface.is_full()
         });
-        let send = match (&self.path, is_dropped) {
-            (Some(path), true) => path.costs.socket_send,
-            _ => pool.send,
+        let send = if is_dropped {
+            self.costs.socket_send
+        } else {
+            pool.send
         };
-        let cost_ns =
-            draw(&pool.work, &mut self.random[domain]) + draw(&send, &mut self.random[domain]);
-        if packet.kind == Kind::Voice
-            && let Some(path) = &mut self.path
-        {
-            path.phones.dequeue(&packet);
+        let work = pool.work;
+        let cost_ns = self.draw(vcpu, work) + self.draw(vcpu, send);
+        if packet.kind == Kind::Voice {
+            self.phones.dequeue(&packet);
         }
         Some((What::Thread(packet), cost_ns))
     }
 
     /// A VCPU that has no thread left takes one that waits behind another, as Linux does when a CPU becomes idle.
     fn pull_thread(&mut self, vcpu: usize, vcpus: Range<usize>) {
-        let is = |vcpu: usize, what: fn(&Line) -> bool| self.lines[vcpu].as_ref().is_some_and(what);
-        if is(vcpu, Line::has_own_threads) {
+        if self.lines[vcpu].has_own_threads() {
             return;
         }
         let mut others = vcpus.into_iter();
-        if let Some(other) = others.find(|&other| is(other, Line::can_spare_thread)) {
-            self.line(other).ready -= 1;
-            self.line(vcpu).ready += 1;
+        if let Some(other) = others.find(|&other| self.lines[other].can_spare_thread()) {
+            self.lines[other].ready -= 1;
+            self.lines[vcpu].ready += 1;
         }
     }
 
     /// A thread has done its work on a packet, sends on what comes of it, and looks for the next one.
     pub(super) fn handled(&mut self, vcpu: usize, packet: Packet, now: i64) {
-        let domain = self.domain_of[vcpu];
-        self.line(vcpu).ready += 1;
-        let Some(pool) = &mut self.pools[domain] else {
-            return;
-        };
-        pool.handled += 1;
-        let role = pool.role;
-        let asks = self
-            .path
-            .as_ref()
-            .is_some_and(|path| path.control.is_some())
+        let pool = self.pool_of[vcpu];
+        self.lines[vcpu].ready += 1;
+        self.pools[pool].handled += 1;
+        let role = self.pools[pool].role;
+        let asks = self.control.is_some()
             && (packet.number == phones::INVITE || packet.number == phones::BYE);
         let writes = packet.number == phones::INVITE;
         let next = match (role, packet.kind) {
@@ -144,7 +99,7 @@ impl Workloads {
             (Role::Signalling, _) => Kind::Signalling,
         };
         let sent_ns = match packet.number {
-            // Of an answer to a registration: when it was made.
+            // An answer to a registration tells when it was made.
             phones::REGISTER if next == Kind::Signalling => now,
             _ => packet.sent_ns,
         };
@@ -153,17 +108,14 @@ impl Workloads {
             sent_ns,
             ..packet
         };
-        self.put_out(domain, packet, now);
+        self.put_out(pool, packet, now);
     }
 
-    /// A domain sends a packet.
-    pub(super) fn put_out(&mut self, domain: usize, packet: Packet, now: i64) {
-        let Some(pool) = &self.pools[domain] else {
-            return;
-        };
-        match pool.interface {
+    /// A pool's domain sends a packet.
+    pub(super) fn put_out(&mut self, pool: usize, packet: Packet, now: i64) {
+        match self.pools[pool].interface {
             None => {
-                self.onto_wire(Some(domain), packet, now);
+                self.onto_wire(Some(pool), packet, now);
             }
             Some(interface) => {
                 let interface = &mut self.interfaces[interface];
@@ -184,24 +136,22 @@ impl Workloads {
     }
 
     /// A sender's thread has a packet to send, and the next one after its time.
-    pub(super) fn send_next(&mut self, domain: usize, now: i64) {
-        let Some(path) = &self.path else { return };
-        let (_, interval_ns) = path.senders[domain];
-        self.outside(now + interval_ns, Outside::Send { domain });
+    pub(super) fn send_next(&mut self, pool: usize, now: i64) {
+        let sender = &self.pools[pool];
         let packet = Packet {
             kind: Kind::Bulk,
-            of: domain as u64,
+            of: sender.domain as u64,
             number: 0,
             sent_ns: now,
         };
-        self.put_into_socket(domain, packet);
+        self.at(now + sender.interval_ns, Outside::Send { pool });
+        self.put_into_socket(pool, packet);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand_pcg::Pcg32;
 
     const HOST: &str = r#"
 duration = "1 s"
@@ -218,34 +168,38 @@ name = "eth0"
 domain = "media"
 "#;
 
-    /// Both VCPUs have two threads, and only the second one runs: it has handled all packets when its last thread finds none.
+    /// Both VCPUs have two threads, and only the second one runs: it has handled all packets when its last thread finds
+    /// none.
     #[test]
     fn a_vcpu_without_threads_takes_one_that_waits_behind_another() {
         let host = laxity_host::load(HOST, "host.toml", &[] as &[&str]).expect("it is right");
-        let mut workloads = Workloads::new(&host, &[0], |domain| Pcg32::new(1, domain as u64));
+        let (Some(described), Some(calls)) = (&host.network, &host.calls) else {
+            panic!("it has both");
+        };
+        let mut network = Network::new(&host, described, calls);
         let packet = |number| Packet {
             kind: Kind::Signalling,
             of: 0,
             number,
             sent_ns: 0,
         };
-        let ready = |workloads: &mut Workloads| [0, 1].map(|vcpu| workloads.line(vcpu).ready);
+        let ready = |network: &Network| [0, 1].map(|vcpu| network.lines[vcpu].ready);
         for number in 0..4 {
-            workloads.put_into_socket(0, packet(number));
+            network.put_into_socket(0, packet(number));
         }
-        assert_eq!(ready(&mut workloads), [2, 2]);
+        assert_eq!(ready(&network), [2, 2]);
         for _ in 0..2 {
             for _ in 0..2 {
-                assert!(workloads.begin_thread(1).is_some());
+                assert!(network.begin_thread(1).is_some());
             }
             // Both have done their work, and look for the next packet.
-            workloads.line(1).ready += 2;
+            network.lines[1].ready += 2;
         }
-        assert!(workloads.begin_thread(1).is_none());
-        assert_eq!(ready(&mut workloads), [2, 1], "one is still there");
-        assert!(workloads.begin_thread(1).is_none());
-        assert_eq!(ready(&mut workloads), [1, 1], "it took one over");
-        assert!(workloads.begin_thread(1).is_none());
-        assert_eq!(ready(&mut workloads), [1, 0], "that one waits for nobody");
+        assert!(network.begin_thread(1).is_none());
+        assert_eq!(ready(&network), [2, 1], "one is still there");
+        assert!(network.begin_thread(1).is_none());
+        assert_eq!(ready(&network), [1, 1], "it took one over");
+        assert!(network.begin_thread(1).is_none());
+        assert_eq!(ready(&network), [1, 0], "that one waits for nobody");
     }
 }

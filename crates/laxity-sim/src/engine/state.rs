@@ -1,0 +1,189 @@
+//! A simulated host at one instant: its tasks, VCPUs, CPUs, and what is to come.
+
+use super::saving::Saving;
+use crate::caches::Caches;
+use crate::guest::Ready;
+use crate::random::uniform_ns;
+use crate::timers::Timers;
+use laxity_host::{Host, Tick};
+use laxity_policy::Instance;
+use laxity_run::{Responses, Waits};
+use rand_pcg::Pcg32;
+use std::ops::Range;
+
+/// No task runs, or no VCPU.
+pub const NOBODY: u32 = u32::MAX;
+
+/// In place of the number of a task: the VCPU's kernel serves its tick.
+pub const TICK: u32 = NOBODY - 1;
+
+/// The ticks of a domain.
+pub struct Ticks {
+    pub tick: Tick,
+    pub vcpus: Range<usize>,
+}
+
+/// What a VCPU has to do for its kernel.
+#[derive(Default)]
+pub struct Due {
+    /// CPU time that the tick that is due still needs; 0 if none is.
+    pub left_ns: i64,
+    /// A job has arrived since the last tick that found none.
+    pub had_job: bool,
+}
+
+/// A periodic task. Its jobs are known by number, and their arrivals follow from it, so a queue of late
+/// jobs is two numbers.
+pub struct Task {
+    pub vcpu: u32,
+    /// Place among the tasks of its VCPU by period.
+    pub rank: u32,
+    /// Place among the tasks of its domain in the host file.
+    pub place: u32,
+    /// The job to do, or the next one to be released.
+    pub current: u64,
+    /// The next job to be released.
+    pub next: u64,
+    /// CPU time that the current job still needs.
+    pub remaining_ns: i64,
+    pub cost_ns: i64,
+    pub period_ns: i64,
+    pub deadline_ns: i64,
+    pub offset_ns: i64,
+    pub jitter_ns: i64,
+    pub random: Pcg32,
+    /// Jobs whose deadline falls within the run.
+    pub counted: u64,
+    pub responses: Responses,
+}
+
+impl Task {
+    #[inline]
+    pub fn arrival_ns(&self, number: u64) -> i64 {
+        self.offset_ns + number as i64 * self.period_ns
+    }
+
+    #[inline]
+    pub fn deadline_of_job_ns(&self, number: u64) -> i64 {
+        self.arrival_ns(number) + self.deadline_ns
+    }
+
+    /// When the next job is released: its arrival, late by its jitter.
+    #[inline]
+    pub fn next_release_ns(&mut self) -> i64 {
+        let mut release_ns = self.arrival_ns(self.next);
+        if self.jitter_ns > 0 {
+            release_ns += uniform_ns(self.jitter_ns + 1, &mut self.random);
+        }
+        release_ns
+    }
+}
+
+pub struct Vcpu {
+    pub domain: u16,
+    pub id: u16,
+    pub ready: Ready,
+    /// Tasks by rank.
+    pub tasks: Vec<u32>,
+    /// The task whose job runs, or ran when the VCPU was last on a CPU; or TICK.
+    pub task: u32,
+    pub tick: Due,
+    /// The CPU that it runs on, or NOBODY.
+    pub cpu: u32,
+    pub blocked: bool,
+    pub cpu_bound: bool,
+    /// What it does is told by [`Workloads`]; only where there are any.
+    pub has_workload: bool,
+    pub cpu_ns: i64,
+    /// What of `cpu_ns` went into fetching what was not in a cache.
+    pub stalled_ns: i64,
+    /// Since when it could run and does not.
+    pub waiting_since_ns: i64,
+    pub waits: Waits,
+}
+
+pub struct Cpu {
+    /// The VCPU that runs, or NOBODY.
+    pub vcpu: u32,
+    /// Up to when the running VCPU's work is accounted; later than now while a decision takes time.
+    pub accounted_ns: i64,
+    /// A decision is due, be it that there still is work for the running VCPU.
+    pub asked: bool,
+    /// A decision is due as soon as the last one's cost has passed.
+    pub postponed: bool,
+    pub random: Pcg32,
+}
+
+/// A set of CPUs that are to decide.
+pub struct Pending {
+    pub words: Vec<u64>,
+    pub any: bool,
+}
+
+impl Pending {
+    #[inline]
+    pub fn insert(&mut self, cpu: u32) {
+        self.words[cpu as usize / 64] |= 1 << (cpu % 64);
+        self.any = true;
+    }
+}
+
+/// What is to come, by what it is: at one instant the kinds are served in this order, and what is of one
+/// kind by number. Each kind has timers of its own, so that what happens most costs least: with one CPU
+/// only arrivals have to be compared with each other.
+pub struct Agenda {
+    /// One a CPU: its running job is done.
+    pub completions: Timers,
+    /// One a task: its next job is released; behind them one a domain with ticks: they fall due.
+    pub arrivals: Timers,
+    /// One a CPU, and accounting behind them: what the policy armed.
+    pub policy: Timers,
+    /// One a CPU: its decision holds no longer.
+    pub decisions: Timers,
+}
+
+impl Agenda {
+    pub fn new(cpus: usize, tasks: usize, ticking: usize) -> Agenda {
+        Agenda {
+            completions: Timers::new(cpus),
+            arrivals: Timers::new(tasks + ticking),
+            policy: Timers::new(cpus + 1),
+            decisions: Timers::new(cpus),
+        }
+    }
+
+    /// When the next thing happens.
+    #[inline]
+    pub fn next_ns(&self) -> i64 {
+        let Agenda {
+            completions,
+            arrivals,
+            policy,
+            decisions,
+        } = self;
+        (completions.first().0)
+            .min(arrivals.first().0)
+            .min(policy.first().0)
+            .min(decisions.first().0)
+    }
+}
+
+pub struct Simulation<'host, W, S> {
+    pub host: &'host Host,
+    pub policy: Instance,
+    pub agenda: Agenda,
+    pub tasks: Vec<Task>,
+    pub ticks: Vec<Ticks>,
+    pub vcpus: Vec<Vcpu>,
+    pub cpus: Vec<Cpu>,
+    pub pending: Pending,
+    pub saving: Saving,
+    pub workloads: W,
+    pub caches: Option<Caches>,
+    pub sink: S,
+    pub events: u64,
+    pub schedule_calls: u64,
+    pub context_switches: u64,
+    pub schedule_ns: i64,
+    pub context_switch_ns: i64,
+}

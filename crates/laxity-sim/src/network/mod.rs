@@ -1,0 +1,195 @@
+//! Packets: the network path that they take, and the threads that work on them.
+//!
+//! ```text
+//! phone → wire → card's ring → driver domain: driver, bridge, netback → guest's ring → netfront, socket
+//!       → thread → guest's ring back → driver domain: netback, bridge, driver → card → wire → phone
+//! ```
+//!
+//! A card that a guest drives itself (VMM bypass) leaves the driver domain out. Each move of a packet is one step of
+//! CPU time of the VCPU that does it; so packets wait where their VCPU waits for a CPU, and are dropped where a ring is
+//! full meanwhile. `docs/explanation/policies.md` has the rules.
+
+mod agreements;
+mod card;
+mod failover;
+mod interface;
+mod kept;
+mod line;
+mod link;
+mod packet;
+mod pair;
+mod path;
+mod phones;
+mod pool;
+mod protect;
+mod setup;
+mod state;
+mod threads;
+
+pub use state::Network;
+
+use crate::workloads::Workloads;
+use laxity_host::Host;
+use laxity_run::{KeptStream, NicResult, Telephony};
+use line::{Next, Step, What};
+use packet::Packet;
+use phones::Send;
+use protect::Protection;
+use state::Outside;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+impl Workloads for Network {
+    const ANY: bool = true;
+
+    #[inline]
+    fn has(&self, vcpu: usize) -> bool {
+        self.is_here[vcpu]
+    }
+
+    #[inline]
+    fn has_work(&self, vcpu: usize) -> bool {
+        !self.still[self.domain_of[vcpu]] && self.lines[vcpu].has_work()
+    }
+
+    #[inline]
+    fn next_ns(&self) -> i64 {
+        self.next_ns
+    }
+
+    /// At one instant packets that reach a card come first, then other things of the host, then phones.
+    fn serve(&mut self, now: i64) {
+        let due =
+            |wire: &VecDeque<(i64, Packet)>| wire.front().is_some_and(|(at_ns, _)| *at_ns <= now);
+        if let Some(card) = self.wires.iter().position(due) {
+            if let Some((_, packet)) = self.wires[card].pop_front() {
+                self.receive(card, packet, now);
+            }
+        } else if let Some(&Reverse((at_ns, _, what))) = self.outside.peek()
+            && at_ns <= now
+        {
+            self.outside.pop();
+            match what {
+                Outside::Coalesced { card } => {
+                    if !self.is_looked_at(self.card_sources[card]) && !self.cards[card].is_empty() {
+                        self.interrupt(card);
+                    }
+                }
+                Outside::Disk { call } => self.answer_from_disk(call, now),
+                Outside::Send { pool } => self.send_next(pool, at_ns),
+                Outside::Credit { interface } => {
+                    self.interfaces[interface].is_stopped = false;
+                    if !self.interfaces[interface].from_guest.is_empty() {
+                        self.notify(self.interfaces[interface].from_source);
+                    }
+                }
+                Outside::Look => self.look_is_due(at_ns),
+                Outside::Checkpoint { of } => self.begin_checkpoint(of, at_ns),
+                Outside::Resume { of } => self.end_pause(of, at_ns),
+                Outside::Acknowledged { of } => self.acknowledged(of, at_ns),
+                Outside::Failure => self.fail(at_ns),
+                Outside::Activation => self.activate(at_ns),
+            }
+        } else if let Send::Packet(packet) = self.phones.serve(now) {
+            self.send_to_host(packet, now);
+        }
+        self.look_ahead();
+    }
+
+    #[inline]
+    fn take_signal(&mut self) -> Option<usize> {
+        self.signals.pop()
+    }
+
+    fn current(&mut self, vcpu: usize, now: i64) -> Option<i64> {
+        if self.still[self.domain_of[vcpu]] {
+            return None;
+        }
+        if let Some(step) = self.lines[vcpu].current() {
+            return Some(step.remaining_ns);
+        }
+        loop {
+            let step = match self.lines[vcpu].next() {
+                Next::Nothing => return None,
+                Next::Interrupt => Some((What::Interrupt, self.draw(vcpu, self.costs.interrupt))),
+                Next::Source(place) => self.begin_source(vcpu, place, now),
+                Next::Thread => self.begin_thread(vcpu),
+                Next::Copy => {
+                    (self.lines[vcpu].copies.pop_front()).map(|step| (step.what, step.remaining_ns))
+                }
+            };
+            if let Some((what, cost_ns)) = step {
+                // A step of no time would let nothing else happen.
+                let remaining_ns = cost_ns.max(1);
+                self.lines[vcpu].begin(Step { what, remaining_ns });
+                return Some(remaining_ns);
+            }
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, vcpu: usize, ns: i64) {
+        self.lines[vcpu].advance(ns);
+    }
+
+    fn is_to_switch(&self, vcpu: usize) -> bool {
+        self.still[self.domain_of[vcpu]] || self.lines[vcpu].is_to_switch()
+    }
+
+    fn complete(&mut self, vcpu: usize, now: i64) {
+        match self.lines[vcpu].end() {
+            None | Some(What::Interrupt) => {}
+            Some(What::Waste { source, packet }) => {
+                self.drops.netback += 1;
+                self.lose(&packet);
+                self.quiet_if_empty(source as usize);
+            }
+            Some(What::Source { source, packet }) => {
+                self.moved(source as usize, vcpu, packet, now);
+                self.quiet_if_empty(source as usize);
+            }
+            Some(What::Thread(packet)) => self.handled(vcpu, packet, now),
+            Some(What::Copy(of)) => {
+                let of = of as usize;
+                if let Some(at_ns) = self.protections[of].copied(now) {
+                    self.at(at_ns, Outside::Acknowledged { of });
+                }
+            }
+        }
+        self.look_ahead();
+    }
+
+    fn finish(self, host: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
+        let Some(described) = &host.calls else {
+            return (None, Vec::new());
+        };
+        let (voice, calls, registrations, kept) = self.phones.finish(host.duration_ns);
+        let nics = self.cards.iter().zip(self.names);
+        let telephony = Telephony {
+            voice,
+            drops: self.drops,
+            calls: self.signalling.map(|_| calls),
+            registrations,
+            protection: (self.protections.into_iter())
+                .map(Protection::finish)
+                .collect(),
+            nics: nics
+                .map(|(card, name)| NicResult {
+                    name,
+                    received: card.packets_received,
+                    sent: card.packets_sent,
+                    interrupts: card.interrupts,
+                })
+                .collect(),
+            interfaces: self
+                .interfaces
+                .into_iter()
+                .map(|each| each.counted)
+                .collect(),
+            quality: None,
+            limits: described.acceptance,
+            accepted: None,
+        };
+        (Some(telephony), kept)
+    }
+}
