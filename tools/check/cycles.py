@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """For each name, those that it uses."""
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = {"Rust": 53, "Python": 0}
+ALLOWED = {"Rust": 48, "Python": 0}
 """Files in cycles that are still there. These numbers only become smaller."""
 ROOTS = ("src/lib.rs", "src/main.rs", "tests/*.rs", "tests/*/main.rs", "benches/*.rs")
 ROOTS += ("benches/*/main.rs",)
