@@ -351,12 +351,12 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """What is good enough."""
+    """The limits within which voice is good enough."""
 
     loss: float
-    """A smaller part of all packets is lost."""
+    """The part of all packets that is lost is smaller than this."""
     delay_ns: int
-    """A shorter delay than this, of 99.9 % of the packets."""
+    """The delay of 99.9 % of the packets is shorter than this."""
     mos: float
     """The mean opinion score is at least this."""
 
@@ -410,14 +410,14 @@ ProfileOf = Literal["scheduling", "packets"]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A profile of costs: its numbers are of one machine, and another machine has others."""
+    """A profile of costs. Its numbers are those of one machine."""
 
     of: ProfileOf
     """What the costs are of."""
     name: str
     """The profile's name in host files."""
     source: str
-    """Where its numbers come from: measured, fitted or estimated, and on which machine."""
+    """Where the numbers come from: measured, fitted or estimated, and on which machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
