@@ -625,5 +625,5 @@ def test_the_command_line_refuses_what_does_not_go_together(tmp_path: Path) -> N
 
     assert "does not repeat" in refusal("--on", "linux", "--check-determinism")
     assert "add --on linux" in refusal("--media-server", "rtpengine")
-    assert "are for Xen" in refusal("--on", "linux", "--at", "local")
+    assert "--at is for Xen" in refusal("--on", "linux", "--at", "local")
     assert "`host.policy` is s-all" in refusal("--on", "linux", "--policy", "s-all")
