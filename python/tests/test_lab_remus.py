@@ -121,7 +121,7 @@ def test_the_sites_of_both_modes_are_accepted(tmp_path: Path) -> None:
         site.write_text(remus.SITE + settings)
         done = subprocess.run([protect, "check", site], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert f"{mode}: what it sends" in done.stdout
+        assert f"{mode}: output " in done.stdout
 
 
 @pytest.mark.xen
