@@ -229,7 +229,14 @@ def test_targets_are_parts_of_make_test() -> None:
 
 def test_the_demo_runs(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    dry = [MAKE, "--dry-run", "--silent", "--old-file=.venv/.packages", "--old-file=.venv/.built"]
+    dry = [
+        MAKE,
+        "--dry-run",
+        "--silent",
+        "--no-print-directory",
+        "--old-file=.venv/.packages",
+        "--old-file=.venv/.built",
+    ]
     recipe = subprocess.run(
         [*dry, "demo", "LAXITY=laxity"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from laxity_reproduce.reproduction import Value
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SCALE = 10
 """The paper's seconds and Mbit/s are divided by this."""
 EXPERIMENTS = {
