@@ -44,7 +44,7 @@ pub struct Faults {
     pub stall_at: Option<faults::At>,
 }
 
-/// Whose keys, and where they are.
+/// The site file and the directory of keys.
 #[derive(Debug, Args)]
 pub struct KeysPlace {
     /// The site file
@@ -58,7 +58,7 @@ pub struct KeysPlace {
 pub enum KeysChange {
     /// Make new keys and certificates for all hosts or some; the authority stays
     Renew {
-        /// Whose keys, and where they are
+        /// The site file and the directory of keys
         #[command(flatten)]
         place: KeysPlace,
         /// The hosts; all of the site by default
@@ -66,7 +66,7 @@ pub enum KeysChange {
     },
     /// Revoke certificates: hosts that have the new site.crl refuse them
     Revoke {
-        /// Whose keys, and where they are
+        /// The site file and the directory of keys
         #[command(flatten)]
         place: KeysPlace,
         /// The hosts
@@ -89,7 +89,7 @@ pub enum Command {
     /// Make keys and certificates for all hosts of a site
     #[command(args_conflicts_with_subcommands = true)]
     Keys {
-        /// Whose keys, and where they go
+        /// The site file and the directory of keys
         #[command(flatten)]
         made: Option<KeysPlace>,
         /// A change of keys that have been made

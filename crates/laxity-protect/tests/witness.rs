@@ -85,7 +85,7 @@ fn a_term_is_given_out_once() {
         "of another virtual machine"
     );
 
-    // Of many claims at once exactly one gets the term, and the others learn that.
+    // Exactly one of many simultaneous claims gets the term, and the others learn that.
     for expected in 2..12 {
         let claims: Vec<_> = (0..8)
             .map(|incarnation| {

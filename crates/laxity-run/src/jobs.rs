@@ -18,7 +18,7 @@ pub struct JobsError(String);
 ///
 /// # Errors
 ///
-/// There are not as many domains, tasks and jobs, a job completes before it arrives, or before the
+/// If the numbers of domains, tasks and jobs differ, a job completes before it arrives, or before the
 /// one before it, or the metadata has a task that cannot be.
 pub fn released_jobs(
     metadata: &Metadata,

@@ -60,7 +60,7 @@ pub struct Machine {
 /// A domain's jobs and CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DomainResult {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// Jobs whose deadline fell within the run.
     pub jobs: u64,
@@ -126,7 +126,7 @@ impl Waits {
 /// A task's jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TaskResult {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// Jobs whose deadline fell within the run.
     pub jobs: u64,

@@ -83,7 +83,7 @@ pub struct WorstCall {
 /// A network card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NicResult {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// Packets that came.
     pub received: u64,

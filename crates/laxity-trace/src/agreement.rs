@@ -36,7 +36,7 @@ pub struct Agreement {
 /// A domain in both traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DomainAgreement {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// CPU time in the first trace.
     pub cpu_ns_a: i64,
@@ -49,7 +49,7 @@ pub struct DomainAgreement {
 /// A task in both traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TaskAgreement {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// Jobs that arrived in either trace, with their deadline within the run.
     pub jobs: u64,

@@ -29,7 +29,7 @@ pub struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DomainMetadata {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// Number of VCPUs.
     pub vcpus: u32,
@@ -45,7 +45,7 @@ pub struct DomainMetadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskMetadata {
-    /// As in the host file.
+    /// Name in the host file.
     pub name: String,
     /// The VCPU that it runs on.
     pub vcpu: u32,

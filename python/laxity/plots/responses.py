@@ -101,7 +101,7 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     decades = np.log10(high / low)
-    # There are as many ticks as have room.
+    # The number of ticks is what has room on the axis.
     steps = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0, 3.0) if decades < 4 else (1.0,)  # noqa: PLR2004
     axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
     axes.xaxis.set_minor_locator(NullLocator())

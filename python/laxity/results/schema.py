@@ -63,7 +63,7 @@ class TaskResult:
     """A task's jobs."""
 
     name: str
-    """As in the host file."""
+    """Name in the host file."""
     jobs: int
     """Jobs whose deadline fell within the run."""
     missed: int
@@ -88,7 +88,7 @@ class DomainResult:
     """A domain's jobs and CPU time."""
 
     name: str
-    """As in the host file."""
+    """Name in the host file."""
     jobs: int
     """Jobs whose deadline fell within the run."""
     missed: int
@@ -222,7 +222,7 @@ class NicResult:
     """A network card."""
 
     name: str
-    """As in the host file."""
+    """Name in the host file."""
     received: int
     """Packets that came."""
     sent: int

@@ -109,7 +109,7 @@ mod armed {
             return;
         }
         match end {
-            // As if the power had gone: nothing is said to anybody, and nothing is put in order.
+            // The process dies as in a power failure: it tells nobody and tidies nothing up.
             End::Death => drop(kill(getpid(), Signal::SIGKILL)),
             End::Standstill => loop {
                 thread::park();

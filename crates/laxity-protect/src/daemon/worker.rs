@@ -192,7 +192,7 @@ struct Last {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
-    /// There is no guest, or it waits to be continued.
+    /// The guest does not exist, or waits to be continued.
     Waiting,
     Running,
     /// The guest was told to pause.

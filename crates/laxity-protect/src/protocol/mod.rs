@@ -112,7 +112,7 @@ pub enum Verdict {
         /// The term that was given out last.
         current: u64,
     },
-    /// There was no answer. The witness may have carried out the claim.
+    /// The witness did not answer. It may have carried out the claim.
     Unknown,
 }
 
