@@ -18,14 +18,18 @@ LAXITY := $(BIN)/laxity
 VERDICT := test $$? = 1
 # Optimized, with debug assertions and overflow checks, and quick to link.
 CARGO_TEST := cargo test --profile checked
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 # Where that leaves programs: Python's tests find them first, and nothing is built for them once more.
-WITH_CHECKED := PATH=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/checked:$$PATH
+WITH_CHECKED := PATH=$(TARGET)/checked:$$PATH
+# An extension is not linked with Python, whether maturin has it built or cargo alone.
+export PYO3_BUILD_EXTENSION_MODULE := 1
 
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
-POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
+POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/models/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
 POLICY_TABLES := $(wildcard policy/*.def)
+KVM_SOURCES := $(wildcard kvm/programs/*.[ch] kvm/bpf/*.[ch] guest/*.[ch])
 XEN_SOURCES := $(wildcard xen/adapter/*.[ch] xen/include/*.h xen/programs/*.[ch] xen/programs/test/*.[ch])
-C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES)
+C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES) $(KVM_SOURCES)
 
 .PHONY: help
 help: ## What there is to make
@@ -43,10 +47,17 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.programs
 	$(BIN)/python -m pip install --quiet 'maturin>=1.9,<2' --group dev
 	touch $@
 
-# The extension module: as fast as can be; with EXTENSION=checked as tests want it, which is built sooner.
+# The extension module: as fast as can be; with EXTENSION=checked as tests want it, which is built sooner;
+# with EXTENSION=compiled as `make compiled` has built it beside all that tests run.
 BUILT := $(VENV)/.built$(EXTENSION:%=-%)
+EXTRAS := plots,voice,design,cluster
 $(BUILT): $(VENV)/.packages $(RUST_SOURCES) $(POLICY_SOURCES) $(POLICY_TABLES) reproduce/pyproject.toml
-	$(BIN)/maturin develop --profile $(or $(EXTENSION),release) --quiet --extras plots,voice
+ifeq ($(EXTENSION),compiled)
+	$(MAKE) compiled
+	$(BIN)/python tools/build/editable.py $(TARGET)/checked/lib_core.so $(EXTRAS)
+else
+	$(BIN)/maturin develop --profile $(or $(EXTENSION),release) --quiet --extras $(EXTRAS)
+endif
 	$(BIN)/python -m pip install --quiet --editable reproduce
 	rm -f $(VENV)/.built*
 	touch $@
@@ -77,25 +88,35 @@ demo: setup ## A host that holds and one that does not, with deadlines and with 
 	@echo 'Did not, and why: out/overload/report.html, out/telephony-overload/report.html.'
 
 .PHONY: test
-test: export EXTENSION := checked
+test: export EXTENSION := compiled
+# Programs for guests are built in release, without what takes longest there.
+test: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
+test: export CARGO_PROFILE_RELEASE_LTO := off
+test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+# Two parts run at a time, in this order, each once what it needs is there. Beside the long build of
+# `compiled` are those that need nothing of it.
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
-	@$(PYTHON) tools/build/parts.py programs packages+compiled:programs setup:packages lint:setup test-policy \
-	    test-rust+test-failover:setup test-python:setup lab:setup test-xen:lab fuzz mutations-quick
+	@$(PYTHON) tools/build/parts.py programs compiled:programs packages:programs hypervisors:programs \
+	    test-policy:programs test-fuzz:programs setup:packages,compiled lab:setup,hypervisors \
+	    test-failover:setup test-xen:lab test-python:setup test-rust:compiled mutations-quick:compiled \
+	    lint:setup
 
 .PHONY: test-quick
-test-quick: export EXTENSION := checked
+test-quick: export EXTENSION := compiled
 test-quick: export LAXITY_HOSTS := 4000
 test-quick: export LAXITY_STORMS := 4000
 test-quick: export LAXITY_HISTORIES := 9000
 test-quick: ## What is soon told: lint, fewer random hosts, no real guests, packets and papers; minutes, once things are built
-	@$(PYTHON) tools/build/parts.py setup lint:setup test-rust:setup test-python-quick:setup
+	@$(PYTHON) tools/build/parts.py compiled setup:compiled test-rust:compiled test-python-quick:setup \
+	    lint:setup
 
-# All that tests run of Rust, once: what others build later of the same sources, they find here.
+# All that tests run of Rust, once: what others build later of the same sources, they find here. The
+# whole workspace has one choice of its crates' features; a part of it would have another, and build
+# what is below it once more.
 .PHONY: compiled
 compiled: $(VENV)/.programs
-	$(CARGO_TEST) --workspace --quiet --no-run
+	cargo build --profile checked --workspace --quiet --lib --bins --tests --bench daemon
 	$(CARGO_TEST) --workspace --quiet --no-run --test failover
-	cargo bench --profile checked --workspace --quiet --no-run --bench daemon
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages
@@ -107,9 +128,12 @@ lint: setup ## Formatting and lint of the three languages
 	$(BIN)/python tools/build/python_types.py --check
 	$(BIN)/python tools/pages/host_file.py --check
 	$(BIN)/python tools/pages/policies.py --check
+	$(BIN)/python tools/pages/doctor.py --check
+	$(BIN)/python tools/pages/which.py --check
 	$(BIN)/python tools/pages/reproduced.py --check
 	$(BIN)/python tools/check/dependencies.py
 	$(PYTHON) tools/check/cycles.py
+	$(PYTHON) tools/check/module_files.py
 	$(PYTHON) tools/check/english.py
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_SOURCES); \
 	else echo 'SKIPPED: the formatting of C is not checked without clang-format'; fi
@@ -137,20 +161,22 @@ protect-guest: setup ## The guest that the tests of protection kill the hosts of
 
 .PHONY: test-rust
 test-rust: compiled ## All crates, with 10,000 random hosts against the reference
-	$(CARGO_TEST) --workspace --quiet
+	$(CARGO_TEST) --workspace --quiet --no-fail-fast
 
 .PHONY: test-failover
 test-failover: protect-guest compiled ## Real guests, whose hosts are killed
-	$(CARGO_TEST) --workspace --quiet --test failover
+	$(CARGO_TEST) --workspace --quiet --no-fail-fast --test failover
 
+# What the tests of a file share is made once, by the one process that has the file.
+BY_FILE := -n 2 --dist loadfile
 .PHONY: test-python test-python-quick
 test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen and not dist'
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist'
 # What takes long: papers, real guests and packets, other simulators, voices that are listened to.
 LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances docs guest_program linux simso sip site voice voice_capture)
 test-python-quick: setup compiled
-	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 -m 'not xen and not dist' --ignore=reproduce/tests $(LONG)
+	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist' --ignore=reproduce/tests $(LONG)
 
 # What one installs. Pages have the date of the last commit, so that the same sources give the same files.
 DIST := out/dist
@@ -183,28 +209,47 @@ dist: manual $(CARGO_DEB) ## The wheels and the Debian packages, in out/dist
 	done
 
 .PHONY: test-dist
-test-dist: dist ## Installs each wheel and package into a bare Debian 12, as root, and runs it there
-	$(BIN)/python -m pytest -q -m dist python/tests/test_dist.py
+test-dist: dist protect-guest ## Installs each wheel and package into a bare Debian 12, as root, and runs it there, the units under systemd
+	$(BIN)/python -m pytest -q -m dist python/tests/test_dist.py python/tests/test_dist_units.py
 
 .PHONY: lab
 lab: setup ## The hypervisor, dom0 and guests of --on xen
 	$(LAXITY) lab build
 
-# The longest first, so that both who run them are done at about the same time.
-XEN_TESTS := $(patsubst %,python/tests/test_lab_%.py,soak ssh run boot) python/tests
+# Both variants that tests boot, built beside what needs a CPU of its own.
+.PHONY: hypervisors
+hypervisors: $(VENV)/.programs
+	xen/build.sh release
+	xen/build.sh debug
+
+# The longest first, so that both who run them are done at about the same time. Each file has its
+# name: pytest leaves out a file of a directory that it is given, too, and collects no others.
+LONG_ON_XEN := $(patsubst %,python/tests/test_lab_%.py,ssh soak run) python/tests/test_docs.py
+XEN_TESTS := $(LONG_ON_XEN) $(filter-out $(LONG_ON_XEN),$(shell grep -l 'mark\.xen' python/tests/test_*.py))
 
 .PHONY: test-xen
 test-xen: lab ## Real Xen: boots, runs, repeats to the byte, and keeps every budget in a short soak
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q -n 2 --dist load --maxschedchunk 1 -m xen $(XEN_TESTS)
+
+.PHONY: compare-kvm
+compare-kvm: export LAXITY_SCX_EVENTS ?= 1000000
+compare-kvm: setup ## Policies in BPF against the simulator's, a million random events each, in the emulated KVM host
+	$(BIN)/python -m pytest -q -m xen python/tests/test_kvm_policies.py -k decides
 
 .PHONY: remus
 remus: lab ## Xen's Remus through the failure of a host, in both modes, with SEED: ten minutes, not part of `make test`
 	$(LAXITY) lab remus --mode net --seed $(or $(SEED),1) -o out/remus/net
 	$(LAXITY) lab remus --mode no-net --seed $(or $(SEED),1) -o out/remus/no-net
 
-.PHONY: fuzz
+.PHONY: fuzz test-fuzz
 fuzz: ## Fuzzes all that parses, SECONDS each
 	$(MAKE) -C fuzz --jobs $$(nproc) --output-sync=target run SECONDS=$(or $(SECONDS),10)
+test-fuzz: ## Gives each fuzzer RUNS inputs, the same each time; slow ones get fewer
+	$(MAKE) -C fuzz --jobs $$(nproc) --output-sync=target run RUNS=$(or $(RUNS),20000)
+
+.PHONY: fuzz-hours
+fuzz-hours: ## Gives each fuzzer, or each of FUZZERS, CPU seconds (3600); says what each got and did
+	$(PYTHON) tools/check/fuzz_hours.py $(or $(CPU),3600) $(FUZZERS)
 
 .PHONY: mutations mutations-quick
 mutations: ## Breaks the policies in many ways; the tests must notice every one
@@ -237,6 +282,11 @@ protect-soak: protect-guest ## SECONDS of protection under load: no false takeov
 	LAXITY_SOAK_S=$(or $(SECONDS),3600) \
 	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored soak
 
+.PHONY: flood
+flood: protect-guest ## ROUNDS with and without a flood of strangers at a protected guest's host: what it delays
+	LAXITY_ROUNDS=$(or $(ROUNDS),5) \
+	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored --exact flood
+
 # Silences the theme's notice of its successor; pyproject.toml says what is used, and until when.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
@@ -257,9 +307,23 @@ bench: setup ## Speed, against SimSo in the same run; writes docs/results/speed.
 	$(BIN)/python -m bench
 	cargo bench --quiet --package laxity-media --bench lateness
 
+.PHONY: threads
+threads: setup ## The models of Linux's schedulers against real threads of this machine; needs root
+	$(BIN)/python -m bench.threads
+
+.PHONY: tightness
+tightness: ## How tight the bounds of check are; writes docs/results/analysis.md
+	cargo run --quiet --release --package laxity-analysis --example tightness -- $(or $(HOSTS),100) $(or $(RUNS),60) \
+		crates/laxity-analysis/examples/tightness-841644c.md \
+		> docs/results/analysis.md
+
 .PHONY: results
 results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
 	$(LAXITY) reproduce rt-xen -o out/rt-xen-results --docs docs/results/rt-xen.md || $(VERDICT)
+
+.PHONY: results-lending
+results-lending: setup ## Lending servers on RT-Xen's task sets, beside the others; writes docs/results/lending.md
+	$(BIN)/python tools/pages/lending.py
 
 .PHONY: results-xen
 results-xen: lab ## Re-runs RT-Xen's experiments on Xen; writes docs/results/xen.md
@@ -304,6 +368,10 @@ results-remus: lab ## Measures failures of Xen hosts, protected by Remus; writes
 .PHONY: results-voice
 results-voice: setup ## What loss costs the reference speech; writes docs/results/voice.md
 	$(BIN)/python tools/pages/voice.py
+
+.PHONY: fidelity-hosts
+fidelity-hosts: lab ## Random hosts on Xen and in the simulator, HOSTS of them; writes docs/results/fidelity.md
+	$(BIN)/python tools/pages/fidelity.py --hosts $(or $(HOSTS),60)
 
 .PHONY: soak
 soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions

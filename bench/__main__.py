@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import laxity
-import matplotlib as mpl
+from laxity.plots import style
 from matplotlib.figure import Figure
 
 from bench import measure
@@ -70,8 +70,7 @@ def main() -> None:
     )
     RESULTS.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page)
-    mpl.rcParams["svg.hashsalt"] = "laxity"
-    _figure(vcpu_curves, task_curves).savefig(FIGURE, metadata={"Date": None})
+    FIGURE.write_bytes(style.svg(_figure(vcpu_curves, task_curves)))
     print(page)
 
 
@@ -381,6 +380,7 @@ def _bandwidth_section(allocations: list[Allocation], drops: list[dict[str, Any]
     ]
 
 
+@style.styled
 def _figure(vcpu_curves: list[Curve], task_curves: list[Curve]) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, curves, size in zip(

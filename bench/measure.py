@@ -29,7 +29,11 @@ ROOT = Path(__file__).parent.parent
 FLAT = ROOT / "examples" / "flat.toml"
 TELEPHONY = ROOT / "examples" / "telephony.toml"
 RT_XEN = ROOT / "examples" / "rt-xen.toml"
-POLICIES = tuple(name for name, policy in TABLE.items() if policy.family != "scheduler-s")
+POLICIES = tuple(
+    name
+    for name, policy in TABLE.items()
+    if policy.family != "scheduler-s" and policy.own_of is None
+)
 
 ROUNDS = 5
 """How often SimSo and each host of Laxity take turns."""

@@ -5,7 +5,8 @@
 #
 #   xen/build.sh release|debug|measured
 #
-# release: what runs on a host. debug: with Xen's assertions. measured: with the cost of each decision in the trace.
+# release: what runs on a host. debug: with Xen's assertions, and without what no test runs. measured: with the cost
+# of each decision in the trace.
 set -euo pipefail
 
 variant=${1:-release}

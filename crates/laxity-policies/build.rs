@@ -13,7 +13,11 @@ fn main() {
     let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy");
     let mut made = String::new();
     let policies = read(&policy.join("policies.def"));
-    let parameters = read(&policy.join("parameters.def"));
+    let mut parameters = read(&policy.join("parameters.def"));
+    // Rust has the simulator, which runs models, too.
+    for row in &mut parameters.rows {
+        row.name = row.name.replace("LAXITY_MODEL_", "LAXITY_");
+    }
     write_limits(&mut made, &parameters);
     write_parameters(&mut made, &parameters);
     write_policies(&mut made, &policies, &parameters);
@@ -231,6 +235,9 @@ fn write_limits(made: &mut String, table: &Table) {
     }
 }
 
+const POLICY: &str = "LAXITY_POLICY";
+const MODEL: &str = "LAXITY_MODEL";
+const OWN_OF: &str = "LAXITY_OWN_OF_";
 const PARAMETER: &str = "LAXITY_PARAMETER";
 const SETTING: &str = "LAXITY_SETTING";
 
@@ -321,7 +328,9 @@ fn write_policies(made: &mut String, table: &Table, parameters: &Table) {
         &families,
         |row| format!("{}.", row.text(1)),
     );
-    let rows: Vec<&Row> = table.rows("LAXITY_POLICY").collect();
+    let rows: Vec<&Row> = (table.rows.iter())
+        .filter(|row| [POLICY, MODEL].contains(&row.name.as_str()))
+        .collect();
     made.push_str(
         "/// The scheduling policies of `policy/`.\n\
          #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]\npub enum Policy {\n",
@@ -357,16 +366,28 @@ fn write_policies(made: &mut String, table: &Table, parameters: &Table) {
             .words(4)
             .iter()
             .map(|word| {
-                format!(
-                    "Substrate::{}, ",
-                    camel(word.trim_start_matches("LAXITY_ON_"))
-                )
+                let name = ["LAXITY_ON_", OWN_OF]
+                    .iter()
+                    .find_map(|prefix| word.strip_prefix(prefix))
+                    .unwrap_or_else(|| panic!("{}: there is no substrate {word}", row.place));
+                format!("Substrate::{}, ", camel(name))
             })
             .collect();
+        let owners = row.words(4);
+        let own_of = owners.iter().find_map(|word| word.strip_prefix(OWN_OF));
+        assert_eq!(
+            own_of.is_some(),
+            row.name == MODEL,
+            "{}: a model, and nothing else, is some substrate's own",
+            row.place
+        );
+        let own_of = own_of.map_or("None".to_string(), |name| {
+            format!("Some(Substrate::{})", camel(name))
+        });
         writeln!(
             made,
             "    Row {{ name: {:?}, family: Family::{}, switch_group: {:?}, substrates: &[{substrates}], \
-             parameters: &[{uses}], about: {:?} }},",
+             own_of: {own_of}, parameters: &[{uses}], about: {:?} }},",
             row.text(1),
             camel(row.word(2)),
             row.word(3).replace('_', "-"),

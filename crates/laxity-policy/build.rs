@@ -6,9 +6,12 @@ use std::{fs, io};
 
 fn main() -> io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy");
-    let mut sources = fs::read_dir(root.join("src"))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut sources = Vec::new();
+    for directory in ["src", "models"] {
+        for entry in fs::read_dir(root.join(directory))? {
+            sources.push(entry?.path());
+        }
+    }
     sources.retain(|path| path.extension() == Some(OsStr::new("c")));
     sources.sort();
     cc::Build::new()
@@ -24,7 +27,10 @@ fn main() -> io::Result<()> {
         .files(sources)
         .file("src/tables.c")
         .compile("laxity_policy");
-    println!("cargo::rerun-if-changed={}", root.display());
+    // Not the whole directory: its tests build there, and all that depends on this would be built again.
+    for part in ["src", "models", "include", "policies.def", "parameters.def"] {
+        println!("cargo::rerun-if-changed={}", root.join(part).display());
+    }
     println!("cargo::rerun-if-changed=src/tables.c");
     Ok(())
 }

@@ -12,7 +12,8 @@ fn tracker() {
     let out: std::path::PathBuf = std::env::var_os("OUT_DIR")
         .expect("cargo says where")
         .into();
-    // The flags of `cc` itself are left out: where the program is static, as in the lab's dom0, `-static` is one of them.
+    // The flags of `cc` itself are left out: where the program is static, as in the lab's dom0,
+    // `-static` is one of them.
     let mut command = std::process::Command::new(cc::Build::new().get_compiler().path());
     command.args(["-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]);
     let done = command

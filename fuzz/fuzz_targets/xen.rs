@@ -3,6 +3,7 @@
 //! The run is always the same: a domain of one VCPU with a task, and one of two, on two CPUs for 20 ms.
 #![no_main]
 
+use laxity_replay::Jobs;
 use laxity_run::UNFINISHED;
 use laxity_trace::{
     DomainMetadata, Metadata, Reader, Record, Sink, TaskMetadata, TraceError, Writer, needs,
@@ -43,10 +44,12 @@ static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
 
 fuzz_target!(|data: &[u8]| {
     let run = XenRun {
-        metadata: &METADATA,
+        jobs: Jobs {
+            metadata: &METADATA,
+            completions_ns: &[vec![vec![MS, 7 * MS, UNFINISHED]], vec![]],
+        },
         domids: &[3, 7],
         start_realtime_ns: 1_767_225_600_000_000_000,
-        completions_ns: &[vec![vec![MS, 7 * MS, UNFINISHED]], vec![]],
     };
     let (records, summary) = match import(data, &run) {
         Ok(imported) => imported,

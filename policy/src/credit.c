@@ -77,7 +77,7 @@ static inline void credit_trace(struct laxity_instance *instance, const struct c
                                 enum laxity_event event, int64_t argument)
 {
     if (instance->tracing)
-        instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
+        laxity_trace(instance, &vcpu->vcpu, event, argument);
 }
 
 /* The best class with a VCPU waiting on this CPU; CREDIT_CLASSES: nobody waits. */
@@ -110,7 +110,7 @@ static void credit_review(struct laxity_instance *instance, struct credit_cpu *c
     if (until_ns == cpu->until_ns)
         return;
     cpu->until_ns = until_ns;
-    instance->embedder->extend(instance, cpu->cpu.number, until_ns);
+    laxity_extend(instance, cpu->cpu.number, until_ns);
 }
 
 static inline void credit_enqueue(struct credit_cpu *cpu, struct credit_vcpu *vcpu)
@@ -134,8 +134,8 @@ static void credit_call_idle(struct laxity_instance *instance, const struct cred
     for (uint32_t number = share_next_cpu(instance, own); number != own;
          number = share_next_cpu(instance, number)) {
         if (instance->cpu[number] && !instance->cpu[number]->current &&
-            instance->embedder->may_run_on(instance, &vcpu->vcpu, number)) {
-            instance->embedder->kick(instance, number);
+            laxity_may_run_on(instance, &vcpu->vcpu, number)) {
+            laxity_kick(instance, number);
             return;
         }
     }
@@ -149,7 +149,7 @@ static void credit_ready(struct laxity_instance *instance, struct credit_vcpu *v
 
     credit_enqueue(cpu, vcpu);
     if (!current || vcpu->class < credit_vcpu_of(cpu->cpu.current)->class)
-        instance->embedder->kick(instance, cpu->cpu.number);
+        laxity_kick(instance, cpu->cpu.number);
     if (current)
         credit_call_idle(instance, vcpu);
     credit_review(instance, cpu, now);
@@ -191,7 +191,7 @@ static void credit_remove_cpu(struct laxity_instance *instance, struct laxity_cp
 {
     (void)now;
     credit_cpu_of(base)->ticking = false;
-    instance->embedder->arm_timer(instance, base->number, LAXITY_NEVER);
+    laxity_arm_timer(instance, base->number, LAXITY_NEVER);
     credit_instance_of(instance)->cpu_count--;
 }
 
@@ -288,7 +288,7 @@ static void credit_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
 
     credit_dequeue(credit_vcpu_of(base));
     if (base == cpu->cpu.current)
-        instance->embedder->kick(instance, cpu->cpu.number);
+        laxity_kick(instance, cpu->cpu.number);
     else
         credit_review(instance, cpu, now);
 }
@@ -297,7 +297,7 @@ static void credit_yield(struct laxity_instance *instance, struct laxity_vcpu *v
 {
     (void)now;
     if (vcpu == instance->cpu[vcpu->cpu]->current)
-        instance->embedder->kick(instance, vcpu->cpu);
+        laxity_kick(instance, vcpu->cpu);
 }
 
 /* The first VCPU in a queue that may run on `cpu`. */
@@ -307,8 +307,7 @@ static struct credit_vcpu *credit_first_for(struct laxity_instance *instance, st
     struct list *node = queue->next;
     for (int seen = 0; node != queue && seen < CREDIT_STEAL_SCAN; node = node->next, seen++) {
         struct credit_vcpu *vcpu = laxity_container(node, struct credit_vcpu, queue);
-        if (!vcpu->vcpu.on_cpu &&
-            instance->embedder->may_run_on(instance, &vcpu->vcpu, cpu->cpu.number))
+        if (!vcpu->vcpu.on_cpu && laxity_may_run_on(instance, &vcpu->vcpu, cpu->cpu.number))
             return vcpu;
     }
     return NULL;
@@ -324,7 +323,7 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
          number = share_next_cpu(instance, number)) {
         struct credit_vcpu *vcpu = NULL;
         struct credit_cpu *peer;
-        if (!instance->cpu[number] || !instance->embedder->try_lock(instance, number))
+        if (!instance->cpu[number] || !laxity_try_lock(instance, number))
             continue;
         peer = credit_cpu_of(instance->cpu[number]);
         for (int class = CREDIT_BOOST; !vcpu && class < (int)own; class ++)
@@ -334,7 +333,7 @@ static struct credit_vcpu *credit_steal(struct laxity_instance *instance, struct
             vcpu->vcpu.cpu = self;
             credit_review(instance, peer, now);
         }
-        instance->embedder->unlock(instance, number);
+        laxity_unlock(instance, number);
         if (vcpu) {
             credit_trace(instance, vcpu, LAXITY_EVENT_MIGRATE, self);
             return vcpu;
@@ -365,9 +364,8 @@ static void credit_set_ticking(struct laxity_instance *instance, struct credit_c
     if (cpu->ticking == ticking)
         return;
     cpu->ticking = ticking;
-    instance->embedder->arm_timer(instance, cpu->cpu.number,
-                                  ticking ? share_next_multiple(instance->settings.tick_ns, now)
-                                          : LAXITY_NEVER);
+    laxity_arm_timer(instance, cpu->cpu.number,
+                     ticking ? share_next_multiple(instance->settings.tick_ns, now) : LAXITY_NEVER);
 }
 
 static struct laxity_decision credit_schedule(struct laxity_instance *instance,
@@ -409,16 +407,15 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
     if (!credit->account_armed) {
         int64_t accounting_ns = instance->settings.accounting_ns;
         credit->account_armed = true;
-        instance->embedder->arm_account(instance, share_next_multiple(accounting_ns, now - 1));
+        laxity_arm_account(instance, share_next_multiple(accounting_ns, now - 1));
     }
-    instance->embedder->arm_timer(instance, base->number,
-                                  share_next_multiple(instance->settings.tick_ns, now));
+    laxity_arm_timer(instance, base->number, share_next_multiple(instance->settings.tick_ns, now));
     credit_review(instance, cpu, now);
 }
 
 /* Puts a VCPU into the class that its credits give it, and into that class's queue if it waits. */
-static void credit_classify(struct laxity_instance *instance, struct credit_vcpu *vcpu, bool capped,
-                            int64_t now)
+LAXITY_APART static void credit_classify(struct laxity_instance *instance, struct credit_vcpu *vcpu,
+                                         bool capped, int64_t now)
 {
     enum credit_class class = vcpu->credits_ns < 0 ? CREDIT_OVER : CREDIT_UNDER;
     struct credit_cpu *cpu = credit_cpu_of(instance->cpu[vcpu->vcpu.cpu]);
@@ -432,7 +429,7 @@ static void credit_classify(struct laxity_instance *instance, struct credit_vcpu
         vcpu->parked = true;
         credit_dequeue(vcpu);
         if (running)
-            instance->embedder->kick(instance, cpu->cpu.number);
+            laxity_kick(instance, cpu->cpu.number);
         return;
     }
     if (changed || vcpu->parked)
@@ -489,8 +486,7 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
 
     credit->account_armed = credit->active_count > 0;
     if (credit->account_armed)
-        instance->embedder->arm_account(instance,
-                                        share_next_multiple(instance->settings.accounting_ns, now));
+        laxity_arm_account(instance, share_next_multiple(instance->settings.accounting_ns, now));
 }
 
 static enum laxity_error credit_set_settings(struct laxity_instance *instance,
@@ -506,13 +502,11 @@ static enum laxity_error credit_set_settings(struct laxity_instance *instance,
             continue;
         cpu = credit_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
-            instance->embedder->arm_timer(instance, number,
-                                          share_next_multiple(settings->tick_ns, now));
+            laxity_arm_timer(instance, number, share_next_multiple(settings->tick_ns, now));
         credit_review(instance, cpu, now);
     }
     if (credit_instance_of(instance)->account_armed)
-        instance->embedder->arm_account(instance,
-                                        share_next_multiple(settings->accounting_ns, now));
+        laxity_arm_account(instance, share_next_multiple(settings->accounting_ns, now));
     return LAXITY_OK;
 }
 

@@ -29,7 +29,7 @@ static void fixed_period_drop(struct laxity_instance *instance, struct server_vc
 static void server_blocked(struct laxity_instance *instance, struct server_cpu *cpu,
                            struct server_vcpu *vcpu)
 {
-    if (instance->policy == &laxity_periodic) {
+    if (laxity_policy_of(instance) == &laxity_periodic) {
         if (vcpu->queue != &cpu->run_queue)
             return;
         server_dequeue(vcpu);
@@ -37,7 +37,7 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
         return;
     }
     server_dequeue(vcpu);
-    if (instance->policy == &laxity_polling)
+    if (laxity_policy_of(instance) == &laxity_polling)
         fixed_period_drop(instance, vcpu);
 }
 
@@ -71,9 +71,10 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
     /* What an embedder let it use beyond its last budget is owed. */
     vcpu->left_ns = parameters->budget_ns + (vcpu->left_ns < 0 ? vcpu->left_ns : 0);
     if (!server_is_active(cpu, vcpu)) {
-        if (instance->policy == &laxity_polling && vcpu->left_ns > 0)
+        if (laxity_policy_of(instance) == &laxity_polling && vcpu->left_ns > 0)
             vcpu->left_ns = 0;
-        else if (instance->policy == &laxity_periodic && vcpu->left_ns > 0 && !vcpu->queue)
+        else if (laxity_policy_of(instance) == &laxity_periodic && vcpu->left_ns > 0 &&
+                 !vcpu->queue)
             server_enqueue(cpu, &cpu->ready_queue, vcpu);
     }
     server_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->left_ns);
@@ -122,7 +123,7 @@ static enum laxity_error fixed_period_set_vcpu(struct laxity_instance *instance,
     server_set_due(cpu, vcpu, due_ns > now ? due_ns : now);
     if (parameters->priority != before.priority)
         server_requeue(cpu, vcpu);
-    server_set_extratime(cpu, vcpu);
+    server_set_extratime(instance, cpu, vcpu);
     server_review(instance, cpu, now);
     return LAXITY_OK;
 }
@@ -147,9 +148,9 @@ static void fixed_period_become_on(struct laxity_instance *instance, struct serv
         if (server_is_active(cpu, vcpu))
             continue; /* what it keeps or loses is decided when it blocks */
         server_dequeue(vcpu);
-        if (instance->policy == &laxity_polling)
+        if (laxity_policy_of(instance) == &laxity_polling)
             fixed_period_drop(instance, vcpu);
-        else if (instance->policy == &laxity_periodic && vcpu->left_ns > 0)
+        else if (laxity_policy_of(instance) == &laxity_periodic && vcpu->left_ns > 0)
             server_enqueue(cpu, &cpu->ready_queue, vcpu);
     }
     server_review(instance, cpu, now);

@@ -124,7 +124,7 @@ static inline void s_trace(struct laxity_instance *instance, const struct s_vcpu
                            enum laxity_event event, int64_t argument)
 {
     if (instance->tracing)
-        instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
+        laxity_trace(instance, &vcpu->vcpu, event, argument);
 }
 
 /* The first of a CPU's queue, or NULL. */
@@ -159,7 +159,7 @@ static void s_review(struct laxity_instance *instance, struct s_cpu *cpu, int64_
     if (until_ns == cpu->until_ns)
         return;
     cpu->until_ns = until_ns;
-    instance->embedder->extend(instance, cpu->cpu.number, until_ns);
+    laxity_extend(instance, cpu->cpu.number, until_ns);
 }
 
 /* A: whether it has a claim to a place by laxity. */
@@ -210,7 +210,7 @@ static struct s_vcpu *s_first_for(struct laxity_instance *instance, struct list 
     for (int seen = 0; node != part && seen < S_SCAN; node = node->next, seen++) {
         struct s_vcpu *vcpu = laxity_container(node, struct s_vcpu, queue);
         if (!vcpu->vcpu.on_cpu && !s_is_bound(instance, vcpu) &&
-            instance->embedder->may_run_on(instance, &vcpu->vcpu, number))
+            laxity_may_run_on(instance, &vcpu->vcpu, number))
             return vcpu;
     }
     return NULL;
@@ -227,8 +227,8 @@ static void s_call_idle(struct laxity_instance *instance, const struct s_vcpu *v
     for (uint32_t number = share_next_cpu(instance, own); number != own;
          number = share_next_cpu(instance, number))
         if (instance->cpu[number] && !instance->cpu[number]->current &&
-            instance->embedder->may_run_on(instance, &vcpu->vcpu, number)) {
-            instance->embedder->kick(instance, number);
+            laxity_may_run_on(instance, &vcpu->vcpu, number)) {
+            laxity_kick(instance, number);
             return;
         }
 }
@@ -250,7 +250,7 @@ static bool s_call(struct laxity_instance *instance, const struct s_vcpu *vcpu, 
     if (current && s_vcpu_of(current)->class <= vcpu->class &&
         !s_cuts_short(instance, vcpu, s_vcpu_of(current)))
         return false;
-    instance->embedder->kick(instance, number);
+    laxity_kick(instance, number);
     return true;
 }
 
@@ -296,7 +296,7 @@ static void s_charge(struct laxity_instance *instance, struct s_cpu *cpu, int64_
     if (!s->account_armed) {
         int64_t accounting_ns = instance->settings.accounting_ns;
         s->account_armed = true;
-        instance->embedder->arm_account(instance, share_next_multiple(accounting_ns, now - 1));
+        laxity_arm_account(instance, share_next_multiple(accounting_ns, now - 1));
     }
 }
 
@@ -310,7 +310,7 @@ static enum laxity_error s_init(struct laxity_instance *instance,
     if (error)
         return error;
     instance->settings = *settings;
-    s->parts = s_parts_of(instance->policy);
+    s->parts = s_parts_of(laxity_policy_of(instance));
     list_init(&s->domains);
     return LAXITY_OK;
 }
@@ -343,7 +343,7 @@ static void s_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *ba
     (void)now;
     if (s->goal == base->number)
         s_set_moving(instance, NULL);
-    instance->embedder->arm_timer(instance, base->number, LAXITY_NEVER);
+    laxity_arm_timer(instance, base->number, LAXITY_NEVER);
     s->cpu_count--;
 }
 
@@ -464,7 +464,7 @@ static void s_sleep(struct laxity_instance *instance, struct laxity_vcpu *base, 
 
     s_dequeue(s_vcpu_of(base));
     if (base == cpu->cpu.current)
-        instance->embedder->kick(instance, cpu->cpu.number);
+        laxity_kick(instance, cpu->cpu.number);
     else
         s_review(instance, cpu, now);
 }
@@ -473,7 +473,7 @@ static void s_yield(struct laxity_instance *instance, struct laxity_vcpu *vcpu, 
 {
     (void)now;
     if (vcpu == instance->cpu[vcpu->cpu]->current)
-        instance->embedder->kick(instance, vcpu->cpu);
+        laxity_kick(instance, vcpu->cpu);
 }
 
 /* The VCPU that a CPU takes from a peer's queue, or NULL. Its own queue begins with `own` (NULL: it
@@ -508,7 +508,7 @@ static struct s_vcpu *s_steal(struct laxity_instance *instance, struct s_cpu *cp
          number = share_next_cpu(instance, number)) {
         struct s_vcpu *vcpu;
         struct s_cpu *peer;
-        if (!instance->cpu[number] || !instance->embedder->try_lock(instance, number))
+        if (!instance->cpu[number] || !laxity_try_lock(instance, number))
             continue;
         peer = s_cpu_of(instance->cpu[number]);
         vcpu = s_find(instance, cpu, peer, own);
@@ -517,7 +517,7 @@ static struct s_vcpu *s_steal(struct laxity_instance *instance, struct s_cpu *cp
             vcpu->vcpu.cpu = self;
             s_review(instance, peer, now);
         }
-        instance->embedder->unlock(instance, number);
+        laxity_unlock(instance, number);
         if (vcpu) {
             s_trace(instance, vcpu, LAXITY_EVENT_MIGRATE, self);
             return vcpu;
@@ -568,16 +568,16 @@ static struct s_vcpu *s_fetch(struct laxity_instance *instance, struct s_cpu *cp
     }
     if (!list_holds(&vcpu->queue))
         return NULL;
-    if (instance->embedder->try_lock(instance, number)) {
+    if (laxity_try_lock(instance, number)) {
         comes = vcpu->vcpu.cpu == number && list_holds(&vcpu->queue) && !vcpu->vcpu.on_cpu &&
-                instance->embedder->may_run_on(instance, &vcpu->vcpu, self) &&
+                laxity_may_run_on(instance, &vcpu->vcpu, self) &&
                 s_comes_first(instance, cpu, vcpu);
         if (comes) {
             s_dequeue(vcpu);
             vcpu->vcpu.cpu = self;
             s_review(instance, s_cpu_of(instance->cpu[number]), now);
         }
-        instance->embedder->unlock(instance, number);
+        laxity_unlock(instance, number);
     }
     if (!comes) {
         s_call(instance, vcpu, number);
@@ -594,9 +594,8 @@ static void s_set_ticking(struct laxity_instance *instance, struct s_cpu *cpu, b
     if (cpu->ticking == ticking)
         return;
     cpu->ticking = ticking;
-    instance->embedder->arm_timer(instance, cpu->cpu.number,
-                                  ticking ? share_next_multiple(instance->settings.tick_ns, now)
-                                          : LAXITY_NEVER);
+    laxity_arm_timer(instance, cpu->cpu.number,
+                     ticking ? share_next_multiple(instance->settings.tick_ns, now) : LAXITY_NEVER);
 }
 
 static struct laxity_decision s_schedule(struct laxity_instance *instance, struct laxity_cpu *base,
@@ -642,8 +641,7 @@ static void s_timer(struct laxity_instance *instance, struct laxity_cpu *base, i
         vcpu->class = S_UNDER;
         s_trace(instance, vcpu, LAXITY_EVENT_CLASS, S_UNDER);
     }
-    instance->embedder->arm_timer(instance, base->number,
-                                  share_next_multiple(instance->settings.tick_ns, now));
+    laxity_arm_timer(instance, base->number, share_next_multiple(instance->settings.tick_ns, now));
     s_review(instance, cpu, now);
 }
 
@@ -664,7 +662,7 @@ static void s_classify(struct laxity_instance *instance, struct s_vcpu *vcpu, in
     if (parked) {
         s_dequeue(vcpu);
         if (running)
-            instance->embedder->kick(instance, cpu->cpu.number);
+            laxity_kick(instance, cpu->cpu.number);
     } else if (was_parked && vcpu->vcpu.runnable && !running) {
         vcpu->queued_ns = now;
         s_ready(instance, vcpu, now);
@@ -751,7 +749,7 @@ static void s_balance(struct laxity_instance *instance)
                 rest_ns = -rest_ns;
             if (rest_ns >= difference_ns || !s_is_real_time(vcpu) ||
                 vcpu->vcpu.cpu != most->cpu.number ||
-                !instance->embedder->may_run_on(instance, &vcpu->vcpu, s->goal))
+                !laxity_may_run_on(instance, &vcpu->vcpu, s->goal))
                 continue;
             difference_ns = rest_ns;
             best = vcpu;
@@ -792,8 +790,7 @@ static void s_account(struct laxity_instance *instance, int64_t now)
 
     s->account_armed = s->active_count > 0;
     if (s->account_armed)
-        instance->embedder->arm_account(instance,
-                                        share_next_multiple(instance->settings.accounting_ns, now));
+        laxity_arm_account(instance, share_next_multiple(instance->settings.accounting_ns, now));
 }
 
 static enum laxity_error s_set_settings(struct laxity_instance *instance,
@@ -809,13 +806,11 @@ static enum laxity_error s_set_settings(struct laxity_instance *instance,
             continue;
         cpu = s_cpu_of(instance->cpu[number]);
         if (cpu->ticking)
-            instance->embedder->arm_timer(instance, number,
-                                          share_next_multiple(settings->tick_ns, now));
+            laxity_arm_timer(instance, number, share_next_multiple(settings->tick_ns, now));
         s_review(instance, cpu, now);
     }
     if (s_instance_of(instance)->account_armed)
-        instance->embedder->arm_account(instance,
-                                        share_next_multiple(settings->accounting_ns, now));
+        laxity_arm_account(instance, share_next_multiple(settings->accounting_ns, now));
     return LAXITY_OK;
 }
 
@@ -875,22 +870,20 @@ const struct laxity_policy laxity_s_all = S_POLICY;
 const struct laxity_policy laxity_s_aill = S_POLICY;
 const struct laxity_policy laxity_s_allc = S_POLICY;
 
+/* Comparisons, and no table: where the policy is known, this is a constant. */
 static uint32_t s_parts_of(const struct laxity_policy *policy)
 {
-    static const struct {
-        const struct laxity_policy *policy;
-        uint32_t parts;
-    } policies[] = {
-        {&laxity_s_base, 0},
-        {&laxity_s_a, S_LAXITY},
-        {&laxity_s_ab, S_LAXITY | S_EVENT},
-        {&laxity_s_al, S_LAXITY | S_BALANCE},
-        {&laxity_s_all, S_LAXITY | S_BALANCE | S_BIND},
-        {&laxity_s_aill, S_LAXITY | S_INFINITE | S_BALANCE | S_BIND},
-        {&laxity_s_allc, S_LAXITY | S_BALANCE | S_BIND | S_CUT},
-    };
-    uint32_t number = 0;
-    while (policies[number].policy != policy)
-        number++;
-    return policies[number].parts;
+    if (policy == &laxity_s_a)
+        return S_LAXITY;
+    if (policy == &laxity_s_ab)
+        return S_LAXITY | S_EVENT;
+    if (policy == &laxity_s_al)
+        return S_LAXITY | S_BALANCE;
+    if (policy == &laxity_s_all)
+        return S_LAXITY | S_BALANCE | S_BIND;
+    if (policy == &laxity_s_aill)
+        return S_LAXITY | S_INFINITE | S_BALANCE | S_BIND;
+    if (policy == &laxity_s_allc)
+        return S_LAXITY | S_BALANCE | S_BIND | S_CUT;
+    return 0;
 }

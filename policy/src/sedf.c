@@ -72,12 +72,32 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
     sedf_begin_period(instance, cpu, vcpu, deadline_ns);
 }
 
-/* A product of two durations, which needs 84 bits. */
-__extension__ typedef __int128 sedf_product;
+#define SEDF_LOW_HALF 0xffffffffu
 
-static bool sedf_is_less(int64_t a, int64_t b, int64_t than_a, int64_t than_b)
+/* A product of two durations, which needs 84 bits. Not every target has integers of 128. */
+struct sedf_product {
+    uint64_t high, low;
+};
+
+static inline struct sedf_product sedf_multiply(uint64_t a, uint64_t b)
 {
-    return (sedf_product)a * b < (sedf_product)than_a * than_b;
+    uint64_t low = (a & SEDF_LOW_HALF) * (b & SEDF_LOW_HALF);
+    uint64_t middle = (a >> 32) * (b & SEDF_LOW_HALF) + (low >> 32);
+    uint64_t other = (a & SEDF_LOW_HALF) * (b >> 32) + (middle & SEDF_LOW_HALF);
+
+    return (struct sedf_product){
+        .high = (a >> 32) * (b >> 32) + (middle >> 32) + (other >> 32),
+        .low = other << 32 | (low & SEDF_LOW_HALF),
+    };
+}
+
+/* Whether a * b < than_a * than_b. Only `a` may be below 0. */
+static inline bool sedf_is_less(int64_t a, int64_t b, int64_t than_a, int64_t than_b)
+{
+    struct sedf_product product = sedf_multiply(a > 0 ? (uint64_t)a : 0, (uint64_t)b);
+    struct sedf_product than = sedf_multiply((uint64_t)than_a, (uint64_t)than_b);
+
+    return product.high < than.high || (product.high == than.high && product.low < than.low);
 }
 
 static void server_unblocked(struct laxity_instance *instance, struct server_cpu *cpu,
@@ -129,7 +149,7 @@ static enum laxity_error sedf_set_vcpu(struct laxity_instance *instance, struct 
     }
     deadline_ns = vcpu->due.key - before_ns + parameters->period_ns;
     sedf_set_deadline(cpu, vcpu, deadline_ns > now ? deadline_ns : now);
-    server_set_extratime(cpu, vcpu);
+    server_set_extratime(instance, cpu, vcpu);
     server_review(instance, cpu, now);
     return LAXITY_OK;
 }

@@ -8,12 +8,20 @@
  *   RdyQ   blocked VCPUs whose budget is to run down as if an idle task ran (periodic server only).
  *   RepQ   VCPUs with a replenishment to come, by the time of their next one.
  *   extra  VCPUs that are runnable without budget and may run on idle time, in turns.
+ *   urgent VCPUs that are runnable, by the deadlines that their guests tell (lending only).
  * RT-Xen (section 4.2) keeps VCPUs without budget in its RunQ and RdyQ too and skips them on the
  * way; here they are in neither, so that no step looks at more than one path of a heap.
  *
  * Use. `burning` is the VCPU whose budget runs down: the running one, or a blocked one of the RdyQ
  * while the CPU idles on its account. `server_use` brings it up to date and is the first step of
  * every operation.
+ *
+ * Lending. A policy that defines SERVER_LENDS(instance) has servers that lend. The lead of a VCPU
+ * is the CPU time that it got and that its server has not served yet, by the order of the work for
+ * which it was. A server has work while its VCPU is runnable or has a lead, and it serves in the
+ * order of that work, as its VCPU does. While the server that comes first serves a lead, its budget
+ * and the lead run down, and the most urgent VCPU runs. All work is therefore done at the time at
+ * which the server alone would have done it, or before; docs/explanation/policies.md has the proof.
  *
  * Time. The end of the running VCPU's budget is the end of the decision. All else that time brings
  * (replenishments, the end of a blocked VCPU's budget) is the CPU's timer, which asks for a
@@ -29,6 +37,11 @@
 #include "heap.h"
 #include "list.h"
 
+/* Whether the servers of an instance lend. */
+#ifndef SERVER_LENDS
+#define SERVER_LENDS(instance_) ((void)(instance_), false)
+#endif
+
 /* How long a VCPU runs on extra time when others wait for extra time too. */
 #define SERVER_EXTRA_TURN LAXITY_MILLISECOND
 
@@ -38,6 +51,15 @@
 struct server_replenishment {
     int64_t at_ns, amount_ns;
     int64_t first_ns; /* when the first of it would have come if nothing had been merged */
+};
+
+/* How many orders a lead distinguishes, and how many budgets it may be. */
+#define SERVER_LEADS_MAX 8
+#define SERVER_LEAD_BUDGETS_MAX 16
+
+/* Lending: CPU time that a VCPU got for work of an order, and that its server has not served. */
+struct server_lead {
+    int64_t order, ns;
 };
 
 struct server_vcpu {
@@ -54,11 +76,19 @@ struct server_vcpu {
     /* Sporadic server: a ring of pending replenishments, in order of time. */
     struct server_replenishment pending[SERVER_REPLENISHMENTS_MAX];
     uint32_t pending_first, pending_count;
+    /* Lending. */
+    bool is_urgent;      /* in the queue: was runnable, up to when use is accounted */
+    uint32_t lead_count; /* entries of `lead`; 0: no lead */
+    int64_t told_ns;     /* the deadline that the guest told; LAXITY_NEVER: none */
+    int64_t deadline_ns; /* the same; LAXITY_NEVER also if it had passed when it was told first */
+    int64_t order;       /* as the guest told */
+    struct heap_node urgent; /* key: the deadline; order: since when on this CPU */
+    struct server_lead lead[SERVER_LEADS_MAX + 1]; /* the most urgent first; each has some ns */
 };
 
 struct server_cpu {
     struct laxity_cpu cpu;
-    struct heap run_queue, ready_queue, replenishment_queue;
+    struct heap run_queue, ready_queue, replenishment_queue, urgent_queue;
     struct list extra_queue, members;
     struct server_vcpu *burning;
     int64_t used_until_ns; /* up to when use is accounted */
@@ -120,14 +150,25 @@ static inline void server_trace(struct laxity_instance *instance, const struct s
                                 enum laxity_event event, int64_t argument)
 {
     if (instance->tracing)
-        instance->embedder->trace(instance, &vcpu->vcpu, event, argument);
+        laxity_trace(instance, &vcpu->vcpu, event, argument);
+}
+
+static inline struct server_vcpu *server_most_urgent(const struct server_cpu *cpu)
+{
+    const struct heap_node *first = cpu->urgent_queue.first;
+    return first ? laxity_container(first, struct server_vcpu, urgent) : NULL;
+}
+
+static inline struct server_vcpu *server_running(const struct server_cpu *cpu)
+{
+    return cpu->cpu.current ? server_vcpu_of(cpu->cpu.current) : NULL;
 }
 
 /* Whether the VCPU can use budget: one that was put to sleep while it ran still does, until the
- * decision that takes it off. */
+ * decision that takes it off, and so does one with a lead. */
 static inline bool server_is_active(const struct server_cpu *cpu, const struct server_vcpu *vcpu)
 {
-    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current;
+    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current || vcpu->lead_count > 0;
 }
 
 /* Takes a VCPU from RunQ or RdyQ, if it is in one. */
@@ -172,11 +213,43 @@ static inline void server_leave_extra(struct server_vcpu *vcpu)
 
 /* A runnable VCPU without budget goes to the end of the extra queue, if it may run on extra time.
  */
-static inline void server_join_extra(struct server_cpu *cpu, struct server_vcpu *vcpu)
+static inline void server_join_extra(const struct laxity_instance *instance, struct server_cpu *cpu,
+                                     struct server_vcpu *vcpu)
 {
     server_leave_extra(vcpu);
-    if (vcpu->vcpu.parameters.extratime)
+    if (vcpu->vcpu.parameters.extratime && !SERVER_LENDS(instance))
         list_append(&cpu->extra_queue, &vcpu->extra);
+}
+
+/* Those without a deadline to keep come after all that have one, by their priorities. */
+static inline int64_t server_urgency(const struct server_vcpu *vcpu)
+{
+    if (vcpu->deadline_ns != LAXITY_NEVER)
+        return vcpu->deadline_ns;
+    return LAXITY_NEVER - LAXITY_PRIORITY_MAX + vcpu->vcpu.parameters.priority;
+}
+
+/* The VCPU became runnable, or its deadline or its priority changed. */
+static inline void server_set_urgent(const struct laxity_instance *instance, struct server_cpu *cpu,
+                                     struct server_vcpu *vcpu)
+{
+    if (!SERVER_LENDS(instance) || !vcpu->vcpu.runnable)
+        return;
+    vcpu->urgent.key = server_urgency(vcpu);
+    vcpu->urgent.order = vcpu->due.order;
+    if (vcpu->is_urgent)
+        heap_update(&cpu->urgent_queue, &vcpu->urgent);
+    else
+        heap_insert(&cpu->urgent_queue, &vcpu->urgent);
+    vcpu->is_urgent = true;
+}
+
+/* The VCPU is runnable no more. */
+static inline void server_leave_urgent(struct server_cpu *cpu, struct server_vcpu *vcpu)
+{
+    if (vcpu->is_urgent)
+        heap_remove(&cpu->urgent_queue, &vcpu->urgent);
+    vcpu->is_urgent = false;
 }
 
 /* Sets when the VCPU's next replenishment is due; LAXITY_NEVER: none is. */
@@ -227,22 +300,146 @@ static inline void server_exhaust(struct laxity_instance *instance, struct serve
         server_burn(instance, cpu, NULL, now);
     /* The one that runs may go on on extra time, but behind those who wait: see server_schedule. */
     if (vcpu->vcpu.runnable && &vcpu->vcpu != cpu->cpu.current)
-        server_join_extra(cpu, vcpu);
+        server_join_extra(instance, cpu, vcpu);
+}
+
+/* Whether the server, when it serves, serves a lead: one for work that is at least as urgent as
+ * what its VCPU does now, if that does anything. */
+static inline bool server_serves_lead(const struct server_vcpu *vcpu)
+{
+    return vcpu->lead_count > 0 && (!vcpu->is_urgent || vcpu->lead[0].order <= vcpu->order);
+}
+
+/* How much lead the server serves before its VCPU has to run. */
+static inline int64_t server_lead_to_serve(const struct server_vcpu *vcpu)
+{
+    int64_t sum_ns = 0;
+
+    for (uint32_t place = 0; place < vcpu->lead_count; place++)
+        if (!vcpu->is_urgent || vcpu->lead[place].order <= vcpu->order)
+            sum_ns += vcpu->lead[place].ns;
+    return sum_ns;
+}
+
+/* The server serves lead, the most urgent first, for as long, and none of an order beyond. Returns
+ * how long it served. */
+static inline int64_t server_serve_lead(struct server_vcpu *vcpu, int64_t order_max, int64_t for_ns)
+{
+    int64_t rest_ns = for_ns;
+    uint32_t served = 0;
+
+    while (rest_ns > 0 && served < vcpu->lead_count && vcpu->lead[served].order <= order_max) {
+        struct server_lead *lead = &vcpu->lead[served];
+        int64_t ns = lead->ns < rest_ns ? lead->ns : rest_ns;
+
+        lead->ns -= ns;
+        rest_ns -= ns;
+        if (!lead->ns)
+            served++;
+    }
+    if (served) {
+        vcpu->lead_count -= served;
+        for (uint32_t place = 0; place < vcpu->lead_count; place++)
+            vcpu->lead[place] = vcpu->lead[place + served];
+    }
+    return for_ns - rest_ns;
+}
+
+/* Joins the two least urgent orders of a full list into the less urgent one. Its lead is served
+ * later, which harms nobody. */
+static inline void server_merge_leads(struct server_vcpu *vcpu)
+{
+    struct server_lead *last = &vcpu->lead[--vcpu->lead_count];
+
+    last[-1].order = last->order;
+    last[-1].ns += last->ns;
+}
+
+/* Forgives the lead beyond its limit, the least urgent first. */
+static inline void server_forgive_lead(struct server_vcpu *vcpu)
+{
+    int64_t beyond_ns = -SERVER_LEAD_BUDGETS_MAX * vcpu->vcpu.parameters.budget_ns;
+
+    for (uint32_t place = 0; place < vcpu->lead_count; place++)
+        beyond_ns += vcpu->lead[place].ns;
+    while (beyond_ns > 0) {
+        struct server_lead *last = &vcpu->lead[vcpu->lead_count - 1];
+        int64_t ns = last->ns < beyond_ns ? last->ns : beyond_ns;
+
+        last->ns -= ns;
+        beyond_ns -= ns;
+        if (!last->ns)
+            vcpu->lead_count--;
+    }
+}
+
+/* The VCPU did what its server has not served. There is no lead for work without a deadline. */
+static inline void server_gain_lead(struct server_vcpu *vcpu, int64_t ns)
+{
+    uint32_t place = 0;
+
+    if (vcpu->told_ns == LAXITY_NEVER || ns <= 0)
+        return;
+    while (place < vcpu->lead_count && vcpu->lead[place].order < vcpu->order)
+        place++;
+    if (place == vcpu->lead_count || vcpu->lead[place].order != vcpu->order) {
+        for (uint32_t behind = vcpu->lead_count++; behind > place; behind--)
+            vcpu->lead[behind] = vcpu->lead[behind - 1];
+        vcpu->lead[place] = (struct server_lead){vcpu->order, 0};
+    }
+    vcpu->lead[place].ns += ns;
+    if (vcpu->lead_count > SERVER_LEADS_MAX)
+        server_merge_leads(vcpu);
+    server_forgive_lead(vcpu);
+}
+
+/* Leads grow and are served from then to now. Returns what is used of the budget that runs down: if
+ * its VCPU does not run, no more than the lead, should an embedder be late. */
+static inline int64_t server_lend(struct server_cpu *cpu, int64_t from_ns, int64_t now)
+{
+    struct server_vcpu *running = server_running(cpu), *serving = cpu->burning;
+    int64_t used_ns = now - from_ns, done_ns = now - cpu->cpu.switched_ns;
+
+    /* A CPU that switches to a VCPU does none of its work. */
+    done_ns = done_ns < 0 ? 0 : done_ns < used_ns ? done_ns : used_ns;
+    if (running && running == serving) {
+        /* The server serves lead that comes before what its VCPU does; that becomes a lead then,
+         * which, if its order is the same, makes up for what is served. */
+        bool gains = running->told_ns != LAXITY_NEVER;
+        server_serve_lead(running, running->order, used_ns - done_ns);
+        server_gain_lead(running,
+                         server_serve_lead(running, running->order - (gains ? 1 : 0), done_ns));
+        return used_ns;
+    }
+    if (running)
+        server_gain_lead(running, done_ns);
+    if (!serving)
+        return 0;
+    return server_serve_lead(serving, serving->is_urgent ? serving->order : LAXITY_NEVER, used_ns);
 }
 
 /* Accounts the use of budget up to now, and takes a VCPU whose budget it ended from its queue. */
 static inline void server_use(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
 {
     struct server_vcpu *vcpu = cpu->burning;
-    int64_t used_ns = now - cpu->used_until_ns;
+    int64_t passed_ns = now - cpu->used_until_ns, used_ns = passed_ns;
 
+    if (SERVER_LENDS(instance))
+        used_ns = server_lend(cpu, cpu->used_until_ns, now);
     cpu->used_until_ns = now;
     if (!vcpu)
         return;
     vcpu->left_ns -= used_ns;
     vcpu->run_used_ns += used_ns;
-    if (vcpu->left_ns <= 0)
+    if (vcpu->left_ns <= 0) {
         server_exhaust(instance, cpu, vcpu, now);
+    } else if (SERVER_LENDS(instance)) {
+        bool has_work = vcpu->lead_count || vcpu->is_urgent || vcpu == server_running(cpu);
+        if (!has_work)
+            server_dequeue(vcpu);
+        if (!has_work || used_ns < passed_ns) /* it waits for an embedder that is late */
+            server_burn(instance, cpu, NULL, now);
+    }
 }
 
 /* The VCPU that should run (NULL: none), and the one whose budget should run down (NULL: none). */
@@ -250,11 +447,16 @@ struct server_choice {
     struct server_vcpu *run, *burn;
 };
 
-static inline struct server_choice server_choose(const struct server_cpu *cpu)
+static inline struct server_choice server_choose(const struct laxity_instance *instance,
+                                                 const struct server_cpu *cpu)
 {
     struct server_vcpu *runnable = server_first(&cpu->run_queue);
     struct server_vcpu *blocked = server_first(&cpu->ready_queue);
 
+    if (SERVER_LENDS(instance)) {
+        bool lends = !runnable || server_serves_lead(runnable);
+        return (struct server_choice){lends ? server_most_urgent(cpu) : runnable, runnable};
+    }
     if (blocked && (!runnable || heap_before(&blocked->place, &runnable->place)))
         return (struct server_choice){runnable ? NULL : server_first_extra(cpu), blocked};
     if (runnable)
@@ -270,7 +472,8 @@ static inline int64_t server_until(const struct laxity_instance *instance, struc
 
     if (choice.run && choice.run == choice.burn) {
         until_ns = now + choice.burn->left_ns;
-    } else if (choice.run && choice.run->extra.next != &cpu->extra_queue) {
+    } else if (choice.run && list_holds(&choice.run->extra) &&
+               choice.run->extra.next != &cpu->extra_queue) {
         until_ns = cpu->decided_ns + SERVER_EXTRA_TURN;
         if (until_ns < now)
             until_ns = now;
@@ -304,27 +507,46 @@ static inline int64_t server_replenishment_at(const struct laxity_instance *inst
     return cpu->rounded_ns;
 }
 
-/* Sets the timer for what comes first: a replenishment, or the end of a blocked VCPU's budget. */
+/* When the budget or the lead of a VCPU ends that does not run, if its budget runs down. */
+static inline int64_t server_served_at(const struct server_cpu *cpu, int64_t now)
+{
+    const struct server_vcpu *serving = cpu->burning;
+    int64_t rest_ns;
+
+    if (!serving || serving == server_running(cpu))
+        return LAXITY_NEVER;
+    rest_ns = server_lead_to_serve(serving);
+    rest_ns = rest_ns < serving->left_ns ? rest_ns : serving->left_ns;
+    return rest_ns > 0 ? now + rest_ns : LAXITY_NEVER;
+}
+
+/* Sets the timer for what comes first: a replenishment, or the end of the budget or the lead of a
+ * VCPU that does not run. */
 static inline void server_arm(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
 {
     int64_t at_ns = server_replenishment_at(instance, cpu);
 
-    if (cpu->burning && !cpu->burning->vcpu.runnable && at_ns > now + cpu->burning->left_ns)
+    if (SERVER_LENDS(instance)) {
+        int64_t served_ns = server_served_at(cpu, now);
+        at_ns = served_ns < at_ns ? served_ns : at_ns;
+    } else if (cpu->burning && !cpu->burning->vcpu.runnable &&
+               at_ns > now + cpu->burning->left_ns) {
         at_ns = now + cpu->burning->left_ns;
+    }
     if (at_ns == cpu->armed_ns)
         return;
     cpu->armed_ns = at_ns;
-    instance->embedder->arm_timer(instance, cpu->cpu.number, at_ns);
+    laxity_arm_timer(instance, cpu->cpu.number, at_ns);
 }
 
 /* After anything changed: asks for a decision if it would come out differently. */
 static inline void server_review(struct laxity_instance *instance, struct server_cpu *cpu,
                                  int64_t now)
 {
-    struct server_choice choice = server_choose(cpu);
+    struct server_choice choice = server_choose(instance, cpu);
 
-    if (choice.run != (cpu->cpu.current ? server_vcpu_of(cpu->cpu.current) : NULL)) {
-        instance->embedder->kick(instance, cpu->cpu.number);
+    if (choice.run != server_running(cpu)) {
+        laxity_kick(instance, cpu->cpu.number);
     } else {
         /* The same VCPU goes on, but its budget was filled up, or it runs on budget from now on,
          * or another blocked VCPU's budget runs down meanwhile. */
@@ -333,7 +555,7 @@ static inline void server_review(struct laxity_instance *instance, struct server
         until_ns = server_until(instance, cpu, choice, now);
         if (until_ns != cpu->until_ns) {
             cpu->until_ns = until_ns;
-            instance->embedder->extend(instance, cpu->cpu.number, until_ns);
+            laxity_extend(instance, cpu->cpu.number, until_ns);
         }
     }
     server_arm(instance, cpu, now);
@@ -381,7 +603,7 @@ static void server_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
 static void server_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
 {
     (void)now;
-    instance->embedder->arm_timer(instance, cpu->number, LAXITY_NEVER);
+    laxity_arm_timer(instance, cpu->number, LAXITY_NEVER);
 }
 
 /* Budgets are the VCPUs': a domain has nothing of its own but what its next VCPU will get. */
@@ -419,6 +641,7 @@ static void server_remove_vcpu(struct laxity_instance *instance, struct laxity_v
     server_use(instance, cpu, now);
     server_dequeue(vcpu);
     server_leave_extra(vcpu);
+    server_leave_urgent(cpu, vcpu);
     server_set_due(cpu, vcpu, LAXITY_NEVER);
     list_remove(&vcpu->member);
     if (cpu->burning == vcpu)
@@ -433,7 +656,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     struct server_cpu *from = server_cpu_under(instance, base);
     struct server_cpu *to = server_cpu_of(instance->cpu[number]);
     int64_t due_ns;
-    bool runs_down;
+    struct heap *runs_down;
 
     if (from == to)
         return;
@@ -442,7 +665,10 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     if (from->burning == vcpu)
         server_burn(instance, from, NULL, now);
     due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER;
-    runs_down = vcpu->queue != NULL; /* it is asleep: this is the RdyQ */
+    /* It is asleep: its budget runs down (RdyQ), or its server has more to serve (RunQ). */
+    runs_down = !vcpu->queue                      ? NULL
+                : vcpu->queue == &from->run_queue ? &to->run_queue
+                                                  : &to->ready_queue;
     server_dequeue(vcpu);
     server_set_due(from, vcpu, LAXITY_NEVER);
     list_remove(&vcpu->member);
@@ -452,7 +678,7 @@ static void server_move_vcpu(struct laxity_instance *instance, struct laxity_vcp
     vcpu->due.order = to->next_order++; /* places are counted on each CPU */
     server_set_due(to, vcpu, due_ns);
     if (runs_down)
-        server_enqueue(to, &to->ready_queue, vcpu);
+        server_enqueue(to, runs_down, vcpu);
     server_trace(instance, vcpu, LAXITY_EVENT_MIGRATE, number);
     server_review(instance, from, now);
     server_review(instance, to, now);
@@ -499,8 +725,25 @@ static void server_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     } else if (!vcpu->queue && vcpu->left_ns > 0) {
         server_enqueue(cpu, &cpu->run_queue, vcpu);
     } else if (!vcpu->queue) {
-        server_join_extra(cpu, vcpu);
+        server_join_extra(instance, cpu, vcpu);
     }
+    server_set_urgent(instance, cpu, vcpu);
+    server_review(instance, cpu, now);
+}
+
+/* The guest works on something else. A deadline that has passed already is none to keep. */
+static inline void server_tell(struct laxity_instance *instance, struct laxity_vcpu *base,
+                               int64_t deadline_ns, int64_t order, int64_t now)
+{
+    struct server_vcpu *vcpu = server_vcpu_of(base);
+    struct server_cpu *cpu = server_cpu_under(instance, base);
+
+    server_use(instance, cpu, now);
+    if (deadline_ns != vcpu->told_ns)
+        vcpu->deadline_ns = deadline_ns > now ? deadline_ns : LAXITY_NEVER;
+    vcpu->told_ns = deadline_ns;
+    vcpu->order = order;
+    server_set_urgent(instance, cpu, vcpu);
     server_review(instance, cpu, now);
 }
 
@@ -511,9 +754,10 @@ static void server_sleep(struct laxity_instance *instance, struct laxity_vcpu *b
 
     server_use(instance, cpu, now);
     server_leave_extra(vcpu);
+    server_leave_urgent(cpu, vcpu);
     /* The decision that takes it off the CPU also closes its books. */
     if (base == cpu->cpu.current)
-        instance->embedder->kick(instance, cpu->cpu.number);
+        laxity_kick(instance, cpu->cpu.number);
     else
         server_blocked(instance, cpu, vcpu);
     server_review(instance, cpu, now);
@@ -539,7 +783,7 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     if (current && cpu->replenishment_queue.first == &current->due &&
         server_replenishment_at(instance, cpu) <= now)
         server_replenish_first(instance, cpu, now);
-    choice = server_choose(cpu);
+    choice = server_choose(instance, cpu);
     if (choice.run == current && (!current || current->vcpu.runnable) &&
         server_until(instance, cpu, choice, now) > now) {
         /* What called for a decision has been overtaken: the one in force goes on. */
@@ -550,14 +794,15 @@ static struct laxity_decision server_schedule(struct laxity_instance *instance,
     }
     if (current && !current->vcpu.runnable) {
         server_leave_extra(current);
+        server_leave_urgent(cpu, current);
         server_blocked(instance, cpu, current);
     } else if (current && !current->queue) {
-        server_join_extra(cpu, current);
+        server_join_extra(instance, cpu, current);
     } else if (current && instance->settings.quantum_ns) {
         server_requeue(cpu, current);
     }
 
-    choice = server_choose(cpu);
+    choice = server_choose(instance, cpu);
     server_burn(instance, cpu, choice.burn, now);
     base->current = choice.run ? &choice.run->vcpu : NULL;
     cpu->decided_ns = now;
@@ -591,7 +836,7 @@ static enum laxity_error server_set_settings(struct laxity_instance *instance,
         cpu->rounded_from_ns = LAXITY_NEVER;
         server_use(instance, cpu, now);
         server_review(instance, cpu, now);
-        instance->embedder->kick(instance, number);
+        laxity_kick(instance, number);
     }
     return LAXITY_OK;
 }
@@ -631,11 +876,12 @@ static void server_dump(struct laxity_instance *instance, struct laxity_cpu *bas
 }
 
 /* After `extratime` was set or cleared: joins or leaves the extra queue. */
-static inline void server_set_extratime(struct server_cpu *cpu, struct server_vcpu *vcpu)
+static inline void server_set_extratime(const struct laxity_instance *instance,
+                                        struct server_cpu *cpu, struct server_vcpu *vcpu)
 {
     bool waits = vcpu->vcpu.runnable && !vcpu->queue;
     if (waits && vcpu->vcpu.parameters.extratime && !list_holds(&vcpu->extra))
-        server_join_extra(cpu, vcpu);
+        server_join_extra(instance, cpu, vcpu);
     else if (!vcpu->vcpu.parameters.extratime)
         server_leave_extra(vcpu);
 }

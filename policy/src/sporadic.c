@@ -2,7 +2,8 @@
 /*
  * Sporadic server: a fixed-priority server that gets back what it used, one period after the use
  * began (RT-Xen, EMSOFT 2011, section 4.2, after Stanovich and others, RTAS 2010;
- * docs/explanation/policies.md has the rules).
+ * docs/explanation/policies.md has the rules). Lending servers are sporadic servers in the
+ * background (server.h, "Lending"). Neither can be switched into the other while VCPUs run.
  *
  * Every run on budget, from the decision that chose the VCPU to the one that chose another, or to
  * the end of its budget, registers one replenishment of just what it used, for one period after the
@@ -35,6 +36,11 @@
  *
  * Queues, use of budget, and locking: server.h. RepQ holds a VCPU by its earliest replenishment.
  */
+#include <laxity/policy.h>
+
+#ifndef SERVER_LENDS
+#define SERVER_LENDS(instance_) ((instance_)->policy == &laxity_lending)
+#endif
 #include "server.h"
 
 /* Several ticks of a guest's kernel, and few enough of a small budget. */
@@ -51,7 +57,8 @@ static void server_blocked(struct laxity_instance *instance, struct server_cpu *
 {
     (void)instance;
     (void)cpu;
-    server_dequeue(vcpu);
+    if (!vcpu->lead_count)
+        server_dequeue(vcpu); /* its server has nothing more to serve */
 }
 
 /* The pending replenishment at a place in time's order. */
@@ -103,32 +110,42 @@ static struct server_replenishment sporadic_merged(struct server_replenishment f
     };
 }
 
+/* How late the first of a replenishment becomes if it is merged with one that follows at a time. */
+static int64_t sporadic_late_ns(const struct server_replenishment *first, int64_t next_at_ns)
+{
+    return next_at_ns - first->amount_ns - first->first_ns;
+}
+
+/* The place behind one in the ring. */
+static uint32_t sporadic_behind(uint32_t place)
+{
+    return (place + 1) % SERVER_REPLENISHMENTS_MAX;
+}
+
 /* The ring is full: merges the two neighbours that make the first of them late the least, the
  * replenishment that is to be added among them. Returns false if that is merged. */
 static bool sporadic_make_room(struct server_vcpu *vcpu, struct server_replenishment added)
 {
-    uint32_t best = 0, last = vcpu->pending_count - 1;
+    uint32_t place = vcpu->pending_first % SERVER_REPLENISHMENTS_MAX, best = place;
+    uint32_t last = (place + SERVER_REPLENISHMENTS_MAX - 1) % SERVER_REPLENISHMENTS_MAX;
+    struct server_replenishment *pending = vcpu->pending;
     int64_t best_ns = LAXITY_NEVER;
-    struct server_replenishment *first = sporadic_pending(vcpu, 0);
 
-    for (uint32_t place = 0; place <= last; place++) {
-        struct server_replenishment *next =
-            place < last ? sporadic_pending(vcpu, place + 1) : &added;
-        int64_t late_ns = next->at_ns - first->amount_ns - first->first_ns;
+    for (; place != last; place = sporadic_behind(place)) {
+        int64_t late_ns = sporadic_late_ns(&pending[place], pending[sporadic_behind(place)].at_ns);
         /* Without a branch, which would be mispredicted. */
         bool is_less = late_ns < best_ns;
         best = is_less ? place : best;
         best_ns = is_less ? late_ns : best_ns;
-        first = next;
     }
-    first = sporadic_pending(vcpu, best);
-    if (best == last) {
-        *first = sporadic_merged(*first, added);
+    if (sporadic_late_ns(&pending[last], added.at_ns) < best_ns) {
+        pending[last] = sporadic_merged(pending[last], added);
         return false;
     }
-    *first = sporadic_merged(*first, *sporadic_pending(vcpu, best + 1));
-    for (uint32_t place = best + 1; place < last; place++)
-        *sporadic_pending(vcpu, place) = *sporadic_pending(vcpu, place + 1);
+    place = sporadic_behind(best);
+    pending[best] = sporadic_merged(pending[best], pending[place]);
+    for (; place != last; place = sporadic_behind(place))
+        pending[place] = pending[sporadic_behind(place)];
     vcpu->pending_count--;
     return true;
 }
@@ -180,6 +197,7 @@ static enum laxity_error sporadic_add_vcpu(struct laxity_instance *instance,
     if (error)
         return error;
     base->parameters = *parameters;
+    vcpu->told_ns = vcpu->deadline_ns = LAXITY_NEVER;
     list_append(&cpu->members, &vcpu->member);
     vcpu->due.order = cpu->next_order++;
     vcpu->left_ns = parameters->budget_ns;
@@ -237,14 +255,15 @@ static enum laxity_error sporadic_set_vcpu(struct laxity_instance *instance,
     } else if (parameters->priority != before.priority) {
         server_requeue(cpu, vcpu);
     }
-    server_set_extratime(cpu, vcpu);
+    server_set_urgent(instance, cpu, vcpu);
+    server_set_extratime(instance, cpu, vcpu);
     server_review(instance, cpu, now);
     return LAXITY_OK;
 }
 
-const struct laxity_policy laxity_sporadic = {
-    SERVER_OPERATIONS,
-    .add_vcpu = sporadic_add_vcpu,
-    .set_vcpu = sporadic_set_vcpu,
-    .become = server_become,
-};
+#define SPORADIC_OPERATIONS                                                          \
+    SERVER_OPERATIONS, .add_vcpu = sporadic_add_vcpu, .set_vcpu = sporadic_set_vcpu, \
+                       .become = server_become
+
+const struct laxity_policy laxity_sporadic = {SPORADIC_OPERATIONS};
+const struct laxity_policy laxity_lending = {SPORADIC_OPERATIONS, .tell = server_tell};

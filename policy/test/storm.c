@@ -9,6 +9,9 @@
  */
 #include "check.h"
 
+#include <laxity/policy.h>
+
+#define SERVER_LENDS(instance_) ((instance_)->policy == &laxity_lending)
 #include "../src/server.h"
 
 #define CPUS 4
@@ -47,10 +50,11 @@ static void server_replenish(struct laxity_instance *instance, struct server_cpu
 
 static const struct {
     const struct laxity_policy *policy;
-    const char *switch_group;
+    const char *family, *switch_group;
 } policies[] = {
 #define LAXITY_POLICY(identifier_, name_, family_, switch_group_, ...) \
-    {&laxity_##identifier_, #switch_group_},
+    {&laxity_##identifier_, #family_, #switch_group_},
+#define LAXITY_MODEL LAXITY_POLICY
 #include <policies.def>
 };
 #define POLICIES (sizeof policies / sizeof *policies)
@@ -202,7 +206,12 @@ static struct laxity_parameters some_parameters(struct storm *storm)
         .weight = 1 + take(storm),
         .cap_percent = take_below(storm, 4) * 30,
         .extratime = take_below(storm, 2),
+        .rt_priority = 1 + take_below(storm, 3),
+        .quota_ns = take_below(storm, 2) ? take(storm) : 0,
+        .quota_period_ns = 1 + take(storm),
+        .credit_ns = take(storm) * LAXITY_NS(40000),
     };
+    parameters.phase_ns = take(storm) % (period_ns + 1);
     switch (take_below(storm, 16)) {
     case 1:
         parameters.budget_ns = 0;
@@ -230,6 +239,27 @@ static struct laxity_parameters some_parameters(struct storm *storm)
         parameters.laxity_ns = LAXITY_DURATION_MAX;
         parameters.cap_percent = LAXITY_CAP_MAX;
         break;
+    case 10:
+        parameters.quota_burst_ns = parameters.quota_ns;
+        break;
+    case 11:
+        parameters.quota_burst_ns = parameters.quota_ns + 1;
+        break;
+    case 12:
+        parameters.quota_period_ns = 0;
+        break;
+    case 13:
+        parameters.quota_ns = -1;
+        break;
+    case 15:
+        parameters.credit_ns = take_below(storm, 2) ? -1 : LAXITY_CREDIT_MAX + 1;
+        break;
+    case 14:
+        parameters.phase_ns = take_below(storm, 2) ? -1 : period_ns + 1;
+        break;
+    case 9:
+        parameters.rt_priority = take_below(storm, 2) ? 0 : LAXITY_RT_PRIORITY_MAX + 1;
+        break;
     }
     return parameters;
 }
@@ -242,6 +272,8 @@ static struct laxity_settings some_settings(struct storm *storm)
         .time_slice_ns = 1 + take_below(storm, 30),
         .tick_ns = tick_ns,
         .accounting_ns = tick_ns * (1 + take_below(storm, 4)),
+        .jiffy_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
+        .base_slice_ns = take_below(storm, 4),
     };
     switch (take_below(storm, 16)) {
     case 1:
@@ -257,6 +289,12 @@ static struct laxity_settings some_settings(struct storm *storm)
         settings.quantum_ns = settings.time_slice_ns = LAXITY_DURATION_MAX;
         settings.accounting_ns = settings.tick_ns = LAXITY_ACCOUNTING_MAX;
         break;
+    case 5:
+        settings.jiffy_ns = -1;
+        break;
+    case 6:
+        settings.base_slice_ns = -1;
+        break;
     }
     return settings;
 }
@@ -266,17 +304,24 @@ static const struct laxity_policy *policy_of(const struct storm *storm)
     return storm->instance->policy;
 }
 
-static const char *switch_group_of(const struct laxity_policy *policy)
+static size_t number_of(const struct laxity_policy *policy)
 {
     size_t number = 0;
     while (policies[number].policy != policy)
         number++;
-    return policies[number].switch_group;
+    return number;
 }
 
-static bool has_budgets(const struct storm *storm)
+static const char *switch_group_of(const struct laxity_policy *policy)
 {
-    return !policy_of(storm)->account;
+    return policies[number_of(policy)].switch_group;
+}
+
+/* Whether its CPUs and VCPUs are those of server.h. */
+static bool has_servers(const struct storm *storm)
+{
+    const char *family = policies[number_of(policy_of(storm))].family;
+    return !strcmp(family, "servers") || !strcmp(family, "deadlines");
 }
 
 static void add_vcpu(struct storm *storm, uint32_t place)
@@ -347,9 +392,17 @@ static void remove_vcpu(struct storm *storm, uint32_t place)
     free(vcpu);
 }
 
+static int64_t lead_of(const struct server_vcpu *vcpu)
+{
+    int64_t sum_ns = 0;
+    for (uint32_t place = 0; place < vcpu->lead_count; place++)
+        sum_ns += vcpu->lead[place].ns;
+    return sum_ns;
+}
+
 /* What of a VCPU's budget goes with it to another CPU. */
 struct luggage {
-    int64_t left_ns, due_ns;
+    int64_t left_ns, due_ns, lead_ns;
     uint32_t pending_count;
     bool has_due, queued;
 };
@@ -359,34 +412,46 @@ static struct luggage luggage_of(const struct storm *storm, const struct server_
 {
     const struct server_cpu *cpu = server_cpu_of(storm->cpu[vcpu->vcpu.cpu]);
     int64_t used_ns = cpu->burning == vcpu ? storm->now - cpu->used_until_ns : 0;
+    int64_t lead_ns = lead_of(vcpu);
+    bool lends = policy_of(storm) == &laxity_lending && cpu->cpu.current != &vcpu->vcpu;
+
+    if (lends && used_ns > lead_ns)
+        used_ns = lead_ns;
 
     return (struct luggage){
         .left_ns = vcpu->left_ns - used_ns,
+        .lead_ns = lead_ns - (lends ? used_ns : 0),
         .due_ns = vcpu->has_due ? vcpu->due.key : LAXITY_NEVER,
         .pending_count = vcpu->pending_count,
         .has_due = vcpu->has_due,
-        .queued = vcpu->queue && vcpu->left_ns > used_ns,
+        .queued = vcpu->queue && vcpu->left_ns > used_ns && (!lends || lead_ns > used_ns),
     };
 }
 
 /* Moves a VCPU as Xen does: one that has work is put to sleep first, and wakes on its new CPU. */
 static void move_vcpu(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t to)
 {
-    bool budgets = has_budgets(storm), has_work = vcpu->runnable;
+    bool servers = has_servers(storm), has_work = vcpu->runnable;
     struct luggage before, after;
+    bool run_ends;
 
     put_to_sleep(storm, vcpu);
+    /* Its server may serve a lead; that use comes back like all others. */
+    run_ends = policy_of(storm) == &laxity_lending &&
+               server_cpu_of(storm->cpu[vcpu->cpu])->burning == server_vcpu_of(vcpu);
     storm->affinity[place_of(vcpu)] |= (uint8_t)(1u << to);
-    if (budgets)
+    if (servers)
         before = luggage_of(storm, server_vcpu_of(vcpu));
     policy_of(storm)->move_vcpu(storm->instance, vcpu, to, storm->now);
     check(vcpu->cpu == to, "a VCPU that was moved is elsewhere");
-    if (budgets) {
+    if (servers) {
         after = luggage_of(storm, server_vcpu_of(vcpu));
         check(before.left_ns == after.left_ns, "a move changes what is left");
-        check(before.due_ns == after.due_ns && before.has_due == after.has_due,
+        check(before.lead_ns == after.lead_ns, "a move changes a lead");
+        check(run_ends || (before.due_ns == after.due_ns && before.has_due == after.has_due),
               "a move changes when budget comes");
-        check(before.pending_count == after.pending_count, "a move changes what is to come");
+        check(run_ends || before.pending_count == after.pending_count,
+              "a move changes what is to come");
         check(before.queued == after.queued, "a move changes whose budget runs down");
     }
     if (has_work) {
@@ -464,6 +529,11 @@ static void act_on(struct storm *storm, struct laxity_vcpu *vcpu, uint32_t what)
         } else if (policy->event) {
             policy->event(instance, vcpu, storm->now);
         }
+        break;
+    case 7:
+        if (policy->tell)
+            policy->tell(instance, vcpu, storm->now + (int64_t)take(storm) - 32,
+                         take_below(storm, 12), storm->now);
         break;
     case 2:
         if (vcpu->runnable) {
@@ -547,11 +617,12 @@ static uint32_t count_heap(const struct heap *heap, const struct heap_node *node
     return 1 + count_heap(heap, node->child[0], node) + count_heap(heap, node->child[1], node);
 }
 
-static void check_server_cpu(const struct server_cpu *cpu)
+static void check_server_cpu(const struct storm *storm, const struct server_cpu *cpu)
 {
-    struct server_choice choice = server_choose(cpu);
-    const struct heap *queues[] = {&cpu->run_queue, &cpu->ready_queue, &cpu->replenishment_queue};
-    for (int i = 0; i < 3; i++)
+    struct server_choice choice = server_choose(storm->instance, cpu);
+    const struct heap *queues[] = {&cpu->run_queue, &cpu->ready_queue, &cpu->replenishment_queue,
+                                   &cpu->urgent_queue};
+    for (int i = 0; i < 4; i++)
         check(count_heap(queues[i], queues[i]->first, NULL) == queues[i]->count, "a lost node");
     check(cpu->cpu.current != (choice.run ? &choice.run->vcpu : NULL) ||
               cpu->burning == choice.burn,
@@ -560,18 +631,32 @@ static void check_server_cpu(const struct server_cpu *cpu)
           "the budget of a VCPU runs down that is elsewhere");
 }
 
+static bool is_sporadic(const struct storm *storm)
+{
+    return policy_of(storm) == &laxity_sporadic || policy_of(storm) == &laxity_lending;
+}
+
 static void check_server_vcpu(const struct storm *storm, const struct server_vcpu *vcpu)
 {
     const struct laxity_vcpu *base = &vcpu->vcpu;
     const struct server_cpu *cpu = server_cpu_of(storm->cpu[base->cpu]);
     int64_t sum_ns = vcpu->left_ns + vcpu->run_used_ns;
     bool idle = storm->cpu[base->cpu]->current == NULL;
-    bool active = base->runnable || storm->cpu[base->cpu]->current == base;
+    bool active = base->runnable || storm->cpu[base->cpu]->current == base || vcpu->lead_count > 0;
     bool waits = !active && policy_of(storm) == &laxity_periodic;
 
     check(vcpu->left_ns <= base->parameters.budget_ns, "more than the budget is left");
+    check(!vcpu->lead_count || policy_of(storm) == &laxity_lending, "a lead where nobody lends");
+    check(vcpu->lead_count <= SERVER_LEADS_MAX, "too many leads");
+    for (uint32_t place = 0; place < vcpu->lead_count; place++) {
+        check(vcpu->lead[place].ns > 0, "a VCPU behind its server");
+        check(!place || vcpu->lead[place - 1].order < vcpu->lead[place].order,
+              "leads out of order");
+    }
+    check(vcpu->is_urgent == (base->runnable && policy_of(storm) == &laxity_lending),
+          "a VCPU that is not urgent, or asleep");
     check(vcpu->pending_count <= SERVER_REPLENISHMENTS_MAX, "too many replenishments");
-    check(vcpu->has_due == (policy_of(storm) != &laxity_sporadic || vcpu->pending_count),
+    check(vcpu->has_due == (!is_sporadic(storm) || vcpu->pending_count),
           "a budget that never comes");
     if (vcpu->left_ns > 0 && (active || waits))
         check(vcpu->queue == (active ? &cpu->run_queue : &cpu->ready_queue), "a lost budget");
@@ -581,7 +666,7 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
         check(active || vcpu->left_ns <= 0, "a polling server that sleeps has budget");
     check(!vcpu->queue || !list_holds(&vcpu->extra), "a VCPU with budget waits for extra time");
     check(base->runnable || !list_holds(&vcpu->extra), "a VCPU that sleeps waits for extra time");
-    if (policy_of(storm) == &laxity_sporadic) {
+    if (is_sporadic(storm)) {
         int64_t last_ns = 0;
         for (uint32_t i = 0; i < vcpu->pending_count; i++) {
             const struct server_replenishment *pending =
@@ -601,13 +686,13 @@ static void check_server_vcpu(const struct storm *storm, const struct server_vcp
 
 static void check_all(const struct storm *storm)
 {
-    bool budgets = has_budgets(storm);
+    bool servers = has_servers(storm);
 
-    for (uint32_t cpu = 0; budgets && cpu < storm->cpus; cpu++)
+    for (uint32_t cpu = 0; servers && cpu < storm->cpus; cpu++)
         if (storm->cpu[cpu])
-            check_server_cpu(server_cpu_of(storm->cpu[cpu]));
+            check_server_cpu(storm, server_cpu_of(storm->cpu[cpu]));
     for (uint32_t place = 0; place < VCPUS; place++)
-        if (storm->vcpu[place] && budgets)
+        if (storm->vcpu[place] && servers)
             check_server_vcpu(storm, server_vcpu_of(storm->vcpu[place]));
 }
 
@@ -619,6 +704,29 @@ struct counter {
     bool waits[CPUS]; /* somebody there */
 };
 
+/* Whether a VCPU in that state of a model may have the CPU at once. Under credit2, a VCPU with
+ * hardly more than the least credits may call another CPU, which then idles and leaves it, as in
+ * Xen. */
+static bool has_claim(const struct storm *storm, const char *state)
+{
+    if (policy_of(storm) == &laxity_credit2 && storm->cpus > 1)
+        return false;
+    return strcmp(state, "without a CPU") && strcmp(state, "depleted") &&
+           strcmp(state, "called another CPU") && strcmp(state, "throttled") &&
+           strcmp(state, "waits") && strcmp(state, "being saved");
+}
+
+/* What a model tells of a VCPU's budget or credits. */
+static void check_model_line(const struct laxity_policy *policy, const char *state, int64_t left_ns)
+{
+    bool is_depleted = !strcmp(state, "depleted");
+
+    if (policy == &laxity_rtds)
+        check(is_depleted ? left_ns == 0 : left_ns > 0, "a VCPU in the wrong queue of rtds");
+    if (policy == &laxity_credit2)
+        check(left_ns >= -10 * LAXITY_MILLISECOND, "fewer credits than the least of credit2");
+}
+
 static void count_line(struct laxity_dump *dump, const struct laxity_vcpu *vcpu, const char *state,
                        int64_t left_ns, int64_t next_ns)
 {
@@ -627,11 +735,13 @@ static void count_line(struct laxity_dump *dump, const struct laxity_vcpu *vcpu,
     check(state[0] != 0, "a state without a name");
     check(vcpu->cpu == counter->cpu, "a VCPU in another CPU's queue");
     counter->lines[place_of(vcpu)]++;
-    counter->waits[counter->cpu] |= counter->storm->cpu[counter->cpu]->current != vcpu;
-    (void)left_ns, (void)next_ns;
+    counter->waits[counter->cpu] |=
+        counter->storm->cpu[counter->cpu]->current != vcpu && has_claim(counter->storm, state);
+    check_model_line(policy_of(counter->storm), state, left_ns);
+    (void)next_ns;
 }
 
-/* By weight: who can run runs or waits, and where somebody waits a CPU will decide. */
+/* Without servers: who can run runs or waits, and where somebody waits a CPU will decide. */
 static void check_shares(const struct storm *storm, const struct counter *counter)
 {
     bool will_decide = false;
@@ -663,14 +773,14 @@ static void check_dump(struct storm *storm)
         }
     for (uint32_t place = 0; place < VCPUS; place++)
         check(counter.lines[place] <= 1, "a VCPU in two places");
-    if (!has_budgets(storm))
+    if (!has_servers(storm))
         check_shares(storm, &counter);
 }
 
 static void start(struct storm *storm)
 {
     const struct laxity_policy *policy = policies[take_below(storm, POLICIES)].policy;
-    struct laxity_settings settings = {0, 30, 10, 30};
+    struct laxity_settings settings = {0, 30, 10, 30, 4, 2};
 
     storm->cpus = 1 + take_below(storm, CPUS);
     /* With the other, waits of 2 ms and whole seconds come and go. */
@@ -690,8 +800,12 @@ static void start(struct storm *storm)
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
         add_cpu(storm, cpu);
     for (uint32_t id = 0; id < DOMAINS; id++) {
-        struct laxity_parameters parameters = {
-            .budget_ns = 1, .period_ns = 1, .priority = 1, .weight = 256};
+        struct laxity_parameters parameters = {.budget_ns = 1,
+                                               .period_ns = 1,
+                                               .priority = 1,
+                                               .weight = 256,
+                                               .rt_priority = 1,
+                                               .quota_period_ns = 1};
         storm->domain[id] = block(policy->domain_bytes);
         storm->domain[id]->id = id;
         check(!policy->add_domain(storm->instance, storm->domain[id], &parameters), "refused");
@@ -741,7 +855,7 @@ static void storm_of_bytes(const uint8_t *bytes, size_t count)
             storm.now += storm.unit_ns * take_below(&storm, 16);
         else if (!storm.vcpu[place])
             add_vcpu(&storm, place);
-        else if (what < 7 || take_below(&storm, 4) == 3)
+        else if (what < 8 || take_below(&storm, 4) == 3)
             act_on(&storm, storm.vcpu[place], what);
         serve(&storm);
         check_all(&storm);

@@ -32,6 +32,8 @@ OURS = (
         "data",
         "report.html",
         "fidelity.json",
+        # What a model was held against.
+        "trace",
         # What substrates leave besides results, and the runs of a comparison of two of them.
         *NAMES,
         "*.png",

@@ -73,6 +73,8 @@ def core_errors() -> Iterator[None]:
     """Turns what the extension module raises into these errors."""
     try:
         yield
+    except InputError:
+        raise
     except _core.HostError as error:
         plain, problems, coloured = error.args
         listed = tuple(Problem(**problem) for problem in json.loads(problems))

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from importlib.metadata import requires
 
 from laxity.errors import InputError
+
+
+def require(module: str) -> None:
+    """Raises InputError if a module is not installed, with the extra that installs it."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(error) or error from None
 
 
 def missing(error: ModuleNotFoundError) -> InputError | None:

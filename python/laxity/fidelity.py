@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 FIDELITY = "fidelity.json"
 
 
+def _added(settled: list[str]) -> str:
+    """What overrides add that a host file left out, in words."""
+    costs = [setting for setting in settled if setting.startswith("host.costs=")]
+    ticks = [setting for setting in settled if ".tick.cost=" in setting]
+    phases = [setting for setting in settled if ".phase=" in setting]
+    credits = [setting for setting in settled if ".credit=" in setting]
+    found = [(ticks, "ticks"), (phases, "phases of the periods"), (credits, "credits")]
+    return ", ".join([*costs, *(f"{what} of {len(of)} guests" for of, what in found if of)])
+
+
 @dataclass(frozen=True)
 class Fidelity:
     """One host, run on two substrates."""
@@ -88,6 +98,8 @@ def measure(
     runs = {}
     for on in sorted((a, b), key=lambda each: each.is_model):
         keep = directory / on.name
+        if on.is_model and (added := _added(settled)):
+            say(f"{on.label} is given what is known of the other side: {added}")
         run = on.run(
             host.changed(settled) if on.is_model else host,
             trace=directory / f"{on.name}.laxtrace",

@@ -6,6 +6,7 @@ standard input where it is asked for as `-`.
 
 from __future__ import annotations
 
+import filecmp
 import os
 import stat
 import sys
@@ -69,6 +70,20 @@ def read(path: Path, bytes_max: int, wanted: str = "a file") -> bytes:
         if size > bytes_max:
             raise InputError(*_too_large(path, f"{size:,}", bytes_max))
         return _within(file, path, bytes_max)
+
+
+def differing(one: Path, other: Path) -> list[str]:
+    """Returns the names of files that two directories do not both have with the same bytes."""
+    names = [
+        {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
+        for place in (one, other)
+    ]
+    return sorted(
+        str(name)
+        for name in names[0] | names[1]
+        if name not in names[0] & names[1]
+        or not filecmp.cmp(one / name, other / name, shallow=False)
+    )
 
 
 def _within(file: BinaryIO, name: object, bytes_max: int) -> bytes:

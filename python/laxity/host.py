@@ -8,27 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laxity import _core, fidelity, files, substrates
+from laxity import _core, files, substrates
 from laxity.errors import HostError, InputError, core_errors
-from laxity.policies import POLICIES, SCHEDULER_S
+from laxity.policies import MODELS, POLICIES, SCHEDULER_S
 from laxity.progress import silent
 from laxity.resolved import Resolved, overrides_of
 from laxity.results.check import Budget, Check
-from laxity.results.comparison import Comparison
 from laxity.substrates.substrate import refuse
-from laxity.sweep import Grid, Sweep
-from laxity.telephony import capacity
-from laxity.voice import scoring
+from laxity.telephony import SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from laxity.fidelity import Fidelity
     from laxity.progress import Progress, Say
+    from laxity.resolved_schema import ResolvedHost
+    from laxity.results.comparison import Comparison
+    from laxity.results.design import Design
     from laxity.results.run import Run
     from laxity.substrates.substrate import Substrate
+    from laxity.sweep import Sweep
     from laxity.telephony.capacity import Capacity
+    from laxity.workers.workers import Workers
 
 CALLS_AT_A_TIME = 4
 """Runs whose packets of voice are in memory at a time."""
@@ -41,8 +42,10 @@ class Host:
     `policy`, `seed` and `duration` ("5 s") are short for overrides of `host.policy`, `seed` and
     `duration`. `on` is the substrate that runs the host: its name, or the substrate itself with
     options, such as `Xen(mode="live")`. `say` is told what is going on, `progress` how much is
-    done. All raise HostError if the file or an override is wrong, and InputError if the substrate
-    cannot run the host, before anything runs; LabError if the machine fails that runs it.
+    done. `workers` are what `laxity.workers.opened` gives, and simulate in place of this process,
+    with the same results. All raise HostError if the file or an override is wrong, and InputError
+    if the substrate cannot run the host, before anything runs; LabError if the machine fails that
+    runs it.
     """
 
     def __init__(self, text: bytes, name: str) -> None:
@@ -75,7 +78,7 @@ class Host:
         """Returns the host with overrides, as substrates take it."""
         return Resolved(self._file, self.text, self.name, overrides_of(set))
 
-    def resolved(self, set: str | Iterable[str] = ()) -> dict[str, Any]:
+    def resolved(self, set: str | Iterable[str] = ()) -> ResolvedHost:
         """Returns the host that results: complete, drawn tasks included, all times in ns."""
         return self.resolve(set).host
 
@@ -100,7 +103,7 @@ class Host:
         seed: int | None = None,
         set: str | Iterable[str] = (),
     ) -> list[Budget]:
-        """The smallest budget of each domain at its period, by the periodic resource model."""
+        """The smallest budget of each domain at its period that `check` accepts."""
         overrides = overrides_of(set, policy=policy, seed=seed)
         given = [
             domain["parameters"]["budget_ns"] for domain in self.resolved(overrides)["domains"]
@@ -108,6 +111,30 @@ class Host:
         with core_errors():
             smallest = json.loads(self._file.minimum_budgets(overrides))
         return [Budget(**budget, given_ns=ns) for budget, ns in zip(smallest, given, strict=True)]
+
+    def design(
+        self,
+        *,
+        policy: str | None = None,
+        set: str | Iterable[str] = (),
+        most_room: bool = False,
+        any_phase: bool = False,
+        looking: Say = silent,
+        workers: Workers | None = None,
+    ) -> Design:
+        """Finds values for what the file leaves open, with which every deadline is guaranteed.
+
+        For a host with calls: the change that lets it carry most streams. See `find_design` and
+        `find_remedy`; `looking` is told what is being tried.
+        """
+        from laxity.design import calls, deadlines
+
+        host = self.resolve(overrides_of(set, policy=policy))
+        if calls.has_calls(host):
+            return calls.find_remedy(host, looking, workers)
+        return deadlines.find_design(
+            host, most_room=most_room, any_phase=any_phase, looking=looking, workers=workers
+        )
 
     def run(
         self,
@@ -155,14 +182,21 @@ class Host:
 
         `keep`, a directory that is not there yet, gets both traces and what the substrates leave.
         """
+        from laxity import fidelity
+
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
         return fidelity.measure(host, substrates.of(a), substrates.of(b), Path(keep), say, progress)
 
     def policies(self, set: str | Iterable[str] = ()) -> list[str]:
-        """The policies that the file has parameters for."""
+        """Laxity's policies that the file has parameters for, and the file's own."""
         overrides = overrides_of(set)
-        self.resolved(overrides)
-        return [policy for policy in POLICIES if self._lacks_for(policy, overrides) is None]
+        own = self.resolved(overrides)["policy"]
+        return [
+            policy
+            for policy in POLICIES
+            if (policy == own or policy not in MODELS)
+            and self._lacks_for(policy, overrides) is None
+        ]
 
     def compare(
         self,
@@ -176,17 +210,22 @@ class Host:
         keep: str | Path | None = None,
         say: Say = silent,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> Comparison:
         """Runs the host under each policy; by default all that the file has parameters for.
 
         With several seeds: the host's own and those that follow. The voice of calls is scored.
         `keep` gets a directory for each policy, with several seeds for each run.
         """
+        from laxity.results.comparison import Comparison
+        from laxity.voice import scoring
+
         overrides = overrides_of(set, seed=seed, duration=duration)
         names, notes = self._compared(policies, overrides)
         hosts = self._with_seeds(names, overrides, seeds)
         place = substrates.of(on)
-        refuse(place, hosts)
+        refuse(place, hosts, workers)
+        hosts[0].require_scorer()
 
         def kept(host: Resolved) -> Path | None:
             if keep is None:
@@ -195,13 +234,14 @@ class Host:
             return Path(keep) / (policy if seeds == 1 else f"{policy}-{number}")
 
         if hosts[0].host["calls"] is None:
-            runs = place.run_many(hosts, keep=kept, say=say, progress=progress)
+            runs = place.run_many(hosts, keep=kept, say=say, progress=progress, workers=workers)
         else:
             runs = []
             # The packets of all runs at once may be too many.
             for start in range(0, len(hosts), CALLS_AT_A_TIME):
                 part = hosts[start : start + CALLS_AT_A_TIME]
-                runs += scoring.judged(place.run_many(part, keep=kept, say=say, streams=True))
+                done = place.run_many(part, keep=kept, say=say, streams=True, workers=workers)
+                runs += scoring.judged(done)
                 if progress is not None:
                     progress(len(runs), len(hosts))
             runs = [replace(run, streams=()) for run in runs]
@@ -235,7 +275,8 @@ class Host:
         if len(dict.fromkeys(names)) < len(names):
             raise InputError("a policy is given twice", "write each policy once")
         lacks: dict[str, list[str]] = {}
-        for policy in POLICIES if policies is None else names:
+        laxitys = [policy for policy in POLICIES if policy not in MODELS]
+        for policy in laxitys if policies is None else names:
             why = self._lacks_for(policy, overrides)
             if why is not None:
                 lacks.setdefault(why, []).append(policy)
@@ -251,14 +292,18 @@ class Host:
         duration: str | None = None,
         seeds: int = 1,
         policies: Iterable[str] = (),
+        into: Path | None = None,
         say: Say = silent,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> Sweep:
         """Runs the host at each point of ranges and lists in `set`: "draw.load=0.3..1.0:0.05".
 
-        With several seeds: the host's own and those that follow. Raises InputError for a range that
-        is wrong.
+        With several seeds: the host's own and those that follow. With `into`, the rows are in that
+        Parquet file and not in memory. Raises InputError for a range that is wrong.
         """
+        from laxity.sweep import Grid, Sweep
+
         if seeds < 1:
             raise InputError(f"a sweep has at least one seed, not {seeds}")
         settings, names = overrides_of(set, seed=seed, duration=duration), list(policies)
@@ -267,11 +312,11 @@ class Host:
         grid = replace(grid, seeds=range(first, first + seeds))
         hosts = [self.resolve(overrides) for overrides in grid.overrides()]
         place = substrates.of(on)
-        refuse(place, hosts)
-        rows = place.rows(hosts, say=say, progress=progress)
+        refuse(place, hosts, workers)
+        rows = place.rows(hosts, say=say, progress=progress, workers=workers)
         policy_axis = [f"host.policy={'|'.join(names)}"] if names else []
         swept = self.resolve([*settings, *policy_axis])
-        return Sweep.collect(grid, rows, swept.origin(place.words))
+        return Sweep.collect(grid, rows, swept.origin(place.words), into)
 
     def capacity(
         self,
@@ -279,7 +324,7 @@ class Host:
         on: str | Substrate = "sim",
         policy: str | None = None,
         seed: int | None = None,
-        seeds: int = capacity.SEEDS,
+        seeds: int = SEEDS,
         duration: str | None = None,
         set: str | Iterable[str] = (),
         say: Say = silent,
@@ -289,6 +334,8 @@ class Host:
 
         `looking` is told what load is being tried.
         """
+        from laxity.telephony import capacity
+
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
         return capacity.find_capacity(host, substrates.of(on), seeds, say, looking)
 

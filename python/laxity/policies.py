@@ -24,6 +24,8 @@ class Policy:
     """A hypervisor that runs can change to the other policies of the same group."""
     substrates: tuple[str, ...]
     """Where it runs."""
+    own_of: str | None
+    """The substrate whose own scheduler it is a model of; None for Laxity's policies."""
     parameters: tuple[str, ...]
     """The names of the parameters that it uses."""
     about: str
@@ -76,8 +78,18 @@ TABLE = {row["name"]: _policy(row) for row in json.loads(_core.policies())}
 PARAMETERS = {row["name"]: Parameter(**row) for row in json.loads(_core.parameters())}
 """Every parameter by its name: those of domains, then the settings of the host."""
 
+OWN_PARAMETERS = {
+    name: parameter
+    for name, parameter in PARAMETERS.items()
+    if any(policy.uses(name) for policy in TABLE.values() if policy.own_of is None)
+}
+"""Those that Laxity's own policies go by, and laxity-sched sets; the others are of models."""
+
 POLICIES = tuple(TABLE)
 """The names of all policies."""
+
+MODELS = tuple(name for name, policy in TABLE.items() if policy.own_of is not None)
+"""Models of schedulers that are a substrate's own."""
 
 SCHEDULER_S = tuple(name for name, policy in TABLE.items() if policy.family == "scheduler-s")
 """Scheduler S, with more and more of its parts."""

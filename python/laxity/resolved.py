@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from laxity.errors import core_errors
-from laxity.results.jobs import Counts
 from laxity.results.origin import Origin
-from laxity.results.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from laxity import _core
+    from laxity.resolved_schema import Calls, Domain, Network, ResolvedHost, Server
     from laxity.results.jobs import Counted, Responses, Times
+    from laxity.results.run import Run
     from laxity.results.streams import KeptStream
 
 
@@ -39,11 +38,35 @@ class Resolved:
         self.overrides = list(overrides)
 
     @cached_property
-    def host(self) -> dict[str, Any]:
+    def host(self) -> ResolvedHost:
         """The complete host: drawn tasks included, all times in ns."""
         with core_errors():
-            host: dict[str, Any] = json.loads(self.file.host(self.overrides))
+            host: ResolvedHost = json.loads(self.file.host(self.overrides))
         return host
+
+    def gives(self, key: str) -> bool:
+        """Returns whether the file or an override gives a key of a table, such as `host.costs`."""
+        if any(override.startswith((f"{key}=", f"{key}.")) for override in self.overrides):
+            return True
+        found: Any = tomllib.loads(self.text.decode("utf-8"))
+        for name in key.split("."):
+            if name not in found:
+                return False
+            found = found[name]
+        return True
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether calls send voice, which is scored."""
+        calls = self.host["calls"]
+        return calls is not None and bool(calls["streams"] or calls["rate"])
+
+    def require_scorer(self) -> None:
+        """Raises InputError if calls send voice, and the extra that scores it is not installed."""
+        from laxity import extras
+
+        if self.has_streams:
+            extras.require("pesq")
 
     def changed(self, overrides: Iterable[str]) -> Resolved:
         """Returns the same with more overrides behind those that are there."""
@@ -79,18 +102,22 @@ class Resolved:
         `beside` is the part of the result that does not follow from jobs, and `streams` are packets
         of voice. `options` name the substrate on the command line.
         """
+        from laxity.results.run import Run
+
         with core_errors():
             result, times, _ = self.file.result_of_jobs(
                 self.overrides, substrate, completions, json.dumps(measured)
             )
         content = json.loads(result) | (beside or {})
         if content["telephony"] is not None:
-            content["telephony"] |= {"limits": self.host["calls"]["acceptance"]}
+            content["telephony"] |= {"limits": calls_of(self.host)["acceptance"]}
         responses, counted = self.responses(times)
         return Run.from_json(content, self.origin(options), responses, trace, streams, counted)
 
     def responses(self, times: list[list[_core.Times]]) -> tuple[Responses, Counted]:
         """Returns response times of all tasks: each one of those kept, and counts of the others."""
+        from laxity.results.jobs import Counts
+
         responses: Responses = {}
         counted: Counted = {}
         for domain, of_domain in zip(self.host["domains"], times, strict=True):
@@ -101,6 +128,25 @@ class Resolved:
                 else:
                     counted[key] = Counts(found, _int64(jobs))
         return responses, counted
+
+
+def calls_of(host: ResolvedHost) -> Calls:
+    """Returns the calls of a host that has some."""
+    calls = host["calls"]
+    assert calls is not None  # noqa: S101, for the types: hosts without calls are refused before.
+    return calls
+
+
+def network_of(host: ResolvedHost) -> Network:
+    """Returns the network of a host that has one, as all with calls have."""
+    network = host["network"]
+    assert network is not None  # noqa: S101, as above.
+    return network
+
+
+def server_of(domain: Domain) -> Server:
+    """Returns what is the same of all servers, of a domain that is one."""
+    return cast("Server", domain["workload"])
 
 
 def overrides_of(
@@ -117,4 +163,6 @@ def overrides_of(
 
 
 def _int64(content: bytes) -> Times:
+    import numpy as np
+
     return np.frombuffer(content, "<i8").astype(np.int64)

@@ -7,7 +7,8 @@ import math
 import re
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal, localcontext
-from itertools import product
+from functools import cached_property
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +25,7 @@ from laxity.results.schema import Profile, Telephony
 from laxity.statistics import Mean, mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -41,7 +42,10 @@ LOADS = ("draw.load", "calls.streams", "calls.rate")
 """Keys of which more that passes is better."""
 
 RUNS_MAX = 1_000_000
-"""More would not fit into memory."""
+"""The points of more would not fit into memory."""
+
+GROUP_RUNS = 4096
+"""Runs of a row group in `sweep.parquet`, less what is no whole point: so many are in memory."""
 
 DIGITS_MAX = 20
 """The most digits of a number in a range; arithmetic with it is exact."""
@@ -311,12 +315,13 @@ class Rows:
     @classmethod
     def of_columns(
         cls,
+        first_run: int,
         texts: Sequence[str],
         content: Mapping[str, bytes],
         telephony: Sequence[str | None],
         profiles: tuple[Profile, ...],
     ) -> Rows:
-        """Takes what `HostFile.sweep` of crates/laxity-py found."""
+        """Takes what `HostFile.sweep` of crates/laxity-py found of runs from `first_run` on."""
         columns = [
             (
                 name,
@@ -329,7 +334,8 @@ class Rows:
         calls = None
         if telephony and telephony[0] is not None:
             calls = [judged(decoded(json.loads(each), Telephony)) for each in telephony if each]
-        return cls(np.frombuffer(content["run"], "<i8"), columns, calls, profiles)
+        run_of_row = first_run + np.frombuffer(content["run"], "<i8")
+        return cls(run_of_row, columns, calls, profiles)
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> Rows:
@@ -365,7 +371,7 @@ def _of_calls(rows: Rows) -> list[tuple[str, pa.Array]]:
     """The columns of a sweep with calls."""
     if rows.telephony is None:
         return []
-    of_row = [rows.telephony[run] for run in rows.run_of_row]
+    of_row = [rows.telephony[run] for run in rows.run_of_row - rows.run_of_row[0]]
     voices = [telephony.voice for telephony in of_row]
     delays_ns = [voice.delay_ns for voice in voices]
     return [
@@ -383,30 +389,48 @@ class Sweep:
     """What a sweep found: one row for each point, seed and domain."""
 
     axes: tuple[Axis, ...]
-    table: pa.Table = field(repr=False)
+    source: pa.Table | Path = field(repr=False)
+    """The table, or the Parquet file that has it, each of whose row groups has whole points."""
     origin: Origin = field(repr=False)
 
     @classmethod
-    def collect(cls, grid: Grid, rows: Rows, origin: Origin) -> Sweep:
-        """Makes the table of the runs of a grid."""
-        places = np.unravel_index(rows.run_of_row, grid.shape)
-        fields, columns = [], []
-        for axis, at in zip(grid.axes, places, strict=False):
-            column = axis.array(at)
-            fields.append(_axis_field(axis, column.type))
-            columns.append(column)
-        of_row = [*rows.columns, *_of_calls(rows)]
-        for name, column in of_row:
-            fields.append(pa.field(name, column.type))
-            columns.append(column)
-        metadata = {PROFILES: json.dumps([asdict(profile) for profile in rows.profiles])}
-        schema = pa.schema(fields, metadata=metadata)
-        return cls(grid.axes, pa.Table.from_arrays(columns, schema=schema), origin)
+    def collect(
+        cls, grid: Grid, rows: Iterable[Rows], origin: Origin, into: Path | None = None
+    ) -> Sweep:
+        """Makes the table of the runs of a grid, in their order; in the file `into`, if given.
+
+        The file is the same to the byte however the rows come. No more than a row group of them is
+        in memory then.
+        """
+        groups = _in_groups(grid, ((each.run_of_row, _table(grid, each)) for each in rows))
+        if into is None:
+            return cls(grid.axes, pa.concat_tables(groups), origin)
+        _write_groups(groups, into)
+        return cls(grid.axes, into, origin)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """All rows, in memory."""
+        return read_table(self.source) if isinstance(self.source, Path) else self.source
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return pq.read_schema(self.source) if isinstance(self.source, Path) else self.source.schema
+
+    def _groups(self) -> Iterator[pa.Table]:
+        """Parts of the table, of whole points each."""
+        if not isinstance(self.source, Path):
+            yield self.source
+            return
+        with pq.ParquetFile(self.source) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles of costs that the runs used."""
-        kept = (self.table.schema.metadata or {}).get(PROFILES.encode(), b"[]")
+        kept = (self.schema.metadata or {}).get(PROFILES.encode(), b"[]")
         return decoded(json.loads(kept), tuple[Profile, ...])
 
     def arrow(self) -> pa.Table:
@@ -419,30 +443,33 @@ class Sweep:
 
     def points(self) -> list[Point]:
         """Each point under each policy, in the order of the axes: means over the seeds."""
+        return list(chain.from_iterable(map(self._points_of, self._groups())))
+
+    def _points_of(self, table: pa.Table) -> list[Point]:
         keys = [axis.key for axis in self.axes]
-        point_of_row, points_rows = self._grouped([*keys, "policy"])
-        run_of_row, runs_rows = self._grouped([*keys, "policy", "seed"])
+        point_of_row, points_rows = _grouped(table, [*keys, "policy"])
+        run_of_row, runs_rows = _grouped(table, [*keys, "policy", "seed"])
         jobs, missed = (
-            np.bincount(run_of_row, np.from_dlpack(self.table.column(name).combine_chunks()))
+            np.bincount(run_of_row, np.from_dlpack(table.column(name).combine_chunks()))
             for name in ("jobs", "missed")
         )
         ratios = missed / np.maximum(jobs, 1)
         passed = missed == 0
-        if "accepted" in self.table.column_names:
-            accepted = self.table.column("accepted").take(_column(runs_rows)).to_pylist()
+        if "accepted" in table.column_names:
+            accepted = table.column("accepted").take(_column(runs_rows)).to_pylist()
             passed &= np.array([each is not False for each in accepted])
-        reserved = self._reserved(run_of_row, len(runs_rows))
+        reserved = _reserved(table, run_of_row, len(runs_rows))
         runs_of_point: list[list[int]] = [[] for _ in points_rows]
         for run, point in enumerate(point_of_row[runs_rows].tolist()):
             runs_of_point[point].append(run)
 
         def mean_of(name: str, runs: list[int]) -> Mean | None:
-            if name not in self.table.column_names:
+            if name not in table.column_names:
                 return None
-            values = self.table.column(name).take(_column(runs_rows[runs])).drop_null()
+            values = table.column(name).take(_column(runs_rows[runs])).drop_null()
             return mean(values.to_pylist() or [math.nan])
 
-        firsts = self.table.select([*keys, "policy"]).take(_column(points_rows)).to_pylist()
+        firsts = table.select([*keys, "policy"]).take(_column(points_rows)).to_pylist()
         return [
             Point(
                 {axis.key: self._text(axis, first[axis.key]) for axis in self.axes},
@@ -474,26 +501,6 @@ class Sweep:
             cheapest = min(holding, key=lambda point: point.reserved or 0.0)
             return Best(cheapest, points, len(holding), "cheapest")
         return Best(holding[0], points, len(holding), "first")
-
-    def _reserved(self, run_of_row: Numbers, runs: int) -> Numbers:
-        """Returns the CPUs that each run reserves, NaN where a domain has no budget."""
-        if "reserved" not in self.table.column_names:
-            return np.full(runs, math.nan)
-        each = self.table.column("reserved").fill_null(math.nan).combine_chunks()
-        return np.bincount(run_of_row, np.from_dlpack(each), runs)
-
-    def _grouped(self, keys: list[str]) -> tuple[Numbers, Numbers]:
-        """The group of each row by what it has in these columns, and the first row of each."""
-        group = np.zeros(self.table.num_rows, np.int64)
-        for key in keys:
-            values = self.table.column(key).combine_chunks().dictionary_encode()
-            group = group * len(values.dictionary) + np.from_dlpack(values.indices)
-            # Numbered anew, so that they stay below the number of rows however many keys there are.
-            _, first_rows, group = np.unique(group, return_index=True, return_inverse=True)
-        order = np.argsort(first_rows)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return rank[group], first_rows[order]
 
     @staticmethod
     def _text(axis: Axis, value: object) -> str:
@@ -543,9 +550,11 @@ class Sweep:
         return Path(directory)
 
     def write(self, directory: Path) -> None:
-        """Writes the same into a directory that is there."""
+        """Writes the same into a directory that is there, and may have the table."""
         save_origin(directory, "sweep", self.origin)
-        pq.write_table(self.table, directory / SWEEP)
+        if self.source != directory / SWEEP:
+            batches = self.table.to_batches()
+            _write_groups((pa.Table.from_batches([batch]) for batch in batches), directory / SWEEP)
 
     @classmethod
     def load(cls, directory: str | Path) -> Sweep:
@@ -583,6 +592,68 @@ _COLUMNS = (
     *(("loss_ratio", pa.float64()), ("reserved", pa.float64())),
 )
 """The columns of every sweep, behind the keys that were swept."""
+
+
+def _table(grid: Grid, rows: Rows) -> pa.Table:
+    """The rows with the values that their runs have on the axes of a grid."""
+    places = np.unravel_index(rows.run_of_row, grid.shape)
+    fields, columns = [], []
+    for axis, at in zip(grid.axes, places, strict=False):
+        column = axis.array(at)
+        fields.append(_axis_field(axis, column.type))
+        columns.append(column)
+    for name, column in (*rows.columns, *_of_calls(rows)):
+        fields.append(pa.field(name, column.type))
+        columns.append(column)
+    metadata = {PROFILES: json.dumps([asdict(profile) for profile in rows.profiles])}
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+
+
+def _in_groups(grid: Grid, parts: Iterable[tuple[Numbers, pa.Table]]) -> Iterator[pa.Table]:
+    """Tables of whole points, cut at the same runs however the rows come in parts."""
+    runs = len(grid.seeds) * max(GROUP_RUNS // len(grid.seeds), 1)
+    pending: list[pa.Table] = []
+    number = 0
+    for run_of_row, table in parts:
+        group = run_of_row // runs
+        cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)]
+        for begin, end in pairwise(cuts):
+            if group[begin] != number:
+                yield pa.concat_tables(pending).combine_chunks()
+                pending, number = [], group[begin]
+            pending.append(table.slice(begin, end - begin))
+    yield pa.concat_tables(pending).combine_chunks()
+
+
+def _write_groups(groups: Iterable[pa.Table], path: Path) -> None:
+    """Writes each table as one row group of a Parquet file."""
+    iterator = iter(groups)
+    first = next(iterator)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        for table in chain([first], iterator):
+            writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _reserved(table: pa.Table, run_of_row: Numbers, runs: int) -> Numbers:
+    """Returns the CPUs that each run reserves, NaN where a domain has no budget."""
+    if "reserved" not in table.column_names:
+        return np.full(runs, math.nan)
+    each = table.column("reserved").fill_null(math.nan).combine_chunks()
+    return np.bincount(run_of_row, np.from_dlpack(each), runs)
+
+
+def _grouped(table: pa.Table, keys: list[str]) -> tuple[Numbers, Numbers]:
+    """The group of each row by what it has in these columns, and the first row of each."""
+    group = np.zeros(table.num_rows, np.int64)
+    for key in keys:
+        values = table.column(key).combine_chunks().dictionary_encode()
+        group = group * len(values.dictionary) + np.from_dlpack(values.indices)
+        # Numbered anew, so that they stay below the number of rows however many keys there are.
+        _, first_rows, group = np.unique(group, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[group], first_rows[order]
 
 
 # PyArrow imports pandas before it takes a list or an array of NumPy's, or gives one, which takes as

@@ -11,7 +11,7 @@ import re
 from typing import Literal
 
 Way = Literal["sendrecv", "sendonly", "inactive"]
-"""Of a stream (RFC 3264): on hold it is `sendonly`."""
+"""The direction of a stream (RFC 3264): on hold it is `sendonly`."""
 PCMU, PCMA = 0, 8
 
 FROM_CALLER = "From: <sip:[field0]@[remote_ip]>;tag=[pid]a[call_number]"

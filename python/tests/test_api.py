@@ -11,7 +11,7 @@ import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import _core
 from laxity.errors import InputError
-from laxity.policies import SCHEDULER_S
+from laxity.policies import MODELS, SCHEDULER_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,9 +137,12 @@ def test_no_run_misses_what_check_guarantees() -> None:
 
 def test_policies_are_those_that_have_their_parameters() -> None:
     host = laxity.Host.parse(HOST)
-    without = [policy for policy in laxity.POLICIES if policy not in SCHEDULER_S]
+    laxitys = [policy for policy in laxity.POLICIES if policy not in MODELS]
+    without = [policy for policy in laxitys if policy not in SCHEDULER_S]
     assert host.policies() == without
-    assert host.policies("domain.control.laxity=10 us") == list(laxity.POLICIES)
+    assert host.policies("domain.control.laxity=10 us") == laxitys
+    with_null = [policy for policy in laxity.POLICIES if policy in (*without, "null")]
+    assert host.policies("host.policy=null") == with_null
     bare = HOST.replace('budget = "2 ms"\nperiod = "10 ms"\n', "").replace("deferrable", "credit")
     assert laxity.Host.parse(bare).policies() == ["credit"]
 
@@ -154,7 +157,7 @@ def test_compare_runs_each_policy() -> None:
     with pytest.raises(InputError):
         host.compare([])
     with pytest.raises(laxity.HostError):
-        host.compare(["credit", "fifo"])
+        host.compare(["credit", "lottery"])
 
 
 def test_a_sweep_is_its_runs(tmp_path: Path) -> None:

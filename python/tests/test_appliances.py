@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 REALM = "voice.example"
 ADDRESS = "10.0.2.15"
-"""Of a guest in the network that QEMU itself is, which reaches nothing but our ports."""
+"""A guest's address in the network that QEMU itself is, which reaches nothing but our ports."""
 ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off no_timer_check"
 BOOT_S = 1200.0
 ASK_S = 2.0

@@ -124,7 +124,7 @@ def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int)
 
 
 def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
-    """As a host with 985 streams carried, 992 lost, 1,024 carried, 1,056 lost, 1,088 carried."""
+    """A host where 985 streams are carried, 992 lost, 1,024 carried, 1,056 lost, 1,088 carried."""
     fails = range(64, 512, 64)
 
     def probe(load: int) -> Tried:

@@ -11,6 +11,7 @@ import pytest
 TOOLS = Path(__file__).parents[2] / "tools" / "check"
 sys.path.insert(0, str(TOOLS))
 cycles = importlib.import_module("cycles")
+module_files = importlib.import_module("module_files")
 rust = importlib.import_module("rust_modules")
 python = importlib.import_module("python_modules")
 
@@ -64,6 +65,19 @@ def test_a_directory_of_modules(tmp_path: Path, parent: str) -> None:
     name = parent.replace("__", "/")
     assert found[name] == {"a/inner"}
     assert found["a/inner"] == {name}
+
+
+def test_a_module_in_another_place(tmp_path: Path) -> None:
+    lib = '#[path = "elsewhere/a.rs"] mod a; mod b;'
+    found = crate(tmp_path, lib=lib, elsewhere__a="pub struct A;", b="use crate::a::A;")
+    assert found["b"] == {"elsewhere/a"}
+
+
+def test_a_module_beside_its_children_is_found(tmp_path: Path) -> None:
+    for name in ("a.rs", "a/inner.rs", "b/mod.rs", "b/inner.rs", "c.rs", "c/program"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(module_files.beside_their_children(tmp_path)) == [tmp_path / "a.rs"]
 
 
 def test_what_uses_itself_through_others() -> None:

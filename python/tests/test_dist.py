@@ -66,25 +66,24 @@ def program(name: str) -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def archive() -> Path:
-    """The bare system, packed."""
+def unpack(archive: Path, packages: str, root: Path) -> Debian:
+    """Makes the system below `root`, of an archive that is made once."""
     if os.geteuid() != 0:
         pytest.skip("a system of its own needs root")
-    if not ROOT.exists():
-        new = ROOT.with_suffix(".new.tar")
-        words = ["--quiet", "--variant=minbase", "--include=python3-venv"]
+    if not archive.exists():
+        new = archive.with_suffix(".new.tar")
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        words = ["--quiet", "--variant=minbase", f"--include={packages}"]
         subprocess.run([program("mmdebstrap"), *words, "bookworm", new], check=True)
-        new.rename(ROOT)
-    return ROOT
-
-
-@pytest.fixture
-def debian(archive: Path, tmp_path: Path) -> Debian:
-    root = tmp_path / "root"
+        new.rename(archive)
     root.mkdir()
     subprocess.run([program("tar"), "-xf", archive, "-C", root], check=True)
     return Debian(root)
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Debian:
+    return unpack(ROOT, "python3-venv", tmp_path / "root")
 
 
 def sources(name: str) -> set[str]:

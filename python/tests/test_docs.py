@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from laxity.plots.style import GROUND, IN_THE_DARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,6 +266,16 @@ def test_commands_for_root_do_what_is_shown(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", needing("xen"), ids=name_of)
 def test_commands_on_xen_do_what_is_shown(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path, "xen")
+
+
+@pytest.mark.parametrize("drawing", sorted(ROOT.glob("docs/results/**/*.svg")), ids=str)
+def test_plots_are_dark_for_readers_who_chose_dark(drawing: Path) -> None:
+    _, sheet, drawn = re.split(r"(@media screen.*?</style>)", drawing.read_text(), maxsplit=1)
+    colours = set(re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", drawn))
+    assert f"fill: {GROUND}" in colours
+    for colour in colours:
+        assert f'[style*="{colour}"]' in sheet
+    assert f"fill:{IN_THE_DARK[GROUND]}" in sheet
 
 
 def test_the_site_builds_without_warnings_and_asks_nothing_of_the_network(tmp_path: Path) -> None:

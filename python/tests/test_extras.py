@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = """\
-import importlib.metadata, sys
+import sys
 from importlib.abc import MetaPathFinder
-
-if {hides_entry_points!r}:
-    importlib.metadata.entry_points = lambda **_: importlib.metadata.EntryPoints()
 
 class Missing(MetaPathFinder):
     def find_spec(self, name, path, target=None):
@@ -28,7 +25,10 @@ class Missing(MetaPathFinder):
 
 sys.meta_path.insert(0, Missing())
 sys.argv = ["laxity", *{words!r}]
+from laxity import additions
 from laxity.cli import guarded
+if "laxity-reproduce" in {missing!r}:
+    additions.names = list
 code = guarded()
 print("modules:", *sorted(sys.modules), file=sys.stderr)
 sys.exit(code)
@@ -41,7 +41,7 @@ EXTRAS = frozenset(
 )
 """The distributions that only an extra installs; their modules are called the same."""
 
-SLOW = EXTRAS | {"numpy", "pyarrow", "rich"}
+SLOW = EXTRAS | {"msgspec", "numpy", "pyarrow", "rich"}
 """Modules that take longer to import than `--help` may take."""
 
 
@@ -50,7 +50,6 @@ def called(*words: object, missing: frozenset[str] = frozenset()) -> tuple[int, 
     program = PROGRAM.format(
         missing=set(missing),
         words=[str(word) for word in words],
-        hides_entry_points="laxity-reproduce" in missing,
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -68,6 +67,30 @@ def test_help_imports_nothing_slow(command: str) -> None:
     code, _, modules = called(*command.split(), "--help")
     assert code == 0
     assert not modules & SLOW
+    assert "laxity.host" not in modules
+    assert {name for name in modules if name.startswith("laxity_")} <= {
+        "laxity_reproduce",
+        "laxity_reproduce.command",
+    }
+
+
+def test_the_overview_reads_no_metadata_of_distributions() -> None:
+    assert "importlib.metadata" not in called("--help")[2]
+
+
+def test_a_check_imports_nothing_that_runs_a_host() -> None:
+    code, complaint, modules = called("check", EXAMPLES / "integrator.toml")
+    assert code == 0, complaint
+    assert not modules & (EXTRAS | {"numpy", "pyarrow"})
+    assert not modules & {"laxity.results.run", "laxity.substrates.sim", "laxity.sweep"}
+
+
+def test_a_run_imports_nothing_of_other_commands_and_substrates() -> None:
+    code, complaint, modules = called("run", EXAMPLES / "integrator.toml", "--json")
+    assert code == 0, complaint
+    assert not modules & (EXTRAS | {"rich"})
+    assert not modules & {"laxity.fidelity", "laxity.plots", "laxity.sweep", "laxity.voice"}
+    assert not modules & {"laxity.substrates.linux.scene", "laxity.substrates.xen.plan"}
 
 
 @pytest.mark.parametrize(
@@ -98,3 +121,13 @@ def test_a_command_names_the_extra_that_it_needs(tmp_path: Path) -> None:
         code, complaint, _ = called(*words, missing=EXTRAS)
         assert code == 2, complaint
         assert complaint.splitlines()[-1] == f"  help: pip install 'laxity[{extra}]'"
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "capacity"])
+def test_calls_are_refused_before_they_run_where_they_could_not_be_scored(command: str) -> None:
+    code, complaint, modules = called(
+        command, EXAMPLES / "telephony.toml", "--duration", "5 s", missing=EXTRAS
+    )
+    assert code == 2
+    assert complaint.splitlines()[-1] == "  help: pip install 'laxity[voice]'"
+    assert "laxity.substrates.sim.estimate" not in modules, "which every run begins with"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 
 WRITTEN = {"--output", "--wav", "--docs", "out"}
-"""Of options and arguments that are paths, those that name what a command writes."""
+"""Options and arguments that are paths of what a command writes."""
 
 MORE = {"trace": ("--text",), "sweep": ("--set", "host.cpus=1..2:1")}
 """What else a command must be given before it looks at its file."""

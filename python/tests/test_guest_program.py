@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from laxity.substrates.xen import jobs
+from laxity.lab import jobs
 
 SOURCES = Path(__file__).parents[2] / "xen" / "programs"
+SHARED = Path(__file__).parents[2] / "guest"
 
 MS = 1_000_000
 QUICK_NS = MS
@@ -297,9 +298,16 @@ def harness(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
     del programs  # That skips where there is no compiler.
     out = tmp_path_factory.mktemp("harness")
     (out / "harness.c").write_text(HARNESS)
-    sources = [str(out / "harness.c"), str(SOURCES / "program.c"), str(SOURCES / "request.c")]
+    sources = [str(out / "harness.c"), str(SOURCES / "program.c"), str(SHARED / "request.c")]
     words = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g"]
-    words += ["-fsanitize=address,undefined", f"-I{SOURCES}", *sources, "-o", str(out / "harness")]
+    words += [
+        "-fsanitize=address,undefined",
+        f"-I{SOURCES}",
+        f"-I{SHARED}",
+        *sources,
+        "-o",
+        str(out / "harness"),
+    ]
     subprocess.run(words, check=True)
     return out / "harness"
 

@@ -26,7 +26,7 @@ COMPLETIONS_MS = (2, 12)
 
 
 def report(tasks: list[list[int]], duration_ns: int = 20 * MS, note: str = "") -> str:
-    """A guest's, as xen/programs/run.h has it; each task has two jobs."""
+    """A guest's, as guest/report.h has it; each task has two jobs."""
     lines = [f"laxity-report run {duration_ns} {len(tasks)} 1", "laxity-speed 7812 1500"]
     lines += ["laxity-tick 4000000 1500000"]
     lines += [f"laxity-note {note}"] if note else []
@@ -67,7 +67,7 @@ def collected(results: Path, scheduler: str | None = None) -> Run:
 
 
 def test_the_machine_is_in_the_result(results: Path) -> None:
-    parts = ("fingerprint", "qemu", "firmware", "xen", "kernel", "dom0", "programs")
+    parts = ("fingerprint", "qemu", "firmware", "xen", "kernel", "root", "programs")
     run = replace(collected(results), machine=Machine(**{part: part for part in parts}))
     schema = json.loads(_core.result_schema())
     for told in (run.to_json(), collected(results).to_json()):

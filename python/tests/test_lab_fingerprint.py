@@ -11,7 +11,8 @@ from laxity.lab.errors import LabError
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONTENTS = {name: name.encode() for name in ("xen", "kernel", "dom0", "programs")}
+FIRMWARE = ("bios-256k.bin", "multiboot_dma.bin")
+CONTENTS = {name: name.encode() for name in ("xen", "kernel", "root", "programs")}
 
 
 def qemu(place: Path, version: str = "7.2", firmware: str = "bios") -> str:
@@ -26,14 +27,14 @@ def qemu(place: Path, version: str = "7.2", firmware: str = "bios") -> str:
 
 
 def test_every_part_is_in_it(tmp_path: Path) -> None:
-    first = fingerprint.of(qemu(tmp_path / "first"), CONTENTS)
-    assert fingerprint.of(qemu(tmp_path / "a-longer-place"), CONTENTS) == first
+    first = fingerprint.of(qemu(tmp_path / "first"), FIRMWARE, CONTENTS)
+    assert fingerprint.of(qemu(tmp_path / "a-longer-place"), FIRMWARE, CONTENTS) == first
     assert first["qemu"].startswith("7.2 ")
     changed = {
-        "qemu": fingerprint.of(qemu(tmp_path / "newer", version="7.3"), CONTENTS),
-        "firmware": fingerprint.of(qemu(tmp_path / "other", firmware="uefi"), CONTENTS),
+        "qemu": fingerprint.of(qemu(tmp_path / "newer", version="7.3"), FIRMWARE, CONTENTS),
+        "firmware": fingerprint.of(qemu(tmp_path / "other", firmware="uefi"), FIRMWARE, CONTENTS),
         **{
-            name: fingerprint.of(qemu(tmp_path / name), CONTENTS | {name: b"another"})
+            name: fingerprint.of(qemu(tmp_path / name), FIRMWARE, CONTENTS | {name: b"another"})
             for name in CONTENTS
         },
     }
@@ -45,7 +46,7 @@ def test_every_part_is_in_it(tmp_path: Path) -> None:
 
 def test_it_is_left_beside_the_console(tmp_path: Path) -> None:
     assert fingerprint.read(tmp_path) is None, "a host that is not emulated"
-    parts = fingerprint.of(qemu(tmp_path / "qemu"), CONTENTS)
+    parts = fingerprint.of(qemu(tmp_path / "qemu"), FIRMWARE, CONTENTS)
     fingerprint.write(tmp_path, parts)
     assert fingerprint.read(tmp_path) == parts
 
@@ -55,4 +56,4 @@ def test_a_qemu_that_does_not_start(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho 'no libaio' >&2; exit 127\n")
     program.chmod(0o755)
     with pytest.raises(LabError, match="qemu --version failed: no libaio"):
-        fingerprint.of(str(program), CONTENTS)
+        fingerprint.of(str(program), FIRMWARE, CONTENTS)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from laxity.lab import cpio, image
+from laxity.lab import cpio, image, packages
 from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_only_one_at_a_time(tmp_path: Path) -> None:
     inside: list[int] = []
 
     def enter() -> None:
-        with image._only_one(tmp_path / "lock"):
+        with packages.only_one(tmp_path / "lock"):
             inside.append(1)
             assert len(inside) == 1
             time.sleep(0.02)

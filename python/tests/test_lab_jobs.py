@@ -5,8 +5,8 @@ import secrets
 import zlib
 
 import pytest
+from laxity.lab import jobs
 from laxity.lab.errors import LabError
-from laxity.substrates.xen import jobs
 
 BODY = """\
 laxity-report r1 1000000000 3 2
@@ -78,7 +78,7 @@ def test_no_tasks_are_a_report_too() -> None:
         (report(BODY.replace("vcpu 1", "vcpu 0")), "VCPU 1"),
         (report(BODY.replace("7812 1500", "7812")), "laxity-speed is expected"),
         (report(BODY.replace("laxity-speed", "laxity-spede")), "laxity-speed is expected"),
-        (report(BODY.replace("laxity-tick", "laxity-tock")), "laxity-tick is expected"),
+        (report(BODY.replace("laxity-tick", "laxity-tock")), "laxity-task is expected"),
         (report(BODY.replace("4000000 1500000", "4000000 4000000")), "contradicts itself"),
         (report(BODY.replace(" 3 2", " 3 2 1")), "laxity-report r1 is expected"),
     ],

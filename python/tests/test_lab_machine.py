@@ -17,7 +17,7 @@ from laxity.errors import InputError
 from laxity.lab import image, machine
 from laxity.lab.errors import LabError
 from laxity.lab.image import Image
-from laxity.lab.machine import Machine
+from laxity.lab.xen_machine import XenMachine
 
 QEMU = """\
 #!/bin/sh
@@ -77,12 +77,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def new_machine(place: Path, script: str, **settings: object) -> Machine:
+def new_machine(place: Path, script: str, **settings: object) -> XenMachine:
     qemu = place / machine.QEMU
     qemu.write_text(QEMU.format(place=place, script=script))
     qemu.chmod(0o755)
     boots = Image(place / "kernel", place / "root.cpio")
-    return Machine(place / "xen", boots, place / "plan", **settings)  # type: ignore[arg-type]
+    return XenMachine(place / "xen", boots, place / "plan", **settings)  # type: ignore[arg-type]
 
 
 def assert_gone(place: Path) -> None:
@@ -230,11 +230,12 @@ def test_the_machine_ends_with_us(place: Path, how: signal.Signals) -> None:
     new_machine(place, "say 'laxity: dom0 is up'; exec sleep 6000")
     script = f"""
 from pathlib import Path
-from laxity.lab import image, machine
+from laxity.lab import image
+from laxity.lab.xen_machine import XenMachine
 image.ours = lambda: b""
 place = Path({str(place)!r})
 boots = image.Image(place / "kernel", place / "root.cpio")
-emulator = machine.Machine(place / "xen", boots, place / "plan")
+emulator = XenMachine(place / "xen", boots, place / "plan")
 emulator.run(place / "out", lambda _: print(flush=True))
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:

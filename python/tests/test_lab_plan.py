@@ -133,6 +133,18 @@ def test_a_boot_has_several_windows() -> None:
     )
 
 
+def test_a_model_of_a_scheduler_of_xens_own_is_run_by_that_scheduler() -> None:
+    made = plan(HOST, "host.policy=rtds")
+    assert made.scheduler == "rtds"
+    assert made.hypervisor_arguments[0] == "sched=rtds"
+    script = made.files("/laxity")["plan.sh"]
+    assert "policy " not in script
+    assert "parameters laxity-control budget=2000000 period=10000000" in script
+    own, other = resolved(HOST, "host.policy=rtds"), resolved(HOST)
+    with pytest.raises(ValueError, match="cannot change policies"):
+        Plan.of([Window("a", own), Window("b", other)])
+
+
 def test_windows_that_one_boot_cannot_have_are_our_mistake() -> None:
     first, other = resolved(HOST), resolved(HOST, "host.policy=sedf")
     with pytest.raises(ValueError, match="cannot change policies"):
@@ -174,6 +186,10 @@ REFUSED = [
     ),
     ([f"domain.0.name={'x' * 58}"], {}, "too long for Xen", "at most 57"),
     (["domain.late.vcpus=400"], {}, "MiB of memory", "fewer domains"),
+    (["host.policy=null"], {}, "needs a CPU for every VCPU", "--mode live"),
+    (["host.policy=credit2", "domain.late.credit=1 ms"], {}, "late.credit`", "=10000000 ns"),
+    (["host.policy=rtds", "domain.late.phase=1 ms"], {}, "`domain.late.phase`", "=0 ns"),
+    (["host.policy=rtds", "domain.late.budget=9999 ns"], {}, "`domain.late.budget`", "10 ms"),
     ([], {"scheduler": "arinc653"}, "no scheduler 'arinc653'", "credit, credit2, rtds, null"),
     (["host.time-slice=1500 us"], {"scheduler": "credit"}, "whole milliseconds", "30 ms"),
     (["domain.late.budget=9999 ns"], {"scheduler": "rtds"}, "`domain.late.budget`", "10 ms"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import EXAMPLES, Laxity
-from laxity.lab import image, machine
+from laxity.lab import image, machine, xen_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ def test_calls_go_through_netback_to_a_guest_and_back(laxity: Laxity, tmp_path: 
 def test_a_hypervisor_that_does_not_boot_is_told(
     laxity: Laxity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "DOM0_ARGUMENTS", "rdinit=/nowhere panic=1")
+    monkeypatch.setattr(xen_machine, "DOM0_ARGUMENTS", "rdinit=/nowhere panic=1")
     done = laxity(*("run", EXAMPLES / "overload.toml", "--on", "xen", "--duration", "1 s"), code=3)
     assert "crashed" in done.stderr
     assert "console.log" in done.stderr

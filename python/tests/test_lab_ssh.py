@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from laxity.lab import cpio, image, machine
+from laxity.lab import cpio, image, machine, packages
 from laxity.lab.errors import LabError
+from laxity.lab.xen_machine import XenMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ SERVER_PACKAGES = (
 )
 LIMIT_S = 7200
 CARD = "e1000"
-"""Of the cards that QEMU has, one whose driver is a single module."""
+"""One of QEMU's cards, whose driver is a single module."""
 
 LISTENING = "listening"
 
@@ -119,7 +120,7 @@ streams = 4
 media-server = "media"
 sample = 1
 """
-"""Of one that lasts for a second."""
+"""A host file whose run lasts for a second."""
 
 
 class OverError(Exception):
@@ -127,7 +128,7 @@ class OverError(Exception):
 
 
 @dataclass(frozen=True)
-class NetworkedMachine(machine.Machine):
+class NetworkedMachine(XenMachine):
     """With a card, whose network is this computer's loopback."""
 
     port: int = 0
@@ -183,11 +184,11 @@ def dom0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dom0]:
     directory = tmp_path_factory.mktemp("dom0")
     try:
         built = image.build(say=lambda _: None)
-        kernel, packages = packages_of_server()
+        kernel, debs = packages_of_server()
     except LabError as error:
         pytest.skip(f"packages are missing: {error}")
     with (
-        booted(directory, built, kernel, packages) as machine_,
+        booted(directory, built, kernel, debs) as machine_,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("PATH", f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -195,9 +196,7 @@ def dom0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dom0]:
 
 
 @contextmanager
-def booted(
-    directory: Path, built: image.Image, kernel: Path, packages: list[Path]
-) -> Iterator[Dom0]:
+def booted(directory: Path, built: image.Image, kernel: Path, debs: list[Path]) -> Iterator[Dom0]:
     """It is off afterwards."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -207,7 +206,7 @@ def booted(
     (plan / "plan.sh").write_text(PLAN)
     modules = image.kernel(image.NETWORK_MODULES).modules
     network = image.numbered("network", modules, image.NETBACK_MODULES)
-    server = cpio.archive([*server_of(directory, packages, port), driver(kernel), *network])
+    server = cpio.archive([*server_of(directory, debs, port), driver(kernel), *network])
     root.write_bytes(built.root.read_bytes() + server)
     emulated = NetworkedMachine(
         image.hypervisor("release", lambda _: None),
@@ -254,22 +253,22 @@ def booted(
 
 def packages_of_server() -> tuple[Path, list[Path]]:
     """The kernel's, and those of the ssh server."""
-    downloads = image._downloads((image._kernel_package(), *SERVER_PACKAGES))
-    files = image._fetch(downloads, image.CACHE / "packages")
+    downloads = packages.downloads((image._kernel_package(), *SERVER_PACKAGES))
+    files = packages.fetch(downloads, image.CACHE / "packages")
     (kernel,) = (file for file in files if file.name.startswith("linux-image-"))
     return kernel, [file for file in files if file != kernel]
 
 
-def server_of(directory: Path, packages: list[Path], port: int) -> list[cpio.Entry]:
+def server_of(directory: Path, debs: list[Path], port: int) -> list[cpio.Entry]:
     """An ssh server; and in `bin` of the directory, ssh for who may use it."""
     unpacked, key, host_key = (directory / name for name in ("unpacked", "key", "host-key"))
-    for package in packages:
-        image._run("dpkg-deb", "--extract", package, unpacked)
+    for package in debs:
+        packages.run("dpkg-deb", "--extract", package, unpacked)
     libraries = ":".join(str(unpacked / name) for name in image.LIBRARY_DIRECTORIES)
     dropbear, dropbearkey = unpacked / "usr/sbin/dropbear", unpacked / "usr/bin/dropbearkey"
     loader = (unpacked / image.LOADER, "--library-path", libraries)
-    image._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-    told = image._run(*loader, dropbearkey, "-t", "ed25519", "-f", host_key)
+    packages.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+    told = packages.run(*loader, dropbearkey, "-t", "ed25519", "-f", host_key)
     (public,) = (line for line in told.splitlines() if line.startswith("ssh-ed25519 "))
     (directory / "known-hosts").write_text(f"[127.0.0.1]:{port} {public}\n")
     (directory / "config").write_text(
@@ -291,7 +290,7 @@ def server_of(directory: Path, packages: list[Path], port: int) -> list[cpio.Ent
 
 
 def driver(kernel: Path) -> cpio.Entry:
-    """Of the card; init loads it."""
+    """The card's driver; init loads it."""
     unpack = f'dpkg-deb --fsys-tarfile "$0" | tar -xO --occurrence=1 --wildcards "*/{CARD}.ko"'
     done = subprocess.run(["/bin/sh", "-c", unpack, kernel], capture_output=True, check=True)
     return cpio.file(f"modules/9-{CARD}.ko", done.stdout)

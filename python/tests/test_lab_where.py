@@ -256,7 +256,7 @@ def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Pat
 def test_an_interrupted_visit_tidies_up(
     fake: FakeHost, tmp_path: Path, at: str, number: int, raised: type[BaseException], step: str
 ) -> None:
-    """As when Ctrl-C falls while domains run there, or while one is being created."""
+    """Ctrl-C falls while domains run there, or while one is being created."""
 
     def interrupt() -> None:
         while not (fake.state / "hangs").exists():
@@ -264,7 +264,7 @@ def test_an_interrupted_visit_tidies_up(
         assert len(fake.domains()) == (3 if step == "create" else 6)
         os.kill(os.getpid(), number)
         time.sleep(0.2)
-        # As xl does: it is not interrupted, what it began it ends.
+        # It is not interrupted, and ends what it began, as xl does.
         (fake.state / "hangs").unlink()
 
     fake.write(f"hangs-in-{step}", "")
@@ -280,7 +280,7 @@ def test_an_interrupted_visit_tidies_up(
 
 
 def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path: Path) -> None:
-    """As when the connection is lost, or who came is killed."""
+    """The connection is lost, or the process that came is killed."""
     for name, content in executors._files(print).items():
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o755)
@@ -305,7 +305,7 @@ def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path:
 def test_a_visit_that_is_ended_while_it_tidies_up_does_it_once(
     fake: FakeHost, tmp_path: Path
 ) -> None:
-    """As when the connection is lost and the other end comes to see at the same time."""
+    """The connection is lost, and the other end comes to see at the same time."""
     for name, content in executors._files(print).items():
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o755)

@@ -65,7 +65,7 @@ def test_who_speaks_when() -> None:
     coming = list(calls.parties_coming())
     assert len(coming) == 2 * calls.placed == 80
     assert coming[2] == Party(3, 0, 250 * MS, 3_250 * MS)
-    # Who speaks when the run ends speaks to its end.
+    # The party that speaks when the run ends speaks to its end.
     assert coming[-1] == Party(41, 1, 9_750 * MS, 10_000 * MS)
     server, proxy = Server("media", SHARE, threads=1), Signalling("proxy", SHARE)
     assert list(Scene(calls, server).parties()) == [*calls.parties_there(), *coming]
@@ -141,7 +141,7 @@ def test_great_weights_keep_their_ratio() -> None:
 
 
 def test_version_2_in_a_directory_of_files(tmp_path: Path) -> None:
-    """As files that the kernel would have; here, writing makes them."""
+    """The kernel would have these files; here, writing makes them."""
     (tmp_path / "cgroup.controllers").touch()
     left = tmp_path / "laxity-999999999"
     left.mkdir()
@@ -386,7 +386,7 @@ def wait_until(met: Callable[[], bool]) -> None:
 
 
 def domain(name: str, workload: dict[str, object] | None = None, **keys: object) -> dict[str, Any]:
-    """As a resolved host has it."""
+    """A domain as a resolved host has it."""
     return {
         "name": name,
         "parameters": {"weight": 256, "cap_percent": 0},

@@ -113,7 +113,7 @@ def test_a_policy_looks_the_same_whatever_else_is_shown() -> None:
         == len(POLICIES)
     )
     solid = [policy for policy, look in style.POLICY_LOOKS.items() if look.dashes == style.SOLID]
-    assert solid == ["deferrable", "periodic", "polling", "sporadic"]
+    assert solid == ["deferrable", "periodic", "polling", "sporadic", "lending"]
 
 
 @pytest.mark.parametrize("names", [NAMES, ("only",)])

@@ -29,11 +29,13 @@ def host(parameter: str, value: str) -> Host:
 
 def test_every_row_of_the_tables_is_known() -> None:
     rows = re.findall(
-        r'^LAXITY_POLICY\(\w+, "([^"]+)"', (POLICY / "policies.def").read_text(), re.MULTILINE
+        r'^LAXITY_(?:POLICY|MODEL)\(\w+, "([^"]+)"',
+        (POLICY / "policies.def").read_text(),
+        re.MULTILINE,
     )
     assert rows == list(POLICIES) == list(TABLE)
     text = (POLICY / "parameters.def").read_text()
-    row = re.compile(r'^LAXITY_(?:PARAMETER|SETTING)\(\w+, \w+, "([^"]+)"', re.MULTILINE)
+    row = re.compile(r'^LAXITY_(?:MODEL_)?(?:PARAMETER|SETTING)\(\w+, \w+, "([^"]+)"', re.MULTILINE)
     assert row.findall(text) == list(PARAMETERS)
     for policy in TABLE.values():
         assert set(policy.parameters) <= set(PARAMETERS)

@@ -14,7 +14,7 @@ import laxity
 import numpy as np
 import pytest
 from html_report import Document, read
-from laxity import report
+from laxity import additions, report
 from laxity.directory import Manifest
 from laxity.errors import InputError
 from laxity.plots import style
@@ -468,6 +468,6 @@ def test_a_window_is_of_a_run(tmp_path: Path) -> None:
 def test_a_report_on_what_is_not_installed_is_refused(tmp_path: Path) -> None:
     Manifest("reproduce", None, ()).save(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "entry_points", lambda **_: ())
+        patch.setattr(additions, "names", list)
         with pytest.raises(InputError, match="nothing that is installed"):
             report.write(tmp_path)

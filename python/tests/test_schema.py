@@ -16,7 +16,7 @@ EVERY_KEY = Path(__file__).parents[2] / "crates/laxity-host/tests/every-key.toml
 WRONG = [
     ("cpus = 4", "cpus = 0"),
     ("cpus = 4", 'cpus = "four"'),
-    ('policy = "sedf"', 'policy = "fifo"'),
+    ('policy = "sedf"', 'policy = "lottery"'),
     ('quantum = "1 ms"', 'quantum = "1 fortnight"'),
     ('quantum = "1 ms"', "quantum = 1"),
     ('quantum = "1 ms"', 'quamtum = "1 ms"'),

@@ -171,7 +171,7 @@ class Started:
         return {vm["name"]: vm for vm in json.loads(self.run(line))["vms"]}
 
     def balancers(self) -> list[str]:
-        """As a client finds them (RFC 2782): the addresses of those that it is to ask, in order."""
+        """The addresses of those that a client is to ask, in order (RFC 2782)."""
         records = [record.split() for record in self.run(self.line("dig")).splitlines()]
         assert {port for _, _, port, _ in records} == {"5060"}
         names = [name for *_, name in sorted(records, key=lambda record: int(record[0]))]

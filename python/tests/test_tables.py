@@ -191,12 +191,14 @@ def test_the_profile_stands_beside_the_verdict() -> None:
 
 def test_a_comparison_fits_however_many_policies() -> None:
     host = laxity.Host.load(EXAMPLES / "overload.toml")
-    found = host.compare(POLICIES, duration="1 s", seeds=2)
+    # Windows of arinc653 must not overlap, and those of this host do.
+    policies = [policy for policy in POLICIES if policy != "arinc653"]
+    found = host.compare(policies, duration="1 s", seeds=2)
     lines = rendered(comparison_table(found)).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
     shown = [word for line in lines if line.startswith("miss %") for word in line.split()[2:]]
-    assert shown == list(POLICIES)
+    assert shown == policies
     assert {policy for alike in found.alike() for policy in alike} >= {"s-all", "s-allc"}
     assert any("found the same in every number" in line for line in lines)
     assert "no domain has a `laxity`" in " ".join(lines)

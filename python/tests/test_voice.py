@@ -232,7 +232,7 @@ def test_a_first_packet_that_is_slow_makes_all_of_the_call_later() -> None:
 
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
-    """Of few packets, with everything that can happen to them."""
+    """Calls of few packets, with everything that can happen to them."""
     packets = draw(st.integers(1, 12))
     rows = draw(st.lists(st.integers(0, packets - 1), min_size=1, max_size=20))
     delays = draw(st.lists(st.integers(-1, 90), min_size=len(rows), max_size=len(rows)))
@@ -402,7 +402,7 @@ def test_a_dead_call_is_scored_as_dead(of: Call, why: str | None) -> None:
 
 def test_a_call_of_which_nothing_is_heard_is_silent() -> None:
     assert quality.judge([np.zeros(240_000, np.int16)], 240_000) is None
-    # Of a sound that is far too soft PESQ finds no utterance, or gives a score; it is no crash.
+    # PESQ finds no utterance in a sound that is far too soft, or gives a score; it is no crash.
     faint = np.zeros(240_000, np.int16)
     faint[::2000] = 1
     judged = quality.judge([faint], faint.size)

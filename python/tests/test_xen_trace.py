@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from laxity import _core, tracefile
+from laxity.why import why
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,11 +131,32 @@ def test_what_is_wrong_is_told(host: _core.HostFile, as_simulated: str, tmp_path
         assert not out.exists()
         return str(error.value)
 
-    assert refused(domids='{"control": 3}') == "there is no number of domain batch"
+    assert refused(domids='{"control": 3}') == "nothing names domain batch"
     more = json.dumps({"control": 3, "batch": 7, "dom0": 0})
-    assert refused(domids=more) == "there is a number of dom0, which is no domain of the run"
+    assert refused(domids=more) == "dom0 is named, which is no domain of the run"
     assert "8 bytes each" in refused(completions=[[b"1"], []])
     assert "job 0 cannot have completed at -1 ns" in refused(completions=times(-1))
     assert "is not within what was traced" in refused(start_ns=START_REALTIME_NS + 2 * MS)
     with pytest.raises(ValueError, match="what was measured: missing field"):
         host.result_of_jobs([], "xen", times(UNFINISHED), "{}")
+
+
+def test_why_a_job_on_xen_was_late(host: _core.HostFile, tmp_path: Path) -> None:
+    """The first job waits 9 ms for the other domain, and runs for 0.5 ms longer than its cost."""
+    dumped = dump(
+        tmp_path / "late.bin",
+        [(0, IDLE, BATCH), (9 * MS, BATCH, CONTROL), (14 * MS, CONTROL, IDLE)],
+    )
+    trace = tmp_path / "xen"
+    completions = times(11 * MS + MS // 2, 14 * MS)
+    metadata = host.trace_metadata([], "xen")
+    _core.import_xen(dumped, str(trace), metadata, DOMIDS, completions, START_REALTIME_NS)
+    (late,) = why(trace).late
+    assert (late.what, late.late_ns) == ("control/loop#0", 1_500_000)
+    delays = {(cause.cause, cause.who, cause.rule): cause.delay_ns for cause in late.causes}
+    assert delays == {
+        ("cpu", "batch", "order"): 9 * MS,
+        ("own-work", None, None): 2 * MS,
+        ("overhead", None, None): MS // 2,
+    }
+    assert sum(cause.ns for cause in late.causes) == late.late_ns

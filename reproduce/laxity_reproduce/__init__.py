@@ -5,5 +5,5 @@
 >>> found.reproduced, found.to_json()
 
 The package uses Laxity and nothing in Laxity uses it. It adds the command `laxity reproduce` and
-the report on what that wrote by entry points (`pyproject.toml`).
+the report on what that wrote (`laxity.additions`).
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from laxity.cli.command import FAILED_VERDICT, examples, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
-from laxity.cli.options import JsonOption, OutputOption
+from laxity.cli.options import ClusterOption, JsonOption, OutputOption, WorkersOption
 from laxity.cli.substrate import with_substrate_name
 from laxity.errors import InputError
 
@@ -52,6 +52,8 @@ def reproduce(
             "simulator's.",
         ),
     ] = False,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     output: OutputOption = None,
     docs: Annotated[
         Path | None,
@@ -64,6 +66,7 @@ def reproduce(
     Runs the experiments of a paper again and sets the results beside the published ones.
     """
     from laxity import directory
+    from laxity.workers import opened
 
     from laxity_reproduce import papers
 
@@ -71,13 +74,17 @@ def reproduce(
         directory.refuse_unless_ours(output)
     if calibrate:
         _refuse_to_calibrate(paper, experiment, quick, seeds, on)
+        if workers is not None or cluster is not None:
+            raise InputError("workers simulate, and costs are measured", "leave them out")
         from laxity_reproduce.rt_xen.on_xen import experiments
 
         result, calibration = experiments.reproduce(experiment, say=say)
         _calibrate(calibration)
     else:
-        with progress_bar("reproducing") as progress:
-            result = papers.run(paper, experiment, quick, seeds, progress, on=on, say=say)
+        with opened(workers, cluster) as simulating, progress_bar("reproducing") as progress:
+            result = papers.run(
+                paper, experiment, quick, seeds, progress, on=on, say=say, workers=simulating
+            )
     if docs is not None:
         from laxity_reproduce.page import write_page
 

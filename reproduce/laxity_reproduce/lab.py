@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from laxity import _core
 from laxity.errors import core_errors
+from laxity.substrates.sim.many import results
 
 from laxity_reproduce import published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from laxity.workers.workers import Workers
 
     Progress = Callable[[int, int], None]
     """Is called a few times a second with how much is done, of how much."""
@@ -64,7 +67,15 @@ def outcome(text: str) -> Outcome:
 class Lab:
     """The hosts of one paper, how many task sets to draw, and whether in a hurry."""
 
-    def __init__(self, paper: str, *, seeds: int, quick: bool, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        paper: str,
+        *,
+        seeds: int,
+        quick: bool,
+        progress: Progress | None,
+        workers: Workers | None = None,
+    ) -> None:
         """`seeds` task sets are drawn, from the seeds 1, 2, 3 and so on."""
         self.paper = paper
         self.seeds = range(1, seeds + 1)
@@ -72,6 +83,7 @@ class Lab:
         self.known: dict[Any, Any] = {}
         """What was measured for one experiment, for those after it."""
         self._progress = progress
+        self._workers = workers
         self._from = self._upto = 0.0
 
     def part(self, start: float, end: float) -> None:
@@ -96,9 +108,13 @@ class Lab:
         Takes `share` of the rest of the part.
         """
         tell = self.teller(len(overrides), share)
-        with core_errors():
-            many = host.run_many([list(each) for each in overrides], tell)
-            return [result for result, _ in many]
+        found = results(
+            host.run_many,
+            [list(each) for each in overrides],
+            lambda done, _: tell(done),
+            self._workers,
+        )
+        return [result for _, of_part in found for result, _ in of_part]
 
     def teller(self, total: int, share: float = 1.0) -> Callable[[int], None]:
         """Takes `share` of the rest of the part; is to be told how many of `total` are done."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from laxity.progress import Say
+    from laxity.workers.workers import Workers
 
     from laxity_reproduce.lab import Progress
 
@@ -162,6 +163,7 @@ def run(
     *,
     on: str = substrates.NAMES[0],
     say: Say = silent,
+    workers: Workers | None = None,
 ) -> Reproduction:
     """Runs all experiments of a paper, or one of them, on a substrate.
 
@@ -173,7 +175,9 @@ def run(
     needs here.
     """
     if substrates.of(on).is_model:
-        return _simulated(paper, experiment, quick, seeds, progress)
+        return _simulated(paper, experiment, quick, seeds, progress, workers)
+    if workers is not None:
+        raise InputError("workers simulate, and nothing else", "leave --workers and --cluster out")
     label, of_substrate = substrates.of(on).label, MEASURED.get(on, {})
     if paper not in of_substrate:
         there = f"there are {' and '.join(of_substrate)}; " if of_substrate else ""
@@ -198,6 +202,7 @@ def _simulated(
     quick: bool,
     seeds: int | None,
     progress: Progress | None,
+    workers: Workers | None,
 ) -> Reproduction:
     if paper not in PAPERS:
         raise InputError(f"there is no paper `{paper}` here", f"there is {', '.join(PAPERS)}")
@@ -214,7 +219,7 @@ def _simulated(
             f"{seeds} seeds give no interval", f"take at least 2, better {plan_of_paper.seeds}"
         )
     chosen = {name: plan for name, plan in planned.items() if experiment in (None, name)}
-    lab = Lab(paper.replace("-", "_"), seeds=seeds, quick=quick, progress=progress)
+    lab = Lab(paper.replace("-", "_"), seeds=seeds, quick=quick, progress=progress, workers=workers)
     whole = sum(plan.part for plan in chosen.values())
     found, done = [], 0.0
     for plan in chosen.values():

@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+from laxity import workers
 from laxity.errors import InputError
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce import published, statistics
@@ -169,6 +170,22 @@ def test_progress_rises_to_its_end() -> None:
 def test_wrong_words_are_refused(words: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         reproduce.run(*words)
+
+
+# Where experiments run
+
+
+def test_a_lab_finds_the_same_by_workers() -> None:
+    points = [
+        [f"draw.load={load} %", f"seed={seed}", "duration=1 s"]
+        for load in (50, 90)
+        for seed in range(4)
+    ]
+    with workers.opened(count=2) as two:
+        here, there = (
+            Lab("rt_xen", seeds=2, quick=True, progress=None, workers=each) for each in (None, two)
+        )
+        assert here.runs(here.host("even"), points) == there.runs(there.host("even"), points)
 
 
 # Facts and host files
@@ -341,7 +358,7 @@ def test_largest_guaranteed_load() -> None:
     assert table_4._row("periodic", "even", [[30, 40]], shares, 5).verdict == "differs"
     assert table_4.probability_of([30, 35], shares) == pytest.approx(0.9)
     fair = {30: 0.5, 35: 0.9}
-    # Of 0.45, 0.05, 0.45 and 0.05.
+    # The probabilities are 0.45, 0.05, 0.45 and 0.05.
     assert table_4.as_improbable([30], fair) == pytest.approx(0.1)
     assert table_4.as_improbable([30, 35], fair) == pytest.approx(1.0)
     assert table_4.runs_of([30, 35, 45, 60, 65], 5) == "30 to 35, 45, 60 to 65"
@@ -404,7 +421,7 @@ def test_claims_on_sedf() -> None:
 def test_claims_on_deferrable() -> None:
     best = claim("deferrable", curves(deferrable=[1.0, 2.0, 6.0, 9.0]))
     assert best == ["reproduced"] * 9
-    # As good as the others in overload is not the best.
+    # A server that is as good as the others in overload is not the best.
     assert claim("deferrable", curves())[6:] == ["differs"] * 3
     poor = claim("deferrable", curves(deferrable=[6.0, 7.0, 8.0, 9.0]))
     assert poor == ["differs"] * 6 + ["reproduced"] * 3

@@ -10,6 +10,7 @@ import pytest
 from laxity import _core
 from laxity_reproduce import papers as reproduce
 from laxity_reproduce.bandwidth import beyond, memory, setup, throughput
+from laxity_reproduce.bandwidth.papers_allocator import adjust
 from laxity_reproduce.lab import Lab
 from laxity_reproduce.page import write_page
 
@@ -118,4 +119,4 @@ def test_dropping_in_the_guest_saves_transactions(quick: Reproduction) -> None:
 
 def test_a_scenario_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="missing field"):
-        _core.simulate_bandwidth(["{}"], 1000, 1000)
+        _core.simulate_bandwidth(["{}"], 1000, 1000, adjust)

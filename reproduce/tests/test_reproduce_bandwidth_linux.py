@@ -34,7 +34,7 @@ def test_real_packets_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             pytest.skip(f"there is no {tool}")
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
-    # As the tests in Rust were built.
+    # The tests in Rust were built with this profile.
     monkeypatch.setattr(on_linux, "PROFILE", "checked")
     before = namespaces()
     found = on_linux.experiments(["drops", "wake"], quick=True)

@@ -22,7 +22,7 @@ def _traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trace(*events: tuple[int, str, int]) -> Path:
-    """Of domain 0: time in us, kind and argument."""
+    """A trace of domain 0; an event is its time in us, kind and argument."""
     path = Path(str(len(TRACES)))
     records = [
         (time_us * US, argument, 0, 0, 0, tracefile.KINDS.index(kind) + 1, 0)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 COSTS = "host.costs={ schedule = '600 ns', context-switch = '4 us' }"
 
 TICKS = [{"period_ns": 4_000_000, "offset_ns": 700_000 * place} for place in range(5)]
-"""Of the paper's domains."""
+"""The ticks of the paper's domains."""
 
 EXPENSIVE = 5000
 """Instructions of a decision that no scheduler may take."""
@@ -338,10 +338,14 @@ def test_what_guests_take_on_top_is_found_again() -> None:
 
 
 def test_a_calibration_is_written_and_read_back(tmp_path: Path) -> None:
-    for directory in ("reproduce/laxity_reproduce/rt_xen/on_xen", "crates/laxity-host/profiles"):
+    for directory in (
+        "reproduce/laxity_reproduce/rt_xen/on_xen",
+        "crates/laxity-host/profiles",
+        "python/laxity/substrates/xen",
+    ):
         (tmp_path / directory).mkdir(parents=True)
-    kept, profile = MADE_UP.save(tmp_path)
-    assert Calibration.parse(kept.read_text()) == MADE_UP
+    kept, profile, ticks = MADE_UP.save(tmp_path)
+    assert Calibration.parse(kept.read_text(), ticks.read_text()) == MADE_UP
     told = tomllib.loads(profile.read_text())
     assert list(told) == ["source", *paper.POLICIES]
     assert told["sedf"]["schedule"] == {"median": "7 ns", "p99": "8 ns", "max": "9 ns"}

@@ -24,9 +24,11 @@ from license_expression import LicenseSymbol, LicenseWithExceptionSymbol, get_sp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Names in the classifiers of packages that state no SPDX expression.
+# Names in the classifiers, or in the texts, of packages that state no SPDX expression.
 CLASSIFIERS = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
@@ -84,7 +86,8 @@ def python_packages(name: str, extras: set[str], seen: dict[str, str]) -> None:
         stated = about.get("License-Expression") or ""
         names = [each.rpartition(" :: ")[2] for each in about.get_all("Classifier") or []]
         by_name = [CLASSIFIERS[each] for each in names if each in CLASSIFIERS]
-        seen[package] = stated or " AND ".join(by_name) or str(about.get("License") or "NONE")
+        text = str(about.get("License") or "NONE")
+        seen[package] = stated or " AND ".join(by_name) or CLASSIFIERS.get(text, text)
         python_packages(package, set(), seen)
 
 

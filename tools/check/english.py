@@ -1,11 +1,11 @@
 """Refuses sentences that do not start with their subject, and lines of prose that are not wrapped.
 
-    tools/check/english.py           counts them in comments, docstrings and Markdown
-    tools/check/english.py PATH ...  shows each that is in these files and directories
+    tools/check/english.py           looks at all comments, docstrings and Markdown
+    tools/check/english.py PATH ...  looks at these files and directories
 
 CONTRIBUTING.md has the rule. What a program can see of it are openers: relative words without
 anything before them (`Whose`, `From which`), `Of`, `As` and `So` in front of what they belong to,
-and `See there`. The exit code is 1 if a count is above `ALLOWED`.
+and `See there`. A question may begin with `Which` or `Who`. The exit code is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = {"opener": 59, "line": 41}
-"""What is still there, by kind. These numbers only become smaller."""
-
 MARKDOWN_COLUMNS_MAX, COMMENT_COLUMNS_MAX = 100, 120
 """The longest line of prose in Markdown, and of a comment."""
 
@@ -47,6 +43,7 @@ OPENERS = re.compile(
 _SENTENCE = re.compile(r"(?:^|(?<=[.!?])\s+|(?<=[.!?][)*_`])\s+)(?=\S)")
 _MARKERS = re.compile(r"^(?:[-*>]|[0-9]+\.|#+)\s+")
 _COMMENT = re.compile(r"^(?P<before>.*?)//[/!]?(?:\s(?P<text>.*))?$")
+_TABLE = re.compile(r"^\s*//[/!]? \|")
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 SUFFIXES = (".rs", ".c", ".h", ".py", ".md")
 
@@ -72,7 +69,7 @@ def offences(path: str, text: str) -> Iterator[Offence]:
     for line, block in blocks(text):
         for sentence in _SENTENCE.split(block):
             plain = _MARKERS.sub("", sentence.strip()).lstrip("*_(")
-            if OPENERS.match(plain):
+            if OPENERS.match(plain) and not plain.rstrip("*_").endswith("?"):
                 yield Offence(path, line, "opener", plain[:80])
     if suffix != ".py":  # of Python the formatter and the linter see to it
         most = MARKDOWN_COLUMNS_MAX if suffix == ".md" else COMMENT_COLUMNS_MAX
@@ -87,9 +84,9 @@ def _prose(text: str, suffix: str, most: int) -> Iterator[int]:
     for line in text.splitlines():
         is_code ^= suffix == ".md" and _FENCE.match(line) is not None
         is_prose = (
-            not is_code and not line.startswith(("|", "<"))
+            not is_code and not line.lstrip().startswith(("|", "<", "#", "!["))
             if suffix == ".md"
-            else line.lstrip().startswith(("//", "/*", "* "))
+            else line.lstrip().startswith(("//", "/*", "* ")) and not _TABLE.match(line)
         )
         can_wrap = " " in line.strip()[:most].lstrip("-*#/! ")
         yield len(line) if is_prose and can_wrap else 0
@@ -163,7 +160,7 @@ def _of_markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def main(paths: list[str]) -> int:
-    """0 if there is no more than allowed."""
+    """0 if there is none."""
     listed = subprocess.run(
         ["git", "ls-files", *paths],  # noqa: S607
         cwd=ROOT if not paths else None,
@@ -174,18 +171,8 @@ def main(paths: list[str]) -> int:
     base = Path() if paths else ROOT
     files = [name for name in listed if name.endswith(SUFFIXES) and (base / name).exists()]
     found = [one for name in files for one in offences(name, (base / name).read_text("utf-8"))]
-    if paths:
-        print("".join(f"{one}\n" for one in found), end="")
-        return 1 if found else 0
-    counts = Counter(one.kind for one in found)
-    for kind, allowed in ALLOWED.items():
-        if counts[kind] != allowed:
-            print(f"English: {counts[kind]} offences of kind `{kind}`, {allowed} are allowed")
-            if counts[kind] < allowed:
-                print(f"  write the smaller number into {Path(__file__).name}")
-            else:
-                print(f"  `{Path(__file__).name} PATH` shows those in a file or directory")
-    return 1 if any(counts[kind] > allowed for kind, allowed in ALLOWED.items()) else 0
+    print("".join(f"{one}\n" for one in found), end="")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@
 
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
 usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
-of bandwidth the allocator's. A mutation that they let pass is reported as SURVIVED, and the exit
-code is 1. It is 2 when a mutation does not fit the sources any more: then it is to be written anew.
+of bandwidth the allocator's, of causes of lateness those that sum them, of `laxity apply` its own.
+A mutation that they let pass is reported as SURVIVED, and the exit code is 1. It is 2 when a
+mutation does not fit the sources any more: then it is to be written anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ ENVIRONMENT = {
     "LAXITY_HOSTS": "4000",
     "LAXITY_STORMS": "4000",
     "LAXITY_HISTORIES": "9000",
+    "LAXITY_WHY_HOSTS": "150",
     "RUST_BACKTRACE": "0",
 }
 STORMS_IN_C = "4000"
@@ -46,6 +49,8 @@ class Mutation:
     breaks: str
     quick: bool = False
     directory: str = "policy/src"
+    by: str = ""
+    """The name of the test that is known to notice it, which is tried first: see `tests_of`."""
 
     @property
     def path(self) -> Path:
@@ -68,6 +73,7 @@ MUTATIONS = [
         "    int64_t due_ns = vcpu->due.key + parameters->period_ns - 1;\n\n    if (due_ns <= now)",
         "a budget comes once a period, not sooner",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "budget-doubled",
@@ -87,16 +93,17 @@ MUTATIONS = [
         "polling-keeps",
         "fixed_period.c",
         "    server_dequeue(vcpu);\n"
-        "    if (instance->policy == &laxity_polling)\n"
+        "    if (laxity_policy_of(instance) == &laxity_polling)\n"
         "        fixed_period_drop(instance, vcpu);\n",
         "    server_dequeue(vcpu);\n",
         "a polling server drops its budget when it blocks",
         quick=True,
+        by="C",
     ),
     Mutation(
         "polling-replenished-blocked",
         "fixed_period.c",
-        "if (instance->policy == &laxity_polling && vcpu->left_ns > 0)\n"
+        "if (laxity_policy_of(instance) == &laxity_polling && vcpu->left_ns > 0)\n"
         "            vcpu->left_ns = 0;\n        else if",
         "if",
         "a polling server that is blocked gets no budget",
@@ -107,7 +114,7 @@ MUTATIONS = [
         "return (struct server_choice){runnable ? NULL : server_first_extra(cpu), blocked};",
         "return (struct server_choice){runnable ? NULL : server_first_extra(cpu), NULL};",
         "a periodic server's budget runs down while it is blocked",
-        quick=True,
+        by="storm",
     ),
     Mutation(
         "periodic-yields-idle",
@@ -124,12 +131,328 @@ MUTATIONS = [
         "a blocked periodic server keeps its place among equals",
     ),
     Mutation(
+        "lead-forgotten",
+        "server.h",
+        "    vcpu->lead[place].ns += ns;",
+        "    vcpu->lead[place].ns += (ns + 1) / 2;",
+        "what a VCPU did in advance is served to nobody twice",
+    ),
+    Mutation(
+        "lead-kept",
+        "server.h",
+        "        lead->ns -= ns;",
+        "        lead->ns -= ns - ns / 4;",
+        "a server that serves what was done in advance pays for it, and soon its VCPU runs",
+        quick=True,
+    ),
+    Mutation(
+        "lends-what-is-owed",
+        "server.h",
+        "bool lends = !runnable || server_serves_lead(runnable);",
+        "bool lends = true;",
+        "a VCPU that has no lead runs when its server comes first",
+        quick=True,
+    ),
+    Mutation(
+        "lends-out-of-order",
+        "server.h",
+        "(!vcpu->is_urgent || vcpu->lead[0].order <= vcpu->order);",
+        "true;",
+        "a server serves no lead before work of its VCPU that is more urgent",
+        quick=True,
+    ),
+    Mutation(
+        "lends-free",
+        "sporadic.c",
+        "    if (!vcpu->lead_count)\n        server_dequeue",
+        "    server_dequeue",
+        "a server goes on to serve the lead of a VCPU that blocked",
+    ),
+    Mutation(
+        "late-is-urgent",
+        "server.h",
+        "vcpu->deadline_ns = deadline_ns > now ? deadline_ns : LAXITY_NEVER;",
+        "vcpu->deadline_ns = deadline_ns;",
+        "a deadline that has passed makes nobody late",
+    ),
+    Mutation(
+        "lead-without-end",
+        "server.h",
+        "    return rest_ns > 0 ? now + rest_ns : LAXITY_NEVER;",
+        "    return LAXITY_NEVER;",
+        "a VCPU runs as soon as its server has served its lead",
+    ),
+    Mutation(
+        "lead-of-switches",
+        "server.h",
+        "        server_gain_lead(running, done_ns);",
+        "        server_gain_lead(running, used_ns);",
+        "a CPU that switches does nothing of a VCPU's work",
+    ),
+    Mutation(
         "fifo-broken",
         "heap.h",
         "(a->key == b->key && a->order < b->order)",
         "(a->key == b->key && a->order > b->order)",
         "equals run first come, first served",
         quick=True,
+        by="storm",
+    ),
+    Mutation(
+        "credit2-weight-ignored",
+        "credit2.c",
+        "    burnt = used_ns * credit2_greatest_weight(instance) + vcpu->residual;",
+        "    burnt = used_ns * credit2_weight(vcpu) + vcpu->residual;",
+        "under credit2 credits burn by weight",
+        directory="policy/models",
+        by="reference",
+    ),
+    Mutation(
+        "credit2-cap-forgiven",
+        "credit2.c",
+        "    domain->pool_ns += vcpu->budget_ns;\n    vcpu->budget_ns = 0;\n    if (domain",
+        "    vcpu->budget_ns = 0;\n    if (domain",
+        "under credit2 what was overdrawn of a cap is paid from the pool",
+        directory="policy/models",
+    ),
+    Mutation(
+        "credit2-cap-saved",
+        "credit2.c",
+        "    if (domain->pool_ns > filled_ns)\n        domain->pool_ns = filled_ns;\n",
+        "",
+        "under credit2 nobody saves what a cap allows",
+        directory="policy/models",
+    ),
+    Mutation(
+        "credit2-parked-for-good",
+        "credit2.c",
+        "        domain->pool_ns = filled_ns;\n    credit2_unpark(instance, domain, now);",
+        "        domain->pool_ns = filled_ns;\n    (void)instance;",
+        "under credit2 parked VCPUs run again when the pool is filled",
+        directory="policy/models",
+    ),
+    Mutation(
+        "credit2-no-ratelimit",
+        "credit2.c",
+        "if (stays && !yields && now - stays->chosen_ns < CREDIT2_RATELIMIT_NS)",
+        "if (stays && !yields && now < stays->chosen_ns)",
+        "under credit2 a VCPU runs for the ratelimit",
+        directory="policy/models",
+    ),
+    Mutation(
+        "credit2-no-reset-of-others",
+        "credit2.c",
+        "        vcpu->credit_ns += given_ns;",
+        "        if (vcpu->vcpu.runnable)\n            vcpu->credit_ns += given_ns;",
+        "under credit2 blocked VCPUs get credits, too",
+        directory="policy/models",
+    ),
+    Mutation(
+        "credit2-unlimited-carry",
+        "credit2.c",
+        "        if (vcpu->credit_ns > most_ns)\n            vcpu->credit_ns = most_ns;\n",
+        "        (void)most_ns;\n",
+        "under credit2 nobody saves more than 0.5 ms of credits",
+        directory="policy/models",
+    ),
+    Mutation(
+        "rtds-fixed-priority",
+        "rtds.c",
+        "a->level == b->level && a->deadline_ns < b->deadline_ns",
+        "a->level == b->level && a->vcpu.parameters.period_ns < b->vcpu.parameters.period_ns",
+        "under rtds the earlier deadline comes first",
+        quick=True,
+        directory="policy/models",
+        by="reference",
+    ),
+    Mutation(
+        "rtds-level-kept",
+        "rtds.c",
+        "    vcpu->level = 0;\n",
+        "",
+        "under rtds a new period begins at level 0",
+        directory="policy/models",
+    ),
+    Mutation(
+        "rtds-extratime-first",
+        "rtds.c",
+        "        vcpu->level++;\n        vcpu->left_ns = vcpu->vcpu.parameters.budget_ns;\n"
+        "        model_trace",
+        "        vcpu->left_ns = vcpu->vcpu.parameters.budget_ns;\n        model_trace",
+        "under rtds extra time comes after everybody's budget",
+        directory="policy/models",
+    ),
+    Mutation(
+        "rtds-no-new-period-at-wake",
+        "rtds.c",
+        "    if (now >= vcpu->deadline_ns)\n        rtds_begin_period(instance, vcpu, now);\n"
+        "    rtds_expect",
+        "    rtds_expect",
+        "under rtds a VCPU that wakes after its deadline begins a new period",
+        directory="policy/models",
+    ),
+    Mutation(
+        "rtds-lost-call",
+        "rtds.c",
+        "            rtds_enqueue(instance, before);\n            rtds_call(instance, before);",
+        "            rtds_enqueue(instance, before);",
+        "under rtds a VCPU that is taken off a CPU goes to another one",
+        directory="policy/models",
+    ),
+    Mutation(
+        "null-shares",
+        "null.c",
+        "return cpu && !null_cpu_of(cpu)->owner && model_may_run_on",
+        "return cpu && model_may_run_on",
+        "under null a CPU belongs to one VCPU",
+        quick=True,
+        directory="policy/models",
+        by="C",
+    ),
+    Mutation(
+        "null-elsewhere",
+        "null.c",
+        "    if (null_is_free(instance, vcpu, vcpu->vcpu.cpu)) {\n"
+        "        null_assign(instance, vcpu, vcpu->vcpu.cpu);\n"
+        "        return;\n    }\n",
+        "",
+        "under null a VCPU gets the CPU where it is, if that is free",
+        directory="policy/models",
+    ),
+    Mutation(
+        "null-late",
+        "null.c",
+        "    if (vcpu->vcpu.runnable)\n        model_kick(instance, cpu);",
+        "    (void)vcpu;",
+        "under null a VCPU that gets a CPU at last runs there at once",
+        directory="policy/models",
+    ),
+    Mutation(
+        "arinc653-window-lent",
+        "arinc653.c",
+        "        if (is_open)\n            return vcpu;",
+        "        if (is_open && vcpu->vcpu.runnable)\n            return vcpu;",
+        "under arinc653 nobody else runs in a window",
+        quick=True,
+        directory="policy/models",
+        by="windows",
+    ),
+    Mutation(
+        "arinc653-offset-ignored",
+        "arinc653.c",
+        "(now - parameters->phase_ns) % parameters->period_ns",
+        "now % parameters->period_ns",
+        "under arinc653 a window opens at its offset",
+        directory="policy/models",
+    ),
+    Mutation(
+        "arinc653-end-late",
+        "arinc653.c",
+        "        if (change_ns < *until_ns)\n            *until_ns = change_ns;",
+        "        *until_ns = change_ns;",
+        "under arinc653 a decision ends when the next window opens",
+        directory="policy/models",
+    ),
+    Mutation(
+        "fifo-lowest-kept",
+        "global.h",
+        "        vcpu = global_occupy(instance, cpu, vcpu);\n        cpu = NULL;",
+        "        global_occupy(instance, cpu, vcpu);\n        return;",
+        "a VCPU that loses its CPU looks for another",
+        quick=True,
+        directory="policy/models",
+        by="C",
+    ),
+    Mutation(
+        "fifo-pull-skipped",
+        "global.h",
+        "    if (!next)\n        return;\n    heap_remove",
+        "    if (!next || next->place.key % 2)\n        return;\n    heap_remove",
+        "a CPU that is free takes who waits",
+        directory="policy/models",
+    ),
+    Mutation(
+        "fifo-first-of-heap",
+        "global.h",
+        "        if (!is_behind && !is_found && node->child[0]) {",
+        "        if (!is_behind && !is_found && !first && node->child[0]) {",
+        "of those who wait, the first that may run on a CPU gets it",
+        directory="policy/models",
+    ),
+    Mutation(
+        "fifo-pinned-pushed",
+        "global.h",
+        " && !global_is_pinned(instance, own->assigned)",
+        "",
+        "who can go nowhere else is pushed away last",
+        directory="policy/models",
+    ),
+    Mutation(
+        "deadline-kept",
+        "deadline.c",
+        "    if (rest_ns < 0 || (deadline_product)vcpu->left_ns",
+        "    if (rest_ns < 0 && (deadline_product)vcpu->left_ns",
+        "a wake does not use up what is left faster than its share",
+        directory="policy/models",
+        by="reference",
+    ),
+    Mutation(
+        "deadline-forgiven",
+        "deadline.c",
+        "    vcpu->left_ns -= used_ns;",
+        "    vcpu->left_ns -= used_ns < vcpu->left_ns ? used_ns : vcpu->left_ns;",
+        "an overrun of the runtime is owed",
+        directory="policy/models",
+    ),
+    Mutation(
+        "deadline-not-postponed",
+        "deadline.c",
+        "        vcpu->deadline_ns += periods * parameters->period_ns;\n",
+        "        vcpu->deadline_ns += parameters->period_ns;\n",
+        "a replenishment postpones the deadline",
+        directory="policy/models",
+    ),
+    Mutation(
+        "eevdf-ineligible",
+        "eevdf.c",
+        "    return vcpu->virtual <= mean;",
+        "    return vcpu->virtual <= mean + 1000000;",
+        "only who is owed time is picked",
+        quick=True,
+        directory="policy/models",
+        by="reference",
+    ),
+    Mutation(
+        "eevdf-lag-dropped",
+        "eevdf.c",
+        "    if (weight)\n        vcpu->virtual -=",
+        "    if (weight % 2)\n        vcpu->virtual -=",
+        "a VCPU that comes back has its lag",
+        directory="policy/models",
+    ),
+    Mutation(
+        "eevdf-unprotected",
+        "eevdf.c",
+        "    if (next != before)\n        cpu->is_protected = true;",
+        "    if (next != before)\n        cpu->is_protected = false;",
+        "who runs has its slice while it is eligible",
+        directory="policy/models",
+    ),
+    Mutation(
+        "eevdf-burst",
+        "eevdf.c",
+        "domain->pool_ns = pool_ns > most_ns ? most_ns : (int64_t)pool_ns;",
+        "domain->pool_ns = (int64_t)pool_ns;",
+        "no more of a quota is kept than the burst",
+        directory="policy/models",
+    ),
+    Mutation(
+        "eevdf-debt-forgotten",
+        "eevdf.c",
+        "        vcpu->is_delayed = true;",
+        "        eevdf_dequeue(instance, vcpu);",
+        "who blocks with a debt takes part until it is paid",
+        directory="policy/models",
     ),
     Mutation(
         "priority-ignored",
@@ -147,12 +470,13 @@ MUTATIONS = [
         "        return (struct server_choice){server_first_extra(cpu), NULL};\n"
         "    return (struct server_choice){runnable, runnable};",
         "extra time is never ahead of budget",
-        quick=True,
+        by="storm",
     ),
     Mutation(
         "extratime-endless",
         "server.h",
-        "} else if (choice.run && choice.run->extra.next != &cpu->extra_queue) {",
+        "} else if (choice.run && list_holds(&choice.run->extra) &&\n"
+        "               choice.run->extra.next != &cpu->extra_queue) {",
         "} else if (false) {",
         "those who wait for extra time take turns",
     ),
@@ -203,8 +527,8 @@ MUTATIONS = [
     Mutation(
         "sporadic-merge-forgets",
         "sporadic.c",
-        "next->at_ns - first->amount_ns - first->first_ns;",
-        "next->at_ns - first->amount_ns - first->at_ns;",
+        "next_at_ns - first->amount_ns - first->first_ns;",
+        "next_at_ns - first->amount_ns - first->at_ns;",
         "what is late already counts when two are chosen to be merged",
     ),
     Mutation(
@@ -242,6 +566,7 @@ MUTATIONS = [
         ".at_ns = vcpu->run_start_ns - vcpu->run_used_ns + vcpu->vcpu.parameters.period_ns,",
         "nothing comes back before a period has passed since its use began",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "sporadic-cut-too-little",
@@ -278,6 +603,7 @@ MUTATIONS = [
         "    if (rest_ns > 0 ||\n",
         "a slice that was kept over a block is not used beside the next",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "sedf-wake-is-free",
@@ -335,24 +661,24 @@ MUTATIONS = [
     Mutation(
         "timer-not-armed",
         "server.h",
-        "            instance->embedder->extend(instance, cpu->cpu.number, until_ns);\n"
+        "            laxity_extend(instance, cpu->cpu.number, until_ns);\n"
         "        }\n    }\n    server_arm(instance, cpu, now);",
-        "            instance->embedder->extend(instance, cpu->cpu.number, until_ns);\n"
-        "        }\n    }",
+        "            laxity_extend(instance, cpu->cpu.number, until_ns);\n        }\n    }",
         "the timer follows every change",
     ),
     Mutation(
         "removed-still-due",
         "server.h",
-        "    server_leave_extra(vcpu);\n    server_set_due(cpu, vcpu, LAXITY_NEVER);\n",
-        "    server_leave_extra(vcpu);\n",
+        "    server_leave_urgent(cpu, vcpu);\n    server_set_due(cpu, vcpu, LAXITY_NEVER);\n",
+        "    server_leave_urgent(cpu, vcpu);\n",
         "nothing is left of a VCPU that is removed",
     ),
     Mutation(
         "paused-uncharged",
         "server.h",
-        "    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current;",
-        "    (void)cpu;\n    return vcpu->vcpu.runnable;",
+        "    return vcpu->vcpu.runnable || &vcpu->vcpu == cpu->cpu.current"
+        " || vcpu->lead_count > 0;",
+        "    (void)cpu;\n    return vcpu->vcpu.runnable || vcpu->lead_count > 0;",
         "a VCPU that is paused blocks at the decision that takes it off, not before",
     ),
     Mutation(
@@ -377,6 +703,7 @@ MUTATIONS = [
         "    if (runs_down)",
         "a VCPU that is moved gets its next budget when it was due",
         quick=True,
+        by="C",
     ),
     Mutation(
         "move-due-anew",
@@ -409,7 +736,7 @@ MUTATIONS = [
     Mutation(
         "move-keeps",
         "server.h",
-        "    if (runs_down)\n        server_enqueue(to, &to->ready_queue, vcpu);\n",
+        "    if (runs_down)\n        server_enqueue(to, runs_down, vcpu);\n",
         "    (void)runs_down;\n",
         "a blocked periodic server's budget runs down wherever it is moved",
     ),
@@ -459,8 +786,8 @@ MUTATIONS = [
     Mutation(
         "become-forgets",
         "fixed_period.c",
-        "        server_dequeue(vcpu);\n        if (instance->policy == &laxity_polling)",
-        "        if (instance->policy == &laxity_polling)",
+        "        server_dequeue(vcpu);\n        if (laxity_policy_of(instance) == &laxity_polling)",
+        "        if (laxity_policy_of(instance) == &laxity_polling)",
         "nobody stays in the RdyQ of a policy that has none",
     ),
     Mutation(
@@ -478,6 +805,7 @@ MUTATIONS = [
         "",
         "the heap's first is the first",
         quick=True,
+        by="C",
     ),
     Mutation(
         "heap-rise",
@@ -489,8 +817,9 @@ MUTATIONS = [
     Mutation(
         "wake-lost",
         "server.h",
-        "        server_join_extra(cpu, vcpu);\n    }\n    server_review(instance, cpu, now);\n",
-        "        server_join_extra(cpu, vcpu);\n    }\n",
+        "    server_set_urgent(instance, cpu, vcpu);\n    server_review(instance, cpu, now);\n}\n\n"
+        "/* The guest works",
+        "    server_set_urgent(instance, cpu, vcpu);\n}\n\n/* The guest works",
         "no wake-up is lost",
     ),
     Mutation(
@@ -507,6 +836,7 @@ MUTATIONS = [
         "    (void)cap_percent;\n    (void)cap_ns;\n    return most_ns;",
         "no domain gets more than its cap",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "credit-not-parked",
@@ -533,23 +863,22 @@ MUTATIONS = [
     Mutation(
         "credit-steals-anything",
         "credit.c",
-        "            instance->embedder->may_run_on(instance, &vcpu->vcpu, cpu->cpu.number))\n"
-        "            return vcpu;",
-        "            cpu != NULL)\n            return vcpu;",
+        " && laxity_may_run_on(instance, &vcpu->vcpu, cpu->cpu.number))\n            return vcpu;",
+        " && cpu != NULL)\n            return vcpu;",
         "a VCPU runs only where it may",
     ),
     Mutation(
         "credit-steals-unsaved",
         "credit.c",
-        "        if (!vcpu->vcpu.on_cpu &&\n            instance",
-        "        if (instance",
+        "        if (!vcpu->vcpu.on_cpu && laxity_may_run_on",
+        "        if (laxity_may_run_on",
         "no VCPU is stolen before its state is saved",
     ),
     Mutation(
         "credit-lock-kept",
         "credit.c",
-        "        instance->embedder->unlock(instance, number);\n",
-        "        if (!vcpu)\n            instance->embedder->unlock(instance, number);\n",
+        "        laxity_unlock(instance, number);\n",
+        "        if (!vcpu)\n            laxity_unlock(instance, number);\n",
         "a lock that was taken is given back",
     ),
     Mutation(
@@ -572,7 +901,7 @@ MUTATIONS = [
         "    s_charge(instance, cpu, now);\n    if (before && now",
         "    cpu->charged_ns = now;\n    if (before && now",
         "what was used is paid, however short it was",
-        quick=True,
+        by="storm",
     ),
     Mutation(
         "s-not-spread",
@@ -601,7 +930,7 @@ MUTATIONS = [
         "            if (wait_ns > laxity_ns || seen++ == S_SCAN) {",
         "            if ((wait_ns > laxity_ns && wait_ns < 0) || seen++ == S_SCAN) {",
         "a real-time VCPU is put where its wait is within its laxity",
-        quick=True,
+        by="storm",
     ),
     Mutation(
         "s-laxity-too-early",
@@ -669,6 +998,7 @@ MUTATIONS = [
         "        if (!vcpu->vcpu.on_cpu &&",
         "with LL nobody steals a real-time VCPU",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "s-steals-unsaved",
@@ -687,7 +1017,7 @@ MUTATIONS = [
     Mutation(
         "s-fetches-anywhere",
         "scheduler_s.c",
-        "                instance->embedder->may_run_on(instance, &vcpu->vcpu, self) &&\n",
+        "                laxity_may_run_on(instance, &vcpu->vcpu, self) &&\n",
         "",
         "a VCPU moves only to where it may run",
     ),
@@ -763,6 +1093,7 @@ MUTATIONS = [
         "an idle guest ticks once",
         quick=True,
         directory="crates/laxity-sim/src/engine",
+        by="reference",
     ),
     Mutation(
         "ticks-never-idle",
@@ -1237,7 +1568,7 @@ MUTATIONS += [
     ),
     Mutation(
         "protect-term-forgotten",
-        "mod.rs",
+        "common.rs",
         "        self.term = term;\n        actions.push(Action::Persist(Record { term }));",
         "        self.term = term;\n        if term == 1 {\n"
         "            actions.push(Action::Persist(Record { term }));\n        }",
@@ -1390,19 +1721,127 @@ MUTATIONS += [
 ]
 
 
+APPLY = "python/laxity/apply/agent"
+WHY = "crates/laxity-why/src"
+
+MUTATIONS += [
+    Mutation(
+        "why-switches-lost",
+        "account.rs",
+        "            vcpu.sums[SWITCH] += switch_ns;\n"
+        "            vcpu.sums[vcpu.key] += spent_ns - switch_ns;\n",
+        "            vcpu.sums[vcpu.key] += spent_ns;\n",
+        "the time of decisions and context switches is nobody's",
+        directory=WHY,
+    ),
+    Mutation(
+        "why-earlier-jobs-own",
+        "account.rs",
+        "sum_ns - before_ns.max(of_task.complete_ns)",
+        "sum_ns - before_ns",
+        "what earlier jobs of the task ran for is not the job's own work",
+        directory=WHY,
+    ),
+    Mutation(
+        "why-budget-ignored",
+        "account.rs",
+        "        } else if !vcpu.has_budget {\n",
+        "        } else if false {\n",
+        "a VCPU without budget waits for budget",
+        quick=True,
+        directory=WHY,
+        by="why",
+    ),
+    Mutation(
+        "why-culprit-stale",
+        "account.rs",
+        "0..self.cpus[number].residents.len()",
+        "0..self.cpus[number].residents.len().min(1)",
+        "every VCPU that waits learns who runs now",
+        directory=WHY,
+    ),
+    Mutation(
+        "why-shares-short",
+        "share.rs",
+        "i128::from(rest_ns) * before_ns / delays_ns",
+        "i128::from(rest_ns) * before_ns / (delays_ns + 1)",
+        "the causes of a job sum to its lateness",
+        directory=WHY,
+    ),
+    Mutation(
+        "changed-before-journal",
+        "keeping.py",
+        "journal.append(change)\n            try:\n                self._make(change)\n",
+        "try:\n                self._make(change)\n                journal.append(change)\n",
+        "a setting's old value is on the disk before it changes",
+        directory=APPLY,
+    ),
+    Mutation(
+        "another-thread",
+        "linux.py",
+        'elif self._start(of["tid"]) != of["start"]:\n',
+        'elif self._start(of["tid"]) < of["start"]:\n',
+        "nothing is set of a later thread of the same number",
+        directory=APPLY,
+    ),
+    Mutation(
+        "last-value-put-back",
+        "keeping.py",
+        "            first.setdefault(key(change), change)\n",
+        "            first[key(change)] = change\n",
+        "what is put back is what was there before the first apply",
+        directory=APPLY,
+    ),
+    Mutation(
+        "journal-forgotten",
+        "keeping.py",
+        "            if not failed:\n                self._forget(journal)\n",
+        "            self._forget(journal)\n",
+        "the journal stays while something could not be put back",
+        directory=APPLY,
+    ),
+    Mutation(
+        "line-joined",
+        "journal.py",
+        "        if end or is_of_another_boot:\n",
+        "        if is_of_another_boot:\n",
+        "a line that was cut off spoils no later one",
+        directory=APPLY,
+    ),
+    Mutation(
+        "taken-before-moved",
+        "settings.py",
+        "FREES, MOVES, TAKES, DIVIDES = range(4)\n",
+        "FREES, TAKES, MOVES, DIVIDES = range(4)\n",
+        "a thread may run on all CPUs before it becomes a SCHED_DEADLINE one",
+        directory=APPLY,
+    ),
+    Mutation(
+        "left-half-applied",
+        "keeping.py",
+        "if self._put_back(self._restorations(journal.changes[len(before or []) :])):\n",
+        "if False:\n",
+        "an apply that the kernel refuses leaves nothing changed",
+        directory=APPLY,
+    ),
+]
+
+
 def shown(path: Path) -> str:
     """The path as one would write it at the root."""
     return str(path.relative_to(ROOT))
 
 
 def check_fit(mutations: list[Mutation]) -> None:
-    """Every mutation's place is there, once."""
+    """Every mutation's place is there, once, and the test that notices it."""
     wrong = []
     for mutation in mutations:
         path = ROOT / mutation.path
         found = path.read_text().count(mutation.old)
         if found != 1:
             wrong.append(f"{mutation.name}: its text is {found} times in {shown(path)}, not once")
+        if mutation.by and mutation.by not in tests_of(ROOT, mutation.directory):
+            wrong.append(f"{mutation.name}: {shown(path)} has no test {mutation.by}")
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         sys.exit(2)
@@ -1410,11 +1849,15 @@ def check_fit(mutations: list[Mutation]) -> None:
 
 def sources(root: Path) -> set[Path]:
     """The files that the tests are built of, relative to the root."""
-    found = {Path("Cargo.toml"), Path("Cargo.lock")}
-    for top in ("crates", "policy"):
+    found = {Path("Cargo.toml"), Path("Cargo.lock"), Path("pyproject.toml")}
+    for top in ("crates", "policy", "python"):
         found |= {path.relative_to(root) for path in (root / top).rglob("*") if path.is_file()}
     build = Path("policy/build")
-    return {path for path in found if build not in path.parents and (root / path).is_file()}
+    return {
+        path
+        for path in found
+        if build not in path.parents and "__pycache__" not in path.parts and (root / path).is_file()
+    }
 
 
 def update_copy(tree: Path) -> None:
@@ -1426,43 +1869,62 @@ def update_copy(tree: Path) -> None:
         (tree / path).unlink()
     for path in here:
         copy, content = tree / path, (ROOT / path).read_bytes()
+        if path.name in {"Cargo.toml", "Cargo.lock"}:
+            content = with_own_version(content)
         if not copy.exists() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
             copy.chmod((ROOT / path).stat().st_mode)
 
 
-def commands(target: Path, directory: str) -> list[list[str]]:
-    """The tests of what is in a directory, those first that take the least time."""
+def with_own_version(content: bytes) -> bytes:
+    """Gives Laxity's crates another version. What cargo builds of the copy then has names of its
+    own, and takes the place of nothing that is built of the sources.
+    """
+    own = rb'((?:^\[workspace\.package\]|^name = "laxity-[a-z]+")\nversion = "[^"+]*)'
+    return re.sub(own, rb"\1+mutated", content, flags=re.MULTILINE)
+
+
+def tests_of(target: Path, directory: str) -> dict[str, list[str]]:  # noqa: PLR0911
+    """The tests of what is in a directory, by name; those first that take the least time."""
     cargo = ["cargo", "test", "--quiet", "--locked", "--profile", "checked"]
     cargo += ["--target-dir", str(target)]
     if directory in {BANDWIDTH, SENDERS}:
-        own = [*cargo, "--package", "laxity-bandwidth"]
-        if directory == SENDERS:
-            return [[*own, "--lib", "--test", "simulate"]]
-        return [[*own, "--lib", "--test", "allocate", "--test", "control"]]
+        which = ["simulate"] if directory == SENDERS else ["allocate", "control"]
+        tests = [word for name in which for word in ("--test", name)]
+        return {"bandwidth": [*cargo, "--package", "laxity-bandwidth", "--lib", *tests]}
     if directory == PROTECT:
         own = [*cargo, "--package", "laxity-protect", "--lib"]
-        return [[*own, "--test", "message", "--test", "node", "--test", "histories"]]
+        return {"protect": [*own, "--test", "message", "--test", "node", "--test", "histories"]}
     if directory in {PROTECT_PAGES, PROTECT_GATE, PROTECT_XEN}:
         which = ["--test", "xen"] if directory == PROTECT_XEN else ["--lib", "--", "guest", "gate"]
-        return [[*cargo, "--package", "laxity-protect", *which]]
+        return {"protect": [*cargo, "--package", "laxity-protect", *which]}
+    if directory == APPLY:
+        # The extension module is that of the sources; only Python is mutated.
+        pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        words = ["env", "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1", "LAXITY_KILLS=50"]
+        return {"apply": [*words, *pytest, "python/tests/test_apply.py", "-k", "not command_line"]}
+    if directory == WHY:
+        return {"why": [*cargo, "--package", "laxity-why"]}
+    simulator = [*cargo, "--package", "laxity-sim"]
     if directory in {SIMULATOR, NETWORK}:
-        return [
-            [*cargo, "--package", "laxity-sim", "--lib", "--test", "telephony", "--test", "link"],
-            [*cargo, "--package", "laxity-sim", "--test", "protect"],
-        ]
-    return [
-        ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
-        [*cargo, "--package", "laxity-policy", "--test", "storm"],
-        [*cargo, "--package", "laxity-sim", "--test", "reference"],
-    ]
+        return {
+            "packets": [*simulator, "--lib", "--test", "telephony", "--test", "link"],
+            "protect": [*simulator, "--test", "protect"],
+        }
+    policy = [*cargo, "--package", "laxity-policy"]
+    return {
+        "C": ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
+        "storm": [*policy, "--test", "storm"],
+        "linux": [*policy, "--test", "linux"],
+        "windows": [*policy, "--test", "windows"],
+        "reference": [*simulator, "--test", "reference"],
+    }
 
 
-def first_failure(tree: Path, target: Path, directory: str, timeout_s: int | None) -> str | None:
-    """The test that fails, or None if none does."""
-    for command in commands(target, directory):
-        name = "C" if command[0] == "make" else command[-1]
+def first_failure(tree: Path, tests: dict[str, list[str]], timeout_s: int | None) -> str | None:
+    """The name of the test that fails, or None if none does."""
+    for name, command in tests.items():
         with subprocess.Popen(
             ["prlimit", f"--cpu={CPU_S}", "--", *command],  # noqa: S607
             cwd=tree,
@@ -1502,21 +1964,29 @@ def main() -> int:
         if (mutation.name in arguments.names if arguments.names else True)
         and (mutation.quick or not arguments.quick)
     ]
+    if os.geteuid() != 0 and any(mutation.directory == APPLY for mutation in chosen):
+        print("SKIPPED: mutations of laxity apply, whose tests set real-time threads, need root")
+        chosen = [mutation for mutation in chosen if mutation.directory != APPLY]
     # The same as everybody's, so that dependencies are built once.
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     survived = []
     tree = target / "mutations"
     update_copy(tree)
-    for directory in sorted({mutation.directory for mutation in chosen}):
-        failed = first_failure(tree, target, directory, None)  # builds what is needed, too
-        if failed:
-            sys.exit(f"the tests fail without any mutation: {failed}")
+    unbroken = {
+        " ".join(command): command
+        for directory in sorted({mutation.directory for mutation in chosen})
+        for command in tests_of(target, directory).values()
+    }
+    if failed := first_failure(tree, unbroken, None):  # builds what is needed, too
+        sys.exit(f"without any mutation this fails: {failed}")
     for mutation in chosen:
         started = time.monotonic()
         path = tree / mutation.path
         original = path.read_text()
         path.write_text(original.replace(mutation.old, mutation.new))
-        failed = first_failure(tree, target, mutation.directory, HANGS_S)
+        tests = tests_of(target, mutation.directory)
+        likely_first = dict(sorted(tests.items(), key=lambda test: test[0] != mutation.by))
+        failed = first_failure(tree, likely_first, HANGS_S)
         path.write_text(original)
         seconds = time.monotonic() - started
         verdict = f"caught by {failed}" if failed else "SURVIVED"

@@ -49,14 +49,12 @@ class Module:
 
 
 def tokens(text: str) -> list[str]:
-    """Words and signs, without comments; a literal is `""`."""
-    found = []
-    for match in _TOKEN.finditer(text):
-        if match["text"] is not None:
-            found.append('""')
-        elif match["skip"] is None and match["lifetime"] is None:
-            found.append(match[0].removeprefix("r#") if match["word"] else match[0])
-    return found
+    """Words, signs and literals, without comments."""
+    return [
+        match[0].removeprefix("r#") if match["word"] else match[0]
+        for match in _TOKEN.finditer(text)
+        if match["skip"] is None and match["lifetime"] is None
+    ]
 
 
 def crate(root: Path) -> Module:
@@ -164,11 +162,16 @@ def _mod(module: Module, words: list[str], at: int, directory: Path) -> int:
         child = Module((*module.path, name), module.file)
         module.children[name] = child
         return _read(child, words, at + 3, directory / name) + 1
-    for file in (directory / f"{name}.rs", directory / name / "mod.rs"):
+    places = [(directory / f"{name}.rs", directory / name)]
+    places.append((directory / name / "mod.rs", directory / name))
+    if words[at - 6 : at - 2] == ["#", "[", "path", "="]:
+        file = module.file.parent / words[at - 2].strip('"')
+        places = [(file, file.parent)]
+    for file, below in places:
         if file.exists():
             child = Module((*module.path, name), file)
             module.children[name] = child
-            _read_file(child, file, directory / name)
+            _read_file(child, file, below)
             break
     return at + 3
 

@@ -13,7 +13,7 @@ from laxity.policies import PARAMETERS, TABLE, Parameter
 from laxity.text import time
 
 COLUMNS_MAX = 100
-"""Of a line of prose."""
+"""The longest line of prose."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "policies.md"
 

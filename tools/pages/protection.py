@@ -28,7 +28,7 @@ Written by `make results-protection`, with guests under emulation (TCG) on {cpus
 and `copy`, the cut of its output, and QEMU's own share; `resume` follows it. Nothing was measured
 with KVM: there the guest itself is faster and changes more in an epoch, and what QEMU and the
 daemon do in a pause is the same. Without the tracker (`comparison`) all memory is held against
-fingerprints. Of 512 MiB that takes nearly an epoch: the guest hardly runs, and changes little.
+fingerprints. For 512 MiB that takes nearly an epoch: the guest hardly runs, and changes little.
 
 ```text
 {pause}

@@ -186,7 +186,8 @@ static inline int64_t laxity_now(struct laxity_pool *pool)
 
 /* What policies ask for. */
 
-static void cf_check laxity_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
+static void cf_check embedder_arm_timer(struct laxity_instance *instance, uint32_t cpu,
+                                        int64_t at_ns)
 {
     struct timer *timer = &laxity_pcpu_of(laxity_owner(instance), cpu)->timer;
     if (at_ns == LAXITY_NEVER)
@@ -195,7 +196,7 @@ static void cf_check laxity_arm_timer(struct laxity_instance *instance, uint32_t
         set_timer(timer, at_ns);
 }
 
-static void cf_check laxity_arm_account(struct laxity_instance *instance, int64_t at_ns)
+static void cf_check embedder_arm_account(struct laxity_instance *instance, int64_t at_ns)
 {
     struct timer *timer = &laxity_owner(instance)->account;
     if (at_ns == LAXITY_NEVER)
@@ -204,13 +205,14 @@ static void cf_check laxity_arm_account(struct laxity_instance *instance, int64_
         set_timer(timer, at_ns);
 }
 
-static void cf_check laxity_kick(struct laxity_instance *instance, uint32_t cpu)
+static void cf_check embedder_kick(struct laxity_instance *instance, uint32_t cpu)
 {
     (void)instance;
     cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
 }
 
-static void cf_check laxity_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
+static void cf_check embedder_extend(struct laxity_instance *instance, uint32_t cpu,
+                                     int64_t until_ns)
 {
     struct timer *timer = &get_sched_res(cpu)->s_timer;
     (void)instance;
@@ -220,8 +222,8 @@ static void cf_check laxity_extend(struct laxity_instance *instance, uint32_t cp
         set_timer(timer, until_ns);
 }
 
-static bool cf_check laxity_may_run_on(struct laxity_instance *instance,
-                                       const struct laxity_vcpu *vcpu, uint32_t cpu)
+static bool cf_check embedder_may_run_on(struct laxity_instance *instance,
+                                         const struct laxity_vcpu *vcpu, uint32_t cpu)
 {
     const struct sched_unit *unit = vcpu->owner;
     (void)instance;
@@ -230,14 +232,14 @@ static bool cf_check laxity_may_run_on(struct laxity_instance *instance,
            cpumask_test_cpu(cpu, cpupool_domain_master_cpumask(unit->domain));
 }
 
-static bool cf_check laxity_try_lock(struct laxity_instance *instance, uint32_t cpu)
+static bool cf_check embedder_try_lock(struct laxity_instance *instance, uint32_t cpu)
 {
     (void)instance;
     (void)cpu;
     return true;
 }
 
-static void cf_check laxity_unlock(struct laxity_instance *instance, uint32_t cpu)
+static void cf_check embedder_unlock(struct laxity_instance *instance, uint32_t cpu)
 {
     (void)instance;
     (void)cpu;
@@ -248,22 +250,23 @@ static inline uint32_t laxity_trace_name(const struct laxity_vcpu *vcpu)
     return vcpu ? vcpu->domain->id << 16 | vcpu->id : ~0u;
 }
 
-static void cf_check laxity_trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
-                                  enum laxity_event event, int64_t argument)
+static void cf_check embedder_trace(struct laxity_instance *instance,
+                                    const struct laxity_vcpu *vcpu, enum laxity_event event,
+                                    int64_t argument)
 {
     (void)instance;
     TRACE_3D(TRC_LAXITY_EVENT + event, laxity_trace_name(vcpu), argument, argument >> 32);
 }
 
 static const struct laxity_embedder laxity_embedder = {
-    .arm_timer = laxity_arm_timer,
-    .arm_account = laxity_arm_account,
-    .kick = laxity_kick,
-    .extend = laxity_extend,
-    .may_run_on = laxity_may_run_on,
-    .try_lock = laxity_try_lock,
-    .unlock = laxity_unlock,
-    .trace = laxity_trace,
+    .arm_timer = embedder_arm_timer,
+    .arm_account = embedder_arm_account,
+    .kick = embedder_kick,
+    .extend = embedder_extend,
+    .may_run_on = embedder_may_run_on,
+    .try_lock = embedder_try_lock,
+    .unlock = embedder_unlock,
+    .trace = embedder_trace,
 };
 
 /* Timers. Both run as softirqs, without the lock. */
@@ -338,7 +341,7 @@ static struct sched_resource *cf_check laxity_pick_resource(const struct schedul
                                                             const struct sched_unit *unit)
 {
     struct laxity_pool *pool = laxity_pool_of(scheduler);
-    if (laxity_may_run_on(pool->instance, laxity_vcpu_of(unit), sched_unit_master(unit)))
+    if (embedder_may_run_on(pool->instance, laxity_vcpu_of(unit), sched_unit_master(unit)))
         return unit->res;
     return laxity_place(pool, unit);
 }
@@ -436,7 +439,7 @@ static void laxity_call_idle(const struct laxity_pool *pool, const struct laxity
 {
     for (unsigned int cpu = 0; cpu < nr_cpu_ids; cpu++)
         if (pool->cpu[cpu] && !laxity_decided(pool->cpu[cpu]) &&
-            laxity_may_run_on(pool->instance, vcpu, cpu)) {
+            embedder_may_run_on(pool->instance, vcpu, cpu)) {
             cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
             return;
         }

@@ -16,7 +16,7 @@
 #   RUN/guests, domids   who took part in a run, and their numbers
 #   RUN/start            CLOCK_REALTIME at its start, ns
 #   RUN/trace.bin        Xen's trace buffers, as laxity-trace writes them
-#   RUN/NAME.jobs        what a guest reports, see xen/programs/run.h
+#   RUN/NAME.jobs        what a guest reports, see guest/report.h
 #   RUN/NAME.output      what its program said, if it has one
 #   RUN/calls.json, packets    what laxity-media measured of calls, if there are any
 #   RUN/counters-before.json, counters-after.json    what Laxity's scheduler counts

@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "job.h"
 
+#include "work.h"
+
 #include <errno.h>
-
-/*
- * Instructions of one iteration. Nearly all are nops: an emulator counts each of them and spends
- * next to nothing on it, so that busy guests run faster than real time. The two that are not are
- * the loop's own.
- */
-#define ITERATION_INSTRUCTIONS 64
-
-/*
- * Between two looks at `stop`: 66 us at 500 million instructions a second, a few us on today's
- * CPUs. A look is two or three instructions among 32,768.
- */
-#define CHUNK_ITERATIONS 512
 
 #define TRIES 8
 #define MEASUREMENTS 100
@@ -29,9 +18,6 @@
 
 /* What is not work must seem to be less than this part of the shorter one. */
 #define NO_WORK_PARTS 4
-
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
 
 int64_t clock_ns(clockid_t clock)
 {
@@ -56,16 +42,7 @@ __attribute__((noinline)) static bool work(uint64_t iterations, const atomic_boo
         if (atomic_load_explicit(stop, memory_order_relaxed))
             return false;
         iterations -= chunk;
-        __asm__ volatile(".p2align 7\n"
-                         "1:\n"
-                         ".rept " TEXT(ITERATION_INSTRUCTIONS) " - 2\n"
-                                                               "nop\n"
-                                                               ".endr\n"
-                                                               "dec %0\n"
-                                                               "jnz 1b\n"
-                         : "+r"(chunk)
-                         :
-                         : "cc");
+        iterate(chunk);
     }
     return true;
 }

@@ -23,8 +23,8 @@
  * A run that was late may be asked for again with a later start. A run that is asked for while the
  * report of the one before is awaited takes its place: nobody wants that report any more.
  *
- * and writes reports (run.h) to its console, after what the program says, if there is one, between
- * lines "laxity-output RUN" and "laxity-output-end RUN". With --stdin it is a plain process
+ * and writes reports (report.h) to its console, after what the program says, if there is one,
+ * between lines "laxity-output RUN" and "laxity-output-end RUN". With --stdin it is a plain process
  * instead: lines "tasks TEXT", "cpu_bound TEXT" and "run TEXT" come from standard input, reports
  * and lines "state TEXT" go to standard output. A line "speed ITERATIONS NS JOB_NS" takes the place
  * of what was measured (struct speed), so that what is refused does not depend on the machine.

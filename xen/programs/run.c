@@ -6,10 +6,11 @@
  */
 #include "run.h"
 
+#include "report.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,6 @@
 #define JOBS_MAX (1 << 20)
 
 #define STACK_BYTES (64 * 1024)
-
-#define COMPLETIONS_A_LINE 16
 
 #define CLOCK_READINGS 8
 
@@ -38,11 +37,6 @@ struct thread {
     int64_t *completion_ns; /* from the start of the run */
     unsigned jobs;
     unsigned completed;
-};
-
-struct report {
-    FILE *console;
-    uint32_t crc;
 };
 
 bool become_real_time(void)
@@ -157,22 +151,6 @@ static bool prepare(const struct runner *runner, const struct run_request *reque
     return true;
 }
 
-__attribute__((format(printf, 2, 3))) static void emit(struct report *report, const char *format,
-                                                       ...)
-{
-    char text[256];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    for (const char *byte = text; *byte; byte++) {
-        report->crc ^= (unsigned char)*byte;
-        for (int bit = 0; bit < 8; bit++)
-            report->crc = report->crc >> 1 ^ (report->crc & 1 ? 0xedb88320 : 0);
-    }
-    fputs(text, report->console);
-}
-
 /*
  * Linux ticks at the multiples of a jiffy of CLOCK_MONOTONIC, and its coarse clock is as fine as a
  * jiffy. The clocks are read several times: in between another domain may run.
@@ -195,44 +173,39 @@ static void find_tick(int64_t start_realtime_ns, int64_t *period_ns, int64_t *of
     *offset_ns = (*period_ns - since_ns) % *period_ns;
 }
 
-static void write_report(const struct runner *runner, const struct run_request *request,
-                         const struct thread *tasks, unsigned task_count,
-                         const struct thread *cpu_bound, FILE *console)
+/* False if there is no memory for it. */
+static bool report_run(const struct runner *runner, const struct run_request *request,
+                       const struct thread *threads, unsigned count, const struct thread *bound,
+                       FILE *console)
 {
-    struct report report = {.console = console, .crc = UINT32_MAX};
-    emit(&report, "laxity-report %s %lld %u %u\n", request->name, (long long)request->duration_ns,
-         task_count, runner->vcpus);
-    emit(&report, "laxity-speed %llu %lld\n", (unsigned long long)iterations_per_ms(&runner->speed),
-         (long long)runner->speed.job_ns);
-    int64_t period_ns, offset_ns;
-    find_tick(request->start_ns, &period_ns, &offset_ns);
-    emit(&report, "laxity-tick %lld %lld\n", (long long)period_ns, (long long)offset_ns);
-    if (!runner->real_time)
-        emit(&report, "laxity-note SCHED_FIFO was refused: the tasks had no priorities\n");
-    for (const struct thread *task = tasks; task < tasks + task_count; task++) {
-        /* A thread may complete a job between the end of the run and the setting of `stop`. */
-        unsigned completed = task->completed;
-        while (completed && task->completion_ns[completed - 1] > request->duration_ns)
-            completed--;
-        emit(&report, "laxity-task %u %u %u\n", (unsigned)(task - tasks), task->jobs, completed);
-        int64_t before_ns = 0;
-        for (unsigned i = 0; i < completed; i++) {
-            bool ends_line = i % COMPLETIONS_A_LINE == COMPLETIONS_A_LINE - 1 || i == completed - 1;
-            emit(&report, "%lld%c", (long long)(task->completion_ns[i] - before_ns),
-                 ends_line ? '\n' : ' ');
-            before_ns = task->completion_ns[i];
-        }
+    struct task_report *tasks = calloc(count + 1, sizeof *tasks);
+    struct vcpu_report *vcpus = calloc(runner->vcpus, sizeof *vcpus);
+    bool good = tasks && vcpus;
+    for (unsigned i = 0; good && i < count; i++) {
+        tasks[i] = (struct task_report){.jobs = threads[i].jobs,
+                                        .completed = threads[i].completed,
+                                        .completion_ns = threads[i].completion_ns};
+        vcpus[threads[i].vcpu].tasks_ns += threads[i].cpu_ns;
     }
-    for (unsigned vcpu = 0; vcpu < runner->vcpus; vcpu++) {
-        int64_t tasks_ns = 0;
-        for (unsigned i = 0; i < task_count; i++)
-            tasks_ns += tasks[i].vcpu == vcpu ? tasks[i].cpu_ns : 0;
-        emit(&report, "laxity-vcpu %u %lld %lld\n", vcpu, (long long)tasks_ns,
-             (long long)cpu_bound[vcpu].cpu_ns);
-    }
-    emit(&report, "laxity-crc %08x\n", ~report.crc);
-    emit(&report, "laxity-report-end %s\n", request->name);
-    fflush(console);
+    for (unsigned vcpu = 0; good && vcpu < runner->vcpus; vcpu++)
+        vcpus[vcpu].cpu_bound_ns = bound[vcpu].cpu_ns;
+    struct run_report report = {
+        .run = request->name,
+        .duration_ns = request->duration_ns,
+        .iterations_per_ms = iterations_per_ms(&runner->speed),
+        .job_ns = runner->speed.job_ns,
+        .note = runner->real_time ? NULL : "SCHED_FIFO was refused: the tasks had no priorities",
+        .tasks = tasks,
+        .task_count = count,
+        .vcpus = vcpus,
+        .vcpu_count = runner->vcpus,
+    };
+    find_tick(request->start_ns, &report.tick_period_ns, &report.tick_offset_ns);
+    if (good)
+        write_report(&report, console);
+    free(tasks);
+    free(vcpus);
+    return good;
 }
 
 static bool fail_late(struct failure *failure, const struct run_request *request, int64_t late_ns)
@@ -274,8 +247,8 @@ bool run(const struct runner *runner, const struct run_request *request,
         if (threads[i].ready_ns >= 0)
             good = fail_late(failure, request, threads[i].ready_ns);
 
-    if (good)
-        write_report(runner, request, threads, count, bound, console);
+    if (good && !report_run(runner, request, threads, count, bound, console))
+        good = fail(failure, "run: there is no memory for its report");
     free(completions);
     free(threads);
     return good;

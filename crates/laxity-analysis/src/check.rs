@@ -1,12 +1,16 @@
 //! From a host to a verdict on every task.
 
+use std::collections::BTreeSet;
+
 use laxity_config::format_duration;
 use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload};
 use serde::Serialize;
 
-use crate::Ns;
-use crate::guest::{self, GuestTask, Response};
-use crate::servers::{Assured, Nothing, Server, Servers};
+use crate::effort::Effort;
+use crate::guest::{self, GuestTask, History, Kind, Response};
+use crate::server::Server;
+use crate::servers::{Assured, Nothing, Servers};
+use crate::time::Ns;
 
 /// Whether every task's deadline is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -34,7 +38,7 @@ pub struct NotAnalysed {
 pub struct Check {
     /// The policy's name.
     pub policy: String,
-    /// Of the whole host.
+    /// Verdict on the whole host.
     pub verdict: Verdict,
     /// In the order of the host.
     pub domains: Vec<DomainCheck>,
@@ -74,6 +78,12 @@ pub struct TaskCheck {
 /// Bounds on the response times of all tasks of a host. Takes no randomness and no duration into
 /// account: what is guaranteed holds for every seed and for ever.
 pub fn check(host: &Host) -> Check {
+    if let Some(server) = server_that_lends(host) {
+        return Check {
+            policy: host.policy.name().into(),
+            ..check(&server)
+        };
+    }
     let mut domains: Vec<DomainCheck> = host
         .domains
         .iter()
@@ -82,20 +92,9 @@ pub fn check(host: &Host) -> Check {
             tasks: Vec::new(),
         })
         .collect();
-    let mut answers = Vec::new();
-    for cpu in 0..host.cpus {
-        let vcpus = vcpus_of(host, cpu);
-        let servers = match host.policy {
-            policy if policy.shares_by_weight() => Vec::new(),
-            _ => vcpus.iter().map(|vcpu| server_of(host, vcpu)).collect(),
-        };
-        let servers = Servers::new(host, servers);
-        for (number, vcpu) in vcpus.iter().enumerate() {
-            if !vcpu.tasks.is_empty() {
-                check_vcpu(host, &servers, number, vcpu, &mut answers);
-            }
-        }
-    }
+    let mut answers: Vec<_> = (0..host.cpus)
+        .flat_map(|cpu| answers(host, cpu, |_| true))
+        .collect();
     answers.sort_by_key(|&(domain, task, _)| (domain, task));
     let guaranteed = answers.iter().all(|(_, _, answer)| answer.guaranteed);
     for (domain, _, answer) in answers {
@@ -115,6 +114,157 @@ pub fn check(host: &Host) -> Check {
             .cloned()
             .collect(),
     }
+}
+
+/// Whether every deadline of one domain is guaranteed whatever the guests of the others ask for. [`check`] guarantees
+/// what this does, and more: it also counts that guests use less than their budgets, which takes longer to find out
+/// than a search over many hosts can wait.
+pub fn is_guaranteed(host: &Host, domain: usize) -> bool {
+    if let Some(server) = server_that_lends(host) {
+        return is_guaranteed(&server, domain);
+    }
+    let has_bounds = beyond_analysis(host).is_none();
+    cpus_of(host, domain).into_iter().all(|cpu| {
+        let (vcpus, servers) = vcpus_and_servers(host, cpu, Effort::Little);
+        (vcpus.iter().enumerate())
+            .filter(|(_, vcpu)| vcpu.domain == domain && !vcpu.tasks.is_empty())
+            .all(|(number, _)| has_bounds && holds(&servers, number))
+    })
+}
+
+/// Whether [`check`] guarantees every deadline of one domain.
+pub(crate) fn is_accepted(host: &Host, domain: usize) -> bool {
+    if let Some(server) = server_that_lends(host) {
+        return is_accepted(&server, domain);
+    }
+    cpus_of(host, domain)
+        .into_iter()
+        .flat_map(|cpu| answers(host, cpu, |place| place.domain == domain))
+        .all(|(_, _, answer)| answer.guaranteed)
+}
+
+fn cpus_of(host: &Host, domain: usize) -> BTreeSet<u32> {
+    (host.domains[domain].vcpus.iter())
+        .map(|vcpu| vcpu.cpu)
+        .collect()
+}
+
+/// Whether the policy assures a VCPU what its tasks need, with what is known of all.
+fn holds(servers: &Servers<'_>, number: usize) -> bool {
+    let Ok(assured) = servers.assured(number) else {
+        return false;
+    };
+    (responses(servers, number, &assured).iter())
+        .zip(&servers.servers[number].tasks)
+        .all(|(response, task)| {
+            task.is_tick || response.is_some_and(|response| response.bound_ns <= task.deadline_ns)
+        })
+}
+
+fn vcpus_and_servers(host: &Host, cpu: u32, effort: Effort) -> (Vec<Place>, Servers<'_>) {
+    let vcpus = vcpus_of(host, cpu);
+    let servers = match host.policy {
+        policy if !policy.has_budgets() => Vec::new(),
+        _ => vcpus.iter().map(|vcpu| server_of(host, vcpu)).collect(),
+    };
+    (vcpus, Servers::new(host, effort, servers))
+}
+
+/// The host whose bounds hold for a host with lending servers: each job ends no later than with its sporadic
+/// server alone. A VCPU may be switched to once more for each job, when its server has served the lead that
+/// comes before it; that is a decision more, which the job pays.
+fn server_that_lends(host: &Host) -> Option<Host> {
+    if host.policy != Policy::Lending {
+        return None;
+    }
+    let decision_ns = host.costs.schedule.max_ns() + host.costs.context_switch.max_ns();
+    let mut server = host.clone();
+    server.policy = Policy::Sporadic;
+    for domain in &mut server.domains {
+        for task in &mut domain.tasks {
+            task.cost_ns += decision_ns;
+        }
+    }
+    Some(server)
+}
+
+/// What analysis says of the tasks of some VCPUs of a CPU, each with its domain and its number there.
+fn answers(
+    host: &Host,
+    cpu: u32,
+    is_asked: impl Fn(&Place) -> bool,
+) -> Vec<(usize, usize, TaskCheck)> {
+    let mut answers = Vec::new();
+    let (vcpus, mut servers) = vcpus_and_servers(host, cpu, Effort::Full);
+    if beyond_analysis(host).is_none() {
+        find_responses(&mut servers);
+    }
+    for (number, vcpu) in vcpus.iter().enumerate() {
+        if !vcpu.tasks.is_empty() && is_asked(vcpu) {
+            check_vcpu(host, &servers, number, vcpu, &mut answers);
+        }
+    }
+    answers
+}
+
+/// How often bounds are looked for again with those that were found. One that is not the best is a bound.
+const ROUNDS_MAX: usize = 4;
+
+/// Finds bounds on the response times of all tasks of a CPU. Those of one VCPU's tasks bound what they ask
+/// for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
+/// every bound that is found may make others less.
+fn find_responses(servers: &mut Servers<'_>) {
+    let mut order: Vec<usize> = (0..servers.servers.len())
+        .filter(|&number| !servers.servers[number].tasks.is_empty())
+        .collect();
+    order.sort_by_key(|&number| servers.servers[number].priority);
+    for _ in 0..ROUNDS_MAX {
+        let mut has_changed = false;
+        for &number in &order {
+            let Ok(assured) = servers.assured(number) else {
+                continue;
+            };
+            let found = responses(servers, number, &assured);
+            let responses_ns = &mut servers.servers[number].responses_ns;
+            for (known_ns, found) in responses_ns.iter_mut().zip(found) {
+                let Some(found) = found else { continue };
+                if known_ns.is_none_or(|known_ns| found.bound_ns < known_ns) {
+                    *known_ns = Some(found.bound_ns);
+                    has_changed = true;
+                }
+            }
+        }
+        if !has_changed {
+            break;
+        }
+    }
+}
+
+/// Bounds on the response times of the tasks of a VCPU, with what is known of all.
+fn responses(servers: &Servers<'_>, number: usize, assured: &Assured) -> Vec<Option<Response>> {
+    let server = &servers.servers[number];
+    let mut best: Vec<Option<Response>> = vec![None; server.tasks.len()];
+    for supply in &assured.supplies {
+        let history = match supply.memory_ns {
+            Some(window_ns) => History {
+                window_ns,
+                tasks: server.demand(),
+                decisions_ns: servers.woken_ns(number, window_ns),
+            },
+            None => History::unknown(),
+        };
+        let found = guest::responses(
+            server.guest,
+            &server.tasks,
+            supply,
+            &history,
+            servers.effort,
+        );
+        for (best, found) in best.iter_mut().zip(found) {
+            *best = ([*best, found].into_iter().flatten()).min_by_key(|response| response.bound_ns);
+        }
+    }
+    best
 }
 
 /// Calls first, which are what the host is for; then what the domains do beside tasks and endless loops.
@@ -229,12 +379,19 @@ fn server_of(host: &Host, place: &Place) -> Server {
                 GuestTask::new(task, keeps_phase && is_bound(task))
             }))
             .collect(),
+        responses_ns: vec![None; place.tasks.len() + usize::from(domain.tick.is_some())],
         cpu_bound: domain.cpu_bound,
     }
 }
 
 /// What of a host analysis has no bound for.
 fn beyond_analysis(host: &Host) -> Option<String> {
+    if host.policy.is_model() {
+        return Some(format!(
+            "analysis has no bound for the policy {}",
+            host.policy.name()
+        ));
+    }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
         return Some(format!(
@@ -280,48 +437,25 @@ fn check_vcpu(
             return;
         }
     };
-    let tasks = &servers.servers[number].tasks;
-    match domain.guest {
-        GuestScheduler::RateMonotonic => {
-            let ticks = usize::from(domain.tick.is_some());
-            let responses = guest::fixed_priority(tasks, &assured.supply);
-            for (&task, response) in place.tasks.iter().zip(responses.into_iter().skip(ticks)) {
-                let task_check = match response {
-                    Some(response) => bounded(host, &domain.tasks[task], response, &vcpu, &assured),
-                    None => {
-                        let why = format!(
-                            "this task and those of higher rank on {vcpu} can need more than it is assured{}",
-                            shortfall(&vcpu, &assured)
-                        );
-                        TaskCheck::unknown(&domain.tasks[task], why)
-                    }
+    let ticks = usize::from(domain.tick.is_some());
+    let found = responses(servers, number, &assured).into_iter().skip(ticks);
+    for (&task, response) in place.tasks.iter().zip(found) {
+        let of = &domain.tasks[task];
+        let task_check = match response {
+            Some(response) => bounded(host, of, response, &vcpu, &assured),
+            None => {
+                let those = match domain.guest {
+                    GuestScheduler::RateMonotonic => "this task and those of higher rank",
+                    GuestScheduler::Edf => "the tasks",
                 };
-                answers.push((place.domain, task, task_check));
+                let why = format!(
+                    "{those} on {vcpu} can need more than it is assured{}",
+                    shortfall(&vcpu, &assured)
+                );
+                TaskCheck::unknown(of, why)
             }
-        }
-        GuestScheduler::Edf => {
-            let schedulable = guest::edf_is_schedulable(tasks, &assured.supply);
-            for &number in &place.tasks {
-                let task = &domain.tasks[number];
-                let task_check = if schedulable {
-                    TaskCheck {
-                        name: task.name.clone(),
-                        guaranteed: true,
-                        bound_ns: Some(task.deadline_ns),
-                        deadline_ns: task.deadline_ns,
-                        test: Some("periodic-resource-model edf".into()),
-                        why: None,
-                    }
-                } else {
-                    let why = format!(
-                        "the tasks on {vcpu} can need more by some deadline than it is assured{}",
-                        shortfall(&vcpu, &assured)
-                    );
-                    TaskCheck::unknown(task, why)
-                };
-                answers.push((place.domain, number, task_check));
-            }
-        }
+        };
+        answers.push((place.domain, task, task_check));
     }
 }
 
@@ -352,16 +486,13 @@ fn bounded(
         );
     };
     let guaranteed = bound_ns <= task.deadline_ns;
-    let test = match host.policy {
-        Policy::Sedf => "periodic-resource-model rate-monotonic".into(),
-        policy => {
-            let kind = if response.bound_task {
-                "bound"
-            } else {
-                "unbound"
-            };
-            format!("davis-burns-2005 {} {kind}", policy.name())
-        }
+    let test = match (response.kind, host.policy) {
+        (Kind::Edf, _) => "spuri-1996 edf".into(),
+        (Kind::EdfDemand, _) => "periodic-resource-model edf".into(),
+        (Kind::Free, _) => "lehoczky-1990 rate-monotonic".into(),
+        (_, Policy::Sedf) => "periodic-resource-model rate-monotonic".into(),
+        (Kind::Bound, policy) => format!("davis-burns-2005 {} bound", policy.name()),
+        (Kind::Unbound, policy) => format!("davis-burns-2005 {} unbound", policy.name()),
     };
     let why = || {
         format!(
@@ -407,10 +538,6 @@ fn nothing_because(nothing: Nothing, vcpu: &str) -> String {
         Nothing::Crowded => format!(
             "{vcpu} is not schedulable as a server: those that come before it, or are its equals, can take all of its \
              period"
-        ),
-        Nothing::SporadicCrowded => format!(
-            "{vcpu} is not schedulable as a server: those that come before it, or are its equals, can keep it from using \
-             its budget within a period"
         ),
         Nothing::Costs => {
             format!("the costs of scheduling can take all of the budget of {vcpu}")

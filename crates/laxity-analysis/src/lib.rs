@@ -7,9 +7,10 @@
 //! module in question says why.
 //!
 //! - `supply`: how long a VCPU can take to get an amount of CPU, and the argument behind it.
+//! - `server`: a VCPU with a budget, and how often it wakes and is replenished.
 //! - `servers`: what each policy, with its quantum and its costs, supplies to each VCPU.
 //! - `guest`: response times of a guest's tasks on such a supply.
-//! - [`davis_burns`]: the test of Davis and Burns (RTSS 2005) to the letter.
+//! - `effort`: how closely all this is looked at, in `check` and in a search over many hosts.
 //! - [`minimum_budget`], [`minimum_budgets`]: the other way round.
 //!
 //! Arithmetic is exact, in integer nanoseconds.
@@ -17,18 +18,13 @@
 
 mod budget;
 mod check;
-pub mod davis_burns;
+mod effort;
 mod guest;
 mod runs;
+mod server;
 mod servers;
 mod supply;
+mod time;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
-pub use check::{Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check};
-
-/// Nanoseconds; wide enough that sums and products of valid times cannot overflow.
-type Ns = i128;
-
-fn ceiling_divide(dividend: Ns, divisor: Ns) -> Ns {
-    (dividend + divisor - 1).div_euclid(divisor)
-}
+pub use check::{Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_guaranteed};

@@ -1,10 +1,10 @@
 //! How soon a sporadic server's budget comes back.
 //!
-//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges two neighbours when there is
-//! one more: those of which the first is late the least for it, by the time between their runs in which the
-//! VCPU did not run. All but the first of the 33 lie within the last period; so do 16 pairs of neighbours, apart from
-//! one another, of which one has no more than a sixteenth of the period between its runs. So budget
-//! comes back within one period and a sixteenth.
+//! `policy/` keeps at most 32 replenishments of a VCPU pending, and merges two neighbours when there
+//! is one more: the two whose first is delayed least by it, which is by the time between their runs
+//! in which the VCPU did not run. All but the first of the 33 lie within the last period. Among 16
+//! disjoint pairs of neighbours in it, one has no more than a sixteenth of the period between its
+//! runs. Budget therefore comes back within one period and a sixteenth.
 //!
 //! One period may be claimed where no more than 32 runs can begin within one. A run begins when the
 //! VCPU wakes, comes back from a preemption, or gets budget after it had none. The first two are
@@ -15,16 +15,14 @@
 //! A replenishment that is small is merged with the next one if that is registered before it is due;
 //! both may be small again, and so on: a trifle may come back late by any time. But no two pending
 //! replenishments have late parts at once (runs of the second began when the first was due, or
-//! later), and the late part of one is smaller than what comes back by itself. So all of the budget
-//! but that much is back in time.
+//! later), and the late part of one is smaller than what comes back by itself. All of the budget but
+//! that much is therefore back in time.
 
-use crate::Ns;
-use crate::guest::{self, GuestTask};
-use crate::servers::Server;
-use crate::supply::{Contention, Delay, Supply, WINDOW_NS_MAX};
-
-/// Pending replenishments of one VCPU (`SERVER_REPLENISHMENTS_MAX` in `policy/src/server.h`).
-pub(crate) const REPLENISHMENTS_MAX: Ns = 32;
+use crate::effort::Effort;
+use crate::guest::{self, History};
+use crate::server::{REPLENISHMENTS_MAX, Server};
+use crate::supply::{Contention, Supply, demanded};
+use crate::time::Ns;
 
 /// Smaller replenishments are merged with the next one (`SPORADIC_WORTH_NS` and `SPORADIC_WORTH_PARTS` in
 /// `policy/src/sporadic.c`).
@@ -50,13 +48,14 @@ pub(crate) fn are_never_merged(
     server: &Server,
     rivals: &[(&Server, Contention)],
     contention: &Contention,
+    effort: Effort,
 ) -> bool {
-    let Some(returns) = returns(server, contention, server.period_ns) else {
+    let Some(returns) = returns(server, contention, server.period_ns, effort) else {
         return false;
     };
     let mut begins = returns + server.wakes(server.period_ns);
     for (rival, rival_contention) in rivals {
-        let Some(returns) = self::returns(rival, rival_contention, server.period_ns) else {
+        let Some(returns) = self::returns(rival, rival_contention, server.period_ns, effort) else {
             return false;
         };
         begins += returns + rival.wakes(server.period_ns);
@@ -66,41 +65,35 @@ pub(crate) fn are_never_merged(
 
 /// How often the VCPU can get budget after it had none, within a window; `None` if there is no
 /// bound.
-fn returns(server: &Server, contention: &Contention, window_ns: Ns) -> Option<Ns> {
+fn returns(server: &Server, contention: &Contention, window_ns: Ns, effort: Effort) -> Option<Ns> {
     if server.budget_ns == server.period_ns {
         return Some(window_ns / server.period_ns + 1);
     }
-    can_never_exhaust(server, contention).then_some(0)
+    can_never_exhaust(server, contention, effort).then_some(0)
 }
 
-/// Whether the tasks alone cannot use the budget up. As long as they have not, they ran as if there
-/// were no server, so their response times limit what runs in a period.
-fn can_never_exhaust(server: &Server, contention: &Contention) -> bool {
-    if server.cpu_bound {
-        return false;
-    }
-    let free = Supply {
-        gap_ns: 0,
-        period_ns: WINDOW_NS_MAX,
-        budget_ns: WINDOW_NS_MAX,
-        delay: Delay::LastPeriod(contention.clone()),
-    };
-    let responses_ns: Vec<Option<Ns>> = match server.guest {
-        laxity_host::GuestScheduler::RateMonotonic => guest::fixed_priority(&server.tasks, &free)
+/// Whether the tasks alone cannot use the budget up.
+fn can_never_exhaust(server: &Server, contention: &Contention, effort: Effort) -> bool {
+    !server.cpu_bound
+        && used_without_server_ns(server, contention, server.period_ns, effort)
+            .is_some_and(|used_ns| used_ns < server.budget_ns)
+}
+
+/// The most that the tasks use within a window as long as they do not run out of budget: they run as if
+/// there were no server, so their response times limit what runs in it.
+pub(crate) fn used_without_server_ns(
+    server: &Server,
+    contention: &Contention,
+    window_ns: Ns,
+    effort: Effort,
+) -> Option<Ns> {
+    let free = Supply::free(contention.clone());
+    let history = History::unknown();
+    let responses_ns: Vec<Option<Ns>> =
+        guest::responses(server.guest, &server.tasks, &free, &history, effort)
             .into_iter()
             .map(|response| response.map(|response| response.bound_ns))
-            .collect(),
-        laxity_host::GuestScheduler::Edf => {
-            let met = guest::edf_is_schedulable(&server.tasks, &free);
-            let response = |task: &GuestTask| met.then_some(task.deadline_ns);
-            server.tasks.iter().map(response).collect()
-        }
-    };
-    let used_ns: Option<Ns> = server
-        .tasks
-        .iter()
-        .zip(responses_ns)
-        .map(|(task, response_ns)| Some(task.request_ns(server.period_ns, response_ns?)))
-        .sum();
-    used_ns.is_some_and(|used_ns| used_ns < server.budget_ns)
+            .collect();
+    let workloads = guest::workloads(&server.tasks, &responses_ns)?;
+    Some(demanded(&workloads, window_ns))
 }

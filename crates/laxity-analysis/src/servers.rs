@@ -1,13 +1,15 @@
 //! What each policy supplies to each VCPU of a CPU: from `docs/explanation/policies.md` to [`Supply`].
 //!
-//! # Who takes the CPU away
+//! # Contention for the CPU
 //!
 //! VCPUs of a smaller priority number, and of the same: among equals the one that became eligible
 //! first goes on, so an equal may have its whole budget first. In a window of length *w* a VCPU of
 //! budget *C* and period *T* runs at most
 //!
 //! - deferrable: *C* for each period and once more, kept from the period before: releases with a
-//!   jitter of *T - C* (Davis and Burns);
+//!   jitter of *T - C* (Davis and Burns). In a window that begins at a replenishment of the VCPU that waits it
+//!   is less: all VCPUs begin at once, so the other's period that began before goes on for a multiple of the
+//!   periods' greatest common divisor *g*, at least *g*, and the jitter is at most *T - g*;
 //! - periodic, polling, of a smaller priority number: *C* for each period, counted from the last
 //!   time, up to the release that is looked at, at which no such VCPU had both budget and use for
 //!   it. (A blocked VCPU under the periodic server uses its budget all the same; one under the
@@ -20,9 +22,14 @@
 //! its slice a period. If the slices of a CPU fit beside one another, all are served before their
 //! periods end: were one not, then from the last time before at which no VCPU with as early an end had
 //! use for the CPU, all together would have used more than all of it. If they do not fit, a VCPU
-//! whose period of length *t* ends at *d* still waits only for those whose period ends at *d* or before. Of
-//! another one that is the end of a period that began before, up to *C*, and then, if a whole period
-//! fits into *t*, at most *C* a period. What is left of *t* is assured.
+//! whose period of length *t* ends at *d* still waits only for those whose period ends at *d* or
+//! before. Another VCPU first takes up to *C* at the end of a period that began before, and then, if a
+//! whole period fits into *t*, at most *C* a period. What is left of *t* is assured.
+//!
+//! Whatever its budget lets it run, a VCPU runs no more than its guest asks for: in a window, all jobs that
+//! are not complete before it. Those are known once the response times of its tasks are bounded, so
+//! bounds are found in rounds, each with what the one before found (`check`). A periodic server's budget runs
+//! down all the same.
 //!
 //! # Quantum
 //!
@@ -49,12 +56,16 @@
 //!   between (wakes and replenishments of the others), and one a quantum. The guest gets the budget
 //!   less these.
 
-use laxity_host::{GuestScheduler, Host, Policy};
+use laxity_host::{Host, Policy};
 
-use crate::guest::GuestTask;
-use crate::runs::{self, REPLENISHMENTS_MAX};
-use crate::supply::{Competitor, Contention, Delay, Supply};
-use crate::{Ns, ceiling_divide};
+use crate::effort::Effort;
+use crate::runs;
+use crate::server::{Server, replenishments_per_period};
+use crate::supply::{
+    Competitor, Contention, Deficits, Delay, Delays, Limit, ONE, Rival, Supply, Workload, demanded,
+    rate,
+};
+use crate::time::{Ns, ceiling_divide};
 
 /// Decisions that one replenishment can bring: its own, the budget's end, and as many for a blocked
 /// VCPU's budget running down.
@@ -66,49 +77,37 @@ fn decisions_per_wake(policy: Policy) -> Ns {
     if policy == Policy::Sedf { 4 } else { 2 }
 }
 
-/// One, in the fixed-point fractions of rates, which are rounded up.
-const ONE: Ns = 1 << 60;
+/// A number of periods in which what happens once does not matter.
+const PERIODS_MANY: Ns = 1 << 20;
 
-/// A VCPU with a budget.
-#[derive(Debug, Clone)]
-pub(crate) struct Server {
-    pub budget_ns: Ns,
-    pub period_ns: Ns,
-    pub priority: u32,
-    /// How late a replenishment can be.
-    pub late_ns: Ns,
-    pub guest: GuestScheduler,
-    /// By rank, the highest first (EDF: any order), ticks before all.
-    pub tasks: Vec<GuestTask>,
-    pub cpu_bound: bool,
+/// A sporadic server that is not served its budget within so many periods is assured nothing.
+const HORIZON_PERIODS: Ns = 64;
+
+/// A time in which a VCPU could run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Window {
+    /// From any time on.
+    Anywhere,
+    /// From a replenishment of the VCPU on, until it has run for as long as it is looked at. All policies that
+    /// replenish at multiples of the periods begin with all VCPUs at once.
+    Response,
+    /// From a replenishment of the VCPU on, for whole periods.
+    Periods,
 }
 
-impl Server {
-    /// How often the VCPU can wake within a window.
-    pub fn wakes(&self, window_ns: Ns) -> Ns {
-        let released =
-            |task: &GuestTask| ceiling_divide(window_ns + task.jitter_ns, task.period_ns);
-        self.tasks.iter().map(released).sum()
-    }
-
-    fn replenishments(&self, policy: Policy, window_ns: Ns) -> Ns {
-        ((window_ns + self.late_ns) / self.period_ns + 1) * replenishments_per_period(policy)
-    }
-}
-
-/// The most that fall within one period.
-fn replenishments_per_period(policy: Policy) -> Ns {
-    if policy == Policy::Sporadic {
-        REPLENISHMENTS_MAX
+fn greatest_common_divisor(one: Ns, other: Ns) -> Ns {
+    if other == 0 {
+        one
     } else {
-        1
+        greatest_common_divisor(other, one % other)
     }
 }
 
 /// What a policy assures a VCPU.
 #[derive(Debug, Clone)]
 pub(crate) struct Assured {
-    pub supply: Supply,
+    /// Each by itself; at least one.
+    pub supplies: Vec<Supply>,
     /// The part of the budget that is sure to come in every period, if not all.
     pub short_ns: Option<Ns>,
 }
@@ -119,19 +118,23 @@ pub(crate) enum Nothing {
     Shares,
     SedfQuantum,
     Crowded,
-    SporadicCrowded,
     Costs,
 }
 
 /// The VCPUs of one CPU under a policy with budgets.
 pub(crate) struct Servers<'h> {
     host: &'h Host,
+    pub effort: Effort,
     pub servers: Vec<Server>,
 }
 
 impl<'h> Servers<'h> {
-    pub fn new(host: &'h Host, servers: Vec<Server>) -> Servers<'h> {
-        Servers { host, servers }
+    pub fn new(host: &'h Host, effort: Effort, servers: Vec<Server>) -> Servers<'h> {
+        Servers {
+            host,
+            effort,
+            servers,
+        }
     }
 
     fn decision_ns(&self) -> Ns {
@@ -156,7 +159,7 @@ impl<'h> Servers<'h> {
         let (policy, cost_ns) = (self.host.policy, self.decision_ns());
         let mut contention = Contention {
             blocking_ns: cost_ns,
-            competitors: Vec::new(),
+            ..Contention::default()
         };
         if cost_ns == 0 {
             return contention;
@@ -188,23 +191,59 @@ impl<'h> Servers<'h> {
         contention
     }
 
-    /// All that takes the CPU away from `number` while it could run (not for SEDF).
+    /// All that takes the CPU away from `number` while it could run.
     fn contention(&self, number: usize) -> Contention {
+        self.contention_in(number, Window::Anywhere)
+    }
+
+    fn contention_in(&self, number: usize, window: Window) -> Contention {
+        // How much of another's period, at least, comes after the begin of a window that begins in it.
+        let own = &self.servers[number];
+        let rest_ns = |other: &Server| match window {
+            Window::Anywhere => 0,
+            _ if own.late_ns > 0 || other.late_ns > 0 => 0,
+            _ => greatest_common_divisor(own.period_ns, other.period_ns),
+        };
         let own = self.servers[number].priority;
         let mut contention = self.decisions(number);
         for other in self.rivals(number) {
             let server = &self.servers[other];
-            contention.competitors.push(Competitor {
-                cost_ns: server.budget_ns,
-                period_ns: server.period_ns,
-                jitter_ns: match self.host.policy {
-                    Policy::Sporadic => 0,
-                    Policy::Periodic | Policy::Polling if server.priority < own => server.late_ns,
-                    _ => server.period_ns - server.budget_ns + server.late_ns,
+            let (budget_ns, period_ns) = (server.budget_ns, server.period_ns);
+            let releases = |jitter_ns| {
+                Limit::Releases(Competitor {
+                    cost_ns: budget_ns,
+                    period_ns,
+                    jitter_ns,
+                })
+            };
+            let limit = match self.host.policy {
+                Policy::Sedf => Limit::Slices {
+                    budget_ns,
+                    period_ns,
                 },
+                Policy::Sporadic => releases(0),
+                Policy::Periodic | Policy::Polling
+                    if server.priority < own && window != Window::Periods =>
+                {
+                    releases(server.late_ns)
+                }
+                _ => releases(period_ns - budget_ns.max(rest_ns(server)) + server.late_ns),
+            };
+            contention.rivals.push(Rival {
+                limit,
+                demand: self.demand(other),
             });
         }
         contention
+    }
+
+    /// What the guest of `number` asks for, if that bounds what the VCPU takes of the CPU.
+    fn demand(&self, number: usize) -> Option<Vec<Workload>> {
+        if self.host.policy == Policy::Periodic {
+            // A blocked VCPU's budget runs down all the same.
+            return None;
+        }
+        self.servers[number].demand()
     }
 
     /// What decisions take of the budget of `number` within a window.
@@ -226,19 +265,81 @@ impl<'h> Servers<'h> {
 
     /// What the policy assures to `number`.
     pub fn assured(&self, number: usize) -> Result<Assured, Nothing> {
-        match self.host.policy {
+        let by_budget = match self.host.policy {
             Policy::Sporadic => self.sporadic(number),
             Policy::Sedf => self.sedf(number),
             Policy::Deferrable | Policy::Periodic | Policy::Polling => self.fixed_period(number),
             _ => Err(Nothing::Shares),
+        };
+        let Some(contention) = self.never_waits(number) else {
+            return by_budget;
+        };
+        let mut assured = by_budget.unwrap_or(Assured {
+            supplies: Vec::new(),
+            short_ns: None,
+        });
+        assured.supplies.push(Supply::free(contention));
+        Ok(assured)
+    }
+
+    /// What takes the CPU away from a VCPU that cannot use up its budget, if `number` is one.
+    fn never_waits(&self, number: usize) -> Option<Contention> {
+        let is_late = match self.host.policy {
+            Policy::Deferrable | Policy::Sporadic => false,
+            Policy::Sedf => self.quantum_ns() > 0,
+            _ => return None,
+        };
+        let server = &self.servers[number];
+        if is_late || server.cpu_bound || server.tasks.is_empty() {
+            return None;
         }
+        let contention = self.contention(number);
+        let window_ns = server.period_ns + 2 * server.late_ns;
+        let decisions_ns = self.charged_ns(number, window_ns) + self.woken_ns(number, window_ns);
+        let spare_ns = match self.host.policy {
+            Policy::Sporadic => {
+                let merged_ns = self.return_ns(number, &contention) - server.period_ns;
+                runs::on_time_ns(server.budget_ns, server.period_ns) - merged_ns
+            }
+            _ => server.budget_ns,
+        } - decisions_ns;
+        let used_ns = runs::used_without_server_ns(server, &contention, window_ns, self.effort)?;
+        (used_ns <= spare_ns).then_some(contention)
+    }
+
+    /// What the decisions that its own wakes bring take of the budget of `number` within a window.
+    pub fn woken_ns(&self, number: usize, window_ns: Ns) -> Ns {
+        self.servers[number].wakes(window_ns) * self.decision_ns()
     }
 
     fn fixed_period(&self, number: usize) -> Result<Assured, Nothing> {
-        let contention = self.contention(number);
+        let after_release = self.contention_in(number, Window::Response);
         let server = &self.servers[number];
-        let sure_ns = contention.most_served(server.budget_ns, server.period_ns - server.late_ns);
-        self.fixed_releases(number, sure_ns, Delay::LastPeriod(contention))
+        let window_ns = server.period_ns - server.late_ns;
+        let sure_ns = after_release.most_served(server.budget_ns, window_ns);
+        let is_deferrable = self.host.policy == Policy::Deferrable;
+        let uncharged_ns = self.uncharged_ns(number);
+        // If replenishments are so late that not even a VCPU that is alone gets all of it, no period has all of it.
+        let fits = uncharged_ns <= window_ns;
+        let delay = if sure_ns < uncharged_ns && fits {
+            let deficits = Deficits {
+                whole_ns: uncharged_ns,
+                sure_ns,
+                window_ns,
+            };
+            Delay::SomePeriods {
+                after_release,
+                in_periods: self.contention_in(number, Window::Periods),
+                deficits,
+            }
+        } else {
+            Delay::LastPeriod {
+                after_release,
+                anywhere: self.contention(number),
+            }
+        };
+        let keeps = is_deferrable && sure_ns == server.budget_ns;
+        self.fixed_releases(number, sure_ns, keeps, delay)
     }
 
     fn sedf(&self, number: usize) -> Result<Assured, Nothing> {
@@ -255,22 +356,27 @@ impl<'h> Servers<'h> {
                     period_ns,
                     ..
                 } = self.servers[other];
-                if window_ns < period_ns {
+                let slices_ns = if window_ns < period_ns {
                     budget_ns.min(window_ns)
                 } else {
                     // The first whole period begins when the end of one before is used, or the last fits.
                     let begun_ns = budget_ns.min(window_ns - period_ns);
                     begun_ns + (window_ns - begun_ns) * budget_ns / period_ns
-                }
+                };
+                (self.demand(other)).map_or(slices_ns, |demand| {
+                    slices_ns.min(demanded(&demand, window_ns))
+                })
             })
             .sum();
+        let contention = self.contention(number);
         let delay_ns = others_ns + self.decisions(number).within(window_ns);
-        let (sure_ns, delay_ns) = if self.slices_fit(number) {
+        let fits = self.slices_fit(number);
+        let (sure_ns, delay_ns) = if fits {
             (server.budget_ns, delay_ns.min(window_ns - server.budget_ns))
         } else {
-            (server.budget_ns.min(window_ns - delay_ns), delay_ns)
+            ((server.budget_ns).min(window_ns - delay_ns), delay_ns)
         };
-        self.fixed_releases(number, sure_ns, Delay::Fixed(delay_ns))
+        self.fixed_releases(number, sure_ns, fits, Delay::Deadline(delay_ns, contention))
     }
 
     /// SEDF: whether all slices and all decisions together fit into every time that is not shorter than
@@ -285,7 +391,6 @@ impl<'h> Servers<'h> {
                 jitter_ns: task.jitter_ns + 1,
             });
         }
-        let rate = |cost_ns: Ns, period_ns: Ns| ceiling_divide(cost_ns * ONE, period_ns);
         let slices: Ns = (self.servers.iter())
             .map(|server| rate(server.budget_ns, server.period_ns))
             .sum();
@@ -305,68 +410,116 @@ impl<'h> Servers<'h> {
         spare >= 0 && spare.saturating_mul(server.period_ns) >= once_ns.saturating_mul(ONE)
     }
 
-    /// The supply of a server that is replenished at multiples of its period, and of whose budget
-    /// `sure_ns` can be used in every period.
-    fn fixed_releases(&self, number: usize, sure_ns: Ns, delay: Delay) -> Result<Assured, Nothing> {
+    /// What decisions leave of the budget of `number` in every period, if anything.
+    fn uncharged_ns(&self, number: usize) -> Ns {
         let server = &self.servers[number];
-        if sure_ns < 1 {
+        server.budget_ns - self.charged_ns(number, server.period_ns + server.late_ns)
+    }
+
+    /// The supply of a server that is replenished at multiples of its period, and of whose budget
+    /// `sure_ns` can be used in every period. `keeps`: only use takes budget away.
+    fn fixed_releases(
+        &self,
+        number: usize,
+        sure_ns: Ns,
+        keeps: bool,
+        delay: Delay,
+    ) -> Result<Assured, Nothing> {
+        let server = &self.servers[number];
+        let lacks_some = matches!(delay, Delay::SomePeriods { .. });
+        if sure_ns < 1 && !lacks_some {
             return Err(Nothing::Crowded);
         }
-        let uncharged_ns =
-            server.budget_ns - self.charged_ns(number, server.period_ns + server.late_ns);
-        let budget_ns = sure_ns.min(uncharged_ns);
-        if budget_ns < 1 {
+        let budget_ns = sure_ns.min(self.uncharged_ns(number));
+        if budget_ns < 1 && !lacks_some {
             return Err(Nothing::Costs);
         }
         let gap_ns = match self.host.policy {
             Policy::Polling => server.period_ns,
             _ => server.period_ns - budget_ns,
         };
+        let most_ns = match &delay {
+            Delay::SomePeriods {
+                in_periods,
+                deficits,
+                ..
+            } => {
+                let others_ns = in_periods.rate() * server.period_ns / ONE;
+                deficits.supplied(PERIODS_MANY, PERIODS_MANY * others_ns) / PERIODS_MANY + 1
+            }
+            _ => budget_ns,
+        };
         Ok(Assured {
-            supply: Supply {
+            supplies: vec![Supply {
                 gap_ns: gap_ns + 2 * server.late_ns,
                 period_ns: server.period_ns,
                 budget_ns,
+                most_ns,
+                memory_ns: keeps.then_some(server.period_ns + server.late_ns),
                 delay,
-            },
+            }],
             short_ns: (sure_ns < server.budget_ns).then_some(sure_ns),
         })
     }
 
-    fn sporadic(&self, number: usize) -> Result<Assured, Nothing> {
+    /// Sporadic: within what time all of the budget of `number` but a trifle is back.
+    fn return_ns(&self, number: usize, contention: &Contention) -> Ns {
         let server = &self.servers[number];
-        let contention = self.contention(number);
-        let Some(whole_ns) = contention.serve(server.budget_ns, server.period_ns) else {
-            return Err(Nothing::SporadicCrowded);
-        };
         let rivals: Vec<(&Server, Contention)> = self
             .rivals(number)
             .map(|other| (&self.servers[other], self.contention(other)))
             .collect();
         let never_merged = self.host.costs.is_zero()
             && self.quantum_ns() == 0
-            && runs::are_never_merged(server, &rivals, &contention);
-        let return_ns = if never_merged {
+            && runs::are_never_merged(server, &rivals, contention, self.effort);
+        if never_merged {
             server.period_ns
         } else {
             runs::return_ns(server.period_ns, server.late_ns)
-        } + 2 * server.late_ns;
+        }
+    }
+
+    fn sporadic(&self, number: usize) -> Result<Assured, Nothing> {
+        let server = &self.servers[number];
+        let contention = self.contention(number);
+        let horizon_ns = HORIZON_PERIODS * server.period_ns;
+        let Some(whole_ns) = contention.serve(server.budget_ns, horizon_ns) else {
+            return Err(Nothing::Crowded);
+        };
+        let is_schedulable = whole_ns <= server.period_ns;
+        let return_ns = self.return_ns(number, &contention) + 2 * server.late_ns;
         let budget_ns = runs::on_time_ns(server.budget_ns, server.period_ns)
             - self.charged_ns(number, return_ns + whole_ns);
         if budget_ns < 1 {
             return Err(Nothing::Costs);
         }
+        let short_ns =
+            (!is_schedulable).then(|| contention.most_served(server.budget_ns, server.period_ns));
+        let delays: Vec<Delays> = (self.effort.stretches().iter())
+            .filter_map(|&stretches| {
+                Delays::new(
+                    &contention,
+                    server.budget_ns,
+                    return_ns,
+                    stretches,
+                    is_schedulable,
+                )
+            })
+            .collect();
+        let beside_others_ns = budget_ns * (ONE - contention.rate()).max(0) / ONE + 1;
+        let most_ns = (delays.iter())
+            .map(|delays| delays.most_ns(return_ns, budget_ns))
+            .fold(beside_others_ns, Ns::max);
         Ok(Assured {
-            supply: Supply {
+            supplies: vec![Supply {
                 gap_ns: return_ns - budget_ns,
                 period_ns: return_ns,
                 budget_ns,
-                delay: Delay::EachBudget {
-                    each_ns: whole_ns - server.budget_ns,
-                    contention,
-                },
-            },
-            short_ns: None,
+                most_ns,
+                memory_ns: Some(return_ns),
+                delay: Delay::Stretches(contention, delays),
+            }],
+            short_ns,
         })
     }
 }

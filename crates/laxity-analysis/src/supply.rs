@@ -26,19 +26,48 @@
 //! and Burns does not hold as it stands. Let *z* be the last time at which the VCPU had no budget.
 //! All of *C* was then pending, so it was used within the last return time before *z* (one period,
 //! or a sixteenth more if replenishments may have been merged: see `runs`), all but a trifle, which is taken off
-//! *C* for that. Going back from *z* in the same way
-//! gives, for a load *L* that takes *n* whole budgets before the last: at most *n + 1* waits of the
-//! return time less *C*, and *n + 1* stretches with budget, in each of which others delay the VCPU
-//! by at most what they delay a whole budget, and in all of which together by at most what they can
-//! run in the whole time.
+//! *C* for that. What others ran in that window delayed nothing: the window is as long as it is, and
+//! *C* was used in it. Going back from the window's begin in the same way splits the time into
+//! windows, each with *C*, and stretches between them, in which the VCPU had budget. Others can
+//! delay it in a stretch by what they can run before the VCPU begins to run again, which depends on
+//! the load that is served in the stretch (`Delays`), and in all stretches together by what they can
+//! run in the whole time. The first window may have begun before the work: what was used there, and
+//! the time that it took, are behind.
+//!
+//! # What was used before
+//!
+//! Under deferrable, sporadic and SEDF only use takes budget away. If the VCPU used *u* since the last
+//! replenishment before *a*, it has *C - u* left, and has taken *u* for it, so the next replenishment
+//! is *T - u* away at most. A larger *u* is worse. What the guest's tasks can have used is bounded by
+//! their own response times (`guest`).
+//!
+//! A guest that cannot use its budget up never waits for it (`Delay::Free`): until it does it runs
+//! as if there were no server, and its response times without a server bound what it uses.
+//!
+//! # Servers with a fixed period that are not schedulable
+//!
+//! If others can keep the VCPU from its budget within a period (one with a longer period can run for all of
+//! its budget in it, and a deferrable one twice in a row), they need the CPU for all of that period but what
+//! the VCPU got. What they can run in the whole time therefore bounds in how many periods they can do so
+//! (`Deficits`), and in the others the VCPU gets all of its budget. This is the supply function of Lipari and
+//! Bini ("Resource Partitioning among Real-Time Applications", ECRTS 2003) of a server below others.
 
-use crate::{Ns, ceiling_divide};
+use crate::time::{Ns, ceiling_divide};
 
 /// Fixed-point iterations take this many steps at most; then there is no bound.
 pub(crate) const STEPS_MAX: usize = 10_000;
 
 /// Loads and windows beyond this (36 years) have no bound; products with valid times still fit.
 pub(crate) const WINDOW_NS_MAX: Ns = 1 << 60;
+
+/// One, in the fixed-point fractions of rates, which are rounded up: exact fractions of a few dozen 42-bit periods
+/// do not fit.
+pub(crate) const ONE: Ns = 1 << 60;
+
+/// A time in each period, as a part of it, in fractions of [`ONE`], rounded up.
+pub(crate) fn rate(time_ns: Ns, period_ns: Ns) -> Ns {
+    ceiling_divide(time_ns * ONE, period_ns)
+}
 
 /// Something that takes the CPU away: at most `cost_ns` for each release, in any window.
 #[derive(Debug, Clone, Copy)]
@@ -48,24 +77,136 @@ pub(crate) struct Competitor {
     pub jitter_ns: Ns,
 }
 
+impl Competitor {
+    fn within(&self, window_ns: Ns) -> Ns {
+        ceiling_divide(window_ns + self.jitter_ns, self.period_ns) * self.cost_ns
+    }
+}
+
+/// A task none of whose jobs takes longer than `response_ns` from its arrival.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Workload {
+    pub cost_ns: Ns,
+    pub period_ns: Ns,
+    pub response_ns: Ns,
+}
+
+impl Workload {
+    /// The most CPU that its jobs use within a window: the first as late as it can be, the others as
+    /// soon as they arrive (Bertogna, Cirinei and Lipari, "Improved Schedulability Analysis of EDF on
+    /// Multiprocessor Platforms", ECRTS 2005).
+    pub fn within(&self, window_ns: Ns) -> Ns {
+        if window_ns <= 0 {
+            return 0;
+        }
+        let span_ns = (window_ns + self.response_ns - self.cost_ns).max(0);
+        let whole = span_ns / self.period_ns;
+        whole * self.cost_ns + self.cost_ns.min(span_ns - whole * self.period_ns)
+    }
+
+    /// The same with whole jobs, so that fixed points over windows need no more steps than there are
+    /// jobs.
+    fn whole_jobs_within(&self, window_ns: Ns) -> Ns {
+        let span_ns = (window_ns + self.response_ns - self.cost_ns).max(0);
+        ceiling_divide(span_ns, self.period_ns) * self.cost_ns
+    }
+}
+
+/// What its budget lets a VCPU run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// Its budget for each release.
+    Releases(Competitor),
+    /// SEDF: twice its slice, and from then on its slice a period, for a period that a wake cuts short
+    /// has no more than its part of the slice used.
+    Slices { budget_ns: Ns, period_ns: Ns },
+}
+
+/// A VCPU that takes the CPU away.
+#[derive(Debug, Clone)]
+pub(crate) struct Rival {
+    pub limit: Limit,
+    /// What its guest asks for; `None` where no bound is known.
+    pub demand: Option<Vec<Workload>>,
+}
+
+impl Rival {
+    /// The part of the CPU that it takes in the long run at most, in fractions of [`ONE`], rounded up.
+    fn rate(&self) -> Ns {
+        let limit = match self.limit {
+            Limit::Releases(budget) => rate(budget.cost_ns, budget.period_ns),
+            Limit::Slices {
+                budget_ns,
+                period_ns,
+            } => rate(budget_ns, period_ns),
+        };
+        let Some(demand) = &self.demand else {
+            return limit;
+        };
+        let demanded = (demand.iter())
+            .map(|task| rate(task.cost_ns, task.period_ns))
+            .sum();
+        limit.min(demanded)
+    }
+
+    fn within(&self, window_ns: Ns) -> Ns {
+        let limit_ns = match self.limit {
+            Limit::Releases(budget) => budget.within(window_ns),
+            Limit::Slices {
+                budget_ns,
+                period_ns,
+            } => {
+                let after_ns = (window_ns - 2 * budget_ns).max(0);
+                2 * budget_ns + ceiling_divide(after_ns * budget_ns, period_ns)
+            }
+        };
+        let Some(demand) = &self.demand else {
+            return limit_ns;
+        };
+        let demanded_ns = (demand.iter())
+            .map(|task| task.whole_jobs_within(window_ns))
+            .sum();
+        limit_ns.min(demanded_ns)
+    }
+}
+
+/// The most that tasks use within a window.
+pub(crate) fn demanded(tasks: &[Workload], window_ns: Ns) -> Ns {
+    tasks.iter().map(|task| task.within(window_ns)).sum()
+}
+
 /// All that takes the CPU away from a VCPU that could run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contention {
     /// Once.
     pub blocking_ns: Ns,
+    /// Decisions.
     pub competitors: Vec<Competitor>,
+    pub rivals: Vec<Rival>,
 }
 
 impl Contention {
+    /// The part of the CPU that it takes in the long run at most, in fractions of [`ONE`], rounded up.
+    pub fn rate(&self) -> Ns {
+        let decisions = self
+            .competitors
+            .iter()
+            .map(|of| rate(of.cost_ns, of.period_ns));
+        let rivals = self.rivals.iter().map(Rival::rate);
+        decisions.chain(rivals).sum()
+    }
+
     /// The most within a window.
     pub fn within(&self, window_ns: Ns) -> Ns {
-        self.competitors
+        let decisions_ns: Ns = (self.competitors.iter())
+            .map(|competitor| competitor.within(window_ns))
+            .sum();
+        let rivals_ns: Ns = self
+            .rivals
             .iter()
-            .fold(self.blocking_ns, |sum, competitor| {
-                let releases =
-                    ceiling_divide(window_ns + competitor.jitter_ns, competitor.period_ns);
-                sum + releases * competitor.cost_ns
-            })
+            .map(|rival| rival.within(window_ns))
+            .sum();
+        self.blocking_ns + decisions_ns + rivals_ns
     }
 
     /// The longest time to get `load_ns` of CPU with budget for it; `None` if longer than
@@ -102,15 +243,154 @@ impl Contention {
     }
 }
 
+/// A server with a fixed period of whose budget only `sure_ns` is sure to be had in every period, of a length of
+/// `window_ns`, but `whole_ns` in all periods but those in which the others run so long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deficits {
+    pub whole_ns: Ns,
+    pub sure_ns: Ns,
+    pub window_ns: Ns,
+}
+
+impl Deficits {
+    /// The least that a number of periods supplies, during which others run for `others_ns` at most. A
+    /// period that lacks some of the budget has others run for all that the VCPU did not.
+    pub fn supplied(&self, periods: Ns, others_ns: Ns) -> Ns {
+        let (lack_ns, free_ns) = (self.whole_ns - self.sure_ns, self.window_ns - self.whole_ns);
+        let least = others_ns / (lack_ns + free_ns).max(1);
+        let lacking_ns = [least, least + 1]
+            .map(|hit| hit.min(periods))
+            .map(|hit| (hit * lack_ns).min(others_ns - hit * free_ns).max(0))
+            .into_iter()
+            .max()
+            .unwrap_or(0);
+        periods * self.whole_ns - lacking_ns
+    }
+}
+
+/// How long others can keep a sporadic server from running, with budget, in neighbouring stretches while it uses
+/// some of it there: a concave function that is nowhere below.
+#[derive(Debug, Clone)]
+pub(crate) struct Delays {
+    /// The number of neighbouring stretches.
+    stretches: Ns,
+    /// (load, delay), by load.
+    corners: Vec<(Ns, Ns)>,
+    /// (load, delay) of the slope after the last corner.
+    beyond: (Ns, Ns),
+}
+
+impl Delays {
+    /// Parts of the load at which the delay is looked at.
+    const PARTS: [Ns; 12] = [1, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64];
+
+    /// `window_ns`: the length of the windows between the stretches. A schedulable server is served its budget,
+    /// `whole_ns`, within one, and a stretch with so much load is no worse than one. `None` if there is no bound
+    /// within reach.
+    pub fn new(
+        contention: &Contention,
+        whole_ns: Ns,
+        window_ns: Ns,
+        stretches: Ns,
+        is_schedulable: bool,
+    ) -> Option<Delays> {
+        let parts = Self::PARTS.last().expect("there are parts");
+        let windows_ns = (stretches - 1) * window_ns;
+        let most_ns = stretches * whole_ns * if is_schedulable { 1 } else { 4 };
+        let delay = |before_ns: Ns, load_ns: Ns| {
+            // What is kept from running begins to run after that: one nanosecond more is served.
+            let loaded_ns = before_ns + load_ns + 1;
+            let time_ns = contention.serve(loaded_ns, (stretches + 64) * window_ns)?;
+            Some(time_ns - loaded_ns)
+        };
+        let mut corners: Vec<(Ns, Ns)> = Vec::new();
+        let mut least_ns = 0;
+        for part in Self::PARTS {
+            let load_ns = most_ns * part / parts;
+            // Below this load the delay is no longer.
+            add_corner(&mut corners, (least_ns, delay(windows_ns, load_ns - 1)?));
+            least_ns = load_ns;
+        }
+        let mut beyond = (1, 0);
+        if !is_schedulable {
+            // What comes after `most_ns` is further stretches without windows between.
+            let each_ns = delay(0, most_ns)?;
+            let last_ns = corners.last().map_or(0, |&(_, delay_ns)| delay_ns);
+            add_corner(&mut corners, (most_ns, last_ns + each_ns));
+            beyond = (most_ns, each_ns);
+        }
+        Some(Delays {
+            stretches,
+            corners,
+            beyond,
+        })
+    }
+
+    /// What is supplied in the long run in each window, if each has `budget_ns`, rounded up.
+    pub fn most_ns(&self, window_ns: Ns, budget_ns: Ns) -> Ns {
+        let with_stretches = self.corners.iter().map(|&(load_ns, delay_ns)| {
+            let served_ns = budget_ns * self.stretches + load_ns;
+            let time_ns = window_ns * self.stretches + load_ns + delay_ns;
+            ceiling_divide(served_ns * window_ns, time_ns)
+        });
+        let (load_ns, delay_ns) = self.beyond;
+        let in_one_stretch = ceiling_divide(load_ns * window_ns, load_ns + delay_ns);
+        with_stretches.chain([in_one_stretch]).min().unwrap_or(0)
+    }
+
+    /// The longest delay of a number of stretches that use `load_ns` in all; the same part each is the
+    /// worst, since the function is concave.
+    fn of(&self, stretches: Ns, load_ns: Ns) -> Ns {
+        // Groups of neighbours, the last of which may be smaller, times the stretches of one.
+        let groups = stretches + self.stretches - 1;
+        let load = load_ns * self.stretches;
+        let after = (self.corners).partition_point(|&(x, _)| x * groups <= load);
+        let (x, y) = self.corners[after - 1];
+        let (dx, dy) =
+            (self.corners.get(after)).map_or(self.beyond, |next| (next.0 - x, next.1 - y));
+        ceiling_divide(
+            y * groups * dx + dy.max(0) * (load - x * groups),
+            dx * self.stretches,
+        )
+    }
+}
+
+/// Adds a corner of greater load to a concave function that is to be nowhere below.
+fn add_corner(corners: &mut Vec<(Ns, Ns)>, corner: (Ns, Ns)) {
+    while let [.., (first_x, first_y), (x, y)] = corners[..] {
+        let (dx, dy) = (x - first_x, y - first_y);
+        if (corner.1 - first_y) * dx < dy * (corner.0 - first_x) {
+            break;
+        }
+        corners.pop();
+    }
+    match corners.last_mut() {
+        Some((x, y)) if *x == corner.0 => *y = corner.1.max(*y),
+        _ => corners.push(corner),
+    }
+}
+
 /// What others can delay.
 #[derive(Debug, Clone)]
 pub(crate) enum Delay {
-    /// In the last period, by this much.
-    Fixed(Ns),
-    /// In the last period, by their contention.
-    LastPeriod(Contention),
-    /// Sporadic: with each budget by at most `each_ns`, and by their contention in all.
-    EachBudget { each_ns: Ns, contention: Contention },
+    /// Budget that never runs out.
+    Free(Contention),
+    /// In the last period, by their contention: after a replenishment, and after any time.
+    LastPeriod {
+        after_release: Contention,
+        anywhere: Contention,
+    },
+    /// By their contention after a replenishment in the last period, and in as many others as they have the CPU
+    /// for.
+    SomePeriods {
+        after_release: Contention,
+        in_periods: Contention,
+        deficits: Deficits,
+    },
+    /// SEDF: in the last period, by this much, or by their contention.
+    Deadline(Ns, Contention),
+    /// Sporadic: between any two budgets, by their contention.
+    Stretches(Contention, Vec<Delays>),
 }
 
 /// The least CPU that a VCPU with work gets.
@@ -119,27 +399,80 @@ pub(crate) struct Supply {
     /// From the begin of work to a replenishment, at most, without any service.
     pub gap_ns: Ns,
     pub period_ns: Ns,
-    /// For the guest, in every period; at least 1.
+    /// For the guest, in every period; 0 only with [`Delay::SomePeriods`].
     pub budget_ns: Ns,
+    /// What is supplied in each period in the long run at most.
+    pub most_ns: Ns,
+    /// Within what time before the begin of work use of budget matters; `None` if budget is lost otherwise
+    /// than by use.
+    pub memory_ns: Option<Ns>,
     pub delay: Delay,
 }
 
 impl Supply {
-    /// The periodic resource model (Shin and Lee, RTSS 2003): nothing is known but that
-    /// the budget is delivered in every period. `gap_ns` is theirs when it is the period less the
-    /// budget.
-    pub fn periodic_resource(gap_ns: Ns, period_ns: Ns, budget_ns: Ns) -> Supply {
+    /// For a VCPU that never waits for budget.
+    pub fn free(contention: Contention) -> Supply {
         Supply {
-            gap_ns,
-            period_ns,
-            budget_ns,
-            delay: Delay::Fixed(period_ns - budget_ns),
+            gap_ns: 0,
+            period_ns: WINDOW_NS_MAX,
+            budget_ns: WINDOW_NS_MAX,
+            most_ns: WINDOW_NS_MAX * (ONE - contention.rate()) / ONE,
+            memory_ns: None,
+            delay: Delay::Free(contention),
         }
     }
 
-    /// The longest time from the begin of work to having got `load_ns`, at least 1.
-    pub fn time_for(&self, load_ns: Ns) -> Option<Ns> {
-        Some(self.gap_ns + self.time_from_release(load_ns)?)
+    /// Whether the VCPU never waits for budget.
+    pub fn is_free(&self) -> bool {
+        matches!(self.delay, Delay::Free(_))
+    }
+
+    /// The longest time from the begin of work to having got `load_ns`, at least 1, if the VCPU used at
+    /// most `used_ns` within `memory_ns` before.
+    pub fn time_for(&self, load_ns: Ns, used_ns: Ns) -> Option<Ns> {
+        if load_ns > WINDOW_NS_MAX {
+            return None;
+        }
+        let used_ns = match self.memory_ns {
+            Some(_) => used_ns.min(self.budget_ns),
+            None => self.budget_ns,
+        };
+        let time_ns = match &self.delay {
+            Delay::Stretches(contention, delays) => {
+                self.time_of_stretches(load_ns, used_ns, contention, delays)?
+            }
+            _ => self.time_of_periods(load_ns, used_ns)?,
+        };
+        (time_ns <= WINDOW_NS_MAX).then_some(time_ns)
+    }
+
+    fn time_of_periods(&self, load_ns: Ns, used_ns: Ns) -> Option<Ns> {
+        let left_ns = self.budget_ns - used_ns;
+        if left_ns == 0 {
+            return Some(self.gap_ns + self.time_from_release(load_ns)?);
+        }
+        if load_ns <= left_ns {
+            let worst_ns = self.gap_ns + self.time_from_release(load_ns)?;
+            let left_is_enough_ns = match &self.delay {
+                Delay::Deadline(delay_ns, contention) => {
+                    let most_ns = load_ns + delay_ns;
+                    Some(contention.serve(load_ns, most_ns).unwrap_or(most_ns))
+                }
+                Delay::LastPeriod { anywhere, .. } => anywhere.serve(load_ns, worst_ns),
+                _ => None,
+            };
+            return Some(left_is_enough_ns.map_or(worst_ns, |time_ns| time_ns.min(worst_ns)));
+        }
+        // Either what is left is used before the replenishment, or others keep the VCPU from it.
+        let used_up_ns = self.gap_ns + left_ns + self.time_from_release(load_ns - left_ns)?;
+        let kept_ns = match &self.delay {
+            Delay::LastPeriod { anywhere, .. } => {
+                let kept_ns = anywhere.within(self.period_ns).min(self.gap_ns);
+                kept_ns + self.time_from_release(load_ns)?
+            }
+            _ => 0,
+        };
+        Some(used_up_ns.max(kept_ns))
     }
 
     /// The same for work that begins at a replenishment.
@@ -147,32 +480,117 @@ impl Supply {
         if load_ns > WINDOW_NS_MAX {
             return None;
         }
-        let time_ns = self.time_of_sane_load(load_ns)?;
-        (time_ns <= WINDOW_NS_MAX).then_some(time_ns)
-    }
-
-    fn time_of_sane_load(&self, load_ns: Ns) -> Option<Ns> {
-        let budgets_before = (load_ns - 1) / self.budget_ns;
-        let rest_ns = load_ns - budgets_before * self.budget_ns;
-        let before_ns = budgets_before * self.period_ns;
+        let periods = (load_ns - 1) / self.budget_ns.max(1);
+        let (before_ns, rest_ns) = (periods * self.period_ns, load_ns - periods * self.budget_ns);
         match &self.delay {
-            Delay::Fixed(delay_ns) => Some(before_ns + rest_ns + delay_ns),
-            Delay::LastPeriod(contention) => {
-                Some(before_ns + contention.serve(rest_ns, self.period_ns)?)
+            Delay::Free(contention) => contention.serve(load_ns, WINDOW_NS_MAX),
+            Delay::LastPeriod { after_release, .. } => {
+                Some(before_ns + after_release.serve(rest_ns, self.period_ns)?)
             }
-            Delay::EachBudget {
-                each_ns,
-                contention,
-            } => {
-                let alone_ns = before_ns + rest_ns;
-                let most_ns = alone_ns + (budgets_before + 1) * each_ns;
-                // The window in which others run begins with the work, so it includes the gap.
-                let limit_ns = (self.gap_ns + most_ns).min(WINDOW_NS_MAX);
-                let window_ns = contention.serve(self.gap_ns + alone_ns, limit_ns);
-                Some(window_ns.map_or(most_ns, |window_ns| window_ns - self.gap_ns))
+            Delay::SomePeriods {
+                after_release,
+                in_periods,
+                deficits,
+            } => self.time_of_some_periods(load_ns, after_release, in_periods, deficits),
+            Delay::Deadline(delay_ns, contention) => {
+                let within_ns = contention.serve(rest_ns, rest_ns + delay_ns);
+                Some(before_ns + within_ns.unwrap_or(rest_ns + delay_ns))
+            }
+            Delay::Stretches(contention, delays) => {
+                self.time_of_stretches(load_ns, self.budget_ns, contention, delays)
             }
         }
     }
+
+    fn time_of_some_periods(
+        &self,
+        load_ns: Ns,
+        after_release: &Contention,
+        in_periods: &Contention,
+        deficits: &Deficits,
+    ) -> Option<Ns> {
+        let supplied = |periods: Ns| {
+            let late_ns = self.period_ns - deficits.window_ns;
+            let others_ns = in_periods.within(periods * self.period_ns + late_ns);
+            deficits.supplied(periods, others_ns)
+        };
+        // After `enough` periods the load has been served, and `few` may not be enough.
+        let (mut few, mut enough) = (0, 1);
+        while supplied(enough) < load_ns {
+            (few, enough) = (enough, 2 * enough);
+            if few * self.period_ns > WINDOW_NS_MAX {
+                return None;
+            }
+        }
+        while enough - few > 1 {
+            let middle = few + (enough - few) / 2;
+            if supplied(middle) >= load_ns {
+                enough = middle;
+            } else {
+                few = middle;
+            }
+        }
+        let rest_ns = load_ns - if few == 0 { 0 } else { supplied(few) };
+        let last_ns = after_release.serve(rest_ns, self.period_ns);
+        Some(few * self.period_ns + last_ns.unwrap_or(self.period_ns))
+    }
+
+    fn time_of_stretches(
+        &self,
+        load_ns: Ns,
+        used_ns: Ns,
+        contention: &Contention,
+        delays: &[Delays],
+    ) -> Option<Ns> {
+        let left_ns = self.budget_ns - used_ns;
+        // Windows whose budget is used up, the first of them with what is left, or in whole.
+        let with_left = |windows: Ns| {
+            let served_ns = left_ns + (windows - 1) * self.budget_ns;
+            (
+                windows * self.period_ns - used_ns,
+                load_ns - served_ns,
+                windows,
+            )
+        };
+        let in_whole = |windows: Ns| {
+            let served_ns = windows * self.budget_ns;
+            (windows * self.period_ns, load_ns - served_ns, windows + 1)
+        };
+        let most_whole = (load_ns - 1) / self.budget_ns;
+        let most_left = (load_ns > left_ns).then(|| (load_ns - left_ns - 1) / self.budget_ns + 1);
+        let (alone_ns, rest_ns, _) = in_whole(most_whole);
+        let mut alone_ns = alone_ns + rest_ns;
+        if let Some(most) = most_left {
+            let (windows_ns, rest_ns, _) = with_left(most);
+            alone_ns = alone_ns.max(windows_ns + rest_ns);
+        }
+        let longest_ns = (delays.iter())
+            .map(|delays| {
+                let with_left = most_left.map_or(0, |most| longest(&with_left, 1, most, delays));
+                longest(&in_whole, 0, most_whole, delays).max(with_left)
+            })
+            .min();
+        let limit_ns = longest_ns.map_or(WINDOW_NS_MAX, |time_ns| time_ns.min(WINDOW_NS_MAX));
+        contention.serve(alone_ns, limit_ns).or(longest_ns)
+    }
+}
+
+/// The longest time for any number of windows from `least` to `most`. It is concave in their number.
+fn longest(shape: &impl Fn(Ns) -> (Ns, Ns, Ns), least: Ns, most: Ns, delays: &Delays) -> Ns {
+    let time = |windows: Ns| {
+        let (windows_ns, rest_ns, stretches) = shape(windows);
+        windows_ns + rest_ns + delays.of(stretches, rest_ns)
+    };
+    let (mut low, mut high) = (least, most);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if time(middle + 1) >= time(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    time(low)
 }
 
 #[cfg(test)]
@@ -196,9 +614,20 @@ mod tests {
         for period_ns in 1..9 {
             for budget_ns in 1..=period_ns {
                 let gap_ns = period_ns - budget_ns;
-                let supply = Supply::periodic_resource(gap_ns, period_ns, budget_ns);
+                let slices = Contention {
+                    blocking_ns: gap_ns,
+                    ..Contention::default()
+                };
+                let supply = Supply {
+                    gap_ns,
+                    period_ns,
+                    budget_ns,
+                    most_ns: budget_ns,
+                    memory_ns: None,
+                    delay: Delay::Deadline(gap_ns, slices),
+                };
                 for load_ns in 1..30 {
-                    let time_ns = supply.time_for(load_ns).unwrap();
+                    let time_ns = supply.time_for(load_ns, 0).unwrap();
                     assert_eq!(supply_bound(period_ns, budget_ns, time_ns), load_ns);
                     assert_eq!(supply_bound(period_ns, budget_ns, time_ns - 1), load_ns - 1);
                 }
@@ -224,7 +653,7 @@ mod tests {
         fn serve_finds_the_first_window(
             competitors in competitors(), blocking_ns in 0..3i128, load_ns in 1..20i128,
         ) {
-            let contention = Contention { blocking_ns, competitors };
+            let contention = Contention { blocking_ns, competitors, rivals: Vec::new() };
             let slow = (load_ns..=200).find(|&window_ns| load_ns + contention.within(window_ns) <= window_ns);
             prop_assert_eq!(contention.serve(load_ns, 200), slow);
         }
@@ -233,7 +662,7 @@ mod tests {
         fn most_served_is_the_most(
             competitors in competitors(), most_ns in 1..20i128, limit_ns in 1..60i128,
         ) {
-            let contention = Contention { blocking_ns: 0, competitors };
+            let contention = Contention { competitors, ..Contention::default() };
             let slow = (1..=most_ns).rev().find(|&load_ns| contention.serve(load_ns, limit_ns).is_some());
             prop_assert_eq!(contention.most_served(most_ns, limit_ns), slow.unwrap_or(0));
         }

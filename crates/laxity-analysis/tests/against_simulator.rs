@@ -93,13 +93,13 @@ fn costly_host(seed: u64, policy: Policy) -> Host {
 
 #[test]
 fn bounds_hold_with_costs_and_jitter() {
-    for policy in Policy::ALL {
+    for policy in (Policy::ALL.into_iter()).filter(|policy| !policy.is_model()) {
         let tried = (0..hosts())
             .filter(|&seed| compare(seed, &costly_host(seed, policy)))
             .count();
         println!("{}: {tried}", policy.name());
         assert!(
-            policy.shares_by_weight() || tried > 20,
+            policy.shares_by_weight() || policy.is_model() || tried > 20,
             "only {tried} hosts under {} had a bound",
             policy.name()
         );

@@ -303,6 +303,7 @@ const KIND: FileKind = FileKind {
     noun: "agreements file",
     with_article: "an agreements file",
     least: "an agreements file has at least [link] with interface and rate, and an [[agreement]]",
+    open: None,
 };
 
 /// Whether an interface of this name exists now.

@@ -10,7 +10,7 @@
 //!
 //! A filling takes out, pass by pass, who is full at the level that all have reached. Few passes do for
 //! most; where they do not, what is left is sorted by the level at which each is full, and one more
-//! does. So it costs O(n log n) at worst; all else is linear but for sorting by class.
+//! does. A filling costs O(n log n) at worst; all else is linear but for sorting by class.
 
 use serde::Deserialize;
 

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 
 /// Enforce agreements about the bandwidth of virtual machines on a link
 ///
-/// Each virtual machine has an agreed minimum, which it gets whenever it asks, and an agreed maximum, which it never exceeds.
-/// Exit codes: 0 success; 2 refused input or a failure.
+/// Each virtual machine has an agreed minimum, which it gets whenever it asks, and an agreed
+/// maximum, which it never exceeds. Exit codes: 0 success; 2 refused input or a failure.
 #[derive(Debug, Parser)]
 #[command(name = "laxity-bandwidth", version)]
 pub struct Arguments {

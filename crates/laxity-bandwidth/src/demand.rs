@@ -2,7 +2,7 @@
 //!
 //! A sender that is held back is not heard: it delivers what it is granted, and under back-pressure
 //! its queue drops nothing. What shows is that the queue does not empty (backlog), or that it was
-//! stopped for a while and has caught up since (overlimits). So the estimate
+//! stopped for a while and has caught up since (overlimits). The estimate
 //!
 //! - doubles in every period at whose end there is a backlog, and is never below what was offered:
 //!   what was delivered and what has joined the queue;

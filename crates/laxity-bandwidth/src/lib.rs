@@ -18,7 +18,6 @@ pub mod daemon;
 pub mod demand;
 #[cfg(feature = "daemon")]
 pub mod linux;
-pub mod paper;
 #[cfg(feature = "daemon")]
 pub mod report;
 #[cfg(feature = "daemon")]

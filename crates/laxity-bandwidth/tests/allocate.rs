@@ -237,6 +237,12 @@ fn what_does_not_fit_is_shared_inside_the_class_that_it_hits() {
 /// Each claim is just above the level until the one before it is full, and the claims are in the
 /// wrong order: every pass finds only one of them.
 #[test]
+fn nothing_is_left_where_minima_take_less_than_the_link() {
+    let claims = [claim(1, 300, 600, 1, 1_000), claim(1, 100, 900, 1, 1_000)];
+    assert_eq!(rates_mbit(490, Sharing::Weighted, &claims), [345, 145]);
+}
+
+#[test]
 fn a_chain() {
     const COUNT: u64 = 14;
     let link_bit_s = 1 << 50;

@@ -2,7 +2,7 @@
 //! it. `LAXITY_SCENARIOS` random ones (200 unless told) from `LAXITY_SEED` on.
 
 use laxity_bandwidth::control::Shapers;
-use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, simulate};
+use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, no_rates, simulate};
 use laxity_bandwidth::{Agreement, Sharing};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -65,7 +65,7 @@ fn constant_senders_get_their_allocation() {
         let machines = senders.map(|(class, minimum, weight)| {
             machine(class, minimum, 900, weight, Sender::Constant(800 * MBIT))
         });
-        let periods = simulate(&scenario(shapers, machines.to_vec()), 200);
+        let periods = simulate(&scenario(shapers, machines.to_vec()), 200, no_rates);
         near(&delivered_mbit_s(&periods[50..]), &[280, 540, 180], 3);
     }
 }
@@ -75,7 +75,7 @@ fn what_a_modest_sender_leaves_goes_to_the_others() {
     for shapers in BOTH {
         let senders = [50, 800, 800];
         let machines = senders.map(|rate| machine(1, 200, 1000, 1, Sender::Constant(rate * MBIT)));
-        let periods = simulate(&scenario(shapers, machines.to_vec()), 300);
+        let periods = simulate(&scenario(shapers, machines.to_vec()), 300, no_rates);
         let found = delivered_mbit_s(&periods[100..]);
         // Single limits leave room in which a modest sender can show more demand.
         let room = if shapers == Shapers::Tree { 1 } else { 7 };
@@ -91,7 +91,7 @@ fn an_idle_sender_has_its_minimum_back_within_a_period() {
             machine(1, 300, 600, 1, wakes),
             machine(2, 100, 1000, 1, Sender::Constant(2_000 * MBIT)),
         ];
-        let periods = simulate(&scenario(shapers, machines), 210);
+        let periods = simulate(&scenario(shapers, machines), 210, no_rates);
         let (asleep, awake) = periods.split_at(200);
         // A tree uses the whole link; single limits reserve room for a sender that might wake.
         let [_, used] = delivered_mbit_s(&asleep[100..])[..] else {
@@ -120,7 +120,7 @@ fn tcp_beside_udp_gets_its_minimum() {
             machine(1, 300, 900, 1, Sender::Tcp { round_trip_ms: 5 }),
             machine(1, 100, 900, 1, Sender::Constant(2_000 * MBIT)),
         ];
-        let periods = simulate(&scenario(shapers, machines), 2_000);
+        let periods = simulate(&scenario(shapers, machines), 2_000, no_rates);
         let found = delivered_mbit_s(&periods[1_000..]);
         assert!(found[0] >= 297, "{found:?}");
         assert!(found.iter().sum::<u64>() >= 980, "{found:?}");
@@ -143,7 +143,7 @@ fn a_liar_takes_nothing_from_what_was_promised() {
                 },
             ),
         ];
-        let periods = simulate(&scenario(shapers, machines), 1_000);
+        let periods = simulate(&scenario(shapers, machines), 1_000, no_rates);
         for second in periods[100..].chunks(100) {
             let found = delivered_mbit_s(second);
             // Single limits hold at most half of what the minima leave, and the hidden demand is
@@ -197,7 +197,7 @@ fn random_senders() {
         let mut scenario = scenario(shapers, machines);
         scenario.seed = seed;
         scenario.sharing = [Sharing::Weighted, Sharing::ByClass][below(2) as usize];
-        let periods = simulate(&scenario, 500);
+        let periods = simulate(&scenario, 500, no_rates);
         for second in periods.chunks(100) {
             check_second(&scenario, second, seed);
         }

@@ -1,7 +1,7 @@
 //! The paper's scenario (section V-B) in the model of time: 300 s, three machines, 1 Gbit/s.
 
 use laxity_bandwidth::control::Shapers;
-use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, simulate};
+use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, no_rates, simulate};
 use laxity_bandwidth::{Agreement, Sharing};
 
 const MBIT: u64 = 1_000_000;
@@ -42,7 +42,7 @@ fn run(shapers: Shapers, maxima: [u64; 3]) -> Vec<Vec<Outcome>> {
         seed: 1,
         machines: senders.into_iter().enumerate().map(machine).collect(),
     };
-    simulate(&scenario, (RUN_S * PERIODS_A_SECOND) as u64)
+    simulate(&scenario, (RUN_S * PERIODS_A_SECOND) as u64, no_rates)
 }
 
 fn loss_percent(periods: &[Vec<Outcome>], machine: usize) -> f64 {

@@ -1,13 +1,15 @@
 //! The model conserves bytes in every regime while machines come and go.
 
 use laxity_bandwidth::control::Shapers;
-use laxity_bandwidth::simulate::{Machine, Outcome, Regime, Scenario, Sender, record, simulate};
+use laxity_bandwidth::simulate::{
+    Machine, Measured, Outcome, Regime, Scenario, Sender, record, simulate,
+};
 use laxity_bandwidth::{Agreement, Sharing};
 
 const MBIT: u64 = 1_000_000;
 const REGIMES: [Regime; 4] = [
     Regime::Native,
-    Regime::Paper,
+    Regime::Given,
     Regime::Held(Shapers::Tree),
     Regime::Held(Shapers::Single),
 ];
@@ -23,6 +25,14 @@ fn machine(minimum: u64, sender: Sender, present_ms: Option<(u64, u64)>) -> Mach
         present_ms,
         ..Machine::new(agreement, sender)
     }
+}
+
+/// What [`Regime::Given`] gives here.
+fn as_agreed(machines: &[Measured]) -> Vec<u64> {
+    let maxima = machines
+        .iter()
+        .map(|machine| machine.agreement.maximum_bit_s);
+    maxima.collect()
 }
 
 fn scenario(regime: Regime) -> Scenario {
@@ -52,7 +62,7 @@ fn scenario(regime: Regime) -> Scenario {
 fn what_is_offered_is_delivered_or_dropped_or_waits() {
     const QUEUE_BYTES: u64 = 1_500_000;
     for regime in REGIMES {
-        let periods = simulate(&scenario(regime), 200);
+        let periods = simulate(&scenario(regime), 200, as_agreed);
         for at in 0..4 {
             let sum = |of: fn(&Outcome) -> u64| periods.iter().map(|all| of(&all[at])).sum::<u64>();
             let gone = sum(|each| each.delivered_bytes)
@@ -82,7 +92,7 @@ fn what_is_offered_is_delivered_or_dropped_or_waits() {
 #[test]
 fn who_is_not_there_sends_nothing_and_who_comes_has_its_minimum() {
     for regime in REGIMES {
-        let periods = simulate(&scenario(regime), 200);
+        let periods = simulate(&scenario(regime), 200, as_agreed);
         let sent = |at: usize, periods: &[Vec<Outcome>]| {
             periods
                 .iter()
@@ -110,7 +120,7 @@ fn first_come_first_served_divides_by_what_comes() {
         machine(300, Sender::Constant(200 * MBIT), None),
         machine(100, Sender::Constant(1_800 * MBIT), None),
     ];
-    let seconds = record(&scenario, 2_000, 1_000);
+    let seconds = record(&scenario, 2_000, 1_000, as_agreed);
     let mbit_s = seconds[1]
         .iter()
         .map(|each| each.delivered_bytes * 8 / MBIT);
@@ -125,7 +135,7 @@ fn who_is_denied_its_minimum_is_counted() {
         machine(0, Sender::Constant(2_000 * MBIT), None),
     ];
     let denied = |scenario: &Scenario| {
-        let seconds = record(scenario, 5_000, 5_000);
+        let seconds = record(scenario, 5_000, 5_000, as_agreed);
         seconds[0]
             .iter()
             .map(|each| each.denied)
@@ -141,8 +151,8 @@ fn a_record_adds_up_to_the_periods() {
     for period_ms in [1, 10, 300] {
         let mut scenario = scenario(Regime::Held(Shapers::Tree));
         scenario.period_ms = period_ms;
-        let bins = record(&scenario, 2_000, 500);
-        let periods = simulate(&scenario, 2_000_u64.div_ceil(period_ms));
+        let bins = record(&scenario, 2_000, 500, as_agreed);
+        let periods = simulate(&scenario, 2_000_u64.div_ceil(period_ms), as_agreed);
         let sum = |all: &[Vec<Outcome>]| -> u64 {
             all.iter().flatten().map(|each| each.delivered_bytes).sum()
         };

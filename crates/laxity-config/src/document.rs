@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use toml::de::DeTable;
 
+use crate::open::{self, Open};
 use crate::overrides;
 use crate::problem::{FileError, Problem, Problems, Sources, Span, line_and_column};
 use crate::tree::{Node, Reader, Value};
@@ -22,6 +23,9 @@ pub struct FileKind {
     pub with_article: &'static str,
     /// What such a file has at least. It is the help for an empty file.
     pub least: &'static str,
+    /// What finds values that are left open, written "?", as a help: "laxity design finds a value". `None`: no file of
+    /// this kind leaves values open.
+    pub open: Option<&'static str>,
 }
 
 /// A file that has been parsed and not yet checked: [`Document::read`] reads it, with different overrides, without
@@ -30,6 +34,8 @@ pub struct FileKind {
 pub struct Document {
     sources: Sources,
     root: Node,
+    /// [`FileKind::open`].
+    open: Option<&'static str>,
 }
 
 impl Document {
@@ -65,7 +71,21 @@ impl Document {
             span: Span::new(0..0, 0),
             value: Value::from_table(table.get_ref(), 0),
         };
-        Ok(Document { sources, root })
+        Ok(Document {
+            sources,
+            root,
+            open: kind.open,
+        })
+    }
+
+    /// What messages call the file.
+    pub fn name(&self) -> &str {
+        &self.sources.name
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        &self.sources.text
     }
 
     /// Removes a key of the top level and returns its text, if it has one: for files whose other keys are names.
@@ -96,6 +116,57 @@ impl Document {
         overrides: &[impl AsRef<str>],
         resolve: impl FnOnce(&T, Span, &Problems) -> R,
     ) -> Result<R, FileError> {
+        let (sources, mut root, problems) = self.overridden(overrides)?;
+        if let Some(help) = self.open {
+            for open in open::take(&mut root) {
+                let key = open.path.rsplit('.').next().unwrap_or_default();
+                problems.report(open.span, format!("`{key}` is left open"), help);
+            }
+            if !problems.is_empty() {
+                return Err(problems.into_error(&sources));
+            }
+        }
+        read_tree(&sources, &root, problems, resolve)
+    }
+
+    /// Reads the file as [`Document::read`] does, with the keys whose values are left open left out; `resolve` gets
+    /// them first.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, as `T` and `resolve` found it.
+    pub fn read_open<T: Default + for<'t> Deserialize<'t>, R>(
+        &self,
+        overrides: &[impl AsRef<str>],
+        resolve: impl FnOnce(&[Open], &T, Span, &Problems) -> R,
+    ) -> Result<R, FileError> {
+        let (sources, mut root, problems) = self.overridden(overrides)?;
+        let open = open::take(&mut root);
+        let resolve = |table: &T, span, problems: &_| resolve(&open, table, span, problems);
+        read_tree(&sources, &root, problems, resolve)
+    }
+
+    /// The text of the file with values put in, each a path as overrides have it and a value in TOML. All else stays as
+    /// it is, comments and order too.
+    ///
+    /// # Errors
+    ///
+    /// A path under which the file has no place for a value.
+    pub fn with_values(&self, values: &[(String, String)]) -> Result<String, FileError> {
+        open::with_values(&self.root, &self.sources.text, values).map_err(|path| {
+            FileError::whole_file(
+                &self.sources.name,
+                format!("there is no place for `{path}`"),
+                "write the key into the file yourself".into(),
+            )
+        })
+    }
+
+    /// The tree with overrides applied, and what was wrong with them.
+    fn overridden(
+        &self,
+        overrides: &[impl AsRef<str>],
+    ) -> Result<(Sources, Node, Problems), FileError> {
         let mut sources = self.sources.clone();
         let mut root = self.root.clone();
         let problems = Problems::default();
@@ -112,15 +183,24 @@ impl Document {
             sources.overrides.push(text.into());
             overrides::apply(&mut root, text, base, &problems);
         }
-        let reader = Reader::new("the file", &root, &problems);
-        // The root is a table, and so never wrong as a whole.
-        let table = T::deserialize(reader).unwrap_or_default();
-        let resolved = resolve(&table, root.span, &problems);
-        if problems.is_empty() {
-            Ok(resolved)
-        } else {
-            Err(problems.into_error(&sources))
-        }
+        Ok((sources, root, problems))
+    }
+}
+
+fn read_tree<T: Default + for<'t> Deserialize<'t>, R>(
+    sources: &Sources,
+    root: &Node,
+    problems: Problems,
+    resolve: impl FnOnce(&T, Span, &Problems) -> R,
+) -> Result<R, FileError> {
+    let reader = Reader::new("the file", root, &problems);
+    // The root is a table, and so never wrong as a whole.
+    let table = T::deserialize(reader).unwrap_or_default();
+    let resolved = resolve(&table, root.span, &problems);
+    if problems.is_empty() {
+        Ok(resolved)
+    } else {
+        Err(problems.into_error(sources))
     }
 }
 

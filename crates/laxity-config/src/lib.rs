@@ -4,7 +4,8 @@
 //! [`Document::parse`] makes a tree of a file's text (`tree`), in which everything knows its place. [`Document::read`]
 //! applies overrides to the tree (`overrides`) and reads it into a type whose fields are [`Field`]s; what is wrong is
 //! collected in [`Problems`] and shown together (`problem`). `units`, `quantities` and `values` have the types of
-//! values, `suggest` finds what a misspelt word may mean, and [`input`] opens the files that somebody named.
+//! values, `open` knows values that are left open and writes values into a file, `suggest` finds what a misspelt word
+//! may mean, and [`input`] opens the files that somebody named.
 //!
 //! ```
 //! use laxity_config::{Document, Duration, Field, FileKind, MINUTE_NS};
@@ -15,7 +16,7 @@
 //!     interval: Field<Duration<1, MINUTE_NS>>,
 //! }
 //!
-//! let kind = FileKind { noun: "file", with_article: "a file", least: "a file has an interval" };
+//! let kind = FileKind { noun: "file", with_article: "a file", least: "a file has an interval", open: None };
 //! let document = Document::parse(b"interval = \"20 ms\"", "a.toml", &kind)?;
 //! let ns = |overrides: &[&str]| document.read(overrides, |file: &File, _, _| file.interval.value.map(|time| time.ns));
 //! assert_eq!(ns(&[])?, Some(20_000_000));
@@ -29,6 +30,7 @@
 
 mod document;
 pub mod input;
+mod open;
 mod overrides;
 mod problem;
 mod quantities;
@@ -38,6 +40,7 @@ mod units;
 mod values;
 
 pub use document::{Document, FILE_BYTES_MAX, FileKind, read};
+pub use open::Open;
 pub use problem::{FileError, FileProblem, Problem, Problems, Span};
 pub use quantities::{Measured, Part, Quantity};
 pub use tree::Field;

@@ -115,7 +115,7 @@ fn entry<'t>(entries: &'t mut Vec<Entry>, key: &str, span: Span) -> &'t mut Node
 
 /// The element that the path `rest` begins with, by its `name` or its number from 0: the step of the path, and the
 /// index. Names may have dots in them: the longest that fits is meant.
-fn element<'p>(
+pub(crate) fn element<'p>(
     elements: &[Node],
     rest: &'p str,
     parent: &str,
@@ -157,7 +157,7 @@ fn element<'p>(
     }
 }
 
-fn name(node: &Node) -> Option<&str> {
+pub(crate) fn name(node: &Node) -> Option<&str> {
     let Value::Table(entries) = &node.value else {
         return None;
     };

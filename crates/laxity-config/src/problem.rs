@@ -30,6 +30,11 @@ impl Span {
         }
     }
 
+    /// The bytes of the file's text, for a place that is not in an override.
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.start) << 32 | u64::from(self.end)
     }

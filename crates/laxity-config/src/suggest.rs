@@ -54,7 +54,7 @@ pub fn unknown<'c>(word: &str, choices: impl Iterator<Item = &'c str> + Clone) -
 
 /// "a, b and c"
 pub fn list(words: impl Iterator<Item = String>, joint: &str) -> String {
-    const SHOWN_MAX: usize = 20;
+    const SHOWN_MAX: usize = 32;
     let mut words: Vec<String> = words.collect();
     if words.len() > SHOWN_MAX {
         let more = words.len() - SHOWN_MAX;

@@ -85,8 +85,9 @@ pub fn watch(once: bool, look: impl Fn() -> Result<String, String>) -> Result<()
 /// Width that every terminal has, and that no table exceeds.
 pub const COLUMNS: u16 = 80;
 
-/// A table for a terminal of [`COLUMNS`], with its cells escaped. The first `words` columns are aligned to the left, the
-/// others, numbers, to the right. The first column is wrapped where the table would be too wide.
+/// A table for a terminal of [`COLUMNS`], with its cells escaped. The first `words` columns are
+/// aligned to the left, the others, numbers, to the right. The first column is wrapped where the
+/// table would be too wide.
 pub fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,

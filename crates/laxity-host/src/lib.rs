@@ -29,21 +29,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod admission;
 mod checks;
 mod cost;
 mod facts;
 mod file;
+mod open;
 mod order;
 mod placement;
 mod profiles;
 mod quantities;
 mod sections;
+mod windows;
 
 use laxity_config::{FileError, FileKind};
 
 pub use cost::Cost;
 pub use file::{Host, Network};
-pub use laxity_policies::{Parameters, Policy, Settings};
+pub use laxity_policies::{Parameter, Parameters, Policy, Settings};
+pub use open::{Open, OpenDomain};
 pub use profiles::{Profile, ProfileOf};
 pub use quantities::ArrivalRate;
 pub use sections::caches::Cache;
@@ -66,6 +70,7 @@ const HOST_FILE: FileKind = FileKind {
     noun: "host file",
     with_article: "a host file",
     least: "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]",
+    open: Some("write a value; `laxity design` finds one"),
 };
 
 /// A host file that has been parsed and not yet checked: [`Document::host`] makes hosts of it, with
@@ -83,6 +88,11 @@ impl Document {
         laxity_config::Document::parse(text.as_ref(), name, &HOST_FILE).map(Document)
     }
 
+    /// The text of the file, and what messages call it: [`Document::parse`] makes the same document of them.
+    pub fn source(&self) -> (&str, &str) {
+        (self.0.text(), self.0.name())
+    }
+
     /// The host, with `overrides` ("domain.control.budget=3 ms") applied in their order, as
     /// [`laxity_config::Document::read`] says.
     ///
@@ -91,6 +101,29 @@ impl Document {
     /// All that is wrong with the file and the overrides.
     pub fn host(&self, overrides: &[impl AsRef<str>]) -> Result<Host, FileError> {
         self.0.read(overrides, order::resolve)
+    }
+
+    /// The host, with what the file and `overrides` leave open. Open values are harmless placeholders in the host: a
+    /// budget of 1 ns, a period of 1 h, different priorities, all CPUs, the deferrable server.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with what is not open.
+    pub fn open(&self, overrides: &[impl AsRef<str>]) -> Result<(Host, Open), FileError> {
+        let open = self.0.read_open(overrides, open::open_values)?;
+        let given = overrides.iter().map(|text| text.as_ref().to_string());
+        let all: Vec<String> = given.chain(open.placeholders()).collect();
+        let resolve = |_: &[_], file: &_, root, problems: &_| order::resolve(file, root, problems);
+        Ok((self.0.read_open(&all, resolve)?, open))
+    }
+
+    /// The text of the file with values put in, as [`laxity_config::Document::with_values`] says.
+    ///
+    /// # Errors
+    ///
+    /// A path under which the file has no place for a value.
+    pub fn with_values(&self, values: &[(String, String)]) -> Result<String, FileError> {
+        self.0.with_values(values)
     }
 }
 

@@ -6,8 +6,9 @@
 //! if anything was reported.
 
 use laxity_config::{Field, Name, Problems, Span};
-use laxity_policies::VCPUS_MAX;
+use laxity_policies::{Policy, VCPUS_MAX};
 
+use crate::admission;
 use crate::file::{File, Host, Network};
 use crate::placement::{Assignment, Placement, WHOLE, ratio};
 use crate::sections::calls::{self, CallsTable};
@@ -20,6 +21,7 @@ use crate::sections::protect;
 use crate::sections::run;
 use crate::sections::tasks::Tasks;
 use crate::sections::workload::{Workload, WorkloadKind};
+use crate::windows;
 
 /// The most tasks of a host. Tasks that are drawn count before they are drawn: a short file can ask for any number of
 /// tasks, each of which takes kilobytes and tens of microseconds before a run begins.
@@ -56,11 +58,18 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
     host.domains = domain::resolve(&domains, &surroundings, problems);
     telephony(file, &domains, machine, &mut host, problems);
     let drawing = drawing(&file.draw, &domains, problems);
+    if problems.is_empty() && host.policy == Policy::Deadline {
+        let spans: Vec<Span> = domains.tables.iter().map(|(_, span)| *span).collect();
+        admission::check(&host.domains, &spans, problems);
+    }
     if problems.is_empty() {
         if let Some((drawing, load)) = drawing {
             draw(drawing, load, &domains, &mut host, problems);
         }
         place(&mut host);
+        if host.policy == Policy::Arinc653 {
+            windows::check(&host.domains, &domains.tables, problems);
+        }
     }
     host
 }
@@ -306,10 +315,10 @@ fn draw(drawing: Drawing, load: Span, domains: &Domains<'_>, host: &mut Host, pr
 fn place(host: &mut Host) {
     let mut placement = Placement::new(host.cpus);
     for domain in &mut host.domains {
-        let load = if host.policy.shares_by_weight() {
-            WHOLE
-        } else {
+        let load = if host.policy.has_budgets() {
             ratio(domain.parameters.budget_ns, domain.parameters.period_ns)
+        } else {
+            WHOLE
         };
         for vcpu in &mut domain.vcpus {
             vcpu.cpu = placement.place(&vcpu.affinity, load);

@@ -101,6 +101,7 @@ const PROFILE: FileKind = FileKind {
     noun: "profile",
     with_article: "a profile",
     least: "a profile has a source and costs",
+    open: None,
 };
 
 /// What `resolve` makes of a profile's file, and the file's `source`. Tests see to it that nothing is wrong with the

@@ -35,7 +35,7 @@ fn assert_sound(host: &Host) {
     assert_eq!(host.settings.accounting_ns % host.settings.tick_ns, 0);
     for domain in &host.domains {
         let parameters = &domain.parameters;
-        if !host.policy.shares_by_weight() {
+        if host.policy.has_budgets() {
             assert!((1..=parameters.period_ns).contains(&parameters.budget_ns));
         }
         assert!(parameters.priority >= 1 && parameters.weight >= 1);

@@ -101,10 +101,11 @@ pub enum Command {
     },
     /// Send and measure the streams of calls, each from and to a port of its own
     ///
-    /// Orders are read line by line: `open CALL LOCAL` (a party listens), `send CALL LOCAL REMOTE TYPE` (it sends to the
-    /// media server, with RTP payload type 0 or 8), `end CALL`, `begin` (see --duration). The command ends with the last
-    /// order. Addresses are ADDRESS:PORT.
-    /// With --media-server the command sets up the calls itself, by the ng protocol, and no orders are needed.
+    /// Orders are read line by line: `open CALL LOCAL` (a party listens), `send CALL LOCAL REMOTE
+    /// TYPE` (it sends to the media server, with RTP payload type 0 or 8), `end CALL`, `begin` (see
+    /// --duration). The command ends with the last order. Addresses are ADDRESS:PORT. With
+    /// --media-server the command sets up the calls itself, by the ng protocol, and no orders are
+    /// needed.
     Calls {
         /// File of the orders; the standard input by default
         #[arg(long, value_name = "FILE")]
@@ -115,8 +116,8 @@ pub enum Command {
         /// Number of streams through the media server, two per call
         #[arg(long, default_value_t = 100, requires = "media_server")]
         streams: u32,
-        /// Time for which streams are sent: from the order `begin`, before which none is sent, or from --begin (then 10 s
-        /// by default)
+        /// Time for which streams are sent: from the order `begin`, before which none is sent, or
+        /// from --begin (then 10 s by default)
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         duration: Option<Duration>,
         /// Time at which sending begins, in ns of CLOCK_REALTIME; at once by default
@@ -128,7 +129,8 @@ pub enum Command {
         /// What is counted
         #[command(flatten)]
         sink: SinkArguments,
-        /// Write the times of each packet: 64-bit little-endian numbers for stream, packet, time sent and time received, in ns
+        /// Write the times of each packet: 64-bit little-endian numbers for stream, packet, time
+        /// sent and time received, in ns
         #[arg(long, value_name = "FILE")]
         packets: Option<PathBuf>,
         /// With --packets: write every Nth call

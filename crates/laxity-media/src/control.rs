@@ -1,10 +1,11 @@
 //! The ng protocol, by which a SIP proxy announces calls to a media server: rtpengine speaks it,
 //! and Kamailio's module `rtpengine` asks it. This module has no I/O.
 //!
-//! A datagram is a cookie that the answer repeats, a space, and a dictionary in bencode or in JSON. An `offer` carries the
-//! session description (SDP, RFC 8866) of one party, an `answer` the other's; the server answers each with the same
-//! description in which its own address stands, so that each party sends to the server. Keys that it does not know are
-//! left alone, since a proxy sends many that mean nothing here.
+//! A datagram is a cookie that the answer repeats, a space, and a dictionary in bencode or in JSON.
+//! An `offer` carries the session description (SDP, RFC 8866) of one party, an `answer` the
+//! other's; the server answers each with the same description in which its own address stands, so
+//! that each party sends to the server. Keys that it does not know are left alone, since a proxy
+//! sends many that mean nothing here.
 
 use crate::g711::Law;
 use sdp_types::{Connection, Media, Session};

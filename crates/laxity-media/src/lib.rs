@@ -5,13 +5,14 @@
 //! (IPTComm 2009, section 4), [`sink`] measures what arrives. As in the paper the packets carry the time
 //! at which they were sent, and load and sink stand on the same machine, so that there is one clock.
 //!
-//! Streams share a port, or each has its own, as calls are set up: [`calls`] and [`exchange`] in the place of load, sink
-//! and relay.
+//! Streams share a port, or each has its own, as calls are set up: [`calls`] and [`exchange`] in
+//! the place of load, sink and relay.
 //!
 //! The pure part: [`rtp`] and [`stamp`] (packets), [`g711`], [`schedule`] (what is sent when),
 //! [`statistics`] (what became of one stream) and [`session`] (of all), [`control`] and [`orders`]
-//! (how calls are told of), [`capture`] (pcap), [`streams`] (out of anybody's capture), [`report`]. The edge: [`socket`], [`clock`] and [`machine`], and on them
-//! [`load`], [`relay`], [`sink`], [`calls`] and [`exchange`].
+//! (how calls are told of), [`capture`] (pcap), [`streams`] (out of anybody's capture), [`report`].
+//! The edge: [`socket`], [`clock`] and [`machine`], and on them [`load`], [`relay`], [`sink`],
+//! [`calls`] and [`exchange`].
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -1,12 +1,24 @@
 //! The machine's load, which every measurement reports, and real-time priority.
 
-use crate::{MediaError, clock, report::Machine};
+use crate::{MediaError, clock};
 use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 use std::{fs, io};
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
     set_thread_priority_and_policy, thread_native_id,
 };
+
+/// The machine's load during a measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// Number of CPUs.
+    pub cpus: usize,
+    /// Mean number of busy CPUs.
+    pub cpus_busy: f64,
+    /// Mean number of CPUs that this process kept busy.
+    pub cpus_own: f64,
+}
 
 /// Counters of the CPU time used so far.
 pub struct Usage {

@@ -1,8 +1,8 @@
 //! Reports as tables.
 
 use crate::{
-    calls::CallsReport, distribution::Quantiles, load::LoadReport, relay::RelayReport,
-    session::SessionReport, sink::SinkReport,
+    calls::CallsReport, distribution::Quantiles, load::LoadReport, machine::Machine,
+    relay::RelayReport, session::SessionReport, sink::SinkReport,
 };
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -24,17 +24,6 @@ pub struct Report {
     pub sink: Option<SinkReport>,
     /// The machine's load during the measurement.
     pub machine: Machine,
-}
-
-/// The machine's load during a measurement.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Machine {
-    /// Number of CPUs.
-    pub cpus: usize,
-    /// Mean number of busy CPUs.
-    pub cpus_busy: f64,
-    /// Mean number of CPUs that this process kept busy.
-    pub cpus_own: f64,
 }
 
 impl Display for Report {

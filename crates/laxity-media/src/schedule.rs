@@ -1,8 +1,9 @@
 //! The schedule of the load.
 //!
-//! Each stream has a packet every 20 ms. The 20 ms are cut into slots of one tick; the streams are spread evenly over the
-//! slots, in order, and the slots in turn over the threads. A thread wakes for its slots only, sends what is due in
-//! one go, and sleeps to the *absolute* time of its next: what makes one wake-up late does not move the ones after it.
+//! Each stream has a packet every 20 ms. The 20 ms are cut into slots of one tick; the streams are
+//! spread evenly over the slots, in order, and the slots in turn over the threads. A thread wakes
+//! for its slots only, sends what is due in one go, and sleeps to the *absolute* time of its next:
+//! what makes one wake-up late does not move the ones after it.
 
 use crate::{
     MediaError,

@@ -85,6 +85,8 @@ pub enum Substrate {
     Xen,
     /// Linux, by the kernel's own means.
     Linux,
+    /// Linux as a host of virtual machines, through sched_ext.
+    Kvm,
 }
 
 impl Substrate {
@@ -94,6 +96,7 @@ impl Substrate {
             Substrate::Sim => "sim",
             Substrate::Xen => "xen",
             Substrate::Linux => "linux",
+            Substrate::Kvm => "kvm",
         }
     }
 }
@@ -104,6 +107,7 @@ struct Row {
     family: Family,
     switch_group: &'static str,
     substrates: &'static [Substrate],
+    own_of: Option<Substrate>,
     parameters: &'static [Parameter],
     about: &'static str,
 }
@@ -138,6 +142,16 @@ impl Policy {
         self.row().substrates
     }
 
+    /// The substrate whose own scheduler it is a model of; `None` for Laxity's policies.
+    pub const fn own_of(self) -> Option<Substrate> {
+        self.row().own_of
+    }
+
+    /// Whether it is a model of other people's scheduler, which runs in the simulator alone.
+    pub const fn is_model(self) -> bool {
+        self.own_of().is_some()
+    }
+
     /// The parameters that it uses.
     pub const fn parameters(self) -> &'static [Parameter] {
         self.row().parameters
@@ -156,6 +170,16 @@ impl Policy {
     /// Whether its VCPUs have a budget and a fixed priority.
     pub fn is_fixed_priority_server(self) -> bool {
         self.family() == Family::Servers
+    }
+
+    /// Whether each VCPU has a budget every period.
+    pub fn has_budgets(self) -> bool {
+        self.uses(Parameter::Budget)
+    }
+
+    /// Whether a VCPU stays on the CPU where the host places it.
+    pub fn is_partitioned(self) -> bool {
+        self.has_budgets() && !self.is_model()
     }
 
     /// Whether domains share the CPUs by weight, without budgets, and VCPUs go to other CPUs: credit

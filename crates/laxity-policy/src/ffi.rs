@@ -31,6 +31,7 @@ pub struct Instance {
 pub struct Cpu {
     pub number: u32,
     pub current: *mut Vcpu,
+    pub switched_ns: i64,
 }
 
 #[repr(C)]
@@ -80,6 +81,7 @@ pub struct Policy {
     pub move_vcpu: unsafe extern "C" fn(*mut Instance, *mut Vcpu, u32, Now),
     pub wake: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub event: Option<unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now)>,
+    pub tell: Option<unsafe extern "C" fn(*mut Instance, *mut Vcpu, i64, i64, Now)>,
     pub sleep: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub yield_: unsafe extern "C" fn(*mut Instance, *mut Vcpu, Now),
     pub schedule: unsafe extern "C" fn(*mut Instance, *mut Cpu, Now) -> Decision,

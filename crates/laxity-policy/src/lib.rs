@@ -336,6 +336,31 @@ impl Instance {
         }
     }
 
+    /// Whether the policy makes something of the deadlines that guests tell.
+    pub fn listens(&self) -> bool {
+        // SAFETY: a constant table of the C side.
+        unsafe { (*self.table).tell.is_some() }
+    }
+
+    /// The guest tells on what the VCPU works from now on: when that must be done ([`NEVER`]: it has no
+    /// deadline), and its place in the order in which the guest does its work, smaller first.
+    #[inline]
+    pub fn tell(&mut self, vcpu: usize, deadline_ns: i64, order: i64, now: i64) {
+        // SAFETY: as in `wake`.
+        unsafe {
+            if let Some(tell) = (*self.table).tell {
+                tell(self.instance, self.vcpus[vcpu], deadline_ns, order, now);
+            }
+        }
+    }
+
+    /// Until when a CPU is busy with its last decision, and does nothing for the VCPU that was chosen.
+    #[inline]
+    pub fn set_switched(&mut self, cpu: u32, switched_ns: i64) {
+        // SAFETY: all pointers in `cpus` are live.
+        unsafe { (*self.cpus[cpu as usize]).switched_ns = switched_ns }
+    }
+
     /// A VCPU is paused, whether it runs or not. Does nothing if it is blocked.
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
         let vcpu = self.vcpus[vcpu];

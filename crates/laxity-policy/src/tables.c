@@ -7,6 +7,7 @@ extern const struct laxity_policy *const laxity_tables[];
 
 const struct laxity_policy *const laxity_tables[] = {
 #define LAXITY_POLICY(identifier_, ...) &laxity_##identifier_,
+#define LAXITY_MODEL(identifier_, ...) &laxity_##identifier_,
 #include <policies.def>
 };
 
@@ -15,6 +16,8 @@ extern const size_t laxity_offsets[];
 const size_t laxity_offsets[] = {
 #define LAXITY_PARAMETER(name_, field_, ...) offsetof(struct laxity_parameters, field_),
 #define LAXITY_SETTING(name_, field_, ...) offsetof(struct laxity_settings, field_),
+#define LAXITY_MODEL_PARAMETER LAXITY_PARAMETER
+#define LAXITY_MODEL_SETTING LAXITY_SETTING
 #include <parameters.def>
 };
 

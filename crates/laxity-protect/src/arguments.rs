@@ -10,8 +10,8 @@ use crate::daemon::faults;
 
 /// Keep virtual machines running when their host fails
 ///
-/// Each protected virtual machine has a standby on another host, which receives checkpoints and takes over when the first
-/// host is silent. Exit codes: 0 success; 2 refused input or a failure.
+/// Each protected virtual machine has a standby on another host, which receives checkpoints and
+/// takes over when the first host is silent. Exit codes: 0 success; 2 refused input or a failure.
 #[derive(Debug, Parser)]
 #[command(name = "laxity-protect", version)]
 pub struct Arguments {

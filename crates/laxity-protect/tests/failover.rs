@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use laxity_protect::daemon::control::{Answer, Request};
 use nix::sys::signal::Signal;
 use rand_core::{RngCore as _, SeedableRng as _};
-use scene::{Clients, HOSTS, POWER_OFF, Scene, Strangers, ask_once};
+use scene::{Clients, Flood, Flooded, HOSTS, POWER_OFF, Scene, Strangers, ask_once};
 
 /// Size of the guest; Debian's kernel alone does not fit into 80 MiB.
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"";
@@ -261,6 +261,182 @@ fn the_life_of_a_guest() {
         .unwrap();
     scene.wait_for(0, "off");
     scene.wait_for(1, "empty");
+}
+
+/// Connections a second of a flood.
+const FLOOD_HZ: u64 = 1_000;
+/// The host that the others connect to: a flood there is the worst.
+const LISTENS: usize = 1;
+
+/// A flood of strangers keeps no host out, and leaves nothing behind.
+#[test]
+fn a_flood_keeps_no_host_out() {
+    let Some(_turn) = turn() else { return };
+    let mut scene = Scene::protected("flooded", GUEST);
+    scene.kill(0);
+    scene.wait_for(LISTENS, "alone");
+    scene.start(0, None);
+    scene.wait_for(LISTENS, "protected");
+    let before = scene.threads_and_files(LISTENS);
+    let clients = Clients::start();
+    let flood = Flood::at(LISTENS, FLOOD_HZ);
+    scene.kill(0);
+    scene.wait_for(LISTENS, "waiting");
+    scene.start(0, None);
+    scene.wait_for(LISTENS, "protected");
+    let answers = clients.seen.answers();
+    while clients.seen.answers() < answers + 20 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Flooded { connections, .. } = flood.stop();
+    assert!(connections > 0, "there was no flood");
+    let lost = (clients.seen.forgotten(), clients.seen.wrong());
+    assert_eq!(lost, (0, 0), "{}", scene.logs());
+    clients.stop();
+    let deadline = Instant::now() + Duration::from_secs(600);
+    loop {
+        let after = scene.threads_and_files(LISTENS);
+        if after
+            .iter()
+            .zip(before)
+            .all(|(&after, before)| after <= before)
+        {
+            break;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{connections} strangers have left threads and files: {after:?}, before {before:?}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The effect of a flood: rounds with and without one, in turn. Run by `make flood`.
+#[test]
+#[ignore = "it measures, and takes minutes"]
+fn flood() {
+    /// What is asked: ratio of the times to acknowledgements, and additional time until a guest is
+    /// protected again.
+    const RATIO_MAX: f64 = 1.1;
+    const LATER_MAX_S: f64 = 1.0;
+    /// Part of the flood that must have reached the host for the measurements to say anything.
+    const RATE_MIN: f64 = 0.9;
+    let Some(_turn) = turn() else { return };
+    let (rounds, seconds) = (number("LAXITY_ROUNDS", 5), number("LAXITY_ROUND_S", 8));
+    // Epochs of a constant length, each with changed pages, so that there are many alike.
+    let vm = format!(
+        "{GUEST}\nappend = \"quiet dirty=64\"\n\
+         interval = {{ minimum = \"25 ms\", maximum = \"25 ms\", pauses = 99 }}"
+    );
+    let mut scene = Scene::new("flood", &vm);
+    let mut primary = 0;
+    scene.start(primary, None);
+    // The rounds of each role of the flooded host, without and with a flood.
+    let mut measured: [[Vec<Round>; 2]; 2] = Default::default();
+    let (mut connections, mut refused, mut flooded_s) = (0, 0, 0.0);
+    for round in 0..4 * rounds {
+        let is_flooded = round / 2 % 2 == 1;
+        let standby = 1 - primary;
+        let flood = is_flooded.then(|| Flood::at(LISTENS, FLOOD_HZ));
+        let begun = Instant::now();
+        scene.start(standby, None);
+        scene.wait_for(primary, "protected");
+        let protected_s = begun.elapsed().as_secs_f64();
+        let clients = Clients::start();
+        std::thread::sleep(Duration::from_secs(seconds));
+        // The primary has been one since this round's beginning, and so have its distributions.
+        let vm = scene.wait_for(primary, "protected");
+        if let Some(flood) = flood {
+            let flooded = flood.stop();
+            connections += flooded.connections;
+            refused += flooded.refused;
+            flooded_s += flooded.time.as_secs_f64();
+        }
+        clients.stop();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        measured[usize::from(primary == LISTENS)][usize::from(is_flooded)].push(Round {
+            protected_s,
+            transfer_p50_ms: ms(vm.transfer.p50_ns),
+            transfer_p99_ms: ms(vm.transfer.p99_ns),
+            delay_p50_ms: ms(vm.delay.p50_ns),
+        });
+        scene.kill(primary);
+        scene.wait_for(standby, "alone");
+        primary = standby;
+    }
+    println!(
+        "{connections} connections of strangers in {flooded_s:.0} s ({:.0} a second) and {refused} while no host listened; \
+         {rounds} rounds of {seconds} s of each kind, medians",
+        connections as f64 / flooded_s
+    );
+    println!("{:36}{:>9}{:>9}", "", "without", "flooded");
+    let mut is_held = true;
+    for (role, [without, with]) in ["standby", "primary"].iter().zip(&measured) {
+        println!("the {role} is flooded");
+        let mut row = |what: &str, of: fn(&Round) -> f64, asked: Option<Asked>| {
+            let [without, with] = [without, with].map(|rounds| median(rounds.iter().map(of)));
+            let verdict = match asked {
+                None => String::new(),
+                Some(Asked::Ratio(most)) => {
+                    is_held &= with <= most * without;
+                    format!("times {:.2}, asked {most}", with / without)
+                }
+                Some(Asked::Later(most)) => {
+                    is_held &= with <= without + most;
+                    format!("{:+.2}, asked {most}", with - without)
+                }
+            };
+            println!("  {what:34}{without:9.2}{with:9.2}  {verdict}");
+        };
+        let ratio = || Some(Asked::Ratio(RATIO_MAX));
+        row(
+            "acknowledgement, median, ms",
+            |round| round.transfer_p50_ms,
+            ratio(),
+        );
+        row(
+            "acknowledgement, p99, ms",
+            |round| round.transfer_p99_ms,
+            None,
+        );
+        row(
+            "delay of output, median, ms",
+            |round| round.delay_p50_ms,
+            ratio(),
+        );
+        let later = Some(Asked::Later(LATER_MAX_S));
+        row(
+            "from a start to protected, s",
+            |round| round.protected_s,
+            later,
+        );
+    }
+    assert!(
+        connections as f64 >= RATE_MIN * FLOOD_HZ as f64 * flooded_s,
+        "this machine is too busy for a flood of {FLOOD_HZ} connections a second"
+    );
+    assert!(is_held, "the flood did more than is allowed");
+}
+
+/// Measurements of a round.
+#[derive(Debug)]
+struct Round {
+    protected_s: f64,
+    transfer_p50_ms: f64,
+    transfer_p99_ms: f64,
+    delay_p50_ms: f64,
+}
+
+/// The most that a flood may do.
+enum Asked {
+    Ratio(f64),
+    Later(f64),
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The witness decides which host goes on alone, and no host is heard while it cannot be asked.

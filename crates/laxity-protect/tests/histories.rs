@@ -1,7 +1,8 @@
 //! The protocol in random histories, and in all histories with a single fault.
 //!
-//! `LAXITY_HISTORIES` is how many (default 100000), `LAXITY_SEED` the first seed (default 0). A history
-//! that fails says its seed; with that seed and one history it is told step by step.
+//! `LAXITY_HISTORIES` is how many (default 25000), `LAXITY_SEED` the first seed (default 0). A history
+//! that fails says its seed; with that seed and one history it is told step by step. `make mutations`
+//! breaks the protocol in every way that it knows, and 9000 histories notice each.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ fn told(plan: &Plan) -> String {
 
 #[test]
 fn random_histories() {
-    let histories = number_from_environment("LAXITY_HISTORIES", 100_000);
+    let histories = number_from_environment("LAXITY_HISTORIES", 25_000);
     let first = number_from_environment("LAXITY_SEED", 0);
     let next = AtomicU64::new(first);
     let all = Mutex::new(Coverage::default());

@@ -3,58 +3,23 @@
 //! What Python people use is in `python/laxity`, which wraps this. Nothing is decided here.
 
 mod bandwidth;
+mod border;
+mod imported;
+mod observe;
 mod policies;
 mod runs;
 mod sweep;
 mod voice;
-mod xen;
 
-use laxity_analysis::davis_burns::{
-    PaperServer, PaperTask, ServerKind, server_is_schedulable, tasks_are_schedulable,
-};
-use laxity_host::{Document, Domain, GuestScheduler, Host, Policy};
+use border::{HostError, host_error, json, open};
+use laxity_host::{Document, Host, Open};
 use laxity_run::{Measured, Outcome, Responses};
 use laxity_trace::{Reader, TraceError};
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
-use std::path::Path;
-
-pyo3::create_exception!(
-    _core,
-    HostError,
-    PyValueError,
-    "A host file, or an override, is wrong. `str()` shows where and what would be right; `problems` is the \
-     same as a list of dictionaries; `render(colour, width)` is for terminals."
-);
-
-/// Rendered for a terminal, and as data: the arguments of [`HostError`].
-fn host_error(error: &laxity_config::FileError) -> PyErr {
-    let problems: Vec<serde_json::Value> = error
-        .problems()
-        .iter()
-        .map(|problem| {
-            serde_json::json!({
-                "file": problem.file(),
-                "line": problem.line(),
-                "column": problem.column(),
-                "message": problem.message(),
-                "help": problem.help(),
-            })
-        })
-        .collect();
-    HostError::new_err((
-        error.render(false, 100),
-        serde_json::Value::from(problems).to_string(),
-        error.render(true, 100),
-    ))
-}
-
-fn json<T: serde::Serialize>(value: &T) -> PyResult<String> {
-    serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
-}
 
 /// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64
 /// bytes.
@@ -111,6 +76,12 @@ impl HostFile {
             .host(overrides)
             .map_err(|error| host_error(&error))
     }
+
+    fn opened(&self, overrides: &[String]) -> PyResult<(Host, Open)> {
+        self.document
+            .open(overrides)
+            .map_err(|error| host_error(&error))
+    }
 }
 
 #[pymethods]
@@ -119,6 +90,12 @@ impl HostFile {
     fn new(text: &[u8], name: &str) -> PyResult<HostFile> {
         let document = Document::parse(text, name).map_err(|error| host_error(&error))?;
         Ok(HostFile { document })
+    }
+
+    /// What makes the same object elsewhere: Python's `pickle` asks for it.
+    fn __getnewargs__(&self) -> (Vec<u8>, &str) {
+        let (text, name) = self.document.source();
+        (text.as_bytes().to_vec(), name)
     }
 
     /// The host that results, complete and in base units, as JSON.
@@ -138,16 +115,49 @@ impl HostFile {
         json(&py.detach(|| laxity_analysis::minimum_budgets(&host)))
     }
 
-    /// The test of Davis and Burns (RTSS 2005) to the letter, as RT-Xen (EMSOFT 2011, table 4) applied it: whether
-    /// every server gets its budget, and whether every task meets its deadline if they do. No costs, no quantum. For
-    /// hosts with one CPU under a fixed-priority server.
-    fn published_analysis(&self, overrides: Vec<String>) -> PyResult<(bool, bool)> {
-        let host = self.resolve(&overrides)?;
-        published_analysis(&host).ok_or_else(|| {
-            PyValueError::new_err(
-                "the published analysis is for one CPU, VCPUs of a fixed-priority server, and rate-monotonic guests",
-            )
-        })
+    /// Values for what the file leaves open, with which every deadline is guaranteed, as JSON.
+    fn design(
+        &self,
+        py: Python<'_>,
+        overrides: Vec<String>,
+        most_room: bool,
+        any_phase: bool,
+    ) -> PyResult<String> {
+        let (host, open) = self.opened(&overrides)?;
+        let request = laxity_design::Request {
+            most_room,
+            any_phase,
+        };
+        json(&py.detach(|| laxity_design::design(&host, &open, request)))
+    }
+
+    /// What the file leaves open, as JSON: `host`, with placeholders; for each domain its `path`, whether its CPUs are
+    /// open (`affinity`), and the least part of a CPU that it needs by itself (`share`, null if there is none); and the
+    /// paths of `others`, which no analysis finds.
+    fn open(&self, py: Python<'_>, overrides: Vec<String>, any_phase: bool) -> PyResult<String> {
+        let (host, open) = self.opened(&overrides)?;
+        let request = laxity_design::Request {
+            most_room: false,
+            any_phase,
+        };
+        let shares = py.detach(|| laxity_design::least_shares(&host, &open, request));
+        let domains: Vec<serde_json::Value> = (open.domains.iter().zip(shares))
+            .map(|(domain, share)| {
+                serde_json::json!({
+                    "path": domain.path,
+                    "affinity": domain.affinity,
+                    "share": share,
+                })
+            })
+            .collect();
+        json(&serde_json::json!({ "host": host, "domains": domains, "others": open.others }))
+    }
+
+    /// The text of the file with values, each a path and TOML, in place of those that are there or open.
+    fn with_values(&self, values: Vec<(String, String)>) -> PyResult<String> {
+        self.document
+            .with_values(&values)
+            .map_err(|error| host_error(&error))
     }
 
     /// Runs the host; returns the result as JSON, the response times of each domain's and task's completed jobs, and
@@ -178,13 +188,13 @@ impl HostFile {
         &self,
         overrides: Vec<String>,
         substrate: &str,
-        completions: xen::Times,
+        completions: imported::Times,
         measured: &str,
     ) -> PyResult<ResultAndTimes> {
         let host = self.resolve(&overrides)?;
         let measured: Measured = serde_json::from_str(measured)
             .map_err(|error| PyValueError::new_err(format!("what was measured: {error}")))?;
-        let completions_ns = xen::times(&completions)?;
+        let completions_ns = imported::times(&completions)?;
         let outcome = laxity_run::outcome_of_jobs(&host, substrate, &completions_ns, &measured)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         result_and_times(&outcome)
@@ -195,85 +205,42 @@ impl HostFile {
         json(&runs::estimate(py, &self.document, &overrides)?)
     }
 
-    /// Runs one host for each list of overrides, on all CPUs; returns the results as JSON, in order, and with
-    /// `streams` those whose packets were kept. `estimate` comes before it, and checks them. Calls `progress(done)` a
-    /// few times a second.
-    #[pyo3(signature = (overrides, progress=None, streams=false))]
+    /// Runs one host for each list of overrides, on that many threads or else on all CPUs; returns the results as JSON,
+    /// in order, and with `streams` those whose packets were kept. `estimate` comes before it, and checks them. Calls
+    /// `progress(done)` a few times a second.
+    #[pyo3(signature = (overrides, progress=None, streams=false, threads=None))]
     fn run_many(
         &self,
         py: Python<'_>,
         overrides: Vec<Vec<String>>,
         progress: Option<Py<PyAny>>,
         streams: bool,
+        threads: Option<NonZeroUsize>,
     ) -> PyResult<Vec<(String, Vec<Kept>)>> {
         let keep = |outcome: &Outcome| {
             let kept = if streams { kept(outcome) } else { Vec::new() };
             Ok((serde_json::to_string(&outcome.result)?, kept))
         };
-        runs::many(py, &self.document, &overrides, progress.as_ref(), keep)
+        let progress = progress.as_ref();
+        runs::many(py, &self.document, &overrides, progress, threads, keep)
     }
 
     /// Runs as `run_many` does; returns the columns of a table with a row for each run and domain, as
     /// [`sweep::Columns`] has them.
-    #[pyo3(signature = (overrides, progress=None))]
+    #[pyo3(signature = (overrides, progress=None, threads=None))]
     fn sweep(
         &self,
         py: Python<'_>,
         overrides: Vec<Vec<String>>,
         progress: Option<Py<PyAny>>,
+        threads: Option<NonZeroUsize>,
     ) -> PyResult<sweep::Columns> {
-        let document = &self.document;
-        let rows = runs::many(py, document, &overrides, progress.as_ref(), |outcome| {
+        let (document, progress) = (&self.document, progress.as_ref());
+        let rows = runs::many(py, document, &overrides, progress, threads, |outcome| {
             sweep::rows(&outcome.result)
         })?;
         Ok(py.detach(|| sweep::columns(rows)))
     }
-}
-
-/// `None` for hosts outside the model of the paper. Polling and sporadic servers are treated as the periodic one.
-fn published_analysis(host: &Host) -> Option<(bool, bool)> {
-    let kind = match host.policy {
-        Policy::Deferrable => ServerKind::Deferrable,
-        policy if policy.is_fixed_priority_server() => ServerKind::Periodic,
-        _ => return None,
-    };
-    let in_model =
-        |domain: &Domain| domain.vcpus.len() == 1 && domain.guest == GuestScheduler::RateMonotonic;
-    if host.cpus != 1 || !host.domains.iter().all(in_model) {
-        return None;
-    }
-    let mut domains: Vec<&Domain> = host.domains.iter().collect();
-    domains.sort_by_key(|domain| domain.parameters.priority);
-    let servers: Vec<PaperServer> = domains
-        .into_iter()
-        .map(|domain| {
-            let mut tasks: Vec<PaperTask> = domain
-                .tasks
-                .iter()
-                .map(|task| PaperTask {
-                    cost_ns: task.cost_ns,
-                    period_ns: task.period_ns,
-                    deadline_ns: task.deadline_ns,
-                })
-                .collect();
-            tasks.sort_by_key(|task| task.period_ns);
-            PaperServer {
-                budget_ns: domain.parameters.budget_ns,
-                period_ns: domain.parameters.period_ns,
-                tasks,
-            }
-        })
-        .collect();
-    let servers_hold =
-        (1..=servers.len()).all(|count| server_is_schedulable(kind, &servers[..count]));
-    Some((servers_hold, tasks_are_schedulable(kind, &servers)))
-}
-
-fn open(path: &str) -> PyResult<Reader<File>> {
-    let refused = |error: String| PyValueError::new_err(format!("{path}: {error}"));
-    let file =
-        laxity_config::input::open(Path::new(path)).map_err(|error| refused(error.to_string()))?;
-    Reader::new(file).map_err(|error| refused(error.to_string()))
 }
 
 fn write_to(
@@ -339,6 +306,29 @@ fn timeline(
     json(&timeline)
 }
 
+/// Why jobs of a trace were late, as JSON: those of one task, by the places of its domain and of itself, or of all; the
+/// worst so many, or all; with `every_job` also those that were in time.
+#[pyfunction]
+#[pyo3(signature = (trace, task=None, worst=None, every_job=false))]
+fn why(
+    py: Python<'_>,
+    trace: &str,
+    task: Option<(u16, u32)>,
+    worst: Option<usize>,
+    every_job: bool,
+) -> PyResult<String> {
+    let reader = open(trace)?;
+    let question = laxity_why::Question {
+        task,
+        worst,
+        every_job,
+    };
+    let answer = py
+        .detach(|| laxity_why::why(reader, &question))
+        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+    json(&answer)
+}
+
 /// Where two traces part: whether they are equal, for people, and as JSON.
 #[pyfunction]
 fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
@@ -386,9 +376,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
     module.add_function(wrap_pyfunction!(diff, module)?)?;
-    module.add_function(wrap_pyfunction!(xen::import_xen, module)?)?;
-    module.add_function(wrap_pyfunction!(xen::agreement, module)?)?;
-    module.add_function(wrap_pyfunction!(xen::needs, module)?)?;
+    module.add_function(wrap_pyfunction!(why, module)?)?;
+    module.add_function(wrap_pyfunction!(imported::import_xen, module)?)?;
+    module.add_function(wrap_pyfunction!(imported::import_kvm, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::observe, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::observed_jobs, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::recorded_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(observe::import_recorded, module)?)?;
+    module.add_function(wrap_pyfunction!(imported::agreement, module)?)?;
+    module.add_function(wrap_pyfunction!(imported::needs, module)?)?;
     module.add_function(wrap_pyfunction!(voice::rtp_streams, module)?)?;
     module.add_function(wrap_pyfunction!(bandwidth::simulate_bandwidth, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;

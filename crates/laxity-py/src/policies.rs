@@ -13,6 +13,7 @@ pub fn policies() -> String {
             "family": policy.family().name(),
             "switch_group": policy.switch_group(),
             "substrates": policy.substrates().iter().map(|each| each.name()).collect::<Vec<_>>(),
+            "own_of": policy.own_of().map(|substrate| substrate.name()),
             "parameters": policy.parameters().iter().map(|each| each.facts().name).collect::<Vec<_>>(),
             "about": policy.about(),
         })

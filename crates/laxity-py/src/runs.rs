@@ -1,5 +1,6 @@
 //! Runs that leave Python's lock to others, tell how far they are, and end when Python is interrupted.
 
+use crate::border::host_error;
 use laxity_config::FileError;
 use laxity_host::{Document, Host};
 use laxity_policy::Refused;
@@ -10,6 +11,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -28,7 +30,7 @@ enum Failure {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         match failure {
-            Failure::Host(error) => crate::host_error(&error),
+            Failure::Host(error) => host_error(&error),
             Failure::Refused(refused) => PyValueError::new_err(refused.to_string()),
             Failure::Io(message) => PyOSError::new_err(message),
             Failure::Cancelled => PyKeyboardInterrupt::new_err(()),
@@ -133,18 +135,27 @@ pub fn estimate(
         let each = overrides.par_iter().map(of_run);
         each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
     })
-    .map_err(|error| crate::host_error(&error))
+    .map_err(|error| host_error(&error))
 }
 
-/// Many runs, on all CPUs, in their order: what `keep` takes of each one's result. [`estimate`] comes before it, which
-/// checks all hosts.
+/// Many runs, on that many threads or else on all CPUs, in their order: what `keep` takes of each one's result.
+/// [`estimate`] comes before it, which checks all hosts.
 pub fn many<T: Send>(
     py: Python<'_>,
     document: &Document,
     overrides: &[Vec<String>],
     progress: Option<&Py<PyAny>>,
+    threads: Option<NonZeroUsize>,
     keep: impl Fn(&Outcome) -> serde_json::Result<T> + Sync,
 ) -> PyResult<Vec<T>> {
+    let pool = threads
+        .map(|threads| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads.get())
+                .build()
+        })
+        .transpose()
+        .map_err(|error| PyOSError::new_err(error.to_string()))?;
     let done = AtomicUsize::new(0);
     let cancelled = AtomicBool::new(false);
     watched(
@@ -153,22 +164,28 @@ pub fn many<T: Send>(
         || done.load(Ordering::Relaxed) as i64,
         || cancelled.store(true, Ordering::Relaxed),
         || {
-            overrides
-                .par_iter()
-                // Each run can be taken by a CPU that has none left. Runs of one sweep take times that differ by a
-                // factor of ten and more, and a longer part would keep one CPU busy at the end and the others idle.
-                .with_max_len(1)
-                .map(|overrides| {
-                    if cancelled.load(Ordering::Relaxed) {
-                        return Err(Failure::Cancelled);
-                    }
-                    // Resolved again rather than kept, as there may be many.
-                    let host = document.host(overrides).map_err(Failure::Host)?;
-                    let outcome = untraced(&host, &Watch::default())?;
-                    done.fetch_add(1, Ordering::Relaxed);
-                    keep(&outcome).map_err(|error| Failure::Io(error.to_string()))
-                })
-                .collect()
+            let all = || {
+                overrides
+                    .par_iter()
+                    // Each run can be taken by a CPU that has none left. Runs of one sweep take times that differ by a
+                    // factor of ten and more, and a longer part would keep one CPU busy at the end and the others idle.
+                    .with_max_len(1)
+                    .map(|overrides| {
+                        if cancelled.load(Ordering::Relaxed) {
+                            return Err(Failure::Cancelled);
+                        }
+                        // Resolved again rather than kept, as there may be many.
+                        let host = document.host(overrides).map_err(Failure::Host)?;
+                        let outcome = untraced(&host, &Watch::default())?;
+                        done.fetch_add(1, Ordering::Relaxed);
+                        keep(&outcome).map_err(|error| Failure::Io(error.to_string()))
+                    })
+                    .collect()
+            };
+            match &pool {
+                Some(pool) => pool.install(all),
+                None => all(),
+            }
         },
     )
 }

@@ -1,7 +1,8 @@
-//! Deferrable, periodic, polling and sporadic servers and SEDF: `docs/explanation/policies.md`, "Budgets".
+//! Deferrable, periodic, polling, sporadic and lending servers and SEDF: `docs/explanation/policies.md`, "Budgets".
 
-use crate::run::{EXTRA_TURN_NS, Rules};
+use crate::rules::{EXTRA_TURN_NS, Rules, Told};
 use laxity_host::{Host, Parameters, Policy};
+use std::collections::BTreeMap;
 
 /// Sporadic: the most replenishments of one VCPU that may be pending.
 const PENDING_MAX: usize = 32;
@@ -9,6 +10,10 @@ const PENDING_MAX: usize = 32;
 /// Sporadic: less than this, than a sixteenth of the budget, and than what the period has beside the
 /// budget, does not come back by itself.
 const WORTH_NS: i64 = 100_000;
+
+/// Lending: how many orders of work a lead distinguishes, and how many budgets it may be.
+const LEADS_MAX: usize = 8;
+const LEAD_BUDGETS_MAX: i64 = 16;
 
 /// Sporadic: an amount that comes back.
 struct Replenishment {
@@ -43,12 +48,56 @@ struct Vcpu {
     run: Option<Use>,
     /// Sporadic.
     pending: Vec<Replenishment>,
+    /// Lending: the CPU time that it got and its server has not served yet, by the order of the work.
+    leads_ns: BTreeMap<i64, i64>,
+    /// Lending: what its guest told.
+    told: Option<Told>,
+    /// Lending: whether the deadline had passed when it was told.
+    is_late: bool,
 }
 
 impl Vcpu {
     /// Whether it may wait for extra time.
     fn wants_extra_time(&self) -> bool {
         self.parameters.extratime && self.awake && self.budget_ns == 0
+    }
+
+    /// Lending: the lead that its server serves now: "the most urgent one, if it is for work that is at
+    /// least as urgent as that on which the VCPU works, or the VCPU has nothing to do".
+    fn lead_to_serve(&self) -> Option<i64> {
+        let (&order, _) = self.leads_ns.first_key_value()?;
+        let comes_first = match &self.told {
+            _ if !self.awake => true,
+            Some(told) => order <= told.order,
+            None => false,
+        };
+        comes_first.then_some(order)
+    }
+
+    fn serve_lead(&mut self, order: i64, unit_ns: i64) {
+        let lead_ns = self.leads_ns.get_mut(&order).expect("a lead to serve");
+        *lead_ns -= unit_ns;
+        if *lead_ns == 0 {
+            self.leads_ns.remove(&order);
+        }
+    }
+
+    /// Lending: the VCPU works, and its server does not serve that.
+    fn gain_lead(&mut self, unit_ns: i64) {
+        let Some(told) = &self.told.filter(|told| told.deadline_ns.is_some()) else {
+            return;
+        };
+        *self.leads_ns.entry(told.order).or_default() += unit_ns;
+        if self.leads_ns.len() > LEADS_MAX {
+            let orders: Vec<i64> = self.leads_ns.keys().copied().collect();
+            let merged_ns = self.leads_ns.remove(&orders[LEADS_MAX - 1]);
+            *self.leads_ns.entry(orders[LEADS_MAX]).or_default() += merged_ns.expect("a lead");
+        }
+        let limit_ns = LEAD_BUDGETS_MAX * self.parameters.budget_ns;
+        while self.leads_ns.values().sum::<i64>() > limit_ns {
+            let last = *self.leads_ns.last_key_value().expect("a lead").0;
+            self.serve_lead(last, unit_ns);
+        }
     }
 }
 
@@ -73,7 +122,8 @@ struct Cpu {
     decided_ns: i64,
     /// The VCPU whose budget is used.
     first: Option<First>,
-    /// The VCPU that runs without paying; its turn began when the CPU decided.
+    /// The VCPU that runs without paying; its turn began when the CPU decided. Lending: the VCPU that
+    /// runs.
     extra: Option<usize>,
     /// The VCPUs that wait for extra time, without the one that runs on it.
     extra_queue: Vec<usize>,
@@ -99,13 +149,16 @@ impl Budgets {
                     awake: false,
                     // The others get theirs by the first timer, at time 0.
                     budget_ns: match host.policy {
-                        Policy::Sporadic => domain.parameters.budget_ns,
+                        Policy::Sporadic | Policy::Lending => domain.parameters.budget_ns,
                         _ => 0,
                     },
                     place: None,
                     full_at_ns: 0,
                     run: None,
                     pending: Vec::new(),
+                    leads_ns: BTreeMap::new(),
+                    told: None,
+                    is_late: false,
                 });
             }
         }
@@ -152,9 +205,38 @@ impl Budgets {
             })
     }
 
+    fn lends(&self) -> bool {
+        self.policy == Policy::Lending
+    }
+
+    fn is_sporadic(&self) -> bool {
+        matches!(self.policy, Policy::Sporadic | Policy::Lending)
+    }
+
+    /// Lending: "the earliest deadline; those that have none, or were late when they told it, come
+    /// after, by their priorities; equals stand in the order of the host file".
+    fn most_urgent(&self, cpu: usize) -> Option<usize> {
+        (0..self.vcpus.len())
+            .filter(|&number| self.vcpus[number].cpu == cpu && self.vcpus[number].awake)
+            .min_by_key(|&number| {
+                let vcpu = &self.vcpus[number];
+                match &vcpu.told {
+                    Some(Told {
+                        deadline_ns: Some(deadline_ns),
+                        ..
+                    }) if !vcpu.is_late => (false, *deadline_ns, number),
+                    _ => (true, i64::from(vcpu.parameters.priority), number),
+                }
+            })
+    }
+
     /// The VCPU that comes first, if it is awake; else whoever has extra time, or waits for it.
     fn should_run(&self, cpu: usize) -> Option<usize> {
         match self.first(cpu) {
+            Some(first) if self.lends() && self.vcpus[first.vcpu].lead_to_serve().is_none() => {
+                Some(first.vcpu)
+            }
+            _ if self.lends() => self.most_urgent(cpu),
             Some(first) if first.awake => Some(first.vcpu),
             _ if self.someone_is_eligible(cpu) => None,
             _ => {
@@ -181,7 +263,8 @@ impl Budgets {
             vcpu.budget_ns = 0;
             return;
         }
-        let stands_in_order = vcpu.awake || self.policy == Policy::Periodic;
+        let stands_in_order =
+            vcpu.awake || self.policy == Policy::Periodic || !vcpu.leads_ns.is_empty();
         if stands_in_order && vcpu.place.is_none() {
             self.give_place(number);
         }
@@ -229,15 +312,16 @@ impl Budgets {
     /// When the VCPU's budget changes next by the clock, if it is to.
     fn due_ns(&self, number: usize) -> Option<i64> {
         let vcpu = &self.vcpus[number];
-        match self.policy {
-            Policy::Sporadic => vcpu.pending.iter().map(|pending| pending.at_ns).min(),
-            _ => Some(vcpu.full_at_ns),
+        match self.is_sporadic() {
+            true => vcpu.pending.iter().map(|pending| pending.at_ns).min(),
+            false => Some(vcpu.full_at_ns),
         }
     }
 
     fn replenish(&mut self, number: usize, now_ns: i64) {
+        let sporadic = self.is_sporadic();
         let vcpu = &mut self.vcpus[number];
-        if self.policy == Policy::Sporadic {
+        if sporadic {
             for replenishment in vcpu.pending.extract_if(.., |one| one.at_ns <= now_ns) {
                 vcpu.budget_ns += replenishment.amount_ns;
             }
@@ -264,7 +348,7 @@ impl Rules for Budgets {
         // Under periodic, one with budget has kept its place.
         if vcpu.budget_ns > 0 && vcpu.place.is_none() {
             self.give_place(number);
-        } else if vcpu.wants_extra_time() {
+        } else if vcpu.wants_extra_time() && self.policy != Policy::Lending {
             self.cpus[vcpu.cpu].extra_queue.push(number);
         }
     }
@@ -289,15 +373,26 @@ impl Rules for Budgets {
     }
 
     fn block(&mut self, number: usize) {
-        self.end_run(number);
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = false;
+        if !vcpu.leads_ns.is_empty() {
+            return; // its server has more to serve
+        }
         if self.policy == Policy::Polling {
             vcpu.budget_ns = 0;
         }
         if self.policy != Policy::Periodic {
             vcpu.place = None;
         }
+        self.end_run(number);
+    }
+
+    fn tell(&mut self, number: usize, told: Told, now_ns: i64) {
+        let vcpu = &mut self.vcpus[number];
+        if vcpu.told.and_then(|before| before.deadline_ns) != told.deadline_ns {
+            vcpu.is_late = (told.deadline_ns).is_some_and(|deadline_ns| deadline_ns <= now_ns);
+        }
+        vcpu.told = Some(told);
     }
 
     fn has_reason(&self, number: usize, now_ns: i64) -> bool {
@@ -305,8 +400,10 @@ impl Rules for Budgets {
         let has_turn = cpu
             .extra
             .is_some_and(|vcpu| self.vcpus[vcpu].wants_extra_time());
-        let turn_over =
-            has_turn && !cpu.extra_queue.is_empty() && now_ns - cpu.decided_ns >= EXTRA_TURN_NS;
+        let turn_over = has_turn
+            && !self.lends()
+            && !cpu.extra_queue.is_empty()
+            && now_ns - cpu.decided_ns >= EXTRA_TURN_NS;
         let quantum_over = self.quantum_ns > 0 && now_ns - cpu.decided_ns >= self.quantum_ns;
         self.should_run(number) != self.running(number) || turn_over || quantum_over
     }
@@ -320,6 +417,7 @@ impl Rules for Budgets {
             .filter(|&vcpu| self.running(number) == Some(vcpu));
         if let Some(vcpu) = self.running(number)
             && self.vcpus[vcpu].wants_extra_time()
+            && !self.lends()
         {
             self.cpus[number].extra_queue.push(vcpu);
         }
@@ -331,6 +429,11 @@ impl Rules for Budgets {
             && self.vcpus[vcpu].place.is_some()
         {
             self.give_place(vcpu);
+        }
+        if self.lends() {
+            self.cpus[number].decided_ns = now_ns;
+            self.cpus[number].extra = self.should_run(number);
+            return;
         }
 
         let first = self.first(number);
@@ -355,16 +458,27 @@ impl Rules for Budgets {
 
     /// Without a decision, whoever comes first may be another: a blocked VCPU whose budget runs
     /// down, or the running one, which has budget again. Sporadic: a run begins when a VCPU is
-    /// chosen, or when it has budget again while it runs.
+    /// chosen, or when it has budget again while it runs. Lending: a run is a time in which the server
+    /// serves.
     fn settle(&mut self, now_ns: i64) {
         for number in 0..self.cpus.len() {
             let first = self.first(number);
-            self.cpus[number].first = first;
-            let Some(First { vcpu, awake: true }) = first else {
-                continue;
+            let before = std::mem::replace(&mut self.cpus[number].first, first);
+            let serves = |first: Option<First>| first.map(|first| first.vcpu);
+            if self.lends()
+                && let Some(before) = serves(before).filter(|_| serves(before) != serves(first))
+            {
+                self.end_run(before);
+            }
+            let vcpu = match first {
+                Some(First { vcpu, .. }) if self.lends() => vcpu,
+                Some(First { vcpu, awake: true }) => {
+                    self.cpus[number].extra = None;
+                    vcpu
+                }
+                _ => continue,
             };
-            self.cpus[number].extra = None;
-            if self.policy == Policy::Sporadic && self.vcpus[vcpu].run.is_none() {
+            if self.is_sporadic() && self.vcpus[vcpu].run.is_none() {
                 self.vcpus[vcpu].run = Some(Use {
                     chosen_ns: now_ns,
                     used_ns: 0,
@@ -377,15 +491,27 @@ impl Rules for Budgets {
     /// before anything else happens at that instant.
     fn pass(&mut self, unit_ns: i64) {
         for cpu in 0..self.cpus.len() {
-            let Some(First { vcpu: number, .. }) = self.cpus[cpu].first else {
-                continue;
-            };
+            let serving = self.cpus[cpu].first.map(|first| first.vcpu);
+            if self.lends() {
+                let served = serving.and_then(|serving| self.vcpus[serving].lead_to_serve());
+                if let (Some(serving), Some(order)) = (serving, served) {
+                    self.vcpus[serving].serve_lead(order, unit_ns);
+                }
+                if let Some(running) = self.cpus[cpu].extra
+                    && (serving != Some(running) || served.is_some())
+                {
+                    self.vcpus[running].gain_lead(unit_ns);
+                }
+            }
+            let Some(number) = serving else { continue };
             let vcpu = &mut self.vcpus[number];
             vcpu.budget_ns -= unit_ns;
             if let Some(run) = &mut vcpu.run {
                 run.used_ns += unit_ns;
             }
-            if vcpu.budget_ns == 0 {
+            let has_work =
+                self.policy != Policy::Lending || vcpu.awake || !vcpu.leads_ns.is_empty();
+            if vcpu.budget_ns == 0 || !has_work {
                 vcpu.place = None;
                 self.end_run(number);
             }
@@ -399,7 +525,7 @@ impl Rules for Budgets {
     fn running(&self, cpu: usize) -> Option<usize> {
         let cpu = &self.cpus[cpu];
         match cpu.first {
-            Some(first) if first.awake => Some(first.vcpu),
+            Some(first) if first.awake && !self.lends() => Some(first.vcpu),
             _ => cpu.extra,
         }
     }

@@ -1,6 +1,6 @@
 //! The credit scheduler: `docs/explanation/policies.md`, "Credit".
 
-use crate::run::Rules;
+use crate::rules::Rules;
 use laxity_host::{Host, Settings};
 
 /// How many VCPUs of one class a CPU looks at when it takes one from another CPU.

@@ -1,7 +1,7 @@
 //! Where two opinions part, for people to read.
 
-use crate::Job;
-use laxity_host::Host;
+use crate::outcome::Job;
+use laxity_host::{Host, Parameter};
 use std::fmt::Write;
 
 /// How many differing jobs are told one by one.
@@ -86,7 +86,7 @@ fn brief(host: &Host) -> String {
             time(settings.tick_ns),
             time(settings.accounting_ns)
         );
-    } else {
+    } else if host.policy.uses(Parameter::Quantum) {
         let _ = write!(text, ", quantum {}", time(settings.quantum_ns));
     }
     text.push('\n');
@@ -102,7 +102,7 @@ fn brief(host: &Host) -> String {
             if parameters.laxity_ns > 0 && host.policy.is_scheduler_s() {
                 let _ = write!(text, ", laxity {}", time(parameters.laxity_ns));
             }
-        } else {
+        } else if host.policy.has_budgets() {
             let _ = write!(
                 text,
                 " {} every {}",

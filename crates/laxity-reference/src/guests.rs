@@ -1,6 +1,7 @@
 //! The guests: which jobs wait, and which of them a VCPU runs.
 
-use crate::{Job, VcpuTime};
+use crate::outcome::{Job, VcpuTime};
+use crate::rules::Told;
 use laxity_host::{GuestScheduler, Host};
 
 /// A job that has arrived and is not complete.
@@ -165,11 +166,50 @@ impl<'a> Guests<'a> {
             kernel.tick_left_ns -= unit_ns;
             return;
         }
-        let first = (0..self.waiting.len())
-            .filter(|&index| self.is_on(&self.waiting[index], domain, vcpu))
-            .min_by_key(|&index| self.rank(&self.waiting[index]));
-        if let Some(index) = first {
+        if let Some(index) = self.first(domain, vcpu) {
             self.waiting[index].left_ns -= unit_ns;
+        }
+    }
+
+    /// How long that work takes yet; an endless loop never ends.
+    pub(crate) fn left_ns(&self, domain: usize, vcpu: usize) -> i64 {
+        let ticking = (self.kernels.iter())
+            .find(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
+        match (ticking, self.first(domain, vcpu)) {
+            (Some(kernel), _) => kernel.tick_left_ns,
+            (None, Some(index)) => self.waiting[index].left_ns,
+            (None, None) => i64::MAX,
+        }
+    }
+
+    /// The place of the job that ranks first on a VCPU.
+    fn first(&self, domain: usize, vcpu: usize) -> Option<usize> {
+        (0..self.waiting.len())
+            .filter(|&index| self.is_on(&self.waiting[index], domain, vcpu))
+            .min_by_key(|&index| self.rank(&self.waiting[index]))
+    }
+
+    /// What the guest tells of a VCPU. A tick comes before all jobs, and makes none less urgent.
+    pub(crate) fn tell(&self, domain: usize, vcpu: usize) -> Told {
+        let job = self.first(domain, vcpu).map(|place| &self.waiting[place]);
+        let tasks = &self.host.domains[domain].tasks;
+        let deadline_ns = job.map(|job| job.arrival_ns + tasks[job.task].deadline_ns);
+        let does_tick = (self.kernels.iter())
+            .any(|kernel| kernel.is_of(domain, vcpu) && kernel.tick_left_ns > 0);
+        let order = match (job, self.host.domains[domain].guest) {
+            _ if does_tick => i64::MIN,
+            (None, _) => i64::MAX,
+            (Some(_), GuestScheduler::Edf) => deadline_ns.expect("a job has one"),
+            (Some(job), GuestScheduler::RateMonotonic) => {
+                let rank = |task: usize| (tasks[task].period_ns, task);
+                let before = (0..tasks.len()).filter(|&task| rank(task) < rank(job.task));
+                before.count() as i64
+            }
+        };
+        Told {
+            job: job.map(|job| (job.task, job.number)),
+            deadline_ns,
+            order,
         }
     }
 

@@ -15,6 +15,11 @@ const UNITS_OF_SCHEDULER_S_NS: [i64; 7] = [
     1_000, 250_000, 500_000, 1_000_000, 4_000_000, 16_000_000, 16_000_000,
 ];
 
+/// Credit2 compares credits with 0.5 and 10 ms, and runs with 1 ms.
+const UNITS_OF_CREDIT2_NS: [i64; 7] = [
+    1_000, 50_000, 250_000, 500_000, 700_000, 1_000_000, 3_000_000,
+];
+
 /// Draws that read like the sentences that describe them.
 struct Draw(Pcg64);
 
@@ -40,10 +45,10 @@ impl Draw {
 pub fn random_host(seed: u64) -> Host {
     let draw = &mut Draw(Pcg64::seed_from_u64(seed));
     let policy = policy(draw);
-    let unit_ns = draw.one_of(if policy.is_scheduler_s() {
-        &UNITS_OF_SCHEDULER_S_NS
-    } else {
-        &UNITS_NS
+    let unit_ns = draw.one_of(match policy {
+        Policy::Credit2 => &UNITS_OF_CREDIT2_NS,
+        policy if policy.is_scheduler_s() => &UNITS_OF_SCHEDULER_S_NS,
+        _ => &UNITS_NS,
     });
     let cpus = draw.one_of(&[1, 1, 2, 3]);
     let domains = draw.one_of(&[1, 2, 2, 3, 3, 4, 5, 6]);
@@ -80,6 +85,9 @@ pub fn random_host(seed: u64) -> Host {
         calls: None,
         profiles: Vec::new(),
     };
+    if policy == Policy::Eevdf {
+        host.settings.jiffy_ns = host.settings.jiffy_ns.max(unit_ns);
+    }
     let ticking_percent = draw.one_of(&[0, 0, 50, 100]);
     for domain in &mut host.domains {
         if draw.percent(ticking_percent) {
@@ -104,11 +112,16 @@ fn tick(draw: &mut Draw, unit_ns: i64) -> Tick {
     }
 }
 
-/// A policy: those of scheduler S, which are many and much alike, a quarter of the time.
+/// A policy: those of scheduler S, which are many and much alike, a fifth of the time, and models a fifth.
 fn policy(draw: &mut Draw) -> Policy {
-    let is_scheduler_s = draw.percent(25);
+    let kind = (draw.between(1, 5) - 1).min(2);
+    let kind_of = |policy: &Policy| match policy {
+        policy if policy.is_scheduler_s() => 0,
+        policy if policy.is_model() => 1,
+        _ => 2,
+    };
     let policies: Vec<Policy> = (Policy::ALL.into_iter())
-        .filter(|policy| policy.is_scheduler_s() == is_scheduler_s)
+        .filter(|policy| kind_of(policy) == kind)
         .collect();
     draw.one_of(&policies)
 }
@@ -131,6 +144,8 @@ fn settings(draw: &mut Draw, unit_ns: i64) -> Settings {
         time_slice_ns: unit_ns * draw.between(1, 30),
         tick_ns,
         accounting_ns: tick_ns * draw.between(1, 4),
+        jiffy_ns: unit_ns * draw.one_of(&[0, 0, 1, 2, 3, 5]),
+        base_slice_ns: unit_ns * draw.one_of(&[0, 1, 1, 2, 3, 7]),
     }
 }
 
@@ -166,6 +181,7 @@ fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
 fn fragment(draw: &mut Draw, unit_ns: i64, domain: &mut Domain) {
     domain.parameters.period_ns = unit_ns * draw.between(80, 160);
     domain.parameters.budget_ns = unit_ns * draw.between(33, 80);
+    domain.parameters.phase_ns = 0;
     domain.parameters.priority = 1;
     domain.cpu_bound = false;
     let task = |draw: &mut Draw, number: i64, period_units: i64| Task {
@@ -192,6 +208,7 @@ fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {
         3..=5 => draw.between(1, period_units),
         _ => draw.between(1, (period_units / 2).max(1)),
     };
+    let quota_ns = habits.unit_ns * draw.one_of(&[0, 0, 1, budget_units, 2 * period_units]);
     Parameters {
         budget_ns: habits.unit_ns * budget_units,
         period_ns: habits.unit_ns * period_units,
@@ -200,6 +217,12 @@ fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {
         extratime: draw.percent(habits.extratime_percent),
         weight: draw.one_of(&[1, 64, 128, 256, 256, 256, 512, 1000, 65_535]),
         cap_percent: draw.one_of(&[0, 0, 0, 10, 33, 50, 100, 150]),
+        rt_priority: draw.between(1, habits.priorities) as u32,
+        quota_ns,
+        quota_period_ns: habits.unit_ns * period_units,
+        quota_burst_ns: draw.one_of(&[0, 0, quota_ns / 3, quota_ns]),
+        phase_ns: habits.unit_ns * draw.one_of(&[0, 0, 1, period_units / 2, period_units]),
+        credit_ns: draw.one_of(&[0, 1, 3_333_333, 10_000_000, 10_000_000, 10_500_000]),
     }
 }
 

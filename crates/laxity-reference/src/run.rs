@@ -1,41 +1,18 @@
 //! Time, step by step: `docs/explanation/policies.md`, "What happens at one instant".
 
+use crate::arinc653::Arinc653;
 use crate::budgets::Budgets;
 use crate::credit::Credit;
+use crate::credit2::Credit2;
+use crate::eevdf::Eevdf;
+use crate::global::Global;
 use crate::guests::Guests;
+use crate::null::Null;
+use crate::outcome::{Interval, Outcome, Refusal, STEPS_MAX};
+use crate::rtds::Rtds;
+use crate::rules::{EXTRA_TURN_NS, Rules};
 use crate::scheduler_s::SchedulerS;
-use crate::{Interval, Outcome, Refusal};
-use laxity_host::{Host, Policy};
-
-/// The most steps that a run may take: some seconds of work.
-pub(crate) const STEPS_MAX: i64 = 20_000_000;
-
-/// If others wait, a turn on extra time lasts this long.
-pub(crate) const EXTRA_TURN_NS: i64 = 1_000_000;
-
-/// A policy, as the instants drive it. VCPUs are numbered through the host in the order of the file.
-pub(crate) trait Rules {
-    /// Rule 1: a VCPU that was blocked gets work.
-    fn wake(&mut self, vcpu: usize, now_ns: i64);
-    /// Rule 1: a VCPU that is not blocked gets work.
-    fn event(&mut self, vcpu: usize);
-    /// Rule 2: everything that the policy does by the clock.
-    fn timers(&mut self, now_ns: i64);
-    /// Rule 3: a running VCPU has nothing left to do.
-    fn block(&mut self, vcpu: usize);
-    /// Rule 3: whether the CPU has a reason to decide.
-    fn has_reason(&self, cpu: usize, now_ns: i64) -> bool;
-    /// Rule 3: the CPU decides who runs.
-    fn decide(&mut self, cpu: usize, now_ns: i64);
-    /// Every CPU that had a reason has decided.
-    fn settle(&mut self, now_ns: i64);
-    /// All CPUs do for `unit_ns` what was decided.
-    fn pass(&mut self, unit_ns: i64);
-    /// Whether the VCPU is not blocked.
-    fn is_awake(&self, vcpu: usize) -> bool;
-    /// The VCPU that runs on the CPU by its last decision.
-    fn running(&self, cpu: usize) -> Option<usize>;
-}
+use laxity_host::{Host, Parameter, Policy};
 
 /// Runs the host from 0 to its duration.
 ///
@@ -62,7 +39,13 @@ pub fn simulate(host: &Host) -> Result<Outcome, Refusal> {
         return Err(Refusal::Steps { steps, unit_ns });
     }
     let mut rules: Box<dyn Rules> = match host.policy {
+        Policy::Arinc653 => Box::new(Arinc653::new(host)),
         Policy::Credit => Box::new(Credit::new(host)),
+        Policy::Credit2 => Box::new(Credit2::new(host)),
+        Policy::Null => Box::new(Null::new(host)),
+        Policy::Rtds => Box::new(Rtds::new(host)),
+        Policy::Fifo | Policy::Deadline => Box::new(Global::new(host)),
+        Policy::Eevdf => Box::new(Eevdf::new(host)),
         policy if policy.is_scheduler_s() => Box::new(SchedulerS::new(host)),
         _ => Box::new(Budgets::new(host)),
     };
@@ -74,6 +57,7 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
     let mut vcpus = Guests::vcpus(host);
     let mut intervals: Vec<Interval> = Vec::new();
     let cpus = host.cpus as usize;
+    let mut told = vec![None; vcpus.len()];
 
     let mut now_ns = 0;
     while now_ns < host.duration_ns {
@@ -99,6 +83,12 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
                 rules.wake(number, now_ns);
             }
         }
+        for (number, told) in told.iter_mut().enumerate() {
+            let news = guests.tell(vcpus[number].domain, vcpus[number].vcpu);
+            if told.replace(news) != Some(news) {
+                rules.tell(number, news, now_ns);
+            }
+        }
 
         // 2. The policy's timers.
         rules.timers(now_ns);
@@ -113,32 +103,45 @@ fn run(host: &Host, rules: &mut dyn Rules, unit_ns: i64) -> Outcome {
                 rules.block(number);
             }
         }
-        while (0..cpus).any(|cpu| rules.has_reason(cpu, now_ns)) {
-            for cpu in (first..cpus).chain(0..first) {
-                if rules.has_reason(cpu, now_ns) {
-                    rules.decide(cpu, now_ns);
+        loop {
+            while (0..cpus).any(|cpu| rules.has_reason(cpu, now_ns)) {
+                for cpu in (first..cpus).chain(0..first) {
+                    if rules.has_reason(cpu, now_ns) {
+                        rules.decide(cpu, now_ns);
+                    }
                 }
             }
+            if !rules.is_due_again(now_ns) {
+                break;
+            }
+            rules.timers(now_ns);
         }
         rules.settle(now_ns);
 
-        // Then one unit of time passes.
+        // Then time passes: one unit, or less where a decision or work ends before.
+        let mut until_ns = (now_ns / unit_ns + 1) * unit_ns;
+        until_ns = until_ns.min(rules.next_ns());
+        for number in (0..cpus).filter_map(|cpu| rules.running(cpu)) {
+            let left_ns = guests.left_ns(vcpus[number].domain, vcpus[number].vcpu);
+            until_ns = until_ns.min(now_ns.saturating_add(left_ns));
+        }
+        let passed_ns = until_ns - now_ns;
         for cpu in 0..cpus {
             if let Some(number) = rules.running(cpu) {
                 let vcpu = &mut vcpus[number];
-                vcpu.cpu_ns += unit_ns;
-                guests.work(vcpu.domain, vcpu.vcpu, unit_ns);
+                vcpu.cpu_ns += passed_ns;
+                guests.work(vcpu.domain, vcpu.vcpu, passed_ns);
                 intervals.push(Interval {
                     cpu,
                     domain: vcpu.domain,
                     vcpu: vcpu.vcpu,
                     start_ns: now_ns,
-                    end_ns: now_ns + unit_ns,
+                    end_ns: until_ns,
                 });
             }
         }
-        rules.pass(unit_ns);
-        now_ns += unit_ns;
+        rules.pass(passed_ns);
+        now_ns = until_ns;
     }
     guests.complete(now_ns);
 
@@ -176,17 +179,25 @@ fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
 /// happen between its multiples.
 fn unit_ns(host: &Host) -> i64 {
     let mut times_ns = vec![host.duration_ns];
-    if host.policy.shares_by_weight() {
-        times_ns.extend([
-            host.settings.time_slice_ns,
-            host.settings.tick_ns,
-            host.settings.accounting_ns,
-        ]);
-    } else {
-        times_ns.push(host.settings.quantum_ns);
+    for (parameter, time_ns) in [
+        (Parameter::TimeSlice, host.settings.time_slice_ns),
+        (Parameter::Tick, host.settings.tick_ns),
+        (Parameter::Accounting, host.settings.accounting_ns),
+        (Parameter::Quantum, host.settings.quantum_ns),
+        (Parameter::Jiffy, host.settings.jiffy_ns),
+    ] {
+        if host.policy.uses(parameter) {
+            times_ns.push(time_ns);
+        }
     }
     for domain in &host.domains {
-        if !host.policy.shares_by_weight() {
+        if host.policy.uses(Parameter::Quota) {
+            times_ns.push(domain.parameters.quota_period_ns);
+        }
+        if host.policy.uses(Parameter::Phase) {
+            times_ns.push(domain.parameters.phase_ns);
+        }
+        if host.policy.has_budgets() {
             times_ns.extend([domain.parameters.budget_ns, domain.parameters.period_ns]);
             if domain.parameters.extratime {
                 times_ns.push(EXTRA_TURN_NS);

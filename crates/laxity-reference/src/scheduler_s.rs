@@ -1,6 +1,6 @@
 //! Scheduler S: `docs/explanation/policies.md`, "Scheduler S".
 
-use crate::run::Rules;
+use crate::rules::Rules;
 use laxity_host::{Host, Policy, Settings};
 
 /// How many VCPUs of one part a CPU looks at when it takes one from another CPU, and how many may

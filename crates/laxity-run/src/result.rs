@@ -21,8 +21,8 @@ pub struct RunResult {
     pub machine: Option<Machine>,
     /// How long the run lasted, ns of the host's time.
     pub duration_ns: i64,
-    /// The same as measured by those who sent its calls, where real packets were sent; null elsewhere. A run that differs by
-    /// more than 1 % is none.
+    /// The same as measured by those who sent its calls, where real packets were sent; null
+    /// elsewhere. A run that differs by more than 1 % is none.
     pub measured_duration_ns: Option<i64>,
     /// In the order of the host file.
     pub domains: Vec<DomainResult>,
@@ -45,15 +45,15 @@ pub struct Machine {
     pub fingerprint: String,
     /// The emulator, behind its version.
     pub qemu: String,
-    /// What the emulator runs before Xen.
+    /// What the emulator runs before the kernel.
     pub firmware: String,
-    /// The hypervisor, as the compiler here made it.
-    pub xen: String,
-    /// Linux, of dom0 and of the guests.
+    /// The hypervisor, as the compiler here made it; `null` where Linux is the hypervisor.
+    pub xen: Option<String>,
+    /// Linux, of the host (dom0 on Xen) and of guests that have one.
     pub kernel: String,
-    /// The rest of dom0, from the distribution's packages.
-    pub dom0: String,
-    /// The programs and scripts of Laxity in dom0 and the guests, as the compilers here made them.
+    /// The rest of the host, from the distribution's packages.
+    pub root: String,
+    /// The programs and scripts of Laxity on the host and in guests, as the compilers here made them.
     pub programs: String,
 }
 
@@ -76,7 +76,8 @@ pub struct DomainResult {
     pub stalled_ns: i64,
     /// Lines of a cache that were fetched.
     pub cache_misses: u64,
-    /// How long its VCPUs waited for a CPU, each time that they could run and did not; null where that was not measured.
+    /// How long its VCPUs waited for a CPU, each time that they could run and did not; null where
+    /// that was not measured.
     pub waits: Option<Waits>,
     /// In the order of the host file.
     pub tasks: Vec<TaskResult>,
@@ -141,8 +142,9 @@ pub struct TaskResult {
     pub response_ns: Distribution,
     /// From deadline to completion, of the missed jobs.
     pub lateness_ns: Distribution,
-    /// The medians and 99 % quantiles may be longer than they were by this part of the response time; left out if they are
-    /// exact. They are not for tasks with so many jobs that not each one's response time was kept.
+    /// The medians and 99 % quantiles may be longer than they were by this part of the response
+    /// time; left out if they are exact. They are not for tasks with so many jobs that not each
+    /// one's response time was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_error: Option<f64>,
 }
@@ -211,7 +213,7 @@ impl DomainResult {
 
 fn reserved(policy: Policy, domain: &Domain) -> Option<f64> {
     let parameters = &domain.parameters;
-    let has_budget = !policy.shares_by_weight() && parameters.period_ns > 0;
+    let has_budget = policy.has_budgets() && parameters.period_ns > 0;
     has_budget.then(|| {
         domain.vcpus.len() as f64 * parameters.budget_ns as f64 / parameters.period_ns as f64
     })
@@ -235,7 +237,7 @@ impl TaskResult {
 }
 
 impl Overhead {
-    /// Of decisions and of context switches: how many, and the time that they took.
+    /// Numbers of decisions and of context switches, and the time that they took.
     pub fn of(
         host: &Host,
         (schedule_calls, schedule_ns): (Option<u64>, Option<i64>),

@@ -1,6 +1,6 @@
 //! What a run will take, told before it runs.
 
-use laxity_host::{ArrivalRate, Calls, Domain, Host, Workload};
+use laxity_host::{ArrivalRate, Calls, Domain, Host, Parameter, Policy, Workload};
 use laxity_run::bytes_of_responses;
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ const FRAME_EVENTS: f64 = 6.0;
 const PERIOD_EVENTS: f64 = 3.0;
 /// A tick of a guest's kernel, of a policy with a quantum, of credit's accounting; a burst.
 const TICK_EVENTS: f64 = 3.0;
+/// A turn of credit2, which has no setting for it: its ratelimit is 1 ms, and its longest turn 10 ms.
+const CREDIT2_TURN_NS: i64 = 3_000_000;
 const RECORDS_OF_EVENT: f64 = 2.0;
 /// The same of packets: they themselves leave none.
 const RECORDS_OF_PACKETS: f64 = 0.7;
@@ -73,7 +75,7 @@ pub fn estimate(host: &Host) -> Estimate {
     let packet_events = PACKET_EVENTS * packets + FRAME_EVENTS * frames.sum::<f64>();
     let of_domain = |domain: &Domain| {
         let mut events = 0.0;
-        if !host.policy.shares_by_weight() {
+        if host.policy.has_budgets() {
             events += PERIOD_EVENTS * each(domain.parameters.period_ns);
         }
         if let Some(tick) = &domain.tick {
@@ -85,14 +87,23 @@ pub fn estimate(host: &Host) -> Estimate {
         events * domain.vcpus.len() as f64
     };
     let settings = &host.settings;
-    let ticks = if host.policy.shares_by_weight() {
-        each(settings.tick_ns) + each(settings.time_slice_ns)
-    } else {
-        each(settings.quantum_ns)
+    let ticks: f64 = [
+        (Parameter::Tick, settings.tick_ns),
+        (Parameter::TimeSlice, settings.time_slice_ns),
+        (Parameter::Quantum, settings.quantum_ns),
+        (Parameter::BaseSlice, settings.jiffy_ns),
+    ]
+    .into_iter()
+    .filter(|&(parameter, _)| host.policy.uses(parameter))
+    .map(|(_, period_ns)| each(period_ns))
+    .sum();
+    let turns = match host.policy {
+        Policy::Credit2 => each(CREDIT2_TURN_NS),
+        _ => 0.0,
     };
     let other_events = JOB_EVENTS * jobs
         + host.domains.iter().map(of_domain).sum::<f64>()
-        + TICK_EVENTS * f64::from(host.cpus) * ticks;
+        + TICK_EVENTS * f64::from(host.cpus) * (ticks + turns);
     let events = packet_events + other_events;
     let records = RECORDS_OF_PACKETS * packet_events + RECORDS_OF_EVENT * other_events;
     let tasks = host

@@ -13,7 +13,15 @@ fn example(name: &str, overrides: &[&str]) -> Host {
 fn events_are_of_the_right_order() {
     let mut hosts = Vec::new();
     for name in ["flat", "integrator", "overload", "rt-xen"] {
-        for policy in Policy::ALL {
+        // Deadline does not admit some of the budgets, and arinc653 no windows that overlap. Under fifo an endless
+        // loop lets nobody else run, and eevdf's ticks leave no records.
+        let others = [
+            Policy::Deadline,
+            Policy::Fifo,
+            Policy::Eevdf,
+            Policy::Arinc653,
+        ];
+        for policy in (Policy::ALL.into_iter()).filter(|policy| !others.contains(policy)) {
             let policy = format!("host.policy={}", policy.name());
             hosts.push(example(name, &[&policy, "duration=2 s"]));
         }

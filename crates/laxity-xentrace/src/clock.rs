@@ -55,7 +55,7 @@ pub fn read(input: &mut Input, run: &XenRun) -> Result<Clock, XenError> {
     }
     let (traced_from_ns, traced_to_ns) = (i128::from(from_ns), i128::from(to_ns));
     let start_ns = i128::from(run.start_realtime_ns);
-    let end_ns = start_ns + i128::from(run.metadata.duration_ns);
+    let end_ns = start_ns + i128::from(run.jobs.metadata.duration_ns);
     if start_ns < traced_from_ns || end_ns > traced_to_ns {
         return Err(XenError::Window {
             from_ns: start_ns,

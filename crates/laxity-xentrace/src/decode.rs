@@ -1,10 +1,13 @@
 //! From the bytes of a dump to what happened, CPU by CPU.
 
 use crate::clock::{self, Clock};
+use crate::credits::Credits;
+use crate::deadlines::Replenishment;
 use crate::error::XenError;
 use crate::input::{Input, long};
-use crate::names::{Names, Who};
-use crate::run::{Summary, XenRun};
+use crate::names::Names;
+use crate::run::XenRun;
+use laxity_replay::{Decision, Event, Summary, What, Who};
 use laxity_trace::{Kind, NONE};
 
 pub const MAGIC: [u8; 8] = *b"LAXITYXT";
@@ -29,6 +32,12 @@ pub mod trc {
     pub const BUDGET: u32 = LAXITY + 4;
     pub const MIGRATE: u32 = LAXITY + 5;
     pub const CLASS: u32 = LAXITY + 6;
+    /// `TRC_SCHED_CLASS_EVT(CSCHED2, 3)`: VCPU, credits, budget, and what was paid.
+    pub const CREDIT2_BURN: u32 = 0x0002_2203;
+    /// `TRC_SCHED_CLASS_EVT(CSCHED2, 7)`: VCPU, credits before and after.
+    pub const CREDIT2_RESET: u32 = 0x0002_2207;
+    /// `TRC_SCHED_CLASS_EVT(RTDS, 4)`: VCPU, level, deadline and budget.
+    pub const RTDS_REPLENISH: u32 = 0x0002_2804;
     /// Only the measured build writes it, under every scheduler.
     pub const MEASURE: u32 = 0x0002_1040;
 }
@@ -36,50 +45,6 @@ pub mod trc {
 /// `RUNSTATE_running`, `_runnable`; `_blocked` and `_offline` are above.
 pub const RUNNING: u32 = 0;
 pub const RUNNABLE: u32 = 1;
-
-pub struct Event {
-    pub cycles: u64,
-    pub time_ns: i64,
-    pub offset: usize,
-    pub cpu: u16,
-    pub what: What,
-}
-
-pub enum What {
-    Switch {
-        before: Who,
-        after: Who,
-        /// The VCPU that ran blocked, and no `Block` says so.
-        blocks: bool,
-        decision: Decision,
-    },
-    Continue {
-        who: Who,
-        decision: Decision,
-    },
-    Wake {
-        vcpu: u32,
-        /// Its run state changed. If not, it may have been awake.
-        state: bool,
-    },
-    Block {
-        vcpu: u32,
-        /// It did; it was not woken before it left its CPU.
-        real: bool,
-    },
-    Policy {
-        vcpu: u32,
-        kind: Kind,
-        argument: i64,
-    },
-}
-
-#[derive(Clone, Copy)]
-pub struct Decision {
-    /// From the decision on; `i64::MAX` if never.
-    pub until_ns: i64,
-    pub cost_ns: i64,
-}
 
 /// What decisions cost, in cycles.
 #[derive(Default)]
@@ -116,6 +81,10 @@ pub struct Decoded {
     /// The events of each CPU, in order.
     pub events: Vec<Event>,
     pub measures: Measures,
+    /// Those of credit2.
+    pub credits: Vec<Credits>,
+    /// Those of rtds.
+    pub replenishments: Vec<Replenishment>,
     /// Run states were traced.
     pub states: bool,
     pub clock: Clock,
@@ -141,9 +110,11 @@ pub fn decode(dump: &[u8], run: &XenRun, names: &Names) -> Result<Decoded, XenEr
     let mut decoded = Decoded {
         events: Vec::new(),
         measures: Measures::default(),
+        credits: Vec::new(),
+        replenishments: Vec::new(),
         states: false,
         clock,
-        cpus: run.metadata.cpus as usize,
+        cpus: run.jobs.metadata.cpus as usize,
     };
     let mut last: Option<u32> = None;
     for _ in 0..cpus {
@@ -169,7 +140,7 @@ pub fn decode(dump: &[u8], run: &XenRun, names: &Names) -> Result<Decoded, XenEr
         };
         let decoder = Decoder {
             cpu,
-            host_cpus: run.metadata.cpus,
+            host_cpus: run.jobs.metadata.cpus,
             names,
             decoded: &mut decoded,
             time: 0,
@@ -266,7 +237,12 @@ impl Decoder<'_> {
                     | trc::SWITCH
                     | trc::SWITCH_INFNEXT
                     | trc::SWITCH_INFCONT
-                    | trc::DECISION..=trc::CLASS | trc::MEASURE
+                    | trc::DECISION
+                    ..=trc::CLASS
+                        | trc::MEASURE
+                        | trc::RTDS_REPLENISH
+                        | trc::CREDIT2_BURN
+                        | trc::CREDIT2_RESET
             );
         if !of_interest {
             return Ok(());
@@ -377,6 +353,24 @@ impl Decoder<'_> {
                 });
                 return Ok(());
             }
+            (trc::CREDIT2_BURN, &[vcpu, after, _, paid]) => {
+                let (after, paid) = (i64::from(after as i32), i64::from(paid as i32));
+                self.credits(time_ns, vcpu, after + paid, after);
+                return Ok(());
+            }
+            (trc::CREDIT2_RESET, &[vcpu, before, after]) => {
+                let (before, after) = (i64::from(before as i32), i64::from(after as i32));
+                self.credits(time_ns, vcpu, before, after);
+                return Ok(());
+            }
+            (trc::RTDS_REPLENISH, &[vcpu, _, low, high, _, _]) => {
+                self.decoded.replenishments.push(Replenishment {
+                    time_ns,
+                    vcpu,
+                    deadline_ns: long(low, high),
+                });
+                return Ok(());
+            }
             (_, &[vcpu]) if kind == trc::RUNSTATE_CHANGE => {
                 self.decoded.states = true;
                 let vcpu = self.names.packed(vcpu)?;
@@ -398,6 +392,15 @@ impl Decoder<'_> {
             what,
         });
         Ok(())
+    }
+
+    fn credits(&mut self, time_ns: i64, vcpu: u32, before_ns: i64, after_ns: i64) {
+        self.decoded.credits.push(Credits {
+            time_ns,
+            vcpu,
+            before_ns,
+            after_ns,
+        });
     }
 
     /// What the policy, or else Xen, said of the decision that is now carried out.
@@ -474,7 +477,7 @@ impl Decoder<'_> {
     }
 
     fn outside(&self, vcpu: u32, cpu: i64) -> String {
-        let (domain, vcpu) = self.names.vcpus[vcpu as usize];
+        let (domain, vcpu) = self.names.vcpus.name(vcpu);
         let cpus = self.host_cpus;
         format!(
             "VCPU {vcpu} of domain {domain} of the host file is on CPU {cpu}; the host has {cpus} CPUs"

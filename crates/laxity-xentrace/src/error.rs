@@ -1,6 +1,6 @@
 //! Why a dump makes no trace.
 
-use laxity_run::JobsError;
+use laxity_replay::ReplayError;
 
 /// Why a run's buffers and reports do not make a trace. Offsets are bytes from the beginning of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,21 +56,9 @@ pub enum XenError {
         /// When it ended.
         traced_to_ns: i128,
     },
-    /// Events contradict each other: some are missing, or the CPUs' cycle counters differ.
-    #[error("byte {offset} of the dump, CPU {cpu} at {time_ns} ns of the run: {reason}")]
-    Contradiction {
-        /// Where the event is that contradicts those before it.
-        offset: usize,
-        /// The CPU it happened on.
-        cpu: u16,
-        /// When.
-        time_ns: i64,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The jobs' completion times are not of the run.
+    /// The events or jobs make no trace.
     #[error(transparent)]
-    Jobs(#[from] JobsError),
+    Replay(#[from] ReplayError),
     /// What was given beside the dump is wrong.
     #[error("{0}")]
     Run(String),

@@ -2,74 +2,46 @@
 
 use crate::error::XenError;
 use crate::run::XenRun;
-use laxity_trace::Metadata;
+use laxity_replay::{Vcpus, Who};
 use std::collections::HashMap;
 
 /// From here on, domain numbers have meanings of their own: `DOMID_FIRST_RESERVED`.
 const DOMID_FIRST_RESERVED: u16 = 0x7FF0;
 const DOMID_IDLE: u16 = 0x7FFF;
 
-/// The VCPU that runs on a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
-    Idle,
-    /// A VCPU that is not of the host file.
-    Foreign,
-    /// By its place among all VCPUs of the host file.
-    Vcpu(u32),
-}
-
-/// The VCPUs of the host file.
+/// The VCPUs of the host file, by Xen's numbers.
 pub struct Names {
     /// By Xen's number: the first VCPU among all, and how many it has.
-    pub domains: HashMap<u16, (u32, u16)>,
-    /// The same first VCPUs, by place in the host file.
-    pub first: Vec<u32>,
-    /// Domain and VCPU of each.
-    pub vcpus: Vec<(u16, u16)>,
+    domains: HashMap<u16, (u32, u16)>,
+    pub vcpus: Vcpus,
 }
 
 impl Names {
     pub fn new(run: &XenRun) -> Result<Names, XenError> {
-        let sizes = (run.metadata.sizes())
-            .map_err(|reason| XenError::Run(format!("the metadata is not valid: {reason}")))?;
-        let Metadata {
-            duration_ns, cpus, ..
-        } = *run.metadata;
-        if duration_ns > i64::MAX / i64::from(cpus) {
-            return Err(XenError::Run(format!(
-                "a run of {duration_ns} ns on {cpus} CPUs is too long"
-            )));
-        }
-        if sizes.len() != run.domids.len() {
-            let (domains, numbers) = (sizes.len(), run.domids.len());
+        let vcpus = Vcpus::new(run.jobs.metadata)?;
+        if vcpus.domains() != run.domids.len() {
+            let (domains, numbers) = (vcpus.domains(), run.domids.len());
             return Err(XenError::Run(format!(
                 "{domains} domains, and {numbers} numbers that Xen gave them"
             )));
         }
-        let mut names = Names {
-            domains: HashMap::new(),
-            first: Vec::new(),
-            vcpus: Vec::new(),
-        };
-        for (domain, (&(vcpus, _), &domid)) in sizes.iter().zip(run.domids).enumerate() {
-            let name = &run.metadata.domains[domain].name;
+        let mut domains = HashMap::new();
+        for (domain, &domid) in run.domids.iter().enumerate() {
+            let name = &run.jobs.metadata.domains[domain].name;
             if domid >= DOMID_FIRST_RESERVED {
                 return Err(XenError::Run(format!(
                     "domain {name} cannot have Xen's number {domid}: they are below {DOMID_FIRST_RESERVED}"
                 )));
             }
-            let domain = domain as u16;
-            let first = names.vcpus.len() as u32;
-            if names.domains.insert(domid, (first, vcpus)).is_some() {
+            let range = vcpus.of_domain(domain);
+            let (first, count) = (range.start, range.len() as u16);
+            if domains.insert(domid, (first, count)).is_some() {
                 return Err(XenError::Run(format!(
                     "domain {name} has Xen's number {domid}, as another one has"
                 )));
             }
-            names.first.push(first);
-            names.vcpus.extend((0..vcpus).map(|vcpu| (domain, vcpu)));
         }
-        Ok(names)
+        Ok(Names { domains, vcpus })
     }
 
     pub fn who(&self, domid: u32, vcpu: u32) -> Result<Who, String> {

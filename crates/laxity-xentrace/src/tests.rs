@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock::Clock;
 use crate::decode::{MAGIC, RUNNABLE, RUNNING, VERSION, trc};
+use laxity_replay::Jobs;
 use laxity_run::UNFINISHED;
 use laxity_trace::{
     DomainMetadata, Kind, Metadata, NONE, Reader, Sink, TaskMetadata, Writer, perfetto, text,
@@ -142,10 +143,12 @@ fn import_with(
     import(
         dump,
         &XenRun {
-            metadata,
+            jobs: Jobs {
+                metadata,
+                completions_ns: &[vec![completions_ns.to_vec()], vec![]],
+            },
             domids: &DOMIDS,
             start_realtime_ns: START_REALTIME_NS,
-            completions_ns: &[vec![completions_ns.to_vec()], vec![]],
         },
     )
 }
@@ -349,6 +352,55 @@ fn jobs_arrive_and_complete() {
     assert_eq!(jobs(&[20 * MS + 1, UNFINISHED]), jobs(&[]));
 }
 
+/// Xen's clock is 1 s ahead of the run's. Timers bring replenishments at 7 and 17 ms, 3 us late the first time and 5 us
+/// the second; batch wakes within its second period.
+#[test]
+fn deadlines_of_rtds_are_on_the_clock_of_the_run() {
+    let mut dump = Dump::new(1);
+    let mut replenish = |time_ns: i64, who: (u32, u32), deadline_ns: i64| {
+        let deadline_ns = deadline_ns + 1_000 * MS;
+        let deadline = [deadline_ns as u32, (deadline_ns >> 32) as u32];
+        let words = [who.0 << 16 | who.1, 0, deadline[0], deadline[1], 0, 0];
+        dump.event(0, time_ns, trc::RTDS_REPLENISH, &words);
+    };
+    replenish(2 * MS, BATCH_1, 6 * MS);
+    replenish(7 * MS + 3 * US, CONTROL, 17 * MS);
+    replenish(12 * MS, BATCH_1, 16 * MS);
+    replenish(17 * MS + 5 * US, CONTROL, 27 * MS);
+    let (_, summary) = schedule(&dump);
+    let deadlines_ns = vec![
+        vec![Some(17 * MS + 3 * US)],
+        vec![None, Some(6 * MS + 3 * US)],
+    ];
+    assert_eq!(summary.deadlines_ns, deadlines_ns);
+    assert_eq!(
+        schedule(&Dump::new(1)).1.deadlines_ns,
+        [vec![None], vec![None; 2]]
+    );
+}
+
+/// control has 7 ms after it paid; of batch's VCPUs the one has what a reset gave it, and the other what it had before
+/// the first change within the run.
+#[test]
+fn credits_of_credit2_are_those_at_the_start() {
+    let mut dump = Dump::new(1);
+    let name = |who: (u32, u32)| who.0 << 16 | who.1;
+    let ns = |milliseconds: i64| (milliseconds * MS) as i32 as u32;
+    let mut event = |time_ns, event, words: &[u32]| dump.event(0, time_ns, event, words);
+    event(-3 * US, trc::CREDIT2_RESET, &[name(BATCH), ns(-2), ns(8)]);
+    event(-2 * US, trc::CREDIT2_BURN, &[name(DOM0), ns(1), 0, ns(1)]);
+    event(-US, trc::CREDIT2_BURN, &[name(CONTROL), ns(7), 0, ns(2)]);
+    event(US, trc::CREDIT2_BURN, &[name(CONTROL), ns(6), 0, ns(1)]);
+    event(
+        2 * US,
+        trc::CREDIT2_BURN,
+        &[name(BATCH_1), ns(-4), 0, ns(3)],
+    );
+    let (_, summary) = schedule(&dump);
+    let credits_ns = vec![vec![Some(7 * MS)], vec![Some(8 * MS), Some(-MS)]];
+    assert_eq!(summary.credits_ns, credits_ns);
+}
+
 #[test]
 fn jobs_that_cannot_be_are_refused() {
     let metadata = metadata(1);
@@ -366,10 +418,12 @@ fn jobs_that_cannot_be_are_refused() {
     assert!(error(&[UNFINISHED, 12 * MS]).contains("job 1 cannot"));
     assert!(error(&[-1]).contains("job 0 cannot"));
     let run = XenRun {
-        metadata: &metadata,
+        jobs: Jobs {
+            metadata: &metadata,
+            completions_ns: &[],
+        },
         domids: &[3, 3],
         start_realtime_ns: 0,
-        completions_ns: &[],
     };
     let error = |run| import(&[], &run).expect_err("no such run").to_string();
     assert_eq!(
@@ -683,10 +737,12 @@ proptest! {
         let mut metadata = metadata(2);
         metadata.duration_ns = 10 * MS;
         let (records, _) = import(&dump.bytes(), &XenRun {
-            metadata: &metadata,
+            jobs: Jobs {
+                metadata: &metadata,
+                completions_ns: &[vec![vec![]], vec![]],
+            },
             domids: &DOMIDS,
             start_realtime_ns: START_REALTIME_NS + from_us * US,
-            completions_ns: &[vec![vec![]], vec![]],
         }).expect("the dump is whole");
         check_trace(&metadata, &records);
         // What runs is what ran at any instant of the longer run.

@@ -14,7 +14,7 @@
  *
  * Locks. There is one lock a CPU; it guards the CPU's queues and every VCPU whose `cpu` it is.
  *   - schedule, timer: the lock of that CPU is held.
- *   - wake, event, sleep, yield: the lock of vcpu->cpu is held.
+ *   - wake, event, tell, sleep, yield: the lock of vcpu->cpu is held.
  *   - move_vcpu: the locks of vcpu->cpu and of the CPU that it goes to are held.
  *   - everything else (init, add, remove, set, become, account): every CPU's lock is held.
  * A policy that looks at another CPU's queue from `schedule` takes that lock by try_lock and goes
@@ -66,6 +66,8 @@ enum laxity_error {
     LAXITY_ERROR_POLICY, /* these two policies cannot be switched live */
 #define LAXITY_PARAMETER(name_, ...) LAXITY_ERROR_##name_,
 #define LAXITY_SETTING(name_, ...) LAXITY_ERROR_##name_,
+#define LAXITY_MODEL_PARAMETER LAXITY_PARAMETER
+#define LAXITY_MODEL_SETTING LAXITY_SETTING
 #include <parameters.def>
 };
 
@@ -74,6 +76,7 @@ enum laxity_error {
  */
 struct laxity_settings {
 #define LAXITY_SETTING(name_, field_, key_, kind_, ...) LAXITY_TYPE_##kind_ field_;
+#define LAXITY_MODEL_SETTING LAXITY_SETTING
 #include <parameters.def>
 };
 
@@ -83,6 +86,7 @@ struct laxity_settings {
  */
 struct laxity_parameters {
 #define LAXITY_PARAMETER(name_, field_, key_, kind_, ...) LAXITY_TYPE_##kind_ field_;
+#define LAXITY_MODEL_PARAMETER LAXITY_PARAMETER
 #include <parameters.def>
 };
 
@@ -90,6 +94,10 @@ struct laxity_parameters {
 #define LAXITY_ON_SIM 1
 #define LAXITY_ON_XEN 2
 #define LAXITY_ON_LINUX 4 /* by the kernel's own means */
+#define LAXITY_ON_KVM 32  /* through sched_ext */
+/* The hypervisor or kernel whose own scheduler a model is, as bits. */
+#define LAXITY_OWN_OF_XEN 8
+#define LAXITY_OWN_OF_LINUX 16
 
 struct laxity_instance;
 struct laxity_cpu;
@@ -142,6 +150,9 @@ struct laxity_instance {
 struct laxity_cpu {
     uint32_t number;
     struct laxity_vcpu *current; /* written by the policy: its last decision; NULL is idle */
+    /* Written by the embedder, if it can tell: until when the CPU is busy with its last decision,
+     * and does nothing of what `current` has to do. */
+    int64_t switched_ns;
 };
 
 struct laxity_domain {
@@ -196,6 +207,13 @@ struct laxity_policy {
     /* An event came for a VCPU that is runnable already, which wake does not tell: B of scheduler S
      * boosts one that waits. NULL where it makes no difference. */
     void (*event)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
+    /* The guest tells on what the VCPU works from now on: when that must be done (LAXITY_NEVER: it
+     * has no deadline), and its place in the order in which the guest does its work, above
+     * INT64_MIN, smaller first (a rank, or a deadline). It holds until the guest tells another,
+     * whether the VCPU blocks or not, and is told before the wake that it is for. NULL where it
+     * makes no difference. */
+    void (*tell)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t deadline_ns,
+                 int64_t order, int64_t now);
     void (*sleep)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     void (*yield)(struct laxity_instance *instance, struct laxity_vcpu *vcpu, int64_t now);
     struct laxity_decision (*schedule)(struct laxity_instance *instance, struct laxity_cpu *cpu,
@@ -222,6 +240,67 @@ struct laxity_policy {
 };
 
 #define LAXITY_POLICY(identifier_, ...) extern const struct laxity_policy laxity_##identifier_;
+#define LAXITY_MODEL(identifier_, ...) extern const struct laxity_policy laxity_##identifier_;
 #include <policies.def>
+
+/*
+ * How a policy asks its embedder, and which policy of its file it is. An embedder that is built
+ * together with one policy, and may call nothing through a pointer (BPF), defines
+ * LAXITY_EMBEDDER_HEADER to a header with these functions of its own instead.
+ */
+#ifdef LAXITY_EMBEDDER_HEADER
+#include LAXITY_EMBEDDER_HEADER
+#else
+static inline void laxity_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
+{
+    instance->embedder->arm_timer(instance, cpu, at_ns);
+}
+
+static inline void laxity_arm_account(struct laxity_instance *instance, int64_t at_ns)
+{
+    instance->embedder->arm_account(instance, at_ns);
+}
+
+static inline void laxity_kick(struct laxity_instance *instance, uint32_t cpu)
+{
+    instance->embedder->kick(instance, cpu);
+}
+
+static inline void laxity_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
+{
+    instance->embedder->extend(instance, cpu, until_ns);
+}
+
+static inline bool laxity_may_run_on(struct laxity_instance *instance,
+                                     const struct laxity_vcpu *vcpu, uint32_t cpu)
+{
+    return instance->embedder->may_run_on(instance, vcpu, cpu);
+}
+
+static inline bool laxity_try_lock(struct laxity_instance *instance, uint32_t cpu)
+{
+    return instance->embedder->try_lock(instance, cpu);
+}
+
+static inline void laxity_unlock(struct laxity_instance *instance, uint32_t cpu)
+{
+    instance->embedder->unlock(instance, cpu);
+}
+
+static inline void laxity_trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                                enum laxity_event event, int64_t argument)
+{
+    instance->embedder->trace(instance, vcpu, event, argument);
+}
+
+static inline const struct laxity_policy *laxity_policy_of(const struct laxity_instance *instance)
+{
+    return instance->policy;
+}
+
+/* Before a function that a verifier should look at by itself, since it multiplies what there is to
+ * look at in its callers. */
+#define LAXITY_APART
+#endif
 
 #endif

@@ -1,9 +1,9 @@
 """The command line: takes words apart, calls the API, prints. Nothing is computed here.
 
-Each command is a module of this package, with a `Typer` named `app`; other packages add theirs by
-an entry point in the group `laxity.commands`. A command's module is imported when the command is
-called or when its help is asked for, and itself imports what it works with only when it works, so
-that help comes at once.
+Each command is a module of this package, with a `Typer` named `app`; other distributions add theirs
+as `laxity.additions` says. A command's module is imported when the command is called or when its
+help is asked for, and itself imports what it works with only when it works, so that help comes at
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from laxity import _core
+from laxity import _core, additions
 from laxity.errors import HostError, InputError
 from laxity.lab.errors import LabError
 
@@ -32,14 +32,12 @@ INTERRUPTED = 130
 TRACEBACK_VARIABLE = "LAXITY_TRACEBACK"
 
 COMMANDS = (
-    *("check", "run", "compare", "sweep", "capacity", "fidelity"),
-    *("trace", "diff", "report", "voice", "policies"),
-    *("bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
+    *("check", "design", "run", "compare", "sweep", "capacity", "fidelity"),
+    *("why", "observe", "doctor", "trace", "diff", "report", "voice", "policies"),
+    *("apply", "bandwidth", "protect", "sched", "site", "appliance", "lab", "schema"),
+    "serve",
 )
 """The commands of this package, in the order of the help."""
-
-ENTRY_POINTS = "laxity.commands"
-"""The group of entry points that other packages' commands have: a name, and a `Typer`."""
 
 
 class Commands(TyperGroup):
@@ -48,9 +46,7 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Context) -> list[str]:
         """Returns all names: those of this package, then those of others."""
         del ctx
-        from importlib.metadata import entry_points
-
-        return [*COMMANDS, *sorted(entry_points(group=ENTRY_POINTS).names)]
+        return [*COMMANDS, *additions.names()]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """Returns the command of that name; None if there is none."""
@@ -76,14 +72,13 @@ def _refuse_command_of_extra(name: str) -> None:
 
 def _app_of(name: str) -> typer.Typer | None:
     if name in COMMANDS:
-        app: typer.Typer = import_module(f"laxity.cli.{name}").app
-        return app
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=ENTRY_POINTS, name=name):
-        found: typer.Typer = entry.load()
-        return found
-    return None
+        module = import_module(f"laxity.cli.{name}")
+    elif name in additions.names():
+        module = additions.module(name, "command")
+    else:
+        return None
+    app: typer.Typer = module.app
+    return app
 
 
 def _show_version(value: bool) -> None:
@@ -99,9 +94,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 all well; 1 a verdict failed (check, diff, reproduce, "
+    epilog="Exit codes: 0 all well; 1 a verdict failed (check, design, diff, reproduce, "
     "run --check-determinism, and with --strict run, compare, sweep, capacity); 2 bad input; "
-    "3 the machine failed (--on xen).",
+    "3 the machine failed (--on xen, --on kvm, apply).",
 )
 
 

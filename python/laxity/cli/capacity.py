@@ -21,14 +21,12 @@ from laxity.cli.options import (
 )
 from laxity.cli.outputs import directory_for
 from laxity.cli.substrate import with_substrate
+from laxity.telephony import SEEDS
 
 if TYPE_CHECKING:
     from laxity.substrates.substrate import Substrate
 
 app = typer_app()
-
-SEEDS = 3
-"""Each load is tried with this many seeds by default."""
 
 
 @app.command(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from laxity.cli.command import examples, judge, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say, say_written
 from laxity.cli.options import (
+    ClusterOption,
     DurationOption,
     HostArgument,
     JsonOption,
@@ -16,6 +17,7 @@ from laxity.cli.options import (
     SeedsOption,
     SetOption,
     StrictOption,
+    WorkersOption,
     names_of,
 )
 from laxity.cli.outputs import directory_for
@@ -45,6 +47,8 @@ def compare(
     seeds: SeedsOption = 1,
     duration: DurationOption = None,
     on: Substrate,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     output: OutputOption = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -55,9 +59,14 @@ def compare(
     Each run on Xen has a boot of its own.
     """
     from laxity.host import Host
+    from laxity.workers import opened
 
     file = Host.load(host)
-    with directory_for(output) as place, progress_bar("comparing") as progress:
+    with (
+        directory_for(output) as place,
+        opened(workers, cluster) as simulating,
+        progress_bar("comparing") as progress,
+    ):
         result = file.compare(
             names_of(policy),
             on=on,
@@ -68,6 +77,7 @@ def compare(
             keep=place / on.name,
             say=say,
             progress=progress,
+            workers=simulating,
         )
         if output is not None:
             result.write(place)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from laxity.cli.command import examples, typer_app
 from laxity.cli.console import print_json, print_rich, progress_bar, say
@@ -17,6 +20,7 @@ from laxity.cli.options import (
 )
 from laxity.cli.outputs import directory_for, temporary_directory
 from laxity.cli.substrate import ON, with_substrates
+from laxity.errors import InputError
 
 if TYPE_CHECKING:
     from laxity.substrates.substrate import Substrate
@@ -28,6 +32,7 @@ app = typer_app()
     epilog=examples(
         "fidelity examples/rt-xen.toml --duration '10 s'",
         "fidelity examples/overload.toml --policy periodic -o out",
+        "fidelity seen/host.toml --against seen",
     )
 )
 @with_substrates(
@@ -43,32 +48,56 @@ def fidelity(
     duration: DurationOption = None,
     on: Substrate,
     model: Substrate,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE",
+            help="A trace of the host, or the output of a run, in place of a run with --on.",
+        ),
+    ] = None,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """How far is the simulator from real Xen, or one substrate from another?
+
+    With --against TRACE: how well does the simulator predict what the host did?
 
     Runs the host on both, with the same tasks: how many deadlines each misses, who runs when, when
     jobs are complete. With -o each run is in the directory of its substrate, for report, trace and
     diff.
     """
     from laxity.host import Host
+    from laxity.observe.against import measure_against
+    from laxity.resolved import overrides_of
     from laxity.tables.fidelity import fidelity_table
 
+    if against is not None and on.name != "xen":
+        raise InputError(
+            f"--on {on.name} and --against {against} say both what the host did",
+            "leave one of them out",
+        )
     file = Host.load(host)
     with directory_for(output) as directory, temporary_directory() as keep:
         with progress_bar("running") as progress:
-            result = file.fidelity(
-                model,
-                on,
-                seed=seed,
-                policy=policy,
-                duration=duration,
-                set=settings or (),
-                keep=keep / "runs",
-                say=say,
-                progress=progress,
-            )
+            if against is not None:
+                resolved = file.resolve(
+                    overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
+                )
+                result = measure_against(
+                    resolved, model, against, keep / "runs", say=say, progress=progress
+                )
+            else:
+                result = file.fidelity(
+                    model,
+                    on,
+                    seed=seed,
+                    policy=policy,
+                    duration=duration,
+                    set=settings or (),
+                    keep=keep / "runs",
+                    say=say,
+                    progress=progress,
+                )
         if output is not None:
             result.write(directory)
     if as_json:

@@ -1,4 +1,4 @@
-"""`laxity lab`: the emulated machine that boots the real hypervisor."""
+"""`laxity lab`: the emulated machines that boot the real hypervisor, and real Linux with KVM."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from laxity.cli import lab_kvm
 from laxity.cli.command import FAILED_VERDICT, typer_app
 from laxity.cli.console import say
 from laxity.errors import InputError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from laxity.substrates.xen.plan import Plan
 
-app = typer_app("lab", "Boot the real Xen hypervisor in an emulated machine.")
+app = typer_app("lab", "Boot the real Xen hypervisor, or Linux with KVM, in an emulated machine.")
+app.add_typer(lab_kvm.app)
 
 RUN = "boot"
 
@@ -89,7 +91,7 @@ def boot(
     from laxity.host import Host
     from laxity.lab import image
     from laxity.lab.files import HOME, SCRIPT
-    from laxity.lab.machine import Machine
+    from laxity.lab.xen_machine import XenMachine
     from laxity.substrates.xen.plan import Plan, Window
 
     if interactive and not sys.stdin.isatty():
@@ -113,7 +115,7 @@ def boot(
         # Interactively the whole plan is there for the shell.
         if not interactive:
             (directory / SCRIPT).write_text(_script(plan), "utf-8")
-        machine = Machine(
+        machine = XenMachine(
             hypervisor,
             image.build(say=say),
             directory,

@@ -57,6 +57,23 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="DIR", help="Also write all that was found here."),
 ]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=1024,
+        help="Simulate in this many processes, with the same results. One that dies costs only the "
+        "part that it was doing.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Simulate on the workers of a scheduler of Dask, such as tcp://host:8786.",
+    ),
+]
 
 
 def names_of(text: str | None) -> list[str] | None:

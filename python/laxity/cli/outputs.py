@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,5 +24,7 @@ def directory_for(output: Path | None) -> AbstractContextManager[Path]:
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
     """Gives a directory that is removed in the end."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
         yield Path(directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,11 +70,13 @@ def run(
     """
     from laxity import directory
     from laxity.host import Host
-    from laxity.voice.scoring import scored
+    from laxity.resolved import overrides_of
 
     if check_determinism and not on.repeatable:
         raise InputError("time on the wall does not repeat", "leave out one of the two options")
     file = Host.load(host)
+    overrides = overrides_of(settings or (), policy=policy, seed=seed, duration=duration)
+    file.resolve(overrides).require_scorer()
     is_kept = output is not None and not no_trace
 
     def once(place: Path) -> Run:
@@ -83,10 +84,7 @@ def run(
         with progress_bar("running") as progress:
             return file.run(
                 on=on,
-                seed=seed,
-                policy=policy,
-                duration=duration,
-                set=settings or (),
+                set=overrides,
                 trace=place / directory.TRACE if is_kept or check_determinism else None,
                 keep=place / on.name,
                 say=say,
@@ -101,8 +99,7 @@ def run(
         if result.trace is not None and not is_kept:
             result.trace.unlink()
         if result.telephony is not None:
-            with progress_bar("listening") as progress:
-                result = scored(result, progress)
+            result = _scored(result)
         if output is not None:
             result.write(place)
     if as_json:
@@ -118,23 +115,21 @@ def run(
     judge(result.passed, strict)
 
 
+def _scored(run: Run) -> Run:
+    from laxity.voice.scoring import scored
+
+    with progress_bar("listening") as progress:
+        return scored(run, progress)
+
+
 def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str | None:
     """Runs it again. What differs, for people; None if only the time on the wall does."""
-    from laxity import _core
+    from laxity import _core, files
     from laxity.errors import core_errors
 
     with temporary_directory() as place:
         second = once(place)
-        names = sorted(
-            path.relative_to(directory) for path in directory.rglob("*") if path.is_file()
-        )
-        others = {path.relative_to(place) for path in place.rglob("*") if path.is_file()}
-        different = [
-            str(name)
-            for name in names
-            if name not in others or not filecmp.cmp(directory / name, place / name, shallow=False)
-        ]
-        if not different and others == set(names):
+        if not files.differing(directory, place):
             results = [
                 {**run.to_json(), "engine": {"events": run.engine.events}}
                 for run in (first, second)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from laxity.cli.command import examples, typer_app
+from laxity.cli.console import print_json, print_rich
+
+if TYPE_CHECKING:
+    from laxity.apply.place import Place
 
 app = typer_app()
 
@@ -16,22 +20,35 @@ app = typer_app()
     context_settings={"ignore_unknown_options": True},
     epilog=examples(
         "sched get",
-        "sched --at ssh://root@server set web budget=2ms period=10ms",
+        "sched set web policy=deadline budget=2ms period=10ms",
         "sched set --pool 0 policy=polling",
     ),
 )
 def sched(
     words: Annotated[
-        list[str], typer.Argument(metavar="get|set|pool ...", help="As laxity-sched takes them.")
+        list[str],
+        typer.Argument(metavar="get|set|pool ...", help="On Xen, as laxity-sched takes them."),
     ],
     at: Annotated[
-        str, typer.Option("--at", metavar="PLACE", help="local (this is dom0) or ssh://root@HOST.")
+        str, typer.Option("--at", metavar="PLACE", help="local or ssh://root@HOST.")
     ] = "local",
 ) -> None:
-    """Parameters of a live Xen host, by Laxity's scheduler in it.
+    """Parameters of a live host: of domains of Xen, or of guests of KVM.
 
-    Runs laxity-sched there, which explains itself: laxity sched -- --help.
+    On Xen, laxity-sched runs there, which explains itself: laxity sched -- --help. On KVM: get
+    [--json] [DOMAIN[/VCPU]], or set DOMAIN[/VCPU] KEY=VALUE with the keys of host files; laxity
+    apply --revert puts back what was set.
     """
+    from laxity.apply.place import Place
+
+    place = Place(at)
+    if place.is_xen:
+        _on_xen(at, words)
+    else:
+        _on_kvm(place, words)
+
+
+def _on_xen(at: str, words: list[str]) -> None:
     from laxity.substrates.xen import executors
 
     code, text, complaint = executors.real_host(at).sched(words)
@@ -39,3 +56,20 @@ def sched(
     print(complaint, end="", file=sys.stderr)
     if code:
         raise typer.Exit(code)
+
+
+def _on_kvm(place: Place, given: list[str]) -> None:
+    from laxity.apply import live
+    from laxity.tables.apply import changes_table, parameters_table
+
+    words = live.parse(given)
+    seen = place.observe([])
+    if words.command == "set":
+        made = place.apply(live.change(seen, words), keep=True, persist=False)
+        print_rich(changes_table(made["changes"]))
+    elif words.as_json:
+        print_json({"domains": live.parameters(seen, words)})
+    elif not seen["guests"]:
+        print(f"No guests run on {place.name}")
+    else:
+        print_rich(parameters_table(live.parameters(seen, words)))

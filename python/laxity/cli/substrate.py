@@ -98,35 +98,44 @@ def _choice(name: str, flag: str, default: str, help: str) -> inspect.Parameter:
     )
 
 
-def _options() -> list[inspect.Parameter]:
-    """All substrates' options."""
-    found = []
+def _owners() -> dict[str, list[str]]:
+    """The names of the substrates that have each option, in order."""
+    owners: dict[str, list[str]] = {}
     for name in substrates.NAMES:
-        each = substrates.of_name(name)
-        hints = get_type_hints(each)
-        for field in fields(each):
-            of_it = field.metadata
-            option = typer.Option(
-                of_it["flag"], metavar=of_it["metavar"], help=f"With {ON} {name}: {of_it['help']}"
+        for field in fields(substrates.of_name(name)):
+            owners.setdefault(field.name, []).append(name)
+    return owners
+
+
+def _options() -> list[inspect.Parameter]:
+    """All substrates' options; one that several of them have is one option for all of these."""
+    found = []
+    for key, names in _owners().items():
+        each = substrates.of_name(names[0])
+        (of_it,) = (field.metadata for field in fields(each) if field.name == key)
+        option = typer.Option(
+            of_it["flag"],
+            metavar=of_it["metavar"],
+            help=f"With {ON} {' or '.join(names)}: {of_it['help']}",
+        )
+        found.append(
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=of_it["command_line"],
+                annotation=Annotated[get_type_hints(each)[key], option],
             )
-            found.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=of_it["command_line"],
-                    annotation=Annotated[hints[field.name], option],
-                )
-            )
+        )
     return found
 
 
 def _refuse_others(options: Mapping[str, Any], used: list[type[Substrate]]) -> None:
     """Raises InputError if an option is given that is of a substrate that is not used."""
-    for name in substrates.NAMES:
-        each = substrates.of_name(name)
-        for field in fields(each) if each not in used else ():
-            if options[field.name] != field.metadata["command_line"]:
-                raise InputError(
-                    f"{field.metadata['flag']} is for {each.label}",
-                    f"add {ON} {name}, or leave {field.metadata['flag']} out",
-                )
+    for key, names in _owners().items():
+        owners = [substrates.of_name(name) for name in names]
+        (of_it,) = (field.metadata for field in fields(owners[0]) if field.name == key)
+        if options[key] != of_it["command_line"] and not set(owners) & set(used):
+            raise InputError(
+                f"{of_it['flag']} is for {' and '.join(each.label for each in owners)}",
+                f"add {ON} {' or '.join(names)}, or leave {of_it['flag']} out",
+            )

@@ -86,3 +86,8 @@ def _record(number: int, entry: Entry) -> bytes:
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % ALIGNMENT)
+
+
+def plan(directory: Path) -> bytes:
+    """Returns the archive of a plan: the files of a directory, in /plan."""
+    return archive(file(f"plan/{path.name}", path) for path in sorted(directory.iterdir()))

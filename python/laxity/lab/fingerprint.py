@@ -18,26 +18,24 @@ from typing import TYPE_CHECKING
 from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FILE = "machine.json"
 """Beside the console's log."""
 
-FIRMWARE = ("bios-256k.bin", "multiboot_dma.bin")
-"""What QEMU runs before Xen."""
-
 DIGITS = 16
 
 
-def of(qemu: str, contents: Mapping[str, bytes]) -> dict[str, str]:
+def of(qemu: str, firmware: Sequence[str], contents: Mapping[str, bytes]) -> dict[str, str]:
     """The fingerprint, `qemu`, `firmware`, and the digest of each of `contents`, by its name.
 
-    `qemu` is the program; its version stands before its digest.
+    `qemu` is the program, whose version stands before its digest; `firmware` are the names of what
+    it runs before the kernel.
     """
     program = Path(shutil.which(qemu) or qemu).resolve()
     parts = {
         "qemu": f"{_version(program)} {_digest(program.read_bytes())}",
-        "firmware": _digest(_firmware(program)),
+        "firmware": _digest(_firmware(program, firmware)),
         **{name: _digest(content) for name, content in contents.items()},
     }
     return {"fingerprint": _digest(json.dumps(parts, sort_keys=True).encode()), **parts}
@@ -65,11 +63,11 @@ def _version(program: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def _firmware(program: Path) -> bytes:
+def _firmware(program: Path, names: Sequence[str]) -> bytes:
     """Each file from the first of QEMU's directories that has it."""
     directories = [Path(line) for line in _said(program, "-L", "help").splitlines()]
     found = []
-    for name in FIRMWARE:
+    for name in names:
         paths = (directory / name for directory in directories)
         found += [path.read_bytes() for path in paths if path.is_file()][:1]
     return b"".join(found)

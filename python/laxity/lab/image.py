@@ -8,14 +8,12 @@ Laxity itself, the programs and scripts of `xen/`, is small and comes on top wit
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import lzma
 import os
 import re
 import shutil
 import struct
-import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity import places
-from laxity.lab import cpio, files
+from laxity.lab import cpio, files, packages
 from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from laxity.lab.modes import Variant
 
@@ -124,18 +122,18 @@ def build(cache: Path = CACHE, say: Callable[[str], None] = print) -> Image:
                 f"the lab needs {program}",
                 "run it on Debian 12, or boot a Xen host of your own",
             )
-    downloads = _downloads((*PACKAGES, _kernel_package()))
+    downloads = packages.downloads((*PACKAGES, _kernel_package()))
     place = cache / f"image-{_digest(downloads)}"
-    with _only_one(cache / "image.lock"):
+    with packages.only_one(cache / "image.lock"):
         if not place.is_dir():
             say("making the image of dom0, once for these packages")
-            packages = _fetch(downloads, cache / "packages")
+            found = packages.fetch(downloads, cache / "packages")
             staging = cache / "image.new"
             shutil.rmtree(staging, ignore_errors=True)
             unpacked, made = staging / "unpacked", staging / "made"
             made.mkdir(parents=True)
-            for package in packages:
-                _run("dpkg-deb", "--extract", package, unpacked)
+            for package in found:
+                packages.run("dpkg-deb", "--extract", package, unpacked)
             kernel = _kernel(unpacked)
             (made / KERNEL).write_bytes(kernel)
             (made / ROOT).write_bytes(cpio.archive(_root(unpacked, kernel)))
@@ -160,16 +158,16 @@ def kernel(modules: tuple[str, ...], cache: Path = CACHE) -> Kernel:
 
     Raises LabError if the package or a module is missing.
     """
-    downloads = _downloads((_kernel_package(),))
+    downloads = packages.downloads((_kernel_package(),))
     place = cache / f"kernel-{_digest(downloads, *modules)}"
-    with _only_one(cache / "kernel.lock"):
+    with packages.only_one(cache / "kernel.lock"):
         if not place.is_dir():
-            (package,) = _fetch(downloads, cache / "packages")
+            (package,) = packages.fetch(downloads, cache / "packages")
             staging = cache / "kernel.new"
             shutil.rmtree(staging, ignore_errors=True)
             unpacked, made = staging / "unpacked", staging / "made"
             made.mkdir(parents=True)
-            _run("dpkg-deb", "--extract", package, unpacked)
+            packages.run("dpkg-deb", "--extract", package, unpacked)
             (made / KERNEL).write_bytes(_kernel(unpacked))
             there = _modules(unpacked)
             for name in modules:
@@ -188,11 +186,11 @@ def unpacked(names: tuple[str, ...], cache: Path = CACHE) -> Iterator[Path]:
 
     Raises LabError if a package is missing.
     """
-    with _only_one(cache / "packages.lock"):
-        packages = _fetch(_downloads(names), cache / "packages")
+    with packages.only_one(cache / "packages.lock"):
+        found = packages.fetch(packages.downloads(names), cache / "packages")
     with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
-        for package in packages:
-            _run("dpkg-deb", "--extract", package, directory)
+        for package in found:
+            packages.run("dpkg-deb", "--extract", package, directory)
         yield Path(directory)
 
 
@@ -213,10 +211,10 @@ def programs(say: Callable[[str], None] = print) -> Path:
             "the lab needs make", "as root, `apt-get install make gcc libc6-dev libxen-dev`"
         )
     place = CACHE / "programs"
-    with _only_one(CACHE / "programs.lock"):
+    with packages.only_one(CACHE / "programs.lock"):
         if not place.is_dir():
             say("making the programs of dom0 and guests")
-        _run("make", "--silent", f"--directory={XEN / 'programs'}", f"OUT={place}")
+        packages.run("make", "--silent", f"--directory={XEN / 'programs'}", f"OUT={place}")
     return place
 
 
@@ -241,7 +239,7 @@ def libxl(say: Callable[[str], None] = print) -> Path:
 def _built(script: str, *arguments: str) -> Path:
     """Runs a script of `xen/`, which prints the path of what it made."""
     environment = {"LAXITY_XEN_CACHE": str(CACHE)}
-    printed = _run(XEN / script, *arguments, environment=environment)
+    printed = packages.run(XEN / script, *arguments, environment=environment)
     return Path(printed.splitlines()[-1])
 
 
@@ -328,8 +326,8 @@ def static(program: str, say: Callable[[str], None] = print) -> Path:
         raise LabError(f"{program} is to be built, and there is no cargo", "install Rust")
     say(f"making {program} for dom0 and guests, a minute or two when it is new")
     place = CACHE / "cargo"
-    with _only_one(CACHE / "cargo.lock"):
-        _run(
+    with packages.only_one(CACHE / "cargo.lock"):
+        packages.run(
             *("cargo", "build", "--quiet", "--release", "--locked"),
             *("--package", program, "--target", STATIC_TARGET, "--target-dir", place),
             directory=places.CHECKOUT,
@@ -355,7 +353,7 @@ def _root(unpacked: Path, kernel: bytes) -> list[cpio.Entry]:
     xen = unpacked / "usr/lib/xen-4.17/bin"
     programs = [xen / name for name in XEN_PROGRAMS]
     programs += [unpacked / "usr/bin" / name for name in XENSTORE_PROGRAMS]
-    applets = _run(unpacked / "bin/busybox", "--list").split()
+    applets = packages.run(unpacked / "bin/busybox", "--list").split()
     modules = _modules(unpacked)
     return [
         *(cpio.directory(name) for name in DIRECTORIES),
@@ -394,7 +392,7 @@ def libraries(
     searched = (*LIBRARY_DIRECTORIES, *directories)
     paths = ":".join(str(unpacked / directory) for directory in searched)
     for program in programs:
-        listing = _run(unpacked / LOADER, "--library-path", paths, "--list", program)
+        listing = packages.run(unpacked / LOADER, "--library-path", paths, "--list", program)
         for name, path in re.findall(r"^\t(\S+) => (.*?)(?: \(0x\w+\))?$", listing, re.MULTILINE):
             if Path(name).name == Path(LOADER).name:
                 continue
@@ -472,104 +470,22 @@ def _without_zeros(elf: bytes) -> bytes:
     return bytes(shorter)
 
 
-@dataclass(frozen=True)
-class _Download:
-    """A package as apt would fetch it."""
-
-    name: str
-    file: str
-    digest: str
-
-
 def _kernel_package() -> str:
     """The package that has the newest kernel itself."""
-    listing = _run("apt-cache", "depends", "--important", KERNEL_PACKAGE)
+    listing = packages.run("apt-cache", "depends", "--important", KERNEL_PACKAGE)
     found = re.search(r"Depends: (linux-image-\S+)", listing)
     if found is None:
-        raise _unknown_package(KERNEL_PACKAGE)
+        raise packages.unknown_package(KERNEL_PACKAGE)
     return found[1]
 
 
-def _downloads(names: tuple[str, ...]) -> list[_Download]:
-    """The newest version of each package that apt knows."""
-    try:
-        listing = _run("apt-get", "download", "--print-uris", *names)
-    except _ProgramError as failure:
-        unknown = re.search(
-            r"Unable to locate package (\S+)|no installation candidate", str(failure)
-        )
-        if unknown is None:
-            raise
-        raise _unknown_package(unknown[1] or names[0]) from None
-    found = re.findall(r"^'.*' ([^_]+)(_\S+) \d+ (\S+)$", listing, re.MULTILINE)
-    return [_Download(name, name + rest, digest) for name, rest, digest in sorted(found)]
-
-
-def _unknown_package(name: str) -> LabError:
-    return LabError(
-        f"apt knows no package {name}",
-        "as root, `apt-get update`; the lab's packages are those of Debian 12 on x86-64",
-    )
-
-
-def _digest(downloads: list[_Download], *more: str) -> str:
+def _digest(downloads: list[packages.Download], *more: str) -> str:
     """Names an image: a change of a package, or of how it is made, gives another."""
     digest = hashlib.sha256()
     for part in (__file__, cpio.__file__):
         digest.update(Path(part).read_bytes())
     digest.update(repr((downloads, *more) if more else downloads).encode())
     return digest.hexdigest()[:16]
-
-
-def _fetch(downloads: list[_Download], into: Path) -> list[Path]:
-    """The packages' files, fetched unless they are there. Apt checks what it fetches."""
-    into.mkdir(exist_ok=True)
-    missing = [each.name for each in downloads if not (into / each.file).is_file()]
-    if missing:
-        try:
-            _run("apt-get", "download", "--quiet", *missing, directory=into)
-        except _ProgramError as failure:
-            raise LabError(
-                f"cannot fetch {', '.join(missing)}: {failure}",
-                "see that the package registry can be reached, then `apt-get update`",
-            ) from None
-    return [into / each.file for each in downloads]
-
-
-@contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Holds a lock that the system takes back when the process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-class _ProgramError(LabError):
-    """A program that we ran failed."""
-
-
-def _run(
-    program: str | Path,
-    *arguments: str | Path,
-    directory: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> str:
-    """What a program prints, in English. Raises _ProgramError with what it complained of."""
-    done = subprocess.run(  # noqa: S603 - what is run is named above
-        [program, *arguments],
-        cwd=directory,
-        env={**os.environ, "LC_ALL": "C", **(environment or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        what = Path(program).name
-        raise _ProgramError(
-            f"{what} {arguments[0]} failed: {done.stderr.strip() or done.returncode}"
-        )
-    return done.stdout
 
 
 def _silent(line: str) -> None:

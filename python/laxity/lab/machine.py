@@ -1,8 +1,8 @@
-"""The emulated machine that boots Xen: QEMU, without disk or network.
+"""Emulated machines: QEMU, without disk or network.
 
-It gets the hypervisor, dom0's kernel and root with the plan on top, and gives back a console log
-and, through memory that it shares with us, an archive of results. In repeatable mode time passes
-with instructions, and nothing else enters: the same files give the same bytes.
+A machine gets a kernel and a root with the plan on top, and gives back a console log and, through
+memory that it shares with us, an archive of results. In repeatable mode time passes with
+instructions, and nothing else enters: the same files give the same bytes.
 
 Whatever happens the process has ended when `run` returns or raises, and it ends with ours.
 """
@@ -20,39 +20,37 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from laxity.errors import InputError
-from laxity.lab import cpio, fingerprint, image
+from laxity.lab import fingerprint
 from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, RESULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from threading import Event
 
-    from laxity.lab.image import Image
+    from laxity.lab.modes import Mode
     from laxity.progress import Say
+
+    Crashes = tuple[tuple[re.Pattern[str], str], ...]
 
 
 QEMU = "qemu-system-x86_64"
 
 SHELF_MAGIC = b"LAXITYRS"
 SHELF_HEADER = struct.Struct("<8sQ")
-"""Magic, and the length of what follows, as xen/programs/laxity-shelf.c writes them."""
+"""Magic, and the length of what follows, as guest/laxity-shelf.c writes them."""
 SHELF_BYTES = 256 << 20
 """A power of two, as PCI wants it."""
 
-XEN, KERNEL, ROOT, SHELF = "xen", "kernel", "root.cpio", "shelf"
-"""The names of the machine's files in QEMU's working directory.
-
-QEMU passes these names to Xen, which reads over them character by character. Names that depended on
-the checkout or on a temporary directory would change how many instructions the boot takes, and so
-all times.
-"""
+ROOT, SHELF = "root.cpio", "shelf"
+"""The names of the machine's root file system and of the shelf in QEMU's working directory."""
 
 POLL_S = 0.05
 SETTLE_S = 2.0
@@ -66,26 +64,6 @@ QUIET = re.compile(r"laxity: .*: quiet for (\d+) s")
 QUIET_WALL_S_PER_S = 60
 """Wall time that a second in the machine may take, on a busy computer."""
 
-CRASHES = (
-    (re.compile(r"Panic on CPU \d+"), "Xen has crashed"),
-    (re.compile(r"Hardware Dom0 (crashed|halted|shutdown)"), "dom0 has ended too early"),
-    (re.compile(r"Kernel panic - not syncing"), "dom0's kernel has crashed"),
-    (
-        re.compile(r"Could not (construct|set up) (domain 0|DOM0)", re.IGNORECASE),
-        "dom0 cannot start",
-    ),
-)
-
-XEN_ARGUMENTS = (
-    "console=com1 com1=115200 dom0=pv noreboot timer_slop=0"
-    # What only takes time at a boot under emulation.
-    " bootscrub=0"
-)
-DOM0_ARGUMENTS = (
-    "console=hvc0 quiet loglevel=4 panic=1"
-    # The self-tests of cryptography are most of the boot, the protection of memory some of it.
-    " cryptomgr.notests audit=0 mitigations=off rodata=off"
-)
 SHELL_ARGUMENT = "laxity_shell=1"
 
 
@@ -96,28 +74,16 @@ class PowerCutError(LabError):
 LAST_LINES = 12
 
 
-@dataclass(frozen=True)
-class Machine:
-    """An emulated machine, before it is turned on."""
+@dataclass(frozen=True, kw_only=True)
+class Machine(ABC):
+    """An emulated machine, before it is turned on; what it boots, its subclasses say."""
 
-    hypervisor: Path
-    """A 32-bit ELF file, as a boot loader takes it: `xen/xen` of a build."""
-    image: Image
-    plan: Path
-    """The directory of plan.sh and what belongs to it."""
-    mode: Literal["repeatable", "live"] = "repeatable"
+    mode: Mode = "repeatable"
     """Time by instructions, or as on the wall."""
     cpus: int = 1
     """By instructions, several take turns: what they do repeats, how fast they are says nothing."""
     shift: int = 1
     """By instructions, one takes 2 to the power of this many ns; above 3 clocks are not clean."""
-    dom0_memory_mib: int = 320
-    """dom0 keeps the results in memory until the end."""
-    guests_memory_mib: int = 1728
-    xen_arguments: str = ""
-    """On Xen's command line, behind those that the lab needs."""
-    beside: bytes = b""
-    """An archive of what else dom0's root has."""
     limit_s: float = 3600.0
     """For all, in wall time but for what QEMU waited for a CPU: this only stops what hangs."""
     silence_s: float = 900.0
@@ -127,7 +93,27 @@ class Machine:
     descriptors: tuple[int, ...] = ()
     """Open files that QEMU has under the same numbers, for `cards` to name."""
     features: tuple[str, ...] = ()
-    """Features of its processors, beside those that every x86-64 processor has."""
+    """Features of its processors, beside those that every such machine has."""
+
+    firmware: ClassVar[tuple[str, ...]]
+    """The files that QEMU runs before the kernel."""
+    crashes: ClassVar[Crashes]
+    """What its console says when it has crashed, and how we call that."""
+
+    @abstractmethod
+    def contents(self) -> dict[str, bytes]:
+        """Returns what the bytes of a run depend on beside the plan, by name."""
+
+    @abstractmethod
+    def fill(self, directory: Path, contents: Mapping[str, bytes]) -> None:
+        """Writes the machine's files, of `contents` and the plan, into QEMU's working directory."""
+
+    @abstractmethod
+    def boot(self, *arguments: str) -> list[str]:
+        """Returns QEMU's words for processors, memory and kernel.
+
+        `arguments` go to the kernel whose first process carries out the plan.
+        """
 
     def run(self, output: Path, say: Say | None = None, cut: Event | None = None) -> Path:
         """Boots, carries the plan out, and returns the directory of its results in `output`.
@@ -147,7 +133,7 @@ class Machine:
         _refuse_without_programs()
         with self._files() as files:
             fingerprint.write(output, files.fingerprint)
-            serial = ("-serial", f"file:{_option(log.resolve())}")
+            serial = ("-serial", f"file:{option(log.resolve())}")
             command = [*self._command(), *serial]
             with _running(command, files.directory, descriptors=self.descriptors) as process:
                 console = _Console(log, say)
@@ -158,7 +144,7 @@ class Machine:
         return results
 
     def interact(self) -> None:
-        """Boots to a shell in dom0 on this terminal; returns when the machine is turned off."""
+        """Boots to a shell on this terminal; returns when the machine is turned off."""
         _refuse_without_programs()
         with self._files() as files:
             command = [*self._command(SHELL_ARGUMENT), "-serial", "mon:stdio"]
@@ -168,34 +154,14 @@ class Machine:
     @contextmanager
     def _files(self) -> Iterator[_Files]:
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
-            ours = image.ours() + self.beside
-            contents = {
-                "xen": self.hypervisor.read_bytes(),
-                "kernel": self.image.kernel.read_bytes(),
-                "dom0": self.image.root.read_bytes(),
-                "programs": ours,
-            }
-            files = _Files(Path(temporary), fingerprint.of(QEMU, contents))
-            (files.directory / XEN).symlink_to(self.hypervisor.resolve())
-            (files.directory / KERNEL).symlink_to(self.image.kernel.resolve())
-            with (files.directory / ROOT).open("wb") as root:
-                root.write(contents["dom0"] + ours)
-                root.write(
-                    cpio.archive(
-                        cpio.file(f"plan/{path.name}", path) for path in sorted(self.plan.iterdir())
-                    )
-                )
+            contents = self.contents()
+            files = _Files(Path(temporary), fingerprint.of(QEMU, self.firmware, contents))
+            self.fill(files.directory, contents)
             with files.shelf.open("wb") as shelf:
                 shelf.truncate(SHELF_BYTES)
             yield files
 
-    def _command(self, *dom0_arguments: str) -> list[str]:
-        xen = (
-            f"{XEN_ARGUMENTS} dom0_mem={self.dom0_memory_mib}M,max:{self.dom0_memory_mib}M"
-            f" {self.xen_arguments}"
-        )
-        dom0 = " ".join([DOM0_ARGUMENTS, *dom0_arguments])
-        modules = f"{KERNEL} {_option(dom0)},{ROOT}"
+    def _command(self, *arguments: str) -> list[str]:
         if self.mode == "repeatable":
             clock = ["-accel", "tcg,thread=single", "-icount", f"shift={self.shift},sleep=off"]
             clock += ["-rtc", "base=2026-01-01,clock=vm"]
@@ -203,17 +169,9 @@ class Machine:
             clock = ["-accel", f"tcg,thread={_threads(self.cpus)}"]
         shelf = f"memory-backend-file,id=shelf,share=on,size={SHELF_BYTES}"
         return [
-            *(QEMU, *clock, "-cpu", ",+".join(("qemu64,+svm", *self.features))),
-            *("-smp", str(self.cpus)),
-            *(
-                "-m",
-                str(self.dom0_memory_mib + self.guests_memory_mib),
-                "-display",
-                "none",
-                "-nodefaults",
-                "-no-reboot",
-            ),
-            *("-kernel", XEN, "-append", xen.strip(), "-initrd", modules),
+            *(QEMU, *clock, "-smp", str(self.cpus)),
+            *("-display", "none", "-nodefaults", "-no-reboot"),
+            *self.boot(*arguments),
             *("-object", f"{shelf},mem-path={SHELF}"),
             *("-device", "ivshmem-plain,memdev=shelf"),
             *self.cards,
@@ -233,7 +191,7 @@ class Machine:
             if lines := console.read():
                 silent_s = now_s + self.silence_s
             for line in lines:
-                _refuse_crash(line, console)
+                self._refuse_crash(line, console)
                 if quiet := QUIET.match(line):
                     silent_s += QUIET_WALL_S_PER_S * int(quiet[1])
                 if line.startswith(ENDED):
@@ -247,10 +205,17 @@ class Machine:
                     f"the machine hangs: nothing has come on its console for {self.silence_s:.0f} s"
                 )
         for line in console.read():
-            _refuse_crash(line, console)
+            self._refuse_crash(line, console)
         if process.returncode != 0:
             complaint = process.stderr.read().decode(errors="replace") if process.stderr else ""
             raise console.error(f"{QEMU} ended with code {process.returncode}: {complaint.strip()}")
+
+    def _refuse_crash(self, line: str, console: _Console) -> None:
+        for pattern, what in self.crashes:
+            if pattern.search(line):
+                time.sleep(SETTLE_S)
+                console.read()
+                raise console.error(what)
 
 
 @contextmanager
@@ -344,14 +309,6 @@ def _wait(cut: Event | None) -> None:
         raise PowerCutError("the machine's power has been cut")
 
 
-def _refuse_crash(line: str, console: _Console) -> None:
-    for pattern, what in CRASHES:
-        if pattern.search(line):
-            time.sleep(SETTLE_S)
-            console.read()
-            raise console.error(what)
-
-
 def _take_from_shelf(path: Path, console: _Console) -> bytes:
     """The archive that dom0 put there. Raises LabError if there is none."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as shelf:
@@ -436,7 +393,7 @@ def _threads(cpus: int) -> Literal["multi", "single"]:
     return "multi" if cpus <= len(os.sched_getaffinity(0)) else "single"
 
 
-def _option(value: object) -> str:
+def option(value: object) -> str:
     """Returns a part of one of QEMU's options, whose parts are separated by commas."""
     return str(value).replace(",", ",,")
 

@@ -27,7 +27,8 @@ from laxity.lab import cpio, failover, image
 from laxity.lab.errors import LabError
 from laxity.lab.failover import Failover, Mode, Progress, Story
 from laxity.lab.files import GUEST_ARGUMENTS, HOME, HOTPLUG, MEMORY_MIB, SCRIPT
-from laxity.lab.machine import Machine, PowerCutError
+from laxity.lab.machine import PowerCutError
+from laxity.lab.xen_machine import XenMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -243,7 +244,7 @@ def fail_over(mode: Mode, seed: int, directory: Path, say: Say) -> Failover:
     watcher = _Watcher(say, cut_soon)
     story = watcher.story
 
-    def boot_north(north: Machine) -> None:
+    def boot_north(north: XenMachine) -> None:
         try:
             north.run(directory / NORTH, lambda line: watcher.told(NORTH, line), cut)
         except PowerCutError:
@@ -305,7 +306,7 @@ def shown(mode: Mode, done: Failover) -> str:
 @contextmanager
 def _machines(
     mode: Mode, hypervisor: Path, built: image.Image, beside: bytes, watcher: _Watcher
-) -> Iterator[dict[str, Machine]]:
+) -> Iterator[dict[str, XenMachine]]:
     # Both ends are there before either machine is, so that it does not matter which comes first.
     cable = socket.socketpair()
     with tempfile.TemporaryDirectory(prefix="laxity.") as temporary, cable[0], cable[1]:
@@ -332,7 +333,7 @@ def _machines(
             seen = directory / f"{host}.sock"
             watcher.listen(host, seen)
             end = cable[number].fileno()
-            machines[host] = Machine(
+            machines[host] = XenMachine(
                 hypervisor,
                 built,
                 plan,

@@ -25,7 +25,7 @@ from laxity.lab.files import (
     MEMORY_PER_VCPU_MIB,
     SCRIPT,
 )
-from laxity.lab.machine import Machine
+from laxity.lab.xen_machine import XenMachine
 
 if TYPE_CHECKING:
     from laxity.lab.modes import Mode
@@ -71,7 +71,7 @@ def soak(seed: int, minutes: float, mode: Mode, directory: Path, say: Say) -> No
     with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
         for name, text in plan(seed, seconds, SLACK_NS[mode]).items():
             (Path(temporary) / name).write_text(text, "utf-8")
-        machine = Machine(
+        machine = XenMachine(
             hypervisor,
             built,
             Path(temporary),

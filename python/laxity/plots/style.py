@@ -132,6 +132,14 @@ _COLOURS_AND_MARKERS = (
     ("#8c7a00", "H"),
     ("#3f5f8a", "8"),
     ("#a65628", "1"),
+    ("#1b5e9b", "2"),
+    ("#c2185b", "3"),
+    ("#2e7d32", "4"),
+    ("#6d4c41", "+"),
+    ("#00838f", "x"),
+    ("#9e5a00", "|"),
+    ("#512da8", "_"),
+    ("#d81b9a", "."),
 )
 """The policies' in their order; the first follows the last."""
 
@@ -184,6 +192,11 @@ def is_narrow() -> bool:
 def svg(figure: Figure) -> bytes:
     """The figure as SVG, light or dark as its reader has it; the same bytes for the same figure."""
     light = _saved(figure, "svg", {"Date": None, "Creator": None}).decode("utf-8")
+    return re.sub(r' d="[^"]*"', _rounded, for_both(light)).encode("utf-8")
+
+
+def for_both(light: str) -> str:
+    """A light figure's SVG, with a style sheet that makes it dark for readers who chose dark."""
     colours = sorted(set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", light)))
     rules = "".join(
         f'[style*="{what}: {colour}"]{{{what}:{_in_the_dark(colour)} !important}}'
@@ -195,8 +208,7 @@ def svg(figure: Figure) -> bytes:
         ":root{color-scheme:light dark}"
         f"@media screen and (prefers-color-scheme:dark){{{rules}}}</style>"
     )
-    drawn = light.replace("</style>", sheet, 1)
-    return re.sub(r' d="[^"]*"', _rounded, drawn).encode("utf-8")
+    return light.replace("</style>", sheet, 1)
 
 
 def _rounded(path: re.Match[str]) -> str:

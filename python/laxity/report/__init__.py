@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laxity import additions
 from laxity.directory import Manifest
 from laxity.errors import InputError
 from laxity.report import capacity, comparison, run, sweep
@@ -37,8 +37,8 @@ def _page_of(kind: str) -> Callable[[Path], Page]:
     """Finds what makes the page of an output directory: here, or in another distribution."""
     if kind in _PAGES:
         return _PAGES[kind]
-    for entry in entry_points(group="laxity.reports", name=kind):
-        page: Callable[[Path], Page] = entry.load()
+    if kind in additions.names():
+        page: Callable[[Path], Page] = additions.module(kind, "report").page
         return page
     raise InputError(
         f"nothing that is installed reports on outputs of `laxity {kind}`",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from laxity.plots.voice import delay_boxes, pesq_distributions
 from laxity.report.page import Cell, Picture, Section, Table, interval, label, plain
+from laxity.resolved import calls_of
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
 from laxity.tables.run import lost_to_scheduling
@@ -16,6 +17,7 @@ from laxity.text import NOTHING, number, percent, time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
     from laxity.results.schema import CallsResult, Quality, RegistrationsResult, Telephony
 
@@ -48,9 +50,9 @@ def lead(telephony: Telephony) -> str:
     )
 
 
-def sections(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> list[Section]:
+def sections(run: Run, telephony: Telephony, host: ResolvedHost) -> list[Section]:
     """Limits, delay, quality, who lost what, who used the CPUs."""
-    media = host["domains"][host["calls"]["media_server"]]["name"]
+    media = host["domains"][calls_of(host)["media_server"]]["name"]
     found = [Section("Limits", tables=(_limits(telephony),))]
     delays_ns = [stream.delays_ns() for stream in run.streams]
     if delays_ns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,12 +33,19 @@ from laxity.report.page import (
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
+from laxity.tables.why import NAMES, phrase, rule_phrase, shares, summed
 from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
+from laxity.why import why
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from laxity.resolved_schema import ResolvedHost
     from laxity.results.schema import DomainResult, TaskResult
+    from laxity.why import Why
+
+LATE_ROWS = 10
+"""Late jobs that a report explains one by one."""
 
 
 def page(directory: Path, window: tuple[int, int] | None) -> Page:
@@ -51,6 +58,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         sections = calls.sections(run, run.telephony, host)
     if run.trace is not None:
         sections.append(_timeline(run, run.trace, window, host))
+        if run.missed:
+            sections.append(_late(why(run.trace, worst=LATE_ROWS), run.policy))
     elif window is not None:
         raise InputError(
             f"{directory} has no trace, and so no timeline", "run it without --no-trace"
@@ -116,7 +125,7 @@ def _lead(run: Run) -> str:
     )
 
 
-def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(run: Run, host: ResolvedHost) -> list[tuple[str, str]]:
     quantum_ns = host["settings"]["quantum_ns"]
     used = sum(domain.cpu_ns for domain in run.domains) / (run.duration_ns * host["cpus"])
     tasks = sum(len(domain["tasks"]) for domain in host["domains"])
@@ -133,7 +142,7 @@ def _facts(run: Run, host: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _domains(run: Run, host: dict[str, Any]) -> Table:
+def _domains(run: Run, host: ResolvedHost) -> Table:
     has_weights = run.policy in BY_WEIGHT
     rows = []
     for domain, of_host in zip(run.domains, host["domains"], strict=True):
@@ -165,7 +174,7 @@ def _domains(run: Run, host: dict[str, Any]) -> Table:
     return Table("Deadlines and CPU time of each domain", columns, rows)
 
 
-def _tasks(run: Run, host: dict[str, Any]) -> Table:
+def _tasks(run: Run, host: ResolvedHost) -> Table:
     rows = [
         [
             *plain(domain.name, task.name),
@@ -232,7 +241,7 @@ def _overhead(run: Run) -> Table:
     return Table("Decisions and context switches", columns, rows, note=note)
 
 
-def _task_times(run: Run, host: dict[str, Any]) -> list[TaskTimes]:
+def _task_times(run: Run, host: ResolvedHost) -> list[TaskTimes]:
     none = np.empty(0, np.int64)
 
     def of_task(domain: str, task: TaskResult, deadline_ns: int) -> TaskTimes:
@@ -271,9 +280,7 @@ def _responses(tasks: list[TaskTimes]) -> Section:
     return Section("Response times", pictures=(picture,))
 
 
-def _timeline(
-    run: Run, trace: Path, window: tuple[int, int] | None, host: dict[str, Any]
-) -> Section:
+def _timeline(run: Run, trace: Path, window: tuple[int, int] | None, host: ResolvedHost) -> Section:
     of_run = tracefile.metadata(trace)
     if window is not None and not 0 <= window[0] < window[1] <= of_run["duration_ns"]:
         ends = "..".join(time(end_ns, digits=6) for end_ns in window)
@@ -322,6 +329,48 @@ def _timeline(
     return Section("Timeline", pictures=(picture,))
 
 
-def of_tasks(host: dict[str, Any]) -> bool:
+def _late(found: Why, policy: str) -> Section:
+    """The jobs that were late by most with their causes, and all lateness by cause and culprit."""
+    worst = [
+        plain(
+            late.what,
+            time(late.arrival_ns, digits=6),
+            time(late.late_ns),
+            "; ".join(f"{time(cause.ns)}: {phrase(cause, policy)}" for cause in shares(late)),
+        )
+        for late in found.late
+    ]
+    all_late = [
+        plain(
+            NAMES[kind],
+            who or NOTHING,
+            NOTHING if rule is None else rule_phrase(rule, policy),
+            time(ns),
+            percent(ns / found.late_sum_ns) if found.late_sum_ns else NOTHING,
+            f"{jobs:,}",
+        )
+        for (kind, who, rule), (ns, jobs) in summed(found.totals).items()
+    ]
+    return Section(
+        "Why jobs were late",
+        "The causes of a job sum to its lateness. laxity why also says what would have helped.",
+        tables=(
+            Table(
+                "The jobs that were late by most",
+                ("job", "arrived", "late by", "causes"),
+                worst,
+                0,
+            ),
+            Table(
+                "The lateness of all jobs by cause and culprit",
+                ("cause", "culprit", "rule", "late by", "of all", "late jobs"),
+                all_late,
+                3,
+            ),
+        ),
+    )
+
+
+def of_tasks(host: ResolvedHost) -> bool:
     """Whether any domain has tasks."""
     return any(domain["tasks"] for domain in host["domains"])

@@ -10,6 +10,7 @@ from laxity.host import Host
 from laxity.plots.voice import Measure, measures_against
 from laxity.report.axes import across, value_text
 from laxity.report.page import Cell, Picture, Section, Table, interval, plain
+from laxity.resolved import calls_of
 from laxity.results.origin import load_origin
 from laxity.results.streams import PACKET_NS
 from laxity.statistics import mean
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from laxity.resolved_schema import Acceptance
     from laxity.results.origin import Origin
 
 MEASURES = ("loss", "delay_ms", "mos")
@@ -187,11 +189,11 @@ class Voice:
 
 def _limits(
     origin: Origin, runs: pd.DataFrame, keys: list[str], units: dict[str, str]
-) -> list[dict[str, Any]]:
+) -> list[Acceptance]:
     """`[calls.acceptance]` at each run; it may be swept itself."""
     host = Host(origin.host, origin.name)
     fixed = [text for text in origin.overrides if parse_setting(text) is None]
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    known: dict[tuple[Any, ...], Acceptance] = {}
     found = []
     for values in runs[keys].itertuples(index=False, name=None) if keys else [()] * len(runs):
         if values not in known:
@@ -199,7 +201,7 @@ def _limits(
                 f"{key}={value_text(value, units[key])}"
                 for key, value in zip(keys, values, strict=True)
             ]
-            known[values] = host.resolved([*fixed, *changes])["calls"]["acceptance"]
+            known[values] = calls_of(host.resolved([*fixed, *changes]))["acceptance"]
         found.append(known[values])
     return found
 

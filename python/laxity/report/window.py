@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from laxity.policies import BY_WEIGHT
 from laxity.results.streams import LOST, PACKET_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
 
 PERIODS = 10
@@ -53,7 +53,7 @@ class Cause:
     """How much time shows it; None if that depends on who ran."""
 
 
-def cause(run: Run, trace: Path, host: Mapping[str, Any]) -> Cause | None:
+def cause(run: Run, trace: Path, host: ResolvedHost) -> Cause | None:
     """What the timeline is about: the host's failure, or else what went wrong first.
 
     That is a missed deadline, or a sampled packet that was lost or came later than the host's limit
@@ -72,7 +72,7 @@ def cause(run: Run, trace: Path, host: Mapping[str, Any]) -> Cause | None:
     return missed or packet
 
 
-def _failure(run: Run, host: Mapping[str, Any]) -> Cause | None:
+def _failure(run: Run, host: ResolvedHost) -> Cause | None:
     protect = host["network"] and host["network"].get("protect")
     failure = protect and protect["failure"]
     if not failure or run.telephony is None:
@@ -88,7 +88,7 @@ def _failure(run: Run, host: Mapping[str, Any]) -> Cause | None:
     return Cause("the host's failure", tuple(marks), 2 * outage_ns)
 
 
-def _packet(run: Run, host: Mapping[str, Any]) -> Cause | None:
+def _packet(run: Run, host: ResolvedHost) -> Cause | None:
     """The first sampled packet that was lost or too late, or else the slowest."""
     if host["calls"] is None:
         return None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from laxity.results.origin import frame_of
 from laxity.results.records import decoded, encoded
 from laxity.results.schema import Profile  # noqa: TC001 - read by `decoded`
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,8 @@ class Check:
 
     def arrow(self) -> pa.Table:
         """One row for each task, times in ns."""
+        import pyarrow as pa
+
         rows = [
             {
                 "domain": domain.name,
@@ -104,7 +105,18 @@ class Check:
             for domain in self.domains
             for task in domain.tasks
         ]
-        return pa.Table.from_pylist(rows, schema=_CHECK_SCHEMA)
+        schema = pa.schema(
+            [
+                ("domain", pa.string()),
+                ("task", pa.string()),
+                ("guaranteed", pa.bool_()),
+                ("bound_ns", pa.int64()),
+                ("deadline_ns", pa.int64()),
+                ("test", pa.string()),
+                ("why", pa.string()),
+            ]
+        )
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def frame(self) -> pd.DataFrame:
         """`arrow()` as a pandas data frame; missing values are `<NA>`."""
@@ -119,20 +131,9 @@ class Check:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from laxity import notebook  # noqa: PLC0415 - only notebooks need it
+        from laxity import notebook
 
         return notebook.table(f"{self.policy}: {self.verdict}", self.frame())
 
 
 _CHECK_KEYS = ("guaranteed", "bound_ns", "deadline_ns", "test", "why")
-_CHECK_SCHEMA = pa.schema(
-    [
-        ("domain", pa.string()),
-        ("task", pa.string()),
-        ("guaranteed", pa.bool_()),
-        ("bound_ns", pa.int64()),
-        ("deadline_ns", pa.int64()),
-        ("test", pa.string()),
-        ("why", pa.string()),
-    ]
-)

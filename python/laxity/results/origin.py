@@ -6,9 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from laxity import directory as directories
 from laxity import files
 from laxity.errors import InputError
@@ -17,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class Origin:
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
     """A data frame in which whole numbers stay whole where some are missing."""
-    import pandas as pd  # noqa: PLC0415 - it takes longer to load than many runs take
+    import pandas as pd
+    import pyarrow as pa
 
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
 
@@ -67,5 +66,7 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
 
 def read_table(path: Path) -> pa.Table:
     """Reads a Parquet file of an output directory."""
+    import pyarrow.parquet as pq
+
     with files.open_regular(path) as file:
         return pq.read_table(file)

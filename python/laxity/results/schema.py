@@ -22,16 +22,16 @@ class Machine:
     qemu: str
     """The emulator, behind its version."""
     firmware: str
-    """What the emulator runs before Xen."""
-    xen: str
-    """The hypervisor, as the compiler here made it."""
+    """What the emulator runs before the kernel."""
+    xen: str | None = None
+    """The hypervisor, as the compiler here made it; `null` where Linux is the hypervisor."""
     kernel: str
-    """Linux, of dom0 and of the guests."""
-    dom0: str
-    """The rest of dom0, from the distribution's packages."""
+    """Linux, of the host (dom0 on Xen) and of guests that have one."""
+    root: str
+    """The rest of the host, from the distribution's packages."""
     programs: str
-    """The programs and scripts of Laxity in dom0 and the guests, as the compilers here made them.
-    """
+    """The programs and scripts of Laxity on the host and in guests, as the compilers here made
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True)

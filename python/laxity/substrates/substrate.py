@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from laxity.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from laxity.errors import InputError
     from laxity.progress import Progress, Say
     from laxity.resolved import Resolved
     from laxity.results.run import Run
     from laxity.sweep import Rows
+    from laxity.workers.workers import Workers
 
 
 REAL_TIME = (
@@ -82,6 +84,7 @@ class Substrate(Protocol):
 
     def refuse_together(self, hosts: Sequence[Resolved]) -> None:
         """Raises InputError if the hosts, each of which may run, cannot run after each other."""
+        del hosts
 
     def settled(self, keep: Path, host: Resolved) -> list[str]:
         """Returns overrides that make a model do what a run has found out by itself.
@@ -99,12 +102,14 @@ class Substrate(Protocol):
         say: Say,
         progress: Progress | None = None,
         streams: bool = False,
+        workers: Workers | None = None,
     ) -> list[Run]:
         """Runs several hosts, by default one after the other; `keep` tells the directory of each.
 
-        Without `streams` the runs have no packets of voice, which are large.
+        Without `streams` the runs have no packets of voice, which are large. Only a model can be
+        run by `workers`.
         """
-        del streams
+        del streams, workers
         runs = []
         for host in hosts:
             runs.append(self.run(host, keep=keep(host), say=say))
@@ -113,12 +118,18 @@ class Substrate(Protocol):
         return runs
 
     def rows(
-        self, hosts: Sequence[Resolved], *, say: Say, progress: Progress | None = None
-    ) -> Rows:
-        """Runs the hosts of a sweep, which may be many, and returns the rows of its table."""
+        self,
+        hosts: Sequence[Resolved],
+        *,
+        say: Say,
+        progress: Progress | None = None,
+        workers: Workers | None = None,
+    ) -> Iterator[Rows]:
+        """Runs the hosts of a sweep, which may be many, and yields the rows of its table."""
         from laxity.sweep import Rows  # noqa: PLC0415 - a command that sweeps nothing needs none
 
-        return Rows.of_runs(self.run_many(hosts, say=say, progress=progress))
+        del workers
+        yield Rows.of_runs(self.run_many(hosts, say=say, progress=progress))
 
     @classmethod
     def options_of(cls, words: Sequence[str]) -> dict[str, Any]:
@@ -165,8 +176,13 @@ def option(
     return field(default=default, metadata=metadata)
 
 
-def refuse(on: Substrate, hosts: Sequence[Resolved]) -> None:
+def refuse(on: Substrate, hosts: Sequence[Resolved], workers: Workers | None = None) -> None:
     """Raises the first InputError of what a substrate refuses of these hosts."""
+    if workers is not None and not on.is_model:
+        raise InputError(
+            f"{on.label} is one machine, and no workers run hosts on it",
+            "leave --workers and --cluster out",
+        )
     for host in hosts:
         for refusal in on.refusals(host):
             raise refusal

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
+from laxity.resolved import calls_of, network_of
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
 from laxity.statistics import mean
@@ -19,10 +20,11 @@ from laxity.tables.sweep import sweep_verdict, values_of
 from laxity.text import NOTHING, bare, number, percent, time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
+    from laxity.resolved_schema import Domain, ResolvedHost
     from laxity.results.acceptance import Limit
     from laxity.results.comparison import Comparison
     from laxity.results.run import Run
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from laxity.tables.comparison import Row
 
 
-def calls_table(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> RenderableType:
+def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> RenderableType:
     """Voice from phone to phone, what was lost where, who used the CPUs, and the limits."""
     voice, delay_ns = telephony.voice, telephony.voice.delay_ns
     table = plain_table(
@@ -39,7 +41,7 @@ def calls_table(result: Run, telephony: Telephony, host: Mapping[str, Any]) -> R
     )
     jitter_ns = voice.jitter_ns_mean
     table.add_row(
-        host["domains"][host["calls"]["media_server"]]["name"],
+        host["domains"][calls_of(host)["media_server"]]["name"],
         f"{voice.streams_most:,}",
         f"{voice.sent:,}",
         bare(voice.loss_ratio),
@@ -84,10 +86,10 @@ def _lost(telephony: Telephony) -> list[RenderableType]:
     return [Text(f"Dropped: {', '.join(lost)}", "red")] if lost else []
 
 
-def _interfaces(telephony: Telephony, host: Mapping[str, Any]) -> list[RenderableType]:
+def _interfaces(telephony: Telephony, host: ResolvedHost) -> list[RenderableType]:
     """The packets of each domain towards the driver domain, if senders or agreements are there."""
     senders = [each for each in host["domains"] if _is_sender(each)]
-    if host["network"]["link"] is None and not senders:
+    if network_of(host)["link"] is None and not senders:
         return []
     table = plain_table(
         Column("sends", overflow="fold"),
@@ -144,7 +146,7 @@ def _protection(telephony: Telephony) -> list[RenderableType]:
     return ["", table]
 
 
-def _is_sender(domain: Mapping[str, Any]) -> bool:
+def _is_sender(domain: Domain) -> bool:
     workload = domain["workload"]
     return workload is not None and workload["kind"] == "sender"
 

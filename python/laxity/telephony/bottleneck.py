@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from laxity.resolved import calls_of
 
+if TYPE_CHECKING:
+    from laxity.resolved_schema import Domain, ResolvedHost
     from laxity.results.run import Run
     from laxity.results.schema import Telephony
 
@@ -26,13 +27,13 @@ class Bottleneck:
     """For a sentence."""
 
 
-def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> Bottleneck:
+def bottleneck(run: Run, telephony: Telephony, host: ResolvedHost) -> Bottleneck:
     """Where most packets were dropped; if none was, who keeps them waiting."""
     drops = telephony.drops
     used = sum(domain.cpu_ns for domain in run.domains) / (run.duration_ns * host["cpus"])
     used += run.overhead.loss_ratio or 0.0
     driver = next((d["name"] for d in host["domains"] if _kind(d) == "driver"), None)
-    media = host["domains"][host["calls"]["media_server"]]["name"]
+    media = host["domains"][calls_of(host)["media_server"]]["name"]
     first = driver or media
     places = {
         ("wire", "the wire of a network card"): drops.wire + drops.nic_transmit,
@@ -62,7 +63,7 @@ def bottleneck(run: Run, telephony: Telephony, host: Mapping[str, Any]) -> Bottl
     return Bottleneck(short, f"{long}; all CPUs are full" if is_full else long)
 
 
-def _slowest(run: Run, host: Mapping[str, Any]) -> tuple[str, str]:
+def _slowest(run: Run, host: ResolvedHost) -> tuple[str, str]:
     """The domain on the packets' way that keeps them waiting longest."""
     path = [
         (of_host, domain)
@@ -78,5 +79,5 @@ def _slowest(run: Run, host: Mapping[str, Any]) -> tuple[str, str]:
     return f"{latest.name}: waits", f"the CPU: {latest.name} waits for one too long"
 
 
-def _kind(domain: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of JSON
+def _kind(domain: Domain) -> Any:  # noqa: ANN401 - of JSON
     return domain["workload"]["kind"] if domain["workload"] else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity import directory as directories
 from laxity.errors import InputError
+from laxity.resolved import calls_of
 from laxity.results.acceptance import limits_of
 from laxity.results.origin import Origin, load_origin, read_json, save_origin
 from laxity.results.run import Run
@@ -17,10 +18,11 @@ from laxity.telephony.bottleneck import Bottleneck, bottleneck
 from laxity.voice.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import Calls, ResolvedHost
     from laxity.results.acceptance import Limit
     from laxity.results.schema import Profile, Telephony
     from laxity.substrates.substrate import Substrate
@@ -33,8 +35,6 @@ RAMP = 8
 """Parts of the least load that failed, at whose ends loads are tried below it and above."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
-SEEDS = 3
-"""Seeds with which every load is tried, if nothing else is said."""
 CAPACITY = "capacity.json"
 
 
@@ -204,14 +204,15 @@ def find_capacity(
     streams at the load that is carried. Loads that the substrate refuses are not tried. `looking`
     is told what load is being tried. Raises InputError if the host has no calls or is refused.
     """
-    calls = host.host["calls"]
-    if calls is None or not (calls["streams"] or calls["rate"]):
+    if not host.has_streams:
         raise InputError(NO_CALLS, ADD_CALLS)
     if seeds < 1:
         raise InputError(f"a load is tried with at least one seed, not {seeds}")
     refuse(on, [host])
+    host.require_scorer()
+    calls = calls_of(host.host)
     key = "calls.streams" if calls["streams"] else "calls.rate"
-    own = calls["streams"] or calls["rate"]["millionths_per_hour"] // 1_000_000
+    own = calls["streams"] or _calls_an_hour(calls)
     numbers = range(host.host["seed"], host.host["seed"] + seeds)
 
     def at(load: int) -> Resolved:
@@ -239,7 +240,12 @@ def find_capacity(
             return replace(found, tried=tuple(tried))
 
 
-def _tried(load: int, runs: Iterable[Run], host: Mapping[str, Any]) -> Tried:
+def _calls_an_hour(calls: Calls) -> int:
+    rate = calls["rate"]
+    return 0 if rate is None else rate["millionths_per_hour"] // 1_000_000
+
+
+def _tried(load: int, runs: Iterable[Run], host: ResolvedHost) -> Tried:
     # Their packets are large, and have been scored.
     kept = tuple(replace(run, streams=()) for run in runs)
     for run in kept:

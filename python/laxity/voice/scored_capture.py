@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from laxity import extras
 from laxity.errors import InputError
 from laxity.voice import capture as captures
 from laxity.voice import playout, quality
@@ -75,8 +76,7 @@ def score_capture(
     path: Path, playout_ns: int, one_in: int, progress: Callable[[int, int], None] | None
 ) -> ScoredCapture:
     """Reads and scores a capture."""
-    import pesq  # noqa: F401, PLC0415 - a missing extra is told before the capture is read
-
+    extras.require("pesq")
     found = captures.read(path)
     qualities = quality.score_calls(
         found.calls, one_in=one_in, playout_ns=playout_ns, progress=progress

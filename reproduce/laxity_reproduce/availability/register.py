@@ -128,8 +128,8 @@ def figure_2(lab: Lab) -> Experiment:
         ),
     ]
     method = (
-        f"{RULES} No protection; {rates[0]:,} to {rates[-1]:,} registrations a second. Of TCP there"
-        " are its segments and what they cost, with no window, order or timers. Over UDP a"
+        f"{RULES} No protection; {rates[0]:,} to {rates[-1]:,} registrations a second. TCP is"
+        " modelled by its segments and what they cost, with no window, order or timers. Over UDP a"
         " registration is two packets; over one connection (TCP_1) two and an acknowledgement; with"
         " a connection each (TCP_n) nine segments. What the SIP server itself does more for TCP"
         f" than for UDP is not there. Similar: at most {SIMILAR:g} times; almost 5 times:"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from laxity.lab import image
 from laxity.lab.files import GUEST_ARGUMENTS, NETWORK_ROOT
-from laxity.lab.machine import Machine
+from laxity.lab.xen_machine import XenMachine
 from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import EVENTS
 
@@ -96,7 +96,7 @@ def measure(directory: Path, say: Say) -> dict[str, Outcome]:
         plan = Path(temporary)
         for name, text in _plan().items():
             (plan / name).write_text(text, "utf-8")
-        machine = Machine(
+        machine = XenMachine(
             image.hypervisor("release", say),
             image.build(say=say),
             plan,

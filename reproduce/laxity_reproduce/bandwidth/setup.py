@@ -9,6 +9,7 @@ import pandas as pd
 from laxity import _core
 
 from laxity_reproduce import published
+from laxity_reproduce.bandwidth.papers_allocator import adjust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ REGIMES: dict[Regime, str] = {
 }
 _IN_RUST: dict[Regime, Any] = {
     "native": "native",
-    "paper": "paper",
+    "paper": "given",
     "tree": {"held": "tree"},
     "single": {"held": "single"},
 }
@@ -116,7 +117,7 @@ def run(
     """
     tell = lab.teller(len(scenarios))
     texts = [json.dumps(each) for each in scenarios]
-    found = _core.simulate_bandwidth(texts, 1000 * duration_s, round(1000 * every_s))
+    found = _core.simulate_bandwidth(texts, 1000 * duration_s, round(1000 * every_s), adjust)
     tell(len(scenarios))
     return [_frame(json.loads(text), every_s) for text in found]
 

@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
+use crate::input::{agreement, head, percentile, random_pace};
 use crate::scene::{Scene, enter, tree};
-use crate::{agreement, head, random_pace};
 
 const MACHINES: usize = 1_000;
 
@@ -86,8 +86,8 @@ pub fn looks(is_quick: bool) {
         println!(
             "{{\"part\": \"look\", \"interfaces\": {MACHINES}, \"busy\": {busy}, \"rounds\": {rounds}, \
              \"all_us\": {:.1}, \"active_us\": {:.1}, \"load\": {:.2}}}",
-            crate::percentile(&all, 0.5),
-            crate::percentile(&active, 0.5),
+            percentile(&all, 0.5),
+            percentile(&active, 0.5),
             load()
         );
     }

@@ -13,17 +13,18 @@
 
 mod cost;
 mod drops;
+mod input;
 mod paper;
 #[path = "../../tests/scene/mod.rs"]
 mod scene;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use input::{agreement, head, percentile, random_pace};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use scene::{FRAME_BYTES, PAYLOAD_BYTES, Pace, Scene, constant, flood};
+use scene::{FRAME_BYTES, Pace, Scene, constant, flood};
 
 fn main() {
     if let Some(reason) = scene::what_is_missing() {
@@ -57,23 +58,6 @@ fn main() {
     if is_wanted("cost") {
         cost::run(is_quick);
     }
-}
-
-fn head(period_ms: u64, rate_mbit_s: u64) -> String {
-    format!(
-        "period = \"{period_ms} ms\"\n[link]\ninterface = \"up0\"\nrate = \"{rate_mbit_s} Mbit/s\"\n"
-    )
-}
-
-fn agreement(at: usize, class: u64, minimum: u64, maximum: u64, weight: u64) -> String {
-    format!(
-        "[[agreement]]\nname = \"vm{at}\"\ninterface = \"vif{at}\"\nclass = {class}\nminimum = \"{minimum} kbit/s\"\n\
-         maximum = \"{maximum} kbit/s\"\nweight = {weight}\n"
-    )
-}
-
-fn percentile(sorted: &[f64], part: f64) -> f64 {
-    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
 }
 
 /// The time until an idle machine gets its minimum. A machine with a minimum of 30 Mbit/s sends at
@@ -133,36 +117,6 @@ fn wake(is_quick: bool) {
         percentile(&waits_ms, 0.9),
         percentile(&waits_ms, 1.0)
     );
-}
-
-/// A machine that sends at random rates for random times, floods now and then, and pauses.
-fn random_pace(seed: u64, fair_bit_s: u64) -> Pace {
-    Box::new(move |socket, running: &AtomicBool| {
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let packet = [0; PAYLOAD_BYTES];
-        while running.load(Ordering::Relaxed) {
-            let kind = random.next_u64() % 4;
-            let time = Duration::from_millis(random.next_u64() % 1_500);
-            let rate = fair_bit_s / 4 + random.next_u64() % (4 * fair_bit_s);
-            let started = Instant::now();
-            let mut sent: u128 = 0;
-            while started.elapsed() < time && running.load(Ordering::Relaxed) {
-                let due = match kind {
-                    0 => 0,
-                    1 => u128::MAX,
-                    _ => started.elapsed().as_nanos() * u128::from(rate) / 8_000_000_000,
-                };
-                // The flood is bounded to limit the load on this machine.
-                let mut burst = 0;
-                while sent < due && burst < 64 {
-                    let _ = socket.send(&packet);
-                    sent += u128::from(FRAME_BYTES);
-                    burst += 1;
-                }
-                thread::sleep(Duration::from_millis(5));
-            }
-        }
-    })
 }
 
 /// Violations of minima by the kernel's counters: machines that had a queue during a whole second

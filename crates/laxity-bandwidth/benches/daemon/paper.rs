@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::cost::{cpu_s, load};
+use crate::input::{agreement, head};
 use crate::scene::{Listener, Scene, constant};
-use crate::{agreement, head};
 
 /// A tenth of the paper's seconds and Mbit/s.
 const VM_1: [(u64, u64); 6] = [(10, 80), (4, 20), (3, 60), (2, 20), (6, 50), (5, 80)];

@@ -5,9 +5,12 @@ use netlink_packet_core::{DefaultNla, NlasIterator};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcHeader, TcMessage, TcOption};
 
-use super::MAJOR;
 use crate::control::Limits;
 use crate::shaper::Counters;
+
+/// The major number by which our qdiscs and classes are recognized, also after a restart of the
+/// daemon.
+pub(crate) const MAJOR: u16 = 0x1a7c;
 
 /// Length of the kernel's clock tick in which it counts buckets, in ns (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;

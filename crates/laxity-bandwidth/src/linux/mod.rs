@@ -28,7 +28,3 @@ pub fn parse_all(datagram: &[u8]) {
         let _ = htb::parse(message.payload());
     }
 }
-
-/// The major number by which our qdiscs and classes are recognized, also after a restart of the
-/// daemon.
-pub(crate) const MAJOR: u16 = 0x1a7c;

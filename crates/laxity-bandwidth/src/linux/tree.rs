@@ -1,10 +1,11 @@
 //! The shaper of the link outwards: one tree with a class for each holder and one for all other
 //! traffic.
 //!
-//! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for packets that ask for
-//! expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first has the whole minimum for its rate, so that
-//! what it sends within that goes before all that has to borrow; the holder's class is charged with it, and lends the
-//! other leaf as much less. Beyond the minimum both borrow alike: nobody gets more for marking packets.
+//! A holder's class has the agreed rate and ceiling, and two leaves that share them: one for
+//! packets that ask for expedited forwarding (DSCP EF, RFC 3246) and one for all others. The first
+//! has the whole minimum for its rate, so that what it sends within that goes before all that has
+//! to borrow; the holder's class is charged with it, and lends the other leaf as much less. Beyond
+//! the minimum both borrow alike: nobody gets more for marking packets.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,9 +16,9 @@ use netlink_packet_route::tc::{
     TcAttribute, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
 };
 
-use super::htb::{self, Class, Dumped, FRAME_BYTES};
+use super::htb::{self, Class, Dumped, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
-use super::{Change, MAJOR, Route, classifier::Classifier};
+use super::{Change, Route, classifier::Classifier};
 use crate::control::{Limits, Shapers};
 use crate::shaper::{Counters, Shaper, take_over};
 use crate::{Agreement, Agreements, Sharing};

@@ -6,7 +6,13 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 
-use super::{PACKET_BYTES, QUEUE_BYTES, STEPS_A_SECOND};
+/// Length of a step, in ns.
+pub const STEP_NS: u64 = 1_000_000;
+pub(super) const STEPS_A_SECOND: u64 = 1_000_000_000 / STEP_NS;
+
+pub(super) const PACKET_BYTES: u64 = 1_500;
+/// Room for a thousand packets, which is Linux's default for an Ethernet interface.
+const QUEUE_BYTES: u64 = 1_000 * PACKET_BYTES;
 
 /// The way in which a virtual machine sends. Rates are in bit/s, times in ms.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

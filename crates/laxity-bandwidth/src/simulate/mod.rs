@@ -8,22 +8,13 @@
 
 mod guest;
 
-pub use guest::Sender;
-use guest::{Guest, SharedQueue};
+use guest::{Guest, PACKET_BYTES, STEPS_A_SECOND, SharedQueue};
+pub use guest::{STEP_NS, Sender};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Controller, Limits, Shapers, Watch};
 use crate::demand::Sample;
-use crate::paper::{self, Interface};
 use crate::{Agreement, Claim, Sharing, allocate};
-
-/// Length of a step, in ns.
-pub const STEP_NS: u64 = 1_000_000;
-const STEPS_A_SECOND: u64 = 1_000_000_000 / STEP_NS;
-
-const PACKET_BYTES: u64 = 1_500;
-/// Room for a thousand packets, which is Linux's default for an Ethernet interface.
-const QUEUE_BYTES: u64 = 1_000 * PACKET_BYTES;
 
 /// One virtual machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -60,8 +51,8 @@ impl Machine {
 pub enum Regime {
     /// Without limits.
     Native,
-    /// By the paper's algorithm, from measured rates, through single limits.
-    Paper,
+    /// Through single limits, whose rates follow from measured ones as the caller of [`simulate`] says.
+    Given,
     /// By the controller, through these shapers.
     Held(Shapers),
 }
@@ -119,19 +110,50 @@ impl Outcome {
     }
 }
 
-/// Runs a scenario for some periods. Returns for each period the machines in their order.
-pub fn simulate(scenario: &Scenario, periods: u64) -> Vec<Vec<Outcome>> {
+/// A machine as an allocator sees it that measures rates, and knows nothing of demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// The machine's agreement.
+    pub agreement: Agreement,
+    /// The rate at which it sent in the last period, in bit/s.
+    pub measured_bit_s: u64,
+}
+
+/// Says no rates, for regimes that ask for none.
+///
+/// # Panics
+///
+/// If it is asked, as it is by [`Regime::Given`].
+pub fn no_rates(_: &[Measured]) -> Vec<u64> {
+    unreachable!("only the regime `Given` asks for rates")
+}
+
+/// Runs a scenario for some periods. Returns for each period the machines in their order. After
+/// each period of [`Regime::Given`], `rates` is told of all machines that exist, and answers with
+/// their rates, in bit/s.
+pub fn simulate(
+    scenario: &Scenario,
+    periods: u64,
+    rates: impl FnMut(&[Measured]) -> Vec<u64>,
+) -> Vec<Vec<Outcome>> {
     let mut all = Vec::new();
-    run(scenario, periods, |_, outcomes| all.push(outcomes.to_vec()));
+    run(scenario, periods, rates, |_, outcomes| {
+        all.push(outcomes.to_vec());
+    });
     all
 }
 
 /// Runs a scenario for `duration_ms`, rounded up to whole periods. Returns the sums over every
-/// `every_ms`; a period belongs to the interval in which it begins.
-pub fn record(scenario: &Scenario, duration_ms: u64, every_ms: u64) -> Vec<Vec<Outcome>> {
+/// `every_ms`; a period belongs to the interval in which it begins. `rates` is as for [`simulate`].
+pub fn record(
+    scenario: &Scenario,
+    duration_ms: u64,
+    every_ms: u64,
+    rates: impl FnMut(&[Measured]) -> Vec<u64>,
+) -> Vec<Vec<Outcome>> {
     let mut all: Vec<Vec<Outcome>> = Vec::new();
     let periods = duration_ms.div_ceil(scenario.period_ms);
-    run(scenario, periods, |number, outcomes| {
+    run(scenario, periods, rates, |number, outcomes| {
         let at = (number * scenario.period_ms / every_ms) as usize;
         if all.len() <= at {
             all.resize(at + 1, vec![Outcome::default(); outcomes.len()]);
@@ -146,7 +168,7 @@ pub fn record(scenario: &Scenario, duration_ms: u64, every_ms: u64) -> Vec<Vec<O
 /// The source of limits, with those in force for the machines that exist.
 enum Divider {
     Native(SharedQueue),
-    Paper(Vec<u64>),
+    Given(Vec<u64>),
     Held(Controller),
 }
 
@@ -160,7 +182,12 @@ struct Run<'s> {
     present: Vec<usize>,
 }
 
-fn run(scenario: &Scenario, periods: u64, mut each: impl FnMut(u64, &[Outcome])) {
+fn run(
+    scenario: &Scenario,
+    periods: u64,
+    mut rates: impl FnMut(&[Measured]) -> Vec<u64>,
+    mut each: impl FnMut(u64, &[Outcome]),
+) {
     let guest = |(index, machine): (usize, &Machine)| {
         let seed = scenario.seed.wrapping_mul(1 << 20) + index as u64;
         Guest::new(machine.sender.clone(), seed)
@@ -170,7 +197,7 @@ fn run(scenario: &Scenario, periods: u64, mut each: impl FnMut(u64, &[Outcome]))
         guests: scenario.machines.iter().enumerate().map(guest).collect(),
         divider: match scenario.regime {
             Regime::Native => Divider::Native(SharedQueue::default()),
-            Regime::Paper => Divider::Paper(Vec::new()),
+            Regime::Given => Divider::Given(Vec::new()),
             Regime::Held(shapers) => Divider::Held(Controller::new(
                 scenario.link_bit_s,
                 scenario.sharing,
@@ -183,7 +210,7 @@ fn run(scenario: &Scenario, periods: u64, mut each: impl FnMut(u64, &[Outcome]))
     };
     for number in 0..periods {
         run.come_and_go(number * scenario.period_ms);
-        each(number, &run.period(number));
+        each(number, &run.period(number, &mut rates));
     }
 }
 
@@ -211,7 +238,7 @@ impl Run<'_> {
         let kept: Vec<Option<usize>> = self.present.iter().map(place_before).collect();
         match &mut self.divider {
             Divider::Native(_) => {}
-            Divider::Paper(rates) => {
+            Divider::Given(rates) => {
                 // No machine is held back before the first read.
                 let rate = |kept: &Option<usize>| kept.map_or(scenario.link_bit_s, |at| rates[at]);
                 *rates = kept.iter().map(rate).collect();
@@ -231,7 +258,11 @@ impl Run<'_> {
         }
     }
 
-    fn period(&mut self, number: u64) -> Vec<Outcome> {
+    fn period(
+        &mut self,
+        number: u64,
+        rates: &mut impl FnMut(&[Measured]) -> Vec<u64>,
+    ) -> Vec<Outcome> {
         let scenario = self.scenario;
         let mut outcomes = vec![Outcome::default(); self.guests.len()];
         let mut was_stopped = vec![0; self.guests.len()];
@@ -244,7 +275,7 @@ impl Run<'_> {
                 was_stopped[at] += u64::from(self.guests[at].queue_bytes > 0);
             }
         }
-        self.look(&mut outcomes, &was_stopped);
+        self.look(&mut outcomes, &was_stopped, rates);
         outcomes
     }
 
@@ -266,7 +297,7 @@ impl Run<'_> {
                 let taken = queue.join(&all, link_bytes);
                 self.present.iter().map(|&at| taken[at]).collect()
             }
-            Divider::Paper(_) | Divider::Held(_) => (self.present.iter().zip(&offered))
+            Divider::Given(_) | Divider::Held(_) => (self.present.iter().zip(&offered))
                 .map(|(&at, &offered)| self.guests[at].room_for(offered))
                 .collect(),
         };
@@ -292,7 +323,7 @@ impl Run<'_> {
                     .map(|at| own(at).min(waits(at)))
                     .collect()
             }
-            Divider::Paper(_) | Divider::Held(_) => self.shaped(),
+            Divider::Given(_) | Divider::Held(_) => self.shaped(),
         }
     }
 
@@ -300,11 +331,11 @@ impl Run<'_> {
     fn shaped(&self) -> Vec<u64> {
         let shapers = match self.scenario.regime {
             Regime::Held(shapers) => shapers,
-            Regime::Native | Regime::Paper => Shapers::Single,
+            Regime::Native | Regime::Given => Shapers::Single,
         };
         let limits = (0..self.present.len()).map(|place| match &self.divider {
             Divider::Held(controller) => controller.limits(place),
-            Divider::Paper(rates) => Limits {
+            Divider::Given(rates) => Limits {
                 rate_bit_s: rates[place],
                 ceiling_bit_s: rates[place],
             },
@@ -342,7 +373,12 @@ impl Run<'_> {
     }
 
     /// Ends a period: reads the counters and sets new limits.
-    fn look(&mut self, outcomes: &mut [Outcome], was_stopped: &[u64]) {
+    fn look(
+        &mut self,
+        outcomes: &mut [Outcome],
+        was_stopped: &[u64],
+        rates: &mut impl FnMut(&[Measured]) -> Vec<u64>,
+    ) {
         let elapsed_ns = self.scenario.period_ms * STEP_NS;
         let samples = self.present.iter().map(|&at| Sample {
             elapsed_ns,
@@ -359,20 +395,20 @@ impl Run<'_> {
         }
         match &mut self.divider {
             Divider::Native(_) => {}
-            Divider::Paper(rates) => {
-                let interfaces = self.present.iter().zip(&samples);
-                let interfaces = interfaces.map(|(&at, sample)| Interface {
+            Divider::Given(given) => {
+                let measured = self.present.iter().zip(&samples);
+                let measured = measured.map(|(&at, sample)| Measured {
                     agreement: self.scenario.machines[at].agreement,
                     measured_bit_s: sample.delivered_bit_s(),
                 });
-                let interfaces: Vec<Interface> = interfaces.collect();
-                let adjusted = paper::adjust(self.scenario.link_bit_s, &interfaces);
+                let measured: Vec<Measured> = measured.collect();
+                let new = rates(&measured);
                 for (place, &at) in self.present.iter().enumerate() {
-                    outcomes[at].demand_bit_s = interfaces[place].measured_bit_s;
-                    outcomes[at].granted_bit_s = adjusted[place];
-                    outcomes[at].changes = u64::from(adjusted[place] != rates[place]);
+                    outcomes[at].demand_bit_s = measured[place].measured_bit_s;
+                    outcomes[at].granted_bit_s = new[place];
+                    outcomes[at].changes = u64::from(new[place] != given[place]);
                 }
-                *rates = adjusted;
+                *given = new;
             }
             Divider::Held(controller) => {
                 let places = 0..self.present.len();

@@ -74,10 +74,14 @@ pub(crate) fn resolve(
 }
 
 /// What a policy costs in a profile, and what the profile's numbers come from; no costs in a profile that does not
-/// know the policy. Scheduler S is credit's code with little more, and costs what credit does.
+/// know the policy. Scheduler S is credit's code with little more, and costs what credit does. Models of other
+/// people's schedulers were not measured, and are taken to cost what credit does; lending servers, what sporadic
+/// servers do.
 fn profile(name: &str, policy: Policy) -> (Costs, Profile) {
-    let policy = if policy.is_scheduler_s() {
+    let policy = if policy.is_scheduler_s() || policy.is_model() {
         Policy::Credit
+    } else if policy == Policy::Lending {
+        Policy::Sporadic
     } else {
         policy
     };

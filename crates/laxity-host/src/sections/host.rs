@@ -81,7 +81,7 @@ pub(crate) fn resolve(host: &Field<HostTable>, root: Span, problems: &Problems) 
     Machine {
         cpus,
         policy,
-        settings: settings::resolve(&table.settings, problems),
+        settings: settings::resolve(&table.settings, policy, problems),
         costs,
         costs_profile,
         caches: caches::resolve(&table.caches, cpus, problems),

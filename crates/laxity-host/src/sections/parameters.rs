@@ -8,7 +8,8 @@ use laxity_config::{
     parse_percent,
 };
 use laxity_policies::{
-    BUDGET, CAP, EXTRATIME, LAXITY, PERIOD, PRIORITY, Parameters, Policy, WEIGHT,
+    BUDGET, CAP, CREDIT, EXTRATIME, LAXITY, PERIOD, PHASE, PRIORITY, Parameters, Policy, QUOTA,
+    QUOTA_BURST, QUOTA_PERIOD, RT_PRIORITY, WEIGHT,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -36,11 +37,26 @@ pub(crate) struct ParametersTable {
     pub extratime: Field<Flag>,
     #[schemars(description = described(WEIGHT), extend("default" = default(WEIGHT)))]
     pub weight: Field<Whole<{ WEIGHT.least }, { WEIGHT.most }>>,
+    /// The weight as Linux's nice value, -20 to 19, in place of `weight`: 0 is the default weight, and each
+    /// step down is a quarter more.
+    pub nice: Field<Whole<-20, 19>>,
     #[schemars(description = described(CAP), extend("default" = default(CAP)))]
     pub cap: Field<Cap<CAP_PERCENT_MAX>>,
     // A domain without laxity does not have the key; in C its laxity is 0.
     #[schemars(description = described(LAXITY))]
     pub laxity: Field<Duration<1, { LAXITY.most }, MICROSECOND_NS>>,
+    #[schemars(description = described(RT_PRIORITY), extend("default" = default(RT_PRIORITY)))]
+    pub rt_priority: Field<Whole<{ RT_PRIORITY.least }, { RT_PRIORITY.most }>>,
+    #[schemars(description = described(QUOTA), extend("default" = default(QUOTA)))]
+    pub quota: Field<Duration<{ QUOTA.least }, { QUOTA.most }>>,
+    #[schemars(description = described(QUOTA_PERIOD), extend("default" = default(QUOTA_PERIOD)))]
+    pub quota_period: Field<Duration<{ QUOTA_PERIOD.least }, { QUOTA_PERIOD.most }>>,
+    #[schemars(description = described(QUOTA_BURST), extend("default" = default(QUOTA_BURST)))]
+    pub quota_burst: Field<Duration<{ QUOTA_BURST.least }, { QUOTA_BURST.most }>>,
+    #[schemars(description = described(PHASE), extend("default" = default(PHASE)))]
+    pub phase: Field<Duration<{ PHASE.least }, { PHASE.most }>>,
+    #[schemars(description = described(CREDIT), extend("default" = default(CREDIT)))]
+    pub credit: Field<Duration<{ CREDIT.least }, { CREDIT.most }>>,
 }
 
 impl ParametersTable {
@@ -129,10 +145,12 @@ pub(crate) fn resolve(
     let period = ("period", &table.period);
     not_longer(("budget", &table.budget), period, "the period", problems);
     not_longer(("slice", &table.slice), period, "the period", problems);
-    if !policy.shares_by_weight() {
+    not_longer(("phase", &table.phase), period, "the period", problems);
+    if policy.has_budgets() {
         has_budget_and_period(table, owner, policy, problems);
     }
     cap_is_usable(table, owner.vcpus, problems);
+    burst_has_quota(table, problems);
     let budget = match policy {
         Policy::Sedf if !table.slice.is_absent() => &table.slice,
         _ => &table.budget,
@@ -144,8 +162,14 @@ pub(crate) fn resolve(
         laxity_ns: table.laxity.ns_or(standard.laxity_ns),
         priority: table.priority.or(standard.priority.into()) as u32,
         extratime: (table.extratime.value).map_or(standard.extratime, |flag| flag.0),
-        weight: table.weight.or(standard.weight.into()) as u32,
+        weight: weight(table, standard.weight, problems),
         cap_percent: (table.cap.value).map_or(standard.cap_percent, |cap| cap.percent),
+        rt_priority: table.rt_priority.or(standard.rt_priority.into()) as u32,
+        quota_ns: table.quota.ns_or(standard.quota_ns),
+        quota_period_ns: table.quota_period.ns_or(standard.quota_period_ns),
+        quota_burst_ns: table.quota_burst.ns_or(standard.quota_burst_ns),
+        phase_ns: table.phase.ns_or(standard.phase_ns),
+        credit_ns: table.credit.ns_or(standard.credit_ns),
     }
 }
 
@@ -178,6 +202,29 @@ fn has_budget_and_period(
     );
 }
 
+/// The weight that is written, or follows from `nice`. Linux's own weights of nice values are rounded from the same
+/// powers of 1.25.
+fn weight(table: &ParametersTable, standard: u32, problems: &Problems) -> u32 {
+    let Some((nice, span)) = table.nice.given() else {
+        return table.weight.or(standard.into()) as u32;
+    };
+    if let Some(other) = table.weight.span {
+        problems.push(Problem {
+            help: Some("leave one of them out".into()),
+            related: Some((other, "the other one")),
+            ..Problem::new(span, "`nice` and `weight` both say the domain's weight")
+        });
+    }
+    let steps = nice.0.unsigned_abs() as u32;
+    let (more, less) = (5_u128.pow(steps), 4_u128.pow(steps));
+    let (times, by) = if nice.0 < 0 {
+        (more, less)
+    } else {
+        (less, more)
+    };
+    ((u128::from(standard) * times + by / 2) / by).max(1) as u32
+}
+
 fn cap_is_usable(table: &ParametersTable, vcpus: u32, problems: &Problems) {
     let usable = 100 * vcpus;
     if let Some((cap, span)) = table.cap.given()
@@ -192,6 +239,18 @@ fn cap_is_usable(table: &ParametersTable, vcpus: u32, problems: &Problems) {
             ),
             format!("write at most {usable}, or 0 for no cap"),
         );
+    }
+}
+
+fn burst_has_quota(table: &ParametersTable, problems: &Problems) {
+    let burst = ("quota-burst", &table.quota_burst);
+    not_longer(burst, ("quota", &table.quota), "the quota", problems);
+    if let Some((burst, span)) = table.quota_burst.given()
+        && burst.ns > 0
+        && table.quota.is_absent()
+    {
+        let help = "write quota = \"50 ms\", say";
+        problems.report(span, "`quota-burst` is of no use without `quota`", help);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The instance-wide settings of the policies, which are keys of `[host]`.
 
 use laxity_config::{Duration, Field, Problem, Problems, format_duration};
-use laxity_policies::{ACCOUNTING, QUANTUM, Settings, TICK, TIME_SLICE};
+use laxity_policies::{ACCOUNTING, BASE_SLICE, JIFFY, Policy, QUANTUM, Settings, TICK, TIME_SLICE};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,17 +19,30 @@ pub(crate) struct SettingsTable {
     pub tick: Field<Duration<{ TICK.least }, { TICK.most }>>,
     #[schemars(description = described(ACCOUNTING), extend("default" = default(ACCOUNTING)))]
     pub accounting: Field<Duration<{ ACCOUNTING.least }, { ACCOUNTING.most }>>,
+    #[schemars(description = described(JIFFY), extend("default" = default(JIFFY)))]
+    pub jiffy: Field<Duration<{ JIFFY.least }, { JIFFY.most }>>,
+    #[schemars(description = described(BASE_SLICE), extend("default" = default(BASE_SLICE)))]
+    pub base_slice: Field<Duration<{ BASE_SLICE.least }, { BASE_SLICE.most }>>,
 }
 
-pub(crate) fn resolve(table: &SettingsTable, problems: &Problems) -> Settings {
+pub(crate) fn resolve(table: &SettingsTable, policy: Policy, problems: &Problems) -> Settings {
     let default = Settings::default();
     let settings = Settings {
         quantum_ns: table.quantum.ns_or(default.quantum_ns),
         time_slice_ns: table.time_slice.ns_or(default.time_slice_ns),
         tick_ns: table.tick.ns_or(default.tick_ns),
         accounting_ns: table.accounting.ns_or(default.accounting_ns),
+        jiffy_ns: table.jiffy.ns_or(default.jiffy_ns),
+        base_slice_ns: table.base_slice.ns_or(default.base_slice_ns),
     };
     accounting_fits_tick(table, &settings, problems);
+    if let Some((jiffy, span)) = table.jiffy.given()
+        && jiffy.ns == 0
+        && policy == Policy::Eevdf
+    {
+        let message = "`jiffy` is 0, and eevdf looks at its VCPUs at timer interrupts";
+        problems.report(span, message, "write jiffy = \"4 ms\" (HZ = 250), say");
+    }
     settings
 }
 

@@ -5,12 +5,14 @@
 
 use laxity_policies::{Parameters, Policy};
 use laxity_policy::NEVER;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 const EXTRA_TURN_NS: i64 = 1_000_000;
 const REPLENISHMENTS_MAX: usize = 32;
 const WORTH_NS: i64 = 100_000;
 const WORTH_PARTS: i64 = 16;
+const LEADS_MAX: usize = 8;
+const LEAD_BUDGETS_MAX: i64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
@@ -68,11 +70,68 @@ pub struct Vcpu {
     pub uses: Vec<(i64, i64)>,
     /// A sporadic server's runs that ended: when each began, and what it used.
     runs: Vec<(i64, i64)>,
+    /// Lending: CPU time that it got and its server has not served, by the order of the work.
+    pub leads_ns: BTreeMap<i64, i64>,
+    /// Lending: as its guest told; NEVER: none that can be kept.
+    deadline_ns: i64,
+    /// Lending: as its guest told.
+    order_of_work: i64,
+    /// Lending: the deadline of that, whether it can be kept or not.
+    told_ns: i64,
+    /// Lending: whether it was runnable up to when use is accounted.
+    works: bool,
     /// SEDF's slices, one more for each time that a VCPU wakes and goes on with one.
     pub slices: Vec<Slice>,
 }
 
 impl Vcpu {
+    /// Up to which order of work its server may serve a lead.
+    fn lead_through(&self) -> i64 {
+        if self.works {
+            self.order_of_work
+        } else {
+            NEVER
+        }
+    }
+
+    /// The lead that its server may serve.
+    pub fn lead_to_serve_ns(&self) -> i64 {
+        self.leads_ns
+            .range(..=self.lead_through())
+            .map(|(_, ns)| ns)
+            .sum()
+    }
+
+    fn serve_lead(&mut self, through: i64, for_ns: i64) -> i64 {
+        let mut rest_ns = for_ns;
+        for lead_ns in self.leads_ns.range_mut(..=through).map(|(_, ns)| ns) {
+            let served_ns = rest_ns.min(*lead_ns);
+            *lead_ns -= served_ns;
+            rest_ns -= served_ns;
+        }
+        self.leads_ns.retain(|_, lead_ns| *lead_ns > 0);
+        for_ns - rest_ns
+    }
+
+    fn gain_lead(&mut self, ns: i64) {
+        if self.told_ns == NEVER || ns == 0 {
+            return;
+        }
+        *self.leads_ns.entry(self.order_of_work).or_default() += ns;
+        if self.leads_ns.len() > LEADS_MAX {
+            let (last, last_ns) = self.leads_ns.pop_last().expect("many");
+            let (_, merged_ns) = self.leads_ns.pop_last().expect("many");
+            self.leads_ns.insert(last, last_ns + merged_ns);
+        }
+        let limit_ns = LEAD_BUDGETS_MAX * self.parameters.budget_ns;
+        let mut kept_ns = 0;
+        for lead_ns in self.leads_ns.values_mut() {
+            *lead_ns = (*lead_ns).min(limit_ns - kept_ns);
+            kept_ns += *lead_ns;
+        }
+        self.leads_ns.retain(|_, lead_ns| *lead_ns > 0);
+    }
+
     fn begin_slice(&mut self, now: i64) {
         self.slices.push(Slice {
             from_ns: now,
@@ -121,6 +180,8 @@ pub struct Cpu {
     /// The VCPU whose budget runs down.
     burning: Option<usize>,
     pub used_until_ns: i64,
+    /// Until when it is busy with its last decision.
+    pub switched_ns: i64,
     decided_ns: i64,
     extra: Vec<usize>,
     next_order: u64,
@@ -153,7 +214,7 @@ impl Budgets {
     }
 
     pub fn add(&mut self, cpu: usize, parameters: Parameters, now: i64) {
-        let sporadic = self.policy == Policy::Sporadic;
+        let sporadic = self.is_sporadic();
         if !sporadic {
             self.use_up(cpu, now); // a sporadic server's coming changes nothing for the others
         }
@@ -172,15 +233,20 @@ impl Budgets {
             run_used_ns: 0,
             uses: Vec::new(),
             runs: Vec::new(),
+            leads_ns: BTreeMap::new(),
+            deadline_ns: NEVER,
+            order_of_work: 0,
+            told_ns: NEVER,
+            works: false,
             slices: Vec::new(),
         });
     }
 
     pub fn due_ns(&self, vcpu: usize) -> i64 {
         let vcpu = &self.vcpus[vcpu];
-        match self.policy {
-            Policy::Sporadic => vcpu.pending.front().map_or(NEVER, |first| first.at_ns),
-            _ => vcpu.due_ns,
+        match self.is_sporadic() {
+            true => vcpu.pending.front().map_or(NEVER, |first| first.at_ns),
+            false => vcpu.due_ns,
         }
     }
 
@@ -199,6 +265,14 @@ impl Budgets {
         let due_ns = here.map(|vcpu| self.due_ns(vcpu)).min().unwrap_or(NEVER);
         let timer_ns = self.on_quantum(due_ns);
         match self.cpus[cpu].burning {
+            Some(vcpu) if self.lends() => {
+                let rest_ns = (self.vcpus[vcpu].left_ns).min(self.vcpus[vcpu].lead_to_serve_ns());
+                let ends = self.cpus[cpu].running != Some(vcpu) && rest_ns > 0;
+                match ends {
+                    true => timer_ns.min(self.cpus[cpu].used_until_ns + rest_ns),
+                    false => timer_ns,
+                }
+            }
             Some(vcpu) if !self.vcpus[vcpu].runnable => {
                 timer_ns.min(self.cpus[cpu].used_until_ns + self.vcpus[vcpu].left_ns)
             }
@@ -225,7 +299,42 @@ impl Budgets {
             .min_by_key(|&vcpu| self.key(vcpu))
     }
 
+    pub fn is_sporadic(&self) -> bool {
+        matches!(self.policy, Policy::Sporadic | Policy::Lending)
+    }
+
+    pub fn lends(&self) -> bool {
+        self.policy == Policy::Lending
+    }
+
+    /// The earliest deadline first; then those without one that can be kept, by priority.
+    fn most_urgent(&self, cpu: usize) -> Option<usize> {
+        (0..self.vcpus.len())
+            .filter(|&vcpu| self.vcpus[vcpu].cpu == cpu && self.vcpus[vcpu].runnable)
+            .min_by_key(|&vcpu| {
+                let Vcpu {
+                    deadline_ns,
+                    parameters,
+                    arrival,
+                    ..
+                } = &self.vcpus[vcpu];
+                let rank = match *deadline_ns {
+                    NEVER => parameters.priority,
+                    _ => 0,
+                };
+                (*deadline_ns, rank, *arrival)
+            })
+    }
+
     pub fn choice(&self, cpu: usize) -> Choice {
+        if self.lends() {
+            let serving = self.first(cpu, Queue::Run);
+            let run = match serving {
+                Some(vcpu) if self.vcpus[vcpu].lead_to_serve_ns() == 0 => serving,
+                _ => self.most_urgent(cpu),
+            };
+            return Choice { run, burn: serving };
+        }
         let extra = self.cpus[cpu].extra.first().copied();
         match (self.first(cpu, Queue::Run), self.first(cpu, Queue::Ready)) {
             (Some(run), Some(ready)) if self.key(ready) < self.key(run) => Choice {
@@ -278,7 +387,7 @@ impl Budgets {
 
     fn join_extra(&mut self, vcpu: usize) {
         self.leave_extra(vcpu);
-        if self.vcpus[vcpu].parameters.extratime {
+        if self.vcpus[vcpu].parameters.extratime && !self.lends() {
             let cpu = self.vcpus[vcpu].cpu;
             self.cpus[cpu].extra.push(vcpu);
         }
@@ -286,9 +395,10 @@ impl Budgets {
 
     /// A run ends: a sporadic server will get back what it used.
     fn stop(&mut self, vcpu: usize) {
+        let sporadic = self.is_sporadic();
         let vcpu = &mut self.vcpus[vcpu];
         let amount_ns = std::mem::take(&mut vcpu.run_used_ns);
-        if self.policy != Policy::Sporadic || amount_ns == 0 {
+        if !sporadic || amount_ns == 0 {
             return;
         }
         vcpu.runs.push((vcpu.run_start_ns, amount_ns));
@@ -346,23 +456,54 @@ impl Budgets {
 
     /// Budgets run down to now.
     pub fn use_up(&mut self, cpu: usize, now: i64) {
-        let used_ns = now - self.cpus[cpu].used_until_ns;
-        self.cpus[cpu].used_until_ns = now;
-        let Some(index) = self.cpus[cpu].burning else {
+        let from_ns = std::mem::replace(&mut self.cpus[cpu].used_until_ns, now);
+        let passed_ns = now - from_ns;
+        let mut used_ns = passed_ns;
+        let Cpu {
+            running, burning, ..
+        } = self.cpus[cpu];
+        if self.lends() {
+            let done_ns = (now - self.cpus[cpu].switched_ns).clamp(0, used_ns);
+            if let Some(running) = running {
+                let vcpu = &mut self.vcpus[running];
+                let mut gained_ns = done_ns;
+                if burning == Some(running) {
+                    vcpu.serve_lead(vcpu.order_of_work, used_ns - done_ns);
+                    // A lead of the order of the work, which is to grow, is served and grows.
+                    let grows = i64::from(vcpu.told_ns < NEVER);
+                    gained_ns = vcpu.serve_lead(vcpu.order_of_work - grows, done_ns);
+                }
+                vcpu.gain_lead(gained_ns);
+            }
+            if let Some(serving) = burning
+                && running != burning
+            {
+                // No more, should the embedder be late.
+                let vcpu = &mut self.vcpus[serving];
+                used_ns = vcpu.serve_lead(vcpu.lead_through(), used_ns);
+            }
+        }
+        let Some(index) = burning else {
             return;
         };
         let vcpu = &mut self.vcpus[index];
         vcpu.left_ns -= used_ns;
         vcpu.run_used_ns += used_ns;
         match vcpu.uses.last_mut() {
-            Some((_, end_ns)) if *end_ns == now - used_ns => *end_ns = now,
-            _ => vcpu.uses.push((now - used_ns, now)),
+            Some((_, end_ns)) if *end_ns == from_ns => *end_ns += used_ns,
+            _ => vcpu.uses.push((from_ns, from_ns + used_ns)),
         }
         if let Some(slice) = vcpu.slices.last_mut() {
             slice.used_ns += used_ns;
         }
+        let has_work = vcpu.works || !vcpu.leads_ns.is_empty() || running == Some(index);
         if vcpu.left_ns <= 0 {
             self.exhaust(index, now);
+        } else if self.lends() && (!has_work || used_ns < passed_ns) {
+            if !has_work {
+                self.vcpus[index].queue = Queue::Neither;
+            }
+            self.burn(cpu, None, now);
         }
     }
 
@@ -374,10 +515,16 @@ impl Budgets {
             .filter(|&vcpu| self.on_quantum(self.due_ns(vcpu)) <= now)
     }
 
-    /// One that was put to sleep uses its CPU until a decision takes it off.
+    /// One that was put to sleep uses its CPU until a decision takes it off; the server of one with a
+    /// lead has that to serve.
     fn is_active(&self, vcpu: usize) -> bool {
-        let Vcpu { runnable, cpu, .. } = self.vcpus[vcpu];
-        runnable || self.cpus[cpu].running == Some(vcpu)
+        let Vcpu {
+            runnable,
+            cpu,
+            ref leads_ns,
+            ..
+        } = self.vcpus[vcpu];
+        runnable || !leads_ns.is_empty() || self.cpus[cpu].running == Some(vcpu)
     }
 
     fn replenish(&mut self, vcpu: usize, now: i64) {
@@ -395,8 +542,9 @@ impl Budgets {
 
     fn fill_up(&mut self, index: usize, now: i64) {
         let active = self.is_active(index);
+        let sporadic = self.is_sporadic();
         let vcpu = &mut self.vcpus[index];
-        if self.policy == Policy::Sporadic {
+        if sporadic {
             while let Some(&Replenishment {
                 at_ns, amount_ns, ..
             }) = vcpu.pending.front()
@@ -423,6 +571,7 @@ impl Budgets {
     fn blocked(&mut self, index: usize) {
         let vcpu = &mut self.vcpus[index];
         match self.policy {
+            Policy::Lending if !vcpu.leads_ns.is_empty() => {}
             Policy::Periodic if vcpu.queue == Queue::Run => vcpu.queue = Queue::Ready,
             Policy::Periodic => {}
             policy => {
@@ -451,6 +600,7 @@ impl Budgets {
         } else {
             self.use_up(cpu, now);
         }
+        self.vcpus[vcpu].works = true;
         // One that has not been taken off its CPU never blocked.
         if self.policy == Policy::Sedf && self.cpus[cpu].running != Some(vcpu) {
             self.unblock_sedf(vcpu, now);
@@ -481,10 +631,22 @@ impl Budgets {
         vcpu.begin_slice(now);
     }
 
+    /// A deadline that has passed is none to keep.
+    pub fn tell(&mut self, vcpu: usize, deadline_ns: i64, order: i64, now: i64) {
+        self.use_up(self.vcpus[vcpu].cpu, now);
+        self.vcpus[vcpu].order_of_work = order;
+        let before_ns = std::mem::replace(&mut self.vcpus[vcpu].told_ns, deadline_ns);
+        if before_ns != deadline_ns {
+            let can_be_kept = deadline_ns > now;
+            self.vcpus[vcpu].deadline_ns = if can_be_kept { deadline_ns } else { NEVER };
+        }
+    }
+
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
         let cpu = self.vcpus[vcpu].cpu;
         self.vcpus[vcpu].runnable = false;
         self.use_up(cpu, now);
+        self.vcpus[vcpu].works = false;
         self.leave_extra(vcpu);
         if self.cpus[cpu].running != Some(vcpu) {
             self.blocked(vcpu);
@@ -508,8 +670,8 @@ impl Budgets {
         }
         self.vcpus[vcpu].cpu = to;
         self.vcpus[vcpu].arrival = self.take_order(to);
-        if self.vcpus[vcpu].queue == Queue::Ready {
-            self.enqueue(vcpu, Queue::Ready);
+        if self.vcpus[vcpu].queue != Queue::Neither {
+            self.enqueue(vcpu, self.vcpus[vcpu].queue);
         }
     }
 
@@ -535,6 +697,7 @@ impl Budgets {
         if choice.run != current || !runnable || self.until_ns(cpu, choice, now) <= now {
             if let Some(vcpu) = current {
                 if !runnable {
+                    self.vcpus[vcpu].works = false;
                     self.leave_extra(vcpu);
                     self.blocked(vcpu);
                 } else if self.vcpus[vcpu].queue == Queue::Neither {
@@ -556,7 +719,7 @@ impl Budgets {
         self.use_up(cpu, now);
         let before = std::mem::replace(&mut self.vcpus[vcpu].parameters, parameters);
         let mut behind_equals = parameters.priority != before.priority;
-        if self.policy == Policy::Sporadic {
+        if self.is_sporadic() {
             if self.set_sporadic(vcpu, before.budget_ns, now) {
                 behind_equals = false;
             }

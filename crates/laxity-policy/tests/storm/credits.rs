@@ -1,5 +1,6 @@
-//! The rules of credit (docs/explanation/policies.md), some of which scheduler S shares, as far as they can be checked step by step: who must be
-//! chosen, what a tick and an accounting may do to credits and classes.
+//! The rules of credit (docs/explanation/policies.md), some of which scheduler S shares, as far as
+//! they can be checked step by step: who must be chosen, what a tick and an accounting may do to
+//! credits and classes.
 
 use laxity_policy::{DumpLine, Event, Report};
 

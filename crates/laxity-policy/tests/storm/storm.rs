@@ -15,6 +15,12 @@ pub const PARAMETERS: Parameters = Parameters {
     extratime: false,
     weight: laxity_policies::WEIGHT.standard as u32,
     cap_percent: 0,
+    rt_priority: 1,
+    quota_ns: 0,
+    quota_period_ns: 100_000_000,
+    quota_burst_ns: 0,
+    phase_ns: 0,
+    credit_ns: 10_000_000,
 };
 
 /// What a dump of classes says.
@@ -115,7 +121,7 @@ impl Storm {
         // Those of scheduler S are many and much alike.
         let is_scheduler_s = draw.percent(30);
         let policies: Vec<Policy> = (Policy::ALL.into_iter())
-            .filter(|policy| policy.is_scheduler_s() == is_scheduler_s)
+            .filter(|policy| !policy.is_model() && policy.is_scheduler_s() == is_scheduler_s)
             .collect();
         let policy = draw.one_of(&policies);
         let unit_ns = draw.one_of(&[1, 10, 1_000, 100_000, 1_000_000]);
@@ -290,7 +296,8 @@ impl Storm {
                     self.after(&[cpu]);
                 }
             }
-            71..=76 => {
+            71..=73 => self.tell(vcpu),
+            74..=76 => {
                 let cpu = self.draw.below(self.cpus.len());
                 self.schedule(cpu);
             }
@@ -300,6 +307,21 @@ impl Storm {
             95..=97 if self.changes => self.change_settings(),
             98..=100 if self.changes => self.change_policy(),
             _ => {}
+        }
+    }
+
+    /// A guest tells on what it works.
+    fn tell(&mut self, vcpu: usize) {
+        let cpu = self.cpu_of(vcpu);
+        let deadline_ns = match self.draw.between(1, 5) {
+            1 => NEVER,
+            _ => self.now + self.unit_ns * self.draw.between(-2, 2 * self.period_units),
+        };
+        let order = self.draw.between(-1, 14);
+        self.instance.tell(vcpu, deadline_ns, order, self.now);
+        if self.budgets.lends() {
+            self.budgets.tell(vcpu, deadline_ns, order, self.now);
+            self.after(&[cpu]);
         }
     }
 
@@ -409,6 +431,7 @@ impl Storm {
             extratime: draw.percent(self.extratime_percent),
             weight: draw.one_of(&[1, 128, 256, 256, 512, WEIGHT_MAX as u32]),
             cap_percent: draw.one_of(&[0, 0, 10, 50, 150]),
+            ..PARAMETERS
         }
     }
 
@@ -705,6 +728,15 @@ impl Storm {
             (self.credit_choice(cpu), None)
         };
         let decision = self.instance.schedule(cpu as u32, now);
+        // For some decisions the embedder says how long they take.
+        let switched_ns = match self.draw.between(1, 4) {
+            1 => now + self.draw.between(0, 3 * self.unit_ns),
+            _ => 0,
+        };
+        self.instance.set_switched(cpu as u32, switched_ns);
+        if self.has_budgets() {
+            self.budgets.cpus[cpu].switched_ns = switched_ns;
+        }
         self.cpus[cpu].running = decision.vcpu;
         self.cpus[cpu].chosen_ns = now;
         self.cpus[cpu].charged_ns = now;
@@ -878,7 +910,9 @@ impl Storm {
                     Queue::Run => "RunQ",
                     Queue::Ready => "RdyQ",
                     Queue::Neither if !expected.runnable => "blocked",
-                    Queue::Neither if expected.parameters.extratime => "extra",
+                    Queue::Neither if expected.parameters.extratime && !self.budgets.lends() => {
+                        "extra"
+                    }
                     Queue::Neither => "no budget",
                 }
             };
@@ -894,7 +928,7 @@ impl Storm {
                 "amplified: {line:?}"
             );
             assert!(!on_time || line.left_ns >= 0, "overrun: {line:?}");
-            if self.policy == Policy::Sporadic {
+            if self.budgets.is_sporadic() {
                 assert_eq!(
                     self.budgets.sum_ns(line.vcpu),
                     expected.parameters.budget_ns
@@ -945,6 +979,9 @@ impl Storm {
             _ => self.budgets.vcpus[vcpu].parameters.priority.into(),
         };
         let running = self.cpus[cpu].running;
+        if self.budgets.lends() {
+            return self.check_lending(cpu, choice, rank);
+        }
         let burns_for_blocked = choice.burn.is_some_and(|vcpu| !self.vcpus[vcpu].runnable);
         for (waiting, vcpu) in self.budgets.vcpus.iter().enumerate() {
             if vcpu.cpu != cpu || !self.vcpus[waiting].runnable || running == Some(waiting) {
@@ -969,6 +1006,24 @@ impl Storm {
                         "lost wake-up"
                     );
                 }
+            }
+        }
+    }
+
+    /// Lending: no VCPU waits whose server comes first and has no lead to serve before, and no CPU idles
+    /// while a VCPU is runnable.
+    fn check_lending(&self, cpu: usize, choice: Choice, rank: impl Fn(usize) -> i64) {
+        let running = self.cpus[cpu].running;
+        for (waiting, vcpu) in self.budgets.vcpus.iter().enumerate() {
+            if vcpu.cpu != cpu || !vcpu.runnable || running == Some(waiting) {
+                continue;
+            }
+            assert!(running.is_some(), "lost wake-up");
+            if vcpu.left_ns > 0 {
+                let serving = choice.burn.expect("a server with budget serves");
+                assert!(rank(serving) <= rank(waiting), "{serving} before {waiting}");
+                let is_owed = vcpu.lead_to_serve_ns() == 0;
+                assert!(serving != waiting || !is_owed, "{waiting} is owed");
             }
         }
     }
@@ -1039,7 +1094,7 @@ impl Storm {
     /// period after it would by itself, and at no time is more than that late, but for trifles. Where
     /// the budget is the whole period nobody is ever without.
     fn check_returns(&self, cpu: usize) {
-        if self.policy != Policy::Sporadic || self.changes || self.late_ns_max > 0 {
+        if !self.budgets.is_sporadic() || self.changes || self.late_ns_max > 0 {
             return;
         }
         let quantum_ns = self.budgets.quantum_ns;
@@ -1118,7 +1173,7 @@ impl Storm {
                     .map(|&(start_ns, end_ns)| (end_ns.min(to_ns) - start_ns.max(from_ns)).max(0));
                 within.sum::<i64>()
             };
-            if self.policy == Policy::Sporadic {
+            if self.budgets.is_sporadic() {
                 for &(start_ns, end_ns) in &vcpu.uses {
                     let used_ns = used_ns(start_ns, start_ns + period_ns)
                         .max(used_ns(end_ns - period_ns, end_ns));
@@ -1155,5 +1210,6 @@ fn random_settings(draw: &mut Draw, unit_ns: i64) -> Settings {
         time_slice_ns: unit_ns * draw.between(1, 30),
         tick_ns,
         accounting_ns: tick_ns * draw.between(1, 4),
+        ..Settings::default()
     }
 }

@@ -1,6 +1,6 @@
-//! The steps of an epoch, at which a daemon that is built for tests (feature `faults`) can be told to end: the process kills
-//! itself, or one of its threads stands still for good. A kill from outside hardly ever hits the short steps, and these are
-//! the ones that matter.
+//! The steps of an epoch, at which a daemon that is built for tests (feature `faults`) can be told
+//! to end: the process kills itself, or one of its threads stands still for good. A kill from
+//! outside hardly ever hits the short steps, and these are the ones that matter.
 
 #[cfg(feature = "faults")]
 pub use armed::{At, End, arm};
@@ -61,7 +61,7 @@ mod armed {
         ("activating", Step::Activating),
     ];
 
-    /// At which step, and at which time that it is reached.
+    /// A step, and which time that it is reached.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct At {
         step: Step,

@@ -12,21 +12,31 @@ use tracing::warn;
 /// Most unproven connections at a time, separately for the addresses of configured hosts and for
 /// all others.
 const UNPROVEN_MAX: usize = 256;
+/// Most threads at a time that greet connections of one kind. The thread of a connection that lost
+/// its place ends only when it gets the CPU.
+const THREADS_MAX: usize = 2 * UNPROVEN_MAX;
 /// Shortest time between two log records about refused connections.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// Unproven connections of one kind, the oldest first.
 ///
-/// One more than there is room for takes the place of the oldest: strangers who only hold connections open cannot keep a
-/// host out, however many they are, because its handshake is over long before as many others have come.
+/// One more than there is room for takes the place of the oldest: strangers who only hold
+/// connections open cannot keep a host out, however many they are, because its handshake is over
+/// long before as many others have come.
 #[derive(Debug, Default)]
 struct Unproven {
     next: u64,
+    threads: usize,
     streams: VecDeque<(u64, TcpStream)>,
 }
 
 impl Unproven {
-    fn admit(&mut self, stream: TcpStream) -> u64 {
+    /// The connection's number; `None` if there are too many threads for one more.
+    fn admit(&mut self, stream: TcpStream) -> Option<u64> {
+        if self.threads >= THREADS_MAX {
+            return None;
+        }
+        self.threads += 1;
         if self.streams.len() >= UNPROVEN_MAX
             && let Some((_, oldest)) = self.streams.pop_front()
         {
@@ -35,10 +45,12 @@ impl Unproven {
         }
         self.next += 1;
         self.streams.push_back((self.next, stream));
-        self.next
+        Some(self.next)
     }
 
+    /// The connection's thread is about to end.
     fn leave(&mut self, number: u64) {
+        self.threads -= 1;
         self.streams.retain(|(each, _)| *each != number);
     }
 }
@@ -90,9 +102,14 @@ pub fn serve(
             };
             let is_configured = hosts.contains(&from.ip().to_canonical());
             let unproven = if is_configured { &configured } else { &others }.clone();
-            let number = lock(&unproven).admit(ours);
+            let Some(number) = lock(&unproven).admit(ours) else {
+                continue;
+            };
             let (greet, refusals, counted) = (greet.clone(), refusals.clone(), unproven.clone());
             let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
+                if !is_configured {
+                    yield_to_others();
+                }
                 let greeted = greet(stream);
                 lock(&counted).leave(number);
                 if let Err(why) = greeted {
@@ -108,6 +125,17 @@ pub fn serve(
     Ok(())
 }
 
+/// Leaves the calling thread what the CPUs have to spare: handshakes of strangers, however many
+/// there are, must not take the CPU from checkpoints. A thread of low priority would end its turn
+/// before one that wakes up is served; an idle one is preempted at once.
+fn yield_to_others() {
+    // SAFETY: a structure of integers.
+    let none: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the call reads the structure alone. Linux takes 0 for the calling thread, and lets
+    // each enter this class.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &none) };
+}
+
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -117,6 +145,23 @@ mod tests {
     use super::*;
     use std::io::Read as _;
     use std::sync::mpsc::channel;
+
+    /// Threads that do not end, as on a host without CPU time for them, have a limit; one that ends
+    /// makes room.
+    #[test]
+    fn threads_have_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut unproven = Unproven {
+            threads: THREADS_MAX - 1,
+            ..Unproven::default()
+        };
+        let admit = |unproven: &mut Unproven| unproven.admit(stream.try_clone().unwrap());
+        let last = admit(&mut unproven).expect("there is room for one");
+        assert_eq!(admit(&mut unproven), None);
+        unproven.leave(last);
+        assert!(admit(&mut unproven).is_some());
+    }
 
     /// Silent strangers exceed the places, and a client that speaks is still served.
     #[test]

@@ -1,10 +1,11 @@
 //! The daemon of a host: a [`Driver`] for each of its virtual machines, and the threads that
 //! connect hosts, listen, and answer the operator.
 //!
-//! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one driver for each virtual
-//! machine, which decides; one for its guest, which captures and commits; one for its gate; two for its connection; and
-//! for the whole daemon one that listens to other hosts, one to the operator, one to Prometheus. A claim at the witness is
-//! made by a thread that is there for it alone.
+//! Nothing waits for anything on the way of an epoch but what it is made of. The threads: one
+//! driver for each virtual machine, which decides; one for its guest, which captures and commits;
+//! one for its gate; two for its connection; and for the whole daemon one that listens to other
+//! hosts, one to the operator, one to Prometheus. A claim at the witness is made by a thread that
+//! is there for it alone.
 
 mod connection;
 pub mod control;

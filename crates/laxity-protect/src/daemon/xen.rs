@@ -1,9 +1,10 @@
 //! What protects a domain of Xen: xl's Remus, whose stream goes over the link between the two daemons.
 //!
-//! Who takes checkpoints, and who has them, is xl: `xl remus` here and `xl migrate-receive` there. This decides when they
-//! run, hears from the acknowledgements that pass through (a byte each, see xen/libxl/acknowledge.patch) how far they are,
-//! and decides what becomes of the guest when the other host is silent. Remus ends where its way ends, and then lets the
-//! guest run on whatever the other host does: so its way ends only when that host has said that it will not.
+//! xl takes checkpoints and keeps them: `xl remus` here and `xl migrate-receive` there.
+//! This decides when they run, hears from the acknowledgements that pass through (a byte each, see
+//! xen/libxl/acknowledge.patch) how far they are, and decides what becomes of the guest when the
+//! other host is silent. Remus ends where its way ends, and then lets the guest run on whatever the
+//! other host does: so its way ends only when that host has said that it will not.
 
 use std::convert::Infallible;
 use std::fs::File;

@@ -41,9 +41,10 @@ fn compare_in_shares(share_pages: usize, now: &[Page], before: &[Page], changed:
 
 /// The fingerprint of each page of a memory at the last look, of 128 bits (XXH3).
 ///
-/// Looking reads the memory alone, where a comparison reads the copy as well, and both are limited by what the memory
-/// gives. Two contents have the same fingerprint with a probability of 2 to the power of -128, unless somebody makes them
-/// for that who knows the seed, which is drawn anew each time: a guest could deceive only itself.
+/// Looking reads the memory alone, where a comparison reads the copy as well, and both are limited
+/// by what the memory gives. Two contents have the same fingerprint with a probability of 2 to the
+/// power of -128, unless somebody makes them for that who knows the seed, which is drawn anew each
+/// time: a guest could deceive only itself.
 #[derive(Debug)]
 pub struct Fingerprints {
     seed: u64,

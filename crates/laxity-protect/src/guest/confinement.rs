@@ -17,8 +17,6 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_no_new_privs;
 use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 
-use super::specification::Accelerator;
-
 /// Options for QEMU's seccomp filter: no new processes, no new privileges, no changes of
 /// scheduling.
 pub(super) const SANDBOX: [&str; 2] = [
@@ -45,12 +43,12 @@ pub struct User {
 
 impl User {
     /// The user of the guest with this number. `None` where the daemon is not root and cannot
-    /// change the user: QEMU then runs as the daemon's user.
-    pub fn of(guest: u64, accelerator: Accelerator) -> Option<User> {
+    /// change the user: QEMU then runs as the daemon's user. `may_use_kvm` gives it access to KVM.
+    pub fn of(guest: u64, may_use_kvm: bool) -> Option<User> {
         if !geteuid().is_root() {
             return None;
         }
-        let kvm = (accelerator != Accelerator::Tcg)
+        let kvm = may_use_kvm
             .then(|| std::fs::metadata("/dev/kvm").ok())
             .flatten()
             .filter(|device| device.mode() & GROUP_WRITES != 0 && device.gid() != 0)
@@ -250,7 +248,7 @@ mod tests {
 
     #[test]
     fn memory_is_its_owners_alone() {
-        let user = User::of(7, Accelerator::Tcg);
+        let user = User::of(7, false);
         let file = anonymous(c"laxity-test", 4096, user).unwrap();
         let found = file.metadata().unwrap();
         assert_eq!(found.mode() & 0o777, 0o600);

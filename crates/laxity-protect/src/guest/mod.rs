@@ -1,8 +1,8 @@
 //! The guest: a stock QEMU, controlled only by its machine protocol.
 //!
-//! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from such a state
-//! elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed, [`compare`] checks what they say, and
-//! [`patches`] is how these pages travel.
+//! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from
+//! such a state elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed,
+//! [`compare`] checks what they say, and [`patches`] is how these pages travel.
 
 mod changes;
 mod confinement;

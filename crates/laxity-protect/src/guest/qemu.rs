@@ -162,7 +162,10 @@ impl Qemu {
         specification: &Specification,
         waits: bool,
     ) -> Result<(Qemu, UnixStream), GuestError> {
-        let user = User::of(specification.number, specification.accelerator);
+        let user = User::of(
+            specification.number,
+            specification.accelerator != Accelerator::Tcg,
+        );
         let tracker = sealed(c"laxity-tracker", TRACKER).map_err(system("write the tracker"))?;
         let (memory, memory_file) = Memory::create(specification.memory_bytes, user)
             .map_err(system("make the guest's memory"))?;
@@ -249,7 +252,7 @@ impl Qemu {
     ///
     /// # Errors
     ///
-    /// As [`Qemu::start`].
+    /// The same as those of [`Qemu::start`].
     pub fn probe_program(
         specification: &Specification,
     ) -> Result<(String, Accelerator), GuestError> {
@@ -275,7 +278,10 @@ impl Qemu {
             words,
             &[],
             Vec::new(),
-            User::of(specification.number, specification.accelerator),
+            User::of(
+                specification.number,
+                specification.accelerator != Accelerator::Tcg,
+            ),
         )?;
         let found = probe(&mut qmp).and_then(|()| Ok(qmp.execute("query-kvm", json!({}))?));
         let _ = child.kill();
@@ -330,8 +336,9 @@ impl Qemu {
 
     /// Captures the guest's state, and lets it run on.
     ///
-    /// `copy` is what the standby has. With `compares` all memory is compared with it, byte by byte, and what else finds
-    /// changes, which is the tracker or fingerprints, is held against that. `cut` is called when the guest stands still and has sent all that it did in this
+    /// `copy` is what the standby has. With `compares` all memory is compared with it, byte by
+    /// byte, and what else finds changes, which is the tracker or fingerprints, is held against
+    /// that. `cut` is called when the guest stands still and has sent all that it did in this
     /// epoch.
     ///
     /// # Errors

@@ -2,12 +2,13 @@
 
 use std::cmp::Ordering;
 
+use super::action::{Action, Notice, Output};
 use super::checkpoint::{CheckpointId, Header};
+use super::common::{Common, Next, State};
+use super::event::{Event, Order, Verdict};
 use super::interval::{self, Measured};
 use super::message::{Hello, Message, Standing};
-use super::{
-    Action, Common, Event, Mode, Next, Notice, Order, Output, Settings, StandbyLost, State, Verdict,
-};
+use super::settings::{Mode, Settings, StandbyLost};
 
 /// Number of copying rounds after which the next checkpoint arms the standby, however long a round
 /// takes.

@@ -1,8 +1,10 @@
 //! The role of the host without the guest: it follows a primary, and takes over from it.
 
+use super::action::{Action, Notice};
 use super::checkpoint::{CheckpointId, Header, Staging};
+use super::common::{Common, Next, State};
+use super::event::{Event, Order, Verdict};
 use super::message::{Held, Hello, Message, Reason, Standing};
-use super::{Action, Common, Event, Next, Notice, Order, State, Verdict};
 
 /// The state of a host without the guest.
 ///

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::protocol::{Action, CheckpointId, Node, Output, Part, Record};
 
 use super::guest::{Guest, Image, StateId};
+use super::happening::Happening;
 
 /// State of a host and of the process on it.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub(super) struct Freeze {
 #[derive(Debug)]
 pub(super) enum Later {
     Actions(Vec<Action>, Vec<u8>),
-    Happening(super::Happening),
+    Happening(Happening),
     Frame(usize, StateId),
 }
 

@@ -1,7 +1,7 @@
 //! The model network between two hosts: connections that keep the order of frames, unless a fault
 //! prevents it.
 
-use super::Draw;
+use super::draw::Draw;
 
 /// One of the two hosts.
 pub(super) type Side = usize;

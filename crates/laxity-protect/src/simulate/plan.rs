@@ -2,8 +2,10 @@
 
 use crate::protocol::{Mode, Part, Settings, StandbyLost, interval};
 
+use super::draw::Draw;
 use super::network::Damage;
-use super::{Draw, MS};
+
+pub(super) const MS: i64 = 1_000_000;
 
 /// A fault, or an order of the operator. Sides are 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

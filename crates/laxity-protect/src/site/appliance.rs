@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use super::model::{Appliance, Served, Vm};
+use super::reading::Reading;
+use super::tables::VmTable;
+use super::words::Written;
 use laxity_config::{Name, Span};
-use serde::{Deserialize, Serialize};
-
-use super::words::{Interface, Written};
-use super::{Reading, Vm, VmTable};
 
 /// Control port of a media server in the appliance.
 const MEDIA_CONTROL_PORT: u16 = 2223;
@@ -16,35 +16,6 @@ const MEDIA_CONTROL_PORT: u16 = 2223;
 /// instead of serving nobody.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet loglevel=1 cryptomgr.notests no_timer_check panic=1";
-
-/// The service of an appliance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Appliance {
-    /// Registrar and proxy of SIP.
-    Signalling,
-    /// Relay of RTP.
-    Media,
-}
-
-/// The appliance of a virtual machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Served {
-    /// Service of the appliance.
-    pub kind: Appliance,
-    /// Address at which it serves.
-    pub address: Interface,
-}
-
-impl Appliance {
-    /// The name for `laxity appliance`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Appliance::Signalling => "signalling",
-            Appliance::Media => "media",
-        }
-    }
-}
 
 /// The addresses of the signalling servers that use this media server.
 fn controlling(media: &VmTable, all: &[(&VmTable, Span)]) -> Vec<String> {

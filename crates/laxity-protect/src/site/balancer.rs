@@ -4,46 +4,16 @@
 //! Clients find balancers by DNS (RFC 3263), by priority and weight (RFC 2782). That and the hash of users are all that
 //! divides the load: a balancer remembers nothing.
 
-use std::net::IpAddr;
-
-use laxity_config::{Field, Span, Whole};
-use serde::{Deserialize, Serialize};
-
+use super::model::{Appliance, Balancer, Site};
+use super::reading::Reading;
+use super::tables::{File, SHARE_MAX, VmTable, items};
 use super::words::{DomainName, Label, Written};
-use super::{Appliance, File, Reading, Site, VmTable, items};
+use laxity_config::{Field, Span, Whole};
 
 /// Port of SIP, in SRV records, too.
 pub const SIP_PORT: u16 = 5060;
-const SHARE_MAX: i64 = u16::MAX as i64;
 /// Default weight of a balancer.
 const SHARE: u16 = 10;
-
-/// A balancer, to which clients are sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Balancer {
-    /// Name of the balancer in the domain.
-    pub name: String,
-    /// Address at which it serves SIP.
-    pub address: IpAddr,
-    /// SRV priority: balancers with the lowest number are asked first.
-    pub priority: u16,
-    /// SRV weight among balancers with the same priority.
-    pub weight: u16,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table"
-)]
-pub(super) struct BalancerTable {
-    name: Field<Written<Label>>,
-    pub(super) address: Field<Written<IpAddr>>,
-    priority: Field<Whole<0, SHARE_MAX>>,
-    weight: Field<Whole<0, SHARE_MAX>>,
-}
 
 impl Reading<'_> {
     /// Resolves the domain and its balancers.

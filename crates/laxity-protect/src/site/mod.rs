@@ -3,295 +3,36 @@
 
 mod appliance;
 mod balancer;
+mod defaults;
+mod model;
+mod reading;
+mod tables;
 mod words;
 mod xen;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use laxity_config::{
-    Duration, Field, FileError, FileKind, List, Measured, Name, Problem, Problems, Quantity, Span,
-    Whole, read,
-};
-use serde::{Deserialize, Serialize};
-use ureq::http::Uri;
+use laxity_config::{Field, FileError, FileKind, Problem, Span, read};
 
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
-use crate::guest::patches::batch_bytes_max;
-use crate::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
+use crate::guest::{Accelerator, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
-use crate::protocol::{Mode, Settings, StandbyLost};
 use crate::witness::Place;
-pub use appliance::{Appliance, Served};
-pub use balancer::Balancer;
-use balancer::BalancerTable;
+use model::WITNESS;
+pub use model::{Appliance, Balancer, Domain, Host, Served, Site, Vm, number_of};
+use reading::Reading;
+use tables::{EngineWord, File, HostTable, VmTable, items, memory_bytes, named};
 pub use words::Interface;
-use words::{DomainName, Endpoint, Written, unprotectable};
-pub use xen::Domain;
-
-const MS: i64 = 1_000_000;
-const INTERVAL_NS_MIN: i64 = MS;
-const TIME_NS_MAX: i64 = 60_000 * MS;
-const VCPUS_MAX: i64 = 255;
-/// Owner of the key and certificate of etcd's members.
-const WITNESS: &str = "witness";
-
-/// Default values, which the operator's page repeats.
-mod defaults {
-    use super::MS;
-    use crate::protocol::LEASE_INTERVALS;
-    pub use crate::protocol::defaults::{DETECTION_NS, DRIFT_PPM, HEARTBEAT_NS, STALL_DETECTIONS};
-
-    pub const MINIMUM_NS: i64 = 25 * MS;
-    pub const MAXIMUM_NS: i64 = 400 * MS;
-    pub const PAUSES_PERCENT: i64 = 20;
-    pub const LEASE_NS: i64 = LEASE_INTERVALS * MAXIMUM_NS;
-    pub const MEMORY_BYTES: i64 = 256 << 20;
-    pub const DIRECTORY: &str = "/var/lib/laxity-protect";
-    pub const KEYS: &str = "/etc/laxity-protect";
-    pub const APPLIANCES: &str = "/var/lib/laxity-protect/appliances";
-    pub const QEMU: &str = "qemu-system-x86_64";
-    pub const PREFIX: &str = "laxity-protect/";
-}
-
-/// Size of a guest's memory.
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    bytes: i64,
-}
-
-impl Quantity for Memory {
-    const WHAT: &'static str = "a size";
-    const EXAMPLE: &'static str = "256 MiB";
-    const UNITS: &'static [(&'static str, i64)] = &[("MiB", 1 << 20), ("GiB", 1 << 30)];
-    const MIN: (i64, &'static str) = (16 << 20, "16 MiB");
-    const MAX: (i64, &'static str) = (1 << 40, "1024 GiB");
-
-    fn of(bytes: i64) -> Memory {
-        Memory { bytes }
-    }
-}
-
-/// The contents of a site file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Site {
-    /// Directory for state that must survive a restart.
-    pub directory: PathBuf,
-    /// Directory of the host's key, its certificate and the site's certificate.
-    pub keys: PathBuf,
-    /// Directory of the images from `laxity appliance`.
-    pub appliances: PathBuf,
-    /// The witness that gives out terms, if there is one.
-    pub witness: Option<Place>,
-    /// The SIP domain; clients ask DNS for its balancers.
-    pub domain: Option<String>,
-    /// All balancers.
-    pub balancers: Vec<Balancer>,
-    /// All hosts.
-    pub hosts: Vec<Host>,
-    /// The virtual machines that QEMU runs.
-    pub vms: Vec<Vm>,
-    /// The virtual machines that are domains of Xen.
-    pub xen_domains: Vec<Domain>,
-}
-
-/// A machine that runs guests.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Host {
-    /// Name in its certificate.
-    pub name: String,
-    /// Address for the other hosts.
-    pub address: SocketAddr,
-}
-
-/// A protected virtual machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Vm {
-    /// Name in messages, by which both hosts identify it.
-    pub name: String,
-    /// Its service, if it is an appliance.
-    pub appliance: Option<Served>,
-    /// The first host, and the standby.
-    pub hosts: [String; 2],
-    /// Settings of the protocol.
-    pub settings: Settings,
-    /// Specification of the guest.
-    pub guest: Specification,
-    /// Network behind the gate.
-    pub outside: Outside,
-    /// Known addresses of the guest.
-    pub addresses: Vec<IpAddr>,
-}
-
-fn other<'h>(hosts: &'h [String; 2], host: &str) -> Option<&'h str> {
-    match hosts {
-        [here, there] | [there, here] if here == host => Some(there),
-        _ => None,
-    }
-}
-
-impl Vm {
-    /// The other one of its two hosts; `None` if `host` is neither.
-    pub fn other(&self, host: &str) -> Option<&str> {
-        other(&self.hosts, host)
-    }
-}
-
-impl Site {
-    /// All owners of keys, with the names in their certificates.
-    pub fn owners_of_keys(&self) -> Vec<(String, Vec<String>)> {
-        let hosts = self.hosts.iter();
-        let mut owners: Vec<_> = hosts
-            .map(|host| (host.name.clone(), vec![host.name.clone()]))
-            .collect();
-        let members = self.witness.iter().flat_map(|witness| &witness.endpoints);
-        let addresses: Vec<String> = members
-            .filter_map(|member| Uri::try_from(member).ok())
-            .filter(|uri| uri.scheme_str() == Some("https"))
-            .filter_map(|uri| Some(uri.host()?.trim_matches(['[', ']']).to_string()))
-            .collect();
-        if !addresses.is_empty() {
-            owners.push((WITNESS.into(), addresses));
-        }
-        owners
-    }
-
-    /// The host with this name.
-    pub fn host(&self, name: &str) -> Option<&Host> {
-        self.hosts.iter().find(|host| host.name == name)
-    }
-}
-
-/// A number for a name, the same on every host: FNV-1a.
-pub fn number_of(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table"
-)]
-struct File {
-    directory: Field<Written<PathBuf>>,
-    keys: Field<Written<PathBuf>>,
-    appliances: Field<Written<PathBuf>>,
-    witness: Field<WitnessTable>,
-    domain: Field<Written<DomainName>>,
-    balancer: Field<List<BalancerTable>>,
-    host: Field<List<HostTable>>,
-    vm: Field<List<VmTable>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table"
-)]
-struct HostTable {
-    name: Field<Name>,
-    address: Field<Written<SocketAddr>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table"
-)]
-struct WitnessTable {
-    endpoints: Field<List<Written<Endpoint>>>,
-    prefix: Field<Written<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table"
-)]
-struct VmTable {
-    name: Field<Name>,
-    hosts: Field<List<Name>>,
-    engine: Field<EngineWord>,
-    configuration: Field<Written<PathBuf>>,
-    hold_script: Field<Written<PathBuf>>,
-    appliance: Field<Appliance>,
-    address: Field<Written<Interface>>,
-    media: Field<Name>,
-    mode: Field<ModeWord>,
-    standby_lost: Field<StandbyLostWord>,
-    interval: Field<IntervalTable>,
-    heartbeat: Field<Duration<MS, TIME_NS_MAX>>,
-    detection: Field<Duration<MS, TIME_NS_MAX>>,
-    lease: Field<Duration<MS, TIME_NS_MAX>>,
-    memory: Field<Measured<Memory>>,
-    vcpus: Field<Whole<1, VCPUS_MAX>>,
-    machine: Field<Kind>,
-    accelerator: Field<Accelerator>,
-    cpu: Field<Written<String>>,
-    qemu: Field<Written<PathBuf>>,
-    kernel: Field<Written<PathBuf>>,
-    initrd: Field<Written<PathBuf>>,
-    append: Field<Written<String>>,
-    disks: Field<List<Written<PathBuf>>>,
-    arguments: Field<List<Written<String>>>,
-    console: Field<Written<PathBuf>>,
-    mac: Field<Written<Mac>>,
-    tap: Field<Written<String>>,
-    socket: Field<Written<PathBuf>>,
-    addresses: Field<List<Written<IpAddr>>>,
-    changes: Field<Changes>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(
-    default,
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    expecting = "a table, such as { minimum = \"25 ms\", maximum = \"400 ms\", pauses = 20 }"
-)]
-struct IntervalTable {
-    minimum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
-    maximum: Field<Duration<INTERVAL_NS_MIN, TIME_NS_MAX>>,
-    pauses: Field<Whole<1, 99>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum EngineWord {
-    Qemu,
-    Xen,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ModeWord {
-    Net,
-    NoNet,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum StandbyLostWord {
-    Stop,
-    Continue,
-}
+use words::{Endpoint, Written, unprotectable};
 
 const KIND: FileKind = FileKind {
     noun: "site file",
     with_article: "a site file",
     least: "a site file has at least two [[host]] with name and address, and a [[vm]]",
+    open: None,
 };
 
 /// Parses a site file. Messages call it `name`; its paths start in `base`, the file's own
@@ -320,35 +61,7 @@ pub fn load(
     })
 }
 
-struct Reading<'r> {
-    base: &'r Path,
-    root: &'r Path,
-    is_there: &'r dyn Fn(&Path) -> bool,
-    problems: &'r Problems,
-}
-
-fn items<T>(list: &Field<List<T>>) -> Vec<(&T, Span)> {
-    match &list.value {
-        Some(list) => list.0.iter().filter_map(Field::given).collect(),
-        None => Vec::new(),
-    }
-}
-
-fn named(field: &Field<Name>) -> Option<(&str, Span)> {
-    let (Name(name), span) = field.given()?;
-    Some((name, span))
-}
-
 impl Reading<'_> {
-    /// One of the host's own directories.
-    fn directory(&self, field: &Field<Written<PathBuf>>, default: &str) -> PathBuf {
-        let path = match &field.value {
-            Some(path) => self.base.join(&path.0),
-            None => default.into(),
-        };
-        self.root.join(path.strip_prefix("/").unwrap_or(&path))
-    }
-
     fn site(&self, file: &File, whole: Span) -> Site {
         let tables = items(&file.host);
         for (is_absent, what, help) in [
@@ -541,79 +254,6 @@ impl Reading<'_> {
         }
     }
 
-    fn pair(&self, table: &VmTable, hosts: &[Host]) -> [String; 2] {
-        let names = items(&table.hosts);
-        for (Name(name), span) in &names {
-            if !hosts.iter().any(|host| host.name == *name) {
-                let help = "name one of the [[host]]s";
-                self.problems
-                    .report(*span, format!("there is no host `{name}`"), help);
-            }
-        }
-        match &names[..] {
-            [(first, _), (second, span)] => {
-                if first == second {
-                    let help = "a host that fails takes its standby with it; name another";
-                    self.problems
-                        .report(*span, "a virtual machine cannot protect itself", help);
-                }
-                [first.0.clone(), second.0.clone()]
-            }
-            names => {
-                if let Some((_, span)) = table.hosts.given() {
-                    let message = format!("`hosts` has two names, not {}", names.len());
-                    let help =
-                        "write where it begins and where its standby is: [\"north\", \"south\"]";
-                    self.problems.report(span, message, help);
-                }
-                Default::default()
-            }
-        }
-    }
-
-    fn settings(&self, table: &VmTable, span: Span, name: &str, interval: Bounds) -> Settings {
-        let detection_ns = table
-            .detection
-            .value
-            .map_or(defaults::DETECTION_NS, |time| time.ns);
-        let settings = Settings {
-            vm: number_of(name),
-            mode: match table.mode.value {
-                Some(ModeWord::NoNet) => Mode::NoNet,
-                Some(ModeWord::Net) | None => Mode::Net,
-            },
-            standby_lost: match table.standby_lost.value {
-                Some(StandbyLostWord::Continue) => StandbyLost::Continue,
-                Some(StandbyLostWord::Stop) | None => StandbyLost::Stop,
-            },
-            witness: false,
-            heartbeat_ns: table
-                .heartbeat
-                .value
-                .map_or(defaults::HEARTBEAT_NS, |time| time.ns),
-            detection_ns,
-            lease_ns: table.lease.value.map_or(defaults::LEASE_NS, |time| time.ns),
-            stall_ns: defaults::STALL_DETECTIONS * detection_ns,
-            drift_ppm: defaults::DRIFT_PPM,
-            checkpoint_bytes_max: batch_bytes_max(memory_bytes(table))
-                + DEVICE_STATE_BYTES_MAX as u64,
-            interval,
-        };
-        if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {
-            let help = "leave it out: in mode \"net\" output waits for acknowledgements, and needs no lease";
-            self.problems
-                .report(span, "`lease` is of mode \"no-net\"", help);
-        }
-        for wrong in settings.check().err().unwrap_or_default() {
-            self.problems.report(
-                span,
-                wrong.to_string(),
-                "change one of the two, or leave it out",
-            );
-        }
-        settings
-    }
-
     fn guest(&self, table: &VmTable, span: Span, name: &str) -> Specification {
         let path = |field: &Field<Written<PathBuf>>| {
             field.value.as_ref().map(|path| self.base.join(&path.0))
@@ -680,16 +320,6 @@ impl Reading<'_> {
         }
     }
 
-    fn there(&self, path: &Path, span: Span) -> PathBuf {
-        let path = self.base.join(path);
-        if !(self.is_there)(&path) {
-            let help = "both hosts need it, at the same place";
-            self.problems
-                .report(span, format!("there is no {}", path.display()), help);
-        }
-        path
-    }
-
     fn outside(&self, table: &VmTable, span: Span) -> Outside {
         match (&table.tap.value, &table.socket.value) {
             (Some(tap), None) => return Outside::Tap(tap.0.clone()),
@@ -711,38 +341,6 @@ impl Reading<'_> {
         }
         Outside::Tap(String::new())
     }
-
-    fn lacks(&self, table: Span, key: &'static str, is_absent: bool, what: &str, help: &str) {
-        if is_absent && !self.problems.is_misspelt(table, key) {
-            self.problems
-                .report(table, format!("{what} has no `{key}`"), help);
-        }
-    }
-
-    fn once<'t, T: 't>(
-        &self,
-        what: &str,
-        tables: &[(&'t T, Span)],
-        name: impl Fn(&'t T) -> Option<(&'t str, Span)>,
-    ) {
-        let mut seen: HashMap<&str, Span> = HashMap::new();
-        for (table, _) in tables {
-            if let Some((name, span)) = name(table)
-                && let Some(first) = seen.insert(name, span)
-            {
-                self.problems.push(Problem {
-                    help: Some("give each a name of its own".into()),
-                    related: Some((first, "the first one")),
-                    ..Problem::new(span, format!("{what} `{name}`"))
-                });
-            }
-        }
-    }
-}
-
-fn memory_bytes(table: &VmTable) -> u64 {
-    let memory = table.memory.value;
-    memory.map_or(defaults::MEMORY_BYTES, |memory| memory.0.bytes) as u64
 }
 
 /// The interval of a virtual machine that QEMU runs.

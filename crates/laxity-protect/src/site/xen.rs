@@ -3,38 +3,18 @@
 use std::path::PathBuf;
 
 use laxity_config::{Field, Span};
-use serde::Serialize;
 
+use super::defaults::{self, MS};
+use super::model::{Domain, Host};
+use super::reading::Reading;
+use super::tables::VmTable;
 use super::words::Written;
-use super::{Host, MS, Reading, VmTable, defaults, other};
+use crate::protocol::Mode;
 use crate::protocol::interval::Bounds;
-use crate::protocol::{Mode, Settings};
 
 /// Default interval, which is that of `xl remus`.
 const INTERVAL_NS: i64 = 200 * MS;
 const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
-
-/// A protected virtual machine that is a domain of Xen, by `xl remus`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Domain {
-    /// Name in the domain's configuration.
-    pub name: String,
-    /// The first host, and the standby.
-    pub hosts: [String; 2],
-    /// Settings of the protocol; the interval is fixed.
-    pub settings: Settings,
-    /// Configuration for `xl create`.
-    pub configuration: PathBuf,
-    /// Script that holds an interface's output; see `xl remus -N`.
-    pub hold_script: PathBuf,
-}
-
-impl Domain {
-    /// The other one of its two hosts; `None` if `host` is neither.
-    pub fn other(&self, host: &str) -> Option<&str> {
-        other(&self.hosts, host)
-    }
-}
 
 /// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
 fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] {

@@ -1,7 +1,8 @@
 //! A site's certificate authority, which makes, renews and revokes keys and certificates of hosts.
 //!
-//! Its directory has `site.crt` and `site.key`, `NAME.crt` and `NAME.key` for each host, and, once a certificate was taken
-//! back, `site.crl` with the list of all of these and `revoked/` with the certificates themselves.
+//! Its directory has `site.crt` and `site.key`, `NAME.crt` and `NAME.key` for each host, and, once
+//! a certificate was taken back, `site.crl` with the list of all of these and `revoked/` with the
+//! certificates themselves.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,9 +1,10 @@
 // The guest of protection's tests, its only process: it counts what it is asked, and answers with the count.
 //
-// A request is a number of 8 bytes, by UDP or in a TCP connection, on port 7. The answer is that number, the count after
-// it, and 0 if the guest's memory is what it should be (8 bytes each, as they stand in memory here). A guest that goes
-// on from an older state than somebody has seen gives the same count twice; one that goes on from halves of two states
-// finds that its memory is none that it ever had: each count is written to a page of its own, in turn, and before it is
+// A request is a number of 8 bytes, by UDP or in a TCP connection, on port 7. The answer is that
+// number, the count after it, and 0 if the guest's memory is what it should be (8 bytes each, as
+// they stand in memory here). A guest that goes on from an older state than somebody has seen gives
+// the same count twice; one that goes on from halves of two states finds that its memory is none
+// that it ever had: each count is written to a page of its own, in turn, and before it is
 // overwritten it must be what was written there last.
 //
 // The kernel's command line gives what it gives to every first process: address=192.0.2.10 and, for a guest that is

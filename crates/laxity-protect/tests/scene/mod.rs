@@ -3,9 +3,11 @@
 //! Everything is removed with the scene.
 #![allow(dead_code, reason = "each user needs another part")]
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +22,9 @@ use laxity_protect::transport::authority;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, bind, connect, send, socket,
+};
 use nix::unistd::Pid;
 
 /// Time after which an event counts as missing; machines are shared.
@@ -255,6 +260,15 @@ impl Scene {
         }
     }
 
+    /// Number of a daemon's threads and of its open files.
+    pub fn threads_and_files(&self, host: usize) -> [usize; 2] {
+        let daemon = self.daemons[host].as_ref().expect("it was started").id();
+        ["task", "fd"].map(|what| {
+            let there = fs::read_dir(format!("/proc/{daemon}/{what}")).unwrap();
+            there.count()
+        })
+    }
+
     /// The child processes of a daemon.
     pub fn children(&self, host: usize) -> Vec<u32> {
         let daemon = self.daemons[host].as_ref().expect("it was started").id();
@@ -360,6 +374,111 @@ impl Drop for Strangers {
         self.is_over.store(true, Ordering::SeqCst);
         let _ = self.trickle.take().expect("it is dropped once").join();
     }
+}
+
+/// Connections without credentials, one after the other, at a constant rate.
+///
+/// Each comes from another address, says what a host would say first, and stays open until
+/// [`Flood::OPEN`] others have followed: the flooded host signs an answer for every one.
+pub struct Flood {
+    is_over: Arc<AtomicBool>,
+    connects: Option<JoinHandle<Flooded>>,
+}
+
+/// What a flood did.
+#[derive(Debug, Default)]
+pub struct Flooded {
+    pub connections: u64,
+    /// Number of connections that nobody accepted, since the host was down.
+    pub refused: u64,
+    /// Time of the whole flood.
+    pub time: Duration,
+}
+
+impl Flood {
+    /// Connections that the flood holds open: more than a host has places for strangers.
+    const OPEN: usize = 400;
+    /// Addresses that the flood comes from.
+    const SOURCES: u64 = 250 * 250;
+
+    /// Floods a host with `rate_hz` connections a second; must be called in the scene's thread,
+    /// whose namespace the flood's thread inherits. A flood that is late catches up.
+    pub fn at(host: usize, rate_hz: u64) -> Flood {
+        let hello = hello();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let connects = thread::spawn(move || {
+            let begun = Instant::now();
+            let mut open = VecDeque::new();
+            let mut done = Flooded::default();
+            while !ends.load(Ordering::SeqCst) {
+                let number = done.connections + done.refused;
+                let due = begun + Duration::from_nanos(number * 1_000_000_000 / rate_hz);
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                let source = number % Flood::SOURCES;
+                let source = [127, 1, (source / 250) as u8, 1 + (source % 250) as u8];
+                match stranger(source, PORTS[host], &hello) {
+                    Ok(stranger) => {
+                        done.connections += 1;
+                        open.push_back(stranger);
+                    }
+                    Err(_) => done.refused += 1,
+                }
+                if open.len() > Flood::OPEN {
+                    open.pop_front();
+                }
+            }
+            done.time = begun.elapsed();
+            done
+        });
+        Flood {
+            is_over,
+            connects: Some(connects),
+        }
+    }
+
+    /// Ends the flood.
+    pub fn stop(mut self) -> Flooded {
+        self.is_over.store(true, Ordering::SeqCst);
+        let connects = self.connects.take().expect("it is stopped once");
+        connects.join().unwrap()
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(connects) = self.connects.take() {
+            let _ = connects.join();
+        }
+    }
+}
+
+/// The first message of a host's handshake.
+fn hello() -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let settings = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let mut client =
+        rustls::ClientConnection::new(Arc::new(settings), HOSTS[0].try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// A connection from an address of this machine, which has said its first message.
+fn stranger(source: [u8; 4], port: u16, hello: &[u8]) -> nix::Result<OwnedFd> {
+    let [a, b, c, d] = source;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let stranger = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
+    bind(stranger.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0)).unwrap();
+    connect(stranger.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, port))?;
+    // The flooded host may have closed the connection.
+    let _ = send(stranger.as_raw_fd(), hello, MsgFlags::MSG_NOSIGNAL);
+    Ok(stranger)
 }
 
 fn ip(words: &str) {

@@ -313,6 +313,8 @@ fn credit(slice: i64, tick: i64, accounting: i64, mut host: Host) -> Host {
         time_slice_ns: slice * MS,
         tick_ns: tick * MS,
         accounting_ns: accounting * MS,
+        jiffy_ns: 0,
+        base_slice_ns: 0,
     };
     host
 }
@@ -631,4 +633,79 @@ fn what_is_not_modelled_is_refused() {
             unit_ns: 1
         })
     );
+}
+
+/// A has its own CPU, B the other one, and C none for ever, though B idles from 2 on.
+#[test]
+fn null_gives_each_cpu_away_once() {
+    let a = domain(1, 1, 1).on(0, &[0, 1]).busy();
+    let b = domain(1, 1, 1).on(0, &[0, 1]).task(0, 2, 8);
+    let c = domain(1, 1, 1).on(1, &[0, 1]).busy();
+    let mut host = host(Policy::Null, 6, vec![a, b, c]);
+    host.cpus = 2;
+    assert_eq!(timeline(&host, 0), "AAAAAA");
+    assert_eq!(timeline(&host, 1), "BB....");
+}
+
+/// A has 0 to 2 of every 4 and B has 3 of every 8. Nobody uses 2, what A leaves from 5 on, or 7.
+#[test]
+fn arinc653_opens_windows_by_the_clock() {
+    let a = domain(1, 2, 4).task(1, 2, 20);
+    let mut b = domain(1, 1, 8).busy();
+    b.parameters.phase_ns = 3 * MS;
+    let wanted = ".A.BA......B....";
+    assert_eq!(timeline(&host(Policy::Arinc653, 16, vec![a, b]), 0), wanted);
+}
+
+/// At 1 A goes a level down, behind B, which has a later deadline; from 3 on it has the CPU to itself. At 8 both
+/// begin a period on level 0.
+#[test]
+fn rtds_gives_extra_time_on_lower_levels() {
+    let a = domain(1, 1, 4).busy().extratime();
+    let b = domain(1, 2, 8).busy();
+    let wanted = "ABBAAAAAABBAAAAA";
+    assert_eq!(timeline(&host(Policy::Rtds, 16, vec![a, b]), 0), wanted);
+}
+
+/// B may run on both CPUs. At 2 it is taken off CPU 0 by A and goes on with CPU 1, which idles.
+#[test]
+fn rtds_moves_who_is_preempted() {
+    let a = domain(1, 2, 4).task(2, 2, 20);
+    let b = domain(1, 10, 10).on(0, &[0, 1]).task(0, 4, 20);
+    let mut host = host(Policy::Rtds, 6, vec![a, b]);
+    host.cpus = 2;
+    assert_eq!(timeline(&host, 0), "BBAA..");
+    assert_eq!(timeline(&host, 1), "..BB..");
+}
+
+/// B, which has all of its credits, takes the CPU from A, which has 5 ms left, and goes on to its end.
+#[test]
+fn credit2_lets_more_credits_preempt() {
+    let a = domain(1, 1, 1).busy();
+    let b = domain(1, 1, 1).task(5, 2, 20);
+    let wanted = "AAAAABBAAA";
+    assert_eq!(timeline(&host(Policy::Credit2, 10, vec![a, b]), 0), wanted);
+}
+
+/// A may use 3 of every 10, and is parked a microsecond after that, which it pays for in the next 10. B preempts it at
+/// 12. What A has left is then less than the millisecond for which it runs at least.
+#[test]
+fn credit2_parks_who_has_used_its_cap() {
+    let mut a = domain(1, 1, 1).busy();
+    a.parameters.cap_percent = 30;
+    let b = domain(1, 1, 1).task(12, 1, 20);
+    let wanted = "AAAA......AABAA.....";
+    assert_eq!(timeline(&host(Policy::Credit2, 20, vec![a, b]), 0), wanted);
+}
+
+/// Credits burn by weight: three of four milliseconds go to A.
+#[test]
+fn credit2_shares_by_weight() {
+    let mut a = domain(1, 1, 1).busy();
+    a.parameters.weight = 768;
+    let b = domain(1, 1, 1).busy();
+    let host = host(Policy::Credit2, 4_000, vec![a, b]);
+    let outcome = simulate(&host).expect("a host that is modelled");
+    let share = outcome.vcpus[0].cpu_ns as f64 / host.duration_ns as f64;
+    assert!((0.74..0.76).contains(&share), "A has {share}");
 }

@@ -34,6 +34,12 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
             extratime: false,
             weight: 256,
             cap_percent: 0,
+            rt_priority: 1,
+            quota_ns: 0,
+            quota_period_ns: 100_000_000,
+            quota_burst_ns: 0,
+            phase_ns: 0,
+            credit_ns: 10_000_000,
         },
         vcpus: vec![Vcpu {
             cpu: 0,

@@ -79,12 +79,14 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     fn new(host: &'host Host, workloads: W, sink: S) -> Result<Self, Refused> {
         let mut policy = Instance::new(host.policy, &host.settings, host.cpus)?;
         policy.set_tracing(S::ENABLED);
+        let policy_listens = policy.listens();
         let cpus = host.cpus as usize;
         let tasks = host.domains.iter().map(|domain| domain.tasks.len()).sum();
         let ticking = host.domains.iter().filter(|domain| domain.tick.is_some());
         let mut simulation = Simulation {
             host,
             policy,
+            policy_listens,
             agenda: Agenda::new(cpus, tasks, ticking.count()),
             tasks: Vec::with_capacity(tasks),
             ticks: Vec::new(),
@@ -168,6 +170,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 ready: Ready::new(domain.guest, tasks.len()),
                 tasks,
                 task: NOBODY,
+                told: (None, false),
                 tick: Due::default(),
                 cpu: NOBODY,
                 blocked: true,
@@ -377,6 +380,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             return self.signal(now);
         }
         if vcpu.task == TICK {
+            self.tell(index, now);
             return self.execute(cpu, now);
         }
         let task = &mut self.tasks[vcpu.task as usize];
@@ -396,6 +400,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             .complete_first(task.rank, task.place, next_deadline_ns);
         let done = job(task.place, number);
         self.trace(now, Kind::Complete, cpu, index, done);
+        self.tell(index, now);
         self.execute(cpu, now);
     }
 
@@ -425,6 +430,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             };
             self.trace(now, Kind::Release, on_cpu, vcpu_index, arrived);
         }
+        self.tell(vcpu_index, now);
         let vcpu = &self.vcpus[vcpu_index];
         if cpu != NOBODY {
             if !first_of_task {
@@ -442,6 +448,39 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             self.serve_requests();
             self.report(now);
         }
+    }
+
+    /// The guest tells on what the VCPU works next, if that is something else than before: a job, or a tick, which
+    /// comes before all jobs and makes the job that waits for it no less urgent.
+    #[inline]
+    pub(super) fn tell(&mut self, index: usize, now: i64) {
+        if !self.policy_listens {
+            return;
+        }
+        let vcpu = &mut self.vcpus[index];
+        let first = vcpu.ready.first().map(|rank| vcpu.tasks[rank as usize]);
+        let first = first.map(|task| (task, self.tasks[task as usize].current));
+        let ticks = vcpu.tick.left_ns > 0;
+        if (first, ticks) == vcpu.told {
+            return;
+        }
+        vcpu.told = (first, ticks);
+        let mut deadline_ns = NEVER;
+        let mut order = i64::MAX;
+        if let Some((task, number)) = first {
+            let task = &self.tasks[task as usize];
+            deadline_ns = task.deadline_of_job_ns(number);
+            order = match vcpu.ready {
+                Ready::FixedPriority(_) => task.rank.into(),
+                Ready::Edf(_) => deadline_ns,
+            };
+        }
+        if ticks {
+            order = -1;
+        }
+        self.policy.tell(index, deadline_ns, order, now);
+        self.serve_requests();
+        self.report(now);
     }
 
     fn wake(&mut self, vcpu: usize, now: i64) {
@@ -523,6 +562,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         }
         cpu.vcpu = chosen;
         cpu.accounted_ns = now + cost_ns;
+        self.policy.set_switched(number, now + cost_ns);
         let end_ns = decision.until_ns.max(now + cost_ns);
         self.agenda.decisions.set(number as usize, end_ns);
 

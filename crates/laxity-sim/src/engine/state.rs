@@ -87,6 +87,8 @@ pub struct Vcpu {
     pub tasks: Vec<u32>,
     /// The task whose job runs, or ran when the VCPU was last on a CPU; or TICK.
     pub task: u32,
+    /// What its guest told last: the task and the number of the job, if any, and whether it does a tick first.
+    pub told: (Option<(u32, u64)>, bool),
     pub tick: Due,
     /// The CPU that it runs on, or NOBODY.
     pub cpu: u32,
@@ -171,6 +173,8 @@ impl Agenda {
 pub struct Simulation<'host, W, S> {
     pub host: &'host Host,
     pub policy: Instance,
+    /// Whether it makes something of the deadlines that guests tell.
+    pub policy_listens: bool,
     pub agenda: Agenda,
     pub tasks: Vec<Task>,
     pub ticks: Vec<Ticks>,

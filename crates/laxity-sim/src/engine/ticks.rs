@@ -1,6 +1,6 @@
 //! The timer interrupts of guests' kernels: `docs/explanation/policies.md`, "Ticks of guests".
 
-use super::state::{NOBODY, Simulation, TICK, Ticks};
+use super::state::{NOBODY, Simulation, TICK, Ticks, Vcpu};
 use crate::workloads::Workloads;
 use laxity_trace::Sink;
 
@@ -32,10 +32,11 @@ impl<W: Workloads, S: Sink> Simulation<'_, W, S> {
             }
             vcpu.tick.had_job = has_work;
             vcpu.tick.left_ns = tick.cost_ns;
-            if vcpu.blocked {
+            self.tell(index, now);
+            let Vcpu { cpu, blocked, .. } = self.vcpus[index];
+            if blocked {
                 self.wake(index, now);
-            } else if vcpu.cpu != NOBODY {
-                let cpu = vcpu.cpu;
+            } else if cpu != NOBODY {
                 self.account(cpu, now);
                 self.execute(cpu, now);
             }

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
+from laxity.resolved import calls_of, network_of
 from laxity.results.measured import kept_streams, telephony_of_report
 from laxity.substrates.linux import media
 from laxity.substrates.linux.scene import scene
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
     from laxity.servers import MediaProgram
 
@@ -81,15 +83,15 @@ def check_duration(asked_ns: int, measured_ns: int) -> None:
         )
 
 
-def notes(host: Mapping[str, Any]) -> list[str]:
+def notes(host: ResolvedHost) -> list[str]:
     """What of a resolved host Linux does in its own way."""
     found = [
         f"{domain['name']}: the kernel drives the network itself; weight, cap and affinity of a "
         "driver domain have no effect"
         for domain in host["domains"]
-        if (domain["workload"] or {}).get("kind") == "driver"
+        if domain["workload"] is not None and domain["workload"]["kind"] == "driver"
     ]
-    calls = host["calls"]
+    calls = calls_of(host)
     if calls["signalling_server"] is not None and calls["rate"]:
         name = host["domains"][calls["signalling_server"]]["name"]
         found.append(
@@ -99,7 +101,7 @@ def notes(host: Mapping[str, Any]) -> list[str]:
         found.append("caches: those of this machine")
     found += [
         f"nic {nic['name']}: a cable between namespaces; its rate and ring have no effect"
-        for nic in host["network"]["nics"]
+        for nic in network_of(host)["nics"]
     ]
     return found
 

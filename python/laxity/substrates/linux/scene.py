@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.namespaces.groups import Share
 from laxity.policies import TABLE
+from laxity.resolved import calls_of, network_of, server_of
 from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from laxity.resolved_schema import ArrivalRate, Domain, Nic, ResolvedHost
     from laxity.servers import MediaProgram
 
 MILLISECOND_NS = 1_000_000
@@ -162,7 +164,7 @@ class Scene:
         return Traffic(calls.placed, calls.rate_per_s, calls.hold_ns, first=calls.there)
 
 
-def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
+def scene(host: ResolvedHost, program: MediaProgram, cpus: int) -> Scene:
     """Makes a resolved host a scene on a Linux machine with so many CPUs.
 
     The media server and the signalling server become processes of their own, CPU-bound domains one
@@ -170,15 +172,17 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
     do.
     """
     _refuse_host(host, cpus)
-    calls, domains = host["calls"], host["domains"]
+    calls, domains = calls_of(host), host["domains"]
     media = domains[calls["media_server"]]
     signalling = calls["signalling_server"]
-    work = media["workload"]
+    work = server_of(media)
     neighbours = []
     for domain in domains:
-        workload = domain["workload"] or {}
-        if domain["cpu_bound"] or workload.get("kind") == "bursts":
-            pace = (workload.get("run_ns", 0), workload.get("idle_ns", 0))
+        workload = domain["workload"]
+        pace = (0, 0)
+        if workload is not None and workload["kind"] == "bursts":
+            pace = (workload["run_ns"], workload["idle_ns"])
+        if domain["cpu_bound"] or pace != (0, 0):
             neighbours.append(
                 Neighbour(domain["name"], _share(domain), len(domain["vcpus"]), *pace)
             )
@@ -204,8 +208,8 @@ def scene(host: Mapping[str, Any], program: MediaProgram, cpus: int) -> Scene:
     )
 
 
-def _signalling(domain: Mapping[str, Any]) -> Signalling:
-    workload = domain["workload"]
+def _signalling(domain: Domain) -> Signalling:
+    workload = server_of(domain)
     if workload["own_work"] is not None:
         raise InputError(
             f"`domain.{domain['name']}.workload.work` is given, and on Linux a message takes what "
@@ -215,8 +219,8 @@ def _signalling(domain: Mapping[str, Any]) -> Signalling:
     return Signalling(domain["name"], _share(domain), workload["threads"])
 
 
-def _work_ns(media: Mapping[str, Any]) -> int:
-    work = media["workload"]["own_work"]
+def _work_ns(media: Domain) -> int:
+    work = server_of(media)["own_work"]
     if work is None:
         return 0
     if "ns" not in work:
@@ -228,7 +232,7 @@ def _work_ns(media: Mapping[str, Any]) -> int:
     return int(work["ns"])
 
 
-def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
+def _refuse_host(host: ResolvedHost, cpus: int) -> None:
     if host["calls"] is None:
         raise InputError(
             "this host has no calls, and on Linux nothing else is run",
@@ -262,36 +266,36 @@ def _refuse_host(host: Mapping[str, Any], cpus: int) -> None:
     for domain in host["domains"]:
         _refuse_domain(domain)
     _refuse_what_is_simulated(host)
-    for nic in host["network"]["nics"]:
+    for nic in network_of(host)["nics"]:
         _refuse_nic(nic, host)
 
 
-def _refuse_what_is_simulated(host: Mapping[str, Any]) -> None:
-    if host["network"].get("link") is not None:
+def _refuse_what_is_simulated(host: ResolvedHost) -> None:
+    if network_of(host).get("link") is not None:
         raise InputError(
             "`[link]` is held by the simulator here",
             "leave it out; `laxity bandwidth run` holds agreements on Linux",
         )
-    if host["network"].get("protect") is not None:
+    if network_of(host).get("protect") is not None:
         raise InputError(
             "`[protect]` is simulated here",
             "leave it out; `laxity protect run` protects guests on Linux",
         )
-    if host["calls"].get("registrations"):
+    if calls_of(host).get("registrations"):
         raise InputError(
             "`calls.registrations` are simulated here",
             "leave it out; `laxity reproduce availability --on linux` registers users",
         )
 
 
-def _refuse_domain(domain: Mapping[str, Any]) -> None:
+def _refuse_domain(domain: Domain) -> None:
     if domain["tasks"]:
         raise InputError(
             f"`domain.{domain['name']}` has tasks, and on Linux only servers and CPU-bound "
             "domains are run",
             "leave it out, or run it in the simulator or on Xen",
         )
-    if (domain["workload"] or {}).get("kind") == "sender":
+    if _kind(domain) == "sender":
         raise InputError(
             f"`domain.{domain['name']}` is a sender, and on Linux only servers and CPU-bound "
             "domains are run",
@@ -299,15 +303,15 @@ def _refuse_domain(domain: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_nic(nic: Mapping[str, Any], host: Mapping[str, Any]) -> None:
+def _refuse_nic(nic: Nic, host: ResolvedHost) -> None:
     owner = host["domains"][nic["domain"]]
-    if owner["workload"]["kind"] != "driver":
+    if _kind(owner) != "driver":
         raise InputError(
             f"`nic.{nic['name']}` is {owner['name']}'s own (VMM bypass), and on Linux the kernel "
             "drives all",
             "leave `domain` out, or run it in the simulator",
         )
-    if len(host["network"]["nics"]) > 1 or nic["coalesce_ns"]:
+    if len(network_of(host)["nics"]) > 1 or nic["coalesce_ns"]:
         raise InputError(
             "`nic` asks for several cards or for interrupt coalescing, and on Linux there is one "
             "cable between two namespaces, without interrupts",
@@ -315,12 +319,17 @@ def _refuse_nic(nic: Mapping[str, Any], host: Mapping[str, Any]) -> None:
         )
 
 
-def _per_s(rate: Mapping[str, int] | None) -> float:
+def _kind(domain: Domain) -> str | None:
+    workload = domain["workload"]
+    return None if workload is None else workload["kind"]
+
+
+def _per_s(rate: ArrivalRate | None) -> float:
     """Returns a resolved host's rate of arrivals, in one a second; None is a rate of 0."""
     return 0.0 if rate is None else rate["millionths_per_hour"] / 3_600_000_000
 
 
-def _share(domain: Mapping[str, Any]) -> Share:
+def _share(domain: Domain) -> Share:
     parameters = domain["parameters"]
     cpus = {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}
     return Share(parameters["weight"], parameters["cap_percent"], tuple(sorted(cpus)))

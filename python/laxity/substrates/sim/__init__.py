@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from laxity.substrates.substrate import Substrate, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from laxity.errors import InputError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from laxity.results.run import Run
     from laxity.substrates.sim.estimate import Estimate
     from laxity.sweep import Rows
+    from laxity.workers.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -93,44 +95,48 @@ class Sim(Substrate):
         say: Say,
         progress: Progress | None = None,
         streams: bool = False,
+        workers: Workers | None = None,
     ) -> list[Run]:
         """See Substrate; on all CPUs. The runs have no response times."""
         del keep
-        from laxity.errors import core_errors
         from laxity.results.run import Run
         from laxity.results.streams import streams_of_core
+        from laxity.substrates.sim.many import results
 
-        self._begin(hosts, say)
-        with core_errors():
-            results = hosts[0].file.run_many(
-                [host.overrides for host in hosts], _of(progress, len(hosts)), streams
-            )
+        self._begin(hosts, say, workers=workers)
+        run_many = partial(hosts[0].file.run_many, streams=streams)
+        found = results(run_many, [host.overrides for host in hosts], progress, workers)
+        runs = (run for _, of_part in found for run in of_part)
         return [
             Run.from_json(json.loads(result), host.origin(), streams=streams_of_core(of_run))
-            for (result, of_run), host in zip(results, hosts, strict=True)
+            for (result, of_run), host in zip(runs, hosts, strict=True)
         ]
 
     def rows(
-        self, hosts: Sequence[Resolved], *, say: Say, progress: Progress | None = None
-    ) -> Rows:
+        self,
+        hosts: Sequence[Resolved],
+        *,
+        say: Say,
+        progress: Progress | None = None,
+        workers: Workers | None = None,
+    ) -> Iterator[Rows]:
         """See Substrate; on all CPUs, in columns from the start: there may be a million runs."""
-        from laxity.errors import core_errors
         from laxity.results.records import decoded
         from laxity.results.schema import Profile
+        from laxity.substrates.sim.many import results
         from laxity.sweep import Rows
 
-        self._begin(hosts, say)
-        with core_errors():
-            found = hosts[0].file.sweep(
-                [host.overrides for host in hosts], _of(progress, len(hosts))
-            )
+        self._begin(hosts, say, workers=workers)
         # One run for each profile of costs that is swept over.
         first_with = {
             tuple(each for each in host.overrides if each.startswith(_COSTS)): host
             for host in hosts
         }
         used = [profile for host in first_with.values() for profile in host.host["profiles"]]
-        return Rows.of_columns(*found, tuple(dict.fromkeys(decoded(used, tuple[Profile, ...]))))
+        profiles = tuple(dict.fromkeys(decoded(used, tuple[Profile, ...])))
+        overrides = [host.overrides for host in hosts]
+        for first, found in results(hosts[0].file.sweep, overrides, progress, workers):
+            yield Rows.of_columns(first, *found, profiles)
 
     def estimate(self, hosts: Sequence[Resolved]) -> Estimate:
         """Returns what the runs of these hosts take together; all of them are checked."""
@@ -142,11 +148,17 @@ class Sim(Substrate):
                 **json.loads(hosts[0].file.estimate([host.overrides for host in hosts]))
             )
 
-    def _begin(self, hosts: Sequence[Resolved], say: Say, trace: Path | None = None) -> None:
+    def _begin(
+        self,
+        hosts: Sequence[Resolved],
+        say: Say,
+        trace: Path | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         """Says what takes a while; InputError for what takes too much."""
         from laxity.substrates.sim.estimate import SAID_NS, Resources
 
-        estimate, resources = self.estimate(hosts), Resources.free(trace)
+        estimate, resources = self.estimate(hosts), Resources.free(trace, workers)
         estimate.refuse_beyond(resources, long=self.long)
         if estimate.time_ns(resources) >= SAID_NS:
             say(estimate.say(resources))

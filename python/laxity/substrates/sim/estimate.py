@@ -6,9 +6,13 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laxity._core import TIME_NS_MAX
 from laxity.errors import InputError
+
+if TYPE_CHECKING:
+    from laxity.workers.workers import Workers
 
 SAID_NS = 10_000_000_000
 """What takes less long is not announced."""
@@ -24,8 +28,8 @@ class Resources:
     """Where the trace is written; None without a trace."""
 
     @classmethod
-    def free(cls, trace: Path | None = None) -> Resources:
-        """Returns what nobody uses of this resources."""
+    def free(cls, trace: Path | None = None, workers: Workers | None = None) -> Resources:
+        """Returns what nobody uses of this machine's resources, or those of workers."""
         pages = {
             key: int(value.split()[0]) * 1024
             for key, _, value in (
@@ -36,7 +40,10 @@ class Resources:
         disk = None
         if trace is not None and trace.parent.is_dir():
             disk = shutil.disk_usage(trace.parent).free
-        return cls(len(os.sched_getaffinity(0)), pages["MemAvailable"], disk)
+        cpus, memory_bytes = len(os.sched_getaffinity(0)), pages["MemAvailable"]
+        if workers is not None:
+            cpus, memory_bytes = workers.count, workers.memory_bytes or memory_bytes
+        return cls(cpus, memory_bytes, disk)
 
 
 @dataclass(frozen=True)

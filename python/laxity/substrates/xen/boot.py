@@ -70,7 +70,7 @@ def boot(
                 window,
                 directory / RESULTS / window.run,
                 directory / f"{window.run}.laxtrace",
-                scheduler=scheduler,
+                scheduler=plan.scheduler,
                 wall_ns=wall_ns,
                 machine=fingerprint.read(directory),
                 options=options,

@@ -23,9 +23,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laxity import _core, tracefile
+from laxity.lab import jobs
 from laxity.lab.errors import LabError
+from laxity.policies import TABLE
+from laxity.resolved import calls_of
 from laxity.results.measured import CALL_STREAMS, PACKET, kept_streams, telephony_of_report
-from laxity.substrates.xen import jobs, packets
+from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import PREFIX
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from laxity.resolved import Resolved
+    from laxity.resolved_schema import Domain, ResolvedHost
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
     from laxity.substrates.xen.plan import Window
@@ -77,7 +81,7 @@ def run(
         for report in reports
     ]
     metadata = host.trace_metadata(SUBSTRATE)
-    if scheduler is not None:
+    if scheduler is not None and TABLE[host.host["policy"]].own_of != "xen":
         metadata["policy"] = f"xen:{scheduler}"
     try:
         told = _core.import_xen(
@@ -88,7 +92,7 @@ def run(
             completions,
             _number(results / START),
         )
-        ticks = [asdict(report.tick) if report else None for report in reports]
+        ticks = [asdict(report.tick) if report and report.tick else None for report in reports]
         summary = json.loads(told) | {"ticks": ticks}
         # Xen's trace has them if the events that it records are those that carry them.
         is_cost_measured = bool(summary["decision_ns"])
@@ -118,23 +122,56 @@ def run(
     return replace(result, policy=metadata["policy"])
 
 
-def ticks(summary: Path) -> list[dict[str, int]]:
-    """Returns the tick of each guest's kernel from the summary of a run."""
-    found: list[dict[str, int]] = json.loads(summary.read_text("utf-8"))["ticks"]
+def ticks(summary: Path) -> list[dict[str, int] | None]:
+    """Returns the tick of each guest's kernel from the summary of a run; None for dom0."""
+    found: list[dict[str, int] | None] = json.loads(summary.read_text("utf-8"))["ticks"]
     return found
 
 
-def phases(host: Mapping[str, Any], ticks: Sequence[Mapping[str, int]]) -> list[str]:
-    """Overrides of a resolved host: its guests' ticks come when these, reported ones, did."""
-    return [
-        f"domain.{number}.tick.{key}={tick[f'{key}_ns']} ns"
-        for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True))
-        if domain["tick"] is not None
-        for key in ("period", "offset")
-    ]
+def begun(host: ResolvedHost, summary: Path) -> list[str]:
+    """Overrides of a resolved host: how its VCPUs stood when the run began, from its summary.
+
+    That is the phase of periods or the credits, where the policy has them. Each is that of the
+    domain's first VCPU. A domain of which the scheduler told nothing gets none.
+    """
+    told: dict[str, list[list[int | None]]] = json.loads(summary.read_text("utf-8"))
+    policy, found = TABLE[host["policy"]], []
+    for number, domain in enumerate(host["domains"]):
+        if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
+            phase_ns = deadline_ns % domain["parameters"]["period_ns"]
+            found.append(f"domain.{number}.phase={phase_ns} ns")
+        if policy.uses("credit") and (credit_ns := told["credits_ns"][number][0]) is not None:
+            found.append(f"domain.{number}.credit={max(0, credit_ns)} ns")
+    return found
 
 
-def _report(domain: Mapping[str, Any], window: Window, results: Path) -> jobs.GuestReport:
+def settled(host: ResolvedHost, summary: Path, tick_cost_ns: int | None = None) -> list[str]:
+    """Overrides of a resolved host: what a run settled by itself, from its summary.
+
+    Ticks that the host does not have cost `tick_cost_ns`; None leaves them out.
+    """
+    return [*phases(host, ticks(summary), tick_cost_ns), *begun(host, summary)]
+
+
+def phases(
+    host: ResolvedHost, ticks: Sequence[Mapping[str, int] | None], cost_ns: int | None = None
+) -> list[str]:
+    """Overrides of a resolved host: its guests' ticks come when these, reported ones, did.
+
+    Ticks that the host does not have cost `cost_ns`; None leaves them out.
+    """
+    found = []
+    for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True)):
+        if tick is None or (domain["tick"] is None and cost_ns is None):
+            continue
+        of_tick = {key: tick[f"{key}_ns"] for key in ("period", "offset")}
+        if domain["tick"] is None and cost_ns is not None:
+            of_tick["cost"] = cost_ns
+        found += [f"domain.{number}.tick.{key}={ns} ns" for key, ns in of_tick.items()]
+    return found
+
+
+def _report(domain: Domain, window: Window, results: Path) -> jobs.GuestReport:
     path = results / f"{PREFIX}{domain['name']}.jobs"
     report = jobs.parse(_read(path), window.run)
     said = (report.duration_ns, len(report.tasks))
@@ -163,7 +200,7 @@ def _calls(window: Window, results: Path) -> tuple[dict[str, Any], tuple[KeptStr
         "packets": np.fromfile(results / PACKETS, PACKET),
     }
     # All calls are there from the start.
-    there = -(-window.host["calls"]["streams"] // CALL_STREAMS)
+    there = -(-calls_of(window.host)["streams"] // CALL_STREAMS)
     return {"telephony": telephony_of_report(report, there)}, tuple(kept_streams(report, there))
 
 
@@ -175,7 +212,7 @@ def _json(path: Path, text: str) -> dict[str, Any]:
     return found
 
 
-def _domids(host: Mapping[str, Any], results: Path) -> dict[str, int]:
+def _domids(host: ResolvedHost, results: Path) -> dict[str, int]:
     """The numbers that Xen gave the domains, by their names in the host file."""
     text = _read(results / DOMIDS)
     dom0 = packets.driver(host)

@@ -15,7 +15,6 @@ import math
 import re
 import shlex
 import signal
-import subprocess
 import tarfile
 import tempfile
 import threading
@@ -25,10 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from laxity.errors import InputError
-from laxity.lab import image, machine
+from laxity.lab import image
 from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
-from laxity.policies import PARAMETERS, can_switch
+from laxity.lab.xen_machine import XenMachine
+from laxity.policies import OWN_PARAMETERS, can_switch
+from laxity.shell import LINK_MIB_PER_S, STEP_S_MAX, Shell, end
 from laxity.substrates.xen import packets
 from laxity.substrates.xen.plan import DOM0
 
@@ -40,12 +41,6 @@ if TYPE_CHECKING:
     from laxity.substrates.xen.plan import Plan
 
 EMULATOR = "emulator"
-LOCAL = "local"
-SSH = "ssh://"
-
-SSH_COMMAND = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
-"""Never asks for a password; gives up on a host that does not answer."""
-SSH_ITSELF_FAILED = 255
 
 KILLED = 128
 """The exit code of who was ended by a signal is this and its number."""
@@ -55,10 +50,6 @@ EMULATION_S_MIN = 1200.0
 EMULATION_S_PER_S = 30.0
 """How much longer than the estimate a busy computer may take."""
 
-STEP_S_MAX = 600.0
-"""For a command that only looks or tidies up, and for one that copies beside its bytes."""
-LINK_MIB_PER_S = 0.5
-"""The slowest link that we copy through."""
 BOOTING_S_MAX = 600.0
 """For each guest, as in lib.sh."""
 VISIT_S_MAX = 1200.0
@@ -78,12 +69,10 @@ VCPU_ROW = re.compile(r"\S+ +\d+ +(\d+) +\d+ +\S+ +[\d.]+ +(\S+) / (\S+)")
 
 POOL_KEYS = {
     "policy": "policy",
-    **{each.field: each.name for each in PARAMETERS.values() if each.is_setting},
+    **{each.field: each.name for each in OWN_PARAMETERS.values() if each.is_setting},
 }
-VCPU_KEYS = {each.field: each.name for each in PARAMETERS.values() if not each.is_setting}
+VCPU_KEYS = {each.field: each.name for each in OWN_PARAMETERS.values() if not each.is_setting}
 """What laxity-sched tells, and how it is set."""
-
-MESSAGE_LINES_MAX = 3
 
 
 class Executor(Protocol):
@@ -121,15 +110,7 @@ def executor(at: str, mode: Mode) -> Executor:
 
 def real_host(at: str) -> RealHost:
     """The real host of that name: `local`, or `ssh://USER@HOST`. InputError if none is."""
-    if at == LOCAL:
-        return RealHost("this machine", ("sh", "-c"))
-    host = at.removeprefix(SSH)
-    if host == at or not re.fullmatch(r"[^\s/-][^\s/]*", host):
-        raise InputError(
-            f"there is no place {at!r}",
-            f"the places are {EMULATOR}, {LOCAL} and {SSH}root@HOST[:PORT]",
-        )
-    return RealHost(host, (*SSH_COMMAND, "--", at))
+    return RealHost(Shell.at(at, EMULATOR))
 
 
 @dataclass(frozen=True)
@@ -146,7 +127,7 @@ class Emulated:
         built = image.build(say=say)
         with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
             plan.write(Path(temporary), HOME)
-            machine.Machine(
+            XenMachine(
                 hypervisor,
                 built,
                 Path(temporary),
@@ -163,23 +144,20 @@ class Emulated:
 class RealHost:
     """A dom0 that runs shell commands."""
 
-    name: str
-    """How messages call it."""
-    shell: tuple[str, ...]
-    """The program and its arguments that run the command that comes behind them."""
+    shell: Shell
     mode: Mode = "live"
 
     def execute(self, plan: Plan, directory: Path, say: Say) -> None:
         """See Executor."""
         self._refuse_unless_able(plan)
         files = _files(say) | (_network_files(say) if plan.has_packets else {})
-        with _tidy_when_ended(), self._directory() as home:
-            say(f"copying programs to {self.name}")
+        with _tidy_when_ended(), self.shell.directory() as home:
+            say(f"copying programs to {self.shell.name}")
             script = {f"plan/{name}": text.encode() for name, text in plan.files(home).items()}
-            self._send(home, {**files, **script})
+            self.shell.send(home, {**files, **script})
             if restoring := self._restoring(home, plan):
-                self._send(home, {RESTORE: restoring.encode()})
-            say(f"running on {self.name}")
+                self.shell.send(home, {RESTORE: restoring.encode()})
+            say(f"running on {self.shell.name}")
             try:
                 self._visit(home, plan)
             except LabError:
@@ -190,17 +168,17 @@ class RealHost:
     def sched(self, words: Sequence[str]) -> tuple[int, str, str]:
         """Runs laxity-sched there with these words: its exit code, output and complaints."""
         program = {SCHED: (image.programs(_silent) / SCHED).read_bytes()}
-        with self._directory() as home:
-            self._send(home, program)
-            done = self._run(shlex.join([f"{home}/{SCHED}", *words]))
+        with self.shell.directory() as home:
+            self.shell.send(home, program)
+            done = self.shell.run(shlex.join([f"{home}/{SCHED}", *words]))
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def _refuse_unless_able(self, plan: Plan) -> None:
         """Before anything is copied."""
-        done = self._run("xl info")
+        done = self.shell.run("xl info")
         if done.returncode != 0:
             raise InputError(
-                f"{self.name} is not a Xen host where we may do this: {_end(done.stderr)}",
+                f"{self.shell.name} is not a Xen host where we may do this: {end(done.stderr)}",
                 "it must be dom0 of a running Xen, with xl, and the user be root",
             )
         # libxl names a scheduler that it does not know, such as Laxity's, "(null)" or the like.
@@ -208,19 +186,19 @@ class RealHost:
         cpus, scheduler = int(info.get("nr_cpus", 0)), info.get("xen_scheduler")
         if cpus < plan.cpus:
             raise InputError(
-                f"`host.cpus` is {plan.cpus}, and {self.name} has {cpus}",
+                f"`host.cpus` is {plan.cpus}, and {self.shell.name} has {cpus}",
                 f"add --set host.cpus={cpus}",
             )
         if plan.scheduler not in (None, scheduler):
             raise InputError(
-                f"{self.name} runs the scheduler {scheduler}, and not {plan.scheduler}",
+                f"{self.shell.name} runs the scheduler {scheduler}, and not {plan.scheduler}",
                 f"boot it with sched={plan.scheduler} on Xen's command line",
             )
-        listed = self._checked("xl list").decode().splitlines()[1:]
+        listed = self.shell.checked("xl list").decode().splitlines()[1:]
         there = {line.split()[0] for line in listed if line.strip()}
         if taken := [name for name in plan.domains if name in there]:
             raise InputError(
-                f"{self.name} already has {', '.join(taken)}",
+                f"{self.shell.name} already has {', '.join(taken)}",
                 f"if they are left over, xl destroy {taken[0]} and so on",
             )
         if (driver := packets.driver(plan.windows[0].host)) is not None:
@@ -228,7 +206,7 @@ class RealHost:
             if vcpus != given:
                 raise InputError(
                     f"`domain.{driver['name']}` is dom0 and has VCPUs: {given}, and that of "
-                    f"{self.name} has {vcpus}",
+                    f"{self.shell.name} has {vcpus}",
                     f"add --set domain.{driver['name']}.vcpus={vcpus}, or there "
                     f"`xl vcpu-set {DOM0} {given}`",
                 )
@@ -238,15 +216,18 @@ class RealHost:
                     "give back",
                     "choose another --scheduler",
                 )
-        if plan.has_packets and self._run(f"ip link show dev {packets.BRIDGE}").returncode == 0:
+        if (
+            plan.has_packets
+            and self.shell.run(f"ip link show dev {packets.BRIDGE}").returncode == 0
+        ):
             raise InputError(
-                f"{self.name} already has a network interface {packets.BRIDGE}",
+                f"{self.shell.name} already has a network interface {packets.BRIDGE}",
                 f"if it is left over, ip link delete {packets.BRIDGE}",
             )
 
     def _vcpus(self) -> list[tuple[str, str, str]]:
         """Returns each of dom0's VCPUs: its number, and the CPUs where it may and should run."""
-        listed = self._checked(f"xl vcpu-list {DOM0}").decode().splitlines()[1:]
+        listed = self.shell.checked(f"xl vcpu-list {DOM0}").decode().splitlines()[1:]
         rows = filter(None, (VCPU_ROW.fullmatch(line.rstrip()) for line in listed))
         return [(row[1], row[2], row[3]) for row in rows]
 
@@ -268,31 +249,31 @@ class RealHost:
         ]
         if plan.scheduler in ("credit", "credit2"):
             command = f"xl sched-{plan.scheduler} -d {DOM0}"
-            _, _, weight, cap = self._checked(command).decode().splitlines()[-1].split()
+            _, _, weight, cap = self.shell.checked(command).decode().splitlines()[-1].split()
             lines.append(f"{command} -w {int(weight)} -c {int(cap)}\n")
         return "".join(lines)
 
     def _restoring_scheduler(self, home: str, plan: Plan) -> str:
         """The part for the scheduler; see _restoring."""
         if plan.scheduler == "credit":
-            told = self._checked("xl sched-credit -s -p Pool-0").decode()
+            told = self.shell.checked("xl sched-credit -s -p Pool-0").decode()
             slice_ms = re.search(r"tslice=(\d+)ms", told)
             return f"xl sched-credit -s -p Pool-0 -t {slice_ms[1]}\n" if slice_ms else ""
         if plan.scheduler is not None:
             return ""
         sched = f"{home}/{SCHED}"
-        done = self._run(f"{sched} get --json {DOM0}")
+        done = self.shell.run(f"{sched} get --json {DOM0}")
         pool = json.loads(done.stdout)["pools"][0] if done.returncode == 0 else {}
         if pool.get("scheduler") != "laxity":
             raise InputError(
-                f"the hypervisor of {self.name} does not run Laxity's scheduler",
+                f"the hypervisor of {self.shell.name} does not run Laxity's scheduler",
                 "boot what xen/build.sh builds with sched=laxity, or choose one of Xen's own "
                 "with --scheduler",
             )
         policies = {pool["policy"], plan.policy}
         if not can_switch(policies):
             raise InputError(
-                f"{self.name} runs the policy {pool['policy']}, which cannot be changed into "
+                f"{self.shell.name} runs the policy {pool['policy']}, which cannot be changed into "
                 f"{plan.policy} while domains run",
                 f"boot it with laxity={plan.policy} on Xen's command line",
             )
@@ -314,78 +295,20 @@ class RealHost:
         try:
             # Not the last command, which a shell may turn into: interrupted, we kill that shell,
             # and the visit has to be there to tidy up.
-            done = self._run(f"sh {home}/visit.sh {home}; exit $?", limit_s=limit_s)
+            done = self.shell.run(f"sh {home}/visit.sh {home}; exit $?", limit_s=limit_s)
         finally:
-            self._checked(f"sh {home}/visit.sh --leave {home}")
+            self.shell.checked(f"sh {home}/visit.sh --leave {home}")
         if done.returncode != 0:
-            raise LabError(f"the run on {self.name} failed: {_end(done.stderr)}")
-
-    @contextmanager
-    def _directory(self) -> Iterator[str]:
-        """A directory there, which is removed in the end."""
-        home = self._checked("mktemp -d /tmp/laxity.XXXXXXXX").decode().strip()
-        if re.fullmatch(r"/tmp/laxity\.\w{8}", home) is None:  # noqa: S108 - made by mktemp
-            raise LabError(f"{self.name} made no temporary directory, but said {home!r}")
-        try:
-            yield home
-        finally:
-            self._checked(f"rm -rf {home}")
-
-    def _send(self, directory: str, files: Mapping[str, bytes]) -> None:
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-            for name, content in files.items():
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(content), 0o755
-                tar.addfile(entry, io.BytesIO(content))
-        self._checked(f"tar -xzf - -C {directory}", archive.getvalue())
+            raise LabError(f"the run on {self.shell.name} failed: {end(done.stderr)}")
 
     def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
         """What the plan left, if it left anything, and Xen's log."""
         limit_s = STEP_S_MAX + plan.traced_mib / LINK_MIB_PER_S
-        done = self._run(f"tar -czf - -C {home}/{RESULTS} .", limit_s=limit_s)
+        done = self.shell.run(f"tar -czf - -C {home}/{RESULTS} .", limit_s=limit_s)
         if done.returncode == 0:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
                 tar.extractall(directory / RESULTS, filter="data")
-        (directory / CONSOLE).write_bytes(self._checked("xl dmesg"))
-
-    def _checked(self, command: str, given: bytes = b"") -> bytes:
-        limit_s = STEP_S_MAX + len(given) / 2**20 / LINK_MIB_PER_S
-        done = self._run(command, given, limit_s=limit_s)
-        if done.returncode != 0:
-            raise LabError(f"on {self.name}, `{command}` failed: {_end(done.stderr)}")
-        return done.stdout
-
-    def _run(
-        self, command: str, given: bytes = b"", *, limit_s: float = STEP_S_MAX
-    ) -> subprocess.CompletedProcess[bytes]:
-        """A command for the host's shell; what is not ours in it has been quoted."""
-        try:
-            # A file: to write into a pipe that a failed command does not read would end us. And in
-            # a session of its own the command does not hear the Ctrl-C that is for us.
-            with tempfile.TemporaryFile() as file:
-                file.write(given)
-                file.seek(0)
-                done = subprocess.run(  # noqa: S603 - ssh or sh, with commands of this file
-                    [*self.shell, command],
-                    stdin=file,
-                    capture_output=True,
-                    check=False,
-                    timeout=limit_s,
-                    start_new_session=True,
-                )
-        except FileNotFoundError:
-            raise InputError(
-                f"there is no program {self.shell[0]}", f"install {self.shell[0]}"
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise LabError(f"{self.name} took more than {limit_s:.0f} s for `{command}`") from None
-        if self.shell[0] == SSH_COMMAND[0] and done.returncode == SSH_ITSELF_FAILED:
-            raise LabError(
-                f"ssh does not reach {self.name}: {_end(done.stderr)}",
-                f"see that `{shlex.join([*self.shell, 'true'])}` works without a password",
-            )
-        return done
+        (directory / CONSOLE).write_bytes(self.shell.checked("xl dmesg"))
 
 
 @contextmanager
@@ -450,9 +373,3 @@ def _network_files(say: Say) -> dict[str, bytes]:
         HOTPLUG: (image.XEN / "lab" / HOTPLUG).read_bytes(),
         NETWORK_ROOT: image.network_root([media]),
     }
-
-
-def _end(text: bytes) -> str:
-    """The last lines of what a program complained of, in one."""
-    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
-    return "; ".join(lines[-MESSAGE_LINES_MAX:]) or "it did not say why"

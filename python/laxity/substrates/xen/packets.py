@@ -14,13 +14,16 @@ parties and measures, in the guest it is the media server. In a plan:
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab.files import HOTPLUG
+from laxity.resolved import calls_of, network_of, server_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from laxity.resolved_schema import Domain, ResolvedHost
 
 PROGRAM = "laxity-media"
 """In dom0 among the lab's programs; in the root of a guest with a network at its top."""
@@ -43,31 +46,29 @@ PAGES_WITHOUT = 3000
 PAGE_BYTES = 4096
 
 
-def driver(host: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def driver(host: ResolvedHost) -> Domain | None:
     """The domain of a resolved host that is dom0 itself."""
     network = host["network"]
     if network is None or network["driver"] is None:
         return None
-    domain: Mapping[str, Any] = host["domains"][network["driver"]]
-    return domain
+    return host["domains"][network["driver"]]
 
 
-def guests(host: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def guests(host: ResolvedHost) -> list[Domain]:
     """The domains of a resolved host that are created."""
     return [domain for domain in host["domains"] if domain is not driver(host)]
 
 
-def media_server(host: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def media_server(host: ResolvedHost) -> Domain | None:
     """The domain that the calls go through."""
     if host["calls"] is None:
         return None
-    domain: Mapping[str, Any] = host["domains"][host["calls"]["media_server"]]
-    return domain
+    return host["domains"][host["calls"]["media_server"]]
 
 
-def refuse(host: Mapping[str, Any]) -> None:
+def refuse(host: ResolvedHost) -> None:
     """Raises InputError for calls that guests on Xen cannot have."""
-    calls = host["calls"]
+    calls, network = calls_of(host), network_of(host)
     if calls["rate"] or calls["signalling_server"] is not None:
         raise InputError(
             "`[calls]` come and go, or have a signalling server, and on Xen all are there from the "
@@ -89,8 +90,8 @@ def refuse(host: Mapping[str, Any]) -> None:
             f"add --set calls.streams={max(1, int(most * 1e9 / host['duration_ns']))}, or make "
             "`duration` shorter",
         )
-    for nic in host["network"]["nics"]:
-        if nic["domain"] != host["network"]["driver"]:
+    for nic in network["nics"]:
+        if nic["domain"] != network["driver"]:
             owner = host["domains"][nic["domain"]]["name"]
             raise InputError(
                 f"`nic.{nic['name']}` is {owner}'s own (VMM bypass), and on the emulated machine "
@@ -105,7 +106,7 @@ def refuse(host: Mapping[str, Any]) -> None:
         )
 
 
-def traced_bytes(host: Mapping[str, Any]) -> int:
+def traced_bytes(host: ResolvedHost) -> int:
     """What Xen traces of a window's packets, at most."""
     calls = host["calls"]
     if calls is None:
@@ -114,9 +115,8 @@ def traced_bytes(host: Mapping[str, Any]) -> int:
     return int(calls["streams"] * PACKETS_A_SECOND * seconds * TRACED_BYTES)
 
 
-def _work(domain: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    work: Mapping[str, Any] | None = domain and domain["workload"]["own_work"]
-    return work
+def _work(domain: Domain | None) -> dict[str, int] | None:
+    return None if domain is None else server_of(domain)["own_work"]
 
 
 def interface(home: str) -> str:
@@ -129,11 +129,11 @@ def before_boot() -> Iterator[str]:
     yield f"network {BRIDGE} {DOM0_ADDRESS}/{PREFIX_BITS}"
 
 
-def before_start(name: str, host: Mapping[str, Any]) -> Iterator[str]:
+def before_start(name: str, host: ResolvedHost) -> Iterator[str]:
     """Lines of a plan for the media server's guest, which is `name` there, before it starts."""
     server = media_server(host)
     assert server is not None  # noqa: S101 - for the types: there are calls
-    work = server["workload"]
+    work = server_of(server)
     address = GUEST_ADDRESS.format(GUEST_FIRST)
     arguments = [
         *(f"/{PROGRAM}", "relay", "--json"),
@@ -147,9 +147,9 @@ def before_start(name: str, host: Mapping[str, Any]) -> Iterator[str]:
     yield shlex.join(["program", name, *arguments])
 
 
-def before_window(host: Mapping[str, Any]) -> Iterator[str]:
+def before_window(host: ResolvedHost) -> Iterator[str]:
     """Lines of a plan for the calls of the next window."""
-    calls = host["calls"]
+    calls = calls_of(host)
     address = GUEST_ADDRESS.format(GUEST_FIRST)
     pages = PAGES_WITHOUT + traced_bytes(host) // PAGE_BYTES
     yield f"calls {address}:{CONTROL_PORT} {calls['streams']} {calls['sample']} {pages}"

@@ -43,7 +43,7 @@ from laxity.lab.files import (
     NETWORK_ROOT,
     SCRIPT,
 )
-from laxity.policies import BY_WEIGHT, PARAMETERS, TABLE, can_switch, default_of
+from laxity.policies import BY_WEIGHT, OWN_PARAMETERS, TABLE, can_switch, default_of
 from laxity.substrates.xen import packets
 
 if TYPE_CHECKING:
@@ -51,9 +51,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from laxity.lab.modes import Mode
+    from laxity.resolved_schema import Domain, ResolvedHost
 
 STOCK = ("credit", "credit2", "rtds", "null")
 """Xen's own schedulers, which experiments may run in place of a host's policy."""
+
+
+def stock_for(policy: str, scheduler: str | None) -> str | None:
+    """The scheduler of Xen's own that runs a host: what is asked for, or what its policy models."""
+    is_own = TABLE[policy].own_of == "xen"
+    return policy if scheduler is None and is_own else scheduler
+
 
 PREFIX = "laxity-"
 """The names of our domains begin with it."""
@@ -69,7 +77,7 @@ MACHINE_MEMORY_MIB = 1400
 
 NAME_LENGTH_MAX = 64
 TASKS_MAX = 97
-"""In one domain: a thread each, and `TASKS_MAX` of xen/programs/request.h."""
+"""In one domain: a thread each, and `TASKS_MAX` of guest/request.h."""
 JOBS_MAX = 200_000
 """The most jobs of a domain in one window: the guest keeps them all until the end."""
 DURATION_NS_MAX = 3_600_000_000_000
@@ -123,7 +131,7 @@ class Window:
 
     run: str
     """Unique in the plan: letters, digits, `-` and `_`. Results are kept under it."""
-    host: Mapping[str, Any]
+    host: ResolvedHost
     """Resolved: what `Host.resolved` returns."""
     events: int = EVENTS
     """The events that Xen traces, as in its trace.h."""
@@ -143,11 +151,23 @@ class Plan:
         cls, windows: Sequence[Window], *, mode: Mode = "repeatable", scheduler: str | None = None
     ) -> Plan:
         """Raises InputError, naming the key and what would be right, for what Xen cannot run."""
-        plan = cls(tuple(windows), mode, scheduler)
         if scheduler is not None and scheduler not in STOCK:
             raise InputError(
                 f"Xen has no scheduler {scheduler!r}", f"its own are {', '.join(STOCK)}"
             )
+        policy = windows[0].host["policy"]
+        scheduler = stock_for(policy, scheduler)
+        if scheduler not in (None, *STOCK):
+            raise InputError(
+                f"`host.policy` is {policy!r}, and the lab's Xen has no table of windows for it",
+                f"choose one of Xen's {', '.join(STOCK)}, or run it in the simulator",
+            )
+        if scheduler is None and "xen" not in TABLE[policy].substrates:
+            raise InputError(
+                f"`host.policy` is {policy!r}, which does not run on Xen",
+                "choose another policy, or run it in the simulator",
+            )
+        plan = cls(tuple(windows), mode, scheduler)
         for window in windows:
             _refuse_host(window.host, mode, scheduler)
         _refuse_windows(plan)
@@ -259,7 +279,7 @@ class Plan:
         return lines
 
 
-def _lead_s(host: Mapping[str, Any]) -> int:
+def _lead_s(host: ResolvedHost) -> int:
     """From the giving of a run to its start: until dom0 has given it, and all guests are ready.
 
     A guest with a small budget takes long: it waits for its next period whenever the budget is used
@@ -273,11 +293,11 @@ def _lead_s(host: Mapping[str, Any]) -> int:
     return math.ceil(dom0_s + max(guests_s, default=0))
 
 
-def _threads(domain: Mapping[str, Any]) -> int:
+def _threads(domain: Domain) -> int:
     return len(domain["tasks"]) + (len(domain["vcpus"]) if domain["cpu_bound"] else 0)
 
 
-def _ready_ns(domain: Mapping[str, Any], threads: int) -> float:
+def _ready_ns(domain: Domain, threads: int) -> float:
     """How long a guest takes at most on what it is given of a CPU that nobody else uses."""
     given = domain["parameters"]
     work_ns = WORK_A_THREAD_NS * (1 + threads)
@@ -287,20 +307,22 @@ def _ready_ns(domain: Mapping[str, Any], threads: int) -> float:
     return float(work_ns * 100 / (given["cap_percent"] or 100))
 
 
-def _settings(host: Mapping[str, Any]) -> str:
-    settings = host["settings"]
+def _settings(host: ResolvedHost) -> str:
+    settings: Mapping[str, Any] = host["settings"]
     return "settings " + " ".join(
         f"{key}={settings[parameter.field]}"
-        for key, parameter in PARAMETERS.items()
+        for key, parameter in OWN_PARAMETERS.items()
         if parameter.is_setting
     )
 
 
-def _of_domain(domain: Mapping[str, Any], policy: str) -> dict[str, int]:
-    given = domain["parameters"]
+def _of_domain(domain: Domain, policy: str) -> dict[str, int]:
+    given: Mapping[str, Any] = domain["parameters"]
     has_budget = given["budget_ns"] > 0
 
     def is_given(name: str) -> bool:
+        if TABLE[policy].own_of is not None:
+            return TABLE[policy].uses(name)
         # Weight and cap go by themselves: Xen's own schedulers take them, too.
         if name in _WITH_WEIGHT:
             return True
@@ -308,7 +330,7 @@ def _of_domain(domain: Mapping[str, Any], policy: str) -> dict[str, int]:
 
     return {
         name: int(given[parameter.field])
-        for name, parameter in PARAMETERS.items()
+        for name, parameter in OWN_PARAMETERS.items()
         if not parameter.is_setting and is_given(name)
     }
 
@@ -322,14 +344,13 @@ def _parameters(name: str, parameters: Mapping[str, int]) -> str:
     return f"parameters {name} {' '.join(pairs)}"
 
 
-def _tasks(domain: Mapping[str, Any]) -> str:
+def _tasks(domain: Domain) -> str:
     keys = ("cost_ns", "period_ns", "deadline_ns", "offset_ns", "vcpu")
-    return ";".join(",".join(str(task[key]) for key in keys) for task in domain["tasks"])
+    tasks: Sequence[Mapping[str, Any]] = domain["tasks"]
+    return ";".join(",".join(str(task[key]) for key in keys) for task in tasks)
 
 
-def _configuration(
-    name: str, domain: Mapping[str, Any], host: Mapping[str, Any], home: str, plan: Plan
-) -> str:
+def _configuration(name: str, domain: Domain, host: ResolvedHost, home: str, plan: Plan) -> str:
     masks = ", ".join(f'"{mask}"' for mask in _masks(domain, host, plan))
     is_connected = domain is packets.media_server(host)
     lines = [
@@ -351,18 +372,18 @@ def _configuration(
     return "\n".join(lines) + "\n"
 
 
-def _masks(domain: Mapping[str, Any], host: Mapping[str, Any], plan: Plan) -> list[str]:
+def _masks(domain: Domain, host: ResolvedHost, plan: Plan) -> list[str]:
     """The CPUs that each VCPU may run on, as xl has them."""
     moves = plan.scheduler is not None or host["policy"] in BY_WEIGHT
     cpus = (vcpu["affinity"] if moves else [vcpu["cpu"]] for vcpu in domain["vcpus"])
     return [",".join(map(str, of_vcpu)) for of_vcpu in cpus]
 
 
-def _memory_mib(domain: Mapping[str, Any]) -> int:
+def _memory_mib(domain: Domain) -> int:
     return MEMORY_MIB + MEMORY_PER_VCPU_MIB * (len(domain["vcpus"]) - 1)
 
 
-def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> None:
+def _refuse_host(host: ResolvedHost, mode: Mode, scheduler: str | None) -> None:
     """Raises InputError for what Xen, or our guests, cannot do."""
     if mode == "repeatable" and host["cpus"] > 1:
         raise InputError(
@@ -390,7 +411,7 @@ def _refuse_host(host: Mapping[str, Any], mode: Mode, scheduler: str | None) -> 
         _refuse_stock(host, scheduler)
 
 
-def _refuse_domain(domain: Mapping[str, Any], duration_ns: int, *, is_server: bool) -> None:
+def _refuse_domain(domain: Domain, duration_ns: int, *, is_server: bool) -> None:
     key = f"domain.{domain['name']}"
     if len(PREFIX + domain["name"]) > NAME_LENGTH_MAX:
         raise InputError(
@@ -432,7 +453,7 @@ def _refuse_domain(domain: Mapping[str, Any], duration_ns: int, *, is_server: bo
         )
 
 
-def _refuse_stock(host: Mapping[str, Any], scheduler: str) -> None:
+def _refuse_stock(host: ResolvedHost, scheduler: str) -> None:
     """The stock schedulers' parameters are coarser than ours."""
     settings, domains = host["settings"], host["domains"]
     slice_ns = settings["time_slice_ns"]
@@ -446,6 +467,9 @@ def _refuse_stock(host: Mapping[str, Any], scheduler: str) -> None:
     if scheduler == "rtds":
         for domain in domains:
             _refuse_rtds(domain)
+    if scheduler == "credit2":
+        for domain in domains:
+            _refuse_credit(domain)
     if scheduler == "null":
         dom0 = 0 if packets.driver(host) else 1
         vcpus = dom0 + sum(len(domain["vcpus"]) for domain in domains)
@@ -457,8 +481,25 @@ def _refuse_stock(host: Mapping[str, Any], scheduler: str) -> None:
             )
 
 
-def _refuse_rtds(domain: Mapping[str, Any]) -> None:
-    parameters = domain["parameters"]
+def _refuse_credit(domain: Domain) -> None:
+    standard_ns = default_of("credit")
+    if domain["parameters"]["credit_ns"] != standard_ns:
+        raise InputError(
+            f"`domain.{domain['name']}.credit` is given, and nobody can say which credits a VCPU "
+            "of stock credit2 has when a run begins",
+            f"add --set 'domain.{domain['name']}.credit={standard_ns} ns'; laxity fidelity finds "
+            "the credits",
+        )
+
+
+def _refuse_rtds(domain: Domain) -> None:
+    parameters: Mapping[str, Any] = domain["parameters"]
+    if parameters["phase_ns"]:
+        raise InputError(
+            f"`domain.{domain['name']}.phase` is not 0, and nobody can say when periods of stock "
+            "rtds begin",
+            f"add --set 'domain.{domain['name']}.phase=0 ns'; laxity fidelity finds the phases",
+        )
     for name in ("budget", "period"):
         ns = parameters[f"{name}_ns"]
         if ns == 0:
@@ -484,9 +525,10 @@ def _refuse_windows(plan: Plan) -> None:
         if _shape(window.host) != _shape(first):
             raise ValueError(f"window {window.run!r} has other domains than the first")
         policies = {first["policy"], window.host["policy"]}
-        if plan.scheduler is None and not can_switch(policies):
+        is_fixed = plan.scheduler is None or TABLE[first["policy"]].own_of == "xen"
+        if is_fixed and not can_switch(policies):
             raise ValueError(f"a running Xen cannot change policies: {sorted(policies)}")
 
 
-def _shape(host: Mapping[str, Any]) -> list[Any]:
+def _shape(host: ResolvedHost) -> list[Any]:
     return [(domain["name"], domain["vcpus"]) for domain in host["domains"]]

@@ -90,7 +90,7 @@ def overrides(case: str, seed: int) -> list[str]:
     (tasks,) = (domain["tasks"] for domain in drawn if domain["name"] == OVERLOADED)
     if case == NORMAL:
         return [f"seed={seed}"]
-    longer = OVERLOADS[case](tasks, overloaded_utilization())
+    longer = OVERLOADS[case]([{**task} for task in tasks], overloaded_utilization())
     return [f"seed={seed}", given_tasks(OVERLOADED, longer)]
 
 

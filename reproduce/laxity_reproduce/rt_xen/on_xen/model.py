@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from laxity.host import Host
+from laxity.substrates.xen import known
 
 from laxity_reproduce.rt_xen.setup import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from laxity.resolved_schema import Domain
 
     from laxity_reproduce.rt_xen.on_xen.window import Window
 
@@ -38,10 +41,15 @@ source = "measured in the lab's emulated machine, where an instruction takes 2 n
 """
 
 JOB_HEADER = """
-# What a guest takes on top of the cost of its jobs. For each tick of its kernel: the median of what
-# idle guests took that woke for one. For each job (its wake, the guest's switches between tasks,
-# the hypervisor's interrupts): what domains ran longer on Xen than in the simulator with these
-# costs, by the number of their jobs.
+# What a guest takes on top of the cost of its jobs and of its kernel's ticks. For each job (its
+# wake, the guest's switches between tasks, the hypervisor's interrupts): what domains ran longer on
+# Xen than in the simulator with these costs, by the number of their jobs.
+"""
+
+TICK_HEADER = """\
+# What a tick of a guest's kernel costs on the emulated machine of the lab, in its nanoseconds: the
+# median of what idle guests took that woke for one. Written by
+# `laxity reproduce rt-xen --on xen --calibrate`.
 """
 
 
@@ -110,8 +118,8 @@ class Calibration:
         lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
         lines += ["[host]", f"cpus = {resolved['cpus']}", f'policy = "{resolved["policy"]}"']
         lines += [
-            f'{key.removesuffix("_ns").replace("_", "-")} = "{settings[key]} ns"'
-            for key in settings
+            f'{key.removesuffix("_ns").replace("_", "-")} = "{ns} ns"'
+            for key, ns in settings.items()
         ]
         lines.append(f"costs = {self.of(resolved['policy'])}")
         for domain, tick in zip(resolved["domains"], ticks, strict=True):
@@ -134,12 +142,14 @@ class Calibration:
     def shipped(cls) -> Calibration | None:
         """The one of FILE, if it is there."""
         path = files(__package__).joinpath(FILE)
-        return cls.parse(path.read_text("utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        return cls.parse(path.read_text("utf-8"), known.FILE.read_text("utf-8"))
 
     @classmethod
-    def parse(cls, text: str) -> Calibration:
-        """From what `text` returns."""
-        content: dict[str, Any] = tomllib.loads(text)
+    def parse(cls, text: str, ticks: str) -> Calibration:
+        """From what `text` and `ticks` return."""
+        content: dict[str, Any] = tomllib.loads(text) | tomllib.loads(ticks)
         costs = (
             Costs(
                 Quantiles.parse(content[policy]["schedule"]),
@@ -160,24 +170,29 @@ class Calibration:
         return HEADER + "".join(tables)
 
     def text(self) -> str:
-        """All of it, for FILE."""
+        """All but the ticks, for FILE."""
         jobs = (f'{policy} = "{self.of(policy).job_ns} ns"\n' for policy in POLICIES)
+        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}"
+
+    def ticks(self) -> str:
+        """The ticks, which `laxity fidelity` uses, too."""
         ticks = (f'{policy} = "{self.of(policy).tick_ns} ns"\n' for policy in POLICIES)
-        return f"{self.profile()}{JOB_HEADER}[job]\n{''.join(jobs)}\n[tick]\n{''.join(ticks)}"
+        return f"{TICK_HEADER}[tick]\n{''.join(ticks)}"
 
     def save(self, checkout: Path) -> list[Path]:
-        """Writes both files into a checkout of the project."""
+        """Writes all files into a checkout of the project."""
         contents = {
             checkout / "reproduce/laxity_reproduce/rt_xen/on_xen" / FILE: self.text(),
             checkout / "crates/laxity-host/profiles/xen-lab.toml": self.profile(),
+            checkout / "python/laxity/substrates/xen" / known.FILE.name: self.ticks(),
         }
         for path, content in contents.items():
             path.write_text(content, "utf-8")
         return list(contents)
 
 
-def _domain(domain: dict[str, Any], tick: Mapping[str, int], costs: Costs) -> list[str]:
-    given = domain["parameters"]
+def _domain(domain: Domain, tick: Mapping[str, int], costs: Costs) -> list[str]:
+    given: Mapping[str, Any] = domain["parameters"]
     lines = ["[[domain]]", f'name = "{domain["name"]}"', f"vcpus = {len(domain['vcpus'])}"]
     lines += [f'{key} = "{given[f"{key}_ns"]} ns"' for key in ("budget", "period")]
     lines += [f"{key} = {given[key]}" for key in ("priority", "weight")]
@@ -191,7 +206,7 @@ def _domain(domain: dict[str, Any], tick: Mapping[str, int], costs: Costs) -> li
     return lines
 
 
-def _task(task: dict[str, Any], costs: Costs) -> str:
+def _task(task: Mapping[str, Any], costs: Costs) -> str:
     cost_ns = max(1, min(task["cost_ns"] + costs.job_ns, task["deadline_ns"]))
     keys = ("period", "deadline", "offset")
     times = [f'cost = "{cost_ns} ns"', *(f'{key} = "{task[f"{key}_ns"]} ns"' for key in keys)]

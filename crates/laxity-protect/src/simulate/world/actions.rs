@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 
 use super::super::guest::Image;
+use super::super::happening::{Captured, Happening};
 use super::super::host::Later;
-use super::{ACTIVATE_NS, CAPTURE_NS, Captured, Happening, Side, WITNESS_NS, World};
+use super::super::network::Side;
+use super::{ACTIVATE_NS, CAPTURE_NS, WITNESS_NS, World};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::Message;
 use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part};

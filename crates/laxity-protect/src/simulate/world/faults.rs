@@ -1,8 +1,10 @@
 //! Faults and their end.
 
+use super::super::happening::Happening;
 use super::super::host::{Freeze, Later};
-use super::super::{Fault, MS};
-use super::{Happening, Side, World};
+use super::super::network::Side;
+use super::super::plan::{Fault, MS};
+use super::World;
 use crate::protocol::{Event, Order, State};
 
 impl World<'_> {

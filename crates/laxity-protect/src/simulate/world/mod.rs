@@ -7,52 +7,15 @@ mod traffic;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::protocol::{CheckpointId, Event, Node, Order, State, Verdict};
+use crate::protocol::{Event, Node, Order, State, Verdict};
 
-use super::guest::Image;
+use super::draw::Draw;
+use super::happening::Happening;
 use super::host::{Gate, Host, Later, Process};
 use super::network::{Network, Side};
 use super::observer::Observer;
-use super::{Coverage, Draw, MS, Outcome, Plan};
-
-/// The events of a history, with the process that each concerns.
-#[derive(Debug)]
-pub(super) enum Happening {
-    /// A process looks at its clock.
-    Wake(Side, u64),
-    /// A frame arrives.
-    Arrive(Side, usize, Vec<u8>),
-    /// A connection is made.
-    Opened(Side, usize),
-    /// The other side has closed a connection.
-    Closed(Side, usize),
-    /// The guest takes a step.
-    Step(Side, u64),
-    /// A capture has succeeded or failed.
-    Captured(Side, u64, Captured),
-    /// An activation has succeeded or failed.
-    Activated(Side, u64, Option<(CheckpointId, Image)>),
-    /// A claim reaches the witness, and its answer reaches a process.
-    Claimed(u64, u64),
-    Judged(Side, u64, u64, Verdict),
-    /// A stalled process continues.
-    Thaw(Side, u64),
-    /// The connecting host tries to connect.
-    Dial,
-    Ordered(Side, Order),
-    Fault(usize),
-    Healed,
-}
-
-/// A checkpoint that is being taken.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Captured {
-    number: u64,
-    /// The holder of the guest, see [`Guest::holder`](super::guest::Guest::holder).
-    holder: usize,
-    fails: bool,
-    begun_ns: i64,
-}
+use super::outcome::{Coverage, Outcome};
+use super::plan::{MS, Plan};
 
 /// Interval between two attempts to connect.
 const DIAL_NS: i64 = 3 * MS;

@@ -1,10 +1,12 @@
 //! Frames between the hosts, and the guest's output.
 
 use super::super::guest::{Guest, Image, StateId};
+use super::super::happening::{Captured, Happening};
 use super::super::host::{Later, Process};
 use super::super::network::Damage;
+use super::super::network::Side;
 use super::super::observer::Taken;
-use super::{Captured, Happening, STEP_NS, Side, World};
+use super::{STEP_NS, World};
 use crate::protocol::message::{self, Message};
 use crate::protocol::{CheckpointId, Event, Mode, Output};
 

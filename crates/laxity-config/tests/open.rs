@@ -1,0 +1,120 @@
+//! Values that are left open, and values that are written into a file.
+
+use laxity_config::{Document, Field, FileKind, List, Name};
+
+const KIND: FileKind = FileKind {
+    noun: "file",
+    with_article: "a file",
+    least: "a file has names",
+    open: Some("write a value"),
+};
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+struct Part {
+    name: Field<Name>,
+    size: Field<Name>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+struct File {
+    part: Field<List<Part>>,
+    whole: Field<Part>,
+}
+
+fn written(text: &str, values: &[(&str, &str)]) -> String {
+    let values: Vec<(String, String)> = values
+        .iter()
+        .map(|(path, value)| (path.to_string(), value.to_string()))
+        .collect();
+    let document = Document::parse(text.as_bytes(), "a.toml", &KIND).unwrap();
+    document.with_values(&values).unwrap()
+}
+
+#[test]
+fn values_are_written_where_they_belong() {
+    let text = "# sizes\n[whole]\n  # indented\n  name = \"w\"  # the whole\n\n[[part]]\nname = \"a\"\nsize = \"?\" # open\n\
+                [[part]]\nname = \"b\" # no size\r\n";
+    let values = [
+        ("whole.size", "\"9\""),
+        ("part.a.size", "\"1\""),
+        ("part.b.size", "\"2\""),
+        ("part.b.size", "\"3\""),
+    ];
+    let expected = "# sizes\n[whole]\n  # indented\n  name = \"w\"  # the whole\n  size = \"9\"\n\n[[part]]\nname = \"a\"\n\
+                    size = \"1\" # open\n[[part]]\nname = \"b\" # no size\nsize = \"3\"\r\n";
+    assert_eq!(written(text, &values), expected);
+}
+
+#[test]
+fn values_are_written_into_inline_tables_and_dotted_keys() {
+    let text = "part = [\n  { name = \"a\", size = '?' }, # one\n  {name = \"b\"},\n]\nwhole.name = \"w\"\n";
+    let values = [
+        ("part.a.size", "\"1\""),
+        ("part.1.size", "\"2\""),
+        ("whole.size", "\"3\""),
+    ];
+    let expected = "part = [\n  { name = \"a\", size = \"1\" }, # one\n  {name = \"b\", size = \"2\"},\n]\nwhole.name = \"w\"\n\
+                    whole.size = \"3\"\n";
+    assert_eq!(written(text, &values), expected);
+}
+
+#[test]
+fn a_table_without_keys_gets_some() {
+    assert_eq!(
+        written("[whole] # here\n", &[("whole.name", "\"w\"")]),
+        "[whole] # here\nname = \"w\"\n"
+    );
+    assert_eq!(
+        written("whole = {}\n", &[("whole.name", "\"w\"")]),
+        "whole = { name = \"w\" }\n"
+    );
+}
+
+#[test]
+fn a_path_without_a_place_is_named() {
+    let document = Document::parse(b"[[part]]\nname = \"a\"\n", "a.toml", &KIND).unwrap();
+    let error = document
+        .with_values(&[("part.c.size".into(), "1".into())])
+        .unwrap_err();
+    let message = error.problems()[0].message().to_string();
+    assert_eq!(message, "there is no place for `part.c.size`");
+}
+
+#[test]
+fn open_values_are_refused_unless_they_are_asked_for() {
+    let text = b"[[part]]\nname = \"a\"\nsize = \"?\"\n[whole]\nname = \"?\"\n";
+    let document = Document::parse(text, "a.toml", &KIND).unwrap();
+    let error = document.read(&[""; 0], |_: &File, _, _| ()).unwrap_err();
+    let messages: Vec<&str> = error
+        .problems()
+        .iter()
+        .map(|problem| problem.message())
+        .collect();
+    assert_eq!(messages, ["`size` is left open", "`name` is left open"]);
+    let overrides = ["part.a.size=s", "whole.name=w"];
+    let size = |file: &File| {
+        file.part.value.as_ref()?.0[0]
+            .value
+            .as_ref()?
+            .size
+            .value
+            .clone()
+    };
+    let read = document.read(&overrides, |file: &File, _, _| size(file));
+    assert_eq!(read.unwrap(), Some(Name("s".into())));
+    let open = document.read_open(&overrides[..1], |open, file: &File, _, _| {
+        let absent = file
+            .whole
+            .value
+            .as_ref()
+            .is_some_and(|whole| whole.name.is_absent());
+        (open.to_vec(), absent)
+    });
+    let (open, absent) = open.unwrap();
+    assert_eq!(
+        (open.len(), open[0].path.as_str(), absent),
+        (1, "whole.name", true)
+    );
+}

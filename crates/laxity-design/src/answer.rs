@@ -1,0 +1,216 @@
+//! From a host with open values to the values.
+
+use laxity_host::{Host, Open, Policy};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::conflict::{Impossible, impossible};
+use crate::designs::{Failed, groups_designed};
+use crate::group::{Group, cpu_time, share};
+use crate::reasons::{self, Alternative, Binding, Room};
+use crate::request::{POLICIES, Request, prepared, with_policy};
+use crate::search::{Effort, Search};
+
+/// What came of a design.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Answer {
+    /// Every deadline is guaranteed with these values.
+    Holds(Design),
+    /// No values were found with which every deadline is guaranteed.
+    Impossible(Impossible),
+    /// The question makes no sense for this host.
+    Refused {
+        /// Why.
+        message: String,
+        /// What would be right.
+        help: String,
+    },
+}
+
+/// Values for what was open.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Design {
+    /// The policy.
+    pub policy: String,
+    /// In the order of the host.
+    pub domains: Vec<DomainDesign>,
+    /// The part of all CPUs' time that is reserved as budgets.
+    pub cpu_share: f64,
+    /// The part of all CPUs' time that the tasks need.
+    pub load: f64,
+    /// The values, each with its path, as TOML.
+    pub values: Vec<(String, String)>,
+    /// What limits each domain's budget.
+    pub bindings: Vec<Binding>,
+    /// How much each task may grow.
+    pub rooms: Vec<Room>,
+    /// What other choices would have cost.
+    pub alternatives: Vec<Alternative>,
+    /// The factor by which every cost may be greater, where the aim was room.
+    pub room_factor: Option<f64>,
+}
+
+/// The values of one domain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DomainDesign {
+    /// The domain's name.
+    pub name: String,
+    /// The budget of each of its VCPUs.
+    pub budget_ns: i64,
+    /// The period.
+    pub period_ns: i64,
+    /// The priority.
+    pub priority: u32,
+    /// The part of one CPU that its budgets are.
+    pub share: f64,
+    /// The part of one CPU that its tasks need.
+    pub load: f64,
+}
+
+/// Finds values for what is open in a host. `host` is what [`laxity_host::Document::open`] gives, with placeholders for
+/// open values; the CPUs of its VCPUs are taken as they are.
+pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
+    if let Some((message, help)) = refusal(host, open) {
+        return Answer::Refused { message, help };
+    }
+    let host = &prepared(host, request);
+    let policies: &[Policy] = match open.policy {
+        true => &POLICIES,
+        false => std::slice::from_ref(&host.policy),
+    };
+    let answers: Vec<Result<Vec<Group>, Box<Failed>>> = policies
+        .par_iter()
+        .map(|&policy| groups_designed(&with_policy(host, policy), open, request, Effort::FULL))
+        .collect();
+    let best = answers
+        .iter()
+        .zip(policies)
+        .filter_map(|(answer, &policy)| Some((answer.as_ref().ok()?, policy)))
+        .min_by(|(one, _), (other, _)| cpu_time(one).total_cmp(&cpu_time(other)));
+    match (best, answers.first()) {
+        (Some((groups, policy)), _) => {
+            Answer::Holds(designed(&with_policy(host, policy), open, request, groups))
+        }
+        (None, Some(Err(failed))) => Answer::Impossible(impossible(failed)),
+        _ => Answer::Refused {
+            message: "this host has no domain".into(),
+            help: "add one".into(),
+        },
+    }
+}
+
+/// The least part of a CPU that each domain needs by itself, in the order of the host, for placing them; `None` where
+/// no budget is enough. Domains whose budget is given have that part.
+pub fn least_shares(host: &Host, open: &Open, request: Request) -> Vec<Option<f64>> {
+    let host = &prepared(host, request);
+    (0..host.domains.len())
+        .into_par_iter()
+        .map(|domain| {
+            let group = Group::of_domains(host, open, vec![domain]);
+            Search::new(&group, Effort::FULL).least_share(0)
+        })
+        .collect()
+}
+
+/// Why a host cannot be designed by analysis, and what would be right.
+fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
+    if let Some(path) = open.others.first() {
+        return Some((
+            format!("nothing is known that would tell `{path}`"),
+            "write a value; budget, period, priority, affinity and policy may be open".into(),
+        ));
+    }
+    if !open.policy && !host.policy.is_partitioned() {
+        return Some((
+            format!(
+                "the {} policy gives no VCPU a budget of its own, and guarantees no deadline",
+                host.policy.name()
+            ),
+            "write policy = \"?\", or \"deferrable\", say".into(),
+        ));
+    }
+    if let Some(domain) = host.domains.iter().find(|domain| domain.workload.is_some()) {
+        return Some((
+            format!(
+                "analysis has no bound on how often {} wakes, which packets or pauses decide",
+                domain.name
+            ),
+            "leave it out, or ask `laxity sweep` and `laxity capacity`, which simulate".into(),
+        ));
+    }
+    let idle = host.domains.iter().zip(&open.domains);
+    let mut idle = idle.filter(|(domain, open)| open.budget && domain.tasks.is_empty());
+    if let Some((domain, _)) = idle.next() {
+        return Some((
+            format!(
+                "nothing tells how much {} needs: it has no tasks and no budget",
+                domain.name
+            ),
+            "write its budget and period, or its tasks".into(),
+        ));
+    }
+    None
+}
+
+fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Design {
+    let mut domains: Vec<Option<DomainDesign>> = vec![None; host.domains.len()];
+    for group in groups {
+        for (domain, &number) in group.host.domains.iter().zip(&group.numbers) {
+            domains[number] = Some(domain_design(domain));
+        }
+    }
+    let domains: Vec<DomainDesign> = domains.into_iter().flatten().collect();
+    let of_all_cpus = |time: f64| time / f64::from(host.cpus);
+    Design {
+        policy: host.policy.name().into(),
+        cpu_share: of_all_cpus(cpu_time(groups)),
+        load: of_all_cpus(domains.iter().map(|domain| domain.load).sum()),
+        values: values(host, open, &domains),
+        bindings: reasons::bindings(groups),
+        rooms: reasons::rooms(groups),
+        alternatives: reasons::alternatives(host, open, request),
+        room_factor: groups
+            .iter()
+            .filter_map(|group| group.room_factor)
+            .min_by(f64::total_cmp),
+        domains,
+    }
+}
+
+fn domain_design(domain: &laxity_host::Domain) -> DomainDesign {
+    DomainDesign {
+        name: domain.name.clone(),
+        budget_ns: domain.parameters.budget_ns,
+        period_ns: domain.parameters.period_ns,
+        priority: domain.parameters.priority,
+        share: share(domain),
+        load: (domain.tasks.iter())
+            .map(|task| task.cost_ns as f64 / task.period_ns as f64)
+            .sum(),
+    }
+}
+
+fn values(host: &Host, open: &Open, domains: &[DomainDesign]) -> Vec<(String, String)> {
+    let mut values = Vec::new();
+    if open.policy {
+        values.push(("host.policy".into(), format!("{:?}", host.policy.name())));
+    }
+    let time = |ns: i64| format!("{:?}", laxity_config::format_duration(ns));
+    for (open, domain) in open.domains.iter().zip(domains) {
+        let mut put = |is_open: bool, key: &str, value: String| {
+            if is_open {
+                values.push((format!("{}.{key}", open.path), value));
+            }
+        };
+        put(open.budget, "budget", time(domain.budget_ns));
+        put(open.period, "period", time(domain.period_ns));
+        let has_priorities = host.policy != Policy::Sedf;
+        put(
+            open.priority && has_priorities,
+            "priority",
+            domain.priority.to_string(),
+        );
+    }
+    values
+}

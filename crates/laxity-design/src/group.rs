@@ -1,0 +1,122 @@
+//! Groups of domains that share CPUs, and what their budgets are of these.
+
+use laxity_host::{Domain, Host, Open, OpenDomain};
+
+/// Domains that affect one another, with the rest of their host.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    /// The host with the domains of the group alone.
+    pub host: Host,
+    /// What each of these leaves open.
+    pub open: Vec<OpenDomain>,
+    /// The number of each in the whole host.
+    pub numbers: Vec<usize>,
+    /// The factor by which each cost may be greater, where the aim is room.
+    pub room_factor: Option<f64>,
+}
+
+impl Group {
+    /// All groups of a host: VCPUs on one CPU are in one group, and so are VCPUs of one domain.
+    pub fn all(host: &Host, open: &Open) -> Vec<Group> {
+        let mut group_of_cpu: Vec<usize> = (0..host.cpus as usize).collect();
+        for domain in &host.domains {
+            let group = group_of_cpu[domain.vcpus[0].cpu as usize];
+            for vcpu in &domain.vcpus {
+                let joined = group_of_cpu[vcpu.cpu as usize];
+                for other in &mut group_of_cpu {
+                    if *other == joined {
+                        *other = group;
+                    }
+                }
+            }
+        }
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); host.cpus as usize];
+        for (number, domain) in host.domains.iter().enumerate() {
+            members[group_of_cpu[domain.vcpus[0].cpu as usize]].push(number);
+        }
+        members
+            .into_iter()
+            .filter(|numbers| !numbers.is_empty())
+            .map(|numbers| Group::of_domains(host, open, numbers))
+            .collect()
+    }
+
+    /// The group of these domains. CPUs are numbered anew: analysis looks at each CPU of a host.
+    pub fn of_domains(host: &Host, open: &Open, numbers: Vec<usize>) -> Group {
+        let mut domains: Vec<Domain> = (numbers.iter())
+            .map(|&number| host.domains[number].clone())
+            .collect();
+        let mut cpus: Vec<u32> = (domains.iter())
+            .flat_map(|domain| domain.vcpus.iter().map(|vcpu| vcpu.cpu))
+            .collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        for vcpu in domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
+            vcpu.cpu = cpus.partition_point(|&cpu| cpu < vcpu.cpu) as u32;
+        }
+        Group {
+            host: Host {
+                cpus: cpus.len() as u32,
+                domains,
+                ..host.clone()
+            },
+            open: (numbers.iter())
+                .map(|&number| open.domains[number].clone())
+                .collect(),
+            numbers,
+            room_factor: None,
+        }
+    }
+
+    pub fn with_domains(mut self, domains: Vec<Domain>) -> Group {
+        self.host.domains = domains;
+        self
+    }
+
+    /// The group with each cost times a factor, which depends on the domain and the task. `None`: a cost would be above
+    /// its deadline.
+    pub fn scaled(&self, factor: impl Fn(usize, usize) -> f64) -> Option<Group> {
+        let mut group = self.clone();
+        for (number, domain) in group.host.domains.iter_mut().enumerate() {
+            for (index, task) in domain.tasks.iter_mut().enumerate() {
+                let cost_ns = (task.cost_ns as f64 * factor(number, index)).ceil() as i64;
+                task.cost_ns = cost_ns.max(1);
+                if task.cost_ns > task.deadline_ns {
+                    return None;
+                }
+            }
+        }
+        Some(group)
+    }
+}
+
+/// The part of one CPU that a domain's budgets are.
+pub(crate) fn share(domain: &Domain) -> f64 {
+    let parameters = &domain.parameters;
+    let vcpus = domain.vcpus.len() as f64;
+    match parameters.period_ns {
+        0 => 0.0,
+        period_ns => vcpus * parameters.budget_ns as f64 / period_ns as f64,
+    }
+}
+
+/// Whether the budgets on each CPU fit beside one another.
+pub(crate) fn fits(host: &Host) -> bool {
+    let mut used = vec![0.0; host.cpus as usize];
+    for domain in &host.domains {
+        let each = share(domain) / domain.vcpus.len() as f64;
+        for vcpu in &domain.vcpus {
+            used[vcpu.cpu as usize] += each;
+        }
+    }
+    used.iter().all(|&used| used <= 1.0 + 1e-9)
+}
+
+/// The CPU time of all budgets, in CPUs.
+pub(crate) fn cpu_time(groups: &[Group]) -> f64 {
+    groups
+        .iter()
+        .flat_map(|group| &group.host.domains)
+        .map(share)
+        .sum()
+}

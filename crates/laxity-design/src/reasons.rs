@@ -1,0 +1,190 @@
+//! What binds a design, what may still grow, and what other choices cost.
+
+use laxity_analysis::is_guaranteed;
+use laxity_host::{Host, Open};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::designs::groups_designed;
+use crate::group::{Group, cpu_time};
+use crate::periods::{grain_ns, least_budget_of};
+use crate::request::{POLICIES, Request, prepared, with_policy};
+use crate::search::{Effort, TOLERANCE};
+
+/// Beyond so many domains other choices are not worked out.
+const COMPARED_MAX: usize = 16;
+
+/// What is relaxed to see whether it binds: a deadline is a twentieth longer, a cost a twentieth less.
+const RELAXED: f64 = 0.05;
+
+/// What limits a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The task's deadline: with a longer one less budget is enough.
+    Deadline,
+    /// The task's cost: with a lower one less budget is enough.
+    Cost,
+}
+
+/// Why a domain's budget is not less.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Binding {
+    /// The domain's name.
+    pub domain: String,
+    /// The budget that would not be enough.
+    pub too_little_ns: i64,
+    /// The first task whose deadline would not be guaranteed with it.
+    pub task: String,
+    /// Its deadline.
+    pub deadline_ns: i64,
+    /// What binds: each, if relaxed by a twentieth, lets the budget be less.
+    pub limits: Vec<Limit>,
+}
+
+/// How much a task may still grow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Room {
+    /// The domain's name.
+    pub domain: String,
+    /// The task's name.
+    pub task: String,
+    /// Its cost.
+    pub cost_ns: i64,
+    /// The greatest cost, of this task alone, with which every deadline is guaranteed by the same budgets.
+    pub most_ns: i64,
+}
+
+/// What another choice would have cost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alternative {
+    /// The choice: a policy, or `any-phase`.
+    pub choice: String,
+    /// The part of all CPUs' time that its budgets would be; `None` if nothing was found that holds.
+    pub cpu_share: Option<f64>,
+}
+
+/// What binds each open budget.
+pub(crate) fn bindings(groups: &[Group]) -> Vec<Binding> {
+    groups
+        .par_iter()
+        .flat_map_iter(|group| {
+            (0..group.host.domains.len()).filter_map(|number| binding(group, number))
+        })
+        .collect()
+}
+
+fn binding(group: &Group, number: usize) -> Option<Binding> {
+    if !group.open[number].budget || group.room_factor.is_some() {
+        return None;
+    }
+    let mut host = group.host.clone();
+    let budget_ns = host.domains[number].parameters.budget_ns;
+    let too_little_ns = budget_ns - grain_ns(host.domains[number].parameters.period_ns);
+    if too_little_ns < 1 {
+        return None;
+    }
+    host.domains[number].parameters.budget_ns = too_little_ns;
+    let check = laxity_analysis::check(&host);
+    let failed = (check.domains[number].tasks.iter()).position(|task| !task.guaranteed)?;
+    let task = &group.host.domains[number].tasks[failed];
+    // At the same period and priority, so that the smaller budget is a design; by so much less that a search finds
+    // one as good.
+    let period_ns = host.domains[number].parameters.period_ns;
+    let clearly_less_ns = budget_ns - (3.0 * TOLERANCE * period_ns as f64) as i64;
+    let is_less = |relax: &dyn Fn(&mut laxity_host::Task)| {
+        let mut host = group.host.clone();
+        relax(&mut host.domains[number].tasks[failed]);
+        least_budget_of(&mut host, number, 1, &mut 0)
+            .is_some_and(|less_ns| less_ns < clearly_less_ns)
+    };
+    let longer = |task: &mut laxity_host::Task| {
+        let longer_ns = (task.deadline_ns as f64 * (1.0 + RELAXED)).ceil() as i64;
+        task.deadline_ns = longer_ns.min(task.period_ns);
+    };
+    let cheaper = |task: &mut laxity_host::Task| {
+        task.cost_ns = ((task.cost_ns as f64 * (1.0 - RELAXED)) as i64).max(1);
+    };
+    let mut limits = Vec::new();
+    if is_less(&longer) {
+        limits.push(Limit::Deadline);
+    }
+    if is_less(&cheaper) {
+        limits.push(Limit::Cost);
+    }
+    Some(Binding {
+        domain: group.host.domains[number].name.clone(),
+        too_little_ns,
+        task: task.name.clone(),
+        deadline_ns: task.deadline_ns,
+        limits,
+    })
+}
+
+/// How much each task may grow with the budgets as they are. A domain's budget protects the others, so that only its
+/// own deadlines are asked about.
+pub(crate) fn rooms(groups: &[Group]) -> Vec<Room> {
+    groups
+        .par_iter()
+        .flat_map_iter(|group| {
+            let domains = group.host.domains.iter().enumerate();
+            domains.flat_map(move |(number, domain)| {
+                (0..domain.tasks.len()).map(move |task| room(group, number, task))
+            })
+        })
+        .collect()
+}
+
+fn room(group: &Group, number: usize, index: usize) -> Room {
+    let mut host = group.host.clone();
+    let task = &group.host.domains[number].tasks[index];
+    let mut holds = |cost_ns: i64| {
+        host.domains[number].tasks[index].cost_ns = cost_ns;
+        is_guaranteed(&host, number)
+    };
+    let (mut held_ns, mut failed_ns) = (task.cost_ns, task.deadline_ns + 1);
+    let fine_ns = (task.cost_ns / 1_000).max(1);
+    while failed_ns - held_ns > fine_ns {
+        let middle_ns = held_ns + (failed_ns - held_ns) / 2;
+        if holds(middle_ns) {
+            held_ns = middle_ns;
+        } else {
+            failed_ns = middle_ns;
+        }
+    }
+    Room {
+        domain: group.host.domains[number].name.clone(),
+        task: task.name.clone(),
+        cost_ns: task.cost_ns,
+        most_ns: held_ns,
+    }
+}
+
+/// What the other policies, and offsets that nobody knows, would have cost.
+pub(crate) fn alternatives(host: &Host, open: &Open, request: Request) -> Vec<Alternative> {
+    if host.domains.len() > COMPARED_MAX || request.most_room {
+        return Vec::new();
+    }
+    let any_phase = Request {
+        any_phase: true,
+        ..request
+    };
+    let mut choices: Vec<(String, Host)> = POLICIES
+        .iter()
+        .filter(|&&policy| policy != host.policy)
+        .map(|&policy| (policy.name().into(), with_policy(host, policy)))
+        .collect();
+    if !request.any_phase {
+        choices.push(("any-phase".into(), prepared(host, any_phase)));
+    }
+    choices
+        .into_par_iter()
+        .map(|(choice, host)| {
+            let found = groups_designed(&host, open, request, Effort::FULL.less());
+            let cpu_share = found
+                .ok()
+                .map(|groups| cpu_time(&groups) / f64::from(host.cpus));
+            Alternative { choice, cpu_share }
+        })
+        .collect()
+}

@@ -1,0 +1,42 @@
+//! What is asked of a design, and the host that it is asked of.
+
+use laxity_host::{Host, Policy};
+
+/// What is asked of a design.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request {
+    /// Whether the room to grow is to be greatest, in place of the CPU time to be least: every cost may then be the
+    /// same factor greater, as great as can be.
+    pub most_room: bool,
+    /// Whether the guarantee must hold for any offsets of the tasks. Otherwise the offsets of the file count: a task
+    /// that arrives only when its VCPU's budget is replenished does not wait for it.
+    pub any_phase: bool,
+}
+
+/// The policies that a design may choose, and compares.
+pub(crate) const POLICIES: [Policy; 5] = [
+    Policy::Deferrable,
+    Policy::Periodic,
+    Policy::Polling,
+    Policy::Sporadic,
+    Policy::Sedf,
+];
+
+/// The host under another policy.
+pub(crate) fn with_policy(host: &Host, policy: Policy) -> Host {
+    Host {
+        policy,
+        ..host.clone()
+    }
+}
+
+/// The host as analysis is to see it: an offset of 1 ns is in step with no period.
+pub(crate) fn prepared(host: &Host, request: Request) -> Host {
+    let mut host = host.clone();
+    if request.any_phase {
+        for task in host.domains.iter_mut().flat_map(|domain| &mut domain.tasks) {
+            task.offset_ns = 1;
+        }
+    }
+    host
+}

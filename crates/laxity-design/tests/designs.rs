@@ -1,0 +1,321 @@
+//! Designs of random hosts: against brute force, and whether what is said of them is true.
+//!
+//! `LAXITY_HOSTS` is the number of random hosts, `LAXITY_SEED` the first of their seeds, and `LAXITY_DOMAINS` the most
+//! domains of those that brute force takes. A failure names its seed.
+
+use laxity_analysis::{Verdict, check, is_guaranteed};
+use laxity_design::{Answer, Demand, Limit, Request, design};
+use laxity_host::{Document, Domain, Host, Open};
+
+fn setting(name: &str, standard: u64) -> u64 {
+    std::env::var(name).map_or(standard, |text| text.parse().expect("a number"))
+}
+
+fn seeds(standard: u64) -> impl Iterator<Item = u64> {
+    let first = setting("LAXITY_SEED", 1);
+    first..first + setting("LAXITY_HOSTS", standard)
+}
+
+/// A small generator of random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[(self.next() % values.len() as u64) as usize]
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Task {
+    name: String,
+    cost_us: u64,
+    period_us: u64,
+    deadline_us: u64,
+}
+
+/// A host of random tasks, as a file: `domains` domains, which together need about `percent` of the CPU.
+fn domains(random: &mut Random, domains: u64, percent: u64) -> Vec<(String, Vec<Task>)> {
+    (0..domains)
+        .map(|number| {
+            let tasks = 1 + random.next() % 2;
+            let tasks = (0..tasks).map(|index| {
+                let period_us = 1_000 * random.of(&[4, 5, 8, 10, 12, 16, 20, 24, 40]);
+                let most = period_us * percent / 100 / domains / tasks;
+                let cost_us = (most / 2 + random.next() % most.max(2)).max(20) / 10 * 10;
+                let deadline_us = random.of(&[period_us, period_us, period_us * 3 / 4]);
+                Task {
+                    name: format!("t{index}"),
+                    cost_us: cost_us.min(deadline_us),
+                    period_us,
+                    deadline_us,
+                }
+            });
+            (format!("d{number}"), tasks.collect())
+        })
+        .collect()
+}
+
+fn file(random: &mut Random, domains: &[(String, Vec<Task>)]) -> String {
+    let policy = random.of(&["deferrable", "deferrable", "periodic", "polling"]);
+    let switch_ns = random.of(&[0, 0, 2_000, 10_000]);
+    let mut text = format!(
+        "duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"{policy}\"\ncosts = {{ schedule = \"200 ns\", \
+         context-switch = \"{switch_ns} ns\" }}\n"
+    );
+    let drawn = random.next();
+    for (name, tasks) in domains {
+        // A domain is the same whichever others there are.
+        let mut random = Random(drawn ^ name.bytes().map(u64::from).sum::<u64>());
+        text += &format!("[[domain]]\nname = \"{name}\"\n");
+        let scheduler = random.of(&["rate-monotonic", "rate-monotonic", "edf"]);
+        text += &format!("scheduler = \"{scheduler}\"\n");
+        for task in tasks {
+            text += &format!(
+                "[[domain.tasks]]\nname = \"{}\"\ncost = \"{} us\"\nperiod = \"{} us\"\ndeadline = \"{} us\"\n",
+                task.name, task.cost_us, task.period_us, task.deadline_us
+            );
+        }
+    }
+    text
+}
+
+fn opened(text: &str) -> (Host, Open) {
+    let document = Document::parse(text, "host.toml").unwrap();
+    document.open(&[""; 0]).unwrap()
+}
+
+fn designed(text: &str) -> Answer {
+    let (host, open) = opened(text);
+    design(&host, &open, Request::default())
+}
+
+/// Budgets in parts of the period that brute force tries.
+const BUDGETS: i64 = 20;
+
+/// The least CPU time by trying each order, period and budget of a grid. All that is used is that a domain is affected
+/// only by those of higher priority.
+struct BruteForce {
+    domains: Vec<Domain>,
+    best: f64,
+}
+
+impl BruteForce {
+    fn go(&mut self, host: &mut Host, left: &[usize], used: f64) {
+        if left.is_empty() {
+            if check(host).verdict == Verdict::Schedulable {
+                self.best = used;
+            }
+            return;
+        }
+        for &number in left {
+            let rest: Vec<usize> = left
+                .iter()
+                .copied()
+                .filter(|&other| other != number)
+                .collect();
+            let longest_ns = self.domains[number]
+                .tasks
+                .iter()
+                .map(|task| task.period_ns)
+                .max();
+            for period_ns in
+                (1..=longest_ns.unwrap() / 1_000_000).map(|period_ms| period_ms * 1_000_000)
+            {
+                for part in 1..=BUDGETS {
+                    let share = part as f64 / BUDGETS as f64;
+                    if used + share >= self.best {
+                        break;
+                    }
+                    let mut domain = self.domains[number].clone();
+                    domain.parameters.period_ns = period_ns;
+                    domain.parameters.budget_ns = period_ns * part / BUDGETS;
+                    domain.parameters.priority = host.domains.len() as u32 + 1;
+                    host.domains.push(domain);
+                    if is_guaranteed(host, host.domains.len() - 1) {
+                        self.go(host, &rest, used + share);
+                    }
+                    host.domains.pop();
+                }
+            }
+        }
+    }
+}
+
+fn brute_force(host: &Host) -> Option<f64> {
+    let mut search = BruteForce {
+        domains: host.domains.clone(),
+        best: 1.0 + 1e-9,
+    };
+    let mut empty = Host {
+        domains: Vec::new(),
+        ..host.clone()
+    };
+    let all: Vec<usize> = (0..host.domains.len()).collect();
+    search.go(&mut empty, &all, 0.0);
+    (search.best <= 1.0).then_some(search.best)
+}
+
+#[test]
+fn reserves_no_more_than_brute_force() {
+    let (mut held, mut worst) = (0, 0.0_f64);
+    for seed in seeds(16) {
+        let mut random = Random(seed);
+        let (count, percent) = (
+            1 + random.next() % setting("LAXITY_DOMAINS", 2),
+            30 + random.next() % 60,
+        );
+        let domains = domains(&mut random, count, percent);
+        let text = file(&mut random, &domains);
+        let (host, _) = opened(&text);
+        let best = brute_force(&host);
+        match (designed(&text), best) {
+            (Answer::Holds(design), best) => {
+                held += 1;
+                if let Some(best) = best {
+                    worst = worst.max(design.cpu_share / best);
+                    assert!(
+                        design.cpu_share <= 1.02 * best,
+                        "seed {seed}: {} in place of {best}\n{text}",
+                        design.cpu_share
+                    );
+                }
+            }
+            (answer, best) => assert!(
+                best.is_none(),
+                "seed {seed}: {answer:?} in place of {best:?}\n{text}"
+            ),
+        }
+    }
+    println!("{held} held; at most {worst:.4} of brute force's least CPU");
+    assert!(held > 0);
+}
+
+fn without(
+    domains: &[(String, Vec<Task>)],
+    kept: &dyn Fn(&str, &str) -> bool,
+) -> Vec<(String, Vec<Task>)> {
+    domains
+        .iter()
+        .map(|(name, tasks)| {
+            let tasks = tasks.iter().filter(|task| kept(name, &task.name)).cloned();
+            (name.clone(), tasks.collect::<Vec<_>>())
+        })
+        .filter(|(_, tasks)| !tasks.is_empty())
+        .collect()
+}
+
+#[test]
+fn conflicts_are_minimal() {
+    let mut conflicts = 0;
+    for seed in seeds(4) {
+        let mut random = Random(seed);
+        let domains = domains(&mut random, 3, 110);
+        let drawn = random.0;
+        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Random(drawn), domains));
+        let Answer::Impossible(impossible) = of(&domains) else {
+            continue;
+        };
+        conflicts += 1;
+        let is_in = |demand: &Demand, domain: &str, task: &str| {
+            demand.domain == domain && demand.task == task
+        };
+        let conflict = &impossible.conflict;
+        let all =
+            |domain: &str, task: &str| conflict.iter().any(|demand| is_in(demand, domain, task));
+        let answer = of(&without(&domains, &all));
+        assert!(
+            matches!(answer, Answer::Impossible(_)),
+            "seed {seed}: {answer:?}"
+        );
+        for demand in conflict {
+            let kept = |domain: &str, task: &str| all(domain, task) && !is_in(demand, domain, task);
+            let fewer = without(&domains, &kept);
+            if fewer.is_empty() {
+                continue;
+            }
+            let answer = of(&fewer);
+            assert!(
+                matches!(answer, Answer::Holds(_)),
+                "seed {seed}: without {demand:?}: {answer:?}"
+            );
+        }
+    }
+    assert!(conflicts > 0);
+}
+
+#[test]
+fn what_binds_improves_the_aim_when_relaxed() {
+    let mut relaxed = 0;
+    for seed in seeds(4) {
+        let mut random = Random(seed);
+        let domains = domains(&mut random, 2, 60);
+        let drawn = random.0;
+        let of = |domains: &[(String, Vec<Task>)]| designed(&file(&mut Random(drawn), domains));
+        let Answer::Holds(before) = of(&domains) else {
+            continue;
+        };
+        for binding in &before.bindings {
+            for limit in &binding.limits {
+                let mut changed = domains.clone();
+                let of_domain = changed.iter_mut().find(|(name, _)| *name == binding.domain);
+                let tasks = &mut of_domain.unwrap().1;
+                let task = tasks
+                    .iter_mut()
+                    .find(|task| task.name == binding.task)
+                    .unwrap();
+                match limit {
+                    Limit::Cost => task.cost_us = task.cost_us * 95 / 100,
+                    Limit::Deadline => {
+                        task.deadline_us = (task.deadline_us * 105 / 100).min(task.period_us)
+                    }
+                }
+                let Answer::Holds(after) = of(&changed) else {
+                    panic!("seed {seed}: nothing holds with a relaxed {binding:?}");
+                };
+                relaxed += 1;
+                assert!(
+                    after.cpu_share < before.cpu_share,
+                    "seed {seed}: {} with a relaxed {limit:?} of {binding:?}, {} before",
+                    after.cpu_share,
+                    before.cpu_share
+                );
+            }
+        }
+    }
+    assert!(relaxed > 0);
+}
+
+#[test]
+fn growth_within_budgets_holds_and_no_more() {
+    let text = include_str!("../../../examples/three-loops.toml");
+    let Answer::Holds(found) = designed(text) else {
+        panic!("the three loops hold");
+    };
+    assert!(found.cpu_share <= 0.667, "{}", found.cpu_share);
+    let document = Document::parse(text, "host.toml").unwrap();
+    let answered = document.with_values(&found.values).unwrap();
+    for room in &found.rooms {
+        for (cost_ns, verdict) in [
+            (room.most_ns, Verdict::Schedulable),
+            (
+                room.most_ns + room.most_ns / 500 + 1,
+                Verdict::NotGuaranteed,
+            ),
+        ] {
+            let grown = format!(
+                "domain.{}.tasks.{}.cost={cost_ns} ns",
+                room.domain, room.task
+            );
+            let host = laxity_host::load(&answered, "host.toml", &[grown]).unwrap();
+            assert_eq!(check(&host).verdict, verdict, "{room:?}");
+        }
+    }
+}

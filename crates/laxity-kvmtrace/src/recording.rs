@@ -1,0 +1,260 @@
+//! A file of trace-cmd: which threads it has, and its trace when it is known which of them are VCPUs.
+
+use crate::error::KvmError;
+use crate::events::{Formats, Threads, read_pages};
+use crate::pages::{self, Found};
+use crate::run::KvmRun;
+use crate::tracedat::{TraceDat, parse};
+use laxity_replay::{Decision, Event, Jobs, Replay, Summary, Vcpus, What, Who};
+use laxity_trace::{Metadata, NONE, Record};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A thread that a recording has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Thread {
+    /// Its number on the host.
+    pub thread: i64,
+    /// Its name, as the kernel cuts it: 15 bytes.
+    pub name: String,
+    /// Its priority in the kernel: below 0 under `SCHED_DEADLINE`, 0 to 98 under `SCHED_FIFO` and `SCHED_RR`, where 0
+    /// is the highest, and from 100 on in the fair class.
+    pub priority: i64,
+}
+
+/// What a recording is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Survey {
+    /// One more than the highest number of a CPU.
+    pub cpus: u32,
+    /// The times of the first and of the last event, by the clock of the recording.
+    pub from_ns: i64,
+    /// The end.
+    pub to_ns: i64,
+    /// The threads that ran, by number.
+    pub threads: Vec<Thread>,
+}
+
+/// A file of trace-cmd with `sched_switch` and `sched_wakeup`.
+pub struct Recording<'a> {
+    file: TraceDat<'a>,
+    formats: Formats,
+    survey: Survey,
+}
+
+impl<'a> Recording<'a> {
+    /// Reads a file once, and keeps what it has beside its events.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged or of a kind that is not read, or has no events.
+    pub fn open(file: &'a [u8]) -> Result<Recording<'a>, KvmError> {
+        let file = parse(file)?;
+        let formats = Formats::new(&file.formats)?;
+        let survey = survey(&file, &formats)?;
+        Ok(Recording {
+            file,
+            formats,
+            survey,
+        })
+    }
+
+    /// What the recording is of.
+    pub fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
+    /// Makes the records of a trace without jobs, and the summary, from the first event to the last. `threads` are
+    /// those of the VCPUs of each domain of the metadata, which has no tasks. Last comes the number of switches that
+    /// the kernel did not trace: each is taken to have been right after the last one on its CPU.
+    ///
+    /// # Errors
+    ///
+    /// Events were lost or contradict each other, or the threads are not the domains'.
+    pub fn import(
+        &self,
+        metadata: &Metadata,
+        threads: &[Vec<i32>],
+    ) -> Result<(Vec<Record>, Summary, u64), KvmError> {
+        let completions_ns = vec![Vec::new(); metadata.domains.len()];
+        let run = KvmRun {
+            jobs: Jobs {
+                metadata,
+                completions_ns: &completions_ns,
+            },
+            threads,
+            start_ns: self.survey.from_ns,
+        };
+        let vcpus = Vcpus::new(metadata)?;
+        let replay = Replay::new(&run.jobs)?;
+        let threads = Threads::new(&run, &vcpus)?;
+        let (mut events, mut guessed) = (Vec::new(), 0);
+        for buffer in &self.file.buffers {
+            let ns = |time| self.file.clock.ns(time);
+            let place = (cpu_number(buffer.cpu, buffer.offset)?, buffer.offset);
+            let page_bytes = self.file.page_bytes;
+            let mut of_cpu = Vec::new();
+            let formats = &self.formats;
+            read_pages(
+                place,
+                buffer.bytes,
+                page_bytes,
+                ns,
+                &run,
+                &threads,
+                formats,
+                &mut of_cpu,
+            )?;
+            guessed += add_untraced(&mut events, of_cpu);
+        }
+        // Each CPU's are in order; the sort is stable, so at one instant CPUs stay by number.
+        events.sort_by_key(|event| event.cycles);
+        let cpus = self.survey.cpus.max(metadata.cpus) as usize;
+        let (records, summary) = replay.run(&vcpus, &events, cpus)?;
+        Ok((records, summary, guessed))
+    }
+}
+
+/// Adds the events of a CPU to `events`, with the switches that are missing between them; returns their number.
+fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>) -> u64 {
+    let mut guessed = 0;
+    let mut last: Option<(Who, u64, i64)> = None;
+    for event in of_cpu {
+        if let What::Switch { before, after, .. } = event.what {
+            if let Some((running, cycles, time_ns)) = last
+                && running != before
+            {
+                guessed += 1;
+                events.push(Event {
+                    cycles,
+                    time_ns,
+                    what: What::Switch {
+                        before: running,
+                        after: before,
+                        blocks: true,
+                        decision: Decision {
+                            until_ns: i64::MAX,
+                            cost_ns: 0,
+                        },
+                    },
+                    ..event
+                });
+            }
+            last = Some((after, event.cycles, event.time_ns));
+        }
+        events.push(event);
+    }
+    guessed
+}
+
+fn cpu_number(cpu: u32, offset: usize) -> Result<u16, KvmError> {
+    u16::try_from(cpu)
+        .ok()
+        .filter(|&cpu| cpu != NONE)
+        .ok_or_else(|| KvmError::Damaged {
+            offset,
+            reason: format!("CPU {cpu}; CPUs are below {NONE}"),
+        })
+}
+
+fn survey(file: &TraceDat, formats: &Formats) -> Result<Survey, KvmError> {
+    let mut threads = BTreeMap::<i64, Thread>::new();
+    let (mut from_ns, mut to_ns, mut cpus) = (i128::MAX, i128::MIN, 0);
+    for buffer in &file.buffers {
+        for (number, page) in buffer.bytes.chunks(file.page_bytes.max(1)).enumerate() {
+            let place = buffer.offset + number * file.page_bytes;
+            let damaged = |at, reason| KvmError::Damaged {
+                offset: place + at,
+                reason,
+            };
+            pages::read(page, damaged, |found| {
+                let Found::Event(_, time, event) = found else {
+                    return Err(KvmError::Lost {
+                        events: 0,
+                        cpu: cpu_number(buffer.cpu, buffer.offset)?,
+                    });
+                };
+                if let Some((thread, name, priority)) = formats.thread(event) {
+                    let time_ns = file.clock.ns(time);
+                    (from_ns, to_ns) = (from_ns.min(time_ns), to_ns.max(time_ns));
+                    cpus = cpus.max(u32::from(cpu_number(buffer.cpu, buffer.offset)?) + 1);
+                    if thread != 0 {
+                        let name = String::from_utf8_lossy(name).into_owned();
+                        threads.insert(
+                            thread,
+                            Thread {
+                                thread,
+                                name,
+                                priority,
+                            },
+                        );
+                    }
+                }
+                Ok(())
+            })?;
+        }
+    }
+    let time = |ns: i128| i64::try_from(ns).ok().filter(|&ns| ns >= 0);
+    match (time(from_ns), time(to_ns)) {
+        (Some(from_ns), Some(to_ns)) if from_ns < to_ns => Ok(Survey {
+            cpus,
+            from_ns,
+            to_ns,
+            threads: threads.into_values().collect(),
+        }),
+        _ => Err(KvmError::Unsupported(
+            "traces without events of sched_switch",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(cycles: u64, before: Who, after: Who) -> Event {
+        Event {
+            cycles,
+            time_ns: cycles as i64,
+            offset: 0,
+            cpu: 0,
+            what: What::Switch {
+                before,
+                after,
+                blocks: true,
+                decision: Decision {
+                    until_ns: i64::MAX,
+                    cost_ns: 0,
+                },
+            },
+        }
+    }
+
+    /// Each switch goes on from whom the one before it left, whoever the kernel leaves out.
+    #[test]
+    fn missing_switches_are_added() {
+        let (idle, foreign, vcpu) = (Who::Idle, Who::Foreign, Who::Vcpu(0));
+        let traced = [
+            (1, foreign, idle),
+            (2, foreign, vcpu), // after idle came something foreign
+            (3, vcpu, foreign),
+            (4, vcpu, idle), // after something foreign came the VCPU
+            (5, idle, vcpu),
+        ];
+        let mut events = Vec::new();
+        let traced = traced.map(|(cycles, before, after)| switch(cycles, before, after));
+        assert_eq!(add_untraced(&mut events, traced.into()), 2);
+        let mut running = foreign;
+        let mut seen = Vec::new();
+        for event in &events {
+            let What::Switch { before, after, .. } = event.what else {
+                unreachable!("all are switches");
+            };
+            assert_eq!(before, running);
+            running = after;
+            seen.push((event.cycles, after));
+        }
+        let guessed = [(1, idle), (1, foreign), (2, vcpu), (3, foreign), (3, vcpu)];
+        assert_eq!(seen, [&guessed[..], &[(4, idle), (5, vcpu)]].concat());
+    }
+}

@@ -1,0 +1,251 @@
+//! Dumps made by hand, and what must come of them.
+
+use super::*;
+use crate::dump::{MAGIC, VERSION};
+use laxity_replay::Jobs;
+use laxity_trace::{DomainMetadata, Kind, Metadata, NONE, TaskMetadata};
+use proptest::prelude::*;
+
+const MS: i64 = 1_000_000;
+const KHZ: u64 = 2_000_000;
+const START_NS: i64 = 1000 * MS;
+const PAGE_BYTES: usize = 256;
+const SWITCH: &str = "name: sched_switch\nID: 310\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\tfield:pid_t prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\tfield:pid_t next_pid;\toffset:24;\tsize:4;\tsigned:1;\n\tfield:char next_comm[16];\toffset:28;\tsize:16;\tsigned:0;\n\tfield:int next_prio;\toffset:44;\tsize:4;\tsigned:1;\n";
+const WAKEUP: &str = "name: sched_wakeup\nID: 312\nformat:\n\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
+
+/// *control* has a VCPU and a task, *batch* a VCPU; thread 9 is nobody's.
+const CONTROL: i32 = 41;
+const BATCH: i32 = 42;
+const OTHER: i32 = 9;
+
+fn metadata() -> Metadata {
+    let domain = |name: &str, tasks| DomainMetadata {
+        name: name.into(),
+        vcpus: 1,
+        budget_ns: 0,
+        period_ns: 0,
+        tasks,
+    };
+    let task = TaskMetadata {
+        name: "loop".into(),
+        vcpu: 0,
+        cost_ns: MS,
+        period_ns: 10 * MS,
+        deadline_ns: 10 * MS,
+        offset_ns: 0,
+    };
+    Metadata {
+        substrate: "kvm".into(),
+        policy: "deadline".into(),
+        seed: 1,
+        duration_ns: 20 * MS,
+        cpus: 1,
+        domains: vec![domain("control", vec![task]), domain("batch", vec![])],
+    }
+}
+
+/// What `laxity-ftrace` writes of one CPU, made by hand; times are from the start of the run.
+#[derive(Default)]
+struct Dump {
+    pages: Vec<Vec<u8>>,
+    last: u64,
+    lost: u64,
+}
+
+impl Dump {
+    fn cycles(time_ns: i64) -> u64 {
+        (START_NS + time_ns) as u64 * KHZ / 1_000_000
+    }
+
+    fn event(&mut self, time_ns: i64, data: &[u8]) {
+        let cycles = Dump::cycles(time_ns);
+        let begins =
+            (self.pages.last()).is_none_or(|page| page.len() + data.len() + 12 > PAGE_BYTES);
+        if begins {
+            let mut page = cycles.to_le_bytes().to_vec();
+            page.extend([0; 8]);
+            self.pages.push(page);
+            self.last = cycles;
+        }
+        let page = self.pages.last_mut().expect("there is one");
+        let mut delta = cycles - self.last;
+        if delta >= 1 << 27 {
+            page.extend(((delta as u32) << 5 | 30).to_le_bytes());
+            page.extend(((delta >> 27) as u32).to_le_bytes());
+            delta = 0;
+        }
+        page.extend(((delta as u32) << 5 | (data.len() / 4) as u32).to_le_bytes());
+        page.extend(data);
+        self.last = cycles;
+    }
+
+    fn switch(&mut self, time_ns: i64, before: i32, state: i64, after: i32) {
+        let mut data = [0; 28];
+        data[..2].copy_from_slice(&310_u16.to_le_bytes());
+        data[8..12].copy_from_slice(&before.to_le_bytes());
+        data[16..24].copy_from_slice(&state.to_le_bytes());
+        data[24..28].copy_from_slice(&after.to_le_bytes());
+        self.event(time_ns, &data);
+    }
+
+    fn wake(&mut self, time_ns: i64, thread: i32) {
+        let mut data = [0; 28];
+        data[..2].copy_from_slice(&312_u16.to_le_bytes());
+        data[24..28].copy_from_slice(&thread.to_le_bytes());
+        self.event(time_ns, &data);
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend(KHZ.to_le_bytes());
+        bytes.extend(Dump::cycles(-MS).to_le_bytes());
+        bytes.extend(Dump::cycles(30 * MS).to_le_bytes());
+        bytes.extend(3_u32.to_le_bytes());
+        for text in ["\tfield: u64 timestamp;\n", SWITCH, WAKEUP] {
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend(0_u32.to_le_bytes());
+        bytes.extend((PAGE_BYTES as u32).to_le_bytes());
+        bytes.extend(self.lost.to_le_bytes());
+        bytes.extend(((self.pages.len() * PAGE_BYTES) as u64).to_le_bytes());
+        for page in &self.pages {
+            let used = (page.len() - 16) as u64;
+            let mut page = page.clone();
+            page[8..16].copy_from_slice(&used.to_le_bytes());
+            page.resize(PAGE_BYTES, 0);
+            bytes.extend(page);
+        }
+        bytes
+    }
+}
+
+fn import_bytes(bytes: &[u8]) -> Result<(Vec<Record>, Summary), KvmError> {
+    let metadata = metadata();
+    import(
+        bytes,
+        &KvmRun {
+            jobs: Jobs {
+                metadata: &metadata,
+                completions_ns: &[vec![vec![2 * MS]], vec![]],
+            },
+            threads: &[vec![CONTROL], vec![BATCH]],
+            start_ns: START_NS,
+        },
+    )
+}
+
+/// *batch* computes and is interrupted by *control*, and by somebody else.
+fn usual() -> Dump {
+    let mut dump = Dump::default();
+    dump.switch(-MS / 2, 0, 0, BATCH);
+    dump.wake(MS, CONTROL);
+    dump.switch(MS, BATCH, 0x100, CONTROL);
+    dump.switch(2 * MS, CONTROL, 1, BATCH);
+    dump.switch(5 * MS, BATCH, 0, OTHER);
+    dump.switch(6 * MS, OTHER, 1, BATCH);
+    dump.switch(15 * MS, BATCH, 0x100, 0);
+    dump
+}
+
+#[test]
+fn threads_become_vcpus() {
+    let (records, summary) = import_bytes(&usual().bytes()).expect("the dump is whole");
+    let rows: Vec<_> = records
+        .iter()
+        .filter(|record| !record.kind.is_of_job() && record.kind != Kind::Schedule)
+        .map(|record| {
+            let Record {
+                time_ns,
+                kind,
+                domain,
+                argument,
+                ..
+            } = *record;
+            (time_ns / MS, kind, domain, argument)
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (0, Kind::Wake, 1, 0),
+            (0, Kind::Run, 1, i64::MAX),
+            (1, Kind::Wake, 0, 0),
+            (1, Kind::Stop, 1, 1),
+            (1, Kind::Run, 0, i64::MAX),
+            (2, Kind::Block, 0, 0),
+            (2, Kind::Stop, 0, 0),
+            (2, Kind::Run, 1, i64::MAX),
+            (5, Kind::Stop, 1, 1),
+            (6, Kind::Run, 1, i64::MAX),
+            (15, Kind::Stop, 1, 1),
+        ]
+    );
+    assert_eq!(summary.cpu_ns, [vec![MS], vec![13 * MS]]);
+    assert_eq!((summary.foreign_ns, summary.idle_ns), (MS, 5 * MS));
+    let jobs = records.iter().filter(|record| record.kind.is_of_job());
+    assert_eq!(jobs.count(), 3);
+    assert!(
+        records
+            .iter()
+            .all(|record| record.cpu == 0 || record.cpu == NONE)
+    );
+}
+
+#[test]
+fn a_long_pause_is_a_time_of_its_own() {
+    let mut dump = Dump::default();
+    dump.switch(-900 * MS, 0, 0, BATCH);
+    dump.switch(5 * MS, BATCH, 1, 0);
+    let (_, summary) = import_bytes(&dump.bytes()).expect("the dump is whole");
+    assert_eq!(summary.cpu_ns[1], [5 * MS]);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let error = |bytes: &[u8]| import_bytes(bytes).expect_err("it is wrong").to_string();
+    let whole = usual().bytes();
+    assert!(error(b"LAXITYXT").contains("does not begin with LAXITYLT"));
+    assert!(error(&whole[..30]).contains("the header is not whole"));
+    assert!(error(&whole[..whole.len() - 1]).contains("a CPU's buffer is not whole"));
+    let mut lost = usual();
+    lost.lost = 3;
+    assert!(error(&lost.bytes()).contains("lost 3 trace events of CPU 0"));
+    let mut contradiction = usual();
+    contradiction.switch(16 * MS, BATCH, 0, 0);
+    assert!(error(&contradiction.bytes()).contains("batch"));
+    let unknown = String::from_utf8_lossy(&whole).replace("prev_state", "prev_stand");
+    assert!(!error(unknown.as_bytes()).is_empty());
+    let metadata = metadata();
+    let run = |threads: &[Vec<i32>]| {
+        let jobs = Jobs {
+            metadata: &metadata,
+            completions_ns: &[vec![vec![]], vec![]],
+        };
+        let run = KvmRun {
+            jobs,
+            threads,
+            start_ns: START_NS,
+        };
+        import(&whole, &run).expect_err("no such run").to_string()
+    };
+    assert!(run(&[vec![1]]).contains("2 domains, and the threads of 1"));
+    assert!(run(&[vec![1], vec![1]]).contains("another VCPU's, too"));
+    assert!(run(&[vec![1, 2], vec![3]]).contains("has 1 VCPUs and 2 threads"));
+}
+
+proptest! {
+    #[test]
+    fn no_byte_makes_it_fail_otherwise(at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>()) {
+        let mut bytes = usual().bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        if let Ok((_, summary)) = import_bytes(&bytes) {
+            let busy: i64 = summary.cpu_ns.iter().flatten().sum();
+            prop_assert_eq!(busy + summary.idle_ns + summary.foreign_ns, 20 * MS);
+        }
+    }
+}

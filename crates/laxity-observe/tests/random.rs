@@ -1,0 +1,282 @@
+//! Random hosts are simulated, observed by nothing but when their VCPUs woke, ran and blocked, and compared with what
+//! is known of them.
+//!
+//! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
+
+use laxity_host::{Document, Host};
+use laxity_observe::{Load, Task, completions_ns, observe, recognize, seen, with_jobs};
+use laxity_trace::{Metadata, Record};
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const POLICIES: [&str; 6] = [
+    "deferrable",
+    "periodic",
+    "sporadic",
+    "sedf",
+    "credit",
+    "credit2",
+];
+
+struct Draw(Pcg64);
+
+impl Draw {
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        least + (self.0.next_u64() % (most - least + 1) as u64) as i64
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as i64 - 1) as usize]
+    }
+}
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => (text.parse()).unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
+        Err(_) => default,
+    }
+}
+
+/// A host file: 1 or 2 CPUs, 2 to 4 domains with 1 to 4 tasks each, and often an endless loop.
+fn text(seed: u64) -> String {
+    let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+    let policy = draw.one_of(&POLICIES);
+    let cpus = draw.one_of(&[1, 1, 2]);
+    let domains = draw.between(2, 4);
+    let costs = draw.one_of(&[
+        "",
+        "costs = { schedule = \"2 us\", context-switch = \"3 us\" }\n",
+    ]);
+    let mut text = format!(
+        "duration = \"10 s\"\nseed = {seed}\n[host]\ncpus = {cpus}\npolicy = \"{policy}\"\n{costs}"
+    );
+    let whole = draw.one_of(&[true, false]);
+    for domain in 0..domains {
+        let budget_period_ms = draw.one_of(&[5, 10, 20]);
+        let share = 0.9 * cpus as f64 / domains as f64;
+        let share = share.min(0.9);
+        let load = share * draw.between(20, 80) as f64 / 100.0;
+        let count = draw.between(1, 4);
+        write!(
+            text,
+            "[[domain]]\nname = \"d{domain}\"\nbudget = \"{} us\"\nperiod = \"{budget_period_ms} ms\"\ntasks = [\n",
+            (share * budget_period_ms as f64 * 1000.0) as i64,
+        )
+        .expect("text takes everything");
+        for task in 0..count {
+            let period_us = if whole {
+                1000 * draw.one_of(&[5, 8, 10, 20, 25, 40, 50, 100])
+            } else {
+                draw.between(4_000, 100_000)
+            };
+            let offset_us = if whole {
+                0
+            } else {
+                draw.between(0, period_us - 1)
+            };
+            let cost_us = ((load / count as f64) * period_us as f64 * draw.between(50, 130) as f64
+                / 100.0) as i64;
+            writeln!(
+                text,
+                "{{ name = \"t{task}\", cost = \"{} us\", period = \"{period_us} us\", offset = \"{offset_us} us\" }},",
+                cost_us.max(20),
+            )
+            .expect("text takes everything");
+        }
+        text.push_str("]\n");
+    }
+    if draw.between(0, 1) == 1 {
+        text.push_str("[[domain]]\nname = \"loop\"\nbudget = \"500 us\"\nperiod = \"20 ms\"\nworkload = { kind = \"cpu-bound\" }\n");
+    }
+    text
+}
+
+fn host(text: &str) -> Host {
+    let document = Document::parse(text.as_bytes(), "host.toml").expect("it is TOML");
+    document
+        .host(&[""; 0])
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn run(host: &Host) -> (laxity_run::Outcome, Metadata, Vec<Record>) {
+    let (outcome, records) = laxity_sim::run(host, Vec::new()).expect("the policy takes it");
+    (outcome, laxity_run::metadata(host, "sim"), records)
+}
+
+/// The tasks of a VCPU that can be told apart: those that always arrive together are one.
+fn distinct(tasks: &[laxity_host::Task], vcpu: u32) -> Vec<(i64, i64, i64)> {
+    let mut sums = BTreeMap::<(i64, i64), i64>::new();
+    for task in tasks.iter().filter(|task| task.vcpu == vcpu) {
+        *sums.entry((task.period_ns, task.offset_ns)).or_default() += task.cost_ns;
+    }
+    sums.into_iter()
+        .map(|((period_ns, offset_ns), cost_ns)| (period_ns, offset_ns, cost_ns))
+        .collect()
+}
+
+#[derive(Default, Debug)]
+struct Count {
+    domains: u64,
+    unrecognized: u64,
+    tasks: u64,
+    periods: u64,
+    costs: u64,
+    invented: u64,
+    compared: u64,
+    miss_ratios: u64,
+}
+
+impl Count {
+    /// Most domains and tasks are found as they are, and few tasks that there are not.
+    fn assert_nearly_all(&self, percent: u64) {
+        let nearly_all = |part: u64, of: u64| part * 100 >= of * percent;
+        assert!(nearly_all(self.domains - self.unrecognized, self.domains));
+        assert!(nearly_all(self.periods, self.tasks));
+        assert!(nearly_all(self.costs, self.tasks));
+        let true_ones = self.tasks - self.invented.min(self.tasks);
+        assert!(nearly_all(true_ones, self.tasks));
+    }
+
+    /// Counts the tasks whose periods are within 1 % and costs within 5 %; returns whether any is wrong.
+    fn compare(&mut self, truth: &[(i64, i64, i64)], found: &[Task]) -> bool {
+        let mut left = found.to_vec();
+        let before = (self.costs, self.invented);
+        let near = |a: i64, b: i64, part: i64| (a - b).abs() * part <= b;
+        for &(period_ns, _, cost_ns) in truth {
+            let best = (0..left.len())
+                .filter(|&index| near(left[index].period_ns, period_ns, 100))
+                .min_by_key(|&index| {
+                    (left[index].period_ns - period_ns).abs()
+                        + (left[index].cost_ns - cost_ns).abs()
+                });
+            if let Some(best) = best {
+                self.periods += 1;
+                self.costs += u64::from(near(left.swap_remove(best).cost_ns, cost_ns, 20));
+            }
+        }
+        self.invented += left.len() as u64;
+        (self.costs, self.invented) != (before.0 + truth.len() as u64, before.1)
+    }
+}
+
+#[test]
+fn what_domains_do_is_recognized() {
+    let hosts = number_from_environment("LAXITY_OBSERVE_HOSTS", 25);
+    let first = number_from_environment("LAXITY_SEED", 0);
+    let mut count = Count::default();
+    for seed in first..first + hosts {
+        let text = text(seed);
+        let mut host = host(&text);
+        let (outcome, metadata, records) = run(&host);
+        let found = observe(&metadata, &records);
+        for (domain, observed) in host.domains.iter_mut().zip(&found.domains) {
+            if domain.tasks.is_empty() {
+                assert_eq!(observed.vcpus[0].load, Load::Endless, "seed {seed}");
+                continue;
+            }
+            count.domains += 1;
+            let truth = distinct(&domain.tasks, 0);
+            let Load::Tasks(recognized) = &observed.vcpus[0].load else {
+                println!(
+                    "seed {seed}: {} of {truth:?}: {:?}",
+                    domain.name, observed.vcpus[0].load
+                );
+                count.unrecognized += 1;
+                continue;
+            };
+            count.tasks += truth.len() as u64;
+            if count.compare(&truth, &recognized.tasks) {
+                let (policy, name) = (host.policy.name(), &domain.name);
+                println!("seed {seed}: {policy} {name} {truth:?}\n   found {recognized:?}");
+            }
+            let template = domain.tasks[0].clone();
+            domain.tasks = (0..)
+                .zip(&recognized.tasks)
+                .map(|(number, task)| laxity_host::Task {
+                    name: format!("t{number}"),
+                    cost_ns: task.cost_ns,
+                    period_ns: task.period_ns,
+                    deadline_ns: task.period_ns,
+                    offset_ns: task.offset_ns,
+                    ..template.clone()
+                })
+                .collect();
+        }
+        // What the host did, told by the recognized tasks, and what the model of them does.
+        let metadata = laxity_run::metadata(&host, "sim");
+        let completions = completions_ns(&metadata, &records);
+        let told = laxity_run::released_jobs(&metadata, &completions);
+        told.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let traced = with_jobs(&metadata, &records, &completions);
+        assert!(
+            traced.is_sorted_by_key(|record| record.time_ns),
+            "seed {seed}"
+        );
+        let model = laxity_sim::run(&host, Vec::new())
+            .expect("the policy takes it")
+            .0;
+        for (truth, model) in outcome.result.domains.iter().zip(&model.result.domains) {
+            if truth.jobs == 0 || model.jobs == 0 {
+                continue;
+            }
+            count.compared += 1;
+            let ratio = |missed: u64, jobs: u64| missed as f64 / jobs as f64;
+            let points =
+                100.0 * (ratio(truth.missed, truth.jobs) - ratio(model.missed, model.jobs)).abs();
+            if points <= 2.0 {
+                count.miss_ratios += 1
+            } else {
+                println!(
+                    "seed {seed}: {} {}: {points:.1} points apart",
+                    host.policy.name(),
+                    truth.name
+                );
+            }
+        }
+    }
+    println!("{count:?}");
+    count.assert_nearly_all(97);
+    assert!(count.miss_ratios * 100 >= count.compared * 97);
+}
+
+/// Real kernels wake VCPUs late, and work takes longer at times.
+#[test]
+fn noise_does_not_hide_tasks() {
+    let hosts = number_from_environment("LAXITY_OBSERVE_HOSTS", 25);
+    let first = number_from_environment("LAXITY_SEED", 0);
+    let mut count = Count::default();
+    for seed in first..first + hosts {
+        let host = host(&text(seed));
+        let (_, metadata, records) = run(&host);
+        let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+        let late_ns = draw.one_of(&[2_000, 10_000, 30_000]);
+        for (domain, vcpus) in host.domains.iter().zip(seen(&metadata, &records)) {
+            if domain.tasks.is_empty() {
+                continue;
+            }
+            let mut busy = vcpus[0].busy.clone();
+            for busy in busy.iter_mut().filter(|busy| busy.is_whole) {
+                busy.start_ns += draw.between(0, late_ns.min(busy.end_ns - busy.start_ns));
+                busy.work_ns += busy.work_ns * draw.between(-30, 30) / 1000;
+            }
+            count.domains += 1;
+            let truth = distinct(&domain.tasks, 0);
+            let Some(recognized) = recognize(&busy, host.duration_ns) else {
+                println!("seed {seed}: {} of {truth:?}: not recognized", domain.name);
+                count.unrecognized += 1;
+                continue;
+            };
+            count.tasks += truth.len() as u64;
+            let wrong = count.compare(&truth, &recognized.tasks);
+            if wrong {
+                println!(
+                    "seed {seed}: up to {late_ns} ns late: {truth:?}\n   found {recognized:?}"
+                );
+            }
+        }
+    }
+    println!("with noise: {count:?}");
+    count.assert_nearly_all(90);
+}

@@ -1,0 +1,45 @@
+//! The events of a history.
+
+use crate::protocol::{CheckpointId, Order, Verdict};
+
+use super::guest::Image;
+use super::network::Side;
+
+/// The events of a history, with the process that each concerns.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// A process looks at its clock.
+    Wake(Side, u64),
+    /// A frame arrives.
+    Arrive(Side, usize, Vec<u8>),
+    /// A connection is made.
+    Opened(Side, usize),
+    /// The other side has closed a connection.
+    Closed(Side, usize),
+    /// The guest takes a step.
+    Step(Side, u64),
+    /// A capture has succeeded or failed.
+    Captured(Side, u64, Captured),
+    /// An activation has succeeded or failed.
+    Activated(Side, u64, Option<(CheckpointId, Image)>),
+    /// A claim reaches the witness, and its answer reaches a process.
+    Claimed(u64, u64),
+    Judged(Side, u64, u64, Verdict),
+    /// A stalled process continues.
+    Thaw(Side, u64),
+    /// The connecting host tries to connect.
+    Dial,
+    Ordered(Side, Order),
+    Fault(usize),
+    Healed,
+}
+
+/// A checkpoint that is being taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Captured {
+    pub number: u64,
+    /// The holder of the guest, see [`Guest::holder`](super::guest::Guest::holder).
+    pub holder: usize,
+    pub fails: bool,
+    pub begun_ns: i64,
+}

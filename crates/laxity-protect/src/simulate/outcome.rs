@@ -1,0 +1,108 @@
+//! What a history gives back, and what was reached in many.
+
+use super::observer::Violation;
+
+macro_rules! coverage {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of what has happened in histories; a history proves nothing about events that it
+        /// never reaches.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Coverage {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Coverage {
+            /// Adds the counts of others.
+            pub fn add(&mut self, other: &Coverage) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// All counts with their names.
+            pub fn counts(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+coverage! {
+    /// Histories.
+    histories,
+    /// Events of any kind.
+    happenings,
+    /// Outputs that were heard.
+    heard,
+    /// Heard outputs that had been held.
+    released,
+    /// Outputs that were dropped because a lease had run out.
+    lapsed,
+    /// States that were heard, and lost in No-Net mode.
+    lost_states,
+    /// Checkpoints that were committed.
+    committed,
+    /// Checkpoints of which only a part arrived.
+    discarded,
+    /// Checkpoints that were sent again.
+    resent,
+    /// Copies of all memory.
+    copies,
+    /// Takeovers by a standby whose primary was silent.
+    takeovers,
+    /// Takeovers by a standby that was told to.
+    switchovers,
+    /// Histories in which the guest changed hosts more than once.
+    returned,
+    /// Primaries that saw a higher term.
+    fenced,
+    /// Primaries that waited for their standby.
+    waited,
+    /// Standbys that lived without acknowledging, until they were told to forget.
+    stalled,
+    /// Primaries that went on at their operator's risk.
+    at_risk,
+    /// Primaries that found out that nobody could take over.
+    alone,
+    /// Terms that the witness gave out.
+    granted,
+    /// Terms that the witness refused.
+    refused,
+    /// Claims that the witness did not answer.
+    silent,
+    /// Frames that were refused.
+    damaged,
+    /// Connections.
+    connections,
+    /// Processes that ended.
+    crashes,
+    /// Processes that stalled between two actions.
+    froze_between,
+    /// Orders to go on.
+    go_ons,
+    /// Guests that ended by themselves.
+    guests_off,
+    /// Checkpoints that could not be taken.
+    captures_failed,
+    /// Guests that could not be made to run.
+    activations_failed,
+    /// Standbys without room.
+    unusable,
+    /// Histories at whose end nobody had the guest.
+    nobody,
+    /// Histories of these in which output was heard at the end nevertheless.
+    surprises,
+    /// Histories at whose end the guest was protected.
+    protected,
+}
+
+/// The result of a history.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The violated property, if one was violated.
+    pub violation: Option<Violation>,
+    /// Number of actions that each side carried out.
+    pub actions: [u32; 2],
+    /// The longest time between two heard outputs, in ns.
+    pub silence_ns: i64,
+    /// One line for each event, if a log was asked for.
+    pub log: Vec<String>,
+}

@@ -1,0 +1,147 @@
+//! What the domains of a trace do, and when the jobs of known tasks were complete; traces of Linux hosts as trace-cmd
+//! records them.
+
+use crate::border::{json, open};
+use laxity_config::input;
+use laxity_kvmtrace::{KvmError, Recording};
+use laxity_trace::{Kind, Metadata, NONE, Record, Sink, TraceError, Writer};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::fs::File;
+use std::path::Path;
+
+/// Records that are held in memory: 3 GiB of them.
+const RECORDS_MAX: usize = 1 << 27;
+
+fn read(trace: &str) -> PyResult<(Metadata, Vec<Record>)> {
+    let reader = open(trace)?;
+    let metadata = reader.metadata().clone();
+    let at = |error: TraceError| PyValueError::new_err(format!("{trace}: {error}"));
+    let mut records = Vec::new();
+    for record in reader {
+        if records.len() == RECORDS_MAX {
+            let message = format!(
+                "{trace}: a trace of more than {RECORDS_MAX} records; observe for a shorter time"
+            );
+            return Err(PyValueError::new_err(message));
+        }
+        records.push(record.map_err(at)?);
+    }
+    Ok((metadata, records))
+}
+
+/// What the domains of a trace do, whatever it says of jobs, as JSON.
+#[pyfunction]
+pub fn observe(py: Python<'_>, trace: &str) -> PyResult<String> {
+    let (metadata, records) = read(trace)?;
+    json(&py.detach(|| laxity_observe::observe(&metadata, &records)))
+}
+
+/// Writes a trace with the jobs of the tasks of `metadata` (JSON) in place of those that it has. Returns for each
+/// domain and task when its jobs completed, ns as int64 bytes, the greatest int64 for those that did not, and what the
+/// trace says as a whole, as JSON: `cpu_ns` of each domain, `decisions`, `switches` and `records`.
+#[pyfunction]
+pub fn observed_jobs<'py>(
+    py: Python<'py>,
+    trace: &str,
+    out: &str,
+    metadata: &str,
+) -> PyResult<(Vec<Vec<Bound<'py, PyBytes>>>, String)> {
+    let metadata: Metadata = serde_json::from_str(metadata)
+        .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
+    (metadata.sizes())
+        .map_err(|reason| PyValueError::new_err(format!("the metadata: {reason}")))?;
+    let (own, records) = read(trace)?;
+    let shape = |metadata: &Metadata| -> Vec<(String, u32)> {
+        (metadata.domains.iter())
+            .map(|domain| (domain.name.clone(), domain.vcpus))
+            .collect()
+    };
+    if shape(&own) != shape(&metadata)
+        || own.cpus != metadata.cpus
+        || own.duration_ns != metadata.duration_ns
+    {
+        let message = format!(
+            "{trace}: the trace is of a host with other CPUs, domains or VCPUs, or another duration"
+        );
+        return Err(PyValueError::new_err(message));
+    }
+    let (completions_ns, told) = py.detach(|| {
+        let completions_ns = laxity_observe::completions_ns(&metadata, &records);
+        laxity_run::released_jobs(&metadata, &completions_ns)
+            .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        let traced = laxity_observe::with_jobs(&metadata, &records, &completions_ns);
+        let at = |error| PyOSError::new_err(format!("{out}: {error}"));
+        let mut writer = Writer::new(File::create(out).map_err(at)?, &metadata).map_err(at)?;
+        traced.iter().for_each(|&record| writer.record(record));
+        writer.finish().map_err(at)?;
+        Ok::<_, PyErr>((completions_ns, whole(&metadata, &records, traced.len())))
+    })?;
+    let bytes = |times: &Vec<i64>| {
+        let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        PyBytes::new(py, &bytes)
+    };
+    let completions = completions_ns
+        .iter()
+        .map(|tasks| tasks.iter().map(bytes).collect())
+        .collect();
+    Ok((completions, told.to_string()))
+}
+
+fn whole(metadata: &Metadata, records: &[Record], traced: usize) -> serde_json::Value {
+    let cpu_ns: Vec<i64> = (laxity_observe::seen(metadata, records).iter())
+        .map(|vcpus| vcpus.iter().map(laxity_observe::Seen::work_ns).sum())
+        .collect();
+    let mut running = vec![(NONE, NONE); metadata.cpus as usize];
+    let (mut decisions, mut switches) = (0_u64, 0_u64);
+    for record in records
+        .iter()
+        .filter(|record| record.kind == Kind::Schedule)
+    {
+        decisions += 1;
+        let who = (record.domain, record.vcpu);
+        switches += u64::from(std::mem::replace(&mut running[usize::from(record.cpu)], who) != who);
+    }
+    serde_json::json!({ "cpu_ns": cpu_ns, "decisions": decisions, "switches": switches, "records": traced })
+}
+
+/// Bytes of a file of trace-cmd: they are in memory together with what is made of them.
+const RECORDING_BYTES_MAX: usize = 4 << 30;
+
+/// Hands the recording of a file to `use_it`.
+fn recording<T>(file: &str, use_it: impl FnOnce(&Recording) -> Result<T, KvmError>) -> PyResult<T> {
+    let bytes = input::read(Path::new(file), RECORDING_BYTES_MAX)
+        .map_err(|error| PyOSError::new_err(format!("{file}: {error}")))?;
+    (Recording::open(&bytes).and_then(|recording| use_it(&recording)))
+        .map_err(|error| PyValueError::new_err(format!("{file}: {error}")))
+}
+
+/// The threads of a file of trace-cmd, the number of CPUs, and the times of its first and last event, as JSON.
+#[pyfunction]
+pub fn recorded_threads(py: Python<'_>, file: &str) -> PyResult<String> {
+    json(&py.detach(|| recording(file, |recording| Ok(recording.survey().clone())))?)
+}
+
+/// Writes the trace, without jobs, of a file of trace-cmd. `metadata` (JSON) is that of the trace; `threads` are those
+/// of the VCPUs of each domain. Returns the number of switches that the kernel did not trace.
+#[pyfunction]
+pub fn import_recorded(
+    py: Python<'_>,
+    file: &str,
+    out: &str,
+    metadata: &str,
+    threads: Vec<Vec<i32>>,
+) -> PyResult<u64> {
+    let metadata: Metadata = serde_json::from_str(metadata)
+        .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
+    py.detach(|| {
+        let (records, _, guessed) =
+            recording(file, |recording| recording.import(&metadata, &threads))?;
+        let at = |error| PyOSError::new_err(format!("{out}: {error}"));
+        let mut writer = Writer::new(File::create(out).map_err(at)?, &metadata).map_err(at)?;
+        records.into_iter().for_each(|record| writer.record(record));
+        writer.finish().map_err(at)?;
+        Ok(guessed)
+    })
+}

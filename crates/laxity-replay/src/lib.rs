@@ -1,0 +1,22 @@
+//! From what a kernel saw of its CPUs, and what guests report of their jobs, to the project's own trace.
+//!
+//! - Time 0 is the start of the run. What is before 0 only tells who runs and who is runnable then: the trace begins
+//!   with a `Wake` of each runnable VCPU and a `Run` of each running one. What is after the end is cut.
+//! - VCPUs that are not of the host file (dom0's, other threads) are *foreign*: a CPU that runs one is idle in the
+//!   trace, and the time is in [`Summary::foreign_ns`]. A decision that only concerns foreign ones is not in it.
+//! - Jobs arrive as their tasks say, and complete as the guests report. There is no `Execute`: a hypervisor does
+//!   not see which job its guest works on.
+//! - At one instant: jobs that complete, jobs that arrive, then what the kernel saw, CPUs by number.
+#![forbid(unsafe_code)]
+
+mod error;
+mod event;
+mod replay;
+mod summary;
+mod vcpus;
+
+pub use error::ReplayError;
+pub use event::{Decision, Event, What, Who};
+pub use replay::{Jobs, Replay};
+pub use summary::Summary;
+pub use vcpus::Vcpus;

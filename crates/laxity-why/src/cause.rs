@@ -1,0 +1,116 @@
+//! What a job's response is made of.
+
+use serde::Serialize;
+
+/// What a part of a job's response went into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The job ran, for up to its task's cost.
+    OwnWork,
+    /// The job arrived and was not yet released: jitter.
+    ReleasedLate,
+    /// An earlier job of the same task ran; nobody.
+    EarlierJob,
+    /// Another task of the VCPU ran, which comes first in its guest: that task.
+    Task,
+    /// The VCPU ran without doing its jobs' work, or the job ran for longer than its cost: ticks of the guest's
+    /// kernel, cache misses, and on real machines whatever else makes work longer; nobody.
+    Overhead,
+    /// The VCPU was runnable without budget: the task that used most of the budget since the VCPU last got some, or
+    /// the VCPU itself where it was dropped or no task used it.
+    Budget,
+    /// The VCPU was parked, since its domain had used up its cap: the VCPU itself.
+    Cap,
+    /// Another VCPU had the CPU: that VCPU, with the [`Rule`] by which it ran.
+    Cpu,
+    /// The CPU was deciding or switching context; nobody.
+    Switch,
+    /// The VCPU could have run and its CPU was idle: a decision was still to come, a VCPU that the trace does not know
+    /// ran, under the periodic server another VCPU's budget ran down, or under null it had no CPU; nobody.
+    Idle,
+    /// The VCPU was blocked although a job of its was released: its guest had not yet noticed; nobody.
+    Blocked,
+}
+
+/// The task or VCPU behind a cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Who {
+    /// Nobody in particular.
+    Nobody,
+    /// A task, by the places of its domain and of itself in the host file.
+    Task(u16, u32),
+    /// A VCPU, by its domain and its number there.
+    Vcpu(u16, u16),
+}
+
+/// Why the policy let another VCPU run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// It comes first: by its priority, the end of its period, or how long it has waited; or the CPU is its own.
+    Order,
+    /// It got budget while it ran, so that it uses one budget right behind another.
+    BackToBack,
+    /// It was boosted, as it had just woken or got an event (credit, scheduler S).
+    Boost,
+    /// It had credits left and the waiting one had not (credit, scheduler S).
+    Credits,
+    /// It had its turn: it is of the same class as the waiting one, or of a worse one that has not yet been preempted
+    /// (credit, scheduler S).
+    Turn,
+}
+
+/// What a time is attributed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub cause: Cause,
+    pub who: Who,
+    pub rule: Option<Rule>,
+}
+
+impl Key {
+    pub const fn of(cause: Cause) -> Key {
+        Key::by(cause, Who::Nobody)
+    }
+
+    pub const fn by(cause: Cause, who: Who) -> Key {
+        Key {
+            cause,
+            who,
+            rule: None,
+        }
+    }
+}
+
+impl Key {
+    /// The key as a number, which is compared sooner.
+    pub fn packed(self) -> u64 {
+        let (tag, domain, number) = match self.who {
+            Who::Nobody => (0, 0, 0),
+            Who::Task(domain, task) => (1, domain, task),
+            Who::Vcpu(domain, vcpu) => (2, domain, u32::from(vcpu)),
+        };
+        let rule = self.rule.map_or(0, |rule| rule as u64 + 1);
+        (self.cause as u64) << 56
+            | rule << 52
+            | tag << 48
+            | u64::from(domain) << 32
+            | u64::from(number)
+    }
+}
+
+/// A part of a job's response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// What it went into.
+    pub cause: Cause,
+    /// The task or VCPU behind it.
+    pub who: Who,
+    /// Why another VCPU ran; only of [`Cause::Cpu`].
+    pub rule: Option<Rule>,
+    /// How much of the response it is, ns.
+    pub delay_ns: i64,
+    /// How much of the lateness it is, ns.
+    pub ns: i64,
+}

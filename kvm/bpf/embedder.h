@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The embedder's side of the policy contract in BPF: LAXITY_EMBEDDER_HEADER. A program with one
+ * policy is built, so which it is is a constant; what it asks for is left in the arena, where the
+ * scheduler (scheduler.bpf.c) finds it after each operation.
+ */
+#include "shared.h"
+
+#define SCX_JOIN_(a, b) a##b
+#define SCX_JOIN(a, b) SCX_JOIN_(a, b)
+#define SCX_POLICY SCX_JOIN(laxity_, POLICY)
+
+#define LAXITY_APART __attribute__((noinline))
+
+/* FNV-1a's, for 64 bits. */
+#define SCX_DIGEST_PRIME 0x100000001b3ull
+
+static inline struct scx_requests *scx_requests_of(const struct laxity_instance *instance)
+{
+    return instance->owner;
+}
+
+static inline void laxity_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
+{
+    scx_requests_of(instance)->cpu[cpu].timer_ns = at_ns;
+}
+
+static inline void laxity_arm_account(struct laxity_instance *instance, int64_t at_ns)
+{
+    scx_requests_of(instance)->account_ns = at_ns;
+}
+
+static inline void laxity_kick(struct laxity_instance *instance, uint32_t cpu)
+{
+    scx_requests_of(instance)->cpu[cpu].kicked = 1;
+}
+
+static inline void laxity_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
+{
+    scx_requests_of(instance)->cpu[cpu].until_ns = until_ns;
+}
+
+/* Hosts of one CPU are all that is run so far. */
+static inline bool laxity_may_run_on(struct laxity_instance *instance,
+                                     const struct laxity_vcpu *vcpu, uint32_t cpu)
+{
+    (void)instance, (void)vcpu, (void)cpu;
+    return true;
+}
+
+static inline bool laxity_try_lock(struct laxity_instance *instance, uint32_t cpu)
+{
+    (void)instance, (void)cpu;
+    return true;
+}
+
+static inline void laxity_unlock(struct laxity_instance *instance, uint32_t cpu)
+{
+    (void)instance, (void)cpu;
+}
+
+static inline uint64_t scx_digest(uint64_t digest, uint64_t word)
+{
+    return (digest ^ word) * SCX_DIGEST_PRIME;
+}
+
+static inline void laxity_trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                                enum laxity_event event, int64_t argument)
+{
+    uint64_t *digest = &scx_requests_of(instance)->events;
+    *digest = scx_digest(*digest, (uint64_t)vcpu->owner);
+    *digest = scx_digest(*digest, (uint64_t)event);
+    *digest = scx_digest(*digest, (uint64_t)argument);
+}
+
+static inline const struct laxity_policy *laxity_policy_of(const struct laxity_instance *instance)
+{
+    (void)instance;
+    return &SCX_POLICY;
+}

@@ -1,0 +1,217 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# What a plan says, on a KVM host. POSIX shell; besides our own programs it needs what busybox has.
+#
+#   LAXITY   the directory of our programs
+#   PLAN     the directory of the plan: plan.sh
+#   RESULTS  the directory for all that comes of it
+#
+# Whoever starts a plan sets these, sources this file and then plan.sh. What goes wrong ends the shell, with one
+# sentence in $RESULTS/error; lines that begin with "laxity: " tell how far it is. In $RESULTS:
+#
+#   RUN/start            ns of the TSC's clock at the start of the run
+#   RUN/threads          a line "NAME TID..." for each domain: the threads of its VCPUs
+#   RUN/trace.bin        the kernel's trace buffers, as laxity-ftrace writes them
+#   RUN/NAME.jobs        what a guest reports, see report.h
+#   compared             a line "POLICY same EVENTS DECISIONS ..." for each comparison
+#   RUN/decisions        how often a policy of Laxity decided, if one scheduled
+PATH=$LAXITY:$PATH
+
+GROUPS_ROOT=/sys/fs/cgroup
+# A machine that takes longer has died; the limit is for that alone.
+READY_S=600
+# A run that began before all was ready is tried again, with twice the lead.
+TRIES=6
+
+say() {
+    echo "laxity: $*"
+}
+
+fail() {
+    echo "$*" >"$RESULTS/error"
+    say "error: $*" >&2
+    exit 1
+}
+
+put() {
+    echo "$1" >"$2" 2>/dev/null || fail "$2 cannot be set to $1"
+}
+
+# real_time: real-time threads may have all of a CPU, and nobody else gets some of it for fear of starvation. A host
+# that keeps those reserves says so by leaving this out.
+real_time() {
+    put -1 /proc/sys/kernel/sched_rt_runtime_us
+    for server in /sys/kernel/debug/sched/*_server/cpu*/runtime; do
+        [ ! -f "$server" ] || put 0 "$server"
+    done
+}
+
+# scheduler hrtick|jiffies BASE_SLICE_NS: whether budgets of SCHED_DEADLINE end by a timer of their own or at the next
+# tick; how long a turn of the fair class is, 0 for the kernel's own
+scheduler() {
+    case $1 in
+    hrtick) put HRTICK_DL /sys/kernel/debug/sched/features ;;
+    *) put NO_HRTICK_DL /sys/kernel/debug/sched/features ;;
+    esac
+    [ "$2" -eq 0 ] || put "$2" /sys/kernel/debug/sched/base_slice_ns
+}
+
+# sched_ext POLICY KEY=VALUE...: VCPUs are scheduled by a policy of Laxity, $LAXITY/POLICY.bpf.o, with these settings
+sched_ext() {
+    policy=$1
+    shift
+    settings=$*
+}
+
+# parameters NAME KEY=VALUE...: those of a domain under that policy
+parameters() {
+    echo "domain $*" >>/tmp/scheduler.domains
+}
+
+# domain NAME VCPUS WEIGHT CPU.MAX CPU.MAX.BURST: a control group and what runs in it, for the next window
+domain() {
+    put "+cpu" $GROUPS_ROOT/cgroup.subtree_control
+    mkdir -p "$GROUPS_ROOT/$1"
+    put "$3" "$GROUPS_ROOT/$1/cpu.weight"
+    put "$4" "$GROUPS_ROOT/$1/cpu.max"
+    put "$5" "$GROUPS_ROOT/$1/cpu.max.burst"
+    domains="$domains $1"
+    eval "vcpus_$(identifier "$1")=$2"
+    : >"/tmp/$1.orders"
+}
+
+# A name as a variable may have it.
+identifier() {
+    echo "$1" | sed 's/-/_/g'
+}
+
+# order NAME WORD...: a line of orders, see laxity-vmm
+order() {
+    name=$1
+    shift
+    echo "$*" >>"/tmp/$name.orders"
+}
+
+# window RUN DURATION_NS LEAD_NS MIB: one run, in all domains, from one instant on
+window() {
+    run=$1 duration=$2 lead=$3 mib=$4 tries=1 into=$RESULTS/$1
+    mkdir -p "$into"
+    until try_window; do
+        [ "$tries" -lt "$TRIES" ] || fail "run $run began before $late was ready in each of $TRIES tries"
+        lead=$((lead * 2)) tries=$((tries + 1))
+        say "run $run began before $late was ready; again, with a lead of $lead ns"
+    done
+    say "run $run is done"
+}
+
+try_window() {
+    late=
+    : >"$into/threads"
+    for name in $domains; do
+        rm -f "/tmp/$name.in" "/tmp/$name.out"
+        mkfifo "/tmp/$name.in"
+        eval "count=\$vcpus_$(identifier "$name")"
+        sh -c 'echo $$ >"$0/cgroup.procs" && exec laxity-vmm "$1" "$2"' "$GROUPS_ROOT/$name" "$name" "$count" \
+            <"/tmp/$name.in" >"/tmp/$name.out" 2>&1 &
+        # Held open until the orders are complete.
+        sh -c 'exec >"$1"; while [ ! -f "$2" ]; do sleep 0.01; done; cat "$2"' - "/tmp/$name.in" "/tmp/$name.go" &
+    done
+    for name in $domains; do
+        wait_for "$name" ready
+        set -- $state
+        shift 2
+        echo "$name $*" >>"$into/threads"
+        say "$name is ready"
+    done
+    [ -z "$policy" ] || start_scheduler
+    now=$(laxity-vmm --now) || fail "laxity-vmm: $now"
+    start=$((${now%% *} + lead))
+    # Periods begin with the run, as in the simulator.
+    [ -z "$policy" ] || echo "phase $start ${now#* }" >&7
+    laxity-ftrace --until $((start + duration)) --mib "$mib" "$into/trace.bin" >/tmp/trace.log 2>&1 &
+    tracer=$!
+    until grep -qs recording /tmp/trace.log; do
+        kill -0 $tracer 2>/dev/null || fail "$(cat /tmp/trace.log)"
+        sleep 0.01
+    done
+    say "run $run: quiet for $(((lead + duration) / 1000000000 + 1)) s"
+    for name in $domains; do
+        { cat "/tmp/$name.orders"; echo "run $run $start $duration"; } >"/tmp/$name.going"
+        mv "/tmp/$name.going" "/tmp/$name.go"
+    done
+    wait $tracer || fail "$(cat /tmp/trace.log)"
+    for name in $domains; do
+        wait_for "$name" ran late
+        case $state in late*) late=$name ;; esac
+    done
+    [ -z "$policy" ] || stop_scheduler
+    wait
+    for name in $domains; do
+        rm -f "/tmp/$name.go"
+        sed -n '/^laxity-report /,$p' "/tmp/$name.out" >"$into/$name.jobs"
+    done
+    echo "$start" >"$into/start"
+    [ -z "$late" ]
+}
+
+# compare POLICY SEED EVENTS: a policy in BPF decides as in the simulator for so many random events
+compare() {
+    said=$(laxity-scx-compare "$LAXITY/$1.bpf.o" "$@" 2>&1) || fail "$1, seed $2: $said"
+    echo "$1 ${said#state }" >>"$RESULTS/compared"
+    say "$1: ${said#state }"
+}
+
+# start_scheduler: all VCPUs of the machines that are ready become the policy's as soon as they ask for SCHED_EXT
+start_scheduler() {
+    rm -f /tmp/scheduler.in /tmp/scheduler.out
+    mkfifo /tmp/scheduler.in
+    laxity-scx "$LAXITY/$policy.bpf.o" "$policy" </tmp/scheduler.in >/tmp/scheduler.out 2>&1 &
+    scheduler=$!
+    exec 7>/tmp/scheduler.in
+    {
+        echo "settings $settings"
+        cat /tmp/scheduler.domains
+        while read -r name threads; do
+            number=0
+            for thread in $threads; do
+                echo "vcpu $name $number $thread"
+                number=$((number + 1))
+            done
+        done <"$into/threads"
+        echo schedule
+    } >&7
+    until grep -q '^state scheduling' /tmp/scheduler.out; do
+        kill -0 $scheduler 2>/dev/null || fail "the scheduler says: $(tail -n 20 /tmp/scheduler.out)"
+        sleep 0.02
+    done
+    say "$policy schedules"
+}
+
+# stop_scheduler: it ends with its orders; no run counts that the kernel ended it in
+stop_scheduler() {
+    exec 7>&-
+    wait $scheduler || fail "the scheduler says: $(tail -n 20 /tmp/scheduler.out)"
+    state=$(sed -n 's/^state done //p' /tmp/scheduler.out)
+    [ "${state#* }" = 0 ] || fail "the kernel has taken the scheduler off: $(dmesg | grep sched_ext | tail -n 3)"
+    echo "${state% *}" >"$into/decisions"
+}
+
+# wait_for NAME STATE...: until a machine says one of these, which is $state then
+wait_for() {
+    its_name=$1 waited=0
+    shift
+    while :; do
+        for awaited; do
+            state=$(sed -n "s/^state \($awaited .*\)/\1/p" "/tmp/$its_name.out" | head -n 1)
+            [ -z "$state" ] || return 0
+        done
+        error=$(sed -n 's/^state error //p' "/tmp/$its_name.out")
+        [ -z "$error" ] || fail "the guest $its_name says: $error"
+        [ "$waited" -lt $((READY_S * 50)) ] || fail "the guest $its_name has not said \"$1\" in $READY_S s"
+        waited=$((waited + 1))
+        sleep 0.02
+    done
+}
+domains=
+policy=

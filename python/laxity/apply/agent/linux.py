@@ -1,0 +1,343 @@
+"""Linux's settings of threads, control groups and interrupts: seen, read and written."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+from .settings import (
+    SCHED_DEADLINE,
+    SCHED_OTHER,
+    Change,
+    Group,
+    Guest,
+    Interrupt,
+    Scheduling,
+    Seen,
+    Thread,
+)
+
+VCPU_NAME = re.compile(r"CPU (\d+)/(KVM|TCG)")
+"""How QEMU names the threads of VCPUs if it runs with debug-threads=on."""
+
+CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275), "ppc64le": (355, 356)}
+"""The numbers of sched_setattr and sched_getattr."""
+
+ATTRIBUTES = struct.Struct("=IIQiIQQQ")
+"""struct sched_attr in its first version."""
+
+FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
+"""The settings of a control group that are changed."""
+
+OF_A_GUEST = re.compile(r"(^|/)machine-[^/]*\.scope$|^/?qemu\.slice/[^/]+\.scope$")
+"""The groups in which libvirt and Proxmox keep a guest and its helper processes."""
+UNIT = re.compile(r"\.(scope|service)$")
+
+
+class VanishedError(Exception):
+    """A thread or group is not there any more."""
+
+
+class Linux:
+    """The machine that this runs on."""
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+        nics: Path = Path("/sys/class/net"),
+    ) -> None:
+        """Takes the directories of the kernel's files."""
+        self._proc, self._groups, self._nics = proc, groups, nics
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._slice_ns = 0
+        # What the kernel reports of a thread without a slice of its own is its default.
+        self._slice_ns = self._scheduling(0)["runtime_ns"]
+
+    def boot(self) -> str:
+        """Returns what no other boot of any machine has."""
+        return _text(self._proc / "sys/kernel/random/boot_id").strip()
+
+    def observe(self, nics: list[str]) -> Seen:
+        """Returns the machine, with the interrupts of some network interfaces."""
+        guests, unnamed = self._guests()
+        kernel = self._proc / "sys/kernel"
+        least, most = (
+            int(_text(kernel / f"sched_deadline_period_{bound}_us", str(default)))
+            for bound, default in (("min", 100), ("max", 1 << 22))
+        )
+        return {
+            "boot": self.boot(),
+            "cpus": _cpus(_text(Path("/sys/devices/system/cpu/online"))),
+            "rt_runtime_us": int(_text(kernel / "sched_rt_runtime_us")),
+            "rt_period_us": int(_text(kernel / "sched_rt_period_us")),
+            "deadline_period_us": [least, most],
+            "deadlines": self._deadlines(),
+            "guests": guests,
+            "unnamed": unnamed,
+            "interrupts": {nic: self._interrupts(nic) for nic in nics},
+        }
+
+    def read(self, change: Change) -> Any:  # noqa: ANN401 - JSON
+        """Returns what a setting is. Raises VanishedError if its thread or group is gone."""
+        what, of = change["what"], change["of"]
+        try:
+            if what == "interrupt":
+                return _cpus(_text(self._interrupt(of["irq"])))
+            if what == "group":
+                return _text(self._group_file(of)).strip()
+            if self._start(of["tid"]) != of["start"]:
+                raise VanishedError
+            if what == "affinity":
+                return sorted(os.sched_getaffinity(of["tid"]))
+            return self._scheduling(of["tid"])
+        except (FileNotFoundError, ProcessLookupError):
+            raise VanishedError from None
+
+    def write(self, change: Change, value: Any) -> None:  # noqa: ANN401 - JSON
+        """Makes a setting so.
+
+        Raises VanishedError if its thread or group is gone, and OSError if the kernel refuses it.
+        """
+        what, of = change["what"], change["of"]
+        try:
+            if what == "interrupt":
+                _write(self._interrupt(of["irq"]), ",".join(map(str, value)))
+            elif what == "group":
+                _write(self._group_file(of), value)
+            elif self._start(of["tid"]) != of["start"]:
+                raise VanishedError
+            elif what == "affinity":
+                os.sched_setaffinity(of["tid"], value)
+            else:
+                self._set_scheduling(of["tid"], value)
+        except (FileNotFoundError, ProcessLookupError):
+            raise VanishedError from None
+
+    def _interrupt(self, irq: int) -> Path:
+        return self._proc / "irq" / str(irq) / "smp_affinity_list"
+
+    def _group_file(self, of: dict[str, Any]) -> Path:
+        group = self._groups / str(of["path"])
+        if group.stat().st_ino != of["id"]:
+            raise VanishedError
+        return group / str(of["file"])
+
+    def _guests(self) -> tuple[list[Guest], list[str]]:
+        guests, unnamed = [], []
+        vhost = self._vhost()
+        for pid in _numbers(self._proc):
+            words = _text(self._proc / str(pid) / "cmdline", "").split("\0")
+            name = guest_name(words)
+            if name is None:
+                continue
+            threads = self._threads(pid, vhost.get(pid, []))
+            if any(thread["vcpu"] is not None for thread in threads):
+                group = self._group(pid)
+                guests.append(Guest(name=name, pid=pid, threads=threads, group=group))
+            elif "qemu" in words[0] or "kvm" in words[0]:
+                unnamed.append(name)
+        return guests, unnamed
+
+    def _vhost(self) -> dict[int, list[int]]:
+        """Returns the kernel threads of vhost by the process that they serve.
+
+        Newer kernels have them among the threads of that process.
+        """
+        found: dict[int, list[int]] = {}
+        for pid in _numbers(self._proc):
+            serves = re.fullmatch(r"vhost-(\d+)", _text(self._proc / str(pid) / "comm", "").strip())
+            if serves:
+                found.setdefault(int(serves[1]), []).append(pid)
+        return found
+
+    def _threads(self, pid: int, others: list[int]) -> list[Thread]:
+        found: list[Thread] = []
+        for tid in _numbers(self._proc / str(pid) / "task") + others:
+            try:
+                name = _text(self._proc / str(tid) / "comm").rstrip("\n")
+                number = VCPU_NAME.fullmatch(name)
+                thread = Thread(
+                    tid=tid,
+                    start=self._start(tid),
+                    name=name,
+                    vcpu=int(number[1]) if number else None,
+                    scheduling=self._scheduling(tid),
+                    affinity=sorted(os.sched_getaffinity(tid)),
+                    allowed=self._allowed(tid),
+                )
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            found.append(thread)
+        return found
+
+    def _start(self, tid: int) -> int:
+        return int(_text(self._proc / str(tid) / "stat").rpartition(")")[2].split()[19])
+
+    def _path(self, pid: int) -> str | None:
+        """Returns the control group of version 2 that a process is in, below the root."""
+        for line in _text(self._proc / str(pid) / "cgroup", "").splitlines():
+            if line.startswith("0::"):
+                return line[len("0::") :].strip("/")
+        return None
+
+    def _allowed(self, tid: int) -> list[int]:
+        path = self._path(tid)
+        if path is not None:
+            for group in (self._groups / path, *(self._groups / path).parents):
+                cpus = _text(group / "cpuset.cpus.effective", "").strip()
+                if cpus:
+                    return _cpus(cpus)
+                if group == self._groups:
+                    break
+        return _cpus(_text(Path("/sys/devices/system/cpu/online")))
+
+    def _group(self, pid: int) -> Group | None:
+        """Returns the group of a guest: its systemd unit, or else the group of its process."""
+        path = self._path(pid)
+        if path is None or not (self._groups / "cgroup.controllers").exists():
+            return None
+        parts = path.split("/")
+        units = [end for end, part in enumerate(parts) if UNIT.search(part)]
+        own = "/".join(parts[: units[-1] + 1]) if units else path
+        group = self._groups / own
+        if not own or not group.is_dir():
+            return None
+        files = {name: _text(group / name, "").strip() for name in FILES}
+        return Group(
+            path=own,
+            id=group.stat().st_ino,
+            files={name: value for name, value in files.items() if value},
+            is_own=bool(OF_A_GUEST.search(own)) or _processes(group) <= {pid},
+        )
+
+    def _interrupts(self, nic: str) -> list[Interrupt] | None:
+        device = self._nics / nic / "device"
+        if not (self._nics / nic).exists():
+            return None
+        numbers = _numbers(device / "msi_irqs")
+        if not numbers:
+            numbers = [int(_text(device / "irq"))] if (device / "irq").exists() else []
+        return [
+            Interrupt(irq=irq, affinity=_cpus(_text(self._interrupt(irq))))
+            for irq in numbers
+            if self._interrupt(irq).exists()
+        ]
+
+    def _deadlines(self) -> list[tuple[int, int, int]]:
+        found = []
+        for pid in _numbers(self._proc):
+            for tid in _numbers(self._proc / str(pid) / "task"):
+                try:
+                    if os.sched_getscheduler(tid) & ~os.SCHED_RESET_ON_FORK != SCHED_DEADLINE:
+                        continue
+                    given = self._scheduling(tid)
+                except (OSError, ValueError):
+                    continue
+                found.append((tid, given["runtime_ns"], given["period_ns"]))
+        return found
+
+    def _call(self, which: int, *arguments: object) -> None:
+        machine = platform.machine()
+        if machine not in CALLS:
+            raise OSError(
+                f"the numbers of sched_setattr and sched_getattr on {machine} are unknown"
+            )
+        if self._libc.syscall(CALLS[machine][which], *arguments) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def _scheduling(self, tid: int) -> Scheduling:
+        buffer = ctypes.create_string_buffer(ATTRIBUTES.size)
+        self._call(1, tid, buffer, ATTRIBUTES.size, 0)
+        _, policy, flags, _, priority, runtime, deadline, period = ATTRIBUTES.unpack(buffer.raw)
+        if policy != SCHED_DEADLINE and runtime == self._slice_ns:
+            runtime = 0
+        # The kernel reports the nice value of ordinary threads alone in the structure.
+        nice = os.getpriority(os.PRIO_PROCESS, tid)
+        return {
+            "policy": policy,
+            "flags": flags,
+            "nice": nice,
+            "priority": priority,
+            "runtime_ns": runtime,
+            "deadline_ns": deadline,
+            "period_ns": period,
+        }
+
+    def _set_scheduling(self, tid: int, value: Scheduling) -> None:
+        numbers = [value["policy"], value["flags"], value["nice"], value["priority"]]
+        times = [value["runtime_ns"], value["deadline_ns"], value["period_ns"]]
+        self._call(0, tid, ATTRIBUTES.pack(ATTRIBUTES.size, *numbers, *times), 0)
+        if value["policy"] != SCHED_OTHER:
+            os.setpriority(os.PRIO_PROCESS, tid, value["nice"])
+
+
+def guest_name(words: list[str]) -> str | None:
+    """Returns the name of a guest from QEMU's command line: `-name guest=NAME,…` or `-name NAME`.
+
+    None if there is no name.
+    """
+    for option, value in zip(words, words[1:]):  # noqa: B905, RUF007 - Python 3.9 has neither
+        if option in ("-name", "--name"):
+            # A comma that belongs to a value is written twice.
+            parts = [part.replace("\0", ",") for part in value.replace(",,", "\0").split(",")]
+            for position, part in enumerate(parts):
+                if part.startswith("guest="):
+                    return part[len("guest=") :]
+                if position == 0 and "=" not in part:
+                    return part
+    return None
+
+
+def _processes(group: Path) -> set[int]:
+    """Returns the processes of a group and of those in it."""
+    found: set[int] = set()
+    for directory, _, files in os.walk(group):
+        if "cgroup.procs" in files:
+            try:
+                found.update(map(int, (Path(directory) / "cgroup.procs").read_text().split()))
+            except OSError:
+                # A threaded group does not tell; the group around it has its processes.
+                continue
+    return found
+
+
+def _numbers(directory: Path) -> list[int]:
+    try:
+        return sorted(int(name) for name in os.listdir(directory) if name.isdigit())  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return []
+
+
+def _cpus(text: str) -> list[int]:
+    """Returns the CPUs of a list such as `0-3,8`."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found += range(int(first), int(last or first) + 1)
+    return sorted(found)
+
+
+def _text(path: Path, otherwise: str | None = None) -> str:
+    try:
+        return path.read_text("utf-8", "surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        if otherwise is None:
+            raise
+        return otherwise
+
+
+def _write(path: Path, text: str) -> None:
+    # The file is there: what is to be set must not become a file of its own.
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,234 @@
+"""Parameters of guests that run: told as a host file calls them, and changed one by one. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from laxity import _core
+from laxity.apply.agent.settings import (
+    SCHED_DEADLINE,
+    SCHED_FIFO,
+    SCHED_OTHER,
+    Wanted,
+    WantedDomain,
+)
+from laxity.apply.wanted import cpus_of, refuse_group, scheduling
+from laxity.errors import InputError
+from laxity.policies import PARAMETERS, TABLE
+from laxity.substrates.kvm.plan import OWNER, group_settings, refuse_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from laxity.apply.agent.settings import Group, Guest, Seen, Thread
+
+POLICIES = {SCHED_OTHER: "eevdf", SCHED_FIFO: "fifo", SCHED_DEADLINE: "deadline"}
+"""The policies of host files, by Linux's."""
+OTHERS = {2: "rr", 3: "batch", 5: "idle", 7: "ext"}
+"""Those that host files do not have."""
+
+OF_VCPUS = ("policy", "affinity", "budget", "period", "rt-priority")
+OF_GROUP = {"weight": "cpu.weight", "quota": "cpu.max", "quota-period": "cpu.max"}
+OF_GROUP["quota-burst"] = "cpu.max.burst"
+"""The keys of a whole guest, with the settings of its control group."""
+KEYS = (*OF_VCPUS, *OF_GROUP)
+
+MICROSECOND_NS = 1_000
+PERIOD_US = "100000"
+"""The period of cpu.max that the kernel begins with."""
+
+USAGE = f"""\
+on a KVM host, laxity sched get [--json] [DOMAIN[/VCPU]]
+            or laxity sched set DOMAIN[/VCPU] KEY=VALUE...
+keys of a VCPU: {", ".join(OF_VCPUS)}
+keys of a guest: {", ".join(OF_GROUP)}"""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What `laxity sched` was told."""
+
+    command: str
+    """`get` or `set`."""
+    guest: str | None = None
+    vcpu: int | None = None
+    """None: all VCPUs of the guest."""
+    as_json: bool = False
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Those to set, by key."""
+
+
+def parse(words: Sequence[str]) -> Words:
+    """Takes the words apart. Raises InputError for what is no such command."""
+    command, *others = words
+    as_json = command == "get" and "--json" in others
+    named = [word for word in others if not (as_json and word == "--json")]
+    if command not in ("get", "set") or any(word.startswith("-") for word in named):
+        raise InputError(f"laxity sched {' '.join(words)} is no command for a KVM host", USAGE)
+    if (command == "get" and len(named) > 1) or (command == "set" and len(named) < 2):  # noqa: PLR2004 - DOMAIN KEY=VALUE
+        raise InputError(f"laxity sched {' '.join(words)} has too many or too few words", USAGE)
+    guest, vcpu = None, None
+    if named:
+        found = re.fullmatch(r"(.+)/(\d+)", named[0])
+        guest, vcpu = (found[1], int(found[2])) if found else (named[0], None)
+    values: dict[str, str] = {}
+    for word in named[1:]:
+        key, equals, value = word.partition("=")
+        if key not in KEYS or not equals or key in values:
+            raise InputError(f"{word!r} is not KEY=VALUE with a key once", USAGE)
+        values[key] = value
+    return Words(command, guest, vcpu, as_json, values)
+
+
+def parameters(seen: Seen, words: Words) -> list[dict[str, Any]]:
+    """Returns what guests have: those that are named, or all; times in ns, as laxity-sched does."""
+    guests = seen["guests"] if words.guest is None else [_guest(seen, words.guest)]
+    return [
+        {
+            "name": guest["name"],
+            **(_of_group(guest["group"]) if guest["group"] else {}),
+            "vcpu": [
+                {"id": thread["vcpu"], **_of_thread(thread)} for thread in _vcpus(guest, words)
+            ],
+        }
+        for guest in guests
+    ]
+
+
+def change(seen: Seen, words: Words) -> Wanted:
+    """Returns what is wanted of the guest that is named, and of nothing else.
+
+    Keys that are not named stay as they are. Raises InputError for values that do not fit.
+    """
+    guest = _guest(seen, words.guest or "")
+    count = 1 + max(thread["vcpu"] or 0 for thread in guest["threads"])
+    vcpus: list[dict[str, Any]] = [{} for _ in range(count)]
+    for thread in _vcpus(guest, words):
+        assert thread["vcpu"] is not None  # noqa: S101 - for the types
+        vcpus[thread["vcpu"]] = _changed_thread(guest, thread, words)
+    wanted = WantedDomain(vcpus=vcpus, helpers=None, group=_changed_group(words, guest))
+    return Wanted(domains={guest["name"]: wanted}, interrupts={})
+
+
+def _guest(seen: Seen, name: str) -> Guest:
+    found = [guest for guest in seen["guests"] if guest["name"] == name]
+    if len(found) != 1:
+        running = ", ".join(sorted(guest["name"] for guest in seen["guests"])) or "none"
+        raise InputError(
+            f"{len(found) or 'no'} guests on the machine are called {name!r}",
+            f"the guests there are: {running}",
+        )
+    return found[0]
+
+
+def _vcpus(guest: Guest, words: Words) -> list[Thread]:
+    """Returns the threads of the VCPUs that are named."""
+    threads = [thread for thread in guest["threads"] if thread["vcpu"] is not None]
+    found = [thread for thread in threads if words.vcpu in (None, thread["vcpu"])]
+    if not found:
+        raise InputError(
+            f"guest {guest['name']!r} has no VCPU {words.vcpu}", f"it has 0 to {len(threads) - 1}"
+        )
+    return sorted(found, key=lambda thread: thread["vcpu"] or 0)
+
+
+def _of_thread(thread: Thread) -> dict[str, Any]:
+    given = thread["scheduling"]
+    number = given["policy"]
+    told: dict[str, Any] = {"policy": POLICIES.get(number) or OTHERS.get(number, str(number))}
+    if number == SCHED_DEADLINE:
+        told |= {"budget_ns": given["runtime_ns"], "period_ns": given["period_ns"]}
+    elif given["priority"]:
+        told |= {"rt_priority": given["priority"]}
+    else:
+        told |= {"nice": given["nice"]}
+    return {**told, "affinity": thread["affinity"]}
+
+
+def _of_group(group: Group) -> dict[str, Any]:
+    files = group["files"]
+    told: dict[str, Any] = {}
+    if "cpu.weight" in files:
+        told["weight"] = int(files["cpu.weight"])
+    if "cpu.max" in files:
+        quota, period = [*files["cpu.max"].split(), PERIOD_US][:2]
+        told["quota_ns"] = 0 if quota == "max" else int(quota) * MICROSECOND_NS
+        told["quota_period_ns"] = int(period) * MICROSECOND_NS
+    if "cpu.max.burst" in files:
+        told["quota_burst_ns"] = int(files["cpu.max.burst"]) * MICROSECOND_NS
+    return told
+
+
+def _changed_thread(guest: Guest, thread: Thread, words: Words) -> dict[str, Any]:
+    values = words.values
+    changed: dict[str, Any] = {}
+    if "affinity" in values:
+        changed["affinity"] = list(cpus_of(values["affinity"], "affinity"))
+    named = [key for key in ("policy", "budget", "period", "rt-priority") if key in values]
+    if not named:
+        return changed
+    had = _of_thread(thread)
+    policy = values.get("policy", had["policy"])
+    own = [name for name, each in TABLE.items() if each.own_of == OWNER]
+    if policy not in own:
+        raise InputError(f"policy is {policy!r}", f"policy is one of {', '.join(own)}")
+    for key in named:
+        if key != "policy" and not TABLE[policy].uses(key):
+            right = next(name for name in own if TABLE[name].uses(key))
+            raise InputError(
+                f"{key} is no parameter of the policy {policy!r}", f"add policy={right}"
+            )
+    given = {
+        PARAMETERS[key].field: _value(key, values[key]) if key in values else had.get(field)
+        for key in ("budget", "period", "rt-priority")
+        for field in (PARAMETERS[key].field,)
+    }
+    missing = [
+        key
+        for key in ("budget", "period", "rt-priority")
+        if TABLE[policy].uses(key) and given[PARAMETERS[key].field] is None
+    ]
+    if missing:
+        raise InputError(
+            f"policy={policy} needs {' and '.join(missing)}, which the VCPU does not have yet",
+            f"add {' '.join(f'{key}=VALUE' for key in missing)}",
+        )
+    if TABLE[policy].uses("budget"):
+        if (given["budget_ns"] or 0) > (given["period_ns"] or 0):
+            raise InputError("the budget is longer than the period", "make it shorter")
+        refuse_parameters(guest["name"], given, policy)
+    changed["scheduling"] = scheduling(given, policy)
+    return changed
+
+
+def _changed_group(words: Words, guest: Guest) -> dict[str, str]:
+    named = [key for key in OF_GROUP if key in words.values]
+    if not named:
+        return {}
+    if words.vcpu is not None:
+        raise InputError(f"{named[0]} is of the whole guest", f"set {guest['name']} {named[0]}=…")
+    burst_ns = _value("quota-burst", words.values.get("quota-burst", "0 ns"))
+    group = refuse_group(guest, burst_ns=burst_ns)
+    given = {PARAMETERS[key].field: 0 for key in OF_GROUP} | _of_group(group)
+    given |= {PARAMETERS[key].field: _value(key, words.values[key]) for key in named}
+    refuse_parameters(guest["name"], given, "eevdf")
+    weight, most, burst = group_settings({"parameters": given}, "eevdf")
+    made = {"cpu.weight": weight, "cpu.max": most, "cpu.max.burst": burst}
+    return {file: made[file] for file in {OF_GROUP[key] for key in named}}
+
+
+def _value(key: str, text: str) -> int:
+    """Returns the value of a parameter. Raises InputError if it is none, or out of its bounds."""
+    parameter = PARAMETERS[key]
+    example = "2 ms" if parameter.kind == "duration" else str(parameter.least)
+    try:
+        value = _core.parse_duration(text) if parameter.kind == "duration" else int(text)
+    except ValueError as error:
+        raise InputError(f"{key}: {str(error).splitlines()[0]}", f"write {key}={example}") from None
+    if not parameter.least <= value <= parameter.most:
+        raise InputError(
+            f"{key}: {text} is out of bounds", f"it is {parameter.least} to {parameter.most}"
+        )
+    return value

@@ -1,0 +1,84 @@
+"""`laxity design`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from laxity.cli.command import FAILED_VERDICT, examples, typer_app
+from laxity.cli.console import print_json, print_rich, say, status
+from laxity.cli.options import (
+    ClusterOption,
+    HostArgument,
+    JsonOption,
+    PolicyOption,
+    SetOption,
+    WorkersOption,
+)
+
+app = typer_app()
+
+
+@app.command(
+    epilog=examples(
+        "design examples/three-loops.toml",
+        "design examples/three-loops.toml --any-phase",
+        "design examples/three-loops.toml --room --write host.toml",
+        "design examples/three-loops.toml --set 'domain.servo.period=1 ms'",
+    )
+)
+def design(
+    host: HostArgument,
+    policy: PolicyOption = None,
+    settings: SetOption = None,
+    room: Annotated[
+        bool,
+        typer.Option("--room", help="Find the most room for all costs to grow, not the least CPU."),
+    ] = False,
+    any_phase: Annotated[
+        bool,
+        typer.Option(
+            "--any-phase", help="Guarantee deadlines for any offsets, not those of the file."
+        ),
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write the host file that holds here."),
+    ] = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Finds the budgets, periods, priorities and CPUs that hold with the least CPU time.
+
+    Values that the host file leaves out, or writes as "?", are found: every deadline is then
+    guaranteed by analysis, and none is missed in a simulation with other seeds and phases. Says
+    why, or which demands cannot hold together. Exit code 1 if nothing holds.
+    """
+    from laxity.host import Host
+    from laxity.tables.design import design_table
+    from laxity.workers import opened
+
+    file = Host.load(host)
+    with opened(workers, cluster) as simulating, status("looking") as looking:
+        found = file.design(
+            policy=policy,
+            set=settings or (),
+            most_room=room,
+            any_phase=any_phase,
+            looking=looking,
+            workers=simulating,
+        )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_rich(design_table(found))
+        if write is None and found.host is not None:
+            print(f"\nThe host file, which --write FILE writes:\n\n{found.host}")
+    if write is not None and found.host is not None:
+        write.write_text(found.host, encoding="utf-8")
+        say(f"wrote {write}")
+    if not found.holds:
+        raise typer.Exit(FAILED_VERDICT)

@@ -1,0 +1,158 @@
+"""`laxity lab kvm`: the emulated machine that boots Linux with KVM."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from laxity.cli.command import FAILED_VERDICT, examples, typer_app
+from laxity.cli.console import say
+from laxity.cli.options import SetOption
+from laxity.cli.outputs import temporary_directory
+from laxity.errors import InputError
+from laxity.lab.modes import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from laxity.lab.kvm_machine import KvmMachine
+
+app = typer_app("kvm", "Boot Linux with KVM in an emulated machine.")
+
+SHOWN = "shown"
+SHOW = f"""\
+set -eu
+{{
+    uname -sr
+    echo "CPUs: $(nproc)"
+    ls /dev/kvm
+    echo "memory: $(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
+    echo "control groups: $(cat /sys/fs/cgroup/cgroup.controllers)"
+    echo "scheduler: $(cat /sys/kernel/debug/sched/features)"
+}} >$RESULTS/{SHOWN}
+"""
+"""The plan of a host without guests."""
+
+
+@app.command()
+def build() -> None:
+    """Fetch the kernel, and build all that the host boots.
+
+    What is there already and has not changed is kept. Prints the kernel's path.
+    """
+    from laxity.lab import kvm_image
+
+    image = kvm_image.build(say)
+    kvm_image.programs(say)
+    print(image.kernel)
+
+
+@app.command(
+    epilog=examples(
+        "lab kvm boot --check-determinism",
+        "lab kvm boot host.toml --set host.policy=fifo --interactive",
+    )
+)
+def boot(
+    host: Annotated[
+        Path | None,
+        typer.Argument(metavar="HOST", help="Carry out its plan, and leave what comes of it."),
+    ] = None,
+    settings: SetOption = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="repeatable|live",
+            help="The same bytes every time, on one CPU; or time as on the wall.",
+        ),
+    ] = "repeatable",
+    interactive: Annotated[
+        bool,
+        typer.Option(
+            "--interactive", help="A shell on this terminal, with the plan; Ctrl-A X turns it off."
+        ),
+    ] = False,
+    check_determinism: Annotated[
+        bool, typer.Option("--check-determinism", help="Boot twice and compare all bytes.")
+    ] = False,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the console's log is left."),
+    ] = Path("out/boot-kvm"),
+) -> None:
+    """Boot the host, and show what it is; or carry out the plan of a host file.
+
+    What a plan leaves stays as the host left it; `laxity run HOST --on kvm` makes results of it.
+    """
+    if interactive and not sys.stdin.isatty():
+        raise InputError("a shell on the host needs a terminal", "leave --interactive out")
+    if check_determinism and (interactive or mode != "repeatable"):
+        raise InputError(
+            "--check-determinism needs boots that repeat", "leave --interactive and --mode out"
+        )
+    if output.exists() and not output.is_dir():
+        raise InputError(f"{output} is not a directory", "name a new directory with -o")
+    different: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
+        machine = _machine(host, settings or (), mode, Path(temporary))
+        if interactive:
+            machine.interact()
+            return
+        results = machine.run(output, say)
+        if check_determinism:
+            different = _boot_again(machine, output)
+    _show(output, results)
+    if different:
+        print(f"Not deterministic: two boots differ in {', '.join(different)}", file=sys.stderr)
+        raise typer.Exit(FAILED_VERDICT)
+    if check_determinism:
+        print("Deterministic: two boots, the same bytes", file=sys.stderr)
+
+
+def _machine(host: Path | None, settings: Sequence[str], mode: Mode, directory: Path) -> KvmMachine:
+    """Returns the machine, whose plan is written into the directory."""
+    from laxity.host import Host
+    from laxity.lab import kvm_image
+    from laxity.lab.kvm_machine import KvmMachine
+    from laxity.substrates.kvm.plan import SCRIPT, Plan
+
+    if host is None and settings:
+        raise InputError("--set changes a host file, and there is none", "name a host file")
+    plan = None if host is None else Plan.of(Host.load(host).resolved(settings), mode=mode)
+    image = kvm_image.build(say)
+    kvm_image.programs(say)
+    if plan is None:
+        (directory / SCRIPT).write_text(SHOW, "utf-8")
+        return KvmMachine(image, directory, mode=mode)
+    plan.write(directory)
+    cpus = int(plan.host["cpus"])
+    return KvmMachine(image, directory, memory_mib=plan.memory_mib, mode=mode, cpus=cpus)
+
+
+def _boot_again(machine: KvmMachine, output: Path) -> list[str]:
+    """Returns the names of files that the machine leaves otherwise than the first time."""
+    from laxity import files
+    from laxity.lab.files import CONSOLE, RESULTS
+
+    with temporary_directory() as second:
+        machine.run(second, say)
+        different = files.differing(output / RESULTS, second / RESULTS)
+        if (output / CONSOLE).read_bytes() != (second / CONSOLE).read_bytes():
+            different.append(CONSOLE)
+    return different
+
+
+def _show(output: Path, results: Path) -> None:
+    from laxity.lab import fingerprint
+
+    if (results / SHOWN).exists():
+        print((results / SHOWN).read_text("utf-8"), end="")
+    made = fingerprint.read(output)
+    assert made is not None  # noqa: S101 - for the types: the machine has run
+    print(f"machine: {made['fingerprint']}, of which {output / fingerprint.FILE} has the parts")
+    print(f"console and results: {output}")

@@ -1,0 +1,1 @@
+"""Values for what a host file leaves open: found, explained and checked."""

@@ -1,0 +1,83 @@
+"""Why a design is as it is, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity.text import percent, time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from laxity.results.design import Binding, Design
+
+NAMED_MAX = 12
+"""Domains and tasks that are named one by one; those with the greatest budgets come first."""
+
+
+def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
+    """What the budgets pay for, what limits them, what other choices cost, what may grow."""
+    share = design.cpu_share or 0
+    yield (
+        f"Budgets reserve {percent(share)} of CPU time, of which the tasks need "
+        f"{percent(design.load)}. The rest pays for scheduling and waiting, or was given."
+    )
+    if design.room_factor is not None:
+        yield f"Every cost may be {design.room_factor:.3g} times what it is."
+    by_share = {domain.name: domain.share for domain in design.domains}
+    bindings = sorted(design.bindings, key=lambda binding: -by_share[binding.domain])
+    for binding in bindings[:NAMED_MAX]:
+        yield _binding(binding)
+    rooms = [room for room in design.rooms if room.most_ns > room.cost_ns]
+    for room in sorted(rooms, key=lambda room: room.cost_ns / room.most_ns)[:NAMED_MAX]:
+        yield (
+            f"{room.task} of {room.domain} may take {_exact(room.most_ns)} in place of "
+            f"{_exact(room.cost_ns)} with the budgets as they are."
+        )
+    for other in design.alternatives:
+        found = "nothing holds" if other.cpu_share is None else _beside(other.cpu_share, share)
+        if other.choice == "any-phase":
+            yield f"Without regard to offsets (--any-phase) {found}."
+        else:
+            yield f"Under {other.choice} {found}."
+    if not any_phase:
+        yield (
+            "The offsets of the file count: a task that is released when its budget is replenished "
+            "does not wait for it."
+        )
+
+
+def _binding(binding: Binding) -> str:
+    limits = " and ".join(f"its {limit}" for limit in binding.limits)
+    what = f"; {limits} {'binds' if len(binding.limits) == 1 else 'bind'}" if limits else ""
+    return (
+        f"{binding.domain}: with {_exact(binding.too_little_ns)} the deadline of {binding.task}, "
+        f"{_exact(binding.deadline_ns)}, is not guaranteed{what}."
+    )
+
+
+def _exact(ns: int) -> str:
+    return time(ns, digits=6)
+
+
+def _beside(share: float, chosen: float) -> str:
+    return f"budgets reserve {percent(share)}, {100 * (share - chosen):+.1f} points"
+
+
+def of_conflict(design: Design) -> Iterator[str]:
+    """The demands in conflict, and the smallest relief."""
+    count = len(design.conflict)
+    together = "cannot hold" if count == 1 else f"cannot hold together ({count} tasks)"
+    yield (
+        f"{', '.join(f'{demand.domain}/{demand.task}' for demand in design.conflict)} {together}: "
+        f"they need {percent(design.load)} of one CPU before any cost of scheduling."
+    )
+    if count > 1:
+        yield "Without any one of them the others hold."
+    for relief in design.reliefs:
+        yield (
+            f"Everything holds if {relief.task} of {relief.domain} costs {_exact(relief.cost_ns)}, "
+            f"{percent(relief.part)} less."
+        )
+    if not design.reliefs:
+        yield "No lower cost of one of these tasks alone is enough for the whole host."

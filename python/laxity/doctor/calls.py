@@ -1,0 +1,65 @@
+"""Voice: cards, rings and checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity.doctor.suspicion import HIGH_AVAILABILITY, TELEPHONY, Suspicion
+from laxity.text import time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from laxity.doctor.suspicion import Host
+
+
+def voice_held_by_checkpoints(host: Host) -> Iterator[Suspicion]:
+    """A media server's output waits for its checkpoints."""
+    protect = host["network"] and host["network"]["protect"]
+    if not protect or host["calls"] is None:
+        return
+    for place, domain in enumerate(protect["domains"]):
+        if domain["domain"] != host["calls"]["media_server"] or domain["mode"] != "net":
+            continue
+        name = host["domains"][domain["domain"]]["name"]
+        yield Suspicion(
+            f"protect.domains.{place}.mode",
+            f"Every packet of voice that {name} sends waits for a checkpoint, of which there is "
+            f"one in {time(domain['interval_ns'])}; voice that is lost in a failure is not worth "
+            "that.",
+            (f"protect.domains.{place}.mode=no-net",),
+            HIGH_AVAILABILITY,
+        )
+
+
+def small_ring(host: Host) -> Iterator[Suspicion]:
+    """A card's ring is small for the packets that come at once."""
+    network = host["network"]
+    if not network or host["calls"] is None:
+        return
+    for place, nic in enumerate(network["nics"]):
+        if nic["ring"] < 64:  # noqa: PLR2004 - a NAPI poll takes so many
+            yield Suspicion(
+                f"nic.{place}.ring",
+                f"The ring of {nic['name']} holds {nic['ring']} packets: more that come before its "
+                "domain runs are dropped.",
+                (f"nic.{place}.ring=256",),
+                TELEPHONY,
+            )
+
+
+def coalescing_against_delay(host: Host) -> Iterator[Suspicion]:
+    """A card waits with its interrupt for a good part of what voice may be late."""
+    network = host["network"]
+    if not network or host["calls"] is None:
+        return
+    limit_ns = host["calls"]["acceptance"]["delay_ns"]
+    for place, nic in enumerate(network["nics"]):
+        if nic["coalesce_ns"] * 10 >= limit_ns:
+            yield Suspicion(
+                f"nic.{place}.coalesce.time",
+                f"{nic['name']} waits up to {time(nic['coalesce_ns'])} with an interrupt, of the "
+                f"{time(limit_ns)} that voice may take.",
+                (f"nic.{place}.coalesce.time=100 us",),
+                TELEPHONY,
+            )

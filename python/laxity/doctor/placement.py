@@ -1,0 +1,97 @@
+"""The number of VCPUs, and the CPUs that they are on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from laxity.doctor.suspicion import (
+    ANALYSIS,
+    TELEPHONY,
+    Suspicion,
+    demand,
+    share,
+    uses,
+    utilization,
+    with_tasks,
+)
+from laxity.text import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from laxity.doctor.suspicion import Host
+
+ROOM = 0.5
+"""A CPU that has more to do than this part of its time has no room for a domain."""
+
+
+def vcpus_above_cpus(host: Host) -> Iterator[Suspicion]:
+    """A domain has more VCPUs than there are CPUs for them: they wait for each other."""
+    for domain in host["domains"]:
+        cpus = len({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]})
+        if len(domain["vcpus"]) > cpus:
+            yield Suspicion(
+                f"domain.{domain['name']}.vcpus",
+                f"{domain['name']} has {len(domain['vcpus'])} VCPUs on {cpus} of the host's CPUs: "
+                "one of them always waits for another.",
+                (f"domain.{domain['name']}.vcpus={cpus}",),
+                TELEPHONY,
+            )
+
+
+def tasks_on_one_vcpu(host: Host) -> Iterator[Suspicion]:
+    """One VCPU of a guest has more than it can do, and another has hardly anything."""
+    for domain in with_tasks(host):
+        count = len(domain["vcpus"])
+        if count == 1:
+            continue
+        of_vcpu = [
+            [task for task in domain["tasks"] if task["vcpu"] == vcpu] for vcpu in range(count)
+        ]
+        loads = [utilization(tasks) for tasks in of_vcpu]
+        most, least = loads.index(max(loads)), loads.index(min(loads))
+        owned = share(domain) if uses(host, "budget") else 1.0
+        if len(of_vcpu[most]) <= 1 or loads[most] <= owned * 0.9:
+            continue
+        moved = min(of_vcpu[most], key=utilization_of)
+        if loads[least] + utilization_of(moved) >= loads[most]:
+            continue
+        place = domain["tasks"].index(moved)
+        yield Suspicion(
+            f"domain.{domain['name']}.tasks.{place}.vcpu",
+            f"VCPU {most} of {domain['name']} has tasks for {percent(loads[most])} of a CPU, and "
+            f"VCPU {least} for {percent(loads[least])}.",
+            (f"domain.{domain['name']}.tasks.{place}.vcpu={least}",),
+            ANALYSIS,
+        )
+
+
+def utilization_of(task: Mapping[str, Any]) -> float:
+    """The part of one CPU that the task needs."""
+    return utilization([task])
+
+
+def pinned_together(host: Host) -> Iterator[Suspicion]:
+    """Domains are pinned to one CPU that is too little for them, and another CPU has room."""
+    loads = [0.0] * host["cpus"]
+    pinned: dict[int, list[dict[str, Any]]] = {}
+    for domain in host["domains"]:
+        for vcpu in domain["vcpus"]:
+            wanted = 1.0 if domain["cpu_bound"] else demand(domain) / len(domain["vcpus"])
+            loads[vcpu["cpu"]] += wanted
+            if len(vcpu["affinity"]) == 1 and len(domain["vcpus"]) == 1:
+                pinned.setdefault(vcpu["cpu"], []).append(domain)
+    emptiest = loads.index(min(loads))
+    for cpu, domains in pinned.items():
+        movable = [domain for domain in domains if domain["tasks"]]
+        if loads[cpu] <= 1 or loads[emptiest] > ROOM or len(domains) <= 1 or not movable:
+            continue
+        name = movable[0]["name"]
+        yield Suspicion(
+            f"domain.{name}.affinity",
+            f"The domains that are pinned to CPU {cpu} want {percent(loads[cpu])} of it, and CPU "
+            f"{emptiest} has {percent(1 - loads[emptiest])} to spare.",
+            (f"domain.{name}.affinity=[{emptiest}]",),
+            TELEPHONY,
+        )
+        return

@@ -1,0 +1,82 @@
+"""What is known of a host's configuration, value by value, and where each value comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from laxity.policies import PARAMETERS, TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from laxity.resolved_schema import ResolvedHost
+
+FROM_TRACE = "the trace"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value of the configuration."""
+
+    value: int | bool
+    """In the unit of its field in a resolved host."""
+    source: str
+    """Where it comes from, for people."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is known beside what VCPUs did."""
+
+    policy: Mapping[str, str]
+    """One entry: the policy, and where it comes from."""
+    settings: Mapping[str, Known] = field(default_factory=dict)
+    """The host's, by the names of policy/parameters.def."""
+    domains: Mapping[str, Mapping[str, Known]] = field(default_factory=dict)
+    """Parameters of domains, by domain and by the names of policy/parameters.def."""
+    affinity: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The CPUs on which a domain may run, where somebody restricted them."""
+
+    @property
+    def policy_name(self) -> str:
+        """The policy's name."""
+        return next(iter(self.policy))
+
+
+def of_host(host: ResolvedHost, source: str) -> Configuration:
+    """The configuration of a host that was written down: all but what its domains do."""
+    uses = TABLE[host["policy"]].uses
+    used = {name: parameter for name, parameter in PARAMETERS.items() if uses(name)}
+
+    def known(values: Mapping[str, Any], *, settings: bool) -> dict[str, Known]:
+        return {
+            name: Known(values[parameter.field], source)
+            for name, parameter in used.items()
+            if parameter.is_setting == settings
+            and values.get(parameter.field) not in (None, parameter.default)
+        }
+
+    every_cpu = tuple(range(host["cpus"]))
+    affinity = {
+        domain["name"]: tuple(sorted({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}))
+        for domain in host["domains"]
+    }
+    return Configuration(
+        policy={host["policy"]: source},
+        settings=known(host["settings"], settings=True),
+        domains={
+            domain["name"]: known(domain["parameters"], settings=False)
+            for domain in host["domains"]
+        },
+        affinity={name: cpus for name, cpus in affinity.items() if cpus not in ((), every_cpu)},
+    )
+
+
+def of_trace(metadata: Mapping[str, Any]) -> Configuration:
+    """The configuration that a trace tells by itself: its policy, budgets and their periods."""
+    domains = {}
+    for domain in metadata["domains"]:
+        given = {"budget": domain["budget_ns"], "period": domain["period_ns"]}
+        domains[domain["name"]] = {name: Known(ns, FROM_TRACE) for name, ns in given.items() if ns}
+    return Configuration(policy={metadata["policy"]: FROM_TRACE}, domains=domains)

@@ -1,0 +1,188 @@
+"""Observing a trace: the host file, and the run of that host as the trace tells it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity import _core, tracefile
+from laxity import directory as directories
+from laxity.errors import core_errors
+from laxity.host import Host
+from laxity.observe import here, threads
+from laxity.observe.host_file import host_file
+from laxity.observe.known import of_host, of_trace
+from laxity.observe.tracefs import MAGIC
+from laxity.text import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from laxity.observe.known import Configuration
+    from laxity.resolved import Resolved
+    from laxity.results.run import Run
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A host that was observed."""
+
+    found: Mapping[str, Any]
+    """`Observation` of crates/laxity-observe, as JSON."""
+    host: Host
+    """The host file that was made of it."""
+    run: Run
+    """What the host did, by the tasks that were found; its trace has their jobs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `laxity observe --json` prints."""
+        return {**self.found, "run": self.run.to_json()}
+
+
+def observe(source: Path, trace: Path) -> Observed:
+    """Finds out what the host of a trace, or of a run's directory, did.
+
+    Nothing is taken from the source but who ran when, and how the host was configured. Writes the
+    trace with the jobs of the tasks that were found to `trace`. Raises InputError for a damaged
+    trace.
+    """
+    raw = tracefile.find(source)
+    metadata = tracefile.metadata(raw)
+    return observe_trace(raw, trace, configuration(source, metadata), str(source))
+
+
+def configuration(source: Path, metadata: Mapping[str, Any]) -> Configuration:
+    """How the host was configured: by the host file of a run's directory, or by the trace."""
+    if source.is_dir():
+        manifest = directories.Manifest.load(source)
+        if manifest.host is not None:
+            path = source / manifest.host
+            return of_host(Host.load(path).resolved(manifest.overrides), str(path))
+    return of_trace(metadata)
+
+
+def observe_trace(raw: Path, trace: Path, known: Configuration, source: str) -> Observed:
+    """Finds out what the host of a trace did whose configuration is known.
+
+    `source` is what messages and the host file call it. All else as in `observe`.
+    """
+    with core_errors():
+        found = json.loads(_core.observe(str(raw)))
+    text = host_file(found, tracefile.metadata(raw), known, source)
+    host = Host.parse(text, directories.HOST)
+    return Observed(found, host, run_of(host.resolve(), raw, trace))
+
+
+def run_of(host: Resolved, raw: Path, trace: Path) -> Run:
+    """The run of a host as a trace of it tells, with the jobs of the host's own tasks.
+
+    If the trace has these jobs, they are taken as they are. Writes a trace with the jobs to
+    `trace`. Raises InputError if the trace is of another host.
+    """
+    metadata = tracefile.metadata(raw)
+    substrate = metadata["substrate"]
+    expected = host.trace_metadata(substrate)
+    with core_errors():
+        completions, told = _core.observed_jobs(str(raw), str(trace), json.dumps(expected))
+    whole = json.loads(told)
+    if _tasks(expected) == _tasks(metadata):
+        shutil.copyfile(raw, trace)
+        completions = _completions(raw, completions)
+    measured = {
+        "cpu_ns": whole["cpu_ns"],
+        "schedule_calls": whole["decisions"],
+        "context_switches": whole["switches"],
+        "schedule_ns": None,
+        "context_switch_ns": None,
+        "events": whole["records"],
+        "wall_ns": host.host["duration_ns"],
+    }
+    return host.measured(substrate, completions, measured, trace=trace)
+
+
+def _tasks(metadata: Mapping[str, Any]) -> list[Any]:
+    return [domain["tasks"] for domain in metadata["domains"]]
+
+
+def _completions(trace: Path, shape: list[list[bytes]]) -> list[list[bytes]]:
+    """When the jobs of a trace were complete, by domain and task; `shape` has as many of each."""
+    records = tracefile.records(trace)
+    complete = records[records["kind"] == tracefile.KINDS.index("complete") + 1]
+    tasks = complete["argument"] >> tracefile.JOB_NUMBER_BITS
+    numbers = complete["argument"] & ((1 << tracefile.JOB_NUMBER_BITS) - 1)
+    completions: list[list[bytes]] = []
+    for domain, of_domain in enumerate(shape):
+        completions.append([])
+        for task, times in enumerate(of_domain):
+            found = np.full(len(times) // 8, np.iinfo("<i8").max, "<i8")
+            own = (complete["domain"] == domain) & (tasks == task) & (numbers < len(found))
+            found[numbers[own]] = complete["time_ns"][own]
+            completions[-1].append(found.tobytes())
+    return completions
+
+
+def is_recording(source: Path) -> bool:
+    """Returns whether a file is one of trace-cmd."""
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def observe_recording(
+    recording: Path, domains: Sequence[str], trace: Path, *, is_here: bool = False
+) -> Observed:
+    """Finds out what a Linux host did, from a file of trace-cmd.
+
+    `domains` name threads as domains ("media=4711,4712"); without them they are the virtual
+    machines of QEMU. If it `is_here`, this machine was recorded just now, and says how its virtual
+    machines are configured. All else as in `observe`.
+    """
+    with core_errors():
+        survey = json.loads(_core.recorded_threads(str(recording)))
+    machines = threads.named(domains)
+    if not machines:
+        machines = here.machines() if is_here else threads.of_qemu(survey["threads"])
+        running = {thread["thread"] for thread in survey["threads"]}
+        machines = [machine for machine in machines if running.issuperset(machine.threads)]
+    threads.refuse_unknown(machines, survey["threads"])
+    known = threads.configuration(machines, survey["threads"])
+    if is_here:
+        known = here.with_settings(known, machines, survey["cpus"])
+    metadata = {
+        "substrate": "linux" if domains else "kvm",
+        "policy": known.policy_name,
+        "seed": 1,
+        "duration_ns": survey["to_ns"] - survey["from_ns"],
+        "cpus": survey["cpus"],
+        "domains": [
+            {
+                "name": machine.name,
+                "vcpus": len(machine.threads),
+                "budget_ns": 0,
+                "period_ns": 0,
+                "tasks": [],
+            }
+            for machine in machines
+        ],
+    }
+    raw = trace.with_suffix(".raw")
+    try:
+        with core_errors():
+            guessed = _core.import_recorded(
+                str(recording),
+                str(raw),
+                json.dumps(metadata),
+                [list(machine.threads) for machine in machines],
+            )
+        source = "this machine" if is_here else str(recording)
+        if guessed:
+            source += f"; the kernel did not trace {number(guessed, 'switch', 'switches')}"
+        return observe_trace(raw, trace, known, source)
+    finally:
+        raw.unlink(missing_ok=True)

@@ -1,0 +1,115 @@
+"""The threads of a Linux host that are VCPUs, and how they are scheduled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from laxity.errors import InputError
+from laxity.observe.known import Configuration, Known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+QEMU = re.compile(r"CPU (\d+)/KVM")
+"""The name that QEMU gives the thread of a VCPU."""
+
+FAIR = 100
+"""The least priority of the fair class; below 0 is SCHED_DEADLINE, between them SCHED_FIFO."""
+FIFO_MOST = 99
+"""The host file's priority of SCHED_FIFO for the kernel's 0."""
+
+PRIORITY = "the priority of its threads in the trace"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A domain of a Linux host."""
+
+    name: str
+    threads: tuple[int, ...]
+    """Those of its VCPUs, in order."""
+    process: int | None = None
+    """Its process, while it runs."""
+
+
+def named(words: Iterable[str]) -> list[Machine]:
+    """The domains that people name: "media=4711,4712" has the threads of two VCPUs.
+
+    Raises InputError for what is not of that form.
+    """
+    machines = []
+    for word in words:
+        name, _, numbers = word.partition("=")
+        threads = numbers.split(",")
+        if not name or not all(number.isdecimal() for number in threads):
+            raise InputError(
+                f"--domain {word!r} names no threads",
+                "write --domain NAME=THREAD,THREAD,... with a thread for each VCPU",
+            )
+        machines.append(Machine(name, tuple(map(int, threads))))
+    return machines
+
+
+def of_qemu(threads: Sequence[Mapping[str, Any]]) -> list[Machine]:
+    """The virtual machines of QEMU among the threads of a trace, by the names of their threads.
+
+    A trace does not say which threads are of one process. Threads are numbered as they are made, so
+    that each VCPU 0 begins another machine.
+    """
+    machines: list[list[int]] = []
+    for thread in sorted(threads, key=lambda thread: int(thread["thread"])):
+        match = QEMU.fullmatch(thread["name"])
+        if match is not None:
+            if match[1] == "0" or not machines:
+                machines.append([])
+            machines[-1].append(int(thread["thread"]))
+    return [Machine(f"vm-{first[0]}", tuple(first)) for first in machines]
+
+
+def refuse_unknown(machines: Sequence[Machine], threads: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InputError if there is no domain, or one of its threads did nothing."""
+    if not machines:
+        raise InputError(
+            "no thread is a VCPU of QEMU (its name would be CPU 0/KVM)",
+            "name threads as domains: --domain NAME=THREAD,THREAD",
+        )
+    seen = {int(thread["thread"]) for thread in threads}
+    for machine in machines:
+        for thread in machine.threads:
+            if thread not in seen:
+                raise InputError(
+                    f"thread {thread} of domain {machine.name} never ran",
+                    "leave it out, or observe for longer",
+                )
+
+
+def configuration(
+    machines: Sequence[Machine], threads: Sequence[Mapping[str, Any]]
+) -> Configuration:
+    """How the kernel schedules the threads, as far as their priorities tell."""
+    priorities = {int(thread["thread"]): int(thread["priority"]) for thread in threads}
+    of_machines = {
+        machine.name: [priorities[thread] for thread in machine.threads] for machine in machines
+    }
+    everyone = [priority for each in of_machines.values() for priority in each]
+    if all(0 <= priority < FAIR for priority in everyone):
+        domains = {
+            name: {"rt-priority": Known(max(1, FIFO_MOST - min(each)), PRIORITY)}
+            for name, each in of_machines.items()
+        }
+        return Configuration(policy={"fifo": PRIORITY}, domains=domains)
+    said = PRIORITY
+    if any(priority < FAIR for priority in everyone):
+        said = "assumed: not all threads are of one class, or the trace does not tell their budgets"
+    return Configuration(policy={"eevdf": said})
+
+
+def with_affinity(
+    known: Configuration, affinity: Mapping[str, tuple[int, ...]], cpus: int
+) -> Configuration:
+    """Adds the CPUs on which domains may run, where these are not all."""
+    every_cpu = tuple(range(cpus))
+    restricted = {name: given for name, given in affinity.items() if given != every_cpu}
+    return replace(known, affinity=restricted)

@@ -1,0 +1,119 @@
+"""What the page asks of a host file, and the answers: text as on the command line, and a verdict.
+
+Each question is a function of the text of a host file. It runs in a process of its own, which can
+be ended, and shortens what would take long.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laxity.errors import HostError, InputError
+from laxity.host import Host
+from laxity.substrates.sim import Sim
+from laxity.tables.layout import WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    Answer = dict[str, Any]
+
+NAME = "host.toml"
+"""How messages call the text of the page."""
+
+RUN_NS = 100_000_000
+"""A run that is estimated to take longer is shortened to this."""
+
+WORST = 3
+"""Late jobs that are explained."""
+
+
+def answered(asked: tuple[str, str]) -> Answer:
+    """Returns the answer to a question, by its name, about the text of a host file.
+
+    `text` is the answer as a terminal shows it, `good` its verdict (null if there is none), and
+    `problems` what is wrong with the file, each with `line` and `column` from 1. `host` is the host
+    file that a design has found, and `note` says what was left out.
+    """
+    question, text = asked
+    blank: Answer = {"text": "", "good": None, "problems": [], "host": None, "note": None}
+    try:
+        return blank | QUESTIONS[question](Host.parse(text, NAME))
+    except HostError as error:
+        return blank | {"good": False, "problems": [vars(problem) for problem in error.problems]}
+    except InputError as error:
+        return blank | {"good": False, "text": str(error)}
+
+
+def _shown(table: RenderableType) -> str:
+    from rich.console import Console  # noqa: PLC0415 - it takes longer to import than a check
+
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _check(host: Host) -> Answer:
+    from laxity.tables.check import check_table  # noqa: PLC0415
+
+    check = host.check()
+    return {"text": _shown(check_table(check)), "good": check.is_schedulable}
+
+
+def _shortened(host: Host) -> tuple[list[str], str | None]:
+    """Overrides with which a run is soon done, and what to say of them."""
+    resolved = host.resolve()
+    duration_ns = resolved.host["duration_ns"]
+    takes_ns = Sim().estimate([resolved]).cpu_ns
+    if takes_ns <= RUN_NS:
+        return [], None
+    short_ns = max(duration_ns * RUN_NS // takes_ns, 1_000_000)
+    return (
+        [f"duration={short_ns} ns"],
+        f"The first {short_ns / 1e9:.3g} s of {duration_ns / 1e9:.3g} s; laxity run takes all.",
+    )
+
+
+def _run(host: Host) -> Answer:
+    from laxity.tables.calls import calls_table  # noqa: PLC0415
+    from laxity.tables.run import run_table  # noqa: PLC0415
+
+    overrides, note = _shortened(host)
+    run = host.run(set=overrides)
+    calls = run.telephony
+    table = run_table(run) if calls is None else calls_table(run, calls, host.resolved(overrides))
+    return {"text": _shown(table), "good": run.passed, "note": note}
+
+
+def _why(host: Host) -> Answer:
+    from laxity import why  # noqa: PLC0415
+    from laxity.tables.why import why_table  # noqa: PLC0415
+
+    overrides, note = _shortened(host)
+    with tempfile.TemporaryDirectory(prefix="laxity.") as directory:
+        trace = Path(directory) / "trace.laxtrace"
+        run = host.run(set=overrides, trace=trace)
+        found = why.why(trace, worst=WORST)
+    return {"text": _shown(why_table(found, run.policy)), "good": run.passed, "note": note}
+
+
+def _design(host: Host) -> Answer:
+    from laxity.tables.design import design_table  # noqa: PLC0415
+
+    design = host.design()
+    return {"text": _shown(design_table(design)), "good": design.holds, "host": design.host}
+
+
+QUESTIONS: dict[str, Callable[[Host], Answer]] = {
+    "check": _check,
+    "run": _run,
+    "why": _why,
+    "design": _design,
+}
+"""The questions, by name."""

@@ -1,0 +1,335 @@
+"""From a host file to a plan: what a Linux host with KVM does, as a shell script.
+
+Pure: a plan is text, and what Linux cannot do with a host file is refused here, before it boots.
+`plan.sh` is plain POSIX shell, which calls the functions of `kvm/lab/lib.sh`:
+
+    real_time
+    scheduler hrtick|jiffies BASE_SLICE_NS
+    sched_ext POLICY KEY=VALUE...      one of Laxity's policies, with its settings
+    parameters NAME KEY=VALUE...       those of a domain under it
+    domain NAME VCPUS CPU.WEIGHT CPU.MAX CPU.MAX.BURST
+    order NAME tasks|cpu_bound|thread ...      what laxity-vmm takes
+    window RUN DURATION_NS LEAD_NS MIB
+
+A domain is a control group, and a process with a thread for each VCPU. Names are those of the host
+file.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from laxity.errors import InputError
+from laxity.policies import PARAMETERS, TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from laxity.lab.modes import Mode
+    from laxity.policies import Policy
+
+SCRIPT = "plan.sh"
+RUN = "run"
+"""The name of the run, and of the directory of its results."""
+
+OWNER = "linux"
+"""The owner, in policy/policies.def, of the schedulers that the host runs."""
+
+TASKS_MAX = 97
+"""In one domain: FLAT_TASKS_MAX of kvm/programs/flat.h."""
+JOBS_MAX = 1_000_000
+"""The most jobs of one task in a run."""
+VCPUS_MAX = 64
+"""In one domain: VCPUS_MAX of kvm/programs/laxity-vmm.c."""
+DURATION_NS_MAX = 3_600_000_000_000
+"""An hour."""
+CPU_WEIGHT_MAX = 10_000
+"""The greatest cpu.weight of a control group."""
+QUOTA_PERIOD_NS = range(1_000_000, 1_000_000_001)
+"""The periods that cpu.max takes."""
+QUOTA_NS_MIN = 1_000_000
+"""The least quota that cpu.max takes."""
+MICROSECOND_NS = 1_000
+DEADLINE_NS = range(1024, 1 << 63)
+"""The budgets that SCHED_DEADLINE takes."""
+DEADLINE_PERIOD_NS = range(100_000, 4_194_304_001)
+"""The periods that SCHED_DEADLINE takes, as /proc/sys/kernel/sched_deadline_period_* have them."""
+JIFFY_NS = 4_000_000
+"""The tick of Debian's kernels, CONFIG_HZ=250."""
+
+LEAD_NS = 200_000_000
+"""From the giving of orders to the start of a run, at least."""
+LEAD_NS_A_VCPU = 20_000_000
+WORK_NS = 10_000_000
+"""What a VCPU's thread works before it waits for the start."""
+
+MEMORY_MIB = 256
+MEMORY_MIB_A_DOMAIN = 72
+TRACED_MIB_PER_S = 4.0
+"""The size of the kernel's trace buffers: many times what a busy second takes."""
+
+BOOT_S = 12.0
+"""Wall time from power-on until the host is up, and back."""
+SPEED = 1.2
+"""Emulated seconds a second."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one boot does. Make it with `Plan.of`, which refuses what Linux cannot do."""
+
+    host: Mapping[str, Any]
+    """Resolved: what `Host.resolved` returns."""
+    mode: Mode
+
+    @classmethod
+    def of(cls, host: Mapping[str, Any], *, mode: Mode = "repeatable") -> Plan:
+        """Raises InputError, naming the key and what would be right, for what cannot run."""
+        _refuse_host(host, mode)
+        for domain in host["domains"]:
+            _refuse_domain(domain, host)
+        return cls(host, mode)
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy of Laxity that schedules; None: one of Linux's own schedulers does."""
+        policy = TABLE[self.host["policy"]]
+        return policy if policy.own_of is None else None
+
+    @property
+    def traced_mib(self) -> int:
+        """How large the kernel's trace buffers are, for each CPU."""
+        return 8 + int(TRACED_MIB_PER_S * self.host["duration_ns"] / 1e9)
+
+    @property
+    def memory_mib(self) -> int:
+        """How much memory the host needs: trace, its copy, its archive, and the guests."""
+        traces = 3 * self.traced_mib * int(self.host["cpus"])
+        return MEMORY_MIB + traces + MEMORY_MIB_A_DOMAIN * len(self.host["domains"])
+
+    @property
+    def lead_ns(self) -> int:
+        """From the giving of orders to the start of the run.
+
+        A thread with a small budget takes as many periods as its work has budgets.
+        """
+        vcpus = sum(len(domain["vcpus"]) for domain in self.host["domains"])
+        ready_ns = [_ready_ns(domain, self.host["policy"]) for domain in self.host["domains"]]
+        return int(LEAD_NS + LEAD_NS_A_VCPU * vcpus + max(ready_ns, default=0))
+
+    @property
+    def estimate_s(self) -> float:
+        """A guess at the wall time that the emulated machine takes."""
+        return BOOT_S + float(self.lead_ns + self.host["duration_ns"]) / 1e9 / SPEED
+
+    def script(self) -> str:
+        """The text of `plan.sh`."""
+        host, settings = self.host, self.host["settings"]
+        lines = [
+            "# Made from a host file by laxity; kvm/lab/lib.sh has the functions.",
+            "real_time",
+        ]
+        tick = "jiffies" if settings["jiffy_ns"] else "hrtick"
+        lines.append(f"scheduler {tick} {settings['base_slice_ns']}")
+        policy = TABLE[host["policy"]]
+        if policy.own_of is None:
+            lines.append(f"sched_ext {policy.name}{_pairs(policy, settings, of_host=True)}")
+        for domain in host["domains"]:
+            name = domain["name"]
+            words = [name, str(len(domain["vcpus"])), *group_settings(domain, host["policy"])]
+            lines.append(f"domain {shlex.join(words)}")
+            if policy.own_of is None:
+                pairs = _pairs(policy, domain["parameters"], of_host=False)
+                lines.append(f"parameters {name}{pairs}")
+            lines.append(f"order {shlex.join([name, 'tasks', _tasks(domain)])}")
+            lines.append(f"order {name} cpu_bound {int(domain['cpu_bound'])}")
+            lines += [
+                f"order {name} thread {number} {','.join(map(str, vcpu['affinity']))} "
+                f"{_scheduling(domain, host['policy'])}"
+                for number, vcpu in enumerate(domain["vcpus"])
+            ]
+        lines.append(f"window {RUN} {host['duration_ns']} {self.lead_ns} {self.traced_mib}")
+        return "\n".join(lines) + "\n"
+
+    def write(self, directory: Path) -> None:
+        """Writes it into a directory, which is made if it is not there."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / SCRIPT).write_text(self.script(), "utf-8")
+
+
+def _is_linux(policy: str, parameter: str) -> bool:
+    """Whether it is one of Linux's own schedulers, which goes by that parameter."""
+    return TABLE[policy].own_of == OWNER and TABLE[policy].uses(parameter)
+
+
+def _pairs(policy: Policy, values: Mapping[str, Any], *, of_host: bool) -> str:
+    """Settings of the host, or parameters of a domain, as laxity-scx takes them."""
+    used = [PARAMETERS[name] for name in policy.parameters]
+    return "".join(
+        f" {each.name}={int(values[each.field])}" for each in used if each.is_setting == of_host
+    )
+
+
+def group_settings(domain: Mapping[str, Any], policy: str) -> list[str]:
+    """The cpu.weight, cpu.max and cpu.max.burst of a domain's control group."""
+    given = domain["parameters"]
+    if not _is_linux(policy, "weight"):
+        return ["100", "max", "0"]
+    quota_us, period_us, burst_us = (
+        given[f"{name}_ns"] // MICROSECOND_NS for name in ("quota", "quota_period", "quota_burst")
+    )
+    most = f"{quota_us or 'max'} {period_us}"
+    return [str(given["weight"]), most, str(burst_us)]
+
+
+def _scheduling(domain: Mapping[str, Any], policy: str) -> str:
+    """The scheduling of each thread of a domain's VCPUs."""
+    given = domain["parameters"]
+    if TABLE[policy].own_of is None:
+        return "ext"
+    if TABLE[policy].uses("budget"):
+        period_ns = given["period_ns"]
+        return f"deadline {given['budget_ns']} {period_ns} {period_ns} 0"
+    if TABLE[policy].uses("rt-priority"):
+        return f"fifo {given['rt_priority']}"
+    return "other 0"
+
+
+def _ready_ns(domain: Mapping[str, Any], policy: str) -> int:
+    given = domain["parameters"]
+    if TABLE[policy].uses("budget"):
+        return int(math.ceil(WORK_NS / given["budget_ns"]) * given["period_ns"])
+    if TABLE[policy].uses("quota") and given["quota_ns"]:
+        return int(math.ceil(WORK_NS / given["quota_ns"]) * given["quota_period_ns"])
+    return WORK_NS
+
+
+def _tasks(domain: Mapping[str, Any]) -> str:
+    keys = ("cost_ns", "period_ns", "deadline_ns", "offset_ns", "vcpu")
+    return ";".join(",".join(str(task[key]) for key in keys) for task in domain["tasks"])
+
+
+def _runs_here(policy: Policy) -> bool:
+    return policy.own_of == OWNER or "kvm" in policy.substrates
+
+
+def _refuse_host(host: Mapping[str, Any], mode: Mode) -> None:
+    policy = TABLE[host["policy"]]
+    there = [name for name, each in TABLE.items() if _runs_here(each)]
+    if not _runs_here(policy):
+        raise InputError(
+            f"`host.policy` is {policy.name!r}, which does not run on KVM",
+            f"add --policy with one of {', '.join(there)}, or run it in the simulator",
+        )
+    if policy.own_of is None and host["cpus"] > 1:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and Laxity's policies run on one CPU of a KVM host",
+            "add --set host.cpus=1",
+        )
+    if mode == "repeatable" and host["cpus"] > 1:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and a repeatable run on KVM has one CPU",
+            "add --mode live, or --set host.cpus=1",
+        )
+    if _is_linux(policy.name, "budget") and host["cpus"] > 1:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and Linux pins no SCHED_DEADLINE thread to some of "
+            "several CPUs",
+            "add --set host.cpus=1",
+        )
+    if host["duration_ns"] > DURATION_NS_MAX:
+        raise InputError(
+            "`duration` is longer than the hour that a run on KVM may take",
+            'add --duration "60 s", say',
+        )
+    if host["calls"] is not None:
+        raise InputError(
+            "the host has [calls], and guests on KVM have tasks and endless loops",
+            "add --on xen or --on linux",
+        )
+    if policy.uses("jiffy") and host["settings"]["jiffy_ns"] not in (0, JIFFY_NS):
+        raise InputError(
+            f"`host.jiffy` is {host['settings']['jiffy_ns']} ns, and Debian's kernels tick every "
+            "4 ms",
+            "add --set 'host.jiffy=4 ms', or --set 'host.jiffy=0 ms' for the timer that is exact",
+        )
+
+
+def _refuse_domain(domain: Mapping[str, Any], host: Mapping[str, Any]) -> None:
+    key = f"domain.{domain['name']}"
+    if domain["workload"] is not None:
+        raise InputError(
+            f"`{key}.workload` is {domain['workload']['kind']!r}, and guests on KVM have tasks and "
+            "endless loops",
+            "run it in the simulator",
+        )
+    if domain["guest"] != "rate-monotonic":
+        raise InputError(
+            f"`{key}.scheduler` is {domain['guest']!r}, and the guests on KVM are rate-monotonic",
+            f"add --set {key}.scheduler=rate-monotonic, or run it in the simulator",
+        )
+    for task in domain["tasks"]:
+        if task["jitter_ns"]:
+            raise InputError(
+                f"`{key}.tasks.{task['name']}.jitter` is not 0, and tasks on KVM are released when "
+                "they arrive",
+                f"add --set '{key}.tasks.{task['name']}.jitter=0 ns', or run it in the simulator",
+            )
+        if host["duration_ns"] // task["period_ns"] > JOBS_MAX:
+            raise InputError(
+                f"`{key}.tasks.{task['name']}` has more than {JOBS_MAX:,} jobs in a run, and a "
+                "guest on KVM remembers no more",
+                "make `duration` shorter",
+            )
+    counts = (("tasks", TASKS_MAX), ("vcpus", VCPUS_MAX))
+    for what, most in counts:
+        if len(domain[what]) > most:
+            raise InputError(
+                f"`{key}` has {len(domain[what])} {what}, and a guest on KVM at most {most}",
+                "give some to another domain",
+            )
+    refuse_parameters(key, domain["parameters"], host["policy"])
+
+
+def refuse_parameters(key: str, given: Mapping[str, Any], policy: str) -> None:
+    """Raises InputError for parameters of a domain that Linux does not take under the policy."""
+
+    def uses(parameter: str) -> bool:
+        return _is_linux(policy, parameter)
+
+    if uses("weight") and given["weight"] > CPU_WEIGHT_MAX:
+        raise InputError(
+            f"`{key}.weight` is {given['weight']}, and cpu.weight is at most {CPU_WEIGHT_MAX}",
+            f"add --set {key}.weight=256, and make the others smaller in proportion",
+        )
+    if uses("quota") and given["quota_ns"]:
+        _refuse_unless_whole(key, given, ("quota", "quota_period", "quota_burst"))
+        if given["quota_ns"] < QUOTA_NS_MIN or given["quota_period_ns"] not in QUOTA_PERIOD_NS:
+            raise InputError(
+                f"`{key}.quota` is {given['quota_ns']} ns in {given['quota_period_ns']} ns, and "
+                "cpu.max takes 1 ms at least, in periods of 1 ms to 1 s",
+                f"add --set '{key}.quota=20 ms' --set '{key}.quota-period=100 ms', say",
+            )
+    if uses("budget"):
+        budget_ns, period_ns = given["budget_ns"], given["period_ns"]
+        if budget_ns not in DEADLINE_NS or period_ns not in DEADLINE_PERIOD_NS:
+            raise InputError(
+                f"`{key}` has a budget of {budget_ns} ns in {period_ns} ns, and SCHED_DEADLINE "
+                "takes budgets of 1024 ns at least, and periods of 100 us to 4.19 s",
+                f"add --set '{key}.budget=2 ms' --set '{key}.period=10 ms', say",
+            )
+
+
+def _refuse_unless_whole(key: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        ns = given[f"{name}_ns"]
+        if ns % MICROSECOND_NS:
+            raise InputError(
+                f"`{key}.{name.replace('_', '-')}` is {ns} ns, and cpu.max takes whole "
+                "microseconds",
+                f"add --set '{key}.{name.replace('_', '-')}={ns // MICROSECOND_NS} us'",
+            )

@@ -1,0 +1,92 @@
+"""Settings of a KVM host that change, for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Column
+from rich.text import Text
+
+from laxity.apply.agent.settings import SCHED_DEADLINE, SCHED_FIFO, SCHED_OTHER, SCHED_RR
+from laxity.apply.wanted import listed
+from laxity.tables.layout import name_column, plain_table, right
+from laxity.text import NOTHING, time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from laxity.apply.agent.settings import Change
+
+NAMES = {1: "fifo", 2: "rr", 3: "batch", 5: "idle", 7: "ext"}
+"""Linux's policies that are neither ordinary nor SCHED_DEADLINE."""
+
+
+def changes_table(changes: Sequence[Change]) -> RenderableType:
+    """A row for each setting: what it is now, and what it becomes."""
+    table = plain_table(
+        name_column("setting"),
+        Column("now", overflow="fold"),
+        Column("wanted", overflow="fold"),
+    )
+    for change in changes:
+        what = f" {change['what']}" if change["what"] in ("scheduling", "affinity") else ""
+        old, new = (value_text(change["what"], change[side]) for side in ("old", "new"))
+        table.add_row(Text(change["label"] + what), Text(old), Text(new, "bold"))
+    return table
+
+
+def parameters_table(guests: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """A row for each guest and each of its VCPUs, with what it may have of the CPUs."""
+    table = plain_table(
+        name_column("guest"),
+        *right("VCPU"),
+        Column("scheduling", overflow="fold"),
+        Column("CPUs", overflow="fold"),
+    )
+    for guest in guests:
+        table.add_row(Text(guest["name"], "bold"), "", Text(_share_text(guest)), "")
+        for vcpu in guest["vcpu"]:
+            table.add_row("", str(vcpu["id"]), _vcpu_text(vcpu), listed(vcpu["affinity"]))
+    return table
+
+
+def _share_text(guest: Mapping[str, Any]) -> str:
+    parts = [f"weight {guest['weight']}"] if "weight" in guest else []
+    if guest.get("quota_ns"):
+        parts.append(f"quota {time(guest['quota_ns'])} in {time(guest['quota_period_ns'])}")
+    if guest.get("quota_burst_ns"):
+        parts.append(f"burst {time(guest['quota_burst_ns'])}")
+    return ", ".join(parts)
+
+
+def _vcpu_text(vcpu: Mapping[str, Any]) -> str:
+    if "budget_ns" in vcpu:
+        return f"{vcpu['policy']} {time(vcpu['budget_ns'])} in {time(vcpu['period_ns'])}"
+    if "rt_priority" in vcpu:
+        return f"{vcpu['policy']} {vcpu['rt_priority']}"
+    return f"{vcpu['policy']}, nice {vcpu['nice']}"
+
+
+def value_text(what: str, value: Any) -> str:  # noqa: ANN401 - JSON
+    """Returns the value of a setting for people."""
+    if what == "hook":
+        return NOTHING if value is None else "a script"
+    if what in ("affinity", "interrupt"):
+        return f"CPUs {listed(value)}"
+    if what == "group":
+        return str(value)
+    policy = value["policy"]
+    if policy == SCHED_DEADLINE:
+        words = [f"deadline {time(value['runtime_ns'])} in {time(value['period_ns'])}"]
+        if value["deadline_ns"] != value["period_ns"]:
+            words.append(f"by {time(value['deadline_ns'])}")
+    elif policy in (SCHED_FIFO, SCHED_RR):
+        words = [f"{NAMES[policy]} {value['priority']}"]
+    else:
+        name = "fair" if policy == SCHED_OTHER else NAMES.get(policy, str(policy))
+        words = [f"{name}, nice {value['nice']}"]
+        if value["runtime_ns"]:
+            words.append(f"slice {time(value['runtime_ns'])}")
+    return ", ".join(words)

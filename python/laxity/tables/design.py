@@ -1,0 +1,77 @@
+"""The table of what a design found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Column
+from rich.text import Text
+
+from laxity.tables.layout import heading, name_column, plain_table, right
+from laxity.text import NOTHING, bare, number, percent, time
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from laxity.results.design import Design
+
+
+def design_table(found: Design) -> RenderableType:
+    """The values of each domain or the demands in conflict, the reasons, the verdict."""
+    lines: list[RenderableType] = [heading(found.policy, "by design"), ""]
+    if not found.remedies:
+        lines += _values(found) if found.holds else _conflict(found)
+    lines += [Text(f"- {reason}") for reason in found.reasons]
+    lines.append("")
+    if found.remedies:
+        said = "Holds: loss and delay within limits" if found.holds else "No change is enough"
+        lines.append(Text(said, "bold green" if found.holds else "bold red"))
+    elif found.holds and found.simulated is not None:
+        seeds = ", ".join(map(str, found.simulated.seeds))
+        lines += [
+            Text(
+                f"Holds: {number(found.guaranteed, 'deadline')} guaranteed, "
+                f"{percent(found.cpu_share or 0)} of CPU time reserved",
+                "bold green",
+            ),
+            Text(
+                f"Simulated with other phases and seeds {seeds}: "
+                f"{number(found.simulated.jobs, 'job')}, {found.simulated.missed} missed"
+            ),
+        ]
+    else:
+        lines.append(Text("Impossible: these deadlines cannot be guaranteed together", "bold red"))
+    return Group(*lines)
+
+
+def _values(found: Design) -> list[RenderableType]:
+    table = plain_table(
+        name_column("domain"), *right("budget", "period", "priority", "CPU %", "needed %")
+    )
+    for domain in found.domains:
+        table.add_row(
+            Text(domain.name),
+            time(domain.budget_ns, digits=6),
+            time(domain.period_ns, digits=6),
+            str(domain.priority),
+            bare(domain.share),
+            bare(domain.load) if domain.load else NOTHING,
+        )
+    return [table, ""]
+
+
+def _conflict(found: Design) -> list[RenderableType]:
+    table = plain_table(
+        name_column("domain"), Column("task"), *right("cost", "period", "deadline", "CPU %")
+    )
+    for demand in found.conflict:
+        table.add_row(
+            Text(demand.domain),
+            Text(demand.task),
+            time(demand.cost_ns, digits=6),
+            time(demand.period_ns, digits=6),
+            time(demand.deadline_ns, digits=6),
+            bare(demand.cost_ns / demand.period_ns),
+        )
+    return [table, ""]

@@ -1,0 +1,162 @@
+"""Why jobs were late: the worst as sentences, all of them by cause and by culprit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Column
+from rich.text import Text
+
+from laxity.policies import TABLE
+from laxity.tables.layout import heading, plain_table, right
+from laxity.text import NOTHING, bare, number, time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from laxity.why import Cause, Kind, Late, Remedy, Rule, Total, Why
+
+SMALL = 0.01
+"""Smaller shares of a job's lateness are left out of its sentence."""
+
+REMEDIES_MAX = 4
+"""Changes that a sentence names."""
+
+PHRASES: dict[Kind, str] = {
+    "own-work": "its own work alone takes longer than its deadline",
+    "released-late": "it was released late (jitter)",
+    "earlier-job": "the job before it was not yet complete",
+    "task": "{who} comes first in its guest",
+    "overhead": "its VCPU did work of its kernel (ticks, cache misses)",
+    "budget": "its budget was used up, most of it by {who}",
+    "cap": "its domain had used up its cap",
+    "cpu": "{who} had the CPU{rule}",
+    "switch": "its CPU was deciding and switching context",
+    "idle": "its CPU idled until a decision let it run",
+    "blocked": "its guest slept over it",
+}
+
+RULES: dict[Rule, str] = {
+    "order": "it comes first",
+    "back-to-back": "it used two budgets back to back",
+    "boost": "it was boosted",
+    "credits": "it had credits left",
+    "turn": "it had its turn",
+}
+
+BUDGET_LOST = "its budget was gone, lost while {who} had nothing to do or used by its other work"
+
+PERIODIC_IDLE = "its CPU idled while the budget of a server that comes first ran down"
+
+NAMES: dict[Kind, str] = {
+    "own-work": "own work",
+    "released-late": "released late",
+    "earlier-job": "earlier job",
+    "task": "task of its guest",
+    "overhead": "ticks, caches",
+    "budget": "budget used up",
+    "cap": "cap used up",
+    "cpu": "other VCPU",
+    "switch": "decision, switch",
+    "idle": "idle CPU",
+    "blocked": "guest asleep",
+}
+
+
+def rule_phrase(rule: Rule, policy: str) -> str:
+    """Why the policy let another VCPU run, in words."""
+    if rule == "order" and policy in TABLE:
+        if TABLE[policy].uses("priority"):
+            return "it comes first by priority"
+        if TABLE[policy].uses("budget"):
+            return "its period ends earlier"
+    return RULES[rule]
+
+
+def phrase(cause: Cause, policy: str) -> str:
+    """What a cause is, to stand behind "because"."""
+    text = PHRASES[cause.cause]
+    if cause.cause == "budget" and cause.who is not None and "/" not in cause.who:
+        text = BUDGET_LOST
+    if cause.cause == "idle" and policy == "periodic":
+        text = PERIODIC_IDLE
+    rule = f" ({policy}: {rule_phrase(cause.rule, policy)})" if cause.rule else ""
+    return text.format(who=cause.who, rule=rule)
+
+
+def shares(late: Late) -> list[Cause]:
+    """The causes that a sentence names, from the greatest to the smallest."""
+    return [cause for cause in late.causes if cause.ns > SMALL * late.late_ns]
+
+
+def sentence(late: Late, policy: str) -> str:
+    """Why one job was late."""
+    by = time(late.late_ns)
+    unfinished = " and not complete at the end of the run" if late.completion_ns is None else ""
+    named = shares(late)
+    if not named:
+        return f"{late.what} was in time."
+    rest_ns = late.late_ns - sum(cause.ns for cause in named)
+    parts = [f"{time(cause.ns)} because {phrase(cause, policy)}" for cause in named]
+    if rest_ns:
+        parts.append(f"{time(rest_ns)} for other reasons")
+    return f"{late.what} was {by} late{unfinished}: {', '.join(parts)}."
+
+
+def remedy_sentence(remedies: Sequence[Remedy]) -> str:
+    """What would have made the job be in time."""
+    if not remedies:
+        return "No change of its budget or weight and no other policy has it in time."
+    named = [f"{each.set} ({number(each.missed, 'miss', 'misses')})" for each in remedies]
+    shown = " or ".join(named[:REMEDIES_MAX])
+    return f"Simulated, it is in time with {shown}."
+
+
+def why_table(why: Why, policy: str) -> RenderableType:
+    """The worst jobs as sentences, then all late jobs by cause and by culprit."""
+    if not why.late_jobs:
+        jobs = number(why.jobs, "job")
+        return Text(f"None of {jobs} was late", "bold green")
+    lines: list[RenderableType] = [
+        heading(
+            f"{why.late_jobs:,} of {number(why.jobs, 'job')} late",
+            f"under {policy}, by {time(why.late_sum_ns)} together",
+        ),
+        "",
+    ]
+    for late in why.late:
+        lines.append(Text(sentence(late, policy)))
+        if late.remedies is not None:
+            lines.append(Text(f"  {remedy_sentence(late.remedies)}", "dim"))
+    return Group(*lines, "", _totals(why))
+
+
+def _totals(why: Why) -> Table:
+    table = plain_table(
+        Column("cause", no_wrap=True),
+        Column("culprit", overflow="fold"),
+        Column("rule", no_wrap=True),
+        *right("late by", "%", "late jobs"),
+    )
+    for (cause, who, rule), (ns, jobs) in summed(why.totals).items():
+        share = ns / why.late_sum_ns if why.late_sum_ns else 0.0
+        table.add_row(
+            NAMES[cause], Text(who or NOTHING), rule or NOTHING, time(ns), bare(share), f"{jobs:,}"
+        )
+    return table
+
+
+def summed(
+    totals: Sequence[Total],
+) -> dict[tuple[Kind, str | None, Rule | None], tuple[int, int]]:
+    """The lateness (ns) and the late jobs of each cause and culprit over all tasks."""
+    sums: dict[tuple[Kind, str | None, Rule | None], tuple[int, int]] = {}
+    for total in totals:
+        key = total.cause, total.who, total.rule
+        ns, jobs = sums.get(key, (0, 0))
+        sums[key] = ns + total.ns, jobs + total.jobs
+    return dict(sorted(sums.items(), key=lambda item: -item[1][0]))

@@ -1,0 +1,253 @@
+"""Why jobs were late, from a trace, and what would have made them be in time, from runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from laxity import _core, tracefile
+from laxity.errors import HostError, InputError, core_errors
+from laxity.policies import BY_WEIGHT, TABLE
+from laxity.results.records import decoded, encoded
+from laxity.text import time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from laxity.host import Host
+
+Kind = Literal[
+    "own-work",
+    "released-late",
+    "earlier-job",
+    "task",
+    "overhead",
+    "budget",
+    "cap",
+    "cpu",
+    "switch",
+    "idle",
+    "blocked",
+]
+Rule = Literal["order", "back-to-back", "boost", "credits", "turn"]
+
+BUDGET_RUNS = 10
+"""Runs that look for the smallest budget with which a job is in time."""
+
+EXACT = 12
+"""Digits with which a time is written without rounding."""
+
+WEIGHTS_MAX = 65_535
+"""The greatest weight of a domain."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of a job's lateness."""
+
+    cause: Kind
+    who: str | None
+    """The task (`domain/task`) or the VCPU (`domain`, or `domain/vcpu`) behind it."""
+    rule: Rule | None
+    """Why another VCPU had the CPU."""
+    ns: int
+    """Its share of the lateness."""
+    delay_ns: int
+    """Its part of the response."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of the host with which the job is in time, as a run of the simulator shows."""
+
+    set: str
+    """The change, in the form that `--set` takes."""
+    missed: int
+    """Deadlines that the whole run misses with it."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A job with the causes of its lateness."""
+
+    what: str
+    """`domain/task#job`."""
+    arrival_ns: int
+    deadline_ns: int
+    completion_ns: int | None
+    """None if it was not complete at the end of the run."""
+    late_ns: int
+    causes: tuple[Cause, ...]
+    """From the greatest share to the smallest; their `ns` sum to `late_ns`."""
+    remedies: tuple[Remedy, ...] | None = None
+    """None if none were looked for, or the simulator does not have this job late."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a cause adds up to over all late jobs of a task."""
+
+    task: str
+    cause: Kind
+    who: str | None
+    rule: Rule | None
+    ns: int
+    jobs: int
+    """Late jobs of which it has a share."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why the jobs of a run were late."""
+
+    jobs: int
+    """Jobs whose deadline fell within the run."""
+    late_jobs: int
+    late_sum_ns: int
+    late: tuple[Late, ...]
+    totals: tuple[Total, ...]
+    """From the greatest to the smallest."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the object that `laxity why --json` prints."""
+        content: dict[str, Any] = encoded(self)
+        for late in content["late"]:
+            if late.get("remedies") is None:
+                late.pop("remedies", None)
+        return content
+
+
+def why(
+    trace: Path, *, task: str | None = None, worst: int | None = None, every_job: bool = False
+) -> Why:
+    """Explains the late jobs of a trace.
+
+    `task` (`domain/task`) restricts it to one task, `worst` to so many jobs, those that are late by
+    most; `every_job` explains jobs that were in time, too. Raises InputError for a damaged trace,
+    or a task that the trace has not.
+    """
+    places = None if task is None else _places(tracefile.metadata(trace), task)
+    with core_errors():
+        answer = _core.why(str(trace), places, worst, every_job)
+    return decoded(json.loads(answer), Why)
+
+
+def _places(metadata: Mapping[str, Any], name: str) -> tuple[int, int]:
+    """The places of a task's domain and of the task, of `domain/task`."""
+    names = []
+    for index, domain in enumerate(metadata["domains"]):
+        for place, task in enumerate(domain["tasks"]):
+            names.append(f"{domain['name']}/{task['name']}")
+            if names[-1] == name:
+                return index, place
+    known = f"the tasks are {', '.join(names[:8])}" if names else "the trace has no tasks"
+    raise InputError(f"the trace has no task {name!r}", known)
+
+
+def with_remedies(found: Why, host: Host, overrides: Iterable[str]) -> Why:
+    """Adds to each explained job the changes of the host with which it is in time."""
+    settings = list(overrides)
+    late = tuple(
+        replace(each, remedies=remedies(host, settings, each)) if each.late_ns else each
+        for each in found.late
+    )
+    return replace(found, late=late)
+
+
+def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...] | None:
+    """Changes of the host with which the job is in time: changes of values first, then policies.
+
+    Each is run up to the job's deadline to see that it is, and then as long as the host file says
+    to count what else is missed. None if the simulator has the job in time without any change: then
+    what changes do there says nothing about the run that was explained.
+    """
+    if _is_in_time(host, overrides, late):
+        return None
+    return tuple(
+        Remedy(change, host.run(set=[*overrides, change]).missed)
+        for change in _changes(host, overrides, late)
+    )
+
+
+def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
+    """The changes that hold."""
+    resolved = host.resolved(overrides)
+    name = late.what.split("/")[0]
+    domain = next(each for each in resolved["domains"] if each["name"] == name)
+    policy, parameters = resolved["policy"], domain["parameters"]
+    uses = TABLE[policy].uses
+    causes = {cause.cause for cause in late.causes if cause.ns}
+
+    def holds(change: str) -> bool:
+        return _is_in_time(host, [*overrides, change], late)
+
+    if uses("budget"):
+        budget_ns = _smallest_budget_ns(host, overrides, late, parameters)
+        if budget_ns is not None:
+            yield f"domain.{name}.budget={time(budget_ns, digits=EXACT)}"
+    tried = []
+    if "budget" in causes and uses("extratime") and not parameters["extratime"]:
+        tried.append(f"domain.{name}.extratime=true")
+    if "cap" in causes:
+        tried.append(f"domain.{name}.cap=0")
+    if policy in BY_WEIGHT:
+        weight = parameters["weight"]
+        heavier = (min(weight * factor, WEIGHTS_MAX) for factor in (2, 4, 8))
+        first = next(
+            (each for each in (f"domain.{name}.weight={w}" for w in heavier) if holds(each)), None
+        )
+        if first is not None:
+            yield first
+    yield from (change for change in tried if holds(change))
+    for other in host.policies(overrides):
+        if other != policy and holds(f"host.policy={other}"):
+            yield f"host.policy={other}"
+
+
+def _smallest_budget_ns(
+    host: Host, overrides: list[str], late: Late, parameters: Mapping[str, Any]
+) -> int | None:
+    """A budget above the domain's own, in few digits, with which the job is in time.
+
+    It is the smallest as far as halving finds it; None if not even the whole period helps.
+    """
+    name = late.what.split("/")[0]
+
+    def holds(budget_ns: int) -> bool:
+        return _is_in_time(host, [*overrides, f"domain.{name}.budget={budget_ns} ns"], late)
+
+    low_ns, high_ns = int(parameters["budget_ns"]), int(parameters["period_ns"])
+    if low_ns >= high_ns or not holds(high_ns):
+        return None
+    step_ns = int(10 ** max(0, len(str(high_ns)) - 3))
+    for _ in range(BUDGET_RUNS):
+        middle_ns = -(-(low_ns + high_ns) // 2 // step_ns) * step_ns
+        if not low_ns < middle_ns < high_ns:
+            break
+        if holds(middle_ns):
+            high_ns = middle_ns
+        else:
+            low_ns = middle_ns
+    return high_ns
+
+
+def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
+    """Whether the job is in time in a run of the simulator that ends at its deadline."""
+    task, number = late.what.rsplit("#", 1)
+    domain, _, name = task.partition("/")
+    try:
+        run = host.run(set=overrides, duration=f"{late.deadline_ns} ns")
+    except HostError:
+        # The host file does not allow it.
+        return False
+    times = run.responses.get((domain, name))
+    if times is None:
+        raise InputError(
+            f"{task} has so many jobs that the simulator does not keep each one's response time",
+            "explain a shorter run",
+        )
+    return (
+        len(times) > int(number) and int(times[int(number)]) <= late.deadline_ns - late.arrival_ns
+    )

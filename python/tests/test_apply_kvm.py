@@ -1,0 +1,228 @@
+"""`laxity apply` on the emulated KVM host: its kernel, its control groups, libvirt's hook.
+
+Python of Debian runs there as on any host. Guests are processes with threads that are named as
+QEMU names its own; their control groups are named as those of libvirt and of Proxmox.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from laxity import Host
+from laxity.apply import agent
+from laxity.apply.wanted import Helpers, ask
+from laxity.lab import cpio, kvm_image, machine, packages
+from laxity.lab.kvm_machine import KvmMachine
+from test_apply import GUEST
+
+if TYPE_CHECKING:
+    from laxity.apply.agent.settings import Wanted
+
+pytestmark = [
+    pytest.mark.xen,
+    pytest.mark.skipif(shutil.which(machine.QEMU) is None, reason=f"there is no {machine.QEMU}"),
+    pytest.mark.skipif(shutil.which("apt-get") is None, reason="the kernel is Debian's"),
+]
+
+PYTHON = (
+    *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"),
+    *("libc6", "libexpat1", "libffi8", "zlib1g"),
+)
+
+HOST = """\
+duration = "1 s"
+host = { cpus = 1, policy = "fifo" }
+domain = [
+    { name = "control", vcpus = 2, rt-priority = 30, weight = 300, budget = "1ms", period = "9ms" },
+    { name = "batch", rt-priority = 2, budget = "2 ms", period = "10 ms" },
+]
+"""
+GROUPS = {
+    "control": "machine.slice/machine-qemu\\x2d1\\x2dcontrol.scope",
+    "batch": "qemu.slice/100.scope",
+}
+VCPUS = {"control": 2, "batch": 1}
+
+DRIVER = """
+import json, os, subprocess, sys
+from pathlib import Path
+
+ROOT, RESULTS = Path("/sys/fs/cgroup"), Path(os.environ["RESULTS"])
+PLAN = json.loads(Path("/plan/plan.json").read_text())
+FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
+guests = {}
+
+def group(name):
+    made = ROOT
+    for part in PLAN["groups"][name].split("/"):
+        (made / "cgroup.subtree_control").write_text("+cpu")
+        made = made / part
+        made.mkdir(exist_ok=True)
+    return made
+
+def start(name):
+    names = [f"CPU {number}/KVM" for number in range(PLAN["vcpus"][name])]
+    words = ["qemu-system-x86_64", "-c", PLAN["guest"], "-name", f"guest={name},debug-threads=on"]
+    guests[name] = subprocess.Popen([*words, *names, "IO iothread1"], executable=sys.executable,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONHOME": "/usr"})
+    assert guests[name].stdout.readline() == b"ready\\\\n"
+    (group(name) / "cgroup.procs").write_text(str(guests[name].pid))
+
+def shown(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\\\\n")
+
+def snapshot():
+    found = {}
+    for name, process in guests.items():
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            comm = (task / "comm").read_text().strip()
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            # priority, nice, real-time priority and policy, as proc_pid_stat(5) counts them
+            found[f"{name} {comm}"] = [fields[15], fields[16], fields[37], fields[38]]
+        for file in FILES:
+            found[f"{name} {file}"] = (group(name) / file).read_text().strip()
+    for place in ("/var/lib/laxity", "/etc/libvirt"):
+        found[place] = sorted(map(str, Path(place).rglob("*")))
+    return found
+
+def agent(**request):
+    done = subprocess.run([sys.executable, "-m", "agent"], input=json.dumps(request).encode(),
+        capture_output=True, cwd="/")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+for place in ("/var/lib", "/run", "/etc/libvirt"):
+    Path(place).mkdir(parents=True, exist_ok=True)
+for name in PLAN["groups"]:
+    start(name)
+told = {"before": snapshot(), "seen": agent(do="observe", nics=[])["seen"], "applied": {}}
+for policy, wanted in PLAN["wanted"].items():
+    answer = agent(do="apply", wanted=wanted, keep=False, persist=True)
+    told["applied"][policy] = {"answer": answer, "snapshot": snapshot()}
+guests["batch"].kill()
+guests["batch"].communicate()
+start("batch")
+told["started"] = snapshot()
+hook = "/etc/libvirt/hooks/qemu.d/laxity"
+told["hook"] = shown(hook, "batch", "started", "begin", "-")
+told["hooked"] = snapshot()
+told["reverted"] = agent(do="revert")
+told["after"] = snapshot()
+(RESULTS / "told.json").write_text(json.dumps(told))
+""".replace("\\\\n", "\\n")
+
+SCRIPT = """\
+set -eu
+mkdir -p /usr/bin
+ln -s python3.11 /usr/bin/python3
+PATH=$PATH:/usr/bin python3 -B /plan/drive.py
+"""
+
+
+@dataclass(frozen=True)
+class WithPython(KvmMachine):
+    """A host that has Python, too."""
+
+    beside: bytes = b""
+
+    def contents(self) -> dict[str, bytes]:
+        found = super().contents()
+        return {**found, "programs": found["programs"] + self.beside}
+
+
+def python_of(directory: Path) -> list[cpio.Entry]:
+    found = packages.fetch(packages.downloads(PYTHON), kvm_image.CACHE / "packages")
+    for package in found:
+        packages.run("dpkg-deb", "--extract", package, directory)
+    entries = []
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if path.is_symlink():
+            entries.append(cpio.link(name, str(path.readlink())))
+        elif path.is_file() and not name.startswith(("usr/share", "etc")):
+            entries.append(cpio.file(name, path, executable=True))
+    return entries
+
+
+def wanted(policy: str) -> Wanted:
+    """What `ask` makes of a host that looks as the emulated one should."""
+    guests = [
+        {
+            "name": name,
+            "pid": 1,
+            "threads": [{"tid": 1, "vcpu": number, "allowed": [0]} for number in range(count)],
+            "group": {"path": GROUPS[name], "is_own": True, "files": {"cpu.weight": "100"}},
+        }
+        for name, count in VCPUS.items()
+    ]
+    seen: Any = {
+        "cpus": [0],
+        "rt_runtime_us": 950_000,
+        "rt_period_us": 1_000_000,
+        "deadline_period_us": [100, 4_194_304],
+        "deadlines": [],
+        "guests": guests,
+        "unnamed": [],
+        "interrupts": {},
+    }
+    overrides = [f"host.policy={policy}"]
+    if policy == "eevdf":
+        overrides += ["domain.batch.quota=20 ms", "domain.batch.quota-period=50 ms"]
+    return ask(Host.parse(HOST).resolved(overrides), seen, Helpers()).wanted
+
+
+def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
+    plan = tmp_path / "plan"
+    plan.mkdir()
+    policies = ("deadline", "eevdf", "fifo")
+    content = {
+        "groups": GROUPS,
+        "vcpus": VCPUS,
+        "guest": GUEST,
+        "wanted": {policy: wanted(policy) for policy in policies},
+    }
+    (plan / "plan.json").write_text(json.dumps(content))
+    (plan / "drive.py").write_text(DRIVER)
+    (plan / "plan.sh").write_text(SCRIPT)
+    agents = Path(agent.__file__).parent
+    files = [cpio.file(f"agent/{path.name}", path) for path in agents.glob("*.py")]
+    beside = cpio.archive([*python_of(tmp_path / "unpacked"), *files])
+    image = kvm_image.build(print)
+    kvm_image.programs(print)
+    made = WithPython(image, plan, memory_mib=768, beside=beside)
+    told = json.loads((made.run(tmp_path / "out", print) / "told.json").read_text())
+
+    seen = {guest["name"]: guest for guest in told["seen"]["guests"]}
+    assert seen.keys() == GROUPS.keys()
+    for name, path in GROUPS.items():
+        group = seen[name]["group"]
+        assert (group["path"], group["is_own"]) == (path, True)
+        assert group["files"].keys() == {"cpu.weight", "cpu.max", "cpu.max.burst"}
+        vcpus = [thread["vcpu"] for thread in seen[name]["threads"] if thread["vcpu"] is not None]
+        assert sorted(vcpus) == list(range(VCPUS[name]))
+
+    def of(policy: str) -> dict[str, Any]:
+        applied = told["applied"][policy]
+        assert "error" not in applied["answer"], applied["answer"]
+        snapshot: dict[str, Any] = applied["snapshot"]
+        return snapshot
+
+    # The last two are the real-time priority and the number of the policy.
+    assert of("deadline")["control CPU 1/KVM"][2:] == ["0", "6"]
+    assert of("eevdf")["control CPU 1/KVM"][2:] == ["0", "0"]
+    assert of("eevdf")["control cpu.weight"] == "300"
+    assert of("eevdf")["batch cpu.max"] == "20000 50000"
+    assert of("fifo")["control CPU 1/KVM"][2:] == ["30", "1"]
+    assert of("fifo")["control cpu.weight"] == "100"
+    assert of("fifo")["batch CPU 0/KVM"][2:] == ["2", "1"]
+    assert of("fifo")["batch IO iothread1"][2:] == ["0", "0"]
+    # A guest that starts is an ordinary one until the hook has been called.
+    assert told["started"]["batch CPU 0/KVM"][2:] == ["0", "0"]
+    assert told["hooked"]["batch CPU 0/KVM"][2:] == ["2", "1"]
+    assert told["reverted"]["failed"] == []
+    assert told["after"] == told["before"]

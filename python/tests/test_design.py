@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from laxity import Host
+from laxity.cli import guarded
+from laxity.design import placement
+from laxity.errors import HostError, InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+LOOPS = (EXAMPLES / "three-loops.toml").read_text()
+
+
+def laxity(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["laxity", *map(str, words)])
+    return guarded()
+
+
+def test_three_loops_hold_with_two_thirds_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLES / "three-loops.toml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "holds"
+    assert found["guaranteed"] == 4
+    assert found["conflict"] == []
+    assert found["reasons"]
+    answered = Host.parse(found["host"])
+    assert answered.check().is_schedulable
+    parameters = [domain["parameters"] for domain in answered.resolved()["domains"]]
+    share = sum(each["budget_ns"] / each["period_ns"] for each in parameters)
+    assert found["cpu_share"] == pytest.approx(share)
+    assert share <= 0.667
+    # All that was there is still there: only lines are added.
+    lines = iter(found["host"].splitlines())
+    assert all(line in lines for line in LOOPS.splitlines())
+
+
+def test_open_values_are_replaced_where_they_stand() -> None:
+    text = LOOPS.replace('"servo"', '"servo"\nbudget = "?" # to be found\nperiod = "1 ms"')
+    text = text.replace('"deferrable"', '"?"')
+    found = Host.parse(text).design()
+    assert found.host is not None
+    assert ' us" # to be found\nperiod = "1 ms" ' in found.host
+    assert f'policy = "{found.policy}"' in found.host
+
+
+def test_other_commands_name_the_command_that_finds_open_values() -> None:
+    text = LOOPS.replace('"servo"', '"servo"\nbudget = "?"')
+    with pytest.raises(HostError, match="`budget` is left open") as refused:
+        Host.parse(text).check()
+    assert "laxity design" in str(refused.value)
+
+
+def test_overrides_are_in_the_answer() -> None:
+    found = Host.parse(LOOPS).design(set=["domain.plc.period=5 ms", "host.costs={}"])
+    assert found.host is not None
+    assert Host.parse(found.host).resolved()["domains"][1]["parameters"]["period_ns"] == 5_000_000
+    assert "costs = {}" in found.host
+
+
+def test_a_guarantee_for_any_phase_costs_more() -> None:
+    host = Host.parse(LOOPS)
+    free = host.design(any_phase=True)
+    assert free.host is not None
+    phases = [
+        f"domain.{domain}.tasks.{task}.offset=1 ns"
+        for domain, task in [("servo", "current"), ("servo", "position"), ("plc", "scan")]
+    ]
+    assert Host.parse(free.host).check(set=phases).is_schedulable
+    assert (free.cpu_share or 0) > (host.design().cpu_share or 1)
+
+
+def test_room_is_what_all_costs_may_grow_by() -> None:
+    found = Host.parse(LOOPS).design(most_room=True)
+    assert found.host is not None
+    assert found.room_factor is not None
+    grown = [
+        f"domain.{room.domain}.tasks.{room.task}.cost={int(room.cost_ns * found.room_factor)} ns"
+        for room in found.rooms
+    ]
+    assert Host.parse(found.host).check(set=grown).is_schedulable
+    assert found.room_factor > 1.3
+
+
+def test_what_cannot_hold_together_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["design", EXAMPLES / "three-loops.toml", "--json"]
+    assert laxity(monkeypatch, *words, "--set", "domain.plc.tasks.scan.cost=8 ms") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "impossible"
+    assert found["host"] is None
+    named = {(demand["domain"], demand["task"]) for demand in found["conflict"]}
+    assert ("plc", "scan") in named
+    assert len(named) < 4
+    relief = found["reliefs"][0]
+    lower = f"domain.{relief['domain']}.tasks.{relief['task']}.cost={relief['cost_ns']} ns"
+    assert Host.parse(LOOPS).design(set=["domain.plc.tasks.scan.cost=8 ms", lower]).holds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('policy = "deferrable"', 'policy = "credit"'), "no VCPU a budget"),
+        (('tasks = [{ name = "scan", cost = "2 ms", period = "10 ms" }]', ""), "no tasks"),
+        (('name = "plc"', 'name = "plc"\nweight = "?"'), "domain.plc.weight"),
+    ],
+)
+def test_questions_without_sense_are_refused(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Host.parse(LOOPS.replace(*change)).design()
+
+
+def test_a_host_of_several_cpus_gets_affinities() -> None:
+    found = Host.parse(LOOPS.replace("cpus = 1", "cpus = 3")).design()
+    assert found.host is not None
+    domains = Host.parse(found.host).resolved()["domains"]
+    assert sorted(domain["vcpus"][0]["affinity"] for domain in domains) == [[0], [1], [2]]
+
+
+def test_the_solver_places_what_worst_fit_does_not() -> None:
+    pytest.importorskip("ortools")
+    shares = [0.4, 0.4, 0.3, 0.3, 0.3, 0.3]
+    loads = [0.0, 0.0]
+    for share, cpu in zip(shares, placement.worst_fit(shares, loads), strict=True):
+        loads[cpu] += share
+    places = placement.solve(shares, [0.0, 0.0], [])
+    assert places is not None
+    assert sorted(map(places.count, (0, 1))) in ([3, 3], [2, 4])
+    assert placement.solve(shares, [0.0, 0.0], [{0}]) is None
+    apart = placement.solve(shares, [0.0, 0.0], [{0, 1}])
+    assert apart is not None
+    assert apart[0] != apart[1]
+    assert placement.solve([0.6, 0.6, 0.6], [0.0, 0.0], []) is None
+
+
+SOLVED_AND_INTERRUPTED = """
+import os, signal
+from laxity.design import placement
+signal.signal(signal.SIGINT, signal.default_int_handler)
+placement.solve([0.5], [0.0], [])
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("tidied up")
+"""
+
+
+def test_ctrl_c_is_heard_after_the_solver_has_run() -> None:
+    pytest.importorskip("ortools")
+    done = subprocess.run(
+        [sys.executable, "-c", SOLVED_AND_INTERRUPTED], capture_output=True, check=False, text=True
+    )
+    assert done.stdout == "tidied up\n", done
+
+
+def many_domains(policy: str, percent: int) -> str:
+    """A host of 36 domains on two CPUs, whose tasks need so much of them."""
+    domains = [
+        f'[[domain]]\nname = "d{number}"\n'
+        f'tasks = [{{ name = "t", cost = "{period_us * percent // 1800} us", '
+        f'period = "{period_us} us" }}]\n'
+        for number, period_us in enumerate([10_000, 20_000, 40_000, 50_000, 80_000, 100_000] * 6)
+    ]
+    return (
+        f'duration = "1 s"\n[host]\ncpus = 2\npolicy = "{policy}"\n'
+        'costs = { schedule = "200 ns", context-switch = "2 us" }\n' + "".join(domains)
+    )
+
+
+@pytest.mark.parametrize(("percent", "verdict"), [(45, "holds"), (98, "impossible")])
+def test_many_domains_are_answered_either_way(percent: int, verdict: str) -> None:
+    found = Host.parse(many_domains("periodic", percent)).design()
+    assert found.verdict == verdict
+    if found.holds:
+        assert found.guaranteed == 36
+        assert found.simulated is not None
+        assert found.simulated.missed == 0
+    else:
+        assert 1 < len(found.conflict) <= 18
+        parts = [relief.part for relief in found.reliefs]
+        assert parts == sorted(parts)

@@ -1,0 +1,134 @@
+"""Plans for KVM hosts: what the host is told to do, and what is refused before anything boots."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from laxity import Host, InputError, files
+from laxity.lab import kvm_image
+from laxity.lab.errors import LabError
+from laxity.substrates.kvm.plan import Plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Laxity
+
+DEADLINE = """\
+duration = "1 s"
+
+[host]
+cpus = 1
+policy = "deadline"
+
+[[domain]]
+name = "control"
+budget = "3 ms"
+period = "10 ms"
+tasks = [{ name = "loop", cost = "1 ms", period = "10 ms", offset = "2 ms" }]
+
+[[domain]]
+name = "batch-jobs"
+budget = "5 ms"
+period = "20 ms"
+workload = { kind = "cpu-bound" }
+"""
+
+
+def plan(*overrides: str, **options: Any) -> Plan:
+    return Plan.of(Host.parse(DEADLINE).resolved(overrides), **options)
+
+
+def test_a_plan_is_this_script(tmp_path: Path) -> None:
+    made = plan()
+    made.write(tmp_path)
+    script = (tmp_path / "plan.sh").read_text()
+    subprocess.run(["sh", "-n", tmp_path / "plan.sh"], check=True)  # noqa: S607
+    assert script.splitlines()[1:-1] == [
+        "real_time",
+        "scheduler jiffies 0",
+        "domain control 1 100 max 0",
+        "order control tasks 1000000,10000000,10000000,2000000,0",
+        "order control cpu_bound 0",
+        "order control thread 0 0 deadline 3000000 10000000 10000000 0",
+        "domain batch-jobs 1 100 max 0",
+        "order batch-jobs tasks ''",
+        "order batch-jobs cpu_bound 1",
+        "order batch-jobs thread 0 0 deadline 5000000 20000000 20000000 0",
+    ]
+    # The start leaves each thread the periods that its work takes.
+    assert made.lead_ns >= 4 * 10_000_000
+    assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib}"
+
+
+def test_the_fair_class_has_weights_and_quotas() -> None:
+    words = ("host.policy=eevdf", "domain.control.weight=512", "domain.control.quota=20 ms")
+    lines = plan(*words, "domain.control.quota-period=50 ms").script().splitlines()
+    assert "domain control 1 512 '20000 50000' 0" in lines
+    assert "domain batch-jobs 1 256 'max 100000' 0" in lines
+    assert "order control thread 0 0 other 0" in lines
+
+
+def test_priorities_are_those_of_the_host_file() -> None:
+    lines = plan("host.policy=fifo", "domain.control.rt-priority=30").script().splitlines()
+    assert "order control thread 0 0 fifo 30" in lines
+
+
+def test_a_policy_of_ours_gets_settings_and_parameters() -> None:
+    lines = plan("host.policy=sedf", "host.quantum=1 ms").script().splitlines()
+    assert "sched_ext sedf quantum=1000000" in lines
+    assert "parameters control budget=3000000 period=10000000 extratime=0" in lines
+    assert "order batch-jobs thread 0 0 ext" in lines
+    with pytest.raises(InputError, match=r"`host.cpus` is 2"):
+        plan("host.policy=sedf", "host.cpus=2", mode="live")
+
+
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("host.policy=credit2", "`host.policy` is 'credit2'"),
+        ("host.cpus=2", "`host.cpus` is 2"),
+        ("host.jiffy=1 ms", "`host.jiffy` is 1000000 ns"),
+        ("domain.control.period=5 s", "SCHED_DEADLINE"),
+        ("domain.control.tasks.loop.jitter=1 ms", "`domain.control.tasks.loop.jitter` is not 0"),
+        ("duration=2 h", "`duration` is longer than the hour"),
+    ],
+)
+def test_what_linux_cannot_do_is_refused(override: str, refusal: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan(override)
+    assert refusal in str(error.value)
+    assert error.value.help
+
+
+def test_the_newest_kernel_is_taken() -> None:
+    names = [f"linux-modules-7.{minor}+deb13-cloud-amd64" for minor in ("2.9", "2.12", "3.4")]
+    names += ["linux-modules-7.3.4+deb13-amd64", "linux-modules-6.19.14+deb13-cloud-amd64"]
+    assert kvm_image.newest("\n".join(names)) == "7.3.4+deb13-cloud-amd64"
+    with pytest.raises(LabError, match="has no package"):
+        kvm_image.newest("linux-modules-7.3.4+deb13-amd64")
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("--set", "host.cpus=1"), "there is none"),
+        (("--check-determinism", "--mode", "live"), "needs boots that repeat"),
+        (("--interactive",), "needs a terminal"),
+    ],
+)
+def test_what_the_lab_cannot_boot(laxity: Laxity, words: tuple[str, ...], refusal: str) -> None:
+    assert refusal in laxity("lab", "kvm", "boot", *words, code=2).stderr
+
+
+def test_differences_of_directories(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for place in (one, other):
+        (place / "in").mkdir(parents=True)
+        (place / "in/same").write_text("same")
+        (place / "in/changed").write_text(place.name)
+        (place / place.name).touch()
+    assert files.differing(one, one) == []
+    assert files.differing(one, other) == ["in/changed", "one", "other"]

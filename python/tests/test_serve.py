@@ -1,0 +1,257 @@
+"""The page of `laxity serve`: what it answers, and whom and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import EXAMPLES, HOST, HOST_FILES
+from laxity.serve import server as serving
+from laxity.serve.questions import QUESTIONS, answered
+from laxity.serve.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from conftest import Laxity
+
+LOOPS = (EXAMPLES / "three-loops.toml").read_text()
+
+
+@contextmanager
+def served(text: str = HOST, **options: Any) -> Iterator[Server]:
+    """A server on loopback, on any port that is free."""
+    with Server(text, **options) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with served() as server:
+        yield server
+
+
+def asked(
+    server: Server,
+    path: str,
+    body: bytes | str | None = None,
+    *,
+    token: str | None = "",
+    **headers: str,
+) -> tuple[int, dict[str, str], bytes]:
+    """Returns status, headers and content; the token is the right one unless another is given."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=600)
+    method = "GET" if body is None else "POST"
+    if token is not None:
+        headers[serving.TOKEN] = token or server.token
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, named)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, dict(answer.headers), content
+
+
+def answer_to(server: Server, question: str, text: str) -> dict[str, Any]:
+    status, _, content = asked(server, f"/ask/{question}", text)
+    assert status == 200, content
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+# What is refused
+
+
+def test_the_page_is_for_those_who_have_its_address(server: Server) -> None:
+    path = server.address.partition(str(server.server_port))[2]
+    status, headers, content = asked(server, path, token=None)
+    assert status == 200
+    assert content.startswith(b"<!DOCTYPE html>")
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert headers["Referrer-Policy"] == "no-referrer"
+    for wrong in ("/", "/?token=", "/?token=x", path[:-1], "/?token=%ff%00"):
+        status, _, content = asked(server, wrong, token=None)
+        assert status == 403, wrong
+        assert server.token.encode() not in content
+    begin = json.loads(asked(server, "/begin")[2])
+    assert begin["text"] == HOST
+    assert "properties" in begin["schema"]
+
+
+@pytest.mark.parametrize("path", ["/begin", *(f"/ask/{question}" for question in QUESTIONS)])
+def test_no_answer_without_the_token_or_from_elsewhere(server: Server, path: str) -> None:
+    body = None if path == "/begin" else HOST
+    here = f"http://127.0.0.1:{server.server_port}"
+    for status, options in (
+        (403, {"token": None}),
+        (403, {"token": "x"}),
+        (403, {"token": server.token + "x"}),
+        (403, {"Origin": "http://example.org"}),
+        (403, {"Origin": "null"}),
+        (403, {"Origin": f"http://127.0.0.1:{server.server_port + 1}"}),
+        (403, {"Sec_Fetch_Site": "cross-site"}),
+        (403, {"Sec_Fetch_Site": "same-site"}),
+        (421, {"Host": "example.org"}),
+        (421, {"Host": f"example.org:{server.server_port}"}),
+        (421, {"Host": "127.0.0.1"}),
+        (200, {"Origin": here, "Sec_Fetch_Site": "same-origin"}),
+        (200, {"Host": f"localhost:{server.server_port}"}),
+    ):
+        found, _, content = asked(server, path, body, **options)  # type: ignore[arg-type]
+        assert found == status, (options, content)
+
+
+def test_it_listens_on_loopback_only(server: Server) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+# Limits
+
+
+def test_requests_beyond_the_limits_are_refused(server: Server) -> None:
+    too_long = str(serving.BODY_BYTES_MAX + 1)
+    for status, path, body, headers in (
+        (413, "/ask/check", "x", {"Content_Length": too_long}),
+        (413, "/ask/check", "x", {"Content_Length": "9" * 5000}),
+        (411, "/ask/check", "x", {"Content_Length": "-1"}),
+        (411, "/ask/check", "x", {"Content_Length": "1_0"}),
+        (400, "/ask/check", b"\xff", {}),
+        (404, "/ask/other", "x", {}),
+        (404, "/ask/", "x", {}),
+        (404, "/../pyproject.toml", None, {}),
+        (404, "/page.py", None, {}),
+    ):
+        found, _, content = asked(server, path, body, **headers)  # type: ignore[arg-type]
+        assert found == status, (path, headers, content)
+        assert json.loads(content)["refused"]
+    # The same server goes on.
+    assert answer_to(server, "check", HOST)["problems"] == []
+
+
+def test_what_takes_too_long_is_given_up() -> None:
+    with served(answer_s=0.0) as hurried:
+        for _ in range(serving.PROCESSES + 1):
+            status, _, content = asked(hurried, "/ask/check", HOST)
+            assert status == 504
+            assert b"try laxity check" in content
+
+
+def test_more_questions_than_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "WAIT_S", 0.01)
+    with served() as busy:
+        taken = [busy.answerers._idle.get() for _ in range(serving.PROCESSES)]
+        assert asked(busy, "/ask/check", HOST)[0] == 503
+        for process in taken:
+            busy.answerers._idle.put(process)
+        assert asked(busy, "/ask/check", HOST)[0] == 200
+
+
+def test_a_process_that_dies_is_replaced() -> None:
+    with served() as server:
+        for process in list(server.answerers._idle.queue):
+            os.kill(process.program.pid, signal.SIGKILL)
+            process.program.wait()
+        status, _, content = asked(server, "/ask/check", HOST)
+        assert status == 500
+        assert b"has died" in content
+        assert asked(server, "/ask/check", HOST)[0] == 200
+
+
+def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "CONNECTIONS_MAX", 1)
+    with served() as server:
+        first = HTTPConnection("127.0.0.1", server.server_port, timeout=600)
+        first.request("GET", "/page.css")
+        assert first.getresponse().read()  # It stays open.
+        with pytest.raises(ConnectionError):
+            asked(server, "/page.css")
+        first.close()
+
+
+# Answers
+
+
+def test_what_is_wrong_has_its_line_and_column(server: Server) -> None:
+    found = answer_to(server, "check", HOST.replace("policy =", "polcy =", 1))
+    assert found["good"] is False
+    first = found["problems"][0]
+    assert (first["line"], first["column"]) == (6, 1)
+    assert first["help"] == "did you mean `policy`?"
+
+
+def test_questions_are_answered_as_by_the_commands(server: Server, laxity: Laxity) -> None:
+    example = EXAMPLES / "integrator.toml"
+    text = example.read_text()
+    check = answer_to(server, "check", text)
+    assert check["good"] is True
+    shown = laxity("check", example).stdout.replace(str(example), "host.toml")
+    assert check["text"].split() == shown.split()
+    run = answer_to(server, "run", text)
+    assert run["good"] is True
+    assert "control" in run["text"]
+    late = answer_to(server, "why", (EXAMPLES / "overload.toml").read_text())
+    assert late["good"] is False
+    assert late["text"]
+    design = answer_to(server, "design", LOOPS)
+    assert design["good"] is True
+    assert answer_to(server, "check", design["host"])["good"] is True
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=lambda path: path.stem)
+def test_every_example_is_answered(path: Path) -> None:
+    for question in ("check", "run"):
+        found = answered((question, path.read_text()))
+        assert found["problems"] == []
+        assert len(found["text"]) > 100, found
+
+
+def test_a_long_run_is_shortened_and_says_so() -> None:
+    text = HOST.replace('duration = "1 s"', 'duration = "20 h"')
+    found = answered(("run", text))
+    assert re.fullmatch(
+        r"The first [\d.e+]+ s of 7\.2e\+04 s; laxity run takes all\.", found["note"]
+    )
+    assert answered(("run", HOST))["note"] is None
+
+
+# The command
+
+
+def test_the_command_prints_the_address_and_serves_the_file(host: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", "from laxity.cli import main; main()", "serve", str(host)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stdout is not None
+        line = program.stdout.readline()
+        found = re.fullmatch(r"Open http://127\.0\.0\.1:(\d+)/\?token=([\w-]{32})\n", line)
+        assert found, line
+        connection = HTTPConnection("127.0.0.1", int(found[1]), timeout=600)
+        connection.request("GET", "/begin", headers={serving.TOKEN: found[2]})
+        assert json.loads(connection.getresponse().read())["text"] == HOST
+        connection.close()
+    finally:
+        program.send_signal(signal.SIGINT)
+        assert program.wait(600) == 130
+
+
+def test_a_port_that_is_taken_is_refused(server: Server, laxity: Laxity) -> None:
+    assert "leave --port out" in laxity("serve", "--port", server.server_port, code=2).stderr

@@ -1,0 +1,157 @@
+"""Why jobs were late: the causes, their sums, and that what is said to help does help."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from conftest import EXAMPLES, HOST
+from laxity import Host, tracefile
+from laxity.errors import InputError
+from laxity.tables import why as tables
+from laxity.why import Kind, why, with_remedies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Laxity
+
+STARVED = """\
+duration = "100 ms"
+
+[host]
+cpus = 1
+policy = "deferrable"
+
+[[domain]]
+name = "first"
+budget = "3 ms"
+period = "10 ms"
+priority = 1
+tasks = [{ name = "work", cost = "3 ms", period = "20 ms", offset = "1 ms" }]
+
+[[domain]]
+name = "second"
+budget = "4 ms"
+period = "20 ms"
+priority = 2
+tasks = [
+    { name = "short", cost = "1 ms", period = "20 ms" },
+    { name = "long", cost = "5 ms", period = "50 ms", deadline = "20 ms" },
+]
+"""
+"""`long` runs from 4 to 7 ms, waits for budget until 20 ms, for `short` until 21 ms, for `first`
+until 24 ms, and is complete at 26 ms."""
+
+
+@pytest.fixture
+def out(laxity: Laxity, tmp_path: Path) -> Path:
+    (tmp_path / "host.toml").write_text(HOST)
+    laxity("run", tmp_path / "host.toml", "-o", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def answer(laxity: Laxity, *words: object) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(laxity("why", *words, "--json").stdout)
+    return content
+
+
+def test_causes_of_a_host_made_by_hand(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    Host.parse(STARVED).run(trace=trace)
+    found = why(trace, task="second/long")
+    first = found.late[0]
+    assert (first.what, first.completion_ns, first.late_ns) == (
+        "second/long#0",
+        26_000_000,
+        6_000_000,
+    )
+    delays = {(cause.cause, cause.who, cause.rule): cause.delay_ns for cause in first.causes}
+    assert delays == {
+        ("own-work", None, None): 5_000_000,
+        ("budget", "second/long", None): 13_000_000,
+        ("cpu", "first", "order"): 6_000_000,
+        ("task", "second/short", None): 2_000_000,
+    }
+    # In proportion to the 21 ms of delay, of which 6 ms were too many.
+    shares = {cause.cause: cause.ns for cause in first.causes}
+    assert shares["budget"] == pytest.approx(6_000_000 * 13 / 21, abs=1)
+    assert shares["own-work"] == 0
+    said = tables.sentence(first, "deferrable")
+    assert said.startswith("second/long#0 was 6 ms late: 3.71 ms because its budget was used up")
+    assert "(deferrable: it comes first by priority)" in said
+
+
+def test_every_late_job_is_explained_and_sums(laxity: Laxity, out: Path) -> None:
+    result = json.loads((out / "result.json").read_text())
+    missed = sum(domain["missed"] for domain in result["domains"])
+    content = answer(laxity, out)
+    assert content["late_jobs"] == len(content["late"]) == missed > 0
+    for late in content["late"]:
+        assert sum(cause["ns"] for cause in late["causes"]) == late["late_ns"]
+        assert "remedies" not in late
+    assert content["late_sum_ns"] == sum(late["late_ns"] for late in content["late"])
+    assert content["late_sum_ns"] == sum(total["ns"] for total in content["totals"])
+    # A bare trace and the host file say the same.
+    assert answer(laxity, out / "trace.laxtrace") == content
+    assert answer(laxity, out.parent / "host.toml") == content
+
+
+def test_one_task_the_worst_and_every_job(laxity: Laxity, out: Path) -> None:
+    content = answer(laxity, out, "--task", "late/hungry")
+    assert {late["what"].split("#")[0] for late in content["late"]} == {"late/hungry"}
+    every = answer(laxity, out, "--every-job")
+    assert len(every["late"]) == every["jobs"] > every["late_jobs"]
+    worst = answer(laxity, out, "--worst", 2)["late"]
+    assert len(worst) == 2
+    assert worst[0]["late_ns"] == max(late["late_ns"] for late in answer(laxity, out)["late"])
+
+
+@pytest.mark.parametrize("policy", ["deferrable", "polling", "credit"])
+def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
+    host = Host((EXAMPLES / "overload.toml").read_bytes(), "overload.toml")
+    settings = [f"host.policy={policy}", "duration=2 s"]
+    trace = tmp_path / "trace.laxtrace"
+    host.run(set=settings, trace=trace)
+    found = with_remedies(why(trace, worst=3), host, settings)
+    remedies = [(late, remedy) for late in found.late for remedy in late.remedies or ()]
+    assert remedies
+    for late, remedy in remedies:
+        run = host.run(set=[*settings, remedy.set], trace=trace)
+        still_late = {each.what for each in why(trace).late}
+        assert late.what not in still_late, remedy
+        assert run.missed == remedy.missed
+
+
+def test_nothing_is_claimed_where_the_simulator_has_the_job_in_time(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    host = Host.parse(STARVED)
+    host.run(trace=trace)
+    found = with_remedies(why(trace, worst=1), host, ["domain.second.budget=20 ms"])
+    assert found.late[0].remedies is None
+
+
+def test_people_get_sentences_and_a_table(laxity: Laxity, out: Path) -> None:
+    said = laxity("why", out).stdout
+    assert "late under deferrable" in said
+    assert "Simulated, it is in time with" in said or "has it in time" in said
+    assert "budget used up" in said
+    assert max(map(len, said.splitlines())) <= 80
+    none = laxity("why", EXAMPLES / "flat.toml", "--duration", "1 s").stdout
+    assert "was late" in none
+
+
+def test_every_cause_has_words() -> None:
+    assert set(tables.PHRASES) == set(tables.NAMES) == set(get_args(Kind))
+
+
+def test_wrong_input_is_refused(laxity: Laxity, out: Path, tmp_path: Path) -> None:
+    assert "late/hungry" in laxity("why", out, "--task", "late/other", code=2).stderr
+    assert "has already run" in laxity("why", out, "--seed", 2, code=2).stderr
+    laxity("why", tmp_path / "nothing", code=2)
+    damaged = tmp_path / "damaged.laxtrace"
+    damaged.write_bytes(tracefile.find(out).read_bytes()[:-5])
+    assert "cut short" in laxity("why", damaged, code=2).stderr
+    with pytest.raises(InputError, match="cut short"):
+        why(damaged)
