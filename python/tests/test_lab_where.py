@@ -296,7 +296,7 @@ def test_a_visit_that_nobody_listens_to_ends_by_itself(fake: FakeHost, tmp_path:
         visit.stdout.readline()
         assert len(fake.domains()) == 6
         visit.stdout.close()
-        visit.wait(30)
+        visit.wait(600)
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
     assert fake.diary()[-1] == RESTORED[0]
     assert not (tmp_path / executors.RESTORE).exists()

@@ -379,7 +379,7 @@ fn expedited_packets_go_before_those_that_wait() {
     let listening = std::thread::spawn(move || {
         let socket = socket_in(&outside, (OUTSIDE, PORT));
         socket
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_secs(600)))
             .unwrap();
         ready.send(()).unwrap();
         let mut sizes = Vec::new();

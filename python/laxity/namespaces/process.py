@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from laxity.namespaces.groups import Groups
 
-START_S_MAX = 10.0
-"""For a program to listen."""
-END_S_MAX = 30.0
+START_S_MAX = 120.0
+"""For a program to listen, however busy the machine is: one that ends is not waited for."""
+END_S_MAX = 120.0
 """For a program to end once it has nothing left to do."""
 
 
