@@ -38,16 +38,20 @@ from sip_scenarios import (
 )
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
     from pathlib import Path
 
 CLIENTS, BALANCER, SERVER, MEDIA = "192.0.2.9", "192.0.2.21", "192.0.2.31", "192.0.2.41"
+PATIENT = "192.0.2.32"
+"""A server that lets a call ring for minutes, and tells of calls at `BETWEEN_PORT`."""
 REALM = "voice.example"
 PASSWORDS = {"anna": "blue", "bela": "green", "carl": "red"}
 LOAD = {f"user{number}": "load" for number in range(20)}
 PORTS = {"anna": 5070, "bela": 5080, "carl": 5090}
 CONTROL_PORT = 2223
+BETWEEN_PORT = CONTROL_PORT + 1
+ANSWERS_LOST = 8
+"""More than Kamailio's module rtpengine asks for at once, which is six times in six seconds."""
 RINGING_MS = 2_000
 FLOW_S_MAX = 600.0
 """For a flow that takes two seconds on an idle machine: it has then been forgotten."""
@@ -68,7 +72,9 @@ def accounts() -> users.Accounts:
 
 
 @contextmanager
-def phone(place: Place, name: str, text: str, *more: str) -> Iterator[Process]:
+def phone(
+    place: Place, name: str, text: str, *more: str, server: str = BALANCER
+) -> Iterator[Process]:
     """A phone of SIPp's that does what a scenario says, once."""
     user = name.partition("-")[0]
     (place.files / f"{name}.xml").write_text(text)
@@ -83,7 +89,7 @@ def phone(place: Place, name: str, text: str, *more: str) -> Iterator[Process]:
         f"{name}.errors",
         *more[1:],
     ]
-    with process(name, [*command, f"{BALANCER}:{signalling.SIP_PORT}"], place) as started:
+    with process(name, [*command, f"{server}:{signalling.SIP_PORT}"], place) as started:
         yield started
 
 
@@ -94,45 +100,81 @@ def ends(place: Place, name: str, started: Process) -> None:
     assert code == 0, (name, errors.read_text() if errors.exists() else started.complaint())
 
 
-@contextmanager
-def site(files: Path, control_port: int = CONTROL_PORT) -> Iterator[dict[str, Place]]:
-    """A balancer, a server with authentication and a media server; all phones have registered.
+class Between:
+    """Stands before the media server, and loses some of the answers that it is told of."""
 
-    The server tells of calls at `control_port`, which is the media server's own, or is between.
-    """
+    def __init__(self, namespace: Path, to_lose: int) -> None:
+        """Begins to pass orders on."""
+        self.to_lose = to_lose
+        self._socket, self._relay = (registrar.socket_in(namespace) for _ in range(2))
+        self._socket.bind((MEDIA, BETWEEN_PORT))
+        self._relay.bind((MEDIA, 0))
+        self._thread = Thread(target=self._pass_on)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._relay.sendto(b"", (MEDIA, BETWEEN_PORT))
+        self._thread.join()
+        self._socket.close()
+        self._relay.close()
+
+    def _pass_on(self) -> None:
+        while True:
+            order, sender = self._socket.recvfrom(65_535)
+            if order == b"":
+                return
+            if self.to_lose > 0 and b"7:command6:answer" in order:
+                self.to_lose -= 1
+                continue
+            self._relay.sendto(order, (MEDIA, CONTROL_PORT))
+            self._socket.sendto(self._relay.recv(65_535), sender)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
+    """A balancer, a server with authentication and a media server, none a virtual machine."""
+    files = tmp_path_factory.mktemp("sip")
     try:
         relay = programs.find("laxity-media")
     except InputError as error:
         pytest.skip(str(error))
-    machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in (BALANCER, SERVER, MEDIA)]
+    addresses = (BALANCER, SERVER, PATIENT, MEDIA)
+    machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in addresses]
     with ExitStack() as stack:
-        places = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
-        at = {name: Place(namespace, files=files) for name, namespace in places.items()}
+        namespaces = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
+        at = {name: Place(namespace, files=files) for name, namespace in namespaces.items()}
         command = [str(relay), "relay", "--control", f"{MEDIA}:{CONTROL_PORT}"]
         command += ["--address", MEDIA, "--control-from", f"{SERVER},{MEDIA}"]
         stack.enter_context(process("relay", command, at[MEDIA])).wait_for_port(CONTROL_PORT)
-        control = signalling.MediaControl(f"{MEDIA}:{control_port}")
-        stack.enter_context(
-            signalling.proxy(
-                "server",
-                SERVER,
-                at[SERVER],
-                media=control,
+        for address, port, ringing_ms in (
+            (SERVER, CONTROL_PORT, RINGING_MS),
+            (PATIENT, BETWEEN_PORT, None),
+        ):
+            server = signalling.proxy(
+                f"server-{address}",
+                address,
+                at[address],
+                media=signalling.MediaControl(f"{MEDIA}:{port}"),
                 accounts=accounts(),
-                ringing_ms=RINGING_MS,
+                ringing_ms=ringing_ms,
             )
-        )
+            stack.enter_context(server)
         stack.enter_context(signalling.balancer("balancer", BALANCER, [SERVER], at[BALANCER]))
-        for user in PASSWORDS:
-            with phone(at[CLIENT], user, scenario("register", register())) as started:
-                ends(at[CLIENT], user, started)
         yield at
 
 
+def have_registered(here: Place, server: str) -> Place:
+    for user in PASSWORDS:
+        register_once = scenario("register", register())
+        with phone(here, user, register_once, server=server) as started:
+            ends(here, user, started)
+    return here
+
+
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with site(tmp_path_factory.mktemp("sip")) as places:
-        yield places[CLIENT]
+def clients(places: dict[str, Place]) -> Place:
+    """Where the phones are, all of them registered."""
+    return have_registered(places[CLIENT], BALANCER)
 
 
 HOLD = description("sendonly", version=2)
@@ -250,52 +292,16 @@ def test_a_basic_flow(clients: Place, flow: str) -> None:
             ends(clients, "bela", callee)
 
 
-ANSWERS_LOST = 8
-"""More than Kamailio's module rtpengine asks for at once, which is six times in six seconds."""
-
-
-@contextmanager
-def losing_answers(files: Path) -> Iterator[tuple[Place, list[bytes]]]:
-    """The same, and a way to the media server that loses the first answers that it is told of."""
-    between_port = CONTROL_PORT + 1
-    lost: list[bytes] = []
-
-    def pass_on(server: socket.socket, relay: socket.socket) -> None:
-        relay.settimeout(FLOW_S_MAX)
-        while True:
-            order, sender = server.recvfrom(65_535)
-            if order == b"":
-                return
-            if b"7:command6:answer" in order and len(lost) < ANSWERS_LOST:
-                lost.append(order)
-                continue
-            relay.sendto(order, (MEDIA, CONTROL_PORT))
-            server.sendto(relay.recv(65_535), sender)
-
-    with site(files, between_port) as places, ExitStack() as stack:
-        server, relay = (
-            stack.enter_context(closing(registrar.socket_in(places[MEDIA].namespace)))
-            for _ in range(2)
-        )
-        server.bind((MEDIA, between_port))
-        relay.bind((MEDIA, 0))
-        thread = Thread(target=pass_on, args=(server, relay))
-        thread.start()
-        try:
-            yield places[CLIENT], lost
-        finally:
-            relay.sendto(b"", (MEDIA, between_port))
-            thread.join()
-
-
-def test_what_the_media_server_was_not_told_of_is_not_passed_on(tmp_path: Path) -> None:
-    with losing_answers(tmp_path) as (clients, lost):
-        with phone(clients, "bela", scenario("call", answered(), hung_up())) as callee:
+def test_what_the_media_server_was_not_told_of_is_not_passed_on(places: dict[str, Place]) -> None:
+    with closing(Between(places[MEDIA].namespace, ANSWERS_LOST)) as between:
+        here = have_registered(places[CLIENT], PATIENT)
+        with phone(here, "bela", scenario("call", answered(), hung_up())) as callee:
             callee.wait_for_port(PORTS["bela"])
-            with phone(clients, "anna", scenario("call", called(), ended(3)), "bela") as caller:
-                ends(clients, "anna", caller)
-                ends(clients, "bela", callee)
-        assert len(lost) == ANSWERS_LOST
+            calling = scenario("call", called(), ended(3))
+            with phone(here, "anna", calling, "bela", server=PATIENT) as caller:
+                ends(here, "anna", caller)
+                ends(here, "bela", callee)
+        assert between.to_lose == 0
 
 
 def test_a_call_is_transferred(clients: Place) -> None:
