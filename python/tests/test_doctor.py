@@ -123,6 +123,23 @@ HOSTS = {
         "credit", f'"a"; weight = 64; tasks = [{task("50 ms", "100 ms")}]', BUSY
     ),
     "no-laxity": servers("s-aill", f'"a"; tasks = [{task("4 ms", "10 ms")}]', BUSY),
+    "quota-below-load": servers(
+        "eevdf", f'"a"; quota = "30 ms"; tasks = [{task("8 ms", "20 ms")}]'
+    ),
+    "quota-in-bursts": servers(
+        "eevdf", f'"a"; quota = "30 ms"; tasks = [{task("40 ms", "200 ms", deadline="50 ms")}]'
+    ),
+    "quota-under-fifo": servers(
+        "fifo",
+        '"busy"; quota = "30 ms"; rt-priority = 50; workload = { kind = "cpu-bound" }',
+        f'"a"; tasks = [{task("10 ms", "50 ms")}]',
+    ),
+    "budget-in-jiffies": servers(
+        "deadline",
+        '"busy"; budget = "2 ms"; period = "5 ms"; workload = { kind = "cpu-bound" }',
+        '"a"; budget = "3 ms"; period = "10 ms"; '
+        f"tasks = [{task('2 ms', '10 ms', deadline='4 ms')}]",
+    ),
     "vcpus-above-cpus": servers(
         "credit",
         f'"a"; vcpus = 4; tasks = [{task("3 ms", "10 ms")}, {task("50 ms", "100 ms", name="u")}]',
@@ -138,9 +155,19 @@ HOSTS = {
         f'"b"; affinity = [0]; tasks = [{task("7 ms", "10 ms")}]',
         cpus=2,
     ),
+    "driver-beside-busy": voice(
+        f"[[domain]]\nname = {BUSY.replace('; ', chr(10))}\nvcpus = 2\naffinity = [0, 2]",
+        dom0="affinity = [0]",
+        streams=300,
+    ).replace("cpus = 2", "cpus = 3"),
     "voice-held-by-checkpoints": voice(
         '[protect]\npause = "1 ms"\ncheckpoint = "1 ms"\nacknowledgement = "200 us"\n'
         'domains = [{ domain = "media", interval = "40 ms" }]'
+    ),
+    "checkpoints-below-pause": voice(
+        '[protect]\npause = "20 ms"\nacknowledgement = "200 us"\n'
+        'domains = [{ domain = "media", mode = "no-net", interval = "30 ms" }]',
+        streams=300,
     ),
     "small-ring": voice('[[nic]]\nname = "eth0"\nring = 2', streams=300),
     "coalescing-against-delay": voice(

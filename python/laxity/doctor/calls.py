@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.doctor.suspicion import HIGH_AVAILABILITY, TELEPHONY, Suspicion
+from laxity.doctor.suspicion import HIGH_AVAILABILITY, TELEPHONY, Suspicion, rounded_up_ns
 from laxity.text import time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from laxity.doctor.suspicion import Host
+
+PAUSES = 3
+"""An interval of so many pauses or fewer leaves a domain too little time to run."""
+
+PAUSES_PROPOSED = 20
+"""The number of pauses in a proposed interval: the domain stands still for 5 % of the time."""
 
 
 def voice_held_by_checkpoints(host: Host) -> Iterator[Suspicion]:
@@ -28,6 +34,26 @@ def voice_held_by_checkpoints(host: Host) -> Iterator[Suspicion]:
             f"one in {time(domain['interval_ns'])}; voice that is lost in a failure is not worth "
             "that.",
             (f"protect.domains.{place}.mode=no-net",),
+            HIGH_AVAILABILITY,
+        )
+
+
+def checkpoints_below_pause(host: Host) -> Iterator[Suspicion]:
+    """A protected domain stands still for much of the time from one checkpoint to the next."""
+    protect = host["network"] and host["network"]["protect"]
+    if not protect or host["calls"] is None:
+        return
+    for place, domain in enumerate(protect["domains"]):
+        pause_ns = protect["pause_ns"] + protect["page_pause_ns"] * domain["pages"]
+        if domain["interval_ns"] > PAUSES * pause_ns:
+            continue
+        name = host["domains"][domain["domain"]]["name"]
+        interval_ns = rounded_up_ns(PAUSES_PROPOSED * pause_ns)
+        yield Suspicion(
+            f"protect.domains.{place}.interval",
+            f"{name} stands still for {time(pause_ns)} at each checkpoint, of which there is one "
+            f"in {time(domain['interval_ns'])}.",
+            (f"protect.domains.{place}.interval={time(interval_ns)}",),
             HIGH_AVAILABILITY,
         )
 

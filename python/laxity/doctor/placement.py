@@ -28,7 +28,7 @@ ROOM = 0.5
 def vcpus_above_cpus(host: Host) -> Iterator[Suspicion]:
     """A domain has more VCPUs than there are CPUs for them: they wait for each other."""
     for domain in host["domains"]:
-        cpus = len({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]})
+        cpus = len(cpus_of(domain))
         if len(domain["vcpus"]) > cpus:
             yield Suspicion(
                 f"domain.{domain['name']}.vcpus",
@@ -95,3 +95,48 @@ def pinned_together(host: Host) -> Iterator[Suspicion]:
             TELEPHONY,
         )
         return
+
+
+def driver_beside_busy(host: Host) -> Iterator[Suspicion]:
+    """The domain that handles everybody's packets shares CPUs with one that computes."""
+    if host["calls"] is None:
+        return
+    every = set(range(host["cpus"]))
+    for driver in host["domains"]:
+        if (driver["workload"] or {}).get("kind") != "driver":
+            continue
+        own = cpus_of(driver)
+        pinned = own < every
+        if not pinned:
+            own = set(range(min(len(driver["vcpus"]), host["cpus"])))
+        beside = [
+            domain
+            for domain in host["domains"]
+            if computes(domain) and cpus_of(domain) & own and cpus_of(domain) - own
+        ]
+        if not beside:
+            continue
+        name = driver["name"]
+        yield Suspicion(
+            f"domain.{beside[0]['name']}.affinity",
+            f"{name} handles every packet of every domain, and waits for a CPU while "
+            f"{beside[0]['name']} computes there.",
+            (
+                *(() if pinned else (f"domain.{name}.affinity={sorted(own)}",)),
+                *(
+                    f"domain.{domain['name']}.affinity={sorted(cpus_of(domain) - own)}"
+                    for domain in beside
+                ),
+            ),
+            TELEPHONY,
+        )
+
+
+def computes(domain: Mapping[str, Any]) -> bool:
+    """Whether the domain computes, with or without pauses."""
+    return domain["cpu_bound"] or (domain["workload"] or {}).get("kind") == "bursts"
+
+
+def cpus_of(domain: Mapping[str, Any]) -> set[int]:
+    """The CPUs that the domain's VCPUs may run on."""
+    return {cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.doctor import budgets, calls, order, placement, shares
+from laxity.doctor import budgets, calls, linux, order, placement, shares
 
 if TYPE_CHECKING:
     from laxity.doctor.suspicion import Rule
@@ -29,10 +29,16 @@ RULES: dict[str, Rule] = {
         shares.cap_on_driver,
         shares.weight_below_load,
         shares.no_laxity,
+        linux.quota_below_load,
+        linux.quota_in_bursts,
+        linux.quota_under_fifo,
+        linux.budget_in_jiffies,
         placement.vcpus_above_cpus,
         placement.tasks_on_one_vcpu,
         placement.pinned_together,
+        placement.driver_beside_busy,
         calls.voice_held_by_checkpoints,
+        calls.checkpoints_below_pause,
         calls.small_ring,
         calls.coalescing_against_delay,
     )

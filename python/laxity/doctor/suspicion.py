@@ -20,6 +20,9 @@ RT_XEN = "RT-Xen, EMSOFT 2011"
 DAVIS_BURNS = "Davis and Burns, RTSS 2005"
 SOFT_REAL_TIME = "Supporting Soft Real-Time Tasks in the Xen Hypervisor, VEE 2010"
 TELEPHONY = "Enterprise Telephony on Virtualized Multi-Core Platforms, IPTComm 2009"
+LINUX_BANDWIDTH = "Linux, Documentation/scheduler/sched-bwc.rst"
+LINUX_CGROUPS = "Linux, Documentation/admin-guide/cgroup-v2.rst, section CPU"
+LINUX_FEATURES = "Linux, kernel/sched/features.h"
 HIGH_AVAILABILITY = "High-Availability for IP Telephony using Virtual Machines, IMSAA 2010"
 
 
