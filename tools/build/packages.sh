@@ -28,6 +28,8 @@ programs=(
     'dig bind9-dnsutils the tests of sites'
     'mmdebstrap mmdebstrap the tests of packages'
     'mandoc mandoc the tests of packages'
+    'chromium chromium the tests of pages'
+    'chromedriver chromium-driver the tests of pages'
     'iasl acpica-tools libxl with network buffering'
     'pkg-config pkg-config libxl with network buffering'
 )

@@ -29,6 +29,9 @@ type Kept = (u64, Option<u64>, i64, Vec<u8>);
 /// lengths that occur.
 type Times = (Vec<u8>, Option<Vec<u8>>);
 
+/// Stretches of a trace, each from and to, ns, with its bytes; and the overview.
+type Levels = (Vec<(i64, i64, Vec<u8>)>, Vec<u8>);
+
 /// A result as JSON, the response times of each domain and task, and the kept streams.
 type ResultAndTimes = (String, Vec<Vec<Times>>, Vec<Kept>);
 
@@ -306,6 +309,20 @@ fn timeline(
     json(&timeline)
 }
 
+/// A whole trace for a picture that zooms, as `laxity_trace::levels` encodes it: stretches of about so many records,
+/// each with where it begins and ends, ns; and the overview.
+#[pyfunction]
+fn timeline_levels(py: Python<'_>, trace: &str, records: NonZeroUsize) -> PyResult<Levels> {
+    let reader = open(trace)?;
+    let levels = py
+        .detach(|| laxity_trace::levels(reader, records.get()))
+        .map_err(|error: TraceError| PyValueError::new_err(format!("{trace}: {error}")))?;
+    let stretches = (levels.stretches.into_iter())
+        .map(|stretch| (stretch.from_ns, stretch.to_ns, stretch.bytes))
+        .collect();
+    Ok((stretches, levels.overview))
+}
+
 /// Why jobs of a trace were late, as JSON: those of one task, by the places of its domain and of itself, or of all; the
 /// worst so many, or all; with `every_job` also those that were in time.
 #[pyfunction]
@@ -375,6 +392,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(write_text, module)?)?;
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;
     module.add_function(wrap_pyfunction!(timeline, module)?)?;
+    module.add_function(wrap_pyfunction!(timeline_levels, module)?)?;
     module.add_function(wrap_pyfunction!(diff, module)?)?;
     module.add_function(wrap_pyfunction!(why, module)?)?;
     module.add_function(wrap_pyfunction!(imported::import_xen, module)?)?;

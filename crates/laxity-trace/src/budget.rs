@@ -43,6 +43,17 @@ impl BudgetLine {
         }
     }
 
+    /// Goes on to `to_ns`, to which no record comes.
+    pub fn go_on_to(&mut self, to_ns: i64) {
+        self.run_down(to_ns);
+    }
+
+    /// The points so far. The last of them is also the first of those that are taken next.
+    pub fn take(&mut self) -> Vec<(i64, i64)> {
+        let last = self.last();
+        std::mem::replace(&mut self.points, vec![last])
+    }
+
     /// The line within `from_ns` (as given at the beginning) to `to_ns`, both ends included.
     pub fn finish(mut self, to_ns: i64) -> Vec<(i64, i64)> {
         self.run_down(to_ns);

@@ -39,6 +39,7 @@ mod coarser;
 mod deadlines;
 mod diff;
 mod error;
+mod levels;
 mod metadata;
 mod needs;
 pub mod perfetto;
@@ -56,6 +57,7 @@ pub use agreement::{
 };
 pub use diff::{DiffError, Difference, FirstDifference, KindCount, MetadataDifference, diff};
 pub use error::TraceError;
+pub use levels::{Levels, Stretch, levels};
 pub use metadata::{DomainMetadata, Metadata, TaskMetadata};
 pub use needs::{Causes, MERGE_NS, Needs, needs};
 pub use reader::Reader;

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 OPEN_ROWS_MAX = 40
 """A longer table is shut until someone opens it."""
 
+SECTIONS_MAX = 3
+"""A page with more sections has a table of contents."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -59,6 +62,17 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Live:
+    """What makes a timeline out of a figure where scripts run."""
+
+    about: str
+    """The words of the button that shows what it opens at."""
+    note: str
+    data: str
+    """The run, as `timeline.js` reads it: JSON in which no tag can begin or end."""
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure with its words."""
 
@@ -70,6 +84,8 @@ class Picture:
     """What it says, for who cannot see it."""
     draw: Callable[[], Figure]
     """Makes the figure for the page's width."""
+    live: Live | None = None
+    """Takes the figure's place on a screen."""
 
     @cached_property
     def figure(self) -> Figure:
@@ -149,6 +165,16 @@ class Page:
     def pictures(self) -> list[Picture]:
         """All of them."""
         return [picture for section in self.sections for picture in section.pictures]
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a timeline."""
+        return any(picture.live for picture in self.pictures)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has a table of contents."""
+        return len(self.sections) > SECTIONS_MAX
 
 
 def html(page: Page) -> str:

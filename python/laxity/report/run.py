@@ -16,6 +16,7 @@ from laxity.plots.responses import TASK_ROWS_MAX, TaskTimes
 from laxity.plots.timeline import TIMELINE_CELLS, VCPU_LANES_MAX, who_ran_when
 from laxity.policies import BY_WEIGHT
 from laxity.report import calls
+from laxity.report.live import LATE_MAX, live
 from laxity.report.page import (
     Page,
     Picture,
@@ -57,9 +58,10 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.telephony is not None:
         sections = calls.sections(run, run.telephony, host)
     if run.trace is not None:
-        sections.append(_timeline(run, run.trace, window, host))
-        if run.missed:
-            sections.append(_late(why(run.trace, worst=LATE_ROWS), run.policy))
+        found = why(run.trace, worst=LATE_MAX) if run.missed else None
+        sections.append(_timeline(run, run.trace, window, host, found))
+        if found is not None:
+            sections.append(_late(found, run.policy))
     elif window is not None:
         raise InputError(
             f"{directory} has no trace, and so no timeline", "run it without --no-trace"
@@ -280,7 +282,13 @@ def _responses(tasks: list[TaskTimes]) -> Section:
     return Section("Response times", pictures=(picture,))
 
 
-def _timeline(run: Run, trace: Path, window: tuple[int, int] | None, host: ResolvedHost) -> Section:
+def _timeline(
+    run: Run,
+    trace: Path,
+    window: tuple[int, int] | None,
+    host: ResolvedHost,
+    found: Why | None,
+) -> Section:
     of_run = tracefile.metadata(trace)
     if window is not None and not 0 <= window[0] < window[1] <= of_run["duration_ns"]:
         ends = "..".join(time(end_ns, digits=6) for end_ns in window)
@@ -325,6 +333,7 @@ def _timeline(run: Run, trace: Path, window: tuple[int, int] | None, host: Resol
         f"its {what}, with the extremes at the right.{some}",
         f"Timeline of {', '.join(number(count, word) for count, word in counts)}.",
         lambda: who_ran_when(timeline, of_run, marks),
+        live(run, trace, host, of_run, timeline, None if window is not None else about, found),
     )
     return Section("Timeline", pictures=(picture,))
 
@@ -338,7 +347,7 @@ def _late(found: Why, policy: str) -> Section:
             time(late.late_ns),
             "; ".join(f"{time(cause.ns)}: {phrase(cause, policy)}" for cause in shares(late)),
         )
-        for late in found.late
+        for late in found.late[:LATE_ROWS]
     ]
     all_late = [
         plain(

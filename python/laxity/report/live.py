@@ -1,0 +1,155 @@
+"""What the timeline of a page needs of a run: all of its trace, encoded, and what was late."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laxity import _core
+from laxity.errors import core_errors
+from laxity.plots.timeline import vcpus_that_matter
+from laxity.policies import BY_WEIGHT
+from laxity.report.page import Live
+from laxity.results.streams import LOST, PACKET_NS
+from laxity.tables.why import phrase, shares
+from laxity.text import time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from laxity.report.window import Cause
+    from laxity.resolved_schema import ResolvedHost
+    from laxity.results.run import Run
+    from laxity.why import Why
+
+STRETCH_RECORDS = 1 << 15
+"""Records that a page decodes at once."""
+
+EXACT_BYTES_MAX = 10_000_000
+"""A page has so much of a run exactly, deflated: the parts next to what it is about."""
+
+LATE_MAX = 100
+"""Late jobs, and late packets, that a page goes to."""
+
+
+def live(
+    run: Run,
+    trace: Path,
+    host: ResolvedHost,
+    metadata: Mapping[str, Any],
+    timeline: Mapping[str, Any],
+    about: Cause | None,
+    found: Why | None,
+) -> Live:
+    """The timeline of a whole run that opens at a window of it.
+
+    `metadata` is the trace's, `timeline` the window, `about` what it shows if it was not asked for,
+    `found` the late jobs with their causes, or None if no job was late.
+    """
+    window_ns = timeline["from_ns"], timeline["to_ns"]
+    with core_errors():
+        stretches, overview = _core.timeline_levels(str(trace), STRETCH_RECORDS)
+    shown = {domain for domain, _ in vcpus_that_matter(timeline, metadata)}
+    late = [*_late_jobs(found, metadata, run.policy), *_late_packets(run, host)]
+    late.sort(key=lambda each: each["from_ns"])
+    content = {
+        "duration_ns": metadata["duration_ns"],
+        "window": window_ns,
+        "cpus": metadata["cpus"],
+        "domains": [
+            {
+                "name": domain["name"],
+                "vcpus": domain["vcpus"],
+                "tasks": [{"name": task["name"], "vcpu": task["vcpu"]} for task in domain["tasks"]],
+            }
+            for domain in metadata["domains"]
+        ],
+        "open": sorted(shown),
+        "value": "credits" if run.policy in BY_WEIGHT else "budget",
+        "marks": [] if about is None else about.marks,
+        "late": late,
+        "stretches": list(packed(stretches, sum(window_ns) // 2)),
+        "overview": _text(overview),
+    }
+    data = json.dumps(content, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    return Live(
+        "First cause" if about is not None else "Where it opened",
+        f"It opens around {about.what}." if about is not None else "",
+        data,
+    )
+
+
+def packed(
+    stretches: Sequence[tuple[int, int, bytes]], middle_ns: int, bytes_max: int = EXACT_BYTES_MAX
+) -> Iterable[tuple[int, int, str | None]]:
+    """Stretches deflated, as text, in their order.
+
+    Only those that are nearest to a time, and together have so many bytes at most, keep what is in
+    them; the others have None.
+    """
+    deflated = [zlib.compress(content) for _, _, content in stretches]
+    distances = [max(from_ns - middle_ns, middle_ns - to_ns) for from_ns, to_ns, _ in stretches]
+    nearest = np.argsort(distances, kind="stable")
+    sizes = np.cumsum([len(deflated[place]) for place in nearest])
+    kept = set(nearest[sizes <= bytes_max].tolist())
+    for place, (from_ns, to_ns, _) in enumerate(stretches):
+        content = deflated[place]
+        yield from_ns, to_ns, base64.b64encode(content).decode() if place in kept else None
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def _late_jobs(
+    found: Why | None, metadata: Mapping[str, Any], policy: str
+) -> Iterable[dict[str, Any]]:
+    """Where each late job was, until when, and why."""
+    vcpus: dict[str, int] = {}
+    first = 0
+    for domain in metadata["domains"]:
+        for task in domain["tasks"]:
+            vcpus[f"{domain['name']}/{task['name']}"] = first + task["vcpu"]
+        first += domain["vcpus"]
+    for late in found.late if found is not None else ():
+        end_ns = late.completion_ns
+        yield {
+            "what": late.what,
+            "vcpu": vcpus[late.what.rpartition("#")[0]],
+            "from_ns": late.arrival_ns,
+            "to_ns": metadata["duration_ns"] if end_ns is None else end_ns,
+            "due_ns": late.deadline_ns,
+            "late": f"{time(late.late_ns)} late",
+            "why": "; ".join(f"{time(each.ns)}: {phrase(each, policy)}" for each in shares(late)),
+        }
+
+
+def _late_packets(run: Run, host: ResolvedHost) -> Iterable[dict[str, Any]]:
+    """The sampled packets that were lost, and those that came later than the host's limit."""
+    if host["calls"] is None:
+        return
+    limit_ns = host["calls"]["acceptance"]["delay_ns"]
+    packets = []
+    for stream in run.streams:
+        sent_ns = stream.start_ns + np.arange(stream.arrived_ns.size) * PACKET_NS
+        is_lost = stream.arrived_ns == LOST
+        delay_ns = np.where(is_lost, limit_ns, stream.arrived_ns - sent_ns)
+        packets += [
+            (int(sent_ns[at]), stream.stream, int(at), bool(is_lost[at]), int(delay_ns[at]))
+            for at in np.flatnonzero(is_lost | (delay_ns > limit_ns))[:LATE_MAX]
+        ]
+    for at_ns, number, packet, lost, took_ns in sorted(packets)[:LATE_MAX]:
+        yield {
+            "what": f"stream {number}, packet {packet}",
+            "vcpu": None,
+            "from_ns": at_ns,
+            "to_ns": min(at_ns + took_ns, run.duration_ns),
+            "due_ns": min(at_ns + limit_ns, run.duration_ns),
+            "late": "lost" if lost else f"{time(took_ns - limit_ns)} late",
+            "why": "" if lost else f"It took {time(took_ns)}; the limit is {time(limit_ns)}.",
+        }
