@@ -2,12 +2,17 @@
 //! agreements that can be allocated by.
 #![no_main]
 
+use laxity_bandwidth::agreements::Port;
 use laxity_bandwidth::{Claim, agreements, allocate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let is_there = |name: &str| !name.starts_with('x');
-    match agreements::load(data, "agreements.toml", &is_there) {
+    let look_at = |name: &str, _: &str| match name.chars().next() {
+        Some('x') => Port::Absent,
+        Some('m') => Port::Unusable("is a macvtap", "use a tap"),
+        _ => Port::Usable,
+    };
+    match agreements::load(data, "agreements.toml", &look_at) {
         Ok(agreements) => {
             let claims: Vec<Claim> = agreements
                 .holders

@@ -306,24 +306,35 @@ const KIND: FileKind = FileKind {
     open: None,
 };
 
-/// Whether an interface of this name exists now.
-pub type IsThere<'a> = &'a dyn Fn(&str) -> bool;
+/// What is known of an interface that a file names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// It exists, and what enters by it can be held to an agreement.
+    Usable,
+    /// No interface of this name exists now.
+    Absent,
+    /// It exists, and cannot be used for a reason; the second text says what would be right.
+    Unusable(&'static str, &'static str),
+}
 
-/// Parses agreements from the text of a file. Messages call the file `name`; `is_there` is asked
-/// about every interface, and a caller that does not care answers yes.
+/// What is known of the interface with the first name where that with the second is the link's.
+pub type LookAt<'a> = &'a dyn Fn(&str, &str) -> Port;
+
+/// Parses agreements from the text of a file. Messages call the file `name`; `look_at` is asked
+/// about every interface, and a caller that does not care answers [`Port::Usable`].
 ///
 /// # Errors
 ///
 /// All that is wrong, with places and what would be right.
-pub fn load(text: &[u8], name: &str, is_there: IsThere<'_>) -> Result<Agreements, FileError> {
+pub fn load(text: &[u8], name: &str, look_at: LookAt<'_>) -> Result<Agreements, FileError> {
     read(text, name, &KIND, |file: &File, root, problems| {
-        resolve(file, root, is_there, problems)
+        resolve(file, root, look_at, problems)
     })
 }
 
-fn resolve(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> Agreements {
+fn resolve(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Agreements {
     let may_be_absent = file.absent.value == Some(Absent::Wait);
-    let link = link(file, root, is_there, problems);
+    let link = link(file, root, look_at, problems);
     let tables: Vec<(&AgreementTable, Span)> = match &file.agreement.value {
         Some(list) => list.0.iter().filter_map(Field::given).collect(),
         None => Vec::new(),
@@ -365,8 +376,15 @@ fn resolve(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) 
         if *name == link.interface {
             let help = "an agreement is for the interface of one virtual machine";
             problems.report(span, format!("`{name}` is the link itself"), help);
-        } else if !may_be_absent && !is_there(name) {
-            absent(name, span, problems);
+            continue;
+        }
+        match look_at(name, &link.interface) {
+            Port::Absent if !may_be_absent => absent(name, span, problems),
+            // On Xen each backend is held by itself, whatever its packets pass.
+            Port::Unusable(reason, help) if link.backend == Backend::Linux => {
+                problems.report(span, format!("`{name}` {reason}"), help);
+            }
+            _ => {}
         }
     }
     let mut agreements = Agreements {
@@ -393,7 +411,7 @@ fn absent(name: &str, span: Span, problems: &Problems) {
     );
 }
 
-fn link(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> Link {
+fn link(file: &File, root: Span, look_at: LookAt<'_>, problems: &Problems) -> Link {
     let mut link = Link {
         backend: Backend::Linux,
         interface: String::new(),
@@ -419,7 +437,7 @@ fn link(file: &File, root: Span, is_there: IsThere<'_>, problems: &Problems) -> 
     }
     if let Some((InterfaceName(name), span)) = table.interface.given() {
         link.interface.clone_from(name);
-        if !is_there(name) {
+        if look_at(name, name) == Port::Absent {
             let help = "name one that is there; `ip link` lists them";
             problems.report(span, format!("there is no interface `{name}`"), help);
         }

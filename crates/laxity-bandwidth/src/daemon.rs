@@ -17,9 +17,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use tracing::{error, info, warn};
 
-use crate::agreements::{self, Agreements, Backend};
+use crate::agreements::{self, Agreements, Backend, Port};
 use crate::control::{Controller, Limits, Shapers};
-use crate::linux::{Changes, Inwards, LinkEvent, LinkLock, Links, LockError, Tree};
+use crate::linux::{
+    Changes, Interface, Interfaces, Inwards, LinkEvent, LinkLock, Links, LockError, Tree,
+};
 use crate::report::{HolderState, Shared, Snapshot};
 use crate::shaper::{Counters, Shaper};
 use crate::xen::{Store, Xen};
@@ -77,13 +79,18 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> DaemonError {
 /// # Errors
 ///
 /// If it cannot be read, or is refused.
-pub fn read(path: &Path, interfaces: &HashMap<String, u32>) -> Result<Agreements, DaemonError> {
+pub fn read(path: &Path, interfaces: &Interfaces) -> Result<Agreements, DaemonError> {
     let text = input::read(path, FILE_BYTES_MAX).map_err(|source| DaemonError::File {
         path: path.into(),
         source,
     })?;
-    let is_there = |name: &str| interfaces.contains_key(name);
-    Ok(agreements::load(&text, &path.to_string_lossy(), &is_there)?)
+    let look_at = |name: &str, link: &str| match (interfaces.get(name), interfaces.get(link)) {
+        (None, _) => Port::Absent,
+        (Some(interface), Some(link)) => (interface.obstacle(link))
+            .map_or(Port::Usable, |(reason, help)| Port::Unusable(reason, help)),
+        (Some(_), None) => Port::Usable,
+    };
+    Ok(agreements::load(&text, &path.to_string_lossy(), &look_at)?)
 }
 
 /// One direction of the link: its controller and its shaper.
@@ -194,8 +201,8 @@ pub struct Daemon {
     changes: Changes,
     /// Time of the last warning that other programs change the shapers.
     warned: Option<Instant>,
-    /// Numbers of the existing interfaces, by name.
-    interfaces: HashMap<String, u32>,
+    /// The existing interfaces.
+    interfaces: Interfaces,
     directions: Vec<Direction>,
     shared: Shared,
 }
@@ -230,11 +237,11 @@ impl Daemon {
             std::process::id(),
             whole_path.display()
         );
-        let lock = LinkLock::take(interfaces[&link.interface], &holder).map_err(taken)?;
+        let lock = LinkLock::take(interfaces[&link.interface].index, &holder).map_err(taken)?;
         let mut directions = Vec::new();
         match link.backend {
             Backend::Linux => {
-                let index = interfaces[&link.interface];
+                let index = interfaces[&link.interface].index;
                 let tree = Tree::open(index).map_err(|error| failed(error.to_string()))?;
                 directions.push(Direction::new("transmit", Box::new(tree)));
             }
@@ -321,8 +328,14 @@ impl Daemon {
                 link_bit_s -= agreements.link.reserve_bit_s;
             }
             direction.configure(agreements, link_bit_s, &own, &kept)?;
+            for interface in self.interfaces.values() {
+                if let Some(lower) = interface.stacked_on() {
+                    direction.shaper.stack(interface.index, Some(lower))?;
+                }
+            }
             for (at, holder) in agreements.holders.iter().enumerate() {
-                let interface = self.interfaces.get(&holder.interface).copied();
+                let interface = self.interfaces.get(&holder.interface);
+                let interface = interface.map(|interface| interface.index);
                 if let Err(error) = direction.shaper.bind(at, interface) {
                     error!(vm = holder.name, %error, "an interface cannot be shaped");
                 }
@@ -502,42 +515,71 @@ impl Daemon {
             Some(events) => {
                 for event in events {
                     match event {
-                        LinkEvent::Is(index, name) => self.is_there(index, name),
+                        LinkEvent::Is(interface) => self.is_there(interface),
                         LinkEvent::Gone(index) => self.is_gone(index),
                     }
                 }
             }
             None => {
                 let all = self.links.all().map_err(system("list the interfaces"))?;
-                let known: Vec<u32> = self.interfaces.values().copied().collect();
+                let known: Vec<u32> = self.interfaces.values().map(|each| each.index).collect();
                 for index in known {
-                    if !all.values().any(|each| *each == index) {
+                    if !all.values().any(|each| each.index == index) {
                         self.is_gone(index);
                     }
                 }
-                for (name, index) in all {
-                    self.is_there(index, name);
+                for interface in all.into_values() {
+                    self.is_there(interface);
                 }
             }
         }
         Ok(())
     }
 
-    fn is_there(&mut self, index: u32, name: String) {
-        if self.interfaces.get(&name) == Some(&index) {
+    fn is_there(&mut self, interface: Interface) {
+        let known = self.interfaces.get_mut(&interface.name);
+        if let Some(known) = known.filter(|known| known.index == interface.index) {
+            known.controller = interface.controller;
             return;
         }
         // The interface may have had another name before.
-        self.is_gone(index);
-        self.bind(&name, Some(index));
-        self.interfaces.insert(name, index);
+        self.is_gone(interface.index);
+        if let Some(lower) = interface.stacked_on() {
+            self.stack(interface.index, Some(lower));
+        }
+        let link = self.interfaces.get(&self.agreements.link.interface);
+        match link.and_then(|link| interface.obstacle(link)) {
+            Some((reason, _)) if self.agreements.link.backend == Backend::Linux => {
+                let holders = &self.agreements.holders;
+                if holders.iter().any(|each| each.interface == interface.name) {
+                    error!(
+                        interface = interface.name,
+                        reason, "an interface cannot be shaped"
+                    );
+                }
+            }
+            _ => self.bind(&interface.name, Some(interface.index)),
+        }
+        self.interfaces.insert(interface.name.clone(), interface);
     }
 
     fn is_gone(&mut self, index: u32) {
-        let name = self.interfaces.iter().find(|(_, each)| **each == index);
-        if let Some(name) = name.map(|(name, _)| name.clone()) {
-            self.interfaces.remove(&name);
-            self.bind(&name, None);
+        let gone = self.interfaces.values().find(|each| each.index == index);
+        if let Some(gone) = gone.cloned() {
+            self.interfaces.remove(&gone.name);
+            self.bind(&gone.name, None);
+            if gone.stacked_on().is_some() {
+                self.stack(index, None);
+            }
+        }
+    }
+
+    /// Lets packets that enter by an interface of a VLAN, say, belong to whoever has the one below.
+    fn stack(&mut self, interface: u32, lower: Option<u32>) {
+        for direction in &mut self.directions {
+            if let Err(error) = direction.shaper.stack(interface, lower) {
+                error!(interface, %error, "packets of an interface cannot be assigned");
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use caps::{CapSet, Capability};
 use clap::Parser as _;
-use laxity_bandwidth::agreements::format_rate;
+use laxity_bandwidth::agreements::{Port, format_rate};
 use laxity_bandwidth::arguments::{Arguments, Command};
 use laxity_bandwidth::daemon::{self, Daemon};
 use laxity_bandwidth::linux::Links;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn check(file: &Path) -> Result<(), String> {
     let text = input::read_argument(file, FILE_BYTES_MAX)
         .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let loaded = agreements::load(&text, &file.to_string_lossy(), &|_| true);
+    let loaded = agreements::load(&text, &file.to_string_lossy(), &|_, _| Port::Usable);
     show(&loaded.map_err(|error| error.to_string())?);
     Ok(())
 }

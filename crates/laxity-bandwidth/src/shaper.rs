@@ -64,6 +64,12 @@ pub trait Shaper {
     /// Binds a holder to its interface's number; `None` means that the interface is gone.
     fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()>;
 
+    /// Says that packets which enter by `interface` belong to whoever has the interface below it,
+    /// unless they have an agreement of their own; `None` means that `interface` is gone.
+    fn stack(&mut self, _interface: u32, _lower: Option<u32>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Sets the limits of all holders, in their order. Returns those that could not be set.
     fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)>;
 

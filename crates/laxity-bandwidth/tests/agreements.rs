@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use laxity_bandwidth::{Agreement, Agreements, Backend, Holder, Link, Sharing, agreements::load};
+use laxity_bandwidth::agreements::{Port, load};
+use laxity_bandwidth::{Agreement, Agreements, Backend, Holder, Link, Sharing};
 
 const WHOLE: &str = r#"
 period = "20 ms"
@@ -72,7 +73,10 @@ fn every_key() {
         ],
         warnings: vec![],
     };
-    let only_the_link_is_there = |name: &str| name == "eth0";
+    let only_the_link_is_there = |name: &str, _: &str| match name {
+        "eth0" => Port::Usable,
+        _ => Port::Absent,
+    };
     let loaded = load(WHOLE.as_bytes(), "a.toml", &only_the_link_is_there).unwrap();
     assert_eq!(loaded, expected);
 }
@@ -82,7 +86,7 @@ fn minima_that_do_not_fit_are_admitted_with_a_warning() {
     let text = WHOLE
         .replace("300.5 Mbit/s", "600 Mbit/s")
         .replace("0 bit/s", "400 Mbit/s");
-    let loaded = load(text.as_bytes(), "a.toml", &|_| true).unwrap();
+    let loaded = load(text.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
     assert_eq!(
         loaded.warnings,
         [
@@ -101,9 +105,9 @@ fn ten_thousand_of_them() {
              minimum = \"1 kbit/s\"\nmaximum = \"1 Gbit/s\"\n"
         );
     }
-    let loaded = load(text.as_bytes(), "a.toml", &|_| true).unwrap();
+    let loaded = load(text.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
     assert_eq!(loaded.holders.len(), 10_000);
-    let error = load(text.as_bytes(), "a.toml", &|_| false).unwrap_err();
+    let error = load(text.as_bytes(), "a.toml", &|_, _| Port::Absent).unwrap_err();
     assert!(
         error.to_string().ends_with("and 9981 more problems"),
         "{error}"
@@ -115,7 +119,11 @@ fn the_example() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/bandwidth/agreements.toml");
     let text = std::fs::read(path).unwrap();
-    let loaded = load(&text, "agreements.toml", &|name| name == "eth0").unwrap();
+    let only_the_link_is_there = |name: &str, _: &str| match name {
+        "eth0" => Port::Usable,
+        _ => Port::Absent,
+    };
+    let loaded = load(&text, "agreements.toml", &only_the_link_is_there).unwrap();
     assert_eq!((loaded.holders.len(), loaded.warnings.len()), (3, 0));
 }
 
@@ -132,8 +140,12 @@ fn refused() {
         let (text, rest) = block.split_once("```\n").unwrap();
         let (_, after) = rest.split_once("```text\n").unwrap();
         let (_, after) = after.split_once("```\n").unwrap();
-        let is_there = |name: &str| !name.starts_with("absent");
-        let said = match load(text.as_bytes(), "agreements.toml", &is_there) {
+        let look_at = |name: &str, _: &str| match name {
+            "macvtap0" => Port::Unusable("is a macvtap", "use a tap"),
+            _ if name.starts_with("absent") => Port::Absent,
+            _ => Port::Usable,
+        };
+        let said = match load(text.as_bytes(), "agreements.toml", &look_at) {
             Ok(loaded) => panic!("not refused: {text}\n{loaded:?}"),
             Err(error) => error.to_string(),
         };

@@ -4,6 +4,7 @@
 
 mod scene;
 
+use std::io::Write as _;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -615,4 +616,238 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("nothing was changed"), "{text}");
     assert!(!scene.tc("qdisc show dev up0").contains("htb"));
+}
+
+/// An Ethernet frame: tags (a type and a number each), and a packet of UDP in IPv4 or IPv6, or of
+/// neither, with `payload` bytes. Only its header says where it goes, as no machine has to take it.
+fn frame(tags: &[(u16, u16)], version: u8, dscp: u8, payload: usize) -> Vec<u8> {
+    const TO: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const FROM: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    const HOPS: u8 = 64;
+    const UDP: u8 = 17;
+    let mut frame = [TO, FROM].concat();
+    for (kind, number) in tags {
+        frame.extend([kind.to_be_bytes(), number.to_be_bytes()].concat());
+    }
+    let class = dscp << 2;
+    let header = match version {
+        4 => {
+            let length = (20 + payload as u16).to_be_bytes();
+            let mut header = vec![
+                0x45, class, length[0], length[1], 0, 0, 0, 0, HOPS, UDP, 0, 0,
+            ];
+            header.extend([192, 0, 2, 10, 192, 0, 2, 1]);
+            let words = header
+                .chunks(2)
+                .map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+            let sum: u32 = words.sum();
+            let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+            header[10..12].copy_from_slice(&check.to_be_bytes());
+            frame.extend([0x08, 0x00]);
+            header
+        }
+        6 => {
+            let length = (payload as u16).to_be_bytes();
+            let first = [
+                0x60 | class >> 4,
+                class << 4,
+                0,
+                0,
+                length[0],
+                length[1],
+                UDP,
+                HOPS,
+            ];
+            let address = |last: u8| {
+                [
+                    0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last,
+                ]
+            };
+            frame.extend([0x86, 0xdd]);
+            [&first[..], &address(10), &address(1)].concat()
+        }
+        // A type for local experiments (IEEE 802).
+        _ => {
+            frame.extend([0x88, 0xb5]);
+            Vec::new()
+        }
+    };
+    frame.extend(header);
+    frame.extend(vec![0; payload]);
+    frame
+}
+
+/// Frames of a guest behind a tap count for its agreement, whatever is in them.
+#[test]
+fn tagged_frames_and_ipv6_belong_to_their_agreement() {
+    const EACH: u64 = 10;
+    const VLAN: (u16, u16) = (0x8100, 7);
+    const SERVICE: (u16, u16) = (0x88a8, 9);
+    const EXPEDITED: u8 = 46;
+    let Some(mut scene) = scene("tags", 1) else {
+        return;
+    };
+    scene.unplug(0);
+    let mut tap = scene.plug_tap(0);
+    let text = HEAD
+        .replace("40 Mbit/s", "100 kbit/s")
+        .replace("1 Mbit/s", "1 kbit/s");
+    let text = text
+        + "[[agreement]]\nname = \"vm0\"\ninterface = \"vif0\"\nclass = 1\n\
+           minimum = \"90 kbit/s\"\nmaximum = \"95 kbit/s\"\n";
+    let file = scene.write("agreements.toml", &text);
+    scene.start(&file);
+
+    // The DSCP of the last three is not looked for.
+    let all = [
+        frame(&[], 4, EXPEDITED, 40),
+        frame(&[], 6, EXPEDITED, 40),
+        frame(&[VLAN], 4, EXPEDITED, 40),
+        frame(&[VLAN], 6, EXPEDITED, 40),
+        frame(&[SERVICE, VLAN], 4, EXPEDITED, 40),
+        frame(&[SERVICE, VLAN], 6, EXPEDITED, 40),
+        frame(&[VLAN], 0, EXPEDITED, 40),
+    ];
+    for frame in &all {
+        for _ in 0..EACH {
+            tap.write_all(frame).unwrap();
+        }
+    }
+    let told = || ["10", "5010", "a010"].map(|class| scene.sent_packets(class));
+    let expected = [7 * EACH, 4 * EACH, 3 * EACH];
+    let deadline = std::time::Instant::now() + Duration::from_secs(600);
+    while told()[0] < expected[0] && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(told(), expected, "{}", scene.tc("-s class show dev up0"));
+
+    // They are limited: their queue overflows.
+    let large = frame(&[VLAN], 6, 0, 1_400);
+    for _ in 0..1_500 {
+        tap.write_all(&large).unwrap();
+    }
+    scene.wait_for("drops", |snapshot| snapshot.holders[0].dropped_packets > 0);
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+/// Where the host itself takes a machine's packets apart, by VLAN for one, the kernel says that they
+/// came by the interface of the part.
+#[test]
+fn what_enters_by_an_interface_upon_a_machines_own_belongs_to_the_machine() {
+    const PACKETS: u64 = 50;
+    let Some(mut scene) = scene("stacked", 2) else {
+        return;
+    };
+    let stack = |scene: &Scene| {
+        scene.ip("link set vif0 nomaster");
+        scene.ip("link add link vif0 name part0 type macvlan mode passthru");
+        scene.ip("link set part0 master br0");
+        scene.ip("link set part0 up");
+    };
+    let send = |scene: &Scene| {
+        let sender = scene.send(
+            0,
+            Box::new(|socket, _| {
+                for _ in 0..PACKETS {
+                    let _ = socket.send(&[0; 100]);
+                }
+            }),
+        );
+        drop(sender);
+    };
+    let text = [
+        HEAD.to_string(),
+        agreement(0, 1, "12", "20", ""),
+        agreement(1, 2, "4", "40", ""),
+    ];
+    let file = scene.write("agreements.toml", &text.concat());
+    stack(&scene);
+    scene.start(&file);
+    for round in 1..=2 {
+        // The first packets may wait for an answer of ARP, and be dropped.
+        let before = scene.sent_packets("10");
+        let deadline = std::time::Instant::now() + Duration::from_secs(600);
+        while scene.sent_packets("10") < before + PACKETS {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "round {round}: {}",
+                scene.tc("-s class show dev up0")
+            );
+            send(&scene);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // An interface that comes while the daemon runs is one of the machine's, too.
+        scene.ip("link delete part0");
+        stack(&scene);
+    }
+    // An agreement about the upper interface itself goes before.
+    let own = text
+        .concat()
+        .replace("interface = \"vif1\"", "interface = \"part0\"");
+    scene.write("agreements.toml", &own);
+    scene.wait_for("the reload", |snapshot| snapshot.reloads == 1);
+    let before = ["10", "11"].map(|class| scene.sent_packets(class));
+    let deadline = std::time::Instant::now() + Duration::from_secs(600);
+    let now = loop {
+        send(&scene);
+        let now = ["10", "11", "12"].map(|class| scene.sent_packets(class));
+        if now[1] + now[2] >= before[1] + PACKETS || std::time::Instant::now() > deadline {
+            break now;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(now[0], before[0], "{}", scene.tc("-s class show dev up0"));
+    assert!(!scene.log().contains("ERROR"), "{}", scene.log());
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+#[test]
+fn ports_whose_packets_cannot_be_known_are_refused() {
+    let Some(mut scene) = scene("ports", 3) else {
+        return;
+    };
+    // A port of a bridge carries none of them.
+    scene.ip("link set up0 nomaster");
+    scene.ip("link add link up0 name tap9 type macvtap mode bridge");
+    scene.ip("link add link up0 name part9 type macvlan mode bridge");
+    let socket = scene.socket();
+    let said = |text: &str, more: &[&str]| {
+        let file = scene.write("agreements.toml", text);
+        let mut words = vec!["run", file.to_str().unwrap()];
+        words.extend(["--socket", socket.to_str().unwrap()]);
+        words.extend(more);
+        let output = scene.command(&words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(!scene.tc("qdisc show dev up0").contains("htb"));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (from, to, words) in [
+        ("\"vif2\"", "\"tap9\"", "`tap9` is a macvtap"),
+        ("\"vif2\"", "\"part9\"", "`part9` lies upon the link"),
+        ("\"up0\"", "\"br0\"", "`vif2` is a port of the link"),
+    ] {
+        let text = three().replace(from, to);
+        for more in [&[][..], &["--dry-run"]] {
+            let said = said(&text, more);
+            assert!(
+                said.contains(words) && said.contains("agreements.toml:"),
+                "{said}"
+            );
+        }
+    }
+    // One that comes later is left alone, with a word in the log.
+    scene.ip("link delete tap9");
+    let file = scene.write("agreements.toml", &three().replace("vif2", "tap9"));
+    scene.start(&file);
+    scene.ip("link add link up0 name tap9 type macvtap mode bridge");
+    let deadline = std::time::Instant::now() + Duration::from_secs(600);
+    while !scene.log().contains("is a macvtap") {
+        assert!(std::time::Instant::now() < deadline, "{}", scene.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!scene.snapshot().unwrap().holders[2].is_present);
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use laxity_bandwidth::agreements::load;
+use laxity_bandwidth::agreements::{Port, load};
 use laxity_bandwidth::control::Limits;
 use laxity_bandwidth::shaper::Shaper;
 use laxity_bandwidth::xen::{Store, Xen};
@@ -97,7 +97,7 @@ fn rates_are_written_and_what_was_there_is_put_back() {
         ("/local/domain/12/device/vif/1/multi-queue-num-queues", "4"),
     ];
     let (store, keys, socket) = store("rates", &before);
-    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_| true).unwrap();
+    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
     let mut xen = Xen::new(store).unwrap();
     xen.configure(&agreements).unwrap();
     // The loopback interface stands for both backends, since it always exists.
@@ -128,7 +128,7 @@ fn a_killed_daemons_rate_is_not_taken_for_the_operators() {
         ("backend/vif/3/0/laxity-rate-before", ""),
     ];
     let (store, keys, socket) = store("killed", &left);
-    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_| true).unwrap();
+    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
     let mut xen = Xen::new(store).unwrap();
     xen.configure(&agreements).unwrap();
     xen.bind(0, Some(1)).unwrap();
@@ -142,7 +142,7 @@ fn a_killed_daemons_rate_is_not_taken_for_the_operators() {
 fn other_interfaces_are_refused() {
     let (store, _, socket) = store("other", &[]);
     let text = AGREEMENTS.replace("vif3.0", "tap0");
-    let agreements = load(text.as_bytes(), "a.toml", &|_| true).unwrap();
+    let agreements = load(text.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
     let mut xen = Xen::new(store).unwrap();
     xen.configure(&agreements).unwrap();
     let error = xen.bind(0, Some(1)).unwrap_err();

@@ -8,8 +8,8 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
     NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// Size of the buffer, large enough for any datagram of the kernel's.
@@ -241,11 +241,62 @@ pub(super) fn error_of(message: &NetlinkBuffer<&[u8]>) -> Option<io::Error> {
     }
 }
 
+/// An interface of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What kind of virtual interface it is; `None` for hardware and taps without a description.
+    pub kind: Option<InfoKind>,
+    /// The number of the interface that it was made upon, or of a cable's other end.
+    pub lower: Option<u32>,
+    /// The number of the bridge or switch whose port it is.
+    pub controller: Option<u32>,
+}
+
+impl Interface {
+    /// The interface whose packets it takes, as the kernel then says that they came by this one.
+    pub fn stacked_on(&self) -> Option<u32> {
+        let is_stacked = matches!(
+            self.kind,
+            Some(InfoKind::Vlan | InfoKind::MacVlan | InfoKind::MacSec | InfoKind::IpVlan)
+        );
+        self.lower.filter(|_| is_stacked)
+    }
+
+    /// What would keep the packets of the virtual machine at this interface from being known at the
+    /// link, and what would be right.
+    pub fn obstacle(&self, link: &Interface) -> Option<(&'static str, &'static str)> {
+        const WIRED: &str = "connect the virtual machine by a tap or a cable (veth), as a port of a bridge or routed";
+        if matches!(self.kind, Some(InfoKind::MacVtap | InfoKind::IpVtap)) {
+            let what = "is a macvtap, whose packets do not enter the host, so that the link cannot tell whose they are";
+            return Some((what, WIRED));
+        }
+        if self.stacked_on() == Some(link.index) {
+            return Some((
+                "lies upon the link, and what leaves by the link does not enter by it",
+                WIRED,
+            ));
+        }
+        if self.controller == Some(link.index) {
+            let what =
+                "is a port of the link, whose ports exchange packets that do not pass its queue";
+            return Some((
+                what,
+                "give [link] the port that leads outside as its interface",
+            ));
+        }
+        None
+    }
+}
+
 /// An interface that has come or gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// The interface with this number and name exists, new or as before.
-    Is(u32, String),
+    /// The interface exists, new or as before.
+    Is(Interface),
     /// The interface with this number is gone.
     Gone(u32),
 }
@@ -385,6 +436,9 @@ pub struct Traffic {
     pub received_dropped: u64,
 }
 
+/// Interfaces by name.
+pub type Interfaces = HashMap<String, Interface>;
+
 /// The interfaces of a network namespace, and notifications about them.
 pub struct Links {
     news: Socket,
@@ -416,12 +470,12 @@ impl Links {
     }
 
     /// All interfaces, by name.
-    pub fn all(&mut self) -> io::Result<HashMap<String, u32>> {
+    pub fn all(&mut self) -> io::Result<Interfaces> {
         let mut all = HashMap::new();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         self.route.dump(request, |payload| {
-            if let Some((index, Some(name))) = index_and_name(payload) {
-                all.insert(name, index);
+            if let Some(interface) = link(payload).and_then(described) {
+                all.insert(interface.name.clone(), interface);
             }
         })?;
         Ok(all)
@@ -464,16 +518,31 @@ fn link(payload: &[u8]) -> Option<LinkMessage> {
     }
 }
 
-fn index_and_name(payload: &[u8]) -> Option<(u32, Option<String>)> {
-    let link = link(payload)?;
-    let name = link
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
-        });
-    Some((link.header.index, name))
+/// The interface that a message is about; `None` if it has no name.
+fn described(link: LinkMessage) -> Option<Interface> {
+    let mut interface = Interface {
+        index: link.header.index,
+        name: String::new(),
+        kind: None,
+        lower: None,
+        controller: None,
+    };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Link(lower) => interface.lower = Some(lower),
+            LinkAttribute::Controller(controller) => interface.controller = Some(controller),
+            LinkAttribute::LinkInfo(infos) => {
+                let kind = infos.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind),
+                    _ => None,
+                });
+                interface.kind = kind;
+            }
+            _ => {}
+        }
+    }
+    (!interface.name.is_empty()).then_some(interface)
 }
 
 /// The number of an interface and its counters; `None` if the part of a dump has none.
@@ -494,9 +563,14 @@ pub(super) fn traffic_of(payload: &[u8]) -> Option<(u32, Traffic)> {
 
 /// The event that a notification of interfaces describes.
 pub(super) fn link_event(message: &NetlinkBuffer<&[u8]>) -> Option<LinkEvent> {
-    match (message.message_type(), index_and_name(message.payload())?) {
-        (RTM_NEWLINK, (index, Some(name))) => Some(LinkEvent::Is(index, name)),
-        (RTM_DELLINK, (index, _)) => Some(LinkEvent::Gone(index)),
+    let link = link(message.payload())?;
+    // A bridge tells in the same messages that it has gained or lost a port, and less of the port.
+    if link.header.interface_family == AddressFamily::Bridge {
+        return None;
+    }
+    match message.message_type() {
+        RTM_NEWLINK => described(link).map(LinkEvent::Is),
+        RTM_DELLINK => Some(LinkEvent::Gone(link.header.index)),
         _ => None,
     }
 }

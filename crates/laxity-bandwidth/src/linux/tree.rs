@@ -34,6 +34,9 @@ const PRIORITY_MAX: u32 = 7;
 /// Most bytes that a borrower sends in one turn: a longer turn would be a burst of its own.
 const QUANTUM_BYTES_MAX: u64 = 200_000;
 
+/// Most interfaces that are stacked on each other.
+const STACKED_MAX: usize = 8;
+
 /// Distance from the number of a holder's class to those of its leaves.
 const EXPEDITED: u16 = 0x5000;
 const OTHERWISE: u16 = 0xa000;
@@ -109,6 +112,10 @@ pub struct Tree {
     places: Vec<Place>,
     /// Interfaces whose agreements have ended and which still have a class.
     ended: Vec<u32>,
+    /// Interfaces that holders are bound to, and the holders' slots.
+    owners: HashMap<u32, Slot>,
+    /// Interfaces that take the packets of another, such as those of a VLAN, and that other.
+    stacked: HashMap<u32, u32>,
     /// Settings that the kernel was last given.
     classes: HashMap<Slot, Class>,
     /// Last counters, by the number of the class.
@@ -212,6 +219,8 @@ impl Tree {
             classifier,
             places: Vec::new(),
             ended: Vec::new(),
+            owners: HashMap::new(),
+            stacked: HashMap::new(),
             classes: HashMap::new(),
             seen: Vec::new(),
             is_new: true,
@@ -263,16 +272,39 @@ impl Tree {
         self.route.request(request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Assigns packets that enter by `interface` to `slot` from now on, or to nobody if that is
-    /// `None`.
-    fn assign(&mut self, interface: u32, slot: Option<Slot>) -> io::Result<()> {
-        match slot {
-            Some(slot) => self.classifier.set(interface, slot.handle()),
-            None => match self.classifier.remove(interface) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            },
+    /// The slot of packets that enter by `interface`: that of its holder, or of the holder of the
+    /// nearest interface below it.
+    fn slot_of(&self, mut interface: u32) -> Option<Slot> {
+        for _ in 0..STACKED_MAX {
+            if let Some(slot) = self.owners.get(&interface) {
+                return Some(*slot);
+            }
+            interface = *self.stacked.get(&interface)?;
         }
+        None
+    }
+
+    /// Assigns packets that enter by `interface`, or by one that is stacked on it, to whom they
+    /// belong now.
+    fn assign(&mut self, interface: u32) -> io::Result<()> {
+        let mut all = vec![interface];
+        for _ in 0..STACKED_MAX {
+            let uppers = self.stacked.iter();
+            let is_new =
+                |(upper, lower): &(&u32, &u32)| all.contains(lower) && !all.contains(upper);
+            let uppers: Vec<u32> = uppers.filter(is_new).map(|(upper, _)| *upper).collect();
+            all.extend(uppers);
+        }
+        for interface in all {
+            match self.slot_of(interface) {
+                Some(slot) => self.classifier.set(interface, slot.handle())?,
+                None => match self.classifier.remove(interface) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                },
+            }
+        }
+        Ok(())
     }
 
     /// The settings of a holder's leaves: the expedited one, and the other.
@@ -450,7 +482,8 @@ impl Shaper for Tree {
             .flat_map(|slot| std::iter::once(slot.0).chain(slot.leaves()))
             .collect();
         for interface in std::mem::take(&mut self.ended) {
-            self.assign(interface, None)?;
+            self.owners.remove(&interface);
+            self.assign(interface)?;
         }
         let mut ended = Vec::new();
         self.dump(|minor, _| {
@@ -479,9 +512,22 @@ impl Shaper for Tree {
         let slot = self.places[holder].slot;
         let before = std::mem::replace(&mut self.places[holder].bound, interface);
         if let Some(before) = before.filter(|before| interface != Some(*before)) {
-            self.assign(before, None)?;
+            self.owners.remove(&before);
+            self.assign(before)?;
         }
-        interface.map_or(Ok(()), |interface| self.assign(interface, Some(slot)))
+        let Some(interface) = interface else {
+            return Ok(());
+        };
+        self.owners.insert(interface, slot);
+        self.assign(interface)
+    }
+
+    fn stack(&mut self, interface: u32, lower: Option<u32>) -> io::Result<()> {
+        match lower {
+            Some(lower) => self.stacked.insert(interface, lower),
+            None => self.stacked.remove(&interface),
+        };
+        self.assign(interface)
     }
 
     fn apply(&mut self, limits: &[Limits]) -> Vec<(usize, io::Error)> {

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use laxity_bandwidth::agreements;
+use laxity_bandwidth::agreements::{self, Port};
 use laxity_bandwidth::control::{Controller, Shapers};
 use laxity_bandwidth::linux::{Links, Tree};
 use laxity_bandwidth::report::Snapshot;
@@ -167,6 +168,43 @@ impl Scene {
             2 + high
         ));
         ip(&format!("-n {own} link set eth0 up"));
+    }
+
+    /// Gives a machine a tap in place of a cable's end, as QEMU has it: what is written into the
+    /// file are frames that the machine sends.
+    #[allow(unsafe_code)]
+    pub fn plug_tap(&self, machine: usize) -> File {
+        let (host, name) = (self.host(), format!("vif{machine}"));
+        let named = name.clone();
+        let opened = thread::spawn(move || {
+            enter(&host);
+            let mut options = File::options();
+            let tap = options.read(true).write(true).open("/dev/net/tun").unwrap();
+            // SAFETY: all bytes of an `ifreq` may be zero.
+            let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+            for (to, from) in request.ifr_name.iter_mut().zip(named.bytes()) {
+                *to = from as libc::c_char;
+            }
+            request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+            // SAFETY: the file is open, and the request lives until the kernel has read it.
+            let done = unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETIFF, &request) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+            tap
+        });
+        let tap = opened.join().unwrap();
+        self.ip(&format!("link set {name} master br0"));
+        self.ip(&format!("link set {name} up"));
+        tap
+    }
+
+    /// Packets that a class of the tree has sent.
+    pub fn sent_packets(&self, class: &str) -> u64 {
+        let classes = self.tc("-s class show dev up0");
+        let Some((_, class)) = classes.split_once(&format!("class htb 1a7c:{class} ")) else {
+            return 0;
+        };
+        let (_, sent) = class.split_once("Sent ").unwrap();
+        sent.split_whitespace().nth(2).unwrap().parse().unwrap()
     }
 
     pub fn unplug(&self, machine: usize) {
@@ -396,13 +434,14 @@ pub fn enter(namespace: &str) {
 /// A tree at the link of this thread's namespace in the state before a daemon's first read, and the
 /// number of holders.
 pub fn tree(text: &str) -> (Tree, usize) {
-    let agreements = agreements::load(text.as_bytes(), "agreements.toml", &|_| true).unwrap();
+    let agreements =
+        agreements::load(text.as_bytes(), "agreements.toml", &|_, _| Port::Usable).unwrap();
     let interfaces = Links::open().unwrap().all().unwrap();
-    let mut tree = Tree::open(interfaces[&agreements.link.interface]).unwrap();
+    let mut tree = Tree::open(interfaces[&agreements.link.interface].index).unwrap();
     tree.configure(&agreements).unwrap();
     for (at, holder) in agreements.holders.iter().enumerate() {
-        tree.bind(at, interfaces.get(&holder.interface).copied())
-            .unwrap();
+        let interface = interfaces.get(&holder.interface);
+        tree.bind(at, interface.map(|each| each.index)).unwrap();
     }
     let own = agreements.holders.iter().map(|holder| holder.agreement);
     let own: Vec<_> = own.chain([agreements.others()]).collect();
