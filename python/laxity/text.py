@@ -8,6 +8,7 @@ NOTHING = "-"
 """Where there is no value."""
 
 UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+RATES = (("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3), ("bit/s", 1))
 
 
 def time(ns: int | None, *, digits: int = 3, up: bool = False) -> str:
@@ -22,6 +23,12 @@ def time(ns: int | None, *, digits: int = 3, up: bool = False) -> str:
     steps = -(-ns // step_ns) if up else round(ns / step_ns)
     text = f"{steps * step_ns / unit_ns:.{decimals}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+
+
+def rate(bit_s: int) -> str:
+    """A rate with three digits, in the unit that reads best."""
+    unit, unit_bit_s = next((each for each in RATES if bit_s >= each[1]), RATES[-1])
+    return f"{bit_s / unit_bit_s:.3g} {unit}" if bit_s else "0"
 
 
 def percent(ratio: float) -> str:

@@ -20,7 +20,8 @@ pub enum Verdict {
     Schedulable,
     /// Some task is not. It may well meet its deadlines, but analysis cannot show it.
     NotGuaranteed,
-    /// No task is without a guarantee, but the host has calls, of which analysis says nothing.
+    /// No task is without a guarantee, but the host has calls or agreements about a link, of which analysis says
+    /// nothing.
     NotAnalysed,
 }
 
@@ -102,10 +103,10 @@ pub fn check(host: &Host) -> Check {
     }
     Check {
         policy: host.policy.name().into(),
-        verdict: match (guaranteed, &host.calls) {
+        verdict: match (guaranteed, is_more_than_tasks(host)) {
             (false, _) => Verdict::NotGuaranteed,
-            (true, Some(_)) => Verdict::NotAnalysed,
-            (true, None) => Verdict::Schedulable,
+            (true, true) => Verdict::NotAnalysed,
+            (true, false) => Verdict::Schedulable,
         },
         domains,
         not_analysed: not_analysed(host),
@@ -265,6 +266,15 @@ fn responses(servers: &Servers<'_>, number: usize, assured: &Assured) -> Vec<Opt
         }
     }
     best
+}
+
+/// Whether the host has calls or agreements about a link, which are what it is for.
+fn is_more_than_tasks(host: &Host) -> bool {
+    let link = host
+        .network
+        .as_ref()
+        .and_then(|network| network.link.as_ref());
+    host.calls.is_some() || link.is_some()
 }
 
 /// Calls first, which are what the host is for; then what the domains do beside tasks and endless loops.

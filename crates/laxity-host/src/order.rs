@@ -118,13 +118,13 @@ fn telephony(
     let nics = nic::resolve(&file.nic, domains, driver, problems);
     host.calls = calls::resolve(&file.calls, domains, problems);
     all_take_part(file, domains, problems);
-    let has_calls = host.calls.is_some();
-    if has_calls {
+    let sends = |(table, _): &(&DomainTable, Span)| table.kind() == Some(WorkloadKind::Sender);
+    let has_packets = host.calls.is_some() || domains.tables.iter().any(sends);
+    if has_packets {
         host.profiles.extend(machine.network_profile);
         all_are_reached(domains, &nics, driver, problems);
-    } else {
-        calls_are_there(file, problems);
     }
+    packets_are_there(file, has_packets, problems);
     let through_driver = |domain: usize| {
         let sends = host.domains[domain].workload.as_ref();
         let sends = sends.is_some_and(|workload| {
@@ -136,13 +136,13 @@ fn telephony(
         let workload = host.domains[domain].workload.as_ref();
         through_driver(domain) && !matches!(workload, Some(Workload::Sender { .. }))
     };
-    // Without calls, whose absence is reported, nothing is said of who can be reached.
-    let reached = |domain| !has_calls || through_driver(domain);
+    // Without packets, whose absence is reported, nothing is said of who can be reached.
+    let reached = |domain| !has_packets || through_driver(domain);
     let link = link::resolve(&file.link, domains, reached, problems);
-    let protected = |domain| !has_calls || serves(domain);
+    let protected = |domain| host.calls.is_none() || serves(domain);
     let end = file.duration.given().map(|(time, span)| (time.ns, span));
     let protect = protect::resolve(&file.protect, domains, protected, end, problems);
-    host.network = has_calls.then_some(Network {
+    host.network = has_packets.then_some(Network {
         nics,
         driver,
         costs: machine.network,
@@ -154,24 +154,17 @@ fn telephony(
 /// Reports domains that wait for calls that do not come, or that `[calls]` does not name.
 fn all_take_part(file: &File, domains: &Domains<'_>, problems: &Problems) {
     for (table, _) in &domains.tables {
-        let kind = table.kind();
-        let key = match kind {
+        let key = match table.kind() {
             Some(WorkloadKind::MediaServer) => "media-server",
             Some(WorkloadKind::SignallingServer) => "signalling-server",
             Some(WorkloadKind::CallControl) => "call-control",
-            Some(WorkloadKind::Sender) if file.calls.is_absent() => "media-server",
             _ => continue,
         };
         let Some(span) = table.workload.span else {
             continue;
         };
         if file.calls.is_absent() {
-            let title = table.title();
-            let message = if kind == Some(WorkloadKind::Sender) {
-                format!("{title} sends packets, and without calls there is no network")
-            } else {
-                format!("{title} waits for calls, and there are none")
-            };
+            let message = format!("{} waits for calls, and there are none", table.title());
             problems.report(span, message, "add [calls] with streams = 100, say");
         } else if (file.calls.value.as_ref()).is_some_and(|calls| !names(calls, key, table)) {
             problems.report(
@@ -193,25 +186,26 @@ fn names(calls: &CallsTable, key: &str, table: &DomainTable) -> bool {
     field.value == table.name.value || (!field.is_absent() && field.value.is_none())
 }
 
-/// Reports sections that mean nothing without `[calls]`.
-fn calls_are_there(file: &File, problems: &Problems) {
+/// Reports sections that mean nothing without packets, or without `[calls]`.
+fn packets_are_there(file: &File, has_packets: bool, problems: &Problems) {
     if !file.calls.is_absent() {
         return;
     }
-    let sections = [
-        (file.nic.span, "network cards are of no use without calls"),
-        (
-            file.link.given().map(|(_, span)| span),
-            "there are no packets to agree about without calls",
-        ),
-        (
-            file.protect.given().map(|(_, span)| span),
-            "protection is for servers, and without calls there are none",
-        ),
-    ];
-    for (span, message) in sections {
-        if let Some(span) = span {
-            problems.report(span, message, "add [calls] with streams = 100, say");
+    const CALLS: &str = "add [calls] with streams = 100, say";
+    const PACKETS: &str = "add [calls] with streams = 100, say, or a domain with workload = { kind = \"sender\", \
+         rate = \"800 Mbit/s\" }";
+    let link = file.link.given().map(|(_, span)| span);
+    let protect = file.protect.given().map(|(_, span)| span);
+    let no_agreement = "there are no packets to agree about without calls and senders";
+    let no_card = "network cards are of no use without calls and senders";
+    let no_server = "protection is for servers, and without calls there are none";
+    for (span, is_useful, message, help) in [
+        (file.nic.span, has_packets, no_card, PACKETS),
+        (link, has_packets, no_agreement, PACKETS),
+        (protect, false, no_server, CALLS),
+    ] {
+        if let Some(span) = span.filter(|_| !is_useful) {
+            problems.report(span, message, help);
         }
     }
 }
@@ -233,9 +227,14 @@ fn all_are_reached(
             None | Some(WorkloadKind::CpuBound | WorkloadKind::Driver)
         );
         if serves && !has_card(domain) && !driver.is_some_and(has_card) {
+            let title = table.title();
+            let message = match table.kind() {
+                Some(WorkloadKind::Sender) => format!("no packet of {title} reaches a card"),
+                _ => format!("no packet reaches {title}"),
+            };
             problems.report(
                 table.workload.span.unwrap_or(*span),
-                format!("no packet reaches {}", table.title()),
+                message,
                 "add a domain with workload = { kind = \"driver\" }, which then has a network card",
             );
         }

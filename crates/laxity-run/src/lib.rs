@@ -8,6 +8,7 @@
 mod distribution;
 mod jobs;
 mod measured;
+mod network;
 mod outcome;
 mod responses;
 mod result;
@@ -16,6 +17,7 @@ mod telephony;
 pub use distribution::{Distribution, Quantiles, Times, ratio};
 pub use jobs::{JobsError, UNFINISHED, jobs_due, released_jobs};
 pub use measured::{Measured, MeasuredError, outcome_of_jobs};
+pub use network::{AgreementResult, NetworkResult};
 pub use outcome::{KeptStream, LOST, Outcome, metadata};
 pub use responses::{Counted, Responses, bytes_of_responses, kept_jobs_max};
 pub use result::{

@@ -111,6 +111,7 @@ pub fn outcome_of_jobs(
         measured_duration_ns: None,
         domains,
         telephony: None,
+        network: None,
         overhead: Overhead::of(
             host,
             (measured.schedule_calls, measured.schedule_ns),

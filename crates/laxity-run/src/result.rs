@@ -2,6 +2,7 @@
 
 use crate::distribution::{Distribution, ratio};
 use crate::jobs::jobs_due;
+use crate::network::NetworkResult;
 use crate::responses::Responses;
 use crate::telephony::Telephony;
 use laxity_host::{Domain, Host, Policy, Profile, Task};
@@ -28,6 +29,8 @@ pub struct RunResult {
     pub domains: Vec<DomainResult>,
     /// Calls and voice; null without calls.
     pub telephony: Option<Telephony>,
+    /// Packets of a host without calls; null with calls, of which `telephony` tells, and without packets.
+    pub network: Option<NetworkResult>,
     /// What the scheduler itself cost.
     pub overhead: Overhead,
     /// The profiles whose costs a simulated run used: its verdict is that of the machines they come from. Empty of a

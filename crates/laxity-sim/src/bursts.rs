@@ -2,9 +2,8 @@
 
 use crate::random::{Purpose, stream, uniform_ns};
 use crate::timers::NEVER;
-use crate::workloads::Workloads;
+use crate::workloads::{Found, Workloads};
 use laxity_host::{Host, Workload};
-use laxity_run::{KeptStream, Telephony};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -124,7 +123,7 @@ impl Workloads for Bursts {
         self.pause(now + self.vcpus[vcpu].idle_ns, vcpu);
     }
 
-    fn finish(self, _: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
-        (None, Vec::new())
+    fn finish(self, _: &Host) -> Found {
+        Found::default()
     }
 }

@@ -2,7 +2,18 @@
 
 use crate::timers::NEVER;
 use laxity_host::Host;
-use laxity_run::{KeptStream, Telephony};
+use laxity_run::{KeptStream, NetworkResult, Telephony};
+
+/// What came of the work that is not periodic tasks.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Calls and voice, of a host with calls.
+    pub telephony: Option<Telephony>,
+    /// Packets, of a host that has some and no calls.
+    pub network: Option<NetworkResult>,
+    /// Packets of the sampled streams.
+    pub kept: Vec<KeptStream>,
+}
 
 /// The work of VCPUs that is not periodic tasks. The engine asks what a VCPU does next and for how long, tells how much
 /// CPU time it got, and is told which VCPUs have something new to do.
@@ -41,7 +52,7 @@ pub trait Workloads {
     fn complete(&mut self, vcpu: usize, now: i64);
 
     /// What came of it all, at the end of the run.
-    fn finish(self, host: &Host) -> (Option<Telephony>, Vec<KeptStream>);
+    fn finish(self, host: &Host) -> Found;
 }
 
 /// A host whose VCPUs have tasks, or compute without end.
@@ -87,8 +98,8 @@ impl Workloads for () {
     #[inline]
     fn complete(&mut self, _: usize, _: i64) {}
 
-    fn finish(self, _: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
-        (None, Vec::new())
+    fn finish(self, _: &Host) -> Found {
+        Found::default()
     }
 }
 
@@ -160,7 +171,7 @@ impl<A: Workloads, B: Workloads> Workloads for (A, B) {
         }
     }
 
-    fn finish(self, host: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
+    fn finish(self, host: &Host) -> Found {
         self.1.finish(host)
     }
 }

@@ -1,7 +1,7 @@
 //! Agreements about the link in a simulated host: minima and maxima hold, what is too much is dropped in the guest, and
 //! nothing is lost unaccounted for.
 
-use laxity_run::{InterfaceResult, Outcome, Telephony};
+use laxity_run::{AgreementResult, InterfaceResult, NetworkResult, Outcome, Telephony};
 
 /// A media server with calls beside two virtual machines that send, together more than the card carries.
 const HOST: &str = r#"
@@ -177,6 +177,75 @@ fn a_driver_domain_without_a_cpu_looks_late_and_credit_holds() {
     // What dom0 has left of a CPU is too little to carry what is allowed, and looks are missed.
     let outcome = run(&format!("{HOST}{LINK}"), &["domain.dom0.cap=20"]);
     assert!(mbit_s(&outcome, "batch") <= 252);
+}
+
+/// The host without calls and without whom they go through, and a task beside its senders.
+fn without_calls() -> String {
+    let (_, calls) = HOST.split_once("[calls]").expect("it has calls");
+    let media = "workload = { kind = \"media-server\" }";
+    let tasks = "tasks = [{ name = \"loop\", cost = \"1 ms\", period = \"10 ms\" }]";
+    HOST.replace(&format!("[calls]{calls}"), "")
+        .replace(media, tasks)
+}
+
+fn network(outcome: &Outcome) -> &NetworkResult {
+    assert!(outcome.result.telephony.is_none() && outcome.kept.is_empty());
+    let network = outcome.result.network.as_ref();
+    network.expect("the host sends, and has no calls")
+}
+
+/// Agreements of the two senders on 900 Mbit/s.
+const SENDERS: &str = r#"
+[link]
+rate = "900 Mbit/s"
+agreements = [
+    { domain = "batch", class = 2, minimum = "100 Mbit/s", maximum = "250 Mbit/s" },
+    { domain = "web", class = 1, minimum = "600 Mbit/s", maximum = "650 Mbit/s" },
+]
+"#;
+
+#[test]
+fn agreements_are_held_without_calls() {
+    let outcome = run(&format!("{}{SENDERS}", without_calls()), &[]);
+    let network = network(&outcome);
+    let [batch, web] = &network.agreements[..] else {
+        panic!("{:?}", network.agreements);
+    };
+    assert_eq!((&*batch.domain, &*web.domain), ("batch", "web"));
+    assert!(batch.is_held && web.is_held, "{:?}", network.agreements);
+    let mbit_s = |each: &AgreementResult| each.sent_bit_s / 1_000_000;
+    // Both have their maxima.
+    assert!((240..=252).contains(&mbit_s(batch)), "{batch:?}");
+    assert!((630..=652).contains(&mbit_s(web)), "{web:?}");
+    assert_eq!(network.drops.nic_transmit, 0);
+    let sent: u64 = network.interfaces.iter().map(|each| each.sent).sum();
+    assert_eq!(network.nics[0].sent, sent);
+    // The task beside the senders has all its jobs.
+    assert_eq!(outcome.result.domains[1].jobs, 200);
+}
+
+#[test]
+fn an_agreement_that_is_not_held_is_reported() {
+    // The card carries less than the link was said to.
+    let overrides = ["nic.0.rate=\"500 Mbit/s\""];
+    let outcome = run(&format!("{}{SENDERS}", without_calls()), &overrides);
+    let agreements = &network(&outcome).agreements;
+    assert!(
+        agreements.iter().any(|each| !each.is_held),
+        "{agreements:?}"
+    );
+}
+
+#[test]
+fn senders_without_calls_and_link_fill_the_card() {
+    let outcome = run(&without_calls(), &[]);
+    let network = network(&outcome);
+    assert!(network.agreements.is_empty());
+    assert!(network.drops.nic_transmit > 0);
+    let sent = |at: usize| network.interfaces[at].sent * FRAME_BITS / 2 / 1_000_000;
+    // Both offer 700 Mbit/s to a card of 1 Gbit/s, which also carries what is around each frame.
+    let sum = sent(0) + sent(1);
+    assert!((960..=1_000).contains(&sum), "{sum}");
 }
 
 #[test]

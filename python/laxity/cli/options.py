@@ -49,7 +49,8 @@ SeedsOption = Annotated[
 StrictOption = Annotated[
     bool,
     typer.Option(
-        "--strict", help="Exit code 1 if a deadline was missed, or calls were not accepted."
+        "--strict",
+        help="Exit code 1 if a deadline was missed, calls not accepted, or agreements not held.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

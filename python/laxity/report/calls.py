@@ -1,4 +1,4 @@
-"""The part of a report on a run that is about calls."""
+"""The part of a report on a run that is about calls, packets and agreements."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from laxity.resolved import calls_of
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
 from laxity.tables.run import lost_to_scheduling
-from laxity.text import NOTHING, number, percent, time
+from laxity.text import NOTHING, number, percent, rate, time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
-    from laxity.results.schema import CallsResult, Quality, RegistrationsResult, Telephony
+    from laxity.results.schema import (
+        CallsResult,
+        Drops,
+        InterfaceResult,
+        NetworkResult,
+        Quality,
+        RegistrationsResult,
+        Telephony,
+    )
 
 
 def verdict(telephony: Telephony) -> tuple[str, str]:
@@ -87,9 +95,7 @@ def sections(run: Run, telephony: Telephony, host: ResolvedHost) -> list[Section
         found.append(Section("Registrations", tables=(_registrations(telephony.registrations),)))
     if telephony.calls is not None and telephony.calls.offered:
         found.append(Section("Calls", tables=(_calls(telephony.calls),)))
-    found.append(Section("Lost packets", tables=(_drops(telephony),)))
-    if any(each.dropped_in_guest or each.dropped_at_card for each in telephony.interfaces):
-        found.append(Section("Sent packets", tables=(_interfaces(telephony),)))
+    found += packets(telephony)
     found.append(Section("CPU time", tables=(_domains(run),)))
     return found
 
@@ -251,9 +257,42 @@ def _calls(found: CallsResult) -> Table:
     return Table("Calls that were set up", columns, [row])
 
 
-def _interfaces(telephony: Telephony) -> Table:
+def packets(of: Telephony | NetworkResult) -> list[Section]:
+    """Where packets were lost, and by whom."""
+    found = [Section("Lost packets", tables=(_drops(of.drops),))]
+    if any(each.dropped_in_guest or each.dropped_at_card for each in of.interfaces):
+        found.append(Section("Sent packets", tables=(_interfaces(of.interfaces),)))
+    return found
+
+
+def agreements(network: NetworkResult) -> list[Section]:
+    """What was promised to each domain of a host without calls, and what it got."""
+    if not network.agreements:
+        return []
     rows = []
-    for each in telephony.interfaces:
+    for each in network.agreements:
+        rates = (each.minimum_bit_s, each.maximum_bit_s, each.offered_bit_s, each.sent_bit_s)
+        held = Cell("yes", "good") if each.is_held else Cell("no", "bad")
+        rows.append([*plain(each.domain, *map(rate, rates)), held])
+    columns = ("domain", "minimum", "maximum", "wanted to send", "sent", "held")
+    note = (
+        "Rates are means over the run. An agreement is held if the domain sent 99 % of its "
+        "minimum, or of what it wanted to send if that is less."
+    )
+    return [Section("Agreements", tables=(Table("Agreements", columns, rows, note=note),))]
+
+
+def agreements_verdict(network: NetworkResult) -> tuple[str, str]:
+    """Whether the agreements were held, and the tone of it."""
+    denied = [each.domain for each in network.agreements if not each.is_held]
+    if not denied:
+        return "Every agreement was held.", "good"
+    return f"Less than the minimum was sent by {' and '.join(denied)}.", "bad"
+
+
+def _interfaces(interfaces: Sequence[InterfaceResult]) -> Table:
+    rows = []
+    for each in interfaces:
         offered = max(1, each.offered)
         drops = (each.dropped_in_guest / offered, each.dropped_at_card / offered)
         rows.append([*plain(each.domain, f"{each.offered:,}", *(percent(part) for part in drops))])
@@ -283,8 +322,7 @@ NAMES = {
 }
 
 
-def _drops(telephony: Telephony) -> Table:
-    drops = telephony.drops
+def _drops(drops: Drops) -> Table:
     places = {
         "wire": ("on the wire towards a card, which was full", drops.wire),
         "card": ("in a card, whose driver came too late", drops.nic_receive),

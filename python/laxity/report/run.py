@@ -57,6 +57,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     sections = [Section("Domains", tables=(_domains(run, host),))]
     if run.telephony is not None:
         sections = calls.sections(run, run.telephony, host)
+    if run.network is not None:
+        sections = [*calls.agreements(run.network), *sections, *calls.packets(run.network)]
     if run.trace is not None:
         found = why(run.trace, worst=LATE_MAX) if run.missed else None
         sections.append(_timeline(run, run.trace, window, host, found))
@@ -76,6 +78,8 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.telephony is not None:
         verdict, tone = calls.verdict(run.telephony)
         lead = calls.lead(run.telephony)
+    elif run.network is not None and run.network.agreements and not run.missed:
+        verdict, tone = calls.agreements_verdict(run.network)
     on = substrate_of(run.origin, run.substrate)
     return Page(
         kind=f"One run under {run.policy}",

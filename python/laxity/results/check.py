@@ -68,7 +68,7 @@ class Check:
     policy: str
     verdict: str
     """`schedulable`; `not-guaranteed`; or `not-analysed`: no task is without a guarantee, but the
-    host has calls, of which analysis says nothing."""
+    host has calls or agreements about a link, of which analysis says nothing."""
     domains: tuple[DomainCheck, ...]
     not_analysed: tuple[NotAnalysed, ...]
     profiles: tuple[Profile, ...]

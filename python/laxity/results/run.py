@@ -104,9 +104,15 @@ class Run(RunResult):
 
     @property
     def passed(self) -> bool:
-        """No deadline was missed, and the calls were accepted, if there are any."""
+        """No deadline was missed, the calls were accepted, and agreements about a link held."""
         accepted = self.telephony is None or self.telephony.accepted is not False
-        return not self.missed and accepted
+        return not self.missed and accepted and not self.denied
+
+    @property
+    def denied(self) -> list[str]:
+        """Domains of a host without calls that got less than their agreement's minimum."""
+        agreements = () if self.network is None else self.network.agreements
+        return [each.domain for each in agreements if not each.is_held]
 
     def domain(self, name: str) -> DomainResult:
         """Returns the domain of that name; KeyError if there is none."""
@@ -155,6 +161,9 @@ class Run(RunResult):
     def verdict(self) -> str:
         """What came of it, in a few words."""
         missed = f"{self.missed:,} of {self.jobs:,} jobs missed their deadlines"
+        if self.telephony is None and self.network is not None and self.network.agreements:
+            held = f"{', '.join(self.denied)} denied" if self.denied else "agreements held"
+            return f"{missed}, {held}" if self.jobs else held
         if self.telephony is None:
             return missed if self.jobs else "no deadline fell within the run"
         said = {True: "accepted", False: "not accepted", None: "not judged"}

@@ -389,6 +389,39 @@ class Telephony:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgreementResult:
+    """An agreement and what came of it. Rates are means over the run, of frames from their Ethernet
+    header on."""
+
+    domain: str
+    """The name of the domain."""
+    minimum_bit_s: int
+    """What it was to get whenever it asked for it, in bit/s."""
+    maximum_bit_s: int
+    """What it was never to exceed, in bit/s."""
+    offered_bit_s: int
+    """What it wanted to send, in bit/s."""
+    sent_bit_s: int
+    """What left the host, in bit/s."""
+    is_held: bool
+    """Whether it got at least 99 % of its minimum, or of what it wanted to send if that is less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkResult:
+    """The packets of a host whose domains send and that has no calls."""
+
+    drops: Drops
+    """Where packets were dropped."""
+    nics: tuple[NicResult, ...]
+    """The network cards, in the order of the host file."""
+    interfaces: tuple[InterfaceResult, ...]
+    """The domains whose packets go through the driver domain, in the order of the host file."""
+    agreements: tuple[AgreementResult, ...]
+    """The agreements about the link, in the order of the host file; empty without a link."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Overhead:
     """What the scheduler itself cost. What was not measured is null."""
 
@@ -451,6 +484,9 @@ class RunResult:
     """In the order of the host file."""
     telephony: Telephony | None = None
     """Calls and voice; null without calls."""
+    network: NetworkResult | None = None
+    """Packets of a host without calls; null with calls, of which `telephony` tells, and without
+    packets."""
     overhead: Overhead
     """What the scheduler itself cost."""
     profiles: tuple[Profile, ...]

@@ -15,6 +15,7 @@ from laxity.results.run import mean_wait_ns
 from laxity.statistics import mean
 from laxity.tables.comparison import compared, cpu_lost
 from laxity.tables.layout import heading, mean_cell, plain_table, profiles, right
+from laxity.tables.network import cpu_table, lost, sent_table
 from laxity.tables.run import cost_and_speed
 from laxity.tables.sweep import sweep_verdict, values_of
 from laxity.text import NOTHING, bare, number, percent, time
@@ -53,12 +54,12 @@ def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> Render
         heading(result.policy, where),
         "",
         table,
-        *_lost(telephony),
+        *lost(telephony.drops),
         *_interfaces(telephony, host),
         *_registrations(telephony),
         *_protection(telephony),
         "",
-        _domains(result),
+        cpu_table(result),
         "",
     ]
     if telephony.calls is not None:
@@ -70,40 +71,12 @@ def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> Render
     return Group(*lines)
 
 
-def _lost(telephony: Telephony) -> list[RenderableType]:
-    drops = telephony.drops
-    places = {
-        "on the wire": drops.wire,
-        "in the card": drops.nic_receive,
-        "before the guest's ring": drops.netback,
-        "in sockets": drops.socket,
-        "in the guest's other ring": drops.netfront,
-        "on the way out": drops.nic_transmit,
-        "where output waits for checkpoints": drops.held,
-        "with their host": drops.failure,
-    }
-    lost = [f"{count:,} {place}" for place, count in places.items() if count]
-    return [Text(f"Dropped: {', '.join(lost)}", "red")] if lost else []
-
-
 def _interfaces(telephony: Telephony, host: ResolvedHost) -> list[RenderableType]:
     """The packets of each domain towards the driver domain, if senders or agreements are there."""
     senders = [each for each in host["domains"] if _is_sender(each)]
     if network_of(host)["link"] is None and not senders:
         return []
-    table = plain_table(
-        Column("sends", overflow="fold"),
-        *right("packets", "dropped in the guest %", "dropped at the card %"),
-    )
-    for each in telephony.interfaces:
-        offered = max(1, each.offered)
-        table.add_row(
-            each.domain,
-            f"{each.offered:,}",
-            bare(each.dropped_in_guest / offered),
-            bare(each.dropped_at_card / offered),
-        )
-    return ["", table]
+    return ["", sent_table(telephony.interfaces)]
 
 
 def _registrations(telephony: Telephony) -> list[RenderableType]:
@@ -149,25 +122,6 @@ def _protection(telephony: Telephony) -> list[RenderableType]:
 def _is_sender(domain: Domain) -> bool:
     workload = domain["workload"]
     return workload is not None and workload["kind"] == "sender"
-
-
-def _domains(result: Run) -> RenderableType:
-    table = plain_table(
-        Column("domain", overflow="fold"), *right("CPU %", "work %", "waits", "mean", "longest")
-    )
-    for domain in result.domains:
-        work = (domain.cpu_ns - domain.stalled_ns) / result.duration_ns
-        waits = domain.waits
-        table.add_row(
-            domain.name,
-            bare(domain.cpu_ns / result.duration_ns),
-            bare(work),
-            NOTHING if waits is None else f"{waits.count:,}",
-            NOTHING if waits is None else time(round(mean_wait_ns(waits))),
-            NOTHING if waits is None else time(waits.max_ns),
-        )
-    legend = "work: CPU time without cache misses. waits: times that a VCPU waited for a CPU"
-    return Group(table, Text(legend, "dim"))
 
 
 def _calls(found: CallsResult) -> str:

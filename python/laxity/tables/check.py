@@ -62,7 +62,9 @@ def check_table(result: Check, budgets: Sequence[Budget] | None = None) -> Rende
             lines.append(Text(f"Schedulable: {_all_guaranteed(len(tasks))}", "bold green"))
         case "not-analysed":
             said = f"; {_all_guaranteed(len(tasks))}" if tasks else ""
-            lines.append(Text(f"Not analysed: calls{said}", "bold yellow"))
+            is_of_link = result.not_analysed[0].what == "agreements about a link"
+            what = "agreements" if is_of_link else "calls"
+            lines.append(Text(f"Not analysed: {what}{said}", "bold yellow"))
         case _:
             of_all = f"{len(tasks) - sure:,} of {number(len(tasks), 'task')}"
             lines.append(Text(f"Not guaranteed: {of_all}", "bold red"))

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from laxity import substrates
 from laxity.tables.layout import heading, name_column, plain_table, profiles, right
+from laxity.tables.network import network_lines
 from laxity.text import NOT_MEASURED, NOTHING, bare, number, percent, time
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ def run_table(result: Run) -> RenderableType:
         heading(
             result.policy, f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
         ),
-        "",
-        _run_table(result),
-        Text("p50, p99, max: response times. late by: the longest time after a deadline", "dim"),
-        "",
-        _misses(result),
+        *_tasks(result),
+        *([] if result.network is None else network_lines(result, result.network)),
         *profiles(result.profiles),
         *cost_and_speed(result),
     ]
@@ -46,6 +44,14 @@ def run_table(result: Run) -> RenderableType:
     if near is not None:
         lines.append(near)
     return Group(*lines)
+
+
+def _tasks(result: Run) -> list[RenderableType]:
+    """Domains and their tasks; nothing of a host that only sends packets."""
+    if result.network is not None and not any(domain.tasks for domain in result.domains):
+        return []
+    legend = "p50, p99, max: response times. late by: the longest time after a deadline"
+    return ["", _run_table(result), Text(legend, "dim"), "", _misses(result)]
 
 
 def rounded(result: Run) -> str | None:

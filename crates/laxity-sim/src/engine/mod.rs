@@ -10,7 +10,7 @@ use crate::guest::Ready;
 use crate::network::Network;
 use crate::random::{Purpose, draw, stream};
 use crate::timers::NEVER;
-use crate::workloads::Workloads;
+use crate::workloads::{Found, Workloads};
 use laxity_host::Host;
 use laxity_policy::{Event, Instance, Refused, Report, Request};
 use laxity_run::{
@@ -54,13 +54,13 @@ pub fn run_watched<S: Sink>(
     watch: &Watch,
 ) -> Result<Option<(Outcome, S)>, Refused> {
     let started = Instant::now();
-    match (&host.network, &host.calls) {
-        (Some(network), Some(calls)) => {
-            let network = Network::new(host, network, calls);
+    match &host.network {
+        Some(network) => {
+            let network = Network::new(host, network);
             run_with(host, (Bursts::new(host), network), sink, watch, started)
         }
-        _ if Bursts::are_in(host) => run_with(host, Bursts::new(host), sink, watch, started),
-        _ => run_with(host, (), sink, watch, started),
+        None if Bursts::are_in(host) => run_with(host, Bursts::new(host), sink, watch, started),
+        None => run_with(host, (), sink, watch, started),
     }
 }
 
@@ -736,7 +736,11 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             ));
             responses.push(of_domain);
         }
-        let (telephony, kept) = self.workloads.finish(self.host);
+        let Found {
+            telephony,
+            network,
+            kept,
+        } = self.workloads.finish(self.host);
         let result = RunResult {
             policy: self.host.policy.name().to_string(),
             seed: self.host.seed,
@@ -746,6 +750,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             measured_duration_ns: None,
             domains,
             telephony,
+            network,
             overhead: Overhead::of(
                 self.host,
                 (Some(self.schedule_calls), Some(self.schedule_ns)),

@@ -3,6 +3,8 @@
 use super::link::{Counted, Credit};
 use super::packet::{Kind, Packet};
 use super::state::{LinkState, Network, Outside};
+use laxity_host::{Host, LinkAgreement};
+use laxity_run::AgreementResult;
 
 impl Network {
     /// Where agreements are kept; only an allocator that is there has turns.
@@ -70,6 +72,29 @@ impl Network {
         }
         interface.sent_bytes += u64::from(bytes);
         true
+    }
+
+    /// What came of each agreement of a host without calls, all of whose domains send frames of one size.
+    pub(super) fn agreements(&self, host: &Host) -> Vec<AgreementResult> {
+        let described = host
+            .network
+            .as_ref()
+            .and_then(|network| network.link.as_ref());
+        let (Some(described), None) = (described, &host.calls) else {
+            return Vec::new();
+        };
+        let of = |agreement: &LinkAgreement| {
+            let mut interfaces = self.interfaces.iter();
+            let domain = agreement.domain;
+            let interface = interfaces.find(|each| self.pools[each.pool].domain == domain)?;
+            Some(AgreementResult::new(
+                agreement,
+                &interface.counted,
+                self.sent_bytes[domain],
+                host.duration_ns,
+            ))
+        };
+        described.agreements.iter().filter_map(of).collect()
     }
 
     pub(super) fn take_look(&mut self) -> Option<Packet> {

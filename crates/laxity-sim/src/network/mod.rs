@@ -28,9 +28,9 @@ mod threads;
 
 pub use state::Network;
 
-use crate::workloads::Workloads;
+use crate::workloads::{Found, Workloads};
 use laxity_host::Host;
-use laxity_run::{KeptStream, NicResult, Telephony};
+use laxity_run::{NetworkResult, NicResult, Telephony};
 use line::{Next, Step, What};
 use packet::Packet;
 use phones::Send;
@@ -159,12 +159,29 @@ impl Workloads for Network {
         self.look_ahead();
     }
 
-    fn finish(self, host: &Host) -> (Option<Telephony>, Vec<KeptStream>) {
+    fn finish(self, host: &Host) -> Found {
+        let agreements = self.agreements(host);
+        let nics = (self.cards.iter().zip(self.names)).map(|(card, name)| NicResult {
+            name,
+            received: card.packets_received,
+            sent: card.packets_sent,
+            interrupts: card.interrupts,
+        });
+        let nics = nics.collect();
+        let interfaces = self.interfaces.into_iter().map(|each| each.counted);
+        let interfaces = interfaces.collect();
         let Some(described) = &host.calls else {
-            return (None, Vec::new());
+            return Found {
+                network: Some(NetworkResult {
+                    drops: self.drops,
+                    nics,
+                    interfaces,
+                    agreements,
+                }),
+                ..Found::default()
+            };
         };
         let (voice, calls, registrations, kept) = self.phones.finish(host.duration_ns);
-        let nics = self.cards.iter().zip(self.names);
         let telephony = Telephony {
             voice,
             drops: self.drops,
@@ -173,23 +190,16 @@ impl Workloads for Network {
             protection: (self.protections.into_iter())
                 .map(Protection::finish)
                 .collect(),
-            nics: nics
-                .map(|(card, name)| NicResult {
-                    name,
-                    received: card.packets_received,
-                    sent: card.packets_sent,
-                    interrupts: card.interrupts,
-                })
-                .collect(),
-            interfaces: self
-                .interfaces
-                .into_iter()
-                .map(|each| each.counted)
-                .collect(),
+            nics,
+            interfaces,
             quality: None,
             limits: described.acceptance,
             accepted: None,
         };
-        (Some(telephony), kept)
+        Found {
+            telephony: Some(telephony),
+            network: None,
+            kept,
+        }
     }
 }

@@ -10,13 +10,34 @@ use super::protect::Protection;
 use super::state::{LinkState, Network, Origin, Outside, Source};
 use crate::random::{Purpose, stream, uniform_ns};
 use crate::timers::NEVER;
-use laxity_host::{Calls, Cost, Host, Protect, Server, Workload};
+use laxity_host::{Acceptance, Calls, Codec, Cost, Host, Protect, Server, Transport, Workload};
 use laxity_run::Drops;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// The calls of a host that has none: nobody phones.
+const NO_CALLS: Calls = Calls {
+    streams: 0,
+    rate: None,
+    hold_ns: 1,
+    codec: Codec::G711,
+    media_server: usize::MAX,
+    through_media_server: 1.0,
+    signalling_server: None,
+    call_control: None,
+    sample: 1,
+    registrations: None,
+    registration_transport: Transport::Udp,
+    acceptance: Acceptance {
+        loss: 0.0,
+        delay_ns: 0,
+        mos: 0.0,
+    },
+};
+
 impl Network {
-    /// The packets of a host with these cards and these calls.
-    pub fn new(host: &Host, described: &laxity_host::Network, calls: &Calls) -> Network {
+    /// The packets of a host with these cards, and with its calls if it has some.
+    pub fn new(host: &Host, described: &laxity_host::Network) -> Network {
+        let calls = host.calls.as_ref().unwrap_or(&NO_CALLS);
         let domains = host.domains.len();
         let vcpus = host.domains.iter().map(|domain| domain.vcpus.len());
         let domain_of: Vec<usize> = (vcpus.enumerate())
@@ -64,12 +85,12 @@ impl Network {
             next_ns: NEVER,
             signals: Vec::new(),
         };
-        network.add_all(host, described, calls);
+        network.add_all(host, described);
         network.look_ahead();
         network
     }
 
-    fn add_all(&mut self, host: &Host, network: &laxity_host::Network, calls: &Calls) {
+    fn add_all(&mut self, host: &Host, network: &laxity_host::Network) {
         let first_vcpus: Vec<usize> = (0..host.domains.len())
             .map(|domain| self.domain_of.partition_point(|&other| other < domain))
             .collect();
@@ -147,9 +168,12 @@ impl Network {
             });
         }
         let pool_of = |domain: usize| self.pools.iter().position(|pool| pool.domain == domain);
-        self.media = pool_of(calls.media_server).expect("the media server is one of the servers");
-        self.signalling = calls.signalling_server.and_then(pool_of);
-        self.control = calls.call_control.and_then(pool_of);
+        if let Some(calls) = &host.calls {
+            let media = pool_of(calls.media_server);
+            self.media = media.expect("the media server is one of the servers");
+            self.signalling = calls.signalling_server.and_then(pool_of);
+            self.control = calls.call_control.and_then(pool_of);
+        }
         self.driver_cards = network.driver.map_or(Vec::new(), cards_of);
         if let (Some(link), Some(driver)) = (&network.link, network.driver) {
             let interface = |domain: usize| {

@@ -173,10 +173,8 @@ domain = "media"
     #[test]
     fn a_vcpu_without_threads_takes_one_that_waits_behind_another() {
         let host = laxity_host::load(HOST, "host.toml", &[] as &[&str]).expect("it is right");
-        let (Some(described), Some(calls)) = (&host.network, &host.calls) else {
-            panic!("it has both");
-        };
-        let mut network = Network::new(&host, described, calls);
+        let described = host.network.as_ref().expect("it has one");
+        let mut network = Network::new(&host, described);
         let packet = |number| Packet {
             kind: Kind::Signalling,
             of: 0,
