@@ -134,7 +134,7 @@ pub fn is_guaranteed(host: &Host, domain: usize) -> bool {
 }
 
 /// Whether [`check`] guarantees every deadline of one domain.
-pub(crate) fn is_accepted(host: &Host, domain: usize) -> bool {
+pub fn is_accepted(host: &Host, domain: usize) -> bool {
     if let Some(server) = server_that_lends(host) {
         return is_accepted(&server, domain);
     }

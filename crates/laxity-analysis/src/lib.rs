@@ -27,4 +27,6 @@ mod supply;
 mod time;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
-pub use check::{Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_guaranteed};
+pub use check::{
+    Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_accepted, is_guaranteed,
+};

@@ -165,17 +165,18 @@ impl<'g> Search<'g> {
 
     /// Looks for values, which are `best` then. Returns whether any were found.
     fn finds_any(&mut self) -> bool {
+        let open = &self.group.open;
+        if !open.iter().any(|open| open.budget || open.period) {
+            let total = self.group.host.domains.iter().map(share).sum();
+            self.best = audsley::prioritized(&self.group.host, open)
+                .map(|domains| (total, domains.into_iter().enumerate().collect()));
+            return self.best.is_some();
+        }
         let capacity = f64::from(self.group.host.cpus);
         let least: Option<f64> = self.items.iter().map(Item::least_share).sum();
         let Some(least) = least.filter(|&least| least <= capacity + 1e-9) else {
             return false;
         };
-        let open = &self.group.open;
-        if !open.iter().any(|open| open.budget || open.period) {
-            self.best = audsley::prioritized(&self.group.host, open)
-                .map(|domains| (least, domains.into_iter().enumerate().collect()));
-            return self.best.is_some();
-        }
         if self.items.len() > FEW {
             self.one_order();
         }

@@ -198,6 +198,64 @@ fn reserves_no_more_than_brute_force() {
     assert!(held > 0);
 }
 
+/// All orders of some numbers.
+fn orders(numbers: &[u32]) -> Vec<Vec<u32>> {
+    if numbers.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for &first in numbers {
+        let rest: Vec<u32> = (numbers.iter().copied())
+            .filter(|&number| number != first)
+            .collect();
+        for mut order in orders(&rest) {
+            order.push(first);
+            all.push(order);
+        }
+    }
+    all
+}
+
+#[test]
+fn priorities_are_found_wherever_some_order_holds() {
+    let (mut held, mut failed) = (0, 0);
+    for seed in seeds(100) {
+        let mut random = Random(seed);
+        let count = 2 + random.next() % 3;
+        let percent = 50 + random.next() % 40;
+        let domains = domains(&mut random, count, percent);
+        let mut text = file(&mut random, &domains);
+        for (name, tasks) in &domains {
+            // A budget a little above what the tasks need, at a part of the shortest period.
+            let period_us =
+                tasks.iter().map(|task| task.period_us).min().unwrap() / random.of(&[1, 2, 3, 4]);
+            let load: f64 = (tasks.iter())
+                .map(|task| task.cost_us as f64 / task.period_us as f64)
+                .sum();
+            let spare = random.of(&[1.1, 1.2, 1.3, 1.5]);
+            let budget_us = ((load * spare * period_us as f64) as u64).clamp(1, period_us);
+            let given = format!(
+                "name = \"{name}\"\nbudget = \"{budget_us} us\"\nperiod = \"{period_us} us\"\n"
+            );
+            text = text.replace(&format!("name = \"{name}\"\n"), &given);
+        }
+        let (mut host, _) = opened(&text);
+        let numbers: Vec<u32> = (1..=count as u32).collect();
+        let any = orders(&numbers).into_iter().any(|order| {
+            for (domain, priority) in host.domains.iter_mut().zip(order) {
+                domain.parameters.priority = priority;
+            }
+            check(&host).verdict == Verdict::Schedulable
+        });
+        let answer = designed(&text);
+        let holds = matches!(answer, Answer::Holds(_));
+        assert_eq!(holds, any, "seed {seed}: {answer:?}\n{text}");
+        *(if any { &mut held } else { &mut failed }) += 1;
+    }
+    println!("{held} held, {failed} did not");
+    assert!(held > 0 && failed > 0);
+}
+
 fn without(
     domains: &[(String, Vec<Task>)],
     kept: &dyn Fn(&str, &str) -> bool,
