@@ -119,19 +119,30 @@ class Host:
         set: str | Iterable[str] = (),
         most_room: bool = False,
         any_phase: bool = False,
+        missed_max: float | None = None,
         looking: Say = silent,
         workers: Workers | None = None,
     ) -> Design:
         """Finds values for what the file leaves open, with which every deadline is guaranteed.
 
-        For a host with calls: the change that lets it carry most streams. See `find_design` and
-        `find_remedy`; `looking` is told what is being tried.
+        With `missed_max`, a part of each task's jobs, no more than these miss their deadlines in
+        simulation. For a host with calls: the change that lets it carry most streams. See
+        `find_design` of each kind, and `find_remedy`; `looking` is told what is being tried.
         """
-        from laxity.design import calls, deadlines
+        from laxity.design import calls, deadlines, misses
 
         host = self.resolve(overrides_of(set, policy=policy))
+        if missed_max is not None and (most_room or calls.has_calls(host)):
+            raise InputError(
+                "a limit of missed deadlines is for tasks, and for the aim of least CPU time",
+                "leave --room out; calls have their limits in [calls.acceptance]",
+            )
         if calls.has_calls(host):
             return calls.find_remedy(host, looking, workers)
+        if missed_max is not None:
+            return misses.find_design(
+                host, missed_max, any_phase=any_phase, looking=looking, workers=workers
+            )
         return deadlines.find_design(
             host, most_room=most_room, any_phase=any_phase, looking=looking, workers=workers
         )

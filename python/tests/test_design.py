@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from laxity import Host
+from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.design import placement
 from laxity.errors import HostError, InputError
@@ -102,6 +104,82 @@ def test_what_cannot_hold_together_is_named(
     relief = found["reliefs"][0]
     lower = f"domain.{relief['domain']}.tasks.{relief['task']}.cost={relief['cost_ns']} ns"
     assert Host.parse(LOOPS).design(set=["domain.plc.tasks.scan.cost=8 ms", lower]).holds
+
+
+SHORT = [
+    "duration=4 s",
+    "domain.servo.period=1 ms",
+    "domain.plc.period=2 ms",
+    "domain.vision.period=3 ms",
+]
+"""Overrides with which the loops are soon simulated, and few values are to be found."""
+
+
+def misses_with(host: Host, seed: int) -> float:
+    """The greatest part of a task's deadlines that are missed with offsets drawn here."""
+    phases = random.Random(seed)  # noqa: S311 - no secret
+    offsets = [
+        f"domain.{domain['name']}.tasks.{task['name']}.offset={phases.randrange(10**7)} ns"
+        for domain in host.resolved()["domains"]
+        for task in domain["tasks"]
+    ]
+    run = host.run(seed=seed, set=offsets)
+    return max(task.miss_ratio for domain in run.domains for task in domain.tasks)
+
+
+def test_a_limit_of_misses_costs_less_than_a_guarantee_and_holds_with_other_phases() -> None:
+    found = Host.parse(LOOPS).design(set=SHORT, any_phase=True, missed_max=0.05)
+    said = re.search(r"For a guarantee .* budgets reserve ([0-9.]+) %", " ".join(found.reasons))
+    assert said
+    assert (found.cpu_share or 1) < float(said[1]) / 100 - 0.02
+    assert found.simulated is not None
+    assert found.simulated.miss_ratio_max <= 0.05
+    assert found.host is not None
+    answered = Host.parse(found.host)
+    # These seeds are not among those of the choice or its check. One in twenty may be unlucky.
+    assert sum(misses_with(answered, seed) > 0.05 for seed in range(1001, 1021)) <= 1
+    # Each budget that is said to be too little is.
+    said = [re.match(r"(\S+): with (.*) (\S+) misses", reason) for reason in found.reasons]
+    named = [match for match in said if match]
+    assert named
+    for match in named:
+        domain = next(each for each in found.domains if each.name == match[1])
+        assert _core.parse_duration(match[2]) < domain.budget_ns
+
+
+def test_a_limit_of_misses_is_kept_where_analysis_guarantees_nothing() -> None:
+    full = ["domain.plc.tasks.scan.cost=3 ms", "domain.vision.tasks.inspect.cost=15 ms"]
+    found = Host.parse(LOOPS).design(set=[*full, *SHORT], any_phase=True, missed_max=0.2)
+    assert found.holds
+    assert found.guaranteed < 4
+    assert any("No values were found with which analysis" in reason for reason in found.reasons)
+
+
+def test_more_load_than_cpus_keeps_to_no_limit_of_misses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["design", EXAMPLES / "three-loops.toml", "--missed", "0.1 %", "--json"]
+    assert laxity(monkeypatch, *words, "--set", "domain.vision.tasks.inspect.cost=30 ms") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "impossible"
+    loads = [demand["cost_ns"] / demand["period_ns"] for demand in found["conflict"]]
+    assert sum(loads) * 0.999 > 1
+    assert all(sum(loads) * 0.999 - load <= 1 for load in loads)
+
+
+@pytest.mark.parametrize("words", [["--missed", "-1 %"], ["--missed", "100 %"], ["--missed", "x"]])
+def test_a_limit_of_misses_is_a_part_of_a_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLES / "three-loops.toml", *words) == 2
+    assert "write --missed '0.1 %'" in capsys.readouterr().err
+
+
+def test_a_limit_of_misses_is_not_for_calls_or_room() -> None:
+    with pytest.raises(InputError, match="limit of missed deadlines"):
+        Host.parse(LOOPS).design(missed_max=0.1, most_room=True)
+    with pytest.raises(InputError, match="limit of missed deadlines"):
+        Host.load(EXAMPLES / "telephony.toml").design(missed_max=0.1)
 
 
 @pytest.mark.parametrize(

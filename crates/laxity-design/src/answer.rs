@@ -92,7 +92,7 @@ pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
         (Some((groups, policy)), _) => {
             Answer::Holds(designed(&with_policy(host, policy), open, request, groups))
         }
-        (None, Some(Err(failed))) => Answer::Impossible(impossible(failed)),
+        (None, Some(Err(failed))) => Answer::Impossible(impossible(failed, host, request)),
         _ => Answer::Refused {
             message: "this host has no domain".into(),
             help: "add one".into(),
@@ -162,14 +162,22 @@ fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Des
     }
     let domains: Vec<DomainDesign> = domains.into_iter().flatten().collect();
     let of_all_cpus = |time: f64| time / f64::from(host.cpus);
+    let (bindings, rooms, alternatives) = match request.values_only {
+        true => (Vec::new(), Vec::new(), Vec::new()),
+        false => (
+            reasons::bindings(groups),
+            reasons::rooms(groups),
+            reasons::alternatives(host, open, request),
+        ),
+    };
     Design {
         policy: host.policy.name().into(),
         cpu_share: of_all_cpus(cpu_time(groups)),
         load: of_all_cpus(domains.iter().map(|domain| domain.load).sum()),
         values: values(host, open, &domains),
-        bindings: reasons::bindings(groups),
-        rooms: reasons::rooms(groups),
-        alternatives: reasons::alternatives(host, open, request),
+        bindings,
+        rooms,
+        alternatives,
         room_factor: groups
             .iter()
             .filter_map(|group| group.room_factor)

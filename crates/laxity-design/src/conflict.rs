@@ -1,9 +1,11 @@
 //! Demands that cannot hold together, and the smallest relief.
 
+use laxity_host::Host;
 use serde::Serialize;
 
 use crate::designs::Failed;
 use crate::group::Group;
+use crate::request::Request;
 use crate::search::{Effort, Search};
 
 /// Steps of the search for the least relief: one part in a hundred.
@@ -58,13 +60,21 @@ type Place = (usize, usize);
 /// Beyond so many demands in conflict, a relief is worked out only if it is no greater than the one before.
 const ALL_RELIEFS_MAX: usize = 8;
 
-/// Why the group has no design.
-pub(crate) fn impossible(failed: &Failed) -> Impossible {
+/// Why the group of a host has no design. Where only values are asked for, a conflict tells which domains are not to be
+/// placed together, and a host of one CPU needs none.
+pub(crate) fn impossible(failed: &Failed, host: &Host, request: Request) -> Impossible {
     let (group, effort) = (&failed.group, failed.effort);
-    let conflict = conflict(group, effort);
+    let conflict = match request.values_only && host.cpus == 1 {
+        true => Vec::new(),
+        false => conflict(group, effort),
+    };
     let demands: Vec<Demand> = conflict.iter().map(|&place| demand(group, place)).collect();
     let mut reliefs: Vec<Relief> = Vec::new();
-    for &place in &conflict {
+    let relieved = match request.values_only {
+        true => &[],
+        false => &conflict[..],
+    };
+    for &place in relieved {
         let smallest = reliefs.last().filter(|_| conflict.len() > ALL_RELIEFS_MAX);
         let at_most = smallest.map_or(1.0, |relief| relief.part);
         reliefs.extend(relief(group, place, at_most, effort));

@@ -11,6 +11,8 @@ pub struct Request {
     /// Whether the guarantee must hold for any offsets of the tasks. Otherwise the offsets of the file count: a task
     /// that arrives only when its VCPU's budget is replenished does not wait for it.
     pub any_phase: bool,
+    /// Whether only values are asked for, and no reasons.
+    pub values_only: bool,
 }
 
 /// The policies that a design may choose, and compares.

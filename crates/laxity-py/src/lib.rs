@@ -125,11 +125,13 @@ impl HostFile {
         overrides: Vec<String>,
         most_room: bool,
         any_phase: bool,
+        values_only: bool,
     ) -> PyResult<String> {
         let (host, open) = self.opened(&overrides)?;
         let request = laxity_design::Request {
             most_room,
             any_phase,
+            values_only,
         };
         json(&py.detach(|| laxity_design::design(&host, &open, request)))
     }
@@ -140,8 +142,8 @@ impl HostFile {
     fn open(&self, py: Python<'_>, overrides: Vec<String>, any_phase: bool) -> PyResult<String> {
         let (host, open) = self.opened(&overrides)?;
         let request = laxity_design::Request {
-            most_room: false,
             any_phase,
+            ..laxity_design::Request::default()
         };
         let shares = py.detach(|| laxity_design::least_shares(&host, &open, request));
         let domains: Vec<serde_json::Value> = (open.domains.iter().zip(shares))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -96,3 +97,21 @@ def time_ns(text: str, option: str, example: str) -> int:
     except ValueError as error:
         why = str(error).split("\n")[0]
         raise InputError(f"{option}: the time {why}", f"write {option} '{example}'") from None
+
+
+def ratio(text: str, option: str, example: str) -> float:
+    """Returns a part of a whole such as "0.1 %" or 0.001, below 1.
+
+    Raises InputError, which names the option.
+    """
+    number, _, rest = text.partition("%")
+    try:
+        value = float(number) / 100 if "%" in text else float(number)
+    except ValueError:
+        value = math.nan
+    if rest.strip() or not 0 <= value < 1:
+        raise InputError(
+            f"{option}: {text!r} is no part of a whole, at least 0 and below 100 %",
+            f"write {option} '{example}'",
+        )
+    return value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from laxity.text import percent, time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from laxity.results.design import Binding, Design
 
@@ -62,6 +62,48 @@ def _exact(ns: int) -> str:
 
 def _beside(share: float, chosen: float) -> str:
     return f"budgets reserve {percent(share)}, {100 * (share - chosen):+.1f} points"
+
+
+def of_misses(
+    design: Design,
+    tighter: Iterable[tuple[str, int, str, float]],
+    guaranteed_share: float | None,
+    seeds: int,
+) -> Iterator[str]:
+    """What the budgets are, beside those of a guarantee, and what limits them.
+
+    `tighter` has lower budgets that break the limit: domain, budget in ns, task, and the part of
+    its jobs that missed. `guaranteed_share` is the part of CPU time that budgets reserve where all
+    deadlines are guaranteed; None if analysis guarantees nothing. `seeds` made the choice.
+    """
+    share = design.cpu_share or 0
+    yield (
+        f"Budgets reserve {percent(share)} of CPU time, of which the tasks need "
+        f"{percent(design.load)}."
+    )
+    if guaranteed_share is None:
+        yield "No values were found with which analysis guarantees every deadline."
+    else:
+        yield f"For a guarantee of every deadline {_beside(guaranteed_share, share)}."
+    for domain, budget_ns, task, miss_ratio in tighter:
+        yield (
+            f"{domain}: with {_exact(budget_ns)} {task} misses {percent(miss_ratio)} of its "
+            f"deadlines in one of {seeds} runs."
+        )
+
+
+def of_too_many_misses(design: Design, cpus: int) -> Iterator[str]:
+    """Why no values keep to the limit of misses."""
+    limit = percent(design.missed_max or 0)
+    if design.conflict:
+        yield (
+            f"{', '.join(f'{demand.domain}/{demand.task}' for demand in design.conflict)} need "
+            f"{percent(design.load)} of one CPU, and there {'is' if cpus == 1 else 'are'} {cpus}."
+        )
+        if len(design.conflict) > 1:
+            yield "Without any one of them the others need no more than there is."
+    else:
+        yield f"No values were found with which at most {limit} of each task's deadlines is missed."
 
 
 def of_conflict(design: Design) -> Iterator[str]:

@@ -98,6 +98,8 @@ class Simulated:
     """The duration of each run."""
     jobs: int
     missed: int
+    miss_ratio_max: float
+    """The greatest part of one task's jobs that missed their deadlines in one run."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,6 +124,9 @@ class Design:
     alternatives: tuple[Alternative, ...] = ()
     room_factor: float | None = None
     """The factor by which every cost may be greater, where the aim was room."""
+    missed_max: float | None = None
+    """The part of each task's jobs that may miss in each simulated run; None if all deadlines are
+    guaranteed."""
     simulated: Simulated | None = None
     conflict: tuple[Demand, ...] = ()
     """Demands that cannot hold together; without any one of them the others can."""

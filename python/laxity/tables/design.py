@@ -14,19 +14,23 @@ from laxity.text import NOTHING, bare, number, percent, time
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from laxity.results.design import Design
+    from laxity.results.design import Design, Simulated
 
 
 def design_table(found: Design) -> RenderableType:
     """The values of each domain or the demands in conflict, the reasons, the verdict."""
     lines: list[RenderableType] = [heading(found.policy, "by design"), ""]
-    if not found.remedies:
-        lines += _values(found) if found.holds else _conflict(found)
+    if found.holds and not found.remedies:
+        lines += _values(found)
+    elif found.conflict:
+        lines += _conflict(found)
     lines += [Text(f"- {reason}") for reason in found.reasons]
     lines.append("")
     if found.remedies:
         said = "Holds: loss and delay within limits" if found.holds else "No change is enough"
         lines.append(Text(said, "bold green" if found.holds else "bold red"))
+    elif found.holds and found.simulated is not None and found.missed_max is not None:
+        lines += _within(found, found.simulated, found.missed_max)
     elif found.holds and found.simulated is not None:
         seeds = ", ".join(map(str, found.simulated.seeds))
         lines += [
@@ -40,9 +44,29 @@ def design_table(found: Design) -> RenderableType:
                 f"{number(found.simulated.jobs, 'job')}, {found.simulated.missed} missed"
             ),
         ]
+    elif found.missed_max is not None:
+        said = f"Impossible: more than {percent(found.missed_max)} of a task's deadlines is missed"
+        lines.append(Text(said, "bold red"))
     else:
         lines.append(Text("Impossible: these deadlines cannot be guaranteed together", "bold red"))
     return Group(*lines)
+
+
+def _within(found: Design, simulated: Simulated, missed_max: float) -> list[RenderableType]:
+    first, last = simulated.seeds[0], simulated.seeds[-1]
+    return [
+        Text(
+            f"Holds: at most {percent(missed_max)} of each task's deadlines missed in simulation, "
+            f"{percent(found.cpu_share or 0)} of CPU time reserved",
+            "bold green",
+        ),
+        Text(
+            f"Simulated with other phases and seeds {first} to {last}: "
+            f"{number(simulated.jobs, 'job')}, {simulated.missed} missed, at most "
+            f"{percent(simulated.miss_ratio_max)} of a task's in one run"
+        ),
+        Text(f"{number(found.guaranteed, 'deadline')} guaranteed by analysis all the same"),
+    ]
 
 
 def _values(found: Design) -> list[RenderableType]:

@@ -1,0 +1,92 @@
+"""Runs of a host with seeds and phases of its tasks that are not those of its file."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from laxity import substrates
+from laxity.progress import silent
+from laxity.results.design import Simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from laxity.resolved import Resolved
+    from laxity.resolved_schema import Domain, ResolvedHost, Task
+    from laxity.results.run import Run
+    from laxity.workers.workers import Workers
+
+
+def runs(
+    host: Resolved,
+    seeds: Sequence[int],
+    jobs_max: int,
+    *,
+    any_phase: bool,
+    workers: Workers | None = None,
+) -> list[Run]:
+    """Runs the host once with each seed, from which the offsets of its tasks are drawn too.
+
+    Each run is as long as about `jobs_max` jobs take, or as the file says. Unless deadlines are to
+    hold for any phase, a task that is in step with its domain's budget stays so: that is what its
+    guarantee rests on.
+    """
+    duration_ns = _duration_ns(host.host, jobs_max)
+    changed = []
+    for seed in seeds:
+        phases = random.Random(seed)  # noqa: S311 - no secret
+        offsets = [
+            f"{path}.offset={_phase_ns(domain, task, phases, any_phase=any_phase)} ns"
+            for path, domain, task in tasks(host.host)
+        ]
+        changed.append(host.changed([*offsets, f"seed={seed}", f"duration={duration_ns} ns"]))
+    return substrates.of("sim").run_many(changed, say=silent, workers=workers)
+
+
+def simulated(results: Sequence[Run]) -> Simulated:
+    """What these runs of one host have found together."""
+    return Simulated(
+        seeds=tuple(run.seed for run in results),
+        duration_ns=results[0].duration_ns,
+        jobs=sum(run.jobs for run in results),
+        missed=sum(run.missed for run in results),
+        miss_ratio_max=max(worst(run)[0] for run in results),
+    )
+
+
+def worst(run: Run) -> tuple[float, str]:
+    """The task of which the greatest part of the jobs missed: that part, and its name."""
+    found = [(task.miss_ratio, task.name) for domain in run.domains for task in domain.tasks]
+    return max(found, default=(0.0, ""), key=lambda each: each[0])
+
+
+def tasks(host: ResolvedHost) -> Iterator[tuple[str, Domain, Task]]:
+    """Each task's path, its domain and itself."""
+    for domain in host["domains"]:
+        for task in domain["tasks"]:
+            yield f"domain.{domain['name']}.tasks.{task['name']}", domain, task
+
+
+def _duration_ns(host: ResolvedHost, jobs_max: int) -> int:
+    all_tasks = [task for _, _, task in tasks(host)]
+    if not all_tasks:
+        return int(host["duration_ns"])
+    jobs_per_ns = sum(1 / task["period_ns"] for task in all_tasks)
+    longest_ns = max(task["period_ns"] for task in all_tasks)
+    # Each task has a few jobs, whatever its period.
+    wanted_ns = max(int(jobs_max / jobs_per_ns), 4 * longest_ns)
+    return int(min(host["duration_ns"], wanted_ns))
+
+
+def _phase_ns(domain: Domain, task: Task, phases: random.Random, *, any_phase: bool) -> int:
+    server_ns, period_ns = domain["parameters"]["period_ns"], task["period_ns"]
+    in_step = (
+        not any_phase
+        and server_ns > 0
+        and period_ns % server_ns == 0
+        and task["offset_ns"] % server_ns == 0
+    )
+    if in_step:
+        return phases.randrange(period_ns // server_ns) * int(server_ns)
+    return phases.randrange(period_ns)
