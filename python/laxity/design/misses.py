@@ -1,9 +1,9 @@
 """Values with which few deadlines are missed in simulation, where not all need be guaranteed.
 
 Analysis provides for the worst case. The values that it finds for lower costs are less, and may
-still be enough in most cases. So all costs are lowered for the analysis by one factor, the lowest
-with which the values that result keep to the limit in simulation of the full costs. Each budget is
-then lowered by itself as far as simulation allows.
+still be enough in most cases. For the analysis all costs are lowered by one factor, the lowest with
+which the values that result keep to the limit in simulation of the full costs. Each budget is then
+lowered by itself as far as simulation allows.
 
 All choices are made by runs with the same seeds and phases. What is chosen is then run with others.
 A seed with which it breaks the limit joins those that choices are made by, and all begins anew.
