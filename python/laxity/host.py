@@ -338,17 +338,23 @@ class Host:
         seeds: int = SEEDS,
         duration: str | None = None,
         set: str | Iterable[str] = (),
+        remedies: bool = False,
         say: Say = silent,
         looking: Say = silent,
     ) -> Capacity:
         """Finds how many streams, or calls an hour, the host carries; see `find_capacity`.
 
+        With `remedies`, also the changes that let it carry more, by simulation; see `find_remedy`.
         `looking` is told what load is being tried.
         """
+        from laxity.design import calls
         from laxity.telephony import capacity
 
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
-        return capacity.find_capacity(host, substrates.of(on), seeds, say, looking)
+        found = capacity.find_capacity(host, substrates.of(on), seeds, say, looking)
+        if not remedies:
+            return found
+        return replace(found, remedies=calls.find_remedy(host, looking).remedies)
 
     def _lacks_for(self, policy: str, overrides: list[str]) -> str | None:
         """What the file lacks that the policy goes by; None if it has all."""

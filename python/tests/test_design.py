@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from laxity import Host, _core
 from laxity.cli import guarded
-from laxity.design import placement
+from laxity.design import calls, placement
 from laxity.errors import HostError, InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -220,7 +220,7 @@ def test_the_solver_places_what_worst_fit_does_not() -> None:
 
 SOLVED_AND_INTERRUPTED = """
 import os, signal
-from laxity.design import placement
+from laxity.design import calls, placement
 signal.signal(signal.SIGINT, signal.default_int_handler)
 placement.solve([0.5], [0.0], [])
 try:
@@ -264,3 +264,55 @@ def test_many_domains_are_answered_either_way(percent: int, verdict: str) -> Non
         assert 1 < len(found.conflict) <= 18
         parts = [relief.part for relief in found.reliefs]
         assert parts == sorted(parts)
+
+
+CALLS = """
+duration = "1 s"
+[host]
+cpus = 2
+policy = "credit"
+costs = "emsoft-2011"
+network = "iptcomm-2009"
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "media"
+workload = { kind = "media-server" }
+[[domain]]
+name = "batch"
+vcpus = 2
+workload = { kind = "cpu-bound" }
+[calls]
+streams = 300
+media-server = "media"
+"""
+
+
+def test_the_best_change_carries_more_and_is_the_same_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Shorter rounds: what is tested is the choice, and not how sure it is.
+    monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
+    monkeypatch.setattr(calls, "SECONDS", 1)
+    found, again = Host.parse(CALLS).design(), Host.parse(CALLS).design()
+    assert found == again
+    assert found.host is not None
+    streams = {remedy.what: remedy.streams for remedy in found.remedies}
+    assert found.remedies[0].streams > 1.5 * streams["as it is"]
+    assert len(streams) == len(found.remedies)
+    # It is a file, and it carries what it says with a seed that nobody has used.
+    run = Host.parse(found.host).run(seed=1001, duration="1 s")
+    assert run.telephony is not None
+    assert run.telephony.voice.loss_ratio < 0.01
+
+
+def test_changes_of_one_kind_are_not_joined() -> None:
+    host = Host.parse(CALLS).resolved()
+    changes = list(calls.changes_of(host))
+    kinds = {kind for change in changes for kind in change.kinds}
+    assert kinds == {"weight", "cap", "policy", "cards", "CPUs"}
+    for joint in calls._joint(changes):
+        assert len(joint.kinds) == 2
+        keys = [override.partition("=")[0] for override in joint.overrides]
+        assert len(keys) == len(set(keys))

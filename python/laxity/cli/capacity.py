@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,6 +33,7 @@ app = typer_app()
     epilog=examples(
         "capacity examples/telephony.toml --duration '20 s'",
         "capacity examples/telephony.toml --duration '20 s' --seeds 10 -o out",
+        "capacity examples/telephony.toml --duration '20 s' --remedies",
     )
 )
 @with_substrate
@@ -44,6 +45,12 @@ def capacity(
     seed: SeedOption = None,
     seeds: SeedsOption = SEEDS,
     duration: DurationOption = None,
+    remedies: Annotated[
+        bool,
+        typer.Option(
+            "--remedies", help="Also rank changes to the host by the streams that they carry."
+        ),
+    ] = False,
     on: Substrate,
     output: OutputOption = None,
     strict: StrictOption = False,
@@ -69,6 +76,7 @@ def capacity(
                 seeds=seeds,
                 duration=duration,
                 set=settings or (),
+                remedies=remedies,
                 say=say,
                 looking=looking,
             )

@@ -1,8 +1,10 @@
 """The change to a host that lets it carry most streams.
 
 Changes are told apart by simulation, by successive halving (Jamieson and Talwalkar, 2016): all are
-tried shortly, the better half for longer, and so on. All of a round have the same seed and so the
-same packets (common random numbers). What is found is then tried with other seeds.
+tried shortly, the better half for longer, and so on. Before each further round the best change of
+each kind is also joined with the best of all, so that pairs and triples of changes are tried only
+where their parts are good. All of a round have the same seed and so the same packets (common random
+numbers). What is found is then tried with other seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from laxity import substrates
 from laxity.design.answered import answered
-from laxity.errors import InputError
+from laxity.errors import HostError, InputError
+from laxity.policies import SCHEDULER_S
 from laxity.progress import silent
 from laxity.results.acceptance import limits_of
 from laxity.results.design import Design, Remedy
@@ -26,9 +29,13 @@ if TYPE_CHECKING:
     from laxity.resolved_schema import ResolvedHost
     from laxity.workers.workers import Workers
 
-ROUNDS = ((1, (0.25, 0.5, 1.0, 2.0, 4.0)), (2, (0.75, 1.0, 1.25, 1.5, 1.75)), (4, (0.9, 1.0, 1.1)))
-"""Seconds of each run, and loads as factors of what was carried in the round before; at first of
-the streams that the file asks for."""
+ROUNDS = (
+    (1, 1, (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)),
+    (2, 1, (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)),
+    (4, 3, (0.4, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)),
+)
+"""Seconds and seeds of the runs of a load, and loads as factors of what was carried in the round
+before; at first of the streams that the file asks for."""
 
 KEPT = 2
 """One in this many goes on to the next round."""
@@ -45,12 +52,34 @@ WEIGHT = 4096
 """The weight of domains that come first: sixteen times the usual one."""
 
 
+CAPS = (25, 50)
+"""Percent of each VCPU to which domains that serve nothing may be capped."""
+
+POLICIES = ("credit", "credit2", "s-base", "s-ab", "s-allc")
+"""Policies for hosts with Xen that know weights, and need no budgets."""
+
+LAXITY = "1 ms"
+"""The laxity that domains that serve get under scheduler S."""
+
+COALESCING = '{ time = "1 ms", packets = 32 }'
+
+
 @dataclass(frozen=True)
 class Change:
     """A change to a host."""
 
     what: str
     overrides: tuple[str, ...]
+    kinds: frozenset[str] = frozenset()
+    """What it changes; changes that have one in common are not joined."""
+
+    def joined(self, other: Change) -> Change:
+        """Both changes together."""
+        return Change(
+            f"{self.what}; {other.what}",
+            (*self.overrides, *other.overrides),
+            self.kinds | other.kinds,
+        )
 
 
 def has_calls(host: Resolved) -> bool:
@@ -74,22 +103,27 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
             "write calls.streams, or ask `laxity capacity`",
         )
     as_it_is = Change("as it is", ())
-    changes = [as_it_is, *changes_of(of_host)]
-    carried = dict.fromkeys(changes, own)
-    best: dict[Change, int] = {}
-    left = changes
-    for seconds, factors in ROUNDS:
+    left = [as_it_is, *(change for change in changes_of(of_host) if _is_possible(host, change))]
+    carried = dict.fromkeys(left, own)
+    known: list[Change] = []
+    for number, (seconds, seeds, factors) in enumerate(ROUNDS):
+        if number:
+            joint = [change for change in _joint(left) if _is_possible(host, change)]
+            # What is joined carries about as much as the better of its parts.
+            carried |= dict.fromkeys(joint, carried[left[0]])
+            left += joint
         looking(f"trying {len(left)} changes for {seconds} s each")
         loads = {change: _loads(max(carried[change], 1), factors) for change in left}
-        found = _carried(host, loads, seconds, workers)
-        carried |= found
-        best |= found
-        left = sorted(left, key=lambda change: -found[change])[: max(1, -(-len(left) // KEPT))]
+        carried |= _carried(host, loads, seconds, seeds, workers)
+        left.sort(key=lambda change: -carried[change])
+        kept = max(1, -(-len(left) // KEPT))
+        known += [change for change in left if change not in known]
+        left = left[:kept]
     winner = left[0]
     streams = _confirmed(host, winner, carried[winner], looking, workers)
     remedies = tuple(
-        Remedy(change.what, streams if change is winner else best[change])
-        for change in sorted(best, key=lambda change: -best[change])
+        Remedy(change.what, streams if change is winner else carried[change])
+        for change in sorted(known, key=lambda change: (change is not winner, -carried[change]))
     )
     return _design(host, winner, streams, remedies)
 
@@ -117,31 +151,118 @@ def _design(host: Resolved, winner: Change, streams: int, remedies: tuple[Remedy
     )
 
 
+def _is_possible(host: Resolved, change: Change) -> bool:
+    """Whether the host file allows the change: it may have values that contradict it."""
+    try:
+        return bool(host.changed(change.overrides).host)
+    except HostError:
+        return False
+
+
+def _joint(best: Sequence[Change]) -> list[Change]:
+    """The best of these changes joined with the best of each other kind."""
+    changes = [change for change in best if change.kinds]
+    if not changes:
+        return []
+    first, joint, kinds = changes[0], [], set(changes[0].kinds)
+    for change in changes[1:]:
+        if not change.kinds & kinds:
+            joint.append(first.joined(change))
+            kinds |= change.kinds
+    known = {change.overrides for change in best}
+    return [change for change in joint if change.overrides not in known]
+
+
 def changes_of(host: ResolvedHost) -> Iterator[Change]:
-    """Changes that may help: weights, and CPUs for the domains that serve packets."""
-    names = [domain["name"] for domain in host["domains"]]
-    kinds = [
-        domain["workload"]["kind"] if domain["workload"] else None for domain in host["domains"]
-    ]
-    driver = [name for name, kind in zip(names, kinds, strict=True) if kind == "driver"]
-    media = [name for name, kind in zip(names, kinds, strict=True) if kind == "media-server"]
+    """Changes that may help: weights, caps, CPUs, the policy, and the way of packets.
+
+    What some need the host file may not allow.
+    """
+    kinds = {
+        domain["name"]: domain["workload"]["kind"] if domain["workload"] else None
+        for domain in host["domains"]
+    }
+    driver = [name for name, kind in kinds.items() if kind == "driver"]
+    media = [name for name, kind in kinds.items() if kind == "media-server"]
     serving = [*driver, *media]
-    others = [name for name in names if name not in serving]
-    cpus = host["cpus"]
+    others = [name for name in kinds if name not in serving]
     for first in dict.fromkeys(map(tuple, (driver, media, serving))):
         if first and others:
             yield Change(
                 f"weight {WEIGHT} for {' and '.join(first)}",
                 tuple(f"domain.{name}.weight={WEIGHT}" for name in first),
+                frozenset({"weight"}),
             )
+    computing = [
+        domain
+        for domain in host["domains"]
+        if domain["cpu_bound"] or kinds[domain["name"]] in ("cpu-bound", "bursts")
+    ]
+    for percent in CAPS:
+        if computing:
+            yield Change(
+                f"cap of {percent} % for each VCPU of "
+                f"{' and '.join(domain['name'] for domain in computing)}",
+                tuple(
+                    f"domain.{domain['name']}.cap={percent * len(domain['vcpus'])}"
+                    for domain in computing
+                ),
+                frozenset({"cap"}),
+            )
+    yield from _policies(host, serving)
+    yield from _ways_of_packets(driver, media)
+    yield from _cpus_apart(host["cpus"], driver, media, others)
+
+
+def _policies(host: ResolvedHost, serving: Sequence[str]) -> Iterator[Change]:
+    """Other policies, those of scheduler S with a laxity for the domains that serve packets."""
+    if host["policy"] not in POLICIES:
+        return
+    has_laxity = any(domain["parameters"]["laxity_ns"] for domain in host["domains"])
+    for policy in POLICIES:
+        if policy == host["policy"]:
+            continue
+        needs = policy in SCHEDULER_S and not has_laxity
+        said = f", laxity {LAXITY} for {' and '.join(serving)}" if needs else ""
+        laxities = [f"domain.{name}.laxity={LAXITY}" for name in serving if needs]
+        yield Change(
+            f"policy {policy}{said}", (f"host.policy={policy}", *laxities), frozenset({"policy"})
+        )
+
+
+def _ways_of_packets(driver: Sequence[str], media: Sequence[str]) -> Iterator[Change]:
+    """Cards that interrupt less often, and cards that media servers drive themselves."""
+    if not driver or not media:
+        return
+    name = media[0]
+    for what, coalescing in (("", ""), ("interrupts coalesced", f", coalesce = {COALESCING}")):
+        one = f'{{ name = "eth0"{coalescing} }}'
+        own = f'{{ name = "eth1", domain = "{name}"{coalescing} }}'
+        if what:
+            yield Change(what, (f"nic=[{one}]",), frozenset({"cards"}))
+        also = f", {what}" if what else ""
+        yield Change(
+            f"a card that {name} drives itself{also}",
+            (f"nic=[{one}, {own}]",),
+            frozenset({"cards"}),
+        )
+
+
+def _cpus_apart(
+    cpus: int, driver: Sequence[str], media: Sequence[str], others: Sequence[str]
+) -> Iterator[Change]:
+    """CPUs of their own for the domains that serve packets."""
+    serving = [*driver, *media]
+    names = [*serving, *others]
     for count in range(1, cpus):
         for first in dict.fromkeys(map(tuple, (driver, serving))):
             rest = [name for name in names if name not in first]
             if first and rest:
                 yield _pinned([(list(first), count), (rest, cpus - count)])
         for more in range(1, cpus - count):
-            if driver and others:
-                yield _pinned([(driver, count), (media, more), (others, cpus - count - more)])
+            if driver and media and others:
+                parts = [(driver, count), (media, more), (others, cpus - count - more)]
+                yield _pinned(parts)
 
 
 def _pinned(parts: Sequence[tuple[Sequence[str], int]]) -> Change:
@@ -153,7 +274,7 @@ def _pinned(parts: Sequence[tuple[Sequence[str], int]]) -> Change:
         overrides += [f"domain.{name}.affinity={places}" for name in names]
         whom = "the others" if number == len(parts) - 1 else " and ".join(names)
         said.append(f"{whom} on {count}")
-    return Change(f"CPUs apart: {', '.join(said)}", tuple(overrides))
+    return Change(f"CPUs apart: {', '.join(said)}", tuple(overrides), frozenset({"CPUs"}))
 
 
 def _loads(around: int, factors: Sequence[float]) -> list[int]:
@@ -161,25 +282,35 @@ def _loads(around: int, factors: Sequence[float]) -> list[int]:
 
 
 def _carried(
-    host: Resolved, loads: dict[Change, list[int]], seconds: int, workers: Workers | None
+    host: Resolved,
+    loads: dict[Change, list[int]],
+    seconds: int,
+    seeds: int,
+    workers: Workers | None,
 ) -> dict[Change, int]:
-    """The greatest load of each change up to which all loads held; 0 if none did."""
+    """The greatest load of each change up to which all loads held with all seeds; 0 if none did."""
+    first = host.host["seed"]
     asked = [(change, load) for change, of_change in loads.items() for load in of_change]
     results = _held(
         [
-            host.changed([*change.overrides, f"calls.streams={load}", f"duration={seconds} s"])
+            host.changed([*_load(change, load, seconds), f"seed={first + number}"])
             for change, load in asked
+            for number in range(seeds)
         ],
         workers,
     )
     carried = dict.fromkeys(loads, 0)
     failed: set[Change] = set()
-    for (change, load), held in zip(asked, results, strict=True):
-        if not held:
+    for index, (change, load) in enumerate(asked):
+        if not all(results[index * seeds : (index + 1) * seeds]):
             failed.add(change)
         elif change not in failed:
             carried[change] = load
     return carried
+
+
+def _load(change: Change, streams: int, seconds: int) -> list[str]:
+    return [*change.overrides, f"calls.streams={streams}", f"duration={seconds} s"]
 
 
 def _held(hosts: list[Resolved], workers: Workers | None) -> list[bool]:
@@ -195,10 +326,10 @@ def _confirmed(
     host: Resolved, winner: Change, streams: int, looking: Say, workers: Workers | None
 ) -> int:
     """The load that holds with other seeds and for longer."""
-    first = host.host["seed"] + 1
+    first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
     for _ in range(ATTEMPTS_MAX):
         looking(f"confirming {streams:,} streams")
-        load = [*winner.overrides, f"calls.streams={streams}", f"duration={SECONDS} s"]
+        load = _load(winner, streams, SECONDS)
         seeds = [host.changed([*load, f"seed={first + number}"]) for number in range(SEEDS)]
         if streams and all(_held(seeds, workers)):
             return streams

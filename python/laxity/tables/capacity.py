@@ -42,8 +42,24 @@ def capacity_table(found: Capacity) -> RenderableType:
     worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
     legend = f"MOS: the worst of the streams that lost most packets.{worst}"
     return Group(
-        table, Text(legend, "dim"), "", *capacity_verdict(found), *profiles(found.profiles)
+        table,
+        Text(legend, "dim"),
+        "",
+        *capacity_verdict(found),
+        *profiles(found.profiles),
+        *_remedies(found),
     )
+
+
+def _remedies(found: Capacity) -> list[RenderableType]:
+    """What each change carries in short runs, without the opinion score."""
+    if not found.remedies:
+        return []
+    table = plain_table(Column("change", overflow="fold"), *right("streams"))
+    for remedy in found.remedies:
+        table.add_row(Text(remedy.what), f"{remedy.streams:,}")
+    said = "Changes, by loss and delay in short runs; laxity design writes the first into the file"
+    return ["", table, Text(said, "dim")]
 
 
 def _limit_cell(limit: Limit | None) -> Text:

@@ -11,7 +11,9 @@ from laxity import directory as directories
 from laxity.errors import InputError
 from laxity.resolved import calls_of
 from laxity.results.acceptance import limits_of
+from laxity.results.design import Remedy
 from laxity.results.origin import Origin, load_origin, read_json, save_origin
+from laxity.results.records import decoded, encoded
 from laxity.results.run import Run
 from laxity.substrates.substrate import refuse
 from laxity.telephony.bottleneck import Bottleneck, bottleneck
@@ -102,6 +104,8 @@ class Capacity:
     tried: tuple[Tried, ...]
     """All loads, ascending."""
     origin: Origin = field(repr=False)
+    remedies: tuple[Remedy, ...] = ()
+    """Changes to the host, the best first, if they were asked for."""
 
     def __repr__(self) -> str:
         """One line: what is carried."""
@@ -159,6 +163,7 @@ class Capacity:
             "isolated": [each.load for each in self.isolated],
             "profiles": [asdict(profile) for profile in self.profiles],
             "tried": [each.to_json() for each in self.tried],
+            "remedies": encoded(self.remedies),
         }
 
     def save(self, directory: str | Path) -> Path:
@@ -186,7 +191,8 @@ class Capacity:
             )
             for each in content["tried"]
         )
-        return cls(content["key"], content["own"], tried, origin)
+        remedies = decoded(content.get("remedies", []), tuple[Remedy, ...])
+        return cls(content["key"], content["own"], tried, origin, remedies)
 
 
 def find_capacity(
