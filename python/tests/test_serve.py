@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
+from laxity import Host
+from laxity.serve import questions
 from laxity.serve import server as serving
 from laxity.serve.questions import QUESTIONS, answered
 from laxity.serve.server import Server
+from laxity.substrates.sim import Sim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,6 +231,17 @@ def test_a_long_run_is_shortened_and_says_so() -> None:
         r"The first [\d.e+]+ s of 7\.2e\+04 s; laxity run takes all\.", found["note"]
     )
     assert answered(("run", HOST))["note"] is None
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=lambda path: path.stem)
+def test_what_is_simulated_while_one_types_is_short(path: Path) -> None:
+    host = Host.parse(path.read_text())
+    for most_ns in (questions.RUN_NS, questions.TRACED_RUN_NS):
+        overrides, note = questions._shortened(host, most_ns)
+        assert bool(overrides) is (note is not None)
+        estimate = Sim().estimate([host.resolve(overrides)])
+        # What does not grow with the duration is in the estimate too.
+        assert estimate.cpu_ns <= 1.1 * most_ns
 
 
 # The command
