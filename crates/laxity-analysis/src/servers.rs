@@ -164,13 +164,19 @@ impl<'h> Servers<'h> {
         if cost_ns == 0 {
             return contention;
         }
-        // An event is counted at both ends of a window.
+        // An event is counted at both ends of a window. Events of one period and jitter are one competitor: there are
+        // far fewer of these than VCPUs, and what they take in a window is most of the work of analysis.
         let mut events = |count: Ns, period_ns: Ns, jitter_ns: Ns| {
-            contention.competitors.push(Competitor {
-                cost_ns: count * cost_ns,
-                period_ns,
-                jitter_ns: jitter_ns + 1,
-            });
+            let (cost_ns, jitter_ns) = (count * cost_ns, jitter_ns + 1);
+            let mut known = contention.competitors.iter_mut();
+            match known.find(|known| (known.period_ns, known.jitter_ns) == (period_ns, jitter_ns)) {
+                Some(known) => known.cost_ns += cost_ns,
+                None => contention.competitors.push(Competitor {
+                    cost_ns,
+                    period_ns,
+                    jitter_ns,
+                }),
+            }
         };
         let per_period = DECISIONS_PER_REPLENISHMENT * replenishments_per_period(policy);
         for other in self.rivals(number) {
