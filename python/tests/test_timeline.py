@@ -101,11 +101,16 @@ def test_of_too_long_a_run_it_has_what_is_nearest(late: laxity.Run) -> None:
     stretches, _ = laxity._core.timeline_levels(str(late.trace), 400)
     middle = len(stretches) // 2
     middle_ns = (stretches[middle][0] + stretches[middle][1]) // 2
-    kept = [bool(content) for _, _, content in live.packed(stretches, middle_ns, 6_000)]
+    kept = [bool(content) for _, _, content in live.packed(stretches, middle_ns, (), 6_000)]
     first, last = kept.index(True), len(kept) - kept[::-1].index(True)
     assert 1 < last - first < len(kept) - 2
     assert all(kept[first:last])
     assert first <= middle < last
+    end_ns = stretches[-1][1] - 1
+    kept = [bool(content) for _, _, content in live.packed(stretches, middle_ns, [end_ns], 6_000)]
+    assert kept[-1]
+    assert kept[middle]
+    assert not all(kept)
 
 
 @needs_browser
@@ -282,11 +287,15 @@ def test_what_is_not_kept_is_shown_in_cells(late: laxity.Run, window: browser.Br
     assert late.trace
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "STRETCH_RECORDS", 400)
-        patch.setattr(live.packed, "__defaults__", (6_000,))
+        patch.setattr(live.packed, "__defaults__", ((), 6_000))
         read(late.trace.parent)
     window.open(late.trace.parent / "report.html")
     window.wait(f"{ROOT}.dataset.level === 'exact'")
-    window.run(f"{ROOT}.show({late.duration_ns - 1000}, {late.duration_ns})")
+    stretches = window.run(
+        "return JSON.parse(document.querySelector('#timeline-data').textContent).stretches"
+    )
+    left_out = next(each for each in stretches if each[2] is None)
+    window.run(f"{ROOT}.show({left_out[0]}, {left_out[1]})")
     assert state(window)["level"] == "overview"
     said = window.run(f"return {ROOT}.querySelector('.coarse').innerText")
     assert "--window FROM..TO" in said

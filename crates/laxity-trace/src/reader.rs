@@ -375,6 +375,7 @@ mod tests {
         let middle_ns = end_ns / 2;
         let _ = crate::text::write(reader, std::io::sink());
         let _ = crate::perfetto::write(sample::reader(file), std::io::sink());
+        let _ = crate::levels(sample::reader(file), 1 + file.len() % 7);
         let _ = crate::timeline(sample::reader(file), middle_ns, end_ns);
         let _ = crate::needs(sample::reader(file));
         let _ = crate::agreement(sample::reader(file), sample::reader(file));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from bisect import bisect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 STRETCH_RECORDS = 1 << 15
 """Records that a page decodes at once."""
 
-EXACT_BYTES_MAX = 10_000_000
+EXACT_BYTES_MAX = 9_000_000
 """A page has so much of a run exactly, deflated: the parts next to what it is about."""
 
 LATE_MAX = 100
@@ -73,7 +74,9 @@ def live(
         "value": "credits" if run.policy in BY_WEIGHT else "budget",
         "marks": [] if about is None else about.marks,
         "late": late,
-        "stretches": list(packed(stretches, sum(window_ns) // 2)),
+        "stretches": list(
+            packed(stretches, sum(window_ns) // 2, [each["from_ns"] for each in late])
+        ),
         "overview": _text(overview),
     }
     data = json.dumps(content, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
@@ -85,15 +88,21 @@ def live(
 
 
 def packed(
-    stretches: Sequence[tuple[int, int, bytes]], middle_ns: int, bytes_max: int = EXACT_BYTES_MAX
+    stretches: Sequence[tuple[int, int, bytes]],
+    middle_ns: int,
+    late_ns: Sequence[int] = (),
+    bytes_max: int = EXACT_BYTES_MAX,
 ) -> Iterable[tuple[int, int, str | None]]:
     """Stretches deflated, as text, in their order.
 
-    Only those that are nearest to a time, and together have so many bytes at most, keep what is in
-    them; the others have None.
+    Only those of certain times, and then those that are nearest to `middle_ns`, that together have
+    so many bytes at most, keep what is in them; the others have None.
     """
     deflated = [zlib.compress(content) for _, _, content in stretches]
     distances = [max(from_ns - middle_ns, middle_ns - to_ns) for from_ns, to_ns, _ in stretches]
+    begins = [from_ns for from_ns, _, _ in stretches]
+    for at_ns in (*late_ns, middle_ns):
+        distances[bisect(begins, at_ns) - 1] = -_core.TIME_NS_MAX
     nearest = np.argsort(distances, kind="stable")
     sizes = np.cumsum([len(deflated[place]) for place in nearest])
     kept = set(nearest[sizes <= bytes_max].tolist())

@@ -392,6 +392,7 @@ function draw() {
   to.restore();
   drawWindow();
   Object.assign(root.dataset, { fromNs: Math.round(view.fromNs), toNs: Math.round(view.toNs), chosen, open: [...unfolded].sort().join(","), level: from.some((each) => each.waits) ? "loading" : from.every((each) => each.exact) ? "exact" : "overview", frames: Number(root.dataset.frames ?? 0) + 1 });
+  if (root.dataset.level === "exact") root.drawnMs ??= performance.now();
   find(".window").textContent = `${exactText(view.fromNs)} to ${exactText(view.toNs)}: ${timeText(view.toNs - view.fromNs)}`;
   const isCoarse = from.some((each) => !each.exact && !each.waits);
   find(".coarse").hidden = !isCoarse;
