@@ -36,7 +36,7 @@ OPENS = 5
 """The page is opened so often; the slowest time counts."""
 
 WIDTH, HEIGHT = 1100, 900
-"""Of the window, in pixels."""
+"""The window, in pixels."""
 
 HOST = """\
 seed = 1

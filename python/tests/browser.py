@@ -120,7 +120,11 @@ def browser() -> Iterator[Browser]:
             port = next(match[1] for match in said if match)
             base = Browser(f"http://127.0.0.1:{port}/session")
             switches = [f"--{each}" for each in _SWITCHES] + [f"--user-data-dir={home}"]
-            options = {"binary": shutil.which("chromium"), "args": switches}
+            options = {
+                "binary": shutil.which("chromium"),
+                "args": switches,
+                "browserStartupTimeout": WAIT_S * 1000,
+            }
             timeouts = {"script": WAIT_S * 1000, "pageLoad": WAIT_S * 1000}
             always = {"goog:chromeOptions": options, "timeouts": timeouts}
             session = base.call("POST", "", capabilities={"alwaysMatch": always})

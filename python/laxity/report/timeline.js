@@ -13,6 +13,7 @@ const STRETCHES_MAX = 12; // So many are drawn at once.
 const DECODED_MAX = 48; // So many are kept.
 const BARS_MAX = 3000; // More spans are drawn by column.
 const SIGN_PIXELS = 4; // Arrivals and completions that have less room are not drawn.
+const CELLS_MIN = 512; // The coarsest level of the overview has no fewer.
 const SPAN_NS_MIN = 20;
 const LABEL_PIXELS = 136;
 const NARROW_PIXELS = 560;
@@ -116,8 +117,43 @@ function decodeOverview(bytes) {
       missed.count.push(count);
     });
   }
-  const columns = [cpu, vcpu, start, end, ran].map((column) => Float64Array.from(column));
-  return { cellNs, missed, spans: { cpu: columns[0], vcpu: columns[1], start: columns[2], end: columns[3], ran: columns[4] } };
+  return { cellNs, missed, spans: { cpu, vcpu, start, end, ran } };
+}
+
+// Every two cells of an overview together.
+function coarser({ cellNs, missed, spans }) {
+  const cell = (ns) => Math.floor(ns / cellNs / 2) * cellNs * 2;
+  const into = { cpu: [], vcpu: [], start: [], end: [], ran: [] };
+  spans.start.forEach((ns, at) => {
+    const last = into.start.length - 1;
+    if (last >= 0 && into.start[last] === cell(ns) && into.vcpu[last] === spans.vcpu[at] && into.cpu[last] === spans.cpu[at]) {
+      into.ran[last] += spans.ran[at];
+    } else {
+      into.cpu.push(spans.cpu[at]);
+      into.vcpu.push(spans.vcpu[at]);
+      into.start.push(cell(ns));
+      into.end.push(cell(ns) + 2 * cellNs);
+      into.ran.push(spans.ran[at]);
+    }
+  });
+  const misses = { vcpu: [], start: [], count: [] };
+  missed.start.forEach((ns, at) => {
+    const last = misses.start.length - 1;
+    if (last >= 0 && misses.start[last] === cell(ns) && misses.vcpu[last] === missed.vcpu[at]) {
+      misses.count[last] += missed.count[at];
+    } else {
+      misses.vcpu.push(missed.vcpu[at]);
+      misses.start.push(cell(ns));
+      misses.count.push(missed.count[at]);
+    }
+  });
+  return { cellNs: 2 * cellNs, missed: misses, spans: into };
+}
+
+// The coarsest level of the overview that still has a cell for each column of the window.
+function levelFor(fromNs, toNs) {
+  const wanted = (toNs - fromNs) / (canvas.clientWidth || 1000);
+  return levels.findLast(({ cellNs }) => cellNs <= wanted) ?? overview;
 }
 
 async function inflated(text) {
@@ -136,7 +172,8 @@ run.domains.forEach((domain, place) => {
   for (const task of domain.tasks) tasks.push({ ...task, vcpu: first + task.vcpu, name: `${domain.name}/${task.name}` });
 });
 
-let overview = null;
+let overview = null; // The finest of the levels.
+let levels = [];
 const stretches = run.stretches.map(([fromNs, toNs, text]) => ({ fromNs, toNs, text, data: null, asked: false }));
 const decoded = [];
 
@@ -156,10 +193,10 @@ async function load(stretch) {
 // What is to be drawn of a window, each with the part of the window that it is for.
 function sources(fromNs, toNs) {
   const inside = stretches.filter((each) => each.fromNs < toNs && each.toNs > fromNs);
-  if (inside.length > STRETCHES_MAX) return [{ ...overview, fromNs, toNs, exact: false }];
+  if (inside.length > STRETCHES_MAX) return [{ ...levelFor(fromNs, toNs), fromNs, toNs, exact: false }];
   return inside.map((each) => {
     if (each.text && !each.data) load(each);
-    return { ...(each.data ?? overview), fromNs: Math.max(fromNs, each.fromNs), toNs: Math.min(toNs, each.toNs), exact: each.data !== null, waits: each.text !== null && !each.data, isLeftOut: each.text === null };
+    return { ...(each.data ?? levelFor(fromNs, toNs)), fromNs: Math.max(fromNs, each.fromNs), toNs: Math.min(toNs, each.toNs), exact: each.data !== null, waits: each.text !== null && !each.data, isLeftOut: each.text === null };
   });
 }
 
@@ -486,12 +523,14 @@ function drawMisses(to, from, lane, bar, x) {
         if (what[at] === 2 && time[at] >= view.fromNs && time[at] <= view.toNs && lane.vcpus.includes(tasks[task[at]].vcpu)) tick(time[at]);
       }
     } else {
-      let last = -Infinity;
-      source.missed.start.forEach((ns, at) => {
-        if (ns < source.fromNs || ns > source.toNs || x(ns) < last + 1 && x(ns) >= last || !lane.vcpus.includes(source.missed.vcpu[at])) return;
-        last = x(ns);
-        tick(ns);
-      });
+      let last = NaN;
+      const { vcpu, start } = source.missed;
+      for (let at = 0; at < start.length; at += 1) {
+        if (start[at] < source.fromNs || start[at] > source.toNs || !lane.vcpus.includes(vcpu[at])) continue;
+        const pixel = Math.floor(x(start[at]));
+        if (pixel !== last) tick(start[at]);
+        last = pixel;
+      }
     }
   }
 }
@@ -583,7 +622,7 @@ function drawStrip() {
   const width = strip.parentElement.clientWidth;
   const to = pen(strip, width, STRIP_PIXELS);
   const busy = new Float64Array(width + 1);
-  const { start, ran } = overview.spans;
+  const { spans: { start, ran }, missed } = levelFor(0, run.duration_ns);
   for (let at = 0; at < start.length; at += 1) busy[Math.floor(start[at] / run.duration_ns * width)] += ran[at];
   const full = run.duration_ns / width * run.cpus;
   to.fillStyle = colours.muted;
@@ -591,7 +630,7 @@ function drawStrip() {
   busy.forEach((ns, column) => to.fillRect(column, STRIP_PIXELS * (1 - Math.min(1, ns / full)), 1, STRIP_PIXELS));
   to.globalAlpha = 1;
   to.fillStyle = colours.bad;
-  for (const ns of overview.missed.start) to.fillRect(ns / run.duration_ns * width, 0, 1, 7);
+  for (const ns of missed.start) to.fillRect(ns / run.duration_ns * width, 0, 1, 7);
   for (const late of run.late) if (late.vcpu === null) to.fillRect(late.from_ns / run.duration_ns * width, 0, 1, 7);
 }
 
@@ -623,7 +662,7 @@ function describe(offsetX, offsetY) {
     const ranNs = new Map();
     for (const at of inside) ranNs.set(vcpu[at], (ranNs.get(vcpu[at]) ?? 0) + ran[at]);
     const parts = [...ranNs].sort((a, b) => b[1] - a[1]).slice(0, 6);
-    return `${timeText(overview.cellNs)} from ${exactText(start[inside[0]])}: ${parts.map(([of, each]) => `${vcpus[of].name} ran ${percentText(each / overview.cellNs)}`).join(", ")}`;
+    return `${timeText(source.cellNs)} from ${exactText(start[inside[0]])}: ${parts.map(([of, each]) => `${vcpus[of].name} ran ${percentText(each / source.cellNs)}`).join(", ")}`;
   }
   return chosenSpans.slice(0, 3).map((at) => {
     let [sinceNs, untilNs] = [start[at], end[at]];
@@ -724,7 +763,7 @@ find(".late").hidden = !run.late.length;
 for (const button of root.querySelectorAll('[data-do="next"], [data-do="previous"]')) button.hidden = !run.late.length;
 
 async function everything() {
-  const all = { spans: [], points: [], budgets: vcpus.map(() => []), overview: [] };
+  const all = { spans: [], points: [], budgets: vcpus.map(() => []), levels: [] };
   for (const { fromNs, text } of stretches) {
     const { spans, points, budgets } = decodeStretch(await inflated(text), fromNs);
     spans.start.forEach((start, at) => all.spans.push([spans.cpu[at], spans.vcpu[at], start, spans.end[at]]));
@@ -734,7 +773,7 @@ async function everything() {
       if (at || !all.budgets[vcpu].length) all.budgets[vcpu].push([ns, value[at]]);
     }));
   }
-  overview.spans.ran.forEach((ran, at) => all.overview.push([overview.spans.vcpu[at], ran]));
+  for (const { spans } of levels) all.levels.push(spans.ran.map((ran, at) => [spans.vcpu[at], ran]));
   return all;
 }
 
@@ -758,6 +797,8 @@ root.hidden = false;
 root.closest("figure").classList.add("drawn");
 inflated(run.overview).then((bytes) => {
   overview = decodeOverview(bytes);
+  levels = [overview];
+  while (levels.at(-1).cellNs * CELLS_MIN < run.duration_ns) levels.push(coarser(levels.at(-1)));
   new ResizeObserver(resize).observe(root);
   resize();
   // The browser's tests look at what is decoded, and point without a pointer.
