@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "images"
 HOST = ROOT / "examples" / "overload.toml"
 
-WIDTH, HEIGHT = 1100, 1095
+WIDTH, HEIGHT = 1100, 1140
 """Size of the part of the page that is shown, in pixels: the verdict, the domains, the timeline."""
 
 SCHEMES = {"dark": 0, "light": 1}
@@ -45,6 +45,8 @@ def main() -> int:
                     *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
                     f"--blink-settings=preferredColorScheme={number}",
                     f"--window-size={WIDTH},{HEIGHT}",
+                    # The timeline is decoded before it is drawn.
+                    "--virtual-time-budget=5000",
                     f"--screenshot={shot}",
                     (directory / "report.html").as_uri(),
                 ],
