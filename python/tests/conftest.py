@@ -36,9 +36,11 @@ needs_spandsp = pytest.mark.skipif(
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SITE = EXAMPLES / "site.toml"
 """A site file: what `laxity site` takes."""
+FLEET = EXAMPLES / "fleet.toml"
+"""A fleet file: what `laxity design` takes, and nothing else."""
 OPEN = EXAMPLES / "three-loops.toml"
 """A host file with open values: what `laxity design` takes, and nothing else."""
-HOST_FILES = sorted(set(EXAMPLES.glob("*.toml")) - {SITE, OPEN})
+HOST_FILES = sorted(set(EXAMPLES.glob("*.toml")) - {SITE, FLEET, OPEN})
 
 HOST = """\
 duration = "1 s"

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+    ROOT / "docs" / "how-to" / "fleet.md",
+]
 MAKE = shutil.which("make") or "make"
 HANGS_AFTER_S = 1800
 COLUMNS_MAX = 100

@@ -45,7 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("appliances", "plots", "tables"),
         ("apply", "doctor", "why", "observe"),
         ("host",),
-        ("design",),
+        ("design", "fleet"),
         ("fidelity", "substrates", "servers"),
         ("telephony",),
         ("substrates.substrate",),

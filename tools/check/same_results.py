@@ -146,7 +146,7 @@ EXPORTS = (
 def _examples(base: Path) -> Iterator[Case]:
     durations = {"flat": "60 s", "integrator": "10 s", "overload": "10 s", "rt-xen": "10 s"}
     for path in sorted((base / "examples").glob("*.toml")):
-        if path.stem == "site":  # a site is no host
+        if path.stem in {"fleet", "site"}:  # these are no hosts
             continue
         lasts = ("--duration", durations.get(path.stem, "2 s"))
         if path.stem == "protect":

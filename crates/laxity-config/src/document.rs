@@ -162,6 +162,43 @@ impl Document {
         })
     }
 
+    /// The document with overrides in it, as [`Document::read`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// Overrides that lead nowhere.
+    pub fn with_overrides(&self, overrides: &[impl AsRef<str>]) -> Result<Document, FileError> {
+        let (sources, root, problems) = self.overridden(overrides)?;
+        match problems.is_empty() {
+            true => Ok(Document {
+                sources,
+                root,
+                open: self.open,
+            }),
+            false => Err(problems.into_error(&sources)),
+        }
+    }
+
+    /// The same as a file of another kind.
+    #[must_use]
+    pub fn of_kind(mut self, kind: &FileKind) -> Document {
+        self.open = kind.open;
+        self
+    }
+
+    /// The tree.
+    pub(crate) fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// Another tree, of the same sources.
+    pub(crate) fn with_root(&self, root: Node) -> Document {
+        Document {
+            root,
+            ..self.clone()
+        }
+    }
+
     /// The tree with overrides applied, and what was wrong with them.
     fn overridden(
         &self,

@@ -4,8 +4,8 @@
 //! [`Document::parse`] makes a tree of a file's text (`tree`), in which everything knows its place. [`Document::read`]
 //! applies overrides to the tree (`overrides`) and reads it into a type whose fields are [`Field`]s; what is wrong is
 //! collected in [`Problems`] and shown together (`problem`). `units`, `quantities` and `values` have the types of
-//! values, `open` knows values that are left open and writes values into a file, `suggest` finds what a misspelt word
-//! may mean, and [`input`] opens the files that somebody named.
+//! values, `open` knows values that are left open and writes values into a file, `pieces` makes documents of parts of
+//! others, `suggest` finds what a misspelt word may mean, and [`input`] opens the files that somebody named.
 //!
 //! ```
 //! use laxity_config::{Document, Duration, Field, FileKind, MINUTE_NS};
@@ -32,6 +32,7 @@ mod document;
 pub mod input;
 mod open;
 mod overrides;
+mod pieces;
 mod problem;
 mod quantities;
 pub mod suggest;
@@ -41,6 +42,7 @@ mod values;
 
 pub use document::{Document, FILE_BYTES_MAX, FileKind, read};
 pub use open::Open;
+pub use pieces::Piece;
 pub use problem::{FileError, FileProblem, Problem, Problems, Span};
 pub use quantities::{Measured, Part, Quantity};
 pub use tree::Field;

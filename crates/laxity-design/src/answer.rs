@@ -100,6 +100,44 @@ pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
     }
 }
 
+/// Values of a host without reasons, for what is asked of many hosts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Values {
+    /// The policy.
+    pub policy: String,
+    /// The part of all CPUs' time that is reserved as budgets.
+    pub cpu_share: f64,
+    /// The values, each with its path, as TOML.
+    pub values: Vec<(String, String)>,
+}
+
+/// Finds values as [`design`] does, with a twelfth of its effort and without reasons. `None`: none were found.
+///
+/// # Errors
+///
+/// Why the question makes no sense for this host, and what would be right.
+pub fn values_of(host: &Host, open: &Open) -> Result<Option<Values>, (String, String)> {
+    if let Some(refused) = refusal(host, open) {
+        return Err(refused);
+    }
+    let policies: &[Policy] = match open.policy {
+        true => &POLICIES,
+        false => std::slice::from_ref(&host.policy),
+    };
+    let answers = policies.iter().filter_map(|&policy| {
+        let host = with_policy(host, policy);
+        let effort = Effort::FULL.less();
+        let groups = groups_designed(&host, open, Request::default(), effort).ok()?;
+        Some((host, groups))
+    });
+    let best = answers.min_by(|(_, one), (_, other)| cpu_time(one).total_cmp(&cpu_time(other)));
+    Ok(best.map(|(host, groups)| Values {
+        policy: host.policy.name().into(),
+        cpu_share: cpu_time(&groups) / f64::from(host.cpus),
+        values: values(&host, open, &domains_designed(&host, &groups)),
+    }))
+}
+
 /// The least part of a CPU that each domain needs by itself, in the order of the host, for placing them; `None` where
 /// no budget is enough. Domains whose budget is given have that part.
 pub fn least_shares(host: &Host, open: &Open, request: Request) -> Vec<Option<f64>> {
@@ -114,7 +152,7 @@ pub fn least_shares(host: &Host, open: &Open, request: Request) -> Vec<Option<f6
 }
 
 /// Why a host cannot be designed by analysis, and what would be right.
-fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
+pub fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
     if let Some(path) = open.others.first() {
         return Some((
             format!("nothing is known that would tell `{path}`"),
@@ -153,14 +191,19 @@ fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
     None
 }
 
-fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Design {
+/// The values of each domain, in the order of the host.
+fn domains_designed(host: &Host, groups: &[Group]) -> Vec<DomainDesign> {
     let mut domains: Vec<Option<DomainDesign>> = vec![None; host.domains.len()];
     for group in groups {
         for (domain, &number) in group.host.domains.iter().zip(&group.numbers) {
             domains[number] = Some(domain_design(domain));
         }
     }
-    let domains: Vec<DomainDesign> = domains.into_iter().flatten().collect();
+    domains.into_iter().flatten().collect()
+}
+
+fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Design {
+    let domains = domains_designed(host, groups);
     let of_all_cpus = |time: f64| time / f64::from(host.cpus);
     let (bindings, rooms, alternatives) = match request.values_only {
         true => (Vec::new(), Vec::new(), Vec::new()),

@@ -28,7 +28,7 @@ mod reasons;
 mod request;
 mod search;
 
-pub use answer::{Answer, Design, DomainDesign, design, least_shares};
+pub use answer::{Answer, Design, DomainDesign, Values, design, least_shares, refusal, values_of};
 pub use conflict::{Demand, Impossible, Relief};
 pub use reasons::{Alternative, Binding, Limit, Room};
 pub use request::Request;

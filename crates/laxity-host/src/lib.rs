@@ -32,8 +32,10 @@
 mod admission;
 mod checks;
 mod cost;
+mod document;
 mod facts;
 mod file;
+mod fleet;
 mod open;
 mod order;
 mod placement;
@@ -42,10 +44,12 @@ mod quantities;
 mod sections;
 mod windows;
 
-use laxity_config::{FileError, FileKind};
+use laxity_config::FileError;
 
 pub use cost::Cost;
+pub use document::Document;
 pub use file::{Host, Network};
+pub use fleet::{Fleet, FleetGuest, FleetHost};
 pub use laxity_policies::{Parameter, Parameters, Policy, Settings};
 pub use open::{Open, OpenDomain};
 pub use profiles::{Profile, ProfileOf};
@@ -65,67 +69,6 @@ pub use sections::workload::{Server, Workload};
 
 /// The longest time in a scheduling parameter (`LAXITY_DURATION_MAX`).
 pub const HOUR_NS: i64 = laxity_config::HOUR_NS;
-
-const HOST_FILE: FileKind = FileKind {
-    noun: "host file",
-    with_article: "a host file",
-    least: "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]",
-    open: Some("write a value; `laxity design` finds one"),
-};
-
-/// A host file that has been parsed and not yet checked: [`Document::host`] makes hosts of it, with
-/// different overrides, without parsing it again.
-#[derive(Debug, Clone)]
-pub struct Document(laxity_config::Document);
-
-impl Document {
-    /// Parses the text of a host file. `name` is what messages call it.
-    ///
-    /// # Errors
-    ///
-    /// If it is not text or not TOML, or empty, or too large.
-    pub fn parse(text: impl AsRef<[u8]>, name: &str) -> Result<Document, FileError> {
-        laxity_config::Document::parse(text.as_ref(), name, &HOST_FILE).map(Document)
-    }
-
-    /// The text of the file, and what messages call it: [`Document::parse`] makes the same document of them.
-    pub fn source(&self) -> (&str, &str) {
-        (self.0.text(), self.0.name())
-    }
-
-    /// The host, with `overrides` ("domain.control.budget=3 ms") applied in their order, as
-    /// [`laxity_config::Document::read`] says.
-    ///
-    /// # Errors
-    ///
-    /// All that is wrong with the file and the overrides.
-    pub fn host(&self, overrides: &[impl AsRef<str>]) -> Result<Host, FileError> {
-        self.0.read(overrides, order::resolve)
-    }
-
-    /// The host, with what the file and `overrides` leave open. Open values are harmless placeholders in the host: a
-    /// budget of 1 ns, a period of 1 h, different priorities, all CPUs, the deferrable server.
-    ///
-    /// # Errors
-    ///
-    /// All that is wrong with what is not open.
-    pub fn open(&self, overrides: &[impl AsRef<str>]) -> Result<(Host, Open), FileError> {
-        let open = self.0.read_open(overrides, open::open_values)?;
-        let given = overrides.iter().map(|text| text.as_ref().to_string());
-        let all: Vec<String> = given.chain(open.placeholders()).collect();
-        let resolve = |_: &[_], file: &_, root, problems: &_| order::resolve(file, root, problems);
-        Ok((self.0.read_open(&all, resolve)?, open))
-    }
-
-    /// The text of the file with values put in, as [`laxity_config::Document::with_values`] says.
-    ///
-    /// # Errors
-    ///
-    /// A path under which the file has no place for a value.
-    pub fn with_values(&self, values: &[(String, String)]) -> Result<String, FileError> {
-        self.0.with_values(values)
-    }
-}
 
 /// Makes a host of the text of a host file. `name` is what messages call the file; `overrides` are
 /// applied before anything is checked, as [`Document::host`] says.
@@ -147,6 +90,11 @@ pub fn load(
 /// checked by [`load`] only.
 pub fn schema() -> String {
     text_of(&schemars::schema_for!(file::File))
+}
+
+/// The JSON Schema (draft 2020-12) of fleet files, for editors, as indented JSON.
+pub fn fleet_schema() -> String {
+    text_of(&schemars::schema_for!(fleet::FleetTable))
 }
 
 /// The JSON Schema (draft 2020-12) of a [`Host`] as JSON, as indented JSON.

@@ -4,6 +4,7 @@
 
 mod bandwidth;
 mod border;
+mod fleet;
 mod imported;
 mod observe;
 mod policies;
@@ -390,6 +391,8 @@ fn result_schema() -> String {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HostError", module.py().get_type::<HostError>())?;
     module.add_class::<HostFile>()?;
+    module.add_class::<fleet::FleetFile>()?;
+    module.add_function(wrap_pyfunction!(fleet::fleet_schema, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(write_text, module)?)?;
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,11 @@ from laxity.cli.options import (
     WorkersOption,
     ratio,
 )
+from laxity.errors import InputError
+from laxity.text import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 app = typer_app()
 
@@ -29,6 +34,7 @@ app = typer_app()
         "design examples/three-loops.toml --any-phase --missed '0.1 %'",
         "design examples/three-loops.toml --room --write host.toml",
         "design examples/three-loops.toml --set 'domain.servo.period=1 ms'",
+        "design examples/fleet.toml",
     )
 )
 def design(
@@ -56,7 +62,11 @@ def design(
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Write the host file that holds here."),
+        typer.Option(
+            "--write",
+            metavar="FILE",
+            help="Write the host file that holds here; the host files of a fleet, in a directory.",
+        ),
     ] = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
@@ -68,12 +78,27 @@ def design(
     guaranteed by analysis, and none is missed in a simulation with other seeds and phases. With
     --missed, so many are missed at most. Says why, or which demands cannot hold together. Exit code
     1 if nothing holds.
+
+    The guests of a fleet file are placed so that each of its hosts holds, also after the failure of
+    any one host.
     """
+    from laxity import files
+    from laxity.fleet.fleet import is_fleet
+
+    text = files.read(host, files.HOST_BYTES_MAX, "a host file, such as host.toml")
+    if is_fleet(text):
+        if policy is not None or room or any_phase or missed is not None:
+            raise InputError(
+                "--policy, --room, --any-phase and --missed are for one host",
+                "leave them out; the hosts of a fleet file say their policy",
+            )
+        _fleet(text, str(host), settings or (), write, as_json=as_json)
+        return
     from laxity.host import Host
     from laxity.tables.design import design_table
     from laxity.workers import opened
 
-    file = Host.load(host)
+    file = Host(text, str(host))
     with opened(workers, cluster) as simulating, status("looking") as looking:
         found = file.design(
             policy=policy,
@@ -93,5 +118,27 @@ def design(
     if write is not None and found.host is not None:
         write.write_text(found.host, encoding="utf-8")
         say(f"wrote {write}")
+    if not found.holds:
+        raise typer.Exit(FAILED_VERDICT)
+
+
+def _fleet(
+    text: bytes, name: str, settings: Sequence[str], write: Path | None, *, as_json: bool
+) -> None:
+    from laxity.fleet.fleet import Fleet
+    from laxity.tables.fleet import fleet_table
+
+    with status("looking") as looking:
+        found = Fleet(text, name).design(set=settings, looking=looking)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_rich(fleet_table(found))
+    if write is not None and found.holds:
+        write.mkdir(parents=True, exist_ok=True)
+        written = [host for host in found.hosts if host.host is not None]
+        for host in written:
+            (write / f"{host.name}.toml").write_text(host.host or "", encoding="utf-8")
+        say(f"wrote {number(len(written), 'host file')} into {write}")
     if not found.holds:
         raise typer.Exit(FAILED_VERDICT)

@@ -12,14 +12,21 @@ from laxity.cli.command import examples, typer_app
 app = typer_app()
 
 
-@app.command(epilog=examples("schema host > host.schema.json", "schema result"))
+@app.command(epilog=examples("schema host > host.schema.json", "schema fleet", "schema result"))
 def schema(
     of: Annotated[
-        Literal["host", "result"], typer.Argument(metavar="host|result", help="Of which files.")
+        Literal["host", "fleet", "result"],
+        typer.Argument(metavar="host|fleet|result", help="Of which files."),
     ] = "host",
 ) -> None:
     """Print a JSON Schema.
 
-    That of host files is for editors, that of results says what `run --json` prints.
+    Those of host files and fleet files are for editors, that of results says what `run --json`
+    prints.
     """
-    print(_core.host_schema() if of == "host" else _core.result_schema())
+    schemas = {
+        "host": _core.host_schema,
+        "fleet": _core.fleet_schema,
+        "result": _core.result_schema,
+    }
+    print(schemas[of]())

@@ -1,0 +1,73 @@
+//! A host file that has been parsed, and the hosts that it makes with different overrides.
+
+use laxity_config::{FileError, FileKind};
+
+use crate::file::Host;
+use crate::open::{self, Open};
+use crate::order;
+
+pub(crate) const HOST_FILE: FileKind = FileKind {
+    noun: "host file",
+    with_article: "a host file",
+    least: "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]",
+    open: Some("write a value; `laxity design` finds one"),
+};
+
+/// A host file that has been parsed and not yet checked: [`Document::host`] makes hosts of it, with
+/// different overrides, without parsing it again.
+#[derive(Debug, Clone)]
+pub struct Document(pub(crate) laxity_config::Document);
+
+impl Document {
+    /// Parses the text of a host file. `name` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// If it is not text or not TOML, or empty, or too large.
+    pub fn parse(text: impl AsRef<[u8]>, name: &str) -> Result<Document, FileError> {
+        laxity_config::Document::parse(text.as_ref(), name, &HOST_FILE).map(Document)
+    }
+
+    /// The text of the file, and what messages call it: [`Document::parse`] makes the same document of them.
+    pub fn source(&self) -> (&str, &str) {
+        (self.0.text(), self.0.name())
+    }
+
+    /// The host, with `overrides` ("domain.control.budget=3 ms") applied in their order, as
+    /// [`laxity_config::Document::read`] says.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with the file and the overrides.
+    pub fn host(&self, overrides: &[impl AsRef<str>]) -> Result<Host, FileError> {
+        self.0.read(overrides, order::resolve)
+    }
+
+    /// The host, with what the file and `overrides` leave open. Open values are harmless placeholders in the host: a
+    /// budget of 1 ns, a period of 1 h, different priorities, all CPUs, the deferrable server.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with what is not open.
+    pub fn open(&self, overrides: &[impl AsRef<str>]) -> Result<(Host, Open), FileError> {
+        let open = self.0.read_open(overrides, open::open_values)?;
+        let given = overrides.iter().map(|text| text.as_ref().to_string());
+        let all: Vec<String> = given.chain(open.placeholders()).collect();
+        let resolve = |_: &[_], file: &_, root, problems: &_| order::resolve(file, root, problems);
+        Ok((self.0.read_open(&all, resolve)?, open))
+    }
+
+    /// A document that was made of pieces, as the text of a file.
+    pub fn to_toml(&self) -> String {
+        self.0.to_toml()
+    }
+
+    /// The text of the file with values put in, as [`laxity_config::Document::with_values`] says.
+    ///
+    /// # Errors
+    ///
+    /// A path under which the file has no place for a value.
+    pub fn with_values(&self, values: &[(String, String)]) -> Result<String, FileError> {
+        self.0.with_values(values)
+    }
+}

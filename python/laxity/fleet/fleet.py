@@ -1,0 +1,233 @@
+"""Fleet files: load one, then place its guests."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laxity import _core, files
+from laxity.errors import InputError, core_errors
+from laxity.fleet import conflict, exact, greedy
+from laxity.fleet.cuts import Cuts
+from laxity.fleet.exact import Outcome
+from laxity.fleet.held import Holding
+from laxity.fleet.moves import least_moves, moves_of
+from laxity.fleet.problem import FleetFile, Placement, Problem
+from laxity.progress import silent
+from laxity.resolved import overrides_of
+from laxity.results.fleet import Conflict, FleetDesign, PlacedHost
+from laxity.results.records import decoded
+from laxity.text import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from laxity.progress import Say
+
+
+def is_fleet(text: bytes) -> bool:
+    """Whether the text of a file is that of a fleet: it has guests or several hosts."""
+    try:
+        content = tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    return "guest" in content or isinstance(content.get("host"), list)
+
+
+class Fleet:
+    """A fleet file."""
+
+    def __init__(self, text: bytes, name: str) -> None:
+        """Takes the text; what it says is checked when it is used."""
+        self.text = text
+        self.name = name
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fleet:
+        """Reads a fleet file. Raises InputError if it cannot be read."""
+        path = Path(path)
+        return cls(
+            files.read(path, files.HOST_BYTES_MAX, "a fleet file, such as fleet.toml"), str(path)
+        )
+
+    @classmethod
+    def parse(cls, text: str, name: str = "fleet.toml") -> Fleet:
+        """Takes the text of a fleet file; `name` is what messages call it."""
+        return cls(text.encode(), name)
+
+    def __repr__(self) -> str:
+        """Names the file."""
+        return f"<laxity.Fleet {self.name}>"
+
+    def design(self, *, set: str | Iterable[str] = (), looking: Say = silent) -> FleetDesign:
+        """Places the guests so that every host holds, also after the failure of any one host.
+
+        `set` has overrides, and `looking` is told what is going on. Raises HostError if the file or
+        an override is wrong, and InputError if no analysis knows what a guest needs.
+        """
+        with core_errors():
+            core = _core.FleetFile(self.text, self.name, overrides_of(set))
+            file = decoded(json.loads(core.fleet()), FleetFile)
+        looking("looking at each guest")
+        return _Design(core, file, looking).found()
+
+
+class _Design:
+    """One question of a fleet."""
+
+    def __init__(self, core: _core.FleetFile, file: FleetFile, looking: Say) -> None:
+        self._core, self._file, self._looking = core, file, looking
+        self._holding = Holding(core, file)
+        self._cuts = Cuts(self._holding)
+        self._names = [guest.name for guest in file.guests]
+
+    def found(self) -> FleetDesign:
+        problem = Problem.of(self._file)
+        placement = greedy.place(problem, self._holding, self._cuts, self._looking)
+        least = least_moves(problem, self._cuts)
+        small = exact.fits(problem)
+        if placement is not None and len(_moved(problem, placement)) > least and small:
+            better = exact.place(problem, self._holding, self._cuts, self._looking, near=placement)
+            if isinstance(better, Placement):
+                placement, least = better, len(_moved(problem, better))
+        elif placement is None and small:
+            outcome = exact.place(problem, self._holding, self._cuts, self._looking)
+            if outcome is Outcome.IMPOSSIBLE:
+                return self._impossible(problem)
+            if isinstance(outcome, Placement):
+                placement, least = outcome, len(_moved(problem, outcome))
+        if placement is None:
+            return FleetDesign(verdict="unknown", reasons=tuple(self._unknown(problem)))
+        return self._placed(problem, placement, least)
+
+    def _placed(self, problem: Problem, placement: Placement, least: int) -> FleetDesign:
+        self._looking("checking the host files")
+        loads: list[dict[int | None, frozenset[int]]] = [{} for _ in self._file.hosts]
+        for (host, failed), guests in placement.loads().items():
+            loads[host][failed] = guests
+        hosts = tuple(
+            self._host(number, of_host, problem, placement) for number, of_host in enumerate(loads)
+        )
+        moves = tuple(moves_of(problem, placement))
+        found = FleetDesign("holds", hosts, moves, least)
+        return replace(found, reasons=tuple(self._reasons(problem, found)))
+
+    def _host(
+        self,
+        number: int,
+        loads: dict[int | None, frozenset[int]],
+        problem: Problem,
+        placement: Placement,
+    ) -> PlacedHost:
+        of_host = self._file.hosts[number]
+        own = loads.pop(None, frozenset())
+        text, guaranteed = self._written(number, own) if own else (None, 0)
+        for guests in loads.values():
+            self._written(number, guests)
+        share = self._share(number, own)
+        promised = [sum(map(problem.minimum, guests)) for guests in (own, *loads.values())]
+        return PlacedHost(
+            name=of_host.name,
+            guests=tuple(self._names[guest] for guest in sorted(own)),
+            standbys=tuple(
+                self._names[guest]
+                for guest, standby in enumerate(placement.standbys)
+                if standby == number
+            ),
+            cpu_share=share,
+            cpu_share_most=max([share, *(self._share(number, g) for g in loads.values())]),
+            failures=len(loads),
+            guaranteed=guaranteed,
+            minimum_bit_s=max(promised),
+            link_bit_s=of_host.link_bit_s,
+            host=text,
+        )
+
+    def _share(self, host: int, guests: frozenset[int]) -> float:
+        held = self._holding.held(host, guests) if guests else None
+        return held.cpu_share if held else 0.0
+
+    def _written(self, host: int, guests: frozenset[int]) -> tuple[str, int]:
+        """The host file with its values, and the deadlines that `laxity check` guarantees there."""
+        held = self._holding.held(host, guests)
+        assert held is not None  # noqa: S101, for the types: only what holds is placed.
+        name = f"{self._file.hosts[host].name}.toml"
+        with core_errors():
+            text = self._core.host(host, sorted(guests))
+            text = _core.HostFile(text.encode(), name).with_values(list(held.values))
+            check = json.loads(_core.HostFile(text.encode(), name).check([]))
+        tasks = [task for domain in check["domains"] for task in domain["tasks"]]
+        late = [task["name"] for task in tasks if not task["guaranteed"]]
+        if late:
+            raise InputError(
+                f"the values that were found do not hold once written: {late[0]} of {name} is not "
+                "guaranteed",
+                "give guests with several VCPUs an affinity, and priorities to all or to none",
+            )
+        return text, len(tasks)
+
+    def _reasons(self, problem: Problem, found: FleetDesign) -> Iterator[str]:
+        fullest = max(found.hosts, key=lambda host: host.cpu_share_most)
+        yield (
+            f"{fullest.name} has least room: budgets reserve {percent(fullest.cpu_share_most)} of "
+            f"its CPU time{' after the worst failure' if fullest.failures else ''}."
+        )
+        if found.moved:
+            known = found.moves_least == found.moved
+            yield (
+                f"{'No' if known else 'It is not proved that no'} placement has fewer moves"
+                + ("." if known else f"; {found.moves_least} are needed at least.")
+            )
+        if any(map(problem.protected, problem.guests)):
+            yield (
+                "After a failure a host has the guests whose standbys it has, with budgets and "
+                "CPUs of all its guests found anew."
+            )
+        if self._cuts:
+            yield f"Analysis found {len(self._cuts)} sets of guests too much for one host."
+
+    def _unknown(self, problem: Problem) -> Iterator[str]:
+        need = sum(
+            min((self._holding.share(host, guest) or 0.0) for host in problem.allowed(guest))
+            for guest in problem.guests
+        )
+        have = sum(host.cpus for host in self._file.hosts)
+        yield (
+            "No placement was found, and it is not proved that there is none. The guests need at "
+            f"least {need:.1f} CPUs by themselves, and the hosts have {have}."
+        )
+
+    def _impossible(self, problem: Problem) -> FleetDesign:
+        def is_impossible(fewer: Problem) -> bool:
+            looking = self._looking
+            if greedy.place(fewer, self._holding, self._cuts, silent) is not None:
+                return False
+            looking(f"{len(fewer.asked)} demands that may be in conflict")
+            outcome = exact.place(fewer, self._holding, self._cuts, silent, fewest=False)
+            return outcome is Outcome.IMPOSSIBLE
+
+        left = conflict.minimal(problem, is_impossible)
+        demands = sorted(left.asked)
+        together = "cannot hold" if len(demands) == 1 else "cannot hold together"
+        return FleetDesign(
+            verdict="impossible",
+            reasons=(
+                f"{len(demands)} demands {together}."
+                + (" Without any one of them the others hold." if len(demands) > 1 else ""),
+            ),
+            conflict=tuple(
+                Conflict(
+                    demand.what,
+                    tuple(self._names[guest] for guest in demand.guests),
+                    conflict.said(demand, self._names),
+                )
+                for demand in demands
+            ),
+        )
+
+
+def _moved(problem: Problem, placement: Placement) -> list[object]:
+    return [move for move in moves_of(problem, placement) if move.here is not None]

@@ -1,0 +1,198 @@
+"""Whether a host holds with some guests, by analysis: the values that `laxity design` would write.
+
+CPUs do not affect one another, so where all guests have one VCPU and no CPU of their own, each CPU
+is designed by itself, and what was found for one is used wherever the same guests meet again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laxity.design import placement
+from laxity.errors import InputError, core_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from laxity import _core
+    from laxity.fleet.problem import FleetFile
+
+Guests = frozenset[int]
+
+ATTEMPTS_MAX = 12
+"""Placements on the CPUs of one host that are tried, at most."""
+
+EPSILON = 1e-9
+
+
+@dataclass(frozen=True)
+class Held:
+    """Values with which every deadline of a host is guaranteed."""
+
+    cpu_share: float
+    """The part of all CPUs' time that is reserved as budgets."""
+    values: tuple[tuple[str, str], ...]
+    """Paths in the host file, and TOML."""
+
+
+class Holding:
+    """Answers whether hosts hold with guests; an answer is worked out once."""
+
+    def __init__(self, core: _core.FleetFile, file: FleetFile) -> None:
+        """Finds what each guest needs by itself, on each sort of host."""
+        self._core = core
+        self.file = file
+        likes = sorted({host.like for host in file.hosts})
+        try:
+            with core_errors():
+                shares = core.shares(likes)
+        except InputError as error:
+            raise _refused(error) from None
+        self._shares = dict(zip(likes, shares, strict=True))
+        self._cpus: dict[tuple[int, Guests], Held | None] = {}
+        self._hosts: dict[tuple[int, Guests], Held | None] = {}
+
+    def share(self, host: int, guest: int) -> float | None:
+        """The least part of a CPU that a guest needs on a host; None if nothing is enough."""
+        return self._shares[self.file.hosts[host].like][guest]
+
+    def holds(self, host: int, guests: Guests) -> bool:
+        """Whether a host holds with these guests."""
+        return self.held(host, guests) is not None
+
+    def held(self, host: int, guests: Guests) -> Held | None:
+        """Values with which it does; None if none were found."""
+        key = self.file.hosts[host].like, guests
+        if key not in self._hosts:
+            self.look([(host, guests)])
+        return self._hosts[key]
+
+    def look(self, asked: Iterable[tuple[int, Guests]]) -> None:
+        """Works out the answers for many hosts at once."""
+        new = {(self.file.hosts[host].like, guests) for host, guests in asked}
+        new = {key for key in new if key not in self._hosts}
+        parted = []
+        whole = []
+        for like, guests in sorted(new, key=lambda key: (key[0], sorted(key[1]))):
+            if not self._may_hold(like, guests):
+                self._hosts[like, guests] = None
+            elif self._is_parted(like, guests):
+                parted.append((like, guests))
+            else:
+                whole.append((like, guests))
+        self._look_whole(whole)
+        places = {key: self._worst_fit(*key) for key in parted}
+        self._look_cpus((like, cpu) for (like, _), cpus in places.items() for cpu in cpus)
+        for key, cpus in places.items():
+            self._hosts[key] = self._settled(*key, cpus)
+
+    def _may_hold(self, like: int, guests: Guests) -> bool:
+        """Whether what the guests need by themselves fits."""
+        shares = [self._shares[like][guest] for guest in guests]
+        known = [share for share in shares if share is not None]
+        cpus = self.file.hosts[like].cpus
+        return len(known) == len(shares) and sum(known) <= cpus + EPSILON
+
+    def _is_parted(self, like: int, guests: Guests) -> bool:
+        of_guests = [self.file.guests[guest] for guest in guests]
+        free = all(guest.vcpus == 1 and guest.affinity for guest in of_guests)
+        return free and not self.file.hosts[like].policy
+
+    def _worst_fit(self, like: int, guests: Guests) -> list[Guests]:
+        """Guests for each CPU."""
+        order = sorted(guests)
+        shares = [self._shares[like][guest] or 0.0 for guest in order]
+        cpus = self.file.hosts[like].cpus
+        return _on_cpus(order, placement.worst_fit(shares, [0.0] * cpus), cpus)
+
+    def _settled(self, like: int, guests: Guests, cpus: list[Guests]) -> Held | None:
+        """The values of all CPUs; guests are placed anew while a CPU has too many."""
+        order = sorted(guests)
+        shares = [self._shares[like][guest] or 0.0 for guest in order]
+        apart: list[set[int]] = []
+        for _ in range(ATTEMPTS_MAX):
+            failed = [cpu for cpu in cpus if cpu and self._cpus[like, cpu] is None]
+            if not failed:
+                return self._together(like, cpus)
+            apart += [{order.index(guest) for guest in cpu} for cpu in failed]
+            places = placement.solve(shares, [0.0] * len(cpus), apart)
+            if places is None:
+                return None
+            cpus = _on_cpus(order, places, len(cpus))
+            self._look_cpus((like, cpu) for cpu in cpus)
+        return None
+
+    def _look_cpus(self, asked: Iterable[tuple[int, Guests]]) -> None:
+        new = {key for key in asked if key[1] and key not in self._cpus}
+        keys = sorted(new, key=lambda key: (key[0], sorted(key[1])))
+        one = [(like, sorted(guests), self._affinity(guests, 0)) for like, guests in keys]
+        for key, found in zip(keys, self._values(one), strict=True):
+            self._cpus[key] = found
+
+    def _affinity(self, guests: Iterable[int], cpu: int) -> list[str]:
+        return [f"domain.{self.file.guests[guest].name}.affinity=[{cpu}]" for guest in guests]
+
+    def _together(self, like: int, cpus: list[Guests]) -> Held:
+        share = 0.0
+        values: list[tuple[str, str]] = []
+        for cpu, guests in enumerate(cpus):
+            found = self._cpus[like, guests] if guests else None
+            if found is not None:
+                share += found.cpu_share
+                values += found.values
+                several = len(cpus) > 1
+                values += [
+                    (f"domain.{self.file.guests[guest].name}.affinity", f"[{cpu}]")
+                    for guest in sorted(guests)
+                    if several
+                ]
+        return Held(share, tuple(values))
+
+    def _look_whole(self, keys: list[tuple[int, Guests]]) -> None:
+        """Hosts that are no sum of their CPUs: the guests that can be placed are, worst fit."""
+        asked, affinities = [], []
+        for like, guests in keys:
+            cpus = self.file.hosts[like].cpus
+            free, used = [], 0.0
+            for guest in sorted(guests):
+                of_guest = self.file.guests[guest]
+                if of_guest.vcpus == 1 and of_guest.affinity:
+                    free.append(guest)
+                else:
+                    used += (self._shares[like][guest] or 0.0) / cpus
+            shares = [self._shares[like][guest] or 0.0 for guest in free]
+            places = placement.worst_fit(shares, [used] * cpus)
+            pinned = [
+                (f"domain.{self.file.guests[guest].name}.affinity", f"[{cpu}]")
+                for guest, cpu in zip(free, places, strict=True)
+                if cpus > 1
+            ]
+            affinities.append(tuple(pinned))
+            asked.append((like, sorted(guests), [f"{path}={value}" for path, value in pinned]))
+        found = self._values(asked)
+        for key, held, pinned_values in zip(keys, found, affinities, strict=True):
+            self._hosts[key] = held and Held(held.cpu_share, held.values + pinned_values)
+
+    def _values(self, asked: list[tuple[int, list[int], list[str]]]) -> list[Held | None]:
+        if not asked:
+            return []
+        try:
+            with core_errors():
+                all_found = self._core.values(asked)
+        except InputError as error:
+            raise _refused(error) from None
+        return [found and Held(found[1], tuple(found[2])) for found in all_found]
+
+
+def _on_cpus(order: list[int], places: list[int], cpus: int) -> list[Guests]:
+    return [
+        frozenset(guest for guest, place in zip(order, places, strict=True) if place == cpu)
+        for cpu in range(cpus)
+    ]
+
+
+def _refused(error: InputError) -> InputError:
+    """The extension module has a message, a line break and the help."""
+    message, _, help = error.message.partition("\n")
+    return InputError(message, help or error.help) if help else error

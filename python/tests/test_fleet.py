@@ -1,0 +1,431 @@
+"""Fleets: every placement is checked by an independent, slow checker and against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sys
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from conftest import FLEET as EXAMPLE
+from laxity import Host, _core
+from laxity.cli import guarded
+from laxity.errors import HostError, InputError
+from laxity.fleet.fleet import Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from laxity.results.fleet import FleetDesign
+
+HEAD = 'duration = "100 ms"\n[every-host]\ncpus = 1\npolicy = "deferrable"\n'
+
+
+def laxity(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["laxity", *map(str, words)])
+    return guarded()
+
+
+# An independent checker: it knows the file and the answer, and asks `laxity design` of each host.
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(of)}" for key, of in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value)
+
+
+def host_file(fleet: dict[str, Any], host: dict[str, Any], guests: list[dict[str, Any]]) -> str:
+    own = {key: value for key, value in host.items() if key not in {"name", "link"}}
+    of_fleet = {"host", "hosts", "protected", "standby", "minimum"}
+    domains = [
+        {key: value for key, value in guest.items() if key not in of_fleet} for guest in guests
+    ]
+    content = {"duration": "20 ms", "host": fleet.get("every-host", {}) | own, "domain": domains}
+    return "".join(f"{key} = {toml(value)}\n" for key, value in content.items())
+
+
+@cache
+def is_designed(text: str) -> bool:
+    return Host.parse(text).design().holds
+
+
+def bit_s(text: str | None) -> float:
+    number, unit = (text or "0 bit/s").split()
+    return float(number) * {"bit/s": 1, "Mbit/s": 10**6, "Gbit/s": 10**9}[unit]
+
+
+def faults(text: str, places: dict[str, str], standbys: dict[str, str]) -> Iterator[str]:
+    """What is wrong with a placement; nothing if it keeps all that the file asks for."""
+    fleet = tomllib.loads(text)
+    hosts = {host["name"]: host for host in fleet["host"]}
+    for guest in fleet["guest"]:
+        name, allowed = guest["name"], guest.get("hosts", list(hosts))
+        if places.get(name) not in allowed:
+            yield f"{name} is on {places.get(name)}"
+        if is_protected(guest) != (name in standbys):
+            yield f"{name} has a standby, or none"
+        if name in standbys and (standbys[name] not in allowed or standbys[name] == places[name]):
+            yield f"the standby of {name} is on {standbys[name]}"
+    for failed in [None, *hosts]:
+        for host, guests in running(fleet, places, standbys, failed).items():
+            if wrong := broken(fleet, hosts[host], guests):
+                yield f"{host} after the failure of {failed}: {wrong}"
+            if not is_designed(host_file(fleet, hosts[host], guests)):
+                yield f"{host} after the failure of {failed}: deadlines of {guests}"
+
+
+def is_protected(guest: dict[str, Any]) -> bool:
+    return guest.get("protected", "standby" in guest)
+
+
+def running(
+    fleet: dict[str, Any], places: dict[str, str], standbys: dict[str, str], failed: str | None
+) -> dict[str, list[dict[str, Any]]]:
+    """The guests that each host has after a failure."""
+    found = defaultdict(list)
+    for guest in fleet["guest"]:
+        place = places.get(guest["name"])
+        host = standbys.get(guest["name"]) if place == failed else place
+        if host is not None:
+            found[host].append(guest)
+    return found
+
+
+def broken(fleet: dict[str, Any], host: dict[str, Any], guests: list[dict[str, Any]]) -> str | None:
+    """What guests on one host may not be, but for their deadlines."""
+    names = {guest["name"] for guest in guests}
+    for apart in fleet.get("apart", []):
+        if len(names & set(apart["guests"])) > 1:
+            return f"{names} are to be apart"
+    if sum(bit_s(guest.get("minimum")) for guest in guests) > bit_s(host.get("link")):
+        return "its link has promised too much"
+    return None
+
+
+def places_of(found: FleetDesign) -> tuple[dict[str, str], dict[str, str]]:
+    places = {guest: host.name for host in found.hosts for guest in host.guests}
+    standbys = {guest: host.name for host in found.hosts for guest in host.standbys}
+    return places, standbys
+
+
+def moves_between(fleet: dict[str, Any], places: dict[str, str], standbys: dict[str, str]) -> int:
+    return sum(
+        guest.get(key) not in (None, where.get(guest["name"]))
+        for guest in fleet["guest"]
+        for key, where in (("host", places), ("standby", standbys))
+    )
+
+
+def test_the_example_holds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLE, "--json", "--write", tmp_path) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["conflict"]) == ("holds", [])
+    places = {guest: host["name"] for host in found["hosts"] for guest in host["guests"]}
+    standbys = {guest: host["name"] for host in found["hosts"] for guest in host["standbys"]}
+    text = EXAMPLE.read_text()
+    assert list(faults(text, places, standbys)) == []
+    moved = [move for move in found["moves"] if move["here"] is not None]
+    assert (
+        len(moved) == moves_between(tomllib.loads(text), places, standbys) == found["moves_least"]
+    )
+    assert found["reasons"]
+    for host in found["hosts"]:
+        written = Host.load(tmp_path / f"{host['name']}.toml")
+        assert written.text.decode() == host["host"]
+        check = written.check()
+        assert check.is_schedulable
+        assert sum(len(domain.tasks) for domain in check.domains) == host["guaranteed"]
+        assert written.design().holds
+
+
+def test_the_table_fits_and_names_every_guest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert laxity(monkeypatch, "design", EXAMPLE) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert all(guest["name"] in out for guest in tomllib.loads(EXAMPLE.read_text())["guest"])
+
+
+def test_the_answer_is_the_same_every_time() -> None:
+    one, other = (Fleet.load(EXAMPLE).design().to_json() for _ in range(2))
+    assert one == other
+
+
+# Small random fleets, against brute force. Guests have shares that leave no host on the brink, so
+# that the verdict of a host does not hang on how hard a search for its budgets tries.
+
+
+@dataclass
+class Small:
+    """A random fleet that is small enough for brute force."""
+
+    seed: int
+    guests: list[dict[str, Any]] = field(default_factory=list)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    apart: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        draw = random.Random(self.seed)  # noqa: S311 - no secret
+        names = ["north", "south", "west"][: draw.choice([2, 3, 3])]
+        self.hosts = [
+            {"name": name, "link": draw.choice(["1 Gbit/s", "500 Mbit/s"])} for name in names
+        ]
+        for number in range(draw.choice([3, 4, 5])):
+            # Costs that repeat make few different hosts, each of which is designed once.
+            cost = draw.choice(["2 ms", "3 ms", "5 ms"])
+            guest: dict[str, Any] = {"name": f"g{number}", "budget": cost, "period": "10 ms"}
+            if draw.random() < 0.7:
+                guest["host"] = draw.choice(names)
+            if draw.random() < 0.35:
+                guest["protected"] = True
+                others = [name for name in names if name != guest.get("host")]
+                if draw.random() < 0.5:
+                    guest["standby"] = draw.choice(others)
+            if draw.random() < 0.4:
+                guest["minimum"] = draw.choice(["200 Mbit/s", "400 Mbit/s"])
+            if draw.random() < 0.2:
+                guest["hosts"] = draw.sample(names, 2)
+            self.guests.append(guest)
+        if draw.random() < 0.6:
+            of = [guest["name"] for guest in draw.sample(self.guests, draw.choice([2, 3]))]
+            self.apart = [{"guests": of}]
+
+    @property
+    def text(self) -> str:
+        content = {"guest": self.guests, "host": self.hosts, "apart": self.apart}
+        tables = [f"[[{key}]]\n{lines(each)}" for key, of in content.items() for each in of]
+        return HEAD + "".join(tables)
+
+
+def lines(table: dict[str, Any]) -> str:
+    return "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
+
+
+@cache
+def fits_one_cpu(costs_ms: tuple[int, ...]) -> bool:
+    """Whether budgets fit one CPU: the only demand of guests without tasks."""
+    domains = "".join(
+        f'[[domain]]\nname = "d{number}"\nbudget = "{ms} ms"\nperiod = "10 ms"\n'
+        for number, ms in enumerate(costs_ms)
+    )
+    head = 'duration = "20 ms"\n[host]\ncpus = 1\npolicy = "deferrable"\n'
+    return Host.parse(head + domains).design().holds
+
+
+def brute_force(text: str) -> int | None:
+    """The fewest moves of all placements that keep what is asked; None if none does."""
+    fleet = tomllib.loads(text)
+    guests, hosts = fleet["guest"], [host["name"] for host in fleet["host"]]
+    names = [guest["name"] for guest in guests]
+
+    def options(guest: dict[str, Any]) -> list[tuple[str, str | None]]:
+        allowed = guest.get("hosts", hosts)
+        if is_protected(guest):
+            return list(itertools.permutations(allowed, 2))
+        return [(host, None) for host in allowed]
+
+    fewest = None
+    for both in itertools.product(*map(options, guests)):
+        places = {name: place for name, (place, _) in zip(names, both, strict=True)}
+        standbys = {
+            name: standby
+            for name, (_, standby) in zip(names, both, strict=True)
+            if standby is not None
+        }
+        moves = moves_between(fleet, places, standbys)
+        if (fewest is None or moves < fewest) and keeps_all(fleet, places, standbys):
+            fewest = moves
+    return fewest
+
+
+def keeps_all(fleet: dict[str, Any], places: dict[str, str], standbys: dict[str, str]) -> bool:
+    hosts = {host["name"]: host for host in fleet["host"]}
+    return all(
+        broken(fleet, hosts[host], guests) is None
+        and fits_one_cpu(tuple(sorted(int(guest["budget"][0]) for guest in guests)))
+        for failed in [None, *hosts]
+        for host, guests in running(fleet, places, standbys, failed).items()
+    )
+
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_small_fleets_are_answered_as_by_brute_force(seed: int) -> None:
+    pytest.importorskip("ortools")
+    small = Small(seed)
+    found = Fleet.parse(small.text).design()
+    fewest = brute_force(small.text)
+    said = f"seed {seed}\n{small.text}\n{found.reasons}"
+    assert found.verdict == ("impossible" if fewest is None else "holds"), said
+    if fewest is None:
+        conflict_is_minimal(small, found, said)
+    else:
+        places, standbys = places_of(found)
+        assert list(faults(small.text, places, standbys)) == [], said
+        moved = moves_between(tomllib.loads(small.text), places, standbys)
+        assert moved == found.moved == found.moves_least == fewest, said
+
+
+def conflict_is_minimal(small: Small, found: FleetDesign, said: str) -> None:
+    """The demands are impossible together, and possible without any one of them."""
+    demands = {(demand.what, demand.guests) for demand in found.conflict}
+    assert brute_force(asking(small, demands)) is None, said
+    for demand in demands:
+        fewer = {
+            other
+            for other in demands - {demand}
+            # What is asked of a guest falls with the demand that it runs.
+            if demand[0] != "guest" or demand[1][0] not in other[1]
+        }
+        assert not fewer or brute_force(asking(small, fewer)) is not None, f"{demand}\n{said}"
+
+
+def asking(small: Small, demands: set[tuple[str, tuple[str, ...]]]) -> str:
+    """The fleet with these demands alone."""
+    keys = {"minimum": "minimum", "hosts": "hosts"}
+    guests = []
+    for guest in small.guests:
+        if ("guest", (guest["name"],)) in demands:
+            kept = {key: guest[key] for key in ("name", "budget", "period")}
+            kept |= {
+                key: guest[key] for what, key in keys.items() if (what, (guest["name"],)) in demands
+            }
+            if ("protected", (guest["name"],)) in demands:
+                kept["protected"] = True
+            guests.append(kept)
+    fewer = Small(small.seed)
+    fewer.guests = guests
+    fewer.apart = [{"guests": list(pair)} for what, pair in sorted(demands) if what == "apart"]
+    return fewer.text
+
+
+def test_both_verdicts_and_moves_are_among_the_small_fleets() -> None:
+    fewest = [brute_force(Small(seed).text) for seed in SEEDS]
+    assert 5 <= fewest.count(None) <= len(SEEDS) - 15
+    assert sum(moves is not None and moves > 0 for moves in fewest) >= 5
+
+
+# What is written.
+
+
+def test_the_schema_takes_what_the_parser_takes_and_no_unknown_key() -> None:
+    schema = json.loads(_core.fleet_schema())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for text in (EXAMPLE.read_text(), *(Small(seed).text for seed in SEEDS)):
+        validator.validate(tomllib.loads(text))
+    for wrong in ('hots = "north"', "minimum = 3", 'budget = "2"', "protected = 1"):
+        text = EXAMPLE.read_text().replace('name = "plc"', f'name = "plc"\n{wrong}')
+        assert not validator.is_valid(tomllib.loads(text)), wrong
+        with pytest.raises(HostError):
+            Fleet.parse(text).design()
+
+
+# What is refused.
+
+GUEST = '[[guest]]\nname = "plc"\nbudget = "2 ms"\nperiod = "10 ms"\n'
+HOST = '[[host]]\nname = "north"\n[[host]]\nname = "south"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message", "help"),
+    [
+        (HEAD + HOST + GUEST + 'host = "norht"\n', 13, 8, "there is no host `norht`", "`north`?"),
+        (HEAD + HOST + GUEST + 'hots = "north"\n', 13, 1, "unknown key `hots`", "`host"),
+        (HEAD + HOST + GUEST + 'minimum = "2 MB/s"\n', 13, 11, "in bytes", "bits"),
+        (HEAD + HOST + GUEST.replace("2 ms", "2"), 11, 10, "has no unit", "ms"),
+        (HEAD + HOST + GUEST.replace("2 ms", "20 ms"), 11, 10, "longer than `period`", "10 ms"),
+        (HEAD + HOST + GUEST + GUEST, 14, 8, "two guests are named `plc`", "name of its own"),
+        (HEAD + HOST + HOST + GUEST, 10, 8, "two hosts are named", "name of its own"),
+        (HEAD + GUEST, 1, 1, "this fleet has no host", "[[host]]"),
+        (HEAD + HOST, 1, 1, "this fleet has no guest", "[[guest]]"),
+        (
+            HEAD + HOST + GUEST + 'host = "north"\nstandby = "north"\n',
+            14,
+            11,
+            "the standby of guest `plc` is where guest `plc` is",
+            "another host",
+        ),
+        (
+            HEAD + HOST + GUEST + 'standby = "north"\nprotected = false\n',
+            13,
+            11,
+            "has a standby and is not protected",
+            "leave one",
+        ),
+        (
+            HEAD + HOST + GUEST + 'protected = true\nhosts = ["north"]\n',
+            14,
+            9,
+            "may be on one host only",
+            "another host",
+        ),
+        (HEAD + HOST + GUEST + '[[apart]]\nguests = ["plc"]\n', 14, 10, "at least two", "guests ="),
+        (
+            HEAD + HOST + GUEST + '[[apart]]\nguests = ["plc", "plc"]\n',
+            14,
+            18,
+            "apart from itself",
+            "once",
+        ),
+        (
+            HEAD + HOST + GUEST + '[[apart]]\nguests = ["plc", "pcl"]\n',
+            14,
+            18,
+            "no guest `pcl`",
+            "plc",
+        ),
+    ],
+)
+def test_bad_files_are_refused_with_their_place(
+    text: str, line: int, column: int, message: str, help: str
+) -> None:
+    with pytest.raises(HostError) as refused:
+        Fleet.parse(text).design()
+    first = refused.value.problems[0]
+    assert (first.file, first.line, first.column) == ("fleet.toml", line, column), refused.value
+    assert message in first.message
+    assert help in (first.help or "")
+
+
+def test_a_mistake_ends_with_exit_code_2_and_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(HEAD + HOST + GUEST + 'host = "norht"\n')
+    assert laxity(monkeypatch, "design", file) == 2
+    said = capsys.readouterr().err
+    assert f"{file}:13:8" in said
+    assert "Traceback" not in said
+    assert laxity(monkeypatch, "design", file, "--room") == 2
+    assert "--room" in capsys.readouterr().err
+
+
+def test_what_no_analysis_knows_is_refused() -> None:
+    text = HEAD + HOST + '[[guest]]\nname = "media"\nworkload = { kind = "driver" }\n'
+    with pytest.raises(InputError, match="no bound on how often media wakes"):
+        Fleet.parse(text).design()
+
+
+def test_an_override_moves_a_guest() -> None:
+    text = HEAD + HOST + GUEST + 'host = "north"\n'
+    assert Fleet.parse(text).design().moves == ()
+    found = Fleet.parse(text).design(set='guest.plc.hosts=["south"]')
+    assert [(move.here, move.to) for move in found.moves] == [("north", "south")]
