@@ -30,7 +30,7 @@ def moves_of(problem: Problem, placement: Placement) -> Iterator[Move]:
 def least_moves(problem: Problem, cuts: Cuts) -> int:
     """The moves that every placement needs at least.
 
-    Of guests that cannot be together today one must move, and so sets of such guests that have no
+    One of each set of guests that cannot be together today must move, and so sets that have no
     guest in common need a move each.
     """
     taken: set[int] = set()
