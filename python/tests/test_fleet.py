@@ -110,7 +110,17 @@ def broken(fleet: dict[str, Any], host: dict[str, Any], guests: list[dict[str, A
             return f"{names} are to be apart"
     if sum(bit_s(guest.get("minimum")) for guest in guests) > bit_s(host.get("link")):
         return "its link has promised too much"
+    cpus = (fleet.get("every-host", {}) | host)["cpus"]
+    if sum(given_share(guest) for guest in guests) > cpus + 1e-9:
+        return "budgets that are given do not fit its CPUs"
     return None
+
+
+def given_share(guest: dict[str, Any]) -> float:
+    """The part of a CPU that a guest's budget is, if the file gives one; times are in ms."""
+    if "budget" not in guest:
+        return 0.0
+    return float(guest["budget"].split()[0]) / float(guest["period"].split()[0])
 
 
 def places_of(found: FleetDesign) -> tuple[dict[str, str], dict[str, str]]:
@@ -218,7 +228,7 @@ def lines(table: dict[str, Any]) -> str:
 
 @cache
 def fits_one_cpu(costs_ms: tuple[int, ...]) -> bool:
-    """Whether budgets fit one CPU: the only demand of guests without tasks."""
+    """Whether `laxity design` finds that one CPU holds with these budgets."""
     domains = "".join(
         f'[[domain]]\nname = "d{number}"\nbudget = "{ms} ms"\nperiod = "10 ms"\n'
         for number, ms in enumerate(costs_ms)
@@ -422,6 +432,19 @@ def test_what_no_analysis_knows_is_refused() -> None:
     text = HEAD + HOST + '[[guest]]\nname = "media"\nworkload = { kind = "driver" }\n'
     with pytest.raises(InputError, match="no bound on how often media wakes"):
         Fleet.parse(text).design()
+
+
+def test_given_budgets_fit_each_cpu_and_not_only_all_of_them() -> None:
+    pytest.importorskip("ortools")
+    guests = "".join(
+        f'[[guest]]\nname = "g{number}"\nbudget = "6 ms"\nperiod = "10 ms"\n' for number in range(3)
+    )
+    text = HEAD.replace("cpus = 1", "cpus = 2") + HOST + guests
+    found = Fleet.parse(text).design()
+    assert sorted(len(host.guests) for host in found.hosts) == [1, 2]
+    assert (
+        Fleet.parse(text.replace('[[host]]\nname = "south"\n', "")).design().verdict == "impossible"
+    )
 
 
 def test_an_override_moves_a_guest() -> None:

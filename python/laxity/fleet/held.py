@@ -125,10 +125,16 @@ class Holding:
 
     def _look_cpus(self, asked: Iterable[tuple[int, Guests]]) -> None:
         new = {key for key in asked if key[1] and key not in self._cpus}
-        keys = sorted(new, key=lambda key: (key[0], sorted(key[1])))
+        full = {key for key in new if self._sum(*key) > 1 + EPSILON}
+        self._cpus.update(dict.fromkeys(full))
+        keys = sorted(new - full, key=lambda key: (key[0], sorted(key[1])))
         one = [(like, sorted(guests), self._affinity(guests, 0)) for like, guests in keys]
         for key, found in zip(keys, self._values(one), strict=True):
             self._cpus[key] = found
+
+    def _sum(self, like: int, guests: Guests) -> float:
+        """What guests need by themselves, in CPUs; a budget that is given counts in full."""
+        return sum(self._shares[like][guest] or 0.0 for guest in guests)
 
     def _affinity(self, guests: Iterable[int], cpu: int) -> list[str]:
         return [f"domain.{self.file.guests[guest].name}.affinity=[{cpu}]" for guest in guests]
