@@ -39,6 +39,7 @@ static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
         duration_ns: 20 * MS,
         cpus: 2,
         domains: vec![domain("control", 1, vec![task]), domain("batch", 2, vec![])],
+        calls: None,
     }
 });
 

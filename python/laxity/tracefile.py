@@ -37,6 +37,7 @@ RECORD = np.dtype(
 KINDS = (
     *("release", "complete", "execute", "wake", "block", "run", "stop", "schedule"),
     *("replenish", "exhaust", "budget", "migrate", "class"),
+    *("hop", "spent", "packet"),
 )
 """By their numbers, from 1."""
 

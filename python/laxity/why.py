@@ -1,9 +1,11 @@
-"""Why jobs were late, from a trace, and what would have made them be in time, from runs."""
+"""Why jobs and packets were late, from a trace, and what would have helped, from runs."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from laxity import _core, tracefile
@@ -14,7 +16,6 @@ from laxity.text import time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from laxity.host import Host
 
@@ -30,6 +31,16 @@ Kind = Literal[
     "switch",
     "idle",
     "blocked",
+    "queue",
+    "coalesced",
+    "pause",
+    "held",
+    "rate",
+    "link",
+    "failure",
+]
+Place = Literal[
+    "wire-in", "card", "to-guest", "socket", "from-guest", "rate", "held", "released", "wire-out"
 ]
 Rule = Literal["order", "back-to-back", "boost", "credits", "turn"]
 
@@ -43,9 +54,16 @@ WEIGHTS_MAX = 65_535
 """The greatest weight of a domain."""
 
 
+PACKET_KIND = tracefile.KINDS.index("packet") + 1
+"""The number of the records that end the way of a late or lost packet."""
+
+RING_PACKETS = 1024
+"""A proposed ring of a card."""
+
+
 @dataclass(frozen=True)
 class Cause:
-    """A cause of a job's lateness."""
+    """A cause of a job's or packet's lateness."""
 
     cause: Kind
     who: str | None
@@ -56,55 +74,68 @@ class Cause:
     """Its share of the lateness."""
     delay_ns: int
     """Its part of the response."""
+    at: str | None = None
+    """The VCPU that was to handle the packet meanwhile; None for a job."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the host with which the job is in time, as a run of the simulator shows."""
+    """A change of the host with which it is in time, as a run of the simulator shows."""
 
     set: str
     """The change, in the form that `--set` takes."""
     missed: int
-    """Deadlines that the whole run misses with it."""
+    """Deadlines that the whole run misses with it; for a packet, late and lost packets."""
 
 
 @dataclass(frozen=True)
 class Late:
-    """A job with the causes of its lateness."""
+    """A job or a packet with the causes of its lateness."""
 
     what: str
-    """`domain/task#job`."""
+    """`domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain."""
     arrival_ns: int
     deadline_ns: int
     completion_ns: int | None
-    """None if it was not complete at the end of the run."""
+    """None if it was not complete at the end of the run, or is lost."""
     late_ns: int
+    """For a lost packet the time that the oldest one had waited where there was no room."""
     causes: tuple[Cause, ...]
     """From the greatest share to the smallest; their `ns` sum to `late_ns`."""
+    packet: Literal["late", "lost", "unfinished"] | None = None
+    """What became of a packet; None for a job."""
+    lost_at: Place | None = None
+    """The place that had no room for a lost packet."""
     remedies: tuple[Remedy, ...] | None = None
     """None if none were looked for, or the simulator does not have this job late."""
 
 
 @dataclass(frozen=True)
 class Total:
-    """What a cause adds up to over all late jobs of a task."""
+    """What a cause adds up to over all late jobs of a task, or over all packets of voice."""
 
     task: str
+    """`domain/task`; for packets `domain/voice`."""
     cause: Kind
     who: str | None
     rule: Rule | None
     ns: int
     jobs: int
-    """Late jobs of which it has a share."""
+    """Late jobs, or packets, of which it has a share."""
+    at: str | None = None
+    """The VCPU that was to handle packets meanwhile; None for jobs."""
 
 
 @dataclass(frozen=True)
 class Why:
-    """Why the jobs of a run were late."""
+    """Why the jobs and packets of a run were late."""
 
     jobs: int
     """Jobs whose deadline fell within the run."""
     late_jobs: int
+    late_packets: int
+    """Packets of voice that arrived late, or were still on their way at the end of the run."""
+    lost_packets: int
     late_sum_ns: int
     late: tuple[Late, ...]
     totals: tuple[Total, ...]
@@ -166,15 +197,55 @@ def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...]
     if _is_in_time(host, overrides, late):
         return None
     return tuple(
-        Remedy(change, host.run(set=[*overrides, change]).missed)
+        Remedy(change, _missed(host, [*overrides, change], late))
         for change in _changes(host, overrides, late)
     )
+
+
+def _missed(host: Host, overrides: list[str], late: Late) -> int:
+    """What the whole run misses: deadlines, or packets that are late or lost."""
+    if late.packet is None:
+        return host.run(set=overrides).missed
+    with tempfile.TemporaryDirectory(prefix="laxity.") as place:
+        trace = Path(place) / "trace.laxtrace"
+        host.run(set=overrides, trace=trace)
+        return int((tracefile.records(trace)["kind"] == PACKET_KIND).sum())
+
+
+def _whose(late: Late) -> str:
+    """The domain whose parameters may help: a job's own, and for a packet that which was late."""
+    at = next((cause.at for cause in late.causes if cause.at and cause.ns), None)
+    return (at or late.what).split("/")[0]
+
+
+def _network_changes(resolved: Mapping[str, Any], late: Late, causes: set[Kind]) -> Iterator[str]:
+    """Changes of cards and of protection that may help a packet."""
+    network = resolved["network"] if late.packet is not None else None
+    if not network:
+        return
+    name = _whose(late)
+    domain = next(each for each in resolved["domains"] if each["name"] == name)
+    if "queue" in causes and len(domain["vcpus"]) < resolved["cpus"]:
+        yield f"domain.{name}.vcpus={len(domain['vcpus']) + 1}"
+    agreements = network["link"]["agreements"] if network["link"] else ()
+    for place, agreement in enumerate(agreements):
+        if "rate" in causes and agreement["domain"] == resolved["calls"]["media_server"]:
+            yield f"link.agreements.{place}.maximum={2 * agreement['maximum_bit_s']} bit/s"
+    for place, nic in enumerate(network["nics"]):
+        if late.lost_at in ("card", "wire-out") and nic["ring"] < RING_PACKETS:
+            yield f"nic.{place}.ring={RING_PACKETS}"
+        if "coalesced" in causes:
+            yield f"nic.{place}.coalesce.time=100 us"
+    for place, _ in enumerate(network["protect"]["domains"] if network["protect"] else ()):
+        if causes & {"held", "pause"}:
+            yield f"protect.domains.{place}.mode=no-net"
+            yield f"protect.domains.{place}.interval=1 s"
 
 
 def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
     """The changes that hold."""
     resolved = host.resolved(overrides)
-    name = late.what.split("/")[0]
+    name = _whose(late)
     domain = next(each for each in resolved["domains"] if each["name"] == name)
     policy, parameters = resolved["policy"], domain["parameters"]
     uses = TABLE[policy].uses
@@ -187,7 +258,7 @@ def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
         budget_ns = _smallest_budget_ns(host, overrides, late, parameters)
         if budget_ns is not None:
             yield f"domain.{name}.budget={time(budget_ns, digits=EXACT)}"
-    tried = []
+    tried = list(_network_changes(resolved, late, causes))
     if "budget" in causes and uses("extratime") and not parameters["extratime"]:
         tried.append(f"domain.{name}.extratime=true")
     if "cap" in causes:
@@ -213,7 +284,7 @@ def _smallest_budget_ns(
 
     It is the smallest as far as halving finds it; None if not even the whole period helps.
     """
-    name = late.what.split("/")[0]
+    name = _whose(late)
 
     def holds(budget_ns: int) -> bool:
         return _is_in_time(host, [*overrides, f"domain.{name}.budget={budget_ns} ns"], late)
@@ -234,7 +305,9 @@ def _smallest_budget_ns(
 
 
 def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
-    """Whether the job is in time in a run of the simulator that ends at its deadline."""
+    """Whether it is in time in a run of the simulator that ends at its deadline."""
+    if late.packet is not None:
+        return _packet_is_in_time(host, overrides, late)
     task, number = late.what.rsplit("#", 1)
     domain, _, name = task.partition("/")
     try:
@@ -251,3 +324,19 @@ def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     return (
         len(times) > int(number) and int(times[int(number)]) <= late.deadline_ns - late.arrival_ns
     )
+
+
+def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
+    """Whether the packet is neither late nor lost in a run that lasts until it would be late."""
+    stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
+    packet = (int(stream) << tracefile.JOB_NUMBER_BITS) | int(number)
+    with tempfile.TemporaryDirectory(prefix="laxity.") as place:
+        trace = Path(place) / "trace.laxtrace"
+        try:
+            host.run(set=overrides, trace=trace, duration=f"{late.deadline_ns + 1} ns")
+        except HostError:
+            # The host file does not allow it.
+            return False
+        records = tracefile.records(trace)
+        of_packets = records[records["kind"] == PACKET_KIND]
+        return packet not in of_packets["argument"]

@@ -1,4 +1,4 @@
-"""Why jobs were late: the causes, their sums, and that what is said to help does help."""
+"""Why jobs and packets were late: the causes, their sums, and that what is said to help helps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conftest import EXAMPLES, HOST
 from laxity import Host, tracefile
 from laxity.errors import InputError
 from laxity.tables import why as tables
-from laxity.why import Kind, why, with_remedies
+from laxity.why import Kind, Place, why, with_remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +144,94 @@ def test_people_get_sentences_and_a_table(laxity: Laxity, out: Path) -> None:
 
 def test_every_cause_has_words() -> None:
     assert set(tables.PHRASES) == set(tables.NAMES) == set(get_args(Kind))
+    assert set(tables.PLACES) == set(get_args(Place))
+
+
+CALLS = """\
+duration = "200 ms"
+
+[host]
+cpus = 1
+policy = "credit"
+
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+
+[[domain]]
+name = "media"
+workload = { kind = "media-server" }
+
+[[domain]]
+name = "busy"
+workload = { kind = "cpu-bound" }
+
+[[nic]]
+name = "eth0"
+ring = 16
+
+[calls]
+streams = 400
+media-server = "media"
+acceptance = { delay = "10 ms" }
+"""
+"""More packets than the CPU can relay: they are lost in every ring, and late."""
+
+
+def test_late_and_lost_packets_are_explained_and_sum(laxity: Laxity, tmp_path: Path) -> None:
+    (tmp_path / "host.toml").write_text(CALLS)
+    laxity("run", tmp_path / "host.toml", "-o", tmp_path / "out")
+    voice = json.loads((tmp_path / "out" / "result.json").read_text())["telephony"]["voice"]
+    content = answer(laxity, tmp_path / "out")
+    assert content["lost_packets"] == voice["lost"] > 0
+    assert content["late_packets"] > 0
+    assert content["lost_packets"] + content["late_packets"] == len(content["late"])
+    for late in content["late"]:
+        assert late["what"].startswith("media/stream-")
+        assert sum(cause["ns"] for cause in late["causes"]) == late["late_ns"]
+        if late["packet"] == "late":
+            assert late["completion_ns"] == late["deadline_ns"] + late["late_ns"]
+            delays_ns = sum(cause["delay_ns"] for cause in late["causes"])
+            assert delays_ns == late["completion_ns"] - late["arrival_ns"]
+    assert content["late_sum_ns"] == sum(total["ns"] for total in content["totals"])
+    assert {total["task"] for total in content["totals"]} == {"media/voice"}
+    lost_at = {late["lost_at"] for late in content["late"] if late["packet"] == "lost"}
+    assert "card" in lost_at
+
+
+def test_what_is_said_to_help_a_packet_helps(tmp_path: Path) -> None:
+    host = Host.parse(CALLS)
+    trace = tmp_path / "trace.laxtrace"
+    host.run(trace=trace)
+    found = with_remedies(why(trace, worst=1), host, [])
+    (late,) = found.late
+    assert late.packet is not None
+    assert late.remedies
+    for remedy in late.remedies:
+        host.run(set=[remedy.set], trace=trace)
+        after = why(trace)
+        assert late.what not in {each.what for each in after.late}
+        assert after.late_packets + after.lost_packets == remedy.missed
+    assert "late or lost)" in tables.remedy_sentence(late.remedies, is_packet=True)
+
+
+def test_people_get_sentences_about_packets(laxity: Laxity, tmp_path: Path) -> None:
+    (tmp_path / "host.toml").write_text(CALLS)
+    said = laxity("why", tmp_path / "host.toml", "--duration", "100 ms").stdout
+    assert "media/stream-" in said
+    assert "packets late, " in said
+    assert max(map(len, said.splitlines())) <= 80
+    good = laxity(
+        "why",
+        tmp_path / "host.toml",
+        "--set",
+        "calls.acceptance.delay=1 s",
+        "--set",
+        "calls.streams=20",
+        "--set",
+        "nic.eth0.ring=1024",
+    ).stdout
+    assert "Nothing was late or lost" in good
 
 
 def test_wrong_input_is_refused(laxity: Laxity, out: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ fn metadata() -> Metadata {
         duration_ns: 20 * MS,
         cpus: 1,
         domains: vec![domain("control", vec![task]), domain("batch", vec![])],
+        calls: None,
     }
 }
 

@@ -337,15 +337,20 @@ fn why(
     worst: Option<usize>,
     every_job: bool,
 ) -> PyResult<String> {
-    let reader = open(trace)?;
+    let (first, reader) = (open(trace)?, open(trace)?);
     let question = laxity_why::Question {
         task,
         worst,
         every_job,
     };
     let answer = py
-        .detach(|| laxity_why::why(reader, &question))
-        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+        .detach(|| {
+            let watch = laxity_why::Watch::of(first)?;
+            laxity_why::why(reader, &watch, &question)
+        })
+        .map_err(|error: laxity_why::WhyError| {
+            PyValueError::new_err(format!("{trace}: {error}"))
+        })?;
     json(&answer)
 }
 

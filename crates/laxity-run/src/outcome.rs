@@ -3,7 +3,7 @@
 use crate::responses::Responses;
 use crate::result::RunResult;
 use laxity_host::Host;
-use laxity_trace::{DomainMetadata, Metadata, TaskMetadata};
+use laxity_trace::{CallsMetadata, DomainMetadata, Metadata, TaskMetadata};
 
 /// What a run found.
 #[derive(Debug)]
@@ -63,5 +63,8 @@ pub fn metadata(host: &Host, substrate: &str) -> Metadata {
                     .collect(),
             })
             .collect(),
+        calls: (host.calls.as_ref()).map(|calls| CallsMetadata {
+            delay_ns: calls.acceptance.delay_ns,
+        }),
     }
 }

@@ -3,6 +3,7 @@
 use crate::timers::NEVER;
 use laxity_host::Host;
 use laxity_run::{KeptStream, NetworkResult, Telephony};
+use laxity_trace::Record;
 
 /// What came of the work that is not periodic tasks.
 #[derive(Debug, Default)]
@@ -50,6 +51,21 @@ pub trait Workloads {
 
     /// The VCPU has done its present step.
     fn complete(&mut self, vcpu: usize, now: i64);
+
+    /// What is to be traced is told from now on.
+    fn follow(&mut self, _: &Host) {}
+
+    /// The run ends.
+    fn end(&mut self, _: i64) {}
+
+    /// Whether there are records for the trace.
+    #[inline]
+    fn has_records(&self) -> bool {
+        false
+    }
+
+    /// Takes the records for the trace, which are of the present time.
+    fn take_records(&mut self, _: impl FnMut(Record)) {}
 
     /// What came of it all, at the end of the run.
     fn finish(self, host: &Host) -> Found;
@@ -169,6 +185,26 @@ impl<A: Workloads, B: Workloads> Workloads for (A, B) {
         } else {
             self.1.complete(vcpu, now);
         }
+    }
+
+    fn follow(&mut self, host: &Host) {
+        self.0.follow(host);
+        self.1.follow(host);
+    }
+
+    fn end(&mut self, now: i64) {
+        self.0.end(now);
+        self.1.end(now);
+    }
+
+    #[inline]
+    fn has_records(&self) -> bool {
+        self.0.has_records() || self.1.has_records()
+    }
+
+    fn take_records(&mut self, mut tell: impl FnMut(Record)) {
+        self.0.take_records(&mut tell);
+        self.1.take_records(tell);
     }
 
     fn finish(self, host: &Host) -> Found {

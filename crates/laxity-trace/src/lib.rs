@@ -58,9 +58,9 @@ pub use agreement::{
 pub use diff::{DiffError, Difference, FirstDifference, KindCount, MetadataDifference, diff};
 pub use error::TraceError;
 pub use levels::{Levels, Stretch, levels};
-pub use metadata::{DomainMetadata, Metadata, TaskMetadata};
+pub use metadata::{CallsMetadata, DomainMetadata, Metadata, TaskMetadata};
 pub use needs::{Causes, MERGE_NS, Needs, needs};
 pub use reader::Reader;
-pub use record::{Kind, NONE, Record, job, task_of};
+pub use record::{Kind, NONE, Place, Record, Spent, hop, hop_of, job, spent, spent_of, task_of};
 pub use timeline::{Budget, JobPoint, Occupancy, Timeline, timeline};
 pub use writer::{Off, Sink, Writer};

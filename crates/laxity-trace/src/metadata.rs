@@ -23,6 +23,17 @@ pub struct Metadata {
     pub cpus: u32,
     /// In the order of the host file.
     pub domains: Vec<DomainMetadata>,
+    /// The calls; a trace with them tells of late and lost packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<CallsMetadata>,
+}
+
+/// The calls of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallsMetadata {
+    /// A packet of voice that takes longer is late.
+    pub delay_ns: i64,
 }
 
 /// A domain of the run.

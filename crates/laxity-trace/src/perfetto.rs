@@ -6,7 +6,7 @@
 //! wake of a VCPU to its next run.
 
 use crate::deadlines::{Deadlines, Job};
-use crate::{Kind, Metadata, Reader, Record, TraceError};
+use crate::{Kind, Metadata, Reader, Record, TraceError, task_of};
 use prost::Message;
 use std::io::{BufWriter, Read, Write};
 
@@ -372,7 +372,12 @@ impl<'a, W: Write> Exporter<'a, W> {
                 let name = record.class_name().unwrap_or_default();
                 packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
             }
-            Kind::Release | Kind::Schedule => Ok(()),
+            Kind::Packet => {
+                let (stream, number) = task_of(record.argument);
+                let name = format!("late or lost: packet {number} of stream {stream}");
+                packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
+            }
+            Kind::Release | Kind::Schedule | Kind::Hop | Kind::Spent => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reading a trace file, a piece at a time.
 
 use crate::writer::{MAGIC, METADATA_BYTES_MAX, VERSION};
-use crate::{Kind, Metadata, NONE, Record, TraceError, task_of};
+use crate::{Kind, Metadata, NONE, Record, TraceError, hop_of, spent_of, task_of};
 use std::io::{self, Read};
 
 /// Bytes that are read at once; whole records.
@@ -156,6 +156,10 @@ impl<R: Read> Reader<R> {
                 unknown("CPU", record.argument)
             }
             Kind::Class if record.class_name().is_none() => unknown("class", record.argument),
+            Kind::Hop if hop_of(record.argument).is_none() => unknown("place", record.argument),
+            Kind::Spent if spent_of(record.argument).is_none() => {
+                unknown("expense", record.argument)
+            }
             _ => Ok(()),
         }
     }
@@ -278,6 +282,10 @@ mod tests {
             "record 4 of the trace (execute) names task 1, which the metadata does not have"
         );
         assert!(of(|record| (record.kind, record.argument) = (Kind::Class, 4)).contains("class 4"));
+        let hop = of(|record| (record.kind, record.argument) = (Kind::Hop, 13 << 56));
+        assert!(hop.contains("place"));
+        let spent = of(|record| (record.kind, record.argument) = (Kind::Spent, 2 << 56));
+        assert!(spent.contains("expense"));
         assert!(
             of(|record| (record.kind, record.argument) = (Kind::Migrate, -1)).contains("CPU -1")
         );
@@ -291,8 +299,8 @@ mod tests {
         );
         let mut file = sample::file(&sample::metadata(), &records);
         let last = file.len() - 2;
-        file[last] = 14;
-        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 14"));
+        file[last] = 17;
+        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 17"));
         assert!(
             Reader::new(&file[..])
                 .expect("the header is right")
@@ -327,7 +335,7 @@ mod tests {
             substrate: String, policy: String, seed: u64, duration_ns in 0i64.., cpus in 1u32..65_536,
             domains in prop::collection::vec(any_domain(), 1..4),
         ) -> Metadata {
-            Metadata { substrate, policy, seed, duration_ns, cpus, domains }
+            Metadata { substrate, policy, seed, duration_ns, cpus, domains, calls: None }
         }
     }
 
@@ -346,7 +354,7 @@ mod tests {
     prop_compose! {
         /// Records that have a place in every such metadata.
         fn any_records()(records in prop::collection::vec(
-            (any::<u32>(), any::<i64>(), any::<bool>(), 0usize..13), 0..50,
+            (any::<u32>(), any::<i64>(), any::<bool>(), 0usize..16), 0..50,
         )) -> Vec<Record> {
             let mut time_ns = 0;
             records.into_iter().map(|(step_ns, argument, whole, kind)| {
@@ -356,6 +364,7 @@ mod tests {
                     _ if kind.is_of_job() => job(0, argument.unsigned_abs() >> 24),
                     Kind::Migrate => 0,
                     Kind::Class => argument & 3,
+                    Kind::Hop | Kind::Spent => argument & (i64::MAX >> 7),
                     _ => argument,
                 };
                 let needs_cpu = matches!(kind, Kind::Run | Kind::Stop | Kind::Schedule);

@@ -108,11 +108,19 @@ pub enum Kind {
     Migrate = 12,
     /// A VCPU changed its class. Argument: 0 boost, 1 under, 2 over, 3 parked.
     Class = 13,
+    /// A late or lost packet came to a place on its way, where that VCPU was to handle it. The places of a packet stand
+    /// together, in their order, when it has arrived or is lost. Argument: [`hop`].
+    Hop = 14,
+    /// What the packet of the [`Kind::Hop`] before spent its time on at that place. Argument: [`spent`].
+    Spent = 15,
+    /// The packet whose places stand before it; the VCPU is the media server's first. Argument: [`job`] of its stream
+    /// (modulo 2^24) and its number there.
+    Packet = 16,
 }
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Release,
         Kind::Complete,
         Kind::Execute,
@@ -126,6 +134,9 @@ impl Kind {
         Kind::Budget,
         Kind::Migrate,
         Kind::Class,
+        Kind::Hop,
+        Kind::Spent,
+        Kind::Packet,
     ];
 
     /// The kind with that number in a file.
@@ -150,6 +161,9 @@ impl Kind {
             Kind::Budget => "budget",
             Kind::Migrate => "migrate",
             Kind::Class => "class",
+            Kind::Hop => "hop",
+            Kind::Spent => "spent",
+            Kind::Packet => "packet",
         }
     }
 
@@ -177,6 +191,131 @@ pub fn task_of(argument: i64) -> (u32, u64) {
     )
 }
 
+/// Bits of the arguments of [`Kind::Hop`] and [`Kind::Spent`] that hold a time, up to 2.2 years; what it is stands
+/// above them.
+const TIME_BITS: u32 = 56;
+
+/// A place on a packet's way, from phone to phone.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The wire towards a card, with the switch before it. No VCPU handles it there.
+    WireIn = 0,
+    /// The ring of a card, up to the bridge or to a socket.
+    Card = 1,
+    /// The ring from netback to a guest, up to a socket.
+    ToGuest = 2,
+    /// A socket, up to the end of a thread's work.
+    Socket = 3,
+    /// The ring from a guest to netback, up to the bridge.
+    FromGuest = 4,
+    /// That ring, while netback waits for credit of the domain's agreement. No VCPU could handle it.
+    Rate = 5,
+    /// The driver domain, until a checkpoint is acknowledged. No VCPU could handle it.
+    Held = 6,
+    /// The driver domain, from then up to the bridge.
+    Released = 7,
+    /// The ring of a card away from the host, and the wire.
+    WireOut = 8,
+    /// It has arrived at its phone. Always the last place.
+    Arrived = 9,
+    /// The run has ended with the packet on its way. Always the last place.
+    Unfinished = 10,
+    /// It is lost with the host that died. Always the last place.
+    Failure = 11,
+    /// It is lost since the place before had no room. The time is that since which the oldest packet there waited;
+    /// always the last place.
+    Full = 12,
+}
+
+impl Place {
+    const ALL: [Place; 13] = [
+        Place::WireIn,
+        Place::Card,
+        Place::ToGuest,
+        Place::Socket,
+        Place::FromGuest,
+        Place::Rate,
+        Place::Held,
+        Place::Released,
+        Place::WireOut,
+        Place::Arrived,
+        Place::Unfinished,
+        Place::Failure,
+        Place::Full,
+    ];
+
+    /// The word for it in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::WireIn => "wire-in",
+            Place::Card => "card",
+            Place::ToGuest => "to-guest",
+            Place::Socket => "socket",
+            Place::FromGuest => "from-guest",
+            Place::Rate => "rate",
+            Place::Held => "held",
+            Place::Released => "released",
+            Place::WireOut => "wire-out",
+            Place::Arrived => "arrived",
+            Place::Unfinished => "unfinished",
+            Place::Failure => "failure",
+            Place::Full => "full",
+        }
+    }
+
+    /// Whether a packet's way ends there.
+    pub fn is_end(self) -> bool {
+        self >= Place::Arrived
+    }
+}
+
+/// The argument of a [`Kind::Hop`]: the packet came to the place at that time.
+pub fn hop(place: Place, time_ns: i64) -> i64 {
+    packed(place as u8, time_ns)
+}
+
+/// What [`hop`] was given; `None` if there is no such place.
+pub fn hop_of(argument: i64) -> Option<(Place, i64)> {
+    let (place, time_ns) = unpacked(argument);
+    Some((*Place::ALL.get(usize::from(place))?, time_ns))
+}
+
+/// What a packet spends time on at a place.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spent {
+    /// CPU time of its own.
+    Work = 0,
+    /// The domain stood still for a checkpoint.
+    Pause = 1,
+}
+
+/// The argument of a [`Kind::Spent`].
+pub fn spent(on: Spent, ns: i64) -> i64 {
+    packed(on as u8, ns)
+}
+
+/// What [`spent`] was given; `None` if there is no such thing.
+pub fn spent_of(argument: i64) -> Option<(Spent, i64)> {
+    let (on, ns) = unpacked(argument);
+    Some((*[Spent::Work, Spent::Pause].get(usize::from(on))?, ns))
+}
+
+fn packed(what: u8, ns: i64) -> i64 {
+    debug_assert!((0..1 << TIME_BITS).contains(&ns));
+    (u64::from(what) << TIME_BITS | ns as u64) as i64
+}
+
+fn unpacked(argument: i64) -> (u8, i64) {
+    let argument = argument as u64;
+    (
+        (argument >> TIME_BITS) as u8,
+        (argument & ((1 << TIME_BITS) - 1)) as i64,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,12 +323,16 @@ mod tests {
 
     #[test]
     fn kinds_have_the_numbers_of_their_places() {
+        for (index, place) in Place::ALL.into_iter().enumerate() {
+            assert_eq!(place as usize, index);
+        }
+        assert_eq!((hop_of(13 << 56), spent_of(2 << 56)), (None, None));
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index + 1);
             assert_eq!(Kind::from_number(kind as u8), Some(kind));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(14), None);
+        assert_eq!(Kind::from_number(17), None);
     }
 
     #[test]
@@ -216,8 +359,15 @@ mod tests {
             if let Some(record) = Record::from_bytes(&bytes) {
                 prop_assert_eq!(record.to_bytes(), bytes);
             } else {
-                prop_assert!(!(1..=13).contains(&bytes[22]) || bytes[23] != 0);
+                prop_assert!(!(1..=16).contains(&bytes[22]) || bytes[23] != 0);
             }
+        }
+
+        #[test]
+        fn a_hop_comes_back(place in 0usize..13, ns in 0i64..1 << 56) {
+            let place = Place::ALL[place];
+            prop_assert_eq!(hop_of(hop(place, ns)), Some((place, ns)));
+            prop_assert_eq!(spent_of(spent(Spent::Pause, ns)), Some((Spent::Pause, ns)));
         }
 
         #[test]

@@ -33,6 +33,7 @@ pub(crate) fn metadata() -> Metadata {
             domain("control", 2 * MS, vec![loop_task]),
             domain("batch", 5 * MS, vec![]),
         ],
+        calls: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A trace as lines of text: one a record.
 
-use crate::{Kind, Metadata, NONE, Reader, Record, TraceError, task_of};
+use crate::{Kind, Metadata, NONE, Reader, Record, Spent, TraceError, hop_of, spent_of, task_of};
 use std::fmt;
 use std::io::{BufWriter, Read, Write};
 
@@ -138,6 +138,19 @@ impl fmt::Display for Detail<'_> {
             }
             Kind::Migrate => write!(f, "to CPU {argument}"),
             Kind::Class => write!(f, "{}", self.record.class_name().unwrap_or("unknown")),
+            Kind::Hop => match hop_of(argument) {
+                Some((place, ns)) => write!(f, "{} {} ms", place.name(), Milliseconds(ns)),
+                None => write!(f, "unknown"),
+            },
+            Kind::Spent => match spent_of(argument) {
+                Some((Spent::Work, ns)) => write!(f, "work {ns} ns"),
+                Some((Spent::Pause, ns)) => write!(f, "pause {ns} ns"),
+                None => write!(f, "unknown"),
+            },
+            Kind::Packet => {
+                let (stream, number) = task_of(argument);
+                write!(f, "stream {stream} #{number}")
+            }
             _ => Ok(()),
         }
     }

@@ -1,6 +1,8 @@
 //! The host of a trace as its records go by: what each VCPU with jobs spends its time on.
 
 use crate::cause::{Cause, Key, Part, Rule, Who};
+use crate::history::History;
+use crate::packet::{Histories, Packet, Watch, Way};
 use crate::share::{Job, divide};
 use laxity_policies::Policy;
 use laxity_trace::{Kind, Metadata, NONE, Record, task_of};
@@ -42,6 +44,10 @@ pub struct Account<'a> {
     sums: usize,
     /// Sums of jobs that are complete, to be used again.
     spare: Vec<Vec<i64>>,
+    /// The way of a packet that is told at present.
+    way: Way,
+    /// The packet whose way was told last.
+    packet: Option<Packet>,
 }
 
 #[derive(Default)]
@@ -90,6 +96,15 @@ struct Vcpu {
     used: (u32, i64),
     /// The task that used most of the last budget, or [`NOBODY`] for the VCPU itself, and how much.
     user: (u32, i64),
+    /// It handles packets.
+    history: Option<History>,
+}
+
+impl Histories for Account<'_> {
+    fn of(&self, index: usize) -> Option<(&History, &[Key])> {
+        let vcpu = &self.vcpus[index];
+        Some((vcpu.history.as_ref()?, &vcpu.keys))
+    }
 }
 
 struct Task {
@@ -135,6 +150,8 @@ impl<'a> Account<'a> {
             now_ns: 0,
             sums: 0,
             spare: Vec::new(),
+            way: Way::default(),
+            packet: None,
         };
         // On one CPU it is known where every VCPU waits.
         let home = if metadata.cpus == 1 { 0 } else { NONE };
@@ -172,6 +189,23 @@ impl<'a> Account<'a> {
             }
         }
         account
+    }
+
+    /// Also explains packets, from the first record on; `watch` has seen all records.
+    pub fn watch(&mut self, watch: &Watch) {
+        for &(domain, vcpu) in &watch.vcpus {
+            let index = (self.first[usize::from(domain)].0 + u32::from(vcpu)) as usize;
+            let of_vcpu = &mut self.vcpus[index];
+            of_vcpu.history = Some(History::new(watch.window_ns));
+            // It always counts as having work, so that its time is split.
+            of_vcpu.jobs += 1;
+            self.classify(index);
+        }
+    }
+
+    /// The packet whose last record was taken since this was asked.
+    pub fn take_packet(&mut self) -> Option<Packet> {
+        self.packet.take()
     }
 
     /// Takes the next record, and returns the job that it completes, with its response split. A job that was in time
@@ -276,6 +310,8 @@ impl<'a> Account<'a> {
                 self.change_of(index);
             }
             Kind::Migrate => self.rehome(index, record.argument as u16),
+            Kind::Hop | Kind::Spent => self.way.record(record, index),
+            Kind::Packet => self.finish_packet(record),
             _ => {}
         }
         self.classify(index);
@@ -303,6 +339,19 @@ impl<'a> Account<'a> {
             }
         }
         late
+    }
+
+    fn finish_packet(&mut self, record: &Record) {
+        let (stream, number) = task_of(record.argument);
+        let mut way = std::mem::take(&mut self.way);
+        for index in way.vcpus() {
+            self.flush(index);
+        }
+        let delay_ns = self.metadata.calls.as_ref().map(|calls| calls.delay_ns);
+        self.packet = delay_ns.and_then(|delay_ns| {
+            let packet = (record.domain, stream, number);
+            way.finish(packet, (delay_ns, self.now_ns), self)
+        });
     }
 
     fn release(&mut self, task: usize, number: u64) -> Result<(), TooMany> {
@@ -471,6 +520,11 @@ impl<'a> Account<'a> {
             vcpu.sums[SWITCH] += switch_ns;
             vcpu.sums[vcpu.key] += spent_ns - switch_ns;
         }
+        if let Some(history) = &mut vcpu.history {
+            let start_ns = self.now_ns - spent_ns;
+            history.push(SWITCH, start_ns, start_ns + switch_ns);
+            history.push(vcpu.key, start_ns + switch_ns, self.now_ns);
+        }
         if vcpu.cpu == NONE || !self.has_budgets {
             return;
         }
@@ -561,6 +615,7 @@ impl Vcpu {
             budgets: 0,
             used: (0, 0),
             user: (NOBODY, 0),
+            history: None,
         }
     }
 

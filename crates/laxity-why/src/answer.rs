@@ -2,8 +2,9 @@
 
 use crate::account::Account;
 use crate::cause::{Cause, Part, Rule, Who};
+use crate::packet::{Fate, Packet, PacketPart, Watch};
 use crate::share::Job;
-use laxity_trace::{Metadata, Reader, TraceError};
+use laxity_trace::{Kind, Metadata, Place, Reader, TraceError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
@@ -42,26 +43,35 @@ pub struct Answer {
     pub jobs: u64,
     /// The number of late ones.
     pub late_jobs: u64,
-    /// The sum of their lateness, ns.
+    /// The number of late packets of voice, and of those that were still on their way at the end of the run.
+    pub late_packets: u64,
+    /// The number of lost packets of voice.
+    pub lost_packets: u64,
+    /// The sum of the lateness of all of these, ns.
     pub late_sum_ns: i64,
-    /// The explained jobs: in the order of their ends, or with [`Question::worst`] from the latest on.
+    /// The explained jobs and packets: in the order of their ends, or with [`Question::worst`] from the latest on.
     pub late: Vec<Explained>,
-    /// The lateness of all late jobs, by task, cause and culprit.
+    /// The lateness of all late jobs and packets, by task, cause and culprit.
     pub totals: Vec<Total>,
 }
 
 /// A job with the causes of its lateness.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explained {
-    /// `domain/task#job`.
+    /// `domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain.
     pub what: String,
+    /// What became of a packet: `late`, `lost` or `unfinished`; null for a job.
+    pub packet: Option<&'static str>,
+    /// The place that had no room for a lost packet; null if it was lost otherwise, or not at all.
+    pub lost_at: Option<Place>,
     /// When it arrived, ns from the start of the run.
     pub arrival_ns: i64,
     /// When it had to be complete, ns from the start of the run.
     pub deadline_ns: i64,
-    /// When it was complete, ns from the start of the run; null if it was not at the end of the run.
+    /// When it was complete, ns from the start of the run; null if it was not at the end of the run, or is lost.
     pub completion_ns: Option<i64>,
-    /// How long after its deadline that was, or the end of the run.
+    /// How long after its deadline that was, or the end of the run. For a lost packet: how long the oldest packet had
+    /// waited at the place that had no room for it.
     pub late_ns: i64,
     /// From the greatest to the smallest; their `ns` sum to `late_ns`.
     pub causes: Vec<ExplainedCause>,
@@ -76,6 +86,8 @@ pub struct ExplainedCause {
     pub who: Option<String>,
     /// Why another VCPU ran.
     pub rule: Option<Rule>,
+    /// The VCPU that was to handle the packet meanwhile; null for a job.
+    pub at: Option<String>,
     /// Its share of the lateness.
     pub ns: i64,
     /// Its part of the response.
@@ -85,7 +97,7 @@ pub struct ExplainedCause {
 /// What a cause adds up to over all late jobs of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
-    /// The task that was late: `domain/task`.
+    /// The task that was late: `domain/task`; for packets `domain/voice`, with the media server's domain.
     pub task: String,
     /// What it is.
     pub cause: Cause,
@@ -93,13 +105,19 @@ pub struct Total {
     pub who: Option<String>,
     /// Why another VCPU ran.
     pub rule: Option<Rule>,
+    /// The VCPU that was to handle packets meanwhile; null for jobs.
+    pub at: Option<String>,
     /// Its share of the lateness.
     pub ns: i64,
     /// Late jobs of which it has a share.
     pub jobs: u64,
 }
 
-type TotalKey = (u16, u32, Cause, Who, Option<Rule>);
+/// The domain, the task ([`VOICE`] for packets), and the cause.
+type TotalKey = (u16, u32, Option<(u16, u16)>, Cause, Who, Option<Rule>);
+
+/// Packets, in place of a task.
+const VOICE: u32 = u32::MAX;
 
 /// Collects the jobs of a trace.
 struct Answering<'a> {
@@ -111,21 +129,29 @@ struct Answering<'a> {
     worst: BinaryHeap<Worst>,
 }
 
-/// A job among the worst; the greatest is the first to be dropped.
+/// A job or a packet.
 #[derive(PartialEq, Eq)]
-struct Worst(Job);
+enum Late {
+    Job(Job),
+    Packet(Packet),
+}
+
+/// One among the worst; the greatest is the first to be dropped.
+#[derive(PartialEq, Eq)]
+struct Worst(Late);
 
 impl Worst {
     fn order(&self) -> (i64, i64, u16, u32, u64) {
-        let Job {
-            late_ns,
-            end_ns,
-            domain,
-            task,
-            number,
-            ..
-        } = self.0;
-        (-late_ns, end_ns, domain, task, number)
+        match &self.0 {
+            Late::Job(job) => (-job.late_ns, job.end_ns, job.domain, job.task, job.number),
+            Late::Packet(packet) => (
+                -packet.late_ns,
+                packet.end_ns,
+                packet.domain,
+                packet.stream,
+                packet.number,
+            ),
+        }
     }
 }
 
@@ -141,14 +167,20 @@ impl PartialOrd for Worst {
     }
 }
 
-/// Explains the late jobs of a trace.
+/// Explains the late jobs and packets of a trace; packets only as far as `watch` has seen them, in a first reading of
+/// the trace.
 ///
 /// # Errors
 ///
 /// The trace is damaged, or its backlog too large.
-pub fn why<R: Read>(reader: Reader<R>, question: &Question) -> Result<Answer, WhyError> {
+pub fn why<R: Read>(
+    reader: Reader<R>,
+    watch: &Watch,
+    question: &Question,
+) -> Result<Answer, WhyError> {
     let metadata = reader.metadata().clone();
     let mut account = Account::new(&metadata, question.every_job);
+    account.watch(watch);
     let mut answering = Answering::new(&metadata, question);
     for record in reader {
         let record = record?;
@@ -157,6 +189,11 @@ pub fn why<R: Read>(reader: Reader<R>, question: &Question) -> Result<Answer, Wh
         })?;
         if let Some(job) = job {
             answering.job(job);
+        }
+        if record.kind == Kind::Packet
+            && let Some(packet) = account.take_packet()
+        {
+            answering.packet(packet);
         }
     }
     for job in account.finish() {
@@ -173,6 +210,8 @@ impl<'a> Answering<'a> {
             answer: Answer {
                 jobs: 0,
                 late_jobs: 0,
+                late_packets: 0,
+                lost_packets: 0,
                 late_sum_ns: 0,
                 late: Vec::new(),
                 totals: Vec::new(),
@@ -196,7 +235,7 @@ impl<'a> Answering<'a> {
             self.answer.late_jobs += 1;
             self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(job.late_ns);
             for part in job.parts.iter().filter(|part| part.ns > 0) {
-                let key = (job.domain, job.task, part.cause, part.who, part.rule);
+                let key = (job.domain, job.task, None, part.cause, part.who, part.rule);
                 let (ns, jobs) = self.totals.entry(key).or_default();
                 *ns = ns.saturating_add(part.ns);
                 *jobs += 1;
@@ -205,13 +244,35 @@ impl<'a> Answering<'a> {
         if !is_late && !self.question.every_job {
             return;
         }
+        self.keep(Late::Job(job));
+    }
+
+    fn packet(&mut self, packet: Packet) {
+        if self.question.task.is_some() {
+            return;
+        }
+        match packet.fate {
+            Fate::Lost => self.answer.lost_packets += 1,
+            Fate::Arrived | Fate::Unfinished => self.answer.late_packets += 1,
+        }
+        self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(packet.late_ns);
+        for PacketPart { at, part } in packet.parts.iter().filter(|part| part.part.ns > 0) {
+            let key = (packet.domain, VOICE, *at, part.cause, part.who, part.rule);
+            let (ns, packets) = self.totals.entry(key).or_default();
+            *ns = ns.saturating_add(part.ns);
+            *packets += 1;
+        }
+        self.keep(Late::Packet(packet));
+    }
+
+    fn keep(&mut self, late: Late) {
         match self.question.worst {
             None => {
-                let explained = self.explained(&job);
+                let explained = self.explained(&late);
                 self.answer.late.push(explained);
             }
             Some(most) => {
-                self.worst.push(Worst(job));
+                self.worst.push(Worst(late));
                 if self.worst.len() > most {
                     self.worst.pop();
                 }
@@ -220,14 +281,15 @@ impl<'a> Answering<'a> {
     }
 
     fn finish(mut self) -> Answer {
-        for Worst(job) in std::mem::take(&mut self.worst).into_sorted_vec() {
-            let explained = self.explained(&job);
+        for Worst(late) in std::mem::take(&mut self.worst).into_sorted_vec() {
+            let explained = self.explained(&late);
             self.answer.late.push(explained);
         }
         let totals = std::mem::take(&mut self.totals);
         self.answer.totals = (totals.into_iter())
-            .map(|((domain, task, cause, who, rule), (ns, jobs))| Total {
+            .map(|((domain, task, at, cause, who, rule), (ns, jobs))| Total {
                 task: self.task_name(domain, task),
+                at: self.at_name(at),
                 cause,
                 who: self.name(who),
                 rule,
@@ -240,17 +302,51 @@ impl<'a> Answering<'a> {
         self.answer
     }
 
-    fn explained(&self, job: &Job) -> Explained {
-        let cause = |part: &Part| ExplainedCause {
+    fn explained(&self, late: &Late) -> Explained {
+        match late {
+            Late::Job(job) => self.explained_job(job),
+            Late::Packet(packet) => self.explained_packet(packet),
+        }
+    }
+
+    fn causes(&self, parts: impl Iterator<Item = PacketPart>) -> Vec<ExplainedCause> {
+        let cause = |PacketPart { at, part }: PacketPart| ExplainedCause {
             cause: part.cause,
             who: self.name(part.who),
             rule: part.rule,
+            at: self.at_name(at),
             ns: part.ns,
             delay_ns: part.delay_ns,
         };
-        let mut causes: Vec<ExplainedCause> = job.parts.iter().map(cause).collect();
+        let mut causes: Vec<ExplainedCause> = parts.map(cause).collect();
         causes.sort_by_key(|cause| (-cause.ns, -cause.delay_ns));
+        causes
+    }
+
+    fn explained_packet(&self, packet: &Packet) -> Explained {
+        let domain = &self.metadata.domains[usize::from(packet.domain)].name;
         Explained {
+            what: format!("{domain}/stream-{}#{}", packet.stream, packet.number),
+            packet: Some(match packet.fate {
+                Fate::Arrived => "late",
+                Fate::Lost => "lost",
+                Fate::Unfinished => "unfinished",
+            }),
+            lost_at: packet.lost_at,
+            arrival_ns: packet.sent_ns,
+            deadline_ns: packet.deadline_ns,
+            completion_ns: (packet.fate == Fate::Arrived).then_some(packet.end_ns),
+            late_ns: packet.late_ns,
+            causes: self.causes(packet.parts.iter().copied()),
+        }
+    }
+
+    fn explained_job(&self, job: &Job) -> Explained {
+        let part = |&part: &Part| PacketPart { at: None, part };
+        let causes = self.causes(job.parts.iter().map(part));
+        Explained {
+            packet: None,
+            lost_at: None,
             what: format!("{}#{}", self.task_name(job.domain, job.task), job.number),
             arrival_ns: job.arrival_ns,
             deadline_ns: job.deadline_ns,
@@ -262,7 +358,15 @@ impl<'a> Answering<'a> {
 
     fn task_name(&self, domain: u16, task: u32) -> String {
         let domain = &self.metadata.domains[usize::from(domain)];
-        format!("{}/{}", domain.name, domain.tasks[task as usize].name)
+        let task = match task {
+            VOICE => "voice",
+            task => &domain.tasks[task as usize].name,
+        };
+        format!("{}/{task}", domain.name)
+    }
+
+    fn at_name(&self, at: Option<(u16, u16)>) -> Option<String> {
+        at.and_then(|(domain, vcpu)| self.name(Who::Vcpu(domain, vcpu)))
     }
 
     fn name(&self, who: Who) -> Option<String> {

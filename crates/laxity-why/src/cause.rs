@@ -29,8 +29,23 @@ pub enum Cause {
     /// The VCPU could have run and its CPU was idle: a decision was still to come, a VCPU that the trace does not know
     /// ran, under the periodic server another VCPU's budget ran down, or under null it had no CPU; nobody.
     Idle,
-    /// The VCPU was blocked although a job of its was released: its guest had not yet noticed; nobody.
+    /// The VCPU was blocked although a job of its was released: its guest had not yet noticed. For a packet: the
+    /// threads of its domain were on other VCPUs, or the domain did not run; nobody.
     Blocked,
+    /// A packet waited while the VCPU that was to handle it handled others, or did other work: that VCPU.
+    Queue,
+    /// A packet waited in a card that had not yet interrupted; nobody.
+    Coalesced,
+    /// A packet waited for a domain that stood still for a checkpoint; nobody.
+    Pause,
+    /// A packet was held until a checkpoint was acknowledged; nobody.
+    Held,
+    /// A packet waited for credit of its domain's agreement about the link; nobody.
+    Rate,
+    /// A packet was on a wire, or waited for it; nobody.
+    Link,
+    /// A packet was lost with the host that died; nobody.
+    Failure,
 }
 
 /// The task or VCPU behind a cause.

@@ -1,16 +1,20 @@
-//! Why jobs were late, from a trace: each job's response is split without gaps into causes, and its lateness is
+//! Why jobs and packets were late, from a trace: each response is split without gaps into causes, and its lateness is
 //! divided among those that delayed it. `docs/explanation/why.md` states the rules.
 //!
 //! One pass over the records, in order; memory holds the VCPUs, the tasks, and what each released job that is not
-//! complete needs: the time that its VCPU had spent for each cause when the job was released.
+//! complete needs: the time that its VCPU had spent for each cause when the job was released. The trace of a host with
+//! calls is read once more before, for how far back the ways of its late packets go.
 #![forbid(unsafe_code)]
 
 mod account;
 mod answer;
 mod cause;
+mod history;
+mod packet;
 mod share;
 
 pub use account::{Account, TooMany};
 pub use answer::{Answer, Explained, ExplainedCause, Question, Total, WhyError, why};
 pub use cause::{Cause, Part, Rule, Who};
+pub use packet::{Fate, Packet, PacketPart, Watch};
 pub use share::{Job, divide};

@@ -6,12 +6,13 @@
 //!
 //! `LAXITY_WHY_HOSTS` is how many hosts (default 500), `LAXITY_SEED` the first seed (default 0).
 
+mod packets;
 mod reference;
 
 use laxity_host::{Cost, Host};
 use laxity_reference::random_host;
 use laxity_trace::{Kind, Metadata, Reader, Record, Sink, Writer, text};
-use laxity_why::{Account, Cause, Explained, Job, Question, why};
+use laxity_why::{Account, Cause, Explained, Job, Question, Watch, why};
 use reference::Lines;
 use std::collections::BTreeMap;
 
@@ -192,7 +193,9 @@ fn facts_of_place(host: &Host, domain: usize, place: usize) -> &laxity_host::Tas
 fn check_answer(metadata: &Metadata, records: &[Record], late: &[&Job]) {
     let bytes = file(metadata, records);
     let ask = |question: &Question| {
-        why(Reader::new(&bytes[..]).expect("a whole trace"), question).expect("a whole trace")
+        let reader = || Reader::new(&bytes[..]).expect("a whole trace");
+        let watch = Watch::of(reader()).expect("a whole trace");
+        why(reader(), &watch, question).expect("a whole trace")
     };
     let all = ask(&Question::default());
     assert_eq!(all.late_jobs, late.len() as u64);

@@ -51,6 +51,7 @@ fn metadata(cpus: u32) -> Metadata {
         duration_ns: 20 * MS,
         cpus,
         domains: vec![domain("control", 1, vec![task]), domain("batch", 2, vec![])],
+        calls: None,
     }
 }
 

@@ -50,8 +50,8 @@ def why(
         typer.Option(
             metavar="N",
             min=1,
-            help=f"Explain so many jobs, those that are late by most, and simulate what would "
-            f"help them. By default {WORST}; with --json all, without what would help.",
+            help="Explain so many jobs and packets, those that are late by most, and simulate "
+            f"what would help them. By default {WORST}; with --json all, without what would help.",
         ),
     ] = None,
     every_job: Annotated[
@@ -59,11 +59,11 @@ def why(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Why was it late: which causes sum to each job's lateness?
+    """Why was it late: which causes sum to each job's or packet's lateness?
 
-    The response of each late job is split into causes: its own work, tasks of its guest, budget
-    that was used up, other VCPUs and why they ran, decisions and context switches. What would help
-    is simulated, not guessed.
+    The response of each late job and packet of voice is split into causes: its own work, tasks of
+    its guest, budget that was used up, other VCPUs and why they ran, decisions and context
+    switches. What would help is simulated, not guessed.
     """
     from laxity import tracefile
     from laxity.tables.why import why_table

@@ -50,13 +50,14 @@ def live(
     """The timeline of a whole run that opens at a window of it.
 
     `metadata` is the trace's, `timeline` the window, `about` what it shows if it was not asked for,
-    `found` the late jobs with their causes, or None if no job was late.
+    `found` what was late with its causes, or None if nothing was.
     """
     window_ns = timeline["from_ns"], timeline["to_ns"]
     with core_errors():
         stretches, overview = _core.timeline_levels(str(trace), STRETCH_RECORDS)
     shown = {domain for domain, _ in vcpus_that_matter(timeline, metadata)}
-    late = [*_late_jobs(found, metadata, run.policy), *_late_packets(run, host)]
+    packets = list(_explained_packets(found, run)) or _late_packets(run, host)
+    late = [*_late_jobs(found, metadata, run.policy), *packets]
     late.sort(key=lambda each: each["from_ns"])
     content = {
         "duration_ns": metadata["duration_ns"],
@@ -126,6 +127,8 @@ def _late_jobs(
             vcpus[f"{domain['name']}/{task['name']}"] = first + task["vcpu"]
         first += domain["vcpus"]
     for late in found.late if found is not None else ():
+        if late.packet is not None:
+            continue
         end_ns = late.completion_ns
         yield {
             "what": late.what,
@@ -135,6 +138,27 @@ def _late_jobs(
             "due_ns": late.deadline_ns,
             "late": f"{time(late.late_ns)} late",
             "why": "; ".join(f"{time(each.ns)}: {phrase(each, policy)}" for each in shares(late)),
+        }
+
+
+def _explained_packets(found: Why | None, run: Run) -> Iterable[dict[str, Any]]:
+    """Where each late or lost packet of the trace was, until when, and why."""
+    for late in found.late if found is not None else ():
+        if late.packet is None:
+            continue
+        stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
+        end_ns = late.deadline_ns if late.completion_ns is None else late.completion_ns
+        yield {
+            "what": f"stream {stream}, packet {number}",
+            "vcpu": None,
+            "from_ns": late.arrival_ns,
+            "to_ns": min(end_ns, run.duration_ns),
+            "due_ns": min(late.deadline_ns, run.duration_ns),
+            "late": "lost" if late.packet == "lost" else f"{time(late.late_ns)} late",
+            "why": "; ".join(
+                f"{time(each.ns)}: {phrase(each, run.policy, is_packet=True)}"
+                for each in shares(late)
+            ),
         }
 
 

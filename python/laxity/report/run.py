@@ -60,7 +60,10 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     if run.network is not None:
         sections = [*calls.agreements(run.network), *sections, *calls.packets(run.network)]
     if run.trace is not None:
-        found = why(run.trace, worst=LATE_MAX) if run.missed else None
+        may_be_late = run.missed or run.telephony is not None
+        found = why(run.trace, worst=LATE_MAX) if may_be_late else None
+        if found is not None and not found.late:
+            found = None
         sections.append(_timeline(run, run.trace, window, host, found))
         if found is not None:
             sections.append(_late(found, run.policy))
@@ -343,13 +346,17 @@ def _timeline(
 
 
 def _late(found: Why, policy: str) -> Section:
-    """The jobs that were late by most with their causes, and all lateness by cause and culprit."""
+    """What was late by most with its causes, and all lateness by cause and culprit."""
+    jobs = "jobs" if found.late_jobs else "packets"
     worst = [
         plain(
             late.what,
             time(late.arrival_ns, digits=6),
             time(late.late_ns),
-            "; ".join(f"{time(cause.ns)}: {phrase(cause, policy)}" for cause in shares(late)),
+            "; ".join(
+                f"{time(cause.ns)}: {phrase(cause, policy, is_packet=late.packet is not None)}"
+                for cause in shares(late)
+            ),
         )
         for late in found.late[:LATE_ROWS]
     ]
@@ -360,23 +367,24 @@ def _late(found: Why, policy: str) -> Section:
             NOTHING if rule is None else rule_phrase(rule, policy),
             time(ns),
             percent(ns / found.late_sum_ns) if found.late_sum_ns else NOTHING,
-            f"{jobs:,}",
+            f"{count:,}",
         )
-        for (kind, who, rule), (ns, jobs) in summed(found.totals).items()
+        for (kind, who, rule), (ns, count) in summed(found.totals).items()
     ]
     return Section(
-        "Why jobs were late",
-        "The causes of a job sum to its lateness. laxity why also says what would have helped.",
+        f"Why {jobs} were late",
+        f"The causes of a {jobs[:-1]} sum to its lateness. laxity why also says what would have "
+        "helped.",
         tables=(
             Table(
-                "The jobs that were late by most",
-                ("job", "arrived", "late by", "causes"),
+                f"The {jobs} that were late by most",
+                (jobs[:-1], "arrived", "late by", "causes"),
                 worst,
                 0,
             ),
             Table(
-                "The lateness of all jobs by cause and culprit",
-                ("cause", "culprit", "rule", "late by", "of all", "late jobs"),
+                f"The lateness of all {jobs} by cause and culprit",
+                ("cause", "culprit", "rule", "late by", "of all", f"late {jobs}"),
                 all_late,
                 3,
             ),

@@ -1,4 +1,4 @@
-"""Why jobs were late: the worst as sentences, all of them by cause and by culprit."""
+"""Why jobs and packets were late: the worst as sentences, all of them by cause and by culprit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from laxity.why import Cause, Kind, Late, Remedy, Rule, Total, Why
+    from laxity.why import Cause, Kind, Late, Place, Remedy, Rule, Total, Why
 
 SMALL = 0.01
 """Smaller shares of a job's lateness are left out of its sentence."""
@@ -38,6 +38,36 @@ PHRASES: dict[Kind, str] = {
     "switch": "its CPU was deciding and switching context",
     "idle": "its CPU idled until a decision let it run",
     "blocked": "its guest slept over it",
+    "queue": "{at} handled what came before it",
+    "coalesced": "the card had not yet interrupted {at}",
+    "pause": "{at} stood still for a checkpoint",
+    "held": "it was held until a checkpoint was acknowledged",
+    "rate": "the agreement of its domain gave it no credit",
+    "link": "it was on the wire, or waited for it",
+    "failure": "it was in the host that died",
+}
+
+PACKET_PHRASES: dict[Kind, str] = {
+    "own-work": "the work on it alone takes longer than it may",
+    "budget": "{at} had used up its budget",
+    "cap": "the domain of {at} had used up its cap",
+    "cpu": "{who} had the CPU{rule} when {at} was to handle it",
+    "switch": "the CPU of {at} was deciding and switching context",
+    "idle": "the CPU of {at} idled until a decision let it run",
+    "blocked": "no thread was on {at}",
+}
+"""Where they differ for packets."""
+
+PLACES: dict[Place, str] = {
+    "wire-in": "the switch before the card",
+    "card": "the ring of the card",
+    "to-guest": "the ring from netback to its guest",
+    "socket": "the socket of its stream",
+    "from-guest": "the queue of its guest towards netback",
+    "rate": "the queue of its guest towards netback",
+    "held": "what is held for a checkpoint",
+    "released": "what is released after a checkpoint",
+    "wire-out": "the outgoing ring of the card",
 }
 
 RULES: dict[Rule, str] = {
@@ -64,6 +94,13 @@ NAMES: dict[Kind, str] = {
     "switch": "decision, switch",
     "idle": "idle CPU",
     "blocked": "guest asleep",
+    "queue": "other packets",
+    "coalesced": "coalescing",
+    "pause": "checkpoint's pause",
+    "held": "held output",
+    "rate": "agreement's rate",
+    "link": "wire",
+    "failure": "host died",
 }
 
 
@@ -77,15 +114,17 @@ def rule_phrase(rule: Rule, policy: str) -> str:
     return RULES[rule]
 
 
-def phrase(cause: Cause, policy: str) -> str:
+def phrase(cause: Cause, policy: str, *, is_packet: bool = False) -> str:
     """What a cause is, to stand behind "because"."""
     text = PHRASES[cause.cause]
-    if cause.cause == "budget" and cause.who is not None and "/" not in cause.who:
+    if is_packet:
+        text = PACKET_PHRASES.get(cause.cause, text)
+    elif cause.cause == "budget" and cause.who is not None and "/" not in cause.who:
         text = BUDGET_LOST
     if cause.cause == "idle" and policy == "periodic":
         text = PERIODIC_IDLE
     rule = f" ({policy}: {rule_phrase(cause.rule, policy)})" if cause.rule else ""
-    return text.format(who=cause.who, rule=rule)
+    return text.format(who=cause.who, rule=rule, at=cause.at)
 
 
 def shares(late: Late) -> list[Cause]:
@@ -94,36 +133,57 @@ def shares(late: Late) -> list[Cause]:
 
 
 def sentence(late: Late, policy: str) -> str:
-    """Why one job was late."""
+    """Why one job or packet was late."""
     by = time(late.late_ns)
     unfinished = " and not complete at the end of the run" if late.completion_ns is None else ""
     named = shares(late)
+    if late.packet == "lost":
+        where = f" at {PLACES[late.lost_at]}" if late.lost_at else ""
+        if not named:
+            return f"{late.what} was lost{where}."
+        told = f"{late.what} was lost{where}, where the oldest had waited for {by}"
+    else:
+        told = f"{late.what} was {by} late{unfinished}"
     if not named:
         return f"{late.what} was in time."
+    is_packet = late.packet is not None
     rest_ns = late.late_ns - sum(cause.ns for cause in named)
-    parts = [f"{time(cause.ns)} because {phrase(cause, policy)}" for cause in named]
+    parts = [
+        f"{time(cause.ns)} because {phrase(cause, policy, is_packet=is_packet)}" for cause in named
+    ]
     if rest_ns:
         parts.append(f"{time(rest_ns)} for other reasons")
-    return f"{late.what} was {by} late{unfinished}: {', '.join(parts)}."
+    return f"{told}: {', '.join(parts)}."
 
 
-def remedy_sentence(remedies: Sequence[Remedy]) -> str:
-    """What would have made the job be in time."""
+def remedy_sentence(remedies: Sequence[Remedy], *, is_packet: bool = False) -> str:
+    """What would have made the job or packet be in time."""
+    if not remedies and is_packet:
+        return "No change that was tried and no other policy has it in time."
     if not remedies:
         return "No change of its budget or weight and no other policy has it in time."
-    named = [f"{each.set} ({number(each.missed, 'miss', 'misses')})" for each in remedies]
+    counts = [
+        f"{each.missed:,} late or lost" if is_packet else number(each.missed, "miss", "misses")
+        for each in remedies
+    ]
+    named = [f"{each.set} ({count})" for each, count in zip(remedies, counts, strict=True)]
     shown = " or ".join(named[:REMEDIES_MAX])
     return f"Simulated, it is in time with {shown}."
 
 
 def why_table(why: Why, policy: str) -> RenderableType:
-    """The worst jobs as sentences, then all late jobs by cause and by culprit."""
-    if not why.late_jobs:
+    """The worst jobs and packets as sentences, then all late ones by cause and by culprit."""
+    packets = why.late_packets + why.lost_packets
+    if not why.late_jobs and not packets:
         jobs = number(why.jobs, "job")
-        return Text(f"None of {jobs} was late", "bold green")
+        said = f"None of {jobs} was late" if why.jobs else "Nothing was late or lost"
+        return Text(said, "bold green")
+    counts = [f"{why.late_jobs:,} of {number(why.jobs, 'job')} late"] if why.jobs else []
+    if packets:
+        counts.append(f"{number(why.late_packets, 'packet')} late, {why.lost_packets:,} lost")
     lines: list[RenderableType] = [
         heading(
-            f"{why.late_jobs:,} of {number(why.jobs, 'job')} late",
+            ", ".join(counts),
             f"under {policy}, by {time(why.late_sum_ns)} together",
         ),
         "",
@@ -131,7 +191,8 @@ def why_table(why: Why, policy: str) -> RenderableType:
     for late in why.late:
         lines.append(Text(sentence(late, policy)))
         if late.remedies is not None:
-            lines.append(Text(f"  {remedy_sentence(late.remedies)}", "dim"))
+            is_packet = late.packet is not None
+            lines.append(Text(f"  {remedy_sentence(late.remedies, is_packet=is_packet)}", "dim"))
     return Group(*lines, "", _totals(why))
 
 
@@ -140,7 +201,7 @@ def _totals(why: Why) -> Table:
         Column("cause", no_wrap=True),
         Column("culprit", overflow="fold"),
         Column("rule", no_wrap=True),
-        *right("late by", "%", "late jobs"),
+        *right("late by", "%", "late jobs" if why.late_jobs else "packets"),
     )
     for (cause, who, rule), (ns, jobs) in summed(why.totals).items():
         share = ns / why.late_sum_ns if why.late_sum_ns else 0.0

@@ -118,6 +118,9 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         for index in 0..host.domains.len() {
             simulation.add_domain(index, kept_jobs_max)?;
         }
+        if S::ENABLED {
+            simulation.workloads.follow(host);
+        }
         simulation.add_ticks();
         simulation.serve_requests();
         simulation.report(0);
@@ -215,6 +218,8 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         for cpu in 0..self.host.cpus {
             self.account(cpu, self.host.duration_ns);
         }
+        self.workloads.end(self.host.duration_ns);
+        self.report_packets();
         true
     }
 
@@ -230,6 +235,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             }
         } else if self.workloads.next_ns() <= now {
             self.workloads.serve(now);
+            self.report_packets();
             self.signal(now);
         } else if let Some(slot) = self.agenda.policy.due(now) {
             self.agenda.policy.set(slot, NEVER);
@@ -376,6 +382,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         let vcpu = &mut self.vcpus[index];
         if W::ANY && vcpu.has_workload {
             self.workloads.complete(index, now);
+            self.report_packets();
             self.execute_workload(cpu, index, now);
             return self.signal(now);
         }
@@ -654,6 +661,17 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 }
             }
         });
+    }
+
+    /// Puts what became of packets into the trace.
+    #[inline]
+    fn report_packets(&mut self) {
+        if S::ENABLED && W::ANY && self.workloads.has_records() {
+            let Simulation {
+                workloads, sink, ..
+            } = self;
+            workloads.take_records(|record| sink.record(record));
+        }
     }
 
     /// Puts what the policy reported into the trace.

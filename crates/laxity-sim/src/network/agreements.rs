@@ -66,6 +66,7 @@ impl Network {
             && let Err(until_ns) = credit.take(bytes, now)
         {
             interface.is_stopped = true;
+            interface.stopped_ns = now;
             interface.stops += 1;
             self.at(until_ns, Outside::Credit { interface: number });
             return false;

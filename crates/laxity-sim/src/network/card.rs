@@ -84,6 +84,21 @@ impl Card {
         }
     }
 
+    /// The packets that wait in its ring, the oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Packet> {
+        self.received.iter()
+    }
+
+    /// How long a packet that the card takes now waits for the wire away from it.
+    pub fn backlog_ns(&self, now: i64) -> i64 {
+        self.leaving_ns.back().map_or(0, |&last_ns| last_ns - now)
+    }
+
+    /// How long a packet that is sent to the card now waits for the wire.
+    pub fn inward_backlog_ns(&self, now: i64) -> i64 {
+        self.inward_until_ns - now
+    }
+
     /// The driver takes a packet out.
     pub fn take(&mut self) -> Option<Packet> {
         self.received.pop_front()

@@ -6,6 +6,7 @@ use super::path::WayOn;
 use super::phones;
 use super::protect::{Gate, Protection};
 use super::state::{Network, Outside};
+use laxity_trace::Place;
 use std::collections::BTreeSet;
 
 impl Network {
@@ -25,6 +26,7 @@ impl Network {
     fn set_still(&mut self, pool: usize, still: bool) {
         let pool = &self.pools[pool];
         self.still[pool.domain] = still;
+        self.journeys.set_still(pool.domain, still);
         self.signals.extend(pool.vcpus.clone());
     }
 
@@ -53,7 +55,13 @@ impl Network {
     }
 
     pub(super) fn acknowledged(&mut self, of: usize, now: i64) {
-        if let Some(next_ns) = self.protections[of].acknowledge(now) {
+        let before = self.protections[of].released().count();
+        let next_ns = self.protections[of].acknowledge(now);
+        let line = self.sources[self.protections[of].source].line;
+        for packet in self.protections[of].released().skip(before) {
+            self.journeys.come(packet, Place::Released, line);
+        }
+        if let Some(next_ns) = next_ns {
             self.at(next_ns, Outside::Checkpoint { of });
             if self.protections[of].has_released() {
                 self.notify(self.protections[of].source);
@@ -84,8 +92,13 @@ impl Network {
             Gate::Holds => protection.hold(packet),
             Gate::Drops => false,
         };
-        if !stays {
+        let held = (Place::Held, self.driver_vcpus.start);
+        if stays {
+            self.journeys.come(&packet, held.0, held.1);
+        } else {
             self.drops.held += 1;
+            let there = self.protections[number].held();
+            self.journeys.full(&packet, held, there);
             self.lose(&packet);
         }
         false

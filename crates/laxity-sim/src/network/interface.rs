@@ -23,6 +23,8 @@ pub struct Interface {
     pub credit: Option<Credit>,
     /// Netback waits for credit.
     pub is_stopped: bool,
+    /// When it stopped last.
+    pub stopped_ns: i64,
     /// The number of a protected domain among the protected ones.
     pub protection: Option<usize>,
     pub counted: InterfaceResult,
@@ -42,6 +44,7 @@ impl Interface {
             from_source,
             credit: None,
             is_stopped: false,
+            stopped_ns: 0,
             protection: None,
             counted: InterfaceResult {
                 domain: name.to_string(),

@@ -13,6 +13,7 @@ mod agreements;
 mod card;
 mod failover;
 mod interface;
+mod journey;
 mod kept;
 mod line;
 mod link;
@@ -29,8 +30,10 @@ mod threads;
 pub use state::Network;
 
 use crate::workloads::{Found, Workloads};
+use interface::Interface;
 use laxity_host::Host;
 use laxity_run::{NetworkResult, NicResult, Telephony};
+use laxity_trace::Record;
 use line::{Next, Step, What};
 use packet::Packet;
 use phones::Send;
@@ -59,6 +62,7 @@ impl Workloads for Network {
 
     /// At one instant packets that reach a card come first, then other things of the host, then phones.
     fn serve(&mut self, now: i64) {
+        self.journeys.set_now(now);
         let due =
             |wire: &VecDeque<(i64, Packet)>| wire.front().is_some_and(|(at_ns, _)| *at_ns <= now);
         if let Some(card) = self.wires.iter().position(due) {
@@ -79,6 +83,14 @@ impl Workloads for Network {
                 Outside::Send { pool } => self.send_next(pool, at_ns),
                 Outside::Credit { interface } => {
                     self.interfaces[interface].is_stopped = false;
+                    let Interface {
+                        from_guest,
+                        stopped_ns,
+                        from_source,
+                        ..
+                    } = &self.interfaces[interface];
+                    let line = self.sources[*from_source].line;
+                    self.journeys.credit(from_guest.iter(), *stopped_ns, line);
                     if !self.interfaces[interface].from_guest.is_empty() {
                         self.notify(self.interfaces[interface].from_source);
                     }
@@ -102,6 +114,7 @@ impl Workloads for Network {
     }
 
     fn current(&mut self, vcpu: usize, now: i64) -> Option<i64> {
+        self.journeys.set_now(now);
         if self.still[self.domain_of[vcpu]] {
             return None;
         }
@@ -121,6 +134,9 @@ impl Workloads for Network {
             if let Some((what, cost_ns)) = step {
                 // A step of no time would let nothing else happen.
                 let remaining_ns = cost_ns.max(1);
+                if let What::Source { packet, .. } | What::Thread(packet) = &what {
+                    self.journeys.begin(packet, vcpu, remaining_ns);
+                }
                 self.lines[vcpu].begin(Step { what, remaining_ns });
                 return Some(remaining_ns);
             }
@@ -137,10 +153,14 @@ impl Workloads for Network {
     }
 
     fn complete(&mut self, vcpu: usize, now: i64) {
+        self.journeys.set_now(now);
         match self.lines[vcpu].end() {
             None | Some(What::Interrupt) => {}
             Some(What::Waste { source, packet }) => {
                 self.drops.netback += 1;
+                if let Some(to) = self.destination(&packet, self.sources[source as usize].origin) {
+                    self.find_netback_full(to, &packet);
+                }
                 self.lose(&packet);
                 self.quiet_if_empty(source as usize);
             }
@@ -157,6 +177,27 @@ impl Workloads for Network {
             }
         }
         self.look_ahead();
+    }
+
+    fn follow(&mut self, host: &Host) {
+        if let Some(calls) = &host.calls {
+            let media = self.pools[self.media].vcpus.start;
+            self.journeys
+                .follow(calls.acceptance.delay_ns, &self.domain_of, media);
+        }
+    }
+
+    fn end(&mut self, now: i64) {
+        self.journeys.end(now);
+    }
+
+    #[inline]
+    fn has_records(&self) -> bool {
+        self.journeys.has_records()
+    }
+
+    fn take_records(&mut self, tell: impl FnMut(Record)) {
+        self.journeys.take_records().for_each(tell);
     }
 
     fn finish(self, host: &Host) -> Found {

@@ -6,6 +6,7 @@ use super::packet::{Kind, Packet};
 use super::phones;
 use super::state::{Network, Origin, Outside, Source};
 use laxity_host::Cost;
+use laxity_trace::Place;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WayOn {
@@ -20,6 +21,8 @@ impl Network {
             Kind::Voice => Some(self.media),
             _ => self.signalling,
         };
+        let media = self.journeys.media();
+        self.journeys.come(&packet, Place::WireIn, media);
         if server.is_some_and(|pool| self.is_absent(pool)) {
             self.drops.failure += 1;
             return self.lose(&packet);
@@ -39,6 +42,9 @@ impl Network {
             Some(at_ns) => self.wires[card].push_back((at_ns, packet)),
             None => {
                 self.drops.wire += 1;
+                let oldest_ns = now - self.cards[card].inward_backlog_ns(now);
+                self.journeys
+                    .full_since(&packet, (Place::WireIn, media), oldest_ns);
                 self.lose(&packet);
             }
         }
@@ -47,12 +53,19 @@ impl Network {
     /// A packet reaches a card.
     pub(super) fn receive(&mut self, card: usize, packet: Packet, now: i64) {
         let looked_at = self.is_looked_at(self.card_sources[card]);
-        match self.cards[card].receive(packet, looked_at, now) {
+        let line = self.sources[self.card_sources[card]].line;
+        let reaction = self.cards[card].receive(packet, looked_at, now);
+        if reaction != Reaction::Drop {
+            self.journeys.come(&packet, Place::Card, line);
+        }
+        match reaction {
             Reaction::Interrupt => self.interrupt(card),
             Reaction::InterruptAt(at_ns) => self.at(at_ns, Outside::Coalesced { card }),
             Reaction::Nothing => {}
             Reaction::Drop => {
                 self.drops.nic_receive += 1;
+                self.journeys
+                    .full(&packet, (Place::Card, line), self.cards[card].waiting());
                 self.lose(&packet);
             }
         }
@@ -148,7 +161,7 @@ impl Network {
     }
 
     /// The interface to which the driver domain takes a packet that came from a card or a guest.
-    fn destination(&self, packet: &Packet, origin: Origin) -> Option<usize> {
+    pub(super) fn destination(&self, packet: &Packet, origin: Origin) -> Option<usize> {
         if let Origin::FromGuest(_) | Origin::Released(_) = origin {
             return match self.way_on(packet) {
                 WayOn::Guest(interface) => Some(interface),
@@ -226,15 +239,26 @@ impl Network {
             self.drops.failure += 1;
             return self.lose(&packet);
         }
-        let interface = &mut self.interfaces[interface];
         // Others may have come while netback had this one in its hands.
-        if !interface.has_room() {
+        if !self.interfaces[interface].has_room() {
             self.drops.netback += 1;
+            self.find_netback_full(interface, &packet);
             return self.lose(&packet);
         }
+        let interface = &mut self.interfaces[interface];
+        let line = self.sources[interface.to_source].line;
+        self.journeys.come(&packet, Place::ToGuest, line);
         interface.to_guest.push_back(packet);
         let source = interface.to_source;
         self.notify(source);
+    }
+
+    /// Netback has no room for a packet to the guest with this interface.
+    pub(super) fn find_netback_full(&mut self, interface: usize, packet: &Packet) {
+        let interface = &self.interfaces[interface];
+        let line = self.sources[interface.to_source].line;
+        self.journeys
+            .full(packet, (Place::ToGuest, line), interface.to_guest.iter());
     }
 
     /// Puts a packet into a card of a pool of its own, or else of the driver domain; it reaches a phone. Whether
@@ -249,9 +273,16 @@ impl Network {
         let sent_ns = self.cards[card].transmit(bytes, now);
         match sent_ns {
             Some(_) if packet.kind == Kind::Bulk => {}
-            Some(at_ns) => self.phones.deliver(&packet, at_ns),
+            Some(at_ns) => {
+                self.journeys.arrive(&packet, at_ns);
+                self.phones.deliver(&packet, at_ns);
+            }
             None => {
                 self.drops.nic_transmit += 1;
+                let oldest_ns = now - self.cards[card].backlog_ns(now);
+                let media = self.journeys.media();
+                self.journeys
+                    .full_since(&packet, (Place::WireOut, media), oldest_ns);
                 self.lose(&packet);
             }
         }

@@ -298,6 +298,16 @@ impl Protection {
         true
     }
 
+    /// The packets that are held, the oldest first.
+    pub fn held(&self) -> impl Iterator<Item = &Packet> {
+        self.held.iter().map(|(_, packet)| packet)
+    }
+
+    /// The packets that may leave, the oldest first.
+    pub fn released(&self) -> impl Iterator<Item = &Packet> {
+        self.released.iter()
+    }
+
     /// The next packet that may leave.
     pub fn take_released(&mut self) -> Option<Packet> {
         self.released.pop_front()

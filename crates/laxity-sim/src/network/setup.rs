@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::interface::Interface;
+use super::journey::Journeys;
 use super::line::Line;
 use super::link::Allocator;
 use super::phones::Phones;
@@ -84,6 +85,7 @@ impl Network {
             outside_made: 0,
             next_ns: NEVER,
             signals: Vec::new(),
+            journeys: Journeys::default(),
         };
         network.add_all(host, described);
         network.look_ahead();

@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::interface::Interface;
+use super::journey::Journeys;
 use super::line::Line;
 use super::link::Allocator;
 use super::packet::{Kind, Packet, WIRE_BYTES};
@@ -118,6 +119,7 @@ pub struct Network {
     pub outside_made: u64,
     pub next_ns: i64,
     pub signals: Vec<usize>,
+    pub journeys: Journeys,
 }
 
 impl Network {
@@ -159,6 +161,7 @@ impl Network {
     }
 
     pub fn lose(&mut self, packet: &Packet) {
+        self.journeys.lose(packet);
         self.phones.lose(packet);
     }
 

@@ -5,6 +5,7 @@ use super::packet::{Kind, Packet};
 use super::phones;
 use super::pool::Role;
 use super::state::{Network, Outside};
+use laxity_trace::Place;
 use std::ops::Range;
 
 /// Packets of a stream that a socket's buffer holds: Linux's 108 KiB by default, at somewhat less than 1 KiB each.
@@ -17,10 +18,15 @@ impl Network {
             Kind::Voice => self.phones.queue(&packet, SOCKET_PACKETS),
             _ => pool.waiting.len() < usize::from(SOCKET_PACKETS),
         };
+        let line = pool.vcpus.start;
         if !fits {
             self.drops.socket += 1;
+            let of_stream = pool.waiting.iter().filter(|other| other.of == packet.of);
+            self.journeys
+                .full(&packet, (Place::Socket, line), of_stream);
             return self.lose(&packet);
         }
+        self.journeys.come(&packet, Place::Socket, line);
         pool.waiting.push_back(packet);
         if let Some(last) = pool.idle.pop_front() {
             let vcpus = pool.vcpus.clone();
@@ -120,11 +126,18 @@ impl Network {
             Some(interface) => {
                 let interface = &mut self.interfaces[interface];
                 interface.counted.offered += 1;
+                let line = self.sources[interface.from_source].line;
                 if interface.is_full() {
+                    self.journeys.full(
+                        &packet,
+                        (Place::FromGuest, line),
+                        interface.from_guest.iter(),
+                    );
                     interface.counted.dropped_in_guest += 1;
                     self.drops.netfront += 1;
                     return self.lose(&packet);
                 }
+                self.journeys.come(&packet, Place::FromGuest, line);
                 interface.from_guest.push_back(packet);
                 if let Some(number) = interface.protection {
                     self.protections[number].put();

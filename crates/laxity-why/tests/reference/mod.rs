@@ -2,10 +2,11 @@
 //! next.
 
 use laxity_trace::Metadata;
-use laxity_why::{Job, Part, Who};
+use laxity_why::{Job, Packet, PacketPart, Part, Who};
 use std::collections::BTreeMap;
 
 /// A line of the text.
+#[derive(Clone)]
 struct Line {
     time_ns: i64,
     cpu: Option<usize>,
@@ -392,4 +393,144 @@ fn is_of(detail: &str, job: &str) -> bool {
     detail
         .strip_prefix(job)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+}
+
+/// What the reference calls a part of a packet's way.
+pub fn packet_part(metadata: &Metadata, part: &PacketPart) -> String {
+    let at = part.at.map_or(String::new(), |(domain, vcpu)| {
+        format!("{}: ", metadata.vcpu_name(domain, vcpu))
+    });
+    format!("{at}{}", name(metadata, &part.part))
+}
+
+/// A place of a packet's way, as the lines tell it.
+struct Hop {
+    place: String,
+    vcpu: String,
+    since_ns: i64,
+    work_ns: i64,
+    pause_ns: i64,
+}
+
+impl Lines {
+    /// The parts of the packet's way by their names, in the order of names.
+    pub fn explain_packet(&self, metadata: &Metadata, packet: &Packet) -> Vec<(String, i64)> {
+        let detail = format!("stream {} #{}", packet.stream, packet.number);
+        let end = (self.lines.iter())
+            .position(|line| line.event == "packet" && line.detail == detail)
+            .expect("it is told");
+        // Nothing later matters.
+        let before = Lines {
+            lines: self.lines[..end].to_vec(),
+            policy: self.policy.clone(),
+            cpus: self.cpus,
+        };
+        let now_ns = self.lines[end].time_ns;
+        let first = (before.lines.iter())
+            .rposition(|line| !matches!(&*line.event, "hop" | "spent"))
+            .map_or(0, |last| last + 1);
+        let mut hops: Vec<Hop> = Vec::new();
+        for line in &before.lines[first..] {
+            let words: Vec<&str> = line.detail.split(' ').collect();
+            match (&*line.event, words[0]) {
+                ("hop", place) => hops.push(Hop {
+                    place: place.to_owned(),
+                    vcpu: line.vcpu.clone(),
+                    since_ns: ns(words[1]),
+                    work_ns: 0,
+                    pause_ns: 0,
+                }),
+                (_, what) => {
+                    let last = hops.last_mut().expect("a hop comes first");
+                    let spent_ns = words[1].parse().expect("a number");
+                    match what {
+                        "work" => last.work_ns = spent_ns,
+                        _ => last.pause_ns = spent_ns,
+                    }
+                }
+            }
+        }
+        let mut parts = BTreeMap::new();
+        let last = hops.pop().expect("a way has an end");
+        match &*last.place {
+            "full" => {
+                let full = hops.pop().expect("a place is full");
+                let waited = Hop {
+                    since_ns: last.since_ns,
+                    work_ns: 0,
+                    pause_ns: last.pause_ns,
+                    ..full
+                };
+                before.walk(metadata, &waited, now_ns, &mut parts);
+            }
+            "failure" => {
+                parts.insert("Failure".to_owned(), now_ns - hops[0].since_ns);
+            }
+            _ => {
+                let ends: Vec<i64> = (hops.iter().skip(1).chain([&last]))
+                    .map(|hop| hop.since_ns)
+                    .collect();
+                for (hop, end_ns) in hops.iter().zip(ends) {
+                    before.walk(metadata, hop, end_ns, &mut parts);
+                }
+            }
+        }
+        parts.retain(|_, ns| *ns > 0);
+        parts.into_iter().collect()
+    }
+
+    /// Adds what happens at a place up to a time, interval by interval.
+    fn walk(&self, metadata: &Metadata, hop: &Hop, end_ns: i64, parts: &mut BTreeMap<String, i64>) {
+        let mut add = |part: String, ns: i64| *parts.entry(part).or_default() += ns;
+        let alone = match &*hop.place {
+            "wire-in" | "wire-out" => Some("Link"),
+            "rate" => Some("Rate"),
+            "held" => Some("Held"),
+            _ => None,
+        };
+        if let Some(part) = alone {
+            return add(part.to_owned(), end_ns - hop.since_ns);
+        }
+        let name = hop.vcpu.split('/').next().expect("a VCPU has a domain");
+        let domain = (metadata.domains.iter())
+            .find(|domain| domain.name == name)
+            .expect("it is known");
+        let mut times: Vec<i64> = self.lines.iter().map(|line| line.time_ns).collect();
+        times.extend(self.lines.iter().filter_map(|line| {
+            let cost = line.detail.split("cost ").nth(1)?;
+            Some(line.time_ns + cost.strip_suffix(" ns")?.parse::<i64>().ok()?)
+        }));
+        times.extend([hop.since_ns, end_ns]);
+        times.retain(|time| (hop.since_ns..=end_ns).contains(time));
+        times.sort_unstable();
+        times.dedup();
+        let (mut own_ns, mut pause_ns) = (hop.work_ns, hop.pause_ns);
+        for pair in times.windows(2) {
+            let spent_ns = pair[1] - pair[0];
+            let state = self.state(pair[0], &hop.vcpu, domain);
+            match &*state {
+                "Overhead" => {
+                    let of_packet_ns = spent_ns.min(own_ns);
+                    own_ns -= of_packet_ns;
+                    add("OwnWork".to_owned(), of_packet_ns);
+                    add(
+                        format!("{}: Queue {}", hop.vcpu, hop.vcpu),
+                        spent_ns - of_packet_ns,
+                    );
+                }
+                "Blocked" => {
+                    let of_pause_ns = spent_ns.min(pause_ns);
+                    pause_ns -= of_pause_ns;
+                    add(format!("{}: Pause", hop.vcpu), of_pause_ns);
+                    let slept = if hop.place == "card" {
+                        "Coalesced"
+                    } else {
+                        "Blocked"
+                    };
+                    add(format!("{}: {slept}", hop.vcpu), spent_ns - of_pause_ns);
+                }
+                other => add(format!("{}: {other}", hop.vcpu), spent_ns),
+            }
+        }
+    }
 }

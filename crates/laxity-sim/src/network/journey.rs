@@ -1,0 +1,295 @@
+//! The ways of voice packets, for the trace: where each was since when, told when it has arrived late or is lost.
+//!
+//! A run without a trace follows none. Nothing here changes what happens to a packet.
+
+use super::packet::{Kind, Packet};
+use laxity_trace::{Kind as RecordKind, NONE, Place, Record, Spent, hop, job, spent};
+use std::collections::HashMap;
+
+/// Streams are told modulo this number.
+const STREAMS: u64 = 1 << 24;
+
+/// A place where a packet was.
+#[derive(Debug, Clone, Copy)]
+struct Hop {
+    place: Place,
+    /// The VCPU that was to handle it there, or did.
+    line: usize,
+    since_ns: i64,
+    /// CPU time of its own.
+    work_ns: i64,
+    /// How long its domain had stood still when it came, and then how long it stood still meanwhile.
+    paused_ns: i64,
+}
+
+/// The ways of the packets that are in the host.
+#[derive(Debug, Default)]
+pub struct Journeys {
+    /// None: nobody follows them.
+    limit_ns: Option<i64>,
+    /// The domain of each VCPU and the VCPU's number there.
+    names: Vec<(u16, u16)>,
+    /// The media server's first VCPU.
+    media: usize,
+    now_ns: i64,
+    hops: HashMap<(u64, u32), Vec<Hop>>,
+    /// Since when each domain stands still, and for how long it did before.
+    still: Vec<(Option<i64>, i64)>,
+    records: Vec<Record>,
+    /// Ways of packets that have ended, to be used again.
+    spare: Vec<Vec<Hop>>,
+}
+
+impl Journeys {
+    /// Follows packets from now on, and tells of those that take longer than this. `domain_of` has the domain of each
+    /// VCPU; the media server's first VCPU is `media`.
+    pub fn follow(&mut self, limit_ns: i64, domain_of: &[usize], media: usize) {
+        self.limit_ns = Some(limit_ns);
+        self.media = media;
+        self.still = vec![(None, 0); domain_of.last().map_or(0, |last| last + 1)];
+        self.names = (domain_of.iter().enumerate())
+            .map(|(line, &domain)| {
+                let first = domain_of.partition_point(|&other| other < domain);
+                (domain as u16, (line - first) as u16)
+            })
+            .collect();
+    }
+
+    /// The media server's first VCPU, which stands for it; any where nobody follows packets.
+    pub fn media(&self) -> usize {
+        self.media
+    }
+
+    /// The time goes on.
+    #[inline]
+    pub fn set_now(&mut self, now: i64) {
+        self.now_ns = now;
+    }
+
+    #[inline]
+    fn follows(&self, packet: &Packet) -> bool {
+        self.limit_ns.is_some() && packet.kind == Kind::Voice
+    }
+
+    /// The packet comes to a place, where the VCPU `line` is to handle it.
+    #[inline]
+    pub fn come(&mut self, packet: &Packet, place: Place, line: usize) {
+        if self.follows(packet) {
+            self.come_at(packet, place, line, self.now_ns);
+        }
+    }
+
+    fn come_at(&mut self, packet: &Packet, place: Place, line: usize, since_ns: i64) {
+        let paused_ns = self.paused_ns(line);
+        let Journeys { hops, spare, .. } = self;
+        let way = (hops.entry((packet.of, packet.number)))
+            .or_insert_with(|| spare.pop().unwrap_or_default());
+        way.push(Hop {
+            place,
+            line,
+            since_ns,
+            work_ns: 0,
+            paused_ns,
+        });
+        self.settle_pause(packet);
+    }
+
+    /// The place before the last one knows how long the domain stood still meanwhile.
+    fn settle_pause(&mut self, packet: &Packet) {
+        let Some(way) = self.hops.get(&(packet.of, packet.number)) else {
+            return;
+        };
+        let Some(before) = way.len().checked_sub(2) else {
+            return;
+        };
+        let total_ns = self.paused_ns(way[before].line);
+        if let Some(way) = self.hops.get_mut(&(packet.of, packet.number)) {
+            way[before].paused_ns = total_ns - way[before].paused_ns;
+        }
+    }
+
+    /// How long the domain of the VCPU has stood still up to now.
+    fn paused_ns(&self, line: usize) -> i64 {
+        let (domain, _) = self.names[line];
+        let (since_ns, before_ns) = self.still[usize::from(domain)];
+        before_ns + since_ns.map_or(0, |since_ns| self.now_ns - since_ns)
+    }
+
+    /// A domain stands still from now on, or goes on.
+    pub fn set_still(&mut self, domain: usize, still: bool) {
+        let now_ns = self.now_ns;
+        if let Some((since_ns, before_ns)) = self.still.get_mut(domain) {
+            if let Some(since_ns) = since_ns.take() {
+                *before_ns += now_ns - since_ns;
+            }
+            *since_ns = still.then_some(now_ns);
+        }
+    }
+
+    /// The VCPU `line` begins to handle the packet, which takes so much CPU time.
+    #[inline]
+    pub fn begin(&mut self, packet: &Packet, line: usize, work_ns: i64) {
+        if !self.follows(packet) {
+            return;
+        }
+        let last = self.hops.get_mut(&(packet.of, packet.number));
+        if let Some(last) = last.and_then(|way| way.last_mut()) {
+            last.line = line;
+            last.work_ns += work_ns;
+        }
+    }
+
+    /// Netback had no credit for these packets since then, and has it again.
+    pub fn credit<'a>(
+        &mut self,
+        packets: impl Iterator<Item = &'a Packet>,
+        stopped_ns: i64,
+        line: usize,
+    ) {
+        if self.limit_ns.is_none() {
+            return;
+        }
+        for packet in packets.filter(|packet| packet.kind == Kind::Voice) {
+            let last = self.hops.get(&(packet.of, packet.number));
+            if let Some(since_ns) = last.and_then(|way| way.last()).map(|last| last.since_ns) {
+                self.come_at(packet, Place::Rate, line, stopped_ns.max(since_ns));
+                self.come(packet, Place::FromGuest, line);
+            }
+        }
+    }
+
+    /// The packet finds no room at a place that the VCPU `line` was to empty, and that has these packets, the oldest
+    /// first.
+    pub fn full<'a>(
+        &mut self,
+        packet: &Packet,
+        (place, line): (Place, usize),
+        mut there: impl Iterator<Item = &'a Packet>,
+    ) {
+        if !self.follows(packet) {
+            return;
+        }
+        let oldest = there.find_map(|other| {
+            let way = self.hops.get(&(other.of, other.number));
+            let way = way.filter(|_| other.kind == Kind::Voice)?;
+            way.iter().rev().find(|hop| hop.place == place).copied()
+        });
+        self.full_since(
+            packet,
+            (place, line),
+            oldest.map_or(self.now_ns, |hop| hop.since_ns),
+        );
+        let paused_ns = oldest.map_or(0, |hop| self.paused_ns(hop.line) - hop.paused_ns);
+        let way = self.hops.get_mut(&(packet.of, packet.number));
+        if let Some(last) = way.and_then(|way| way.last_mut()) {
+            last.paused_ns = paused_ns;
+        }
+    }
+
+    /// The packet finds no room at a place where the oldest packet is since then.
+    pub fn full_since(&mut self, packet: &Packet, (place, line): (Place, usize), oldest_ns: i64) {
+        if self.follows(packet) {
+            self.come(packet, place, line);
+            self.come_at(packet, Place::Full, line, oldest_ns);
+        }
+    }
+
+    /// The packet is lost: where it has found no room, or else with its host.
+    pub fn lose(&mut self, packet: &Packet) {
+        if !self.follows(packet) {
+            return;
+        }
+        let way = self.hops.get(&(packet.of, packet.number));
+        if way
+            .and_then(|way| way.last())
+            .is_none_or(|last| last.place != Place::Full)
+        {
+            self.come(packet, Place::Failure, self.media);
+        }
+        self.tell(packet);
+    }
+
+    /// The packet leaves a card now, and reaches its phone at that time.
+    pub fn arrive(&mut self, packet: &Packet, at_ns: i64) {
+        let Some(limit_ns) = self.limit_ns.filter(|_| packet.kind == Kind::Voice) else {
+            return;
+        };
+        if at_ns - packet.sent_ns > limit_ns {
+            self.come(packet, Place::WireOut, self.media);
+            self.come_at(packet, Place::Arrived, self.media, at_ns);
+            self.tell(packet);
+        } else if let Some(mut way) = self.hops.remove(&(packet.of, packet.number)) {
+            way.clear();
+            self.spare.push(way);
+        }
+    }
+
+    /// The run ends: packets that are late and still on their way are told, the oldest first.
+    pub fn end(&mut self, now: i64) {
+        let Some(limit_ns) = self.limit_ns else {
+            return;
+        };
+        self.now_ns = now;
+        let sent_ns = |way: &Vec<Hop>| way.first().map_or(now, |first| first.since_ns);
+        let mut late: Vec<(i64, (u64, u32))> = (self.hops.iter())
+            .map(|(&packet, way)| (sent_ns(way), packet))
+            .filter(|(sent_ns, _)| now - sent_ns > limit_ns)
+            .collect();
+        late.sort_unstable();
+        for (sent_ns, (of, number)) in late {
+            let packet = Packet {
+                kind: Kind::Voice,
+                of,
+                number,
+                sent_ns,
+            };
+            self.come(&packet, Place::Unfinished, self.media);
+            self.tell(&packet);
+        }
+    }
+
+    /// Ends a packet's way with its records.
+    fn tell(&mut self, packet: &Packet) {
+        let Some(mut way) = self.hops.remove(&(packet.of, packet.number)) else {
+            return;
+        };
+        let time_ns = self.now_ns;
+        let mut record = |line: usize, kind: RecordKind, argument: i64| {
+            let (domain, vcpu) = self.names[line];
+            self.records.push(Record {
+                time_ns,
+                argument,
+                cpu: NONE,
+                domain,
+                vcpu,
+                kind,
+            });
+        };
+        for at in &way {
+            record(at.line, RecordKind::Hop, hop(at.place, at.since_ns));
+            if at.place.is_end() && at.place != Place::Full {
+                continue;
+            }
+            for (on, ns) in [(Spent::Work, at.work_ns), (Spent::Pause, at.paused_ns)] {
+                if ns > 0 {
+                    record(at.line, RecordKind::Spent, spent(on, ns));
+                }
+            }
+        }
+        let number = job((packet.of % STREAMS) as u32, packet.number.into());
+        record(self.media, RecordKind::Packet, number);
+        way.clear();
+        self.spare.push(way);
+    }
+
+    /// What is to be told.
+    pub fn take_records(&mut self) -> std::vec::Drain<'_, Record> {
+        self.records.drain(..)
+    }
+
+    /// Whether there is something to be told.
+    #[inline]
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+}

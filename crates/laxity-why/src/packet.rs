@@ -1,0 +1,312 @@
+//! Late and lost packets of voice: each one's way, split into causes.
+
+use crate::cause::{Cause, Key, Part, Who};
+use crate::history::History;
+use crate::share::divide;
+use laxity_trace::{Kind, Place, Reader, Record, Spent, TraceError, hop_of, spent_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrived late.
+    Arrived,
+    /// It was lost.
+    Lost,
+    /// It was still on its way when the run ended.
+    Unfinished,
+}
+
+/// A late or lost packet whose way has been split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// The media server.
+    pub domain: u16,
+    /// The stream, modulo 2^24.
+    pub stream: u32,
+    /// The packet's number in its stream, from 0.
+    pub number: u64,
+    /// When it was sent, ns from the start of the run.
+    pub sent_ns: i64,
+    /// When it had to be at its phone, ns from the start of the run.
+    pub deadline_ns: i64,
+    /// When it was, or was lost, or the run ended, ns from the start of the run.
+    pub end_ns: i64,
+    /// What became of it.
+    pub fate: Fate,
+    /// The place that had no room for it; `None` if it was lost otherwise, or not at all.
+    pub lost_at: Option<Place>,
+    /// How long after its deadline it arrived, or the run ended. For a lost one: how long the oldest packet had waited
+    /// at the place that had no room for it.
+    pub late_ns: i64,
+    /// From the greatest delay to the smallest. The shares sum to `late_ns`.
+    pub parts: Vec<PacketPart>,
+}
+
+/// A part of what delayed a packet, or kept a place full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketPart {
+    /// The VCPU that was to handle packets meanwhile.
+    pub at: Option<(u16, u16)>,
+    /// What happened to that VCPU, or to the packet.
+    pub part: Part,
+}
+
+/// A place on the way of a packet, as the trace tells it.
+#[derive(Debug, Clone, Copy)]
+struct Hop {
+    place: Place,
+    /// The VCPU's place among all.
+    index: usize,
+    vcpu: (u16, u16),
+    since_ns: i64,
+    work_ns: i64,
+    pause_ns: i64,
+}
+
+/// The way that is told at present.
+#[derive(Debug, Default)]
+pub struct Way {
+    hops: Vec<Hop>,
+}
+
+/// What is asked about each VCPU: its history, and what its keys mean.
+pub trait Histories {
+    /// Those of the VCPU at this place among all, up to now; `None` if it is not watched.
+    fn of(&self, index: usize) -> Option<(&History, &[Key])>;
+}
+
+impl Way {
+    /// Takes a record about packets. `index` is the VCPU's place among all.
+    pub fn record(&mut self, record: &Record, index: usize) {
+        match record.kind {
+            Kind::Hop => {
+                if let Some((place, since_ns)) = hop_of(record.argument) {
+                    self.hops.push(Hop {
+                        place,
+                        index,
+                        vcpu: (record.domain, record.vcpu),
+                        since_ns,
+                        work_ns: 0,
+                        pause_ns: 0,
+                    });
+                }
+            }
+            Kind::Spent => {
+                if let (Some(last), Some((on, ns))) =
+                    (self.hops.last_mut(), spent_of(record.argument))
+                {
+                    match on {
+                        Spent::Work => last.work_ns = ns,
+                        Spent::Pause => last.pause_ns = ns,
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The VCPUs that the way leads over.
+    pub fn vcpus(&self) -> impl Iterator<Item = usize> {
+        self.hops.iter().map(|hop| hop.index)
+    }
+
+    /// The earliest time that the way tells of.
+    fn earliest_ns(&self) -> Option<i64> {
+        self.hops.iter().map(|hop| hop.since_ns).min()
+    }
+
+    /// Ends the way with its packet at `now`, and splits it. `None` if the trace tells no whole way.
+    pub fn finish(
+        &mut self,
+        (domain, stream, number): (u16, u32, u64),
+        (delay_ns, now): (i64, i64),
+        histories: &impl Histories,
+    ) -> Option<Packet> {
+        let hops = std::mem::take(&mut self.hops);
+        let (first, last) = (hops.first()?, hops.last()?);
+        let is_whole =
+            last.place.is_end() && hops.iter().rev().skip(1).all(|hop| !hop.place.is_end());
+        if !is_whole || hops.len() < 2 {
+            return None;
+        }
+        let sent_ns = first.since_ns;
+        let mut split = Split {
+            histories,
+            delays: BTreeMap::new(),
+        };
+        let fate = match last.place {
+            Place::Full => {
+                let full = &hops[hops.len() - 2];
+                let waited = Hop {
+                    work_ns: 0,
+                    pause_ns: last.pause_ns,
+                    since_ns: last.since_ns,
+                    ..*full
+                };
+                split.hop(&waited, now);
+                Fate::Lost
+            }
+            Place::Failure => {
+                split.add(None, Key::of(Cause::Failure), now - sent_ns);
+                Fate::Lost
+            }
+            place => {
+                for pair in hops.windows(2) {
+                    split.hop(&pair[0], pair[1].since_ns);
+                }
+                if place == Place::Arrived {
+                    Fate::Arrived
+                } else {
+                    Fate::Unfinished
+                }
+            }
+        };
+        let end_ns = if fate == Fate::Arrived {
+            last.since_ns
+        } else {
+            now
+        };
+        let deadline_ns = sent_ns.saturating_add(delay_ns);
+        let mut parts: Vec<PacketPart> = split.parts();
+        let late_ns = match fate {
+            Fate::Lost => parts.iter().map(|part| part.part.delay_ns).sum(),
+            Fate::Arrived | Fate::Unfinished => end_ns.saturating_sub(deadline_ns).max(0),
+        };
+        let mut shares: Vec<Part> = parts.iter().map(|part| part.part).collect();
+        match fate {
+            Fate::Lost => shares.iter_mut().for_each(|part| part.ns = part.delay_ns),
+            Fate::Arrived | Fate::Unfinished => divide(&mut shares, delay_ns, late_ns),
+        }
+        for (part, share) in parts.iter_mut().zip(shares) {
+            part.part = share;
+        }
+        Some(Packet {
+            domain,
+            stream,
+            number,
+            sent_ns,
+            deadline_ns,
+            end_ns,
+            fate,
+            lost_at: (last.place == Place::Full).then(|| hops[hops.len() - 2].place),
+            late_ns,
+            parts,
+        })
+    }
+}
+
+/// Delays by what they are.
+struct Split<'a, H> {
+    histories: &'a H,
+    delays: BTreeMap<(Option<(u16, u16)>, Key), i64>,
+}
+
+impl<H: Histories> Split<'_, H> {
+    fn add(&mut self, at: Option<(u16, u16)>, key: Key, ns: i64) {
+        if ns > 0 {
+            *self.delays.entry((at, key)).or_default() += ns;
+        }
+    }
+
+    /// What a packet spent its time on at a place up to then.
+    fn hop(&mut self, hop: &Hop, to_ns: i64) {
+        let mut rest_ns = to_ns.saturating_sub(hop.since_ns).max(0);
+        let alone = match hop.place {
+            Place::WireIn | Place::WireOut => Some(Cause::Link),
+            Place::Rate => Some(Cause::Rate),
+            Place::Held => Some(Cause::Held),
+            _ => None,
+        };
+        if let Some(cause) = alone {
+            return self.add(None, Key::of(cause), rest_ns);
+        }
+        let at = Some(hop.vcpu);
+        let itself = Who::Vcpu(hop.vcpu.0, hop.vcpu.1);
+        let (mut ran_ns, mut blocked_ns) = (0, 0);
+        if let Some((history, keys)) = self.histories.of(hop.index) {
+            for (key, ns) in history.between(hop.since_ns, to_ns) {
+                let ns = ns.min(rest_ns);
+                rest_ns -= ns;
+                match keys[key].cause {
+                    Cause::Overhead | Cause::Task => ran_ns += ns,
+                    Cause::Blocked => blocked_ns += ns,
+                    _ => self.add(at, keys[key], ns),
+                }
+            }
+        }
+        let own_ns = ran_ns.min(hop.work_ns);
+        self.add(None, Key::of(Cause::OwnWork), own_ns);
+        self.add(at, Key::by(Cause::Queue, itself), ran_ns - own_ns);
+        let pause_ns = blocked_ns.min(hop.pause_ns);
+        self.add(at, Key::of(Cause::Pause), pause_ns);
+        let slept = match hop.place {
+            Place::Card => Cause::Coalesced,
+            _ => Cause::Blocked,
+        };
+        self.add(at, Key::of(slept), blocked_ns - pause_ns + rest_ns);
+    }
+
+    fn parts(self) -> Vec<PacketPart> {
+        let part = |((at, key), delay_ns): ((Option<(u16, u16)>, Key), i64)| PacketPart {
+            at,
+            part: Part {
+                cause: key.cause,
+                who: key.who,
+                rule: key.rule,
+                delay_ns,
+                ns: 0,
+            },
+        };
+        let mut parts: Vec<PacketPart> = self.delays.into_iter().map(part).collect();
+        // Sorting is stable: equals stay in the order of VCPUs and causes.
+        parts.sort_by_key(|part| -part.part.delay_ns);
+        parts
+    }
+}
+
+/// What a trace's packets ask of whoever explains them.
+#[derive(Debug, Default)]
+pub struct Watch {
+    way: Way,
+    /// The VCPUs that handle packets, by their domains and numbers.
+    pub vcpus: BTreeSet<(u16, u16)>,
+    /// How far back from its end the longest way goes.
+    pub window_ns: i64,
+}
+
+impl Watch {
+    /// Reads a trace for its packets; one without calls has none.
+    ///
+    /// # Errors
+    ///
+    /// The trace is damaged.
+    pub fn of<R: Read>(reader: Reader<R>) -> Result<Watch, TraceError> {
+        let mut watch = Watch::default();
+        if reader.metadata().calls.is_some() {
+            for record in reader {
+                watch.record(&record?);
+            }
+        }
+        Ok(watch)
+    }
+
+    fn record(&mut self, record: &Record) {
+        match record.kind {
+            Kind::Hop => {
+                self.vcpus.insert((record.domain, record.vcpu));
+                self.way.record(record, 0);
+            }
+            Kind::Packet => {
+                if let Some(earliest_ns) = self.way.earliest_ns() {
+                    self.window_ns = self
+                        .window_ns
+                        .max(record.time_ns.saturating_sub(earliest_ns));
+                }
+                self.way = Way::default();
+            }
+            _ => {}
+        }
+    }
+}

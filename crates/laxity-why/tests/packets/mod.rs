@@ -1,0 +1,321 @@
+//! Why packets of voice were late or lost, on random hosts with calls.
+//!
+//! The packets are those that the run's own record of streams has late or lost, and arrive when that says. Each one's
+//! causes sum to its lateness and its delays to its time on the way; the work on a packet that arrived is what the host
+//! file says. For some packets of each host the slow reference finds the same parts.
+//!
+//! `LAXITY_WHY_CALLS` is the number of hosts (default one of each policy), `LAXITY_SEED` the first seed (default 0).
+
+use crate::reference::{self, Lines};
+use crate::{file, number_from_environment, trace};
+use laxity_host::{Host, Policy};
+use laxity_run::{LOST, Outcome};
+use laxity_trace::{Kind, Metadata, Place, Reader, Record, text};
+use laxity_why::{Account, Cause, Fate, Packet, Question, Watch, why};
+use std::collections::BTreeMap;
+
+/// Packets of each host that the reference explains, too.
+const REFERENCED_PACKETS: usize = 3;
+
+/// What is sent so long before the end or earlier is in the run's record of streams.
+const RECORDED_NS: i64 = 1_000_000_000;
+
+/// Between two packets of a stream.
+const INTERVAL_NS: i64 = 20_000_000;
+
+/// What a packet costs, in ns: a card with the bridge, netback with netfront and the thread, and out again.
+const NETWORK: &str = r#"{ interrupt = "2 us", receive = "3 us", transmit = "2 us", netback-receive = "4 us",
+    netback-transmit = "5 us", netfront-receive = "3 us", netfront-transmit = "2 us", socket-receive = "4 us",
+    socket-send = "3 us", relay = "40 us" }"#;
+const WORK_NS: i64 = 66_000;
+/// Netfront's part of it, outwards.
+const NETFRONT_NS: i64 = 2_000;
+/// The same without the driver domain.
+const BYPASS_WORK_NS: i64 = 52_000;
+
+/// Numbers drawn from a seed (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (bits ^ bits >> 31) % most
+    }
+
+    fn one_of<'a>(&mut self, texts: &[&'a str]) -> &'a str {
+        texts[self.below(texts.len() as u64) as usize]
+    }
+}
+
+/// A random host with calls; `None` if its policy takes no such host.
+fn host(seed: u64) -> Option<(Host, bool)> {
+    let mut draw = Draw(seed);
+    let policy = Policy::ALL[seed as usize % Policy::ALL.len()].name();
+    let cpus = 1 + draw.below(3);
+    let bypasses = draw.below(5) == 0;
+    let nic = match (bypasses, draw.below(3)) {
+        (true, _) => "domain = \"media\"",
+        (false, 0) => "ring = 8",
+        (false, 1) => "coalesce = { time = \"3 ms\", packets = 40 }\nrate = \"20 Mbit/s\"",
+        (false, _) => "",
+    };
+    let costs = draw.one_of(&[
+        "",
+        "costs = { schedule = \"2 us\", context-switch = \"5 us\" }",
+    ]);
+    let mut more = String::new();
+    if !bypasses && draw.below(3) == 0 {
+        let mode = draw.one_of(&["net", "no-net"]);
+        more += &format!(
+            "[protect]\npause = \"2 ms\"\ncheckpoint = \"1 ms\"\nacknowledgement = \"1 ms\"\n\
+             domains = [{{ domain = \"media\", mode = \"{mode}\", interval = \"15 ms\", held = 40 }}]\n",
+        );
+        if draw.below(3) == 0 {
+            more += "failure = { at = \"60 ms\", detection = \"30 ms\" }\n";
+        }
+    } else if !bypasses && draw.below(3) == 0 {
+        more += "[link]\nrate = \"100 Mbit/s\"\n\
+                 agreements = [{ domain = \"media\", class = 1, maximum = \"4 Mbit/s\" }]\n";
+    }
+    let (streams, threads) = (20 + draw.below(180), 1 + draw.below(4));
+    let (media_vcpus, limit_ms) = (1 + draw.below(2), 1 + draw.below(12));
+    let busy = draw.one_of(&["", "run = \"7 ms\", idle = \"3 ms\""]);
+    let separator = if busy.is_empty() { "" } else { ", " };
+    let cap = draw.one_of(&["", "cap = 20", "weight = 64"]);
+    let text = format!(
+        r#"
+duration = "1150 ms"
+seed = {seed}
+[host]
+cpus = {cpus}
+policy = "{policy}"
+{costs}
+network = {NETWORK}
+[[nic]]
+name = "eth0"
+{nic}
+[[domain]]
+name = "dom0"
+budget = "2 ms"
+period = "10 ms"
+{cap}
+workload = {{ kind = "driver" }}
+[[domain]]
+name = "media"
+vcpus = {media_vcpus}
+budget = "2 ms"
+period = "11 ms"
+workload = {{ kind = "media-server", threads = {threads} }}
+[[domain]]
+name = "busy"
+budget = "3 ms"
+period = "9 ms"
+workload = {{ kind = "cpu-bound"{separator}{busy} }}
+[calls]
+streams = {streams}
+media-server = "media"
+sample = 1
+acceptance = {{ delay = "{limit_ms} ms" }}
+{more}"#
+    );
+    let overrides: &[&str] = &[];
+    match laxity_host::load(&text, "host.toml", overrides) {
+        Ok(host) => Some((host, bypasses)),
+        Err(problems) => {
+            // Some policies take no host whose CPUs are too few.
+            assert!(
+                ["null", "deadline", "arinc653"].contains(&policy),
+                "seed {seed}, {policy}: {problems}"
+            );
+            None
+        }
+    }
+}
+
+fn packets(metadata: &Metadata, records: &[Record]) -> Vec<Packet> {
+    let bytes = file(metadata, records);
+    let reader = Reader::new(&bytes[..]).expect("a whole trace");
+    let watch = Watch::of(reader).expect("a whole trace");
+    let mut account = Account::new(metadata, false);
+    account.watch(&watch);
+    let mut packets = Vec::new();
+    for record in records {
+        account.record(record).expect("the backlog is small");
+        packets.extend(account.take_packet());
+    }
+    packets
+}
+
+/// What is true of each packet, whatever the trace.
+fn check_packet(packet: &Packet, limit_ns: i64, work_ns: i64) {
+    let parts = || packet.parts.iter().map(|part| part.part);
+    assert!(parts().all(|part| part.delay_ns > 0 && (0..=part.delay_ns).contains(&part.ns)));
+    let shares_ns: i64 = parts().map(|part| part.ns).sum();
+    assert_eq!(shares_ns, packet.late_ns, "the causes' sum: {packet:?}");
+    let delays_ns: i64 = parts().map(|part| part.delay_ns).sum();
+    let own_ns: i64 = (parts().filter(|part| part.cause == Cause::OwnWork))
+        .map(|part| part.delay_ns)
+        .sum();
+    assert_eq!(packet.deadline_ns, packet.sent_ns + limit_ns);
+    match packet.fate {
+        Fate::Lost => assert_eq!(own_ns, 0, "{packet:?}"),
+        Fate::Arrived | Fate::Unfinished => {
+            assert_eq!(
+                delays_ns,
+                packet.end_ns - packet.sent_ns,
+                "no gap: {packet:?}"
+            );
+            assert_eq!(packet.late_ns, delays_ns - limit_ns, "{packet:?}");
+            assert!(packet.late_ns > 0);
+            assert!(own_ns <= work_ns);
+        }
+    }
+    if packet.fate == Fate::Arrived {
+        // A thread that finds its ring full for want of credit leaves netfront's part out.
+        let waited = parts().any(|part| part.cause == Cause::Rate);
+        let may_be_less = waited && own_ns == work_ns - NETFRONT_NS;
+        assert!(
+            own_ns == work_ns || may_be_less,
+            "all the work was done: {packet:?}"
+        );
+    }
+}
+
+/// The packets are those that the run's own record of streams has late or lost.
+fn check_record(host: &Host, outcome: &Outcome, limit_ns: i64, packets: &[Packet]) {
+    let voice = &outcome
+        .result
+        .telephony
+        .as_ref()
+        .expect("it has calls")
+        .voice;
+    let lost = packets.iter().filter(|packet| packet.fate == Fate::Lost);
+    assert_eq!(lost.count() as u64, voice.lost);
+    let mut told = BTreeMap::new();
+    for packet in packets {
+        let before = told.insert((u64::from(packet.stream), packet.number), packet);
+        assert!(before.is_none(), "told once: {packet:?}");
+    }
+    for kept in &outcome.kept {
+        for (number, &arrived_ns) in (0..).zip(&kept.arrived_ns) {
+            let sent_ns = kept.start_ns + number as i64 * INTERVAL_NS;
+            let packet = told.remove(&(kept.stream, number));
+            if arrived_ns == LOST {
+                // One that had no time to arrive counts as lost there.
+                let packet = packet.expect("a packet that did not arrive is told");
+                assert_ne!(packet.fate, Fate::Arrived);
+                assert_eq!(packet.sent_ns, sent_ns);
+            } else if arrived_ns - sent_ns > limit_ns {
+                let packet = packet.expect("a late packet is told");
+                assert_eq!(
+                    (packet.fate, packet.sent_ns, packet.end_ns),
+                    (Fate::Arrived, sent_ns, arrived_ns)
+                );
+            } else {
+                assert_eq!(packet, None, "one in time is not told");
+            }
+        }
+    }
+    let recorded_ns = host.duration_ns - RECORDED_NS;
+    assert!(told.values().all(|packet| packet.sent_ns > recorded_ns));
+}
+
+#[test]
+fn causes_of_late_packets_of_random_hosts() {
+    let hosts = number_from_environment("LAXITY_WHY_CALLS", Policy::ALL.len() as u64);
+    let first = number_from_environment("LAXITY_SEED", 0);
+    let mut causes = BTreeMap::<Cause, u64>::new();
+    let mut places = BTreeMap::<Option<Place>, u64>::new();
+    let (mut ran, mut referenced) = (0, 0);
+    for seed in first..first + hosts {
+        let Some((host, bypasses)) = host(seed) else {
+            continue;
+        };
+        ran += 1;
+        let (outcome, metadata, records) = trace(&host);
+        let limit_ns = metadata.calls.as_ref().expect("it has calls").delay_ns;
+        let packets = packets(&metadata, &records);
+        println!(
+            "seed {seed}: {}, {} packets",
+            host.policy.name(),
+            packets.len()
+        );
+        let work_ns = if bypasses { BYPASS_WORK_NS } else { WORK_NS };
+        for packet in &packets {
+            check_packet(packet, limit_ns, work_ns);
+            for part in packet.parts.iter().filter(|part| part.part.ns > 0) {
+                *causes.entry(part.part.cause).or_default() += 1;
+            }
+            if packet.fate == Fate::Lost {
+                *places.entry(packet.lost_at).or_default() += 1;
+            }
+        }
+        check_record(&host, &outcome, limit_ns, &packets);
+        check_answer(&metadata, &records, &packets);
+
+        let mut lines = Vec::new();
+        let bytes = file(&metadata, &records);
+        text::write(Reader::new(&bytes[..]).expect("a whole trace"), &mut lines)
+            .expect("a Vec takes everything");
+        let lines = Lines::parse(&String::from_utf8(lines).expect("text"), &metadata);
+        // Early ones have few lines before them, which the reference reads again and again.
+        let early = packets.len().min(60);
+        for packet in packets
+            .iter()
+            .take(early)
+            .step_by((early / REFERENCED_PACKETS).max(1))
+        {
+            let mut found: Vec<(String, i64)> = (packet.parts.iter())
+                .map(|part| (reference::packet_part(&metadata, part), part.part.delay_ns))
+                .collect();
+            found.sort();
+            assert_eq!(found, lines.explain_packet(&metadata, packet), "{packet:?}");
+            referenced += 1;
+        }
+    }
+    println!("{ran} hosts; causes: {causes:?}; lost: {places:?}; referenced: {referenced}");
+    if hosts >= 60 {
+        let every = [
+            Cause::Budget,
+            Cause::Cap,
+            Cause::Cpu,
+            Cause::Switch,
+            Cause::Queue,
+            Cause::Coalesced,
+            Cause::Pause,
+            Cause::Held,
+            Cause::Rate,
+            Cause::Link,
+            Cause::Failure,
+        ];
+        assert!(
+            every.iter().all(|cause| causes.contains_key(cause)),
+            "{causes:?}"
+        );
+        assert!(places.len() >= 4, "{places:?}");
+    }
+}
+
+/// The answer for people says the same as the packets it is made of.
+fn check_answer(metadata: &Metadata, records: &[Record], packets: &[Packet]) {
+    let bytes = file(metadata, records);
+    let reader = || Reader::new(&bytes[..]).expect("a whole trace");
+    let watch = Watch::of(reader()).expect("a whole trace");
+    let answer = why(reader(), &watch, &Question::default()).expect("a whole trace");
+    let told = records.iter().filter(|record| record.kind == Kind::Packet);
+    assert_eq!(told.count(), packets.len());
+    assert_eq!(answer.late.len(), packets.len());
+    assert_eq!(
+        answer.late_packets + answer.lost_packets,
+        packets.len() as u64
+    );
+    let sum_ns: i64 = packets.iter().map(|packet| packet.late_ns).sum();
+    assert_eq!(answer.late_sum_ns, sum_ns);
+    assert_eq!(
+        answer.totals.iter().map(|total| total.ns).sum::<i64>(),
+        sum_ns
+    );
+}
