@@ -15,12 +15,20 @@
 use laxity_analysis::{is_accepted, is_guaranteed};
 use laxity_host::{Domain, Host, OpenDomain};
 
+use crate::group::fits;
+
 /// Analyses of one domain below others in the search through orders; all orders of six domains take fewer.
 const ANALYSES_MAX: usize = 2_000;
 
 /// The domains with their priorities; `None` if no order was found in which all are guaranteed. Where a priority is
 /// given, all are taken as they are.
+///
+/// A domain without tasks has no deadline that analysis could guarantee: its budget is what it is promised. Beside one,
+/// all budgets have to fit their CPUs.
 pub(crate) fn prioritized(host: &Host, open: &[OpenDomain]) -> Option<Vec<Domain>> {
+    if host.domains.iter().any(|domain| domain.tasks.is_empty()) && !fits(host) {
+        return None;
+    }
     let count = host.domains.len();
     if !host.policy.is_fixed_priority_server() || open.iter().any(|open| !open.priority) {
         let holds = (0..count).all(|number| is_guaranteed(host, number))

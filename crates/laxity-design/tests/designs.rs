@@ -377,3 +377,19 @@ fn growth_within_budgets_holds_and_no_more() {
         }
     }
 }
+
+/// Four budgets of which each fits, and all of them do not.
+#[test]
+fn budgets_without_tasks_fit_their_cpu() {
+    let of = |last_ms: u32| {
+        let mut text =
+            String::from("duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"deferrable\"\n");
+        for (number, budget_ms) in [3, 3, 3, last_ms].into_iter().enumerate() {
+            text += &format!("[[domain]]\nname = \"d{number}\"\n");
+            text += &format!("budget = \"{budget_ms} ms\"\nperiod = \"10 ms\"\n");
+        }
+        designed(&text)
+    };
+    assert!(matches!(of(1), Answer::Holds(_)));
+    assert!(!matches!(of(2), Answer::Holds(_)));
+}
