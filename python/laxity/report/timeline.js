@@ -51,7 +51,7 @@ class Bytes {
     return Float64Array.from({ length }, () => this.signed());
   }
 
-  // Of jobs that stand as the difference from the job of the same task before.
+  // The numbers of jobs. A number stands as its difference from that of the same task before.
   jobs(tasks) {
     const last = new Map();
     return tasks.map((task) => {
