@@ -1,0 +1,77 @@
+//! Files of trace-cmd: whatever is in one, it is refused or makes a trace that every reader takes, and that can be
+//! observed.
+//!
+//! The first threads that ran are the VCPUs of two domains.
+#![no_main]
+
+use laxity_kvmtrace::Recording;
+use laxity_observe::{completions_ns, observe};
+use laxity_trace::{
+    DomainMetadata, Metadata, Reader, Record, Sink, TraceError, Writer, needs, perfetto, text,
+    timeline,
+};
+use libfuzzer_sys::fuzz_target;
+use std::io;
+
+/// More CPUs than that are another run's subject.
+const CPUS_MAX: u32 = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let recording = match Recording::open(data) {
+        Ok(recording) => recording,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let survey = recording.survey();
+    assert!(survey.from_ns <= survey.to_ns);
+    if survey.cpus > CPUS_MAX {
+        return;
+    }
+    let mut ran = (survey.threads.iter()).filter_map(|thread| i32::try_from(thread.thread).ok());
+    let mut take = |most| ran.by_ref().take(most).collect::<Vec<i32>>();
+    let threads = [take(2), take(1)];
+    let domain = |(name, threads): (&str, &Vec<i32>)| DomainMetadata {
+        name: name.into(),
+        vcpus: threads.len() as u32,
+        budget_ns: 0,
+        period_ns: 0,
+        tasks: Vec::new(),
+    };
+    let metadata = Metadata {
+        substrate: "kvm".into(),
+        policy: "eevdf".into(),
+        seed: 0,
+        duration_ns: survey.to_ns.saturating_sub(survey.from_ns),
+        cpus: survey.cpus,
+        domains: ["one", "two"].into_iter().zip(&threads).map(domain).collect(),
+        calls: None,
+    };
+    let (records, summary, _) = match recording.import(&metadata, &threads) {
+        Ok(imported) => imported,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let busy_ns: i64 = summary.cpu_ns.iter().flatten().sum();
+    let all_ns = busy_ns + summary.idle_ns + summary.foreign_ns;
+    assert_eq!(all_ns, i64::from(metadata.cpus) * metadata.duration_ns);
+
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, &metadata).expect("a Vec takes everything");
+    records.iter().for_each(|&record| writer.record(record));
+    writer.finish().expect("a Vec takes everything");
+    let reader = || Reader::new(&file[..]).expect("the header is right");
+    let read: Result<Vec<Record>, TraceError> = reader().collect();
+    assert_eq!(read.expect("the trace is right"), records);
+    text::write(reader(), io::sink()).expect("the trace is right");
+    perfetto::write(reader(), io::sink()).expect("the trace is right");
+    if metadata.duration_ns > 0 {
+        let seen = timeline(reader(), 0, metadata.duration_ns).expect("the trace is right");
+        let ran = seen.occupancy.iter();
+        assert_eq!(ran.map(|ran| ran.end_ns - ran.start_ns).sum::<i64>(), busy_ns);
+    }
+    let needed = needs(reader()).expect("the trace is right");
+    assert!(needed.needed_decisions <= needed.decisions);
+
+    let seen = observe(&metadata, &records);
+    let worked_ns = seen.domains.iter().flat_map(|domain| &domain.vcpus);
+    assert!(worked_ns.map(|vcpu| vcpu.work_ns).sum::<i64>() <= busy_ns);
+    completions_ns(&metadata, &records);
+});
