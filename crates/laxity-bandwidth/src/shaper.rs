@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::control::{Limits, Shapers};
-use crate::linux::Change;
 use crate::{Agreements, Holder, demand::Sample};
 
 /// Counters of a holder since its shaper was made.
@@ -34,6 +33,17 @@ impl Counters {
             overlimits: self.overlimits.wrapping_sub(before.overlimits).into(),
         }
     }
+}
+
+/// A change of traffic control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Interface of the change.
+    pub interface: u32,
+    /// Handle of the object that was changed, made or removed.
+    pub handle: u32,
+    /// Handle of the object's parent.
+    pub parent: u32,
 }
 
 /// Gives new holders the state of their interfaces. Returns the rest, whose agreements have ended.

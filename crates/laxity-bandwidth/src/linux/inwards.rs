@@ -6,13 +6,13 @@ use std::io;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
+use super::Route;
 use super::htb::{self, Class, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
 use super::tree::{TreeError, is_about_ours, is_ours, make_root, remove_root};
-use super::{Change, Route};
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
-use crate::shaper::{Counters, Shaper, take_over};
+use crate::shaper::{Change, Counters, Shaper, take_over};
 
 /// The only class at an interface.
 const CLASS: u16 = 1;

@@ -14,7 +14,7 @@ mod tree;
 
 pub use inwards::Inwards;
 pub use lock::{LinkLock, LockError};
-pub use route::{Change, Changes, Interface, Interfaces, LinkEvent, Links, Route, Traffic};
+pub use route::{Changes, Interface, Interfaces, LinkEvent, Links, Route, Traffic};
 pub use tree::{Tree, TreeError};
 
 /// Parses a datagram of the kernel's as everything that it could answer or notify of.

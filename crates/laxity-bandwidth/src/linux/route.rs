@@ -12,6 +12,8 @@ use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage}
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+use crate::shaper::Change;
+
 /// Size of the buffer, large enough for any datagram of the kernel's.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Requests in one datagram, whose answers must fit the socket's buffer.
@@ -299,17 +301,6 @@ pub enum LinkEvent {
     Is(Interface),
     /// The interface with this number is gone.
     Gone(u32),
-}
-
-/// A change of traffic control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// Interface of the change.
-    pub interface: u32,
-    /// Handle of the object that was changed, made or removed.
-    pub handle: u32,
-    /// Handle of the object's parent.
-    pub parent: u32,
 }
 
 /// Notifications of traffic control that show changes by other programs.

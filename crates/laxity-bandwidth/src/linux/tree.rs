@@ -18,9 +18,9 @@ use netlink_packet_route::tc::{
 
 use super::htb::{self, Class, Dumped, FRAME_BYTES, MAJOR};
 use super::queues::Queues;
-use super::{Change, Route, classifier::Classifier};
+use super::{Route, classifier::Classifier};
 use crate::control::{Limits, Shapers};
-use crate::shaper::{Counters, Shaper, take_over};
+use crate::shaper::{Change, Counters, Shaper, take_over};
 use crate::{Agreement, Agreements, Sharing};
 
 /// The class around all others.

@@ -15,8 +15,8 @@ pub use store::Store;
 
 use crate::Agreements;
 use crate::control::{Limits, Shapers};
-use crate::linux::{Change, Links, Traffic};
-use crate::shaper::{Counters, Shaper, take_over};
+use crate::linux::{Links, Traffic};
+use crate::shaper::{Change, Counters, Shaper, take_over};
 
 /// Interval in which a backend gets credit: whole ticks at 250 Hz and at 100 Hz.
 const INTERVAL_US: u64 = 20_000;
