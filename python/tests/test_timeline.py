@@ -17,6 +17,7 @@ from laxity.why import why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 needs_browser = pytest.mark.skipif(
     not browser.is_there(), reason="needs the Debian packages chromium and chromium-driver"
@@ -301,3 +302,67 @@ def test_what_is_not_kept_is_shown_in_cells(late: laxity.Run, window: browser.Br
     assert state(window)["level"] == "overview"
     said = window.run(f"return {ROOT}.querySelector('.coarse').innerText")
     assert "--window FROM..TO" in said
+
+
+CALLS = """\
+duration = "100 ms"
+[host]
+cpus = 1
+policy = "credit"
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "media"
+workload = { kind = "media-server" }
+[[domain]]
+name = "busy"
+workload = { kind = "cpu-bound" }
+[[nic]]
+name = "eth0"
+ring = 16
+[calls]
+streams = 400
+media-server = "media"
+acceptance = { delay = "1 ms" }
+"""
+"""More packets than the CPU can relay."""
+
+
+@needs_browser
+def test_it_goes_to_late_packets_and_their_causes_sum(
+    tmp_path: Path, window: browser.Browser
+) -> None:
+    run = laxity.Host.parse(CALLS).run(trace=tmp_path / "traced")
+    run.save(tmp_path / "run")
+    read(tmp_path / "run")
+    packets = why(tmp_path / "run" / "trace.laxtrace", worst=live.LATE_MAX).late
+    packets = tuple(sorted(packets, key=lambda packet: packet.arrival_ns))
+    assert {packet.packet for packet in packets} >= {"late", "lost"}
+    window.open(tmp_path / "run" / "report.html")
+    window.wait(f"{ROOT}.dataset.level === 'exact'")
+    listed = f"[...{ROOT}.querySelectorAll('.late li')]"
+    bars = window.run(
+        f"return {listed}.map((item) => [...item.querySelectorAll('.shares span')]"
+        ".map((share) => share.title))"
+    )
+    assert len(bars) == len(packets)
+    for packet, shares in zip(packets, bars, strict=True):
+        times = [laxity._core.parse_duration(share.partition(": ")[0]) for share in shares]
+        assert sum(times) == packet.late_ns
+    place = next(place for place, packet in enumerate(packets) if packet.packet == "late")
+    packet = packets[place]
+    window.run(f"{listed}[{place}].querySelector('button').click()")
+    seen = state(window)
+    assert seen["chosen"] == place
+    assert seen["fromNs"] <= packet.arrival_ns < packet.deadline_ns <= seen["toNs"]
+    said = window.run(f"return {ROOT}.querySelector('.said').textContent")
+    name = packet.what.partition("/stream-")[2].replace("#", ", packet ")
+    assert said.startswith(f"stream {name}: ")
+    assert bars[place][0].partition(": ")[2] in said
+    at = next(cause.at for cause in packet.causes if cause.at)
+    opened = window.run(
+        f"return [...{ROOT}.querySelectorAll('.labels [aria-expanded=true]')]"
+        ".map((each) => each.textContent)"
+    )
+    assert at in opened

@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from bisect import bisect
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from laxity.plots.timeline import vcpus_that_matter
 from laxity.policies import BY_WEIGHT
 from laxity.report.page import Live
 from laxity.results.streams import LOST, PACKET_NS
-from laxity.tables.why import phrase, shares
+from laxity.tables.why import lost_where, shares
 from laxity.text import time
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def live(
     with core_errors():
         stretches, overview = _core.timeline_levels(str(trace), STRETCH_RECORDS)
     shown = {domain for domain, _ in vcpus_that_matter(timeline, metadata)}
-    packets = list(_explained_packets(found, run)) or _late_packets(run, host)
+    packets = list(_explained_packets(found, metadata, run)) or _late_packets(run, host)
     late = [*_late_jobs(found, metadata, run.policy), *packets]
     late.sort(key=lambda each: each["from_ns"])
     content = {
@@ -120,45 +121,57 @@ def _late_jobs(
     found: Why | None, metadata: Mapping[str, Any], policy: str
 ) -> Iterable[dict[str, Any]]:
     """Where each late job was, until when, and why."""
-    vcpus: dict[str, int] = {}
-    first = 0
-    for domain in metadata["domains"]:
-        for task in domain["tasks"]:
-            vcpus[f"{domain['name']}/{task['name']}"] = first + task["vcpu"]
-        first += domain["vcpus"]
+    first = _first_vcpus(metadata)
+    vcpus = {
+        f"{domain['name']}/{task['name']}": first[domain["name"]] + task["vcpu"]
+        for domain in metadata["domains"]
+        for task in domain["tasks"]
+    }
     for late in found.late if found is not None else ():
         if late.packet is not None:
             continue
         end_ns = late.completion_ns
         yield {
             "what": late.what,
+            "is_packet": False,
             "vcpu": vcpus[late.what.rpartition("#")[0]],
             "from_ns": late.arrival_ns,
             "to_ns": metadata["duration_ns"] if end_ns is None else end_ns,
             "due_ns": late.deadline_ns,
             "late": f"{time(late.late_ns)} late",
-            "why": "; ".join(f"{time(each.ns)}: {phrase(each, policy)}" for each in shares(late)),
+            "causes": shares(late, policy),
         }
 
 
-def _explained_packets(found: Why | None, run: Run) -> Iterable[dict[str, Any]]:
-    """Where each late or lost packet of the trace was, until when, and why."""
+def _first_vcpus(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The number of each domain's first VCPU among all."""
+    domains = metadata["domains"]
+    counts = [domain["vcpus"] for domain in domains]
+    names = (domain["name"] for domain in domains)
+    return dict(zip(names, accumulate(counts, initial=0), strict=False))
+
+
+def _explained_packets(
+    found: Why | None, metadata: Mapping[str, Any], run: Run
+) -> Iterable[dict[str, Any]]:
+    """Each late or lost packet of the trace: the VCPU where it was late, until when, and why."""
+    first = _first_vcpus(metadata)
     for late in found.late if found is not None else ():
         if late.packet is None:
             continue
         stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
         end_ns = late.deadline_ns if late.completion_ns is None else late.completion_ns
+        at = next((cause.at for cause in late.causes if cause.at is not None), None)
+        domain, _, vcpu = (at or "").partition("/")
         yield {
             "what": f"stream {stream}, packet {number}",
-            "vcpu": None,
+            "is_packet": True,
+            "vcpu": None if at is None else first[domain] + int(vcpu or 0),
             "from_ns": late.arrival_ns,
             "to_ns": min(end_ns, run.duration_ns),
             "due_ns": min(late.deadline_ns, run.duration_ns),
-            "late": "lost" if late.packet == "lost" else f"{time(late.late_ns)} late",
-            "why": "; ".join(
-                f"{time(each.ns)}: {phrase(each, run.policy, is_packet=True)}"
-                for each in shares(late)
-            ),
+            "late": lost_where(late) if late.packet == "lost" else f"{time(late.late_ns)} late",
+            "causes": shares(late, run.policy),
         }
 
 
@@ -179,10 +192,13 @@ def _late_packets(run: Run, host: ResolvedHost) -> Iterable[dict[str, Any]]:
     for at_ns, number, packet, lost, took_ns in sorted(packets)[:LATE_MAX]:
         yield {
             "what": f"stream {number}, packet {packet}",
+            "is_packet": True,
             "vcpu": None,
             "from_ns": at_ns,
             "to_ns": min(at_ns + took_ns, run.duration_ns),
             "due_ns": min(at_ns + limit_ns, run.duration_ns),
             "late": "lost" if lost else f"{time(took_ns - limit_ns)} late",
-            "why": "" if lost else f"It took {time(took_ns)}; the limit is {time(limit_ns)}.",
+            "causes": []
+            if lost
+            else [(took_ns - limit_ns, f"it took {time(took_ns)}; the limit is {time(limit_ns)}")],
         }

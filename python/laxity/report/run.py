@@ -34,7 +34,7 @@ from laxity.report.page import (
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
-from laxity.tables.why import NAMES, phrase, rule_phrase, shares, summed
+from laxity.tables.why import NAMES, rule_phrase, shares, summed
 from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
 from laxity.why import why
 
@@ -347,16 +347,15 @@ def _timeline(
 
 def _late(found: Why, policy: str) -> Section:
     """What was late by most with its causes, and all lateness by cause and culprit."""
-    jobs = "jobs" if found.late_jobs else "packets"
+    packets = found.late_packets + found.lost_packets
+    kinds = [kind for kind, count in (("job", found.late_jobs), ("packet", packets)) if count]
+    kind, all_kinds = " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds)
     worst = [
         plain(
             late.what,
             time(late.arrival_ns, digits=6),
             time(late.late_ns),
-            "; ".join(
-                f"{time(cause.ns)}: {phrase(cause, policy, is_packet=late.packet is not None)}"
-                for cause in shares(late)
-            ),
+            "; ".join(f"{time(ns)}: {words}" for ns, words in shares(late, policy)),
         )
         for late in found.late[:LATE_ROWS]
     ]
@@ -371,20 +370,25 @@ def _late(found: Why, policy: str) -> Section:
         )
         for (kind, who, rule), (ns, count) in summed(found.totals).items()
     ]
+    lost = (
+        " A lost packet has that of the oldest one that waited where there was no room."
+        if found.lost_packets
+        else ""
+    )
     return Section(
-        f"Why {jobs} were late",
-        f"The causes of a {jobs[:-1]} sum to its lateness. laxity why also says what would have "
+        f"Why {all_kinds} were late",
+        f"The causes of a {kind} sum to its lateness.{lost} laxity why also says what would have "
         "helped.",
         tables=(
             Table(
-                f"The {jobs} that were late by most",
-                (jobs[:-1], "arrived", "late by", "causes"),
+                f"The {all_kinds} that were late by most",
+                (kind, "arrived", "late by", "causes"),
                 worst,
                 0,
             ),
             Table(
-                f"The lateness of all {jobs} by cause and culprit",
-                ("cause", "culprit", "rule", "late by", "of all", f"late {jobs}"),
+                f"The lateness of all {all_kinds} by cause and culprit",
+                ("cause", "culprit", "rule", "late by", "of all", f"late {all_kinds}"),
                 all_late,
                 3,
             ),

@@ -209,6 +209,8 @@ function timeText(ns, digits = 3) {
   return `${Number((ns / unitNs).toFixed(Math.max(0, digits - whole)))} ${unit}`;
 }
 
+// The causes of a lateness, which sum to it.
+const causesText = (late) => late.causes.map(([ns, words]) => `${timeText(ns)}: ${words}`).join("; ");
 const exactText = (ns) => timeText(Math.round(ns), 13);
 const percentText = (ratio) => `${(100 * ratio).toPrecision(3)} %`;
 
@@ -253,7 +255,7 @@ function choose(index) {
   if (late.vcpu !== null) unfolded.add(`domain ${vcpus[late.vcpu].domain}`);
   layOut();
   show(late.from_ns - aroundNs, late.to_ns + aroundNs);
-  say(`${late.what}: ${late.late}. ${late.why}`);
+  say(`${late.what}: ${late.late}. ${causesText(late)}`);
   find(".late li[aria-current]")?.removeAttribute("aria-current");
   find(`.late li:nth-child(${index + 1})`)?.setAttribute("aria-current", "true");
 }
@@ -631,7 +633,7 @@ function drawStrip() {
   to.globalAlpha = 1;
   to.fillStyle = colours.bad;
   for (const ns of missed.start) to.fillRect(ns / run.duration_ns * width, 0, 1, 7);
-  for (const late of run.late) if (late.vcpu === null) to.fillRect(late.from_ns / run.duration_ns * width, 0, 1, 7);
+  for (const late of run.late) if (late.is_packet) to.fillRect(late.from_ns / run.duration_ns * width, 0, 1, 7);
 }
 
 function drawWindow() {
@@ -748,6 +750,19 @@ find(".strip").addEventListener("pointerdown", (event) => {
   show(at - half, at + half);
 });
 
+// A bar of the causes, each as long as its share of the lateness.
+function sharesOf(late) {
+  const bar = document.createElement("div");
+  bar.className = "shares";
+  for (const [ns, words] of late.causes) {
+    const share = document.createElement("span");
+    share.style.flexGrow = ns;
+    share.title = `${exactText(ns)}: ${words}`;
+    bar.append(share);
+  }
+  return bar;
+}
+
 run.late.forEach((late, index) => {
   const item = document.createElement("li");
   const button = document.createElement("button");
@@ -755,8 +770,8 @@ run.late.forEach((late, index) => {
   button.type = "button";
   button.textContent = `${late.what}: ${late.late}`;
   button.addEventListener("click", () => choose(index));
-  why.textContent = late.why;
-  item.append(button, why);
+  why.textContent = causesText(late);
+  item.append(button, sharesOf(late), why);
   find(".late ol").append(item);
 });
 find(".late").hidden = !run.late.length;

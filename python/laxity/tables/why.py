@@ -26,6 +26,9 @@ SMALL = 0.01
 REMEDIES_MAX = 4
 """Changes that a sentence names."""
 
+OTHER = "other reasons"
+"""All smaller shares together."""
+
 PHRASES: dict[Kind, str] = {
     "own-work": "its own work alone takes longer than its deadline",
     "released-late": "it was released late (jitter)",
@@ -114,7 +117,7 @@ def rule_phrase(rule: Rule, policy: str) -> str:
     return RULES[rule]
 
 
-def phrase(cause: Cause, policy: str, *, is_packet: bool = False) -> str:
+def phrase(cause: Cause, policy: str, *, is_packet: bool) -> str:
     """What a cause is, to stand behind "because"."""
     text = PHRASES[cause.cause]
     if is_packet:
@@ -127,33 +130,38 @@ def phrase(cause: Cause, policy: str, *, is_packet: bool = False) -> str:
     return text.format(who=cause.who, rule=rule, at=cause.at)
 
 
-def shares(late: Late) -> list[Cause]:
-    """The causes that a sentence names, from the greatest to the smallest."""
-    return [cause for cause in late.causes if cause.ns > SMALL * late.late_ns]
+def shares(late: Late, policy: str) -> list[tuple[int, str]]:
+    """The causes that are named, from the greatest share (ns) to the smallest, then all others.
+
+    The shares sum to the lateness.
+    """
+    named = [cause for cause in late.causes if cause.ns > SMALL * late.late_ns]
+    is_packet = late.packet is not None
+    parts = [(cause.ns, phrase(cause, policy, is_packet=is_packet)) for cause in named]
+    rest_ns = late.late_ns - sum(ns for ns, _ in parts)
+    return [*parts, (rest_ns, OTHER)] if rest_ns else parts
+
+
+def lost_where(late: Late) -> str:
+    """The place that had no room for a lost packet, and for how long it had none."""
+    where = f"lost at {PLACES[late.lost_at]}" if late.lost_at else "lost"
+    return (
+        f"{where}, where the oldest had waited for {time(late.late_ns)}" if late.late_ns else where
+    )
 
 
 def sentence(late: Late, policy: str) -> str:
     """Why one job or packet was late."""
-    by = time(late.late_ns)
     unfinished = " and not complete at the end of the run" if late.completion_ns is None else ""
-    named = shares(late)
+    named = shares(late, policy)
     if late.packet == "lost":
-        where = f" at {PLACES[late.lost_at]}" if late.lost_at else ""
-        if not named:
-            return f"{late.what} was lost{where}."
-        told = f"{late.what} was lost{where}, where the oldest had waited for {by}"
-    else:
-        told = f"{late.what} was {by} late{unfinished}"
-    if not named:
+        told = f"{late.what} was {lost_where(late)}"
+    elif not named:
         return f"{late.what} was in time."
-    is_packet = late.packet is not None
-    rest_ns = late.late_ns - sum(cause.ns for cause in named)
-    parts = [
-        f"{time(cause.ns)} because {phrase(cause, policy, is_packet=is_packet)}" for cause in named
-    ]
-    if rest_ns:
-        parts.append(f"{time(rest_ns)} for other reasons")
-    return f"{told}: {', '.join(parts)}."
+    else:
+        told = f"{late.what} was {time(late.late_ns)} late{unfinished}"
+    parts = [f"{time(ns)} {'for' if words == OTHER else 'because'} {words}" for ns, words in named]
+    return f"{told}: {', '.join(parts)}." if parts else f"{told}."
 
 
 def remedy_sentence(remedies: Sequence[Remedy], *, is_packet: bool = False) -> str:
