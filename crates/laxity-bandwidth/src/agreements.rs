@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use laxity_config::kinds::AGREEMENTS;
 use laxity_config::{
-    Duration, Field, FileError, FileKind, List, Measured, Name, Problem, Problems, Quantity, Span,
-    Whole, read,
+    Duration, Field, FileError, List, Measured, Name, Problem, Problems, Quantity, Span, Whole,
+    read,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
@@ -299,13 +300,6 @@ impl<'de> Deserialize<'de> for InterfaceName {
     }
 }
 
-const KIND: FileKind = FileKind {
-    noun: "agreements file",
-    with_article: "an agreements file",
-    least: "an agreements file has at least [link] with interface and rate, and an [[agreement]]",
-    open: None,
-};
-
 /// What is known of an interface that a file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
@@ -327,7 +321,7 @@ pub type LookAt<'a> = &'a dyn Fn(&str, &str) -> Port;
 ///
 /// All that is wrong, with places and what would be right.
 pub fn load(text: &[u8], name: &str, look_at: LookAt<'_>) -> Result<Agreements, FileError> {
-    read(text, name, &KIND, |file: &File, root, problems| {
+    read(text, name, &AGREEMENTS, |file: &File, root, problems| {
         resolve(file, root, look_at, problems)
     })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use toml::de::DeTable;
 
+use crate::kinds::{self, FileKind};
 use crate::open::{self, Open};
 use crate::overrides;
 use crate::problem::{FileError, Problem, Problems, Sources, Span, line_and_column};
@@ -13,20 +14,6 @@ use crate::tree::{Node, Reader, Value};
 
 /// The largest file, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
-
-/// What messages say about a kind of file.
-#[derive(Debug, Clone, Copy)]
-pub struct FileKind {
-    /// "host file"
-    pub noun: &'static str,
-    /// "a host file"
-    pub with_article: &'static str,
-    /// What such a file has at least. It is the help for an empty file.
-    pub least: &'static str,
-    /// What finds values that are left open, written "?", as a help: "laxity design finds a value". `None`: no file of
-    /// this kind leaves values open.
-    pub open: Option<&'static str>,
-}
 
 /// A file that has been parsed and not yet checked: [`Document::read`] reads it, with different overrides, without
 /// parsing it again.
@@ -43,7 +30,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// If it is not text or not TOML, or empty, or above [`FILE_BYTES_MAX`].
+    /// If it is not text or not TOML, or empty, or above [`FILE_BYTES_MAX`], or a file of another kind.
     pub fn parse(text: &[u8], name: &str, kind: &FileKind) -> Result<Document, FileError> {
         let text = readable_text(text, name, kind)?;
         let sources = Sources {
@@ -71,6 +58,11 @@ impl Document {
             span: Span::new(0..0, 0),
             value: Value::from_table(table.get_ref(), 0),
         };
+        if let Some(problem) = kinds::of_another(&root, kind) {
+            let problems = Problems::default();
+            problems.push(problem);
+            return Err(problems.into_error(&sources));
+        }
         Ok(Document {
             sources,
             root,

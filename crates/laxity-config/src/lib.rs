@@ -5,7 +5,8 @@
 //! applies overrides to the tree (`overrides`) and reads it into a type whose fields are [`Field`]s; what is wrong is
 //! collected in [`Problems`] and shown together (`problem`). `units`, `quantities` and `values` have the types of
 //! values, `open` knows values that are left open and writes values into a file, `pieces` makes documents of parts of
-//! others, `suggest` finds what a misspelt word may mean, and [`input`] opens the files that somebody named.
+//! others, [`kinds`] tells one kind of file from another, `suggest` finds what a misspelt word may mean, and [`input`]
+//! opens the files that somebody named.
 //!
 //! ```
 //! use laxity_config::{Document, Duration, Field, FileKind, MINUTE_NS};
@@ -16,7 +17,8 @@
 //!     interval: Field<Duration<1, MINUTE_NS>>,
 //! }
 //!
-//! let kind = FileKind { noun: "file", with_article: "a file", least: "a file has an interval", open: None };
+//! let kind = FileKind { noun: "file", with_article: "a file", least: "a file has an interval", open: None,
+//!     list: None, readers: "everybody reads it" };
 //! let document = Document::parse(b"interval = \"20 ms\"", "a.toml", &kind)?;
 //! let ns = |overrides: &[&str]| document.read(overrides, |file: &File, _, _| file.interval.value.map(|time| time.ns));
 //! assert_eq!(ns(&[])?, Some(20_000_000));
@@ -30,6 +32,7 @@
 
 mod document;
 pub mod input;
+pub mod kinds;
 mod open;
 mod overrides;
 mod pieces;
@@ -40,7 +43,8 @@ mod tree;
 mod units;
 mod values;
 
-pub use document::{Document, FILE_BYTES_MAX, FileKind, read};
+pub use document::{Document, FILE_BYTES_MAX, read};
+pub use kinds::FileKind;
 pub use open::Open;
 pub use pieces::Piece;
 pub use problem::{FileError, FileProblem, Problem, Problems, Span};

@@ -206,6 +206,8 @@ mod tests {
         with_article: "a file",
         least: "a file has something",
         open: None,
+        list: None,
+        readers: "everybody reads it",
     };
 
     fn parsed(text: &str) -> Document {

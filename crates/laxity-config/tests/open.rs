@@ -7,6 +7,8 @@ const KIND: FileKind = FileKind {
     with_article: "a file",
     least: "a file has names",
     open: Some("write a value"),
+    list: None,
+    readers: "everybody reads it",
 };
 
 #[derive(Default, serde::Deserialize)]

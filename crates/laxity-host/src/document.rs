@@ -1,17 +1,10 @@
 //! A host file that has been parsed, and the hosts that it makes with different overrides.
 
-use laxity_config::{FileError, FileKind};
+use laxity_config::{FileError, kinds};
 
 use crate::file::Host;
 use crate::open::{self, Open};
 use crate::order;
-
-pub(crate) const HOST_FILE: FileKind = FileKind {
-    noun: "host file",
-    with_article: "a host file",
-    least: "a host file has at least a duration, [host] with cpus and policy, and a [[domain]]",
-    open: Some("write a value; `laxity design` finds one"),
-};
 
 /// A host file that has been parsed and not yet checked: [`Document::host`] makes hosts of it, with
 /// different overrides, without parsing it again.
@@ -25,7 +18,7 @@ impl Document {
     ///
     /// If it is not text or not TOML, or empty, or too large.
     pub fn parse(text: impl AsRef<[u8]>, name: &str) -> Result<Document, FileError> {
-        laxity_config::Document::parse(text.as_ref(), name, &HOST_FILE).map(Document)
+        laxity_config::Document::parse(text.as_ref(), name, &kinds::HOST).map(Document)
     }
 
     /// The text of the file, and what messages call it: [`Document::parse`] makes the same document of them.

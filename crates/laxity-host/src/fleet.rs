@@ -7,24 +7,17 @@
 use std::collections::HashMap;
 
 use laxity_config::{
-    Field, FileError, FileKind, Flag, List, Measured, Name, Piece, Problem, Problems, Span, suggest,
+    Field, FileError, Flag, List, Measured, Name, Piece, Problem, Problems, Span, kinds, suggest,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::unique;
-use crate::document::{Document, HOST_FILE};
+use crate::document::Document;
 use crate::quantities::BitRate;
 use crate::sections::domain::DomainTable;
 use crate::sections::host::HostTable;
 use crate::sections::run::{RunDuration, Seed};
-
-const FLEET_FILE: FileKind = FileKind {
-    noun: "fleet file",
-    with_article: "a fleet file",
-    least: "a fleet file has at least a duration, a [[host]] with cpus and policy, and a [[guest]]",
-    open: None,
-};
 
 /// Keys of a host that its host file does not have.
 const OF_HOSTS: [&str; 2] = ["name", "link"];
@@ -190,7 +183,7 @@ impl Fleet {
         name: &str,
         overrides: &[impl AsRef<str>],
     ) -> Result<Fleet, FileError> {
-        let document = laxity_config::Document::parse(text, name, &FLEET_FILE)?;
+        let document = laxity_config::Document::parse(text, name, &kinds::FLEET)?;
         let document = document.with_overrides(overrides)?;
         let mut fleet = document.read_open(&[""; 0], |_, table: &FleetTable, root, problems| {
             resolve(table, &document, root, problems)
@@ -209,7 +202,7 @@ impl Fleet {
             ("domain", Piece::list(domains)),
         ];
         let all = pieces.run.iter().cloned().chain(of_host);
-        Document(pieces.document.of_pieces(all).of_kind(&HOST_FILE))
+        Document(pieces.document.of_pieces(all).of_kind(&kinds::HOST))
     }
 
     /// Checks every host and every guest as host files are checked.

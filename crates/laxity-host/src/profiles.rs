@@ -102,6 +102,8 @@ const PROFILE: FileKind = FileKind {
     with_article: "a profile",
     least: "a profile has a source and costs",
     open: None,
+    list: None,
+    readers: "host files name it",
 };
 
 /// What `resolve` makes of a profile's file, and the file's `source`. Tests see to it that nothing is wrong with the

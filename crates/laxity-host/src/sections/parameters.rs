@@ -197,7 +197,7 @@ fn has_budget_and_period(
         format!("{} has no {missing}", owner.title),
         format!(
             "under the {policy} policy every domain has a budget and a period: \
-             write {example}, say"
+             write {example}, say; `laxity design` finds what holds"
         ),
     );
 }

@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use laxity_config::{Field, FileError, FileKind, Problem, Span, read};
+use laxity_config::kinds::SITE;
+use laxity_config::{Field, FileError, Problem, Span, read};
 
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
@@ -27,13 +28,6 @@ use reading::Reading;
 use tables::{EngineWord, File, HostTable, VmTable, items, memory_bytes, named};
 pub use words::Interface;
 use words::{Endpoint, Written, unprotectable};
-
-const KIND: FileKind = FileKind {
-    noun: "site file",
-    with_article: "a site file",
-    least: "a site file has at least two [[host]] with name and address, and a [[vm]]",
-    open: None,
-};
 
 /// Parses a site file. Messages call it `name`; its paths start in `base`, the file's own
 /// directory, and the host's own directories are below `root`, which is "/" unless several hosts
@@ -50,7 +44,7 @@ pub fn load(
     root: &Path,
     is_there: &dyn Fn(&Path) -> bool,
 ) -> Result<Site, FileError> {
-    read(text, name, &KIND, |file: &File, whole, problems| {
+    read(text, name, &SITE, |file: &File, whole, problems| {
         Reading {
             base,
             root,
