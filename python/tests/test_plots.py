@@ -173,6 +173,21 @@ def test_dots(frame: pd.DataFrame) -> None:
     assert max(map(len, rows)) <= style.NAME_LENGTH_MAX
 
 
+def test_dots_of_seeds_are_means_with_intervals() -> None:
+    frames = [compared(4, missed=missed).assign(seed=missed) for missed in (1, 2, 3)]
+    figure = miss_ratios.miss_ratio_dots(pd.concat(frames))
+    drawn(figure)
+    one = miss_ratios.miss_ratio_dots(frames[1])
+    axes, without = figure.axes[0], one.axes[0]
+    # The means are those of the seed in the middle. Errors add a line and two caps to each policy.
+    points = [line.get_xdata() for line in axes.lines if line.get_marker() not in ("|", "None")]
+    middle = [line.get_xdata() for line in without.lines]
+    assert len(points) == len(middle) == len(POLICIES)
+    for found, wanted in zip(points, middle, strict=True):
+        np.testing.assert_allclose(found, wanted)
+    assert len(axes.collections) == len(without.collections) + len(POLICIES)
+
+
 def test_of_many_domains_the_worst_are_shown() -> None:
     frame = compared(50)
     chosen = miss_ratios.worst_domains(frame)
@@ -205,6 +220,12 @@ def test_response_times(tasks: list[responses.TaskTimes]) -> None:
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         style.shorten(task.task) for task in tasks
     ]
+
+
+def test_a_bound_has_a_line() -> None:
+    of_task = responses.TaskTimes("d", "t", 10 * MS, 1, 0, np.array([2 * MS]), None, 7 * MS)
+    axes = responses.response_distributions([of_task]).axes[0]
+    assert [7 * MS] in [list(line.get_xdata()) for line in axes.lines]
 
 
 @pytest.mark.parametrize(("time_ns", "is_late"), [(10 * MS, False), (10 * MS + 1, True)])

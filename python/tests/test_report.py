@@ -18,9 +18,11 @@ from laxity import additions, report
 from laxity.directory import Manifest
 from laxity.errors import InputError
 from laxity.plots import style
+from laxity.report import comparison
 from laxity.report.page import interval
 from laxity.report.window import cause, chosen_window, first_missed_ns
 from laxity.results.streams import LOST, PACKET_NS
+from laxity.statistics import mean
 from laxity.tables.sweep import best_point
 from laxity.text import percent, time
 from laxity.voice.scoring import scored
@@ -434,6 +436,46 @@ def test_a_comparison_with_seeds_tells_its_runs_apart(tmp_path: Path) -> None:
         assert f"{run.policy}, seed {run.seed}" in document.text
     assert "2 policies compared" in document.text
     assert "--seeds 2" in document.text
+
+
+def test_a_comparison_says_how_sure_the_seeds_are(tmp_path: Path) -> None:
+    compared = host('"drawn"', '"drawn"', load=1.0).compare(["deferrable", "polling"], seeds=4)
+    compared.save(tmp_path / "compare")
+    document = read(tmp_path / "compare")
+    assert "means over 4 seeds; the ranges are their 95 % confidence intervals (Student's t)" in (
+        document.text
+    )
+    for runs in compared.by_policy().values():
+        ratios = [run.miss_ratio for run in runs]
+        of_seeds = mean(ratios)
+        assert len(set(ratios)) > 1
+        assert of_seeds.half_width_95
+        low, high = of_seeds.mean - of_seeds.half_width_95, of_seeds.mean + of_seeds.half_width_95
+        ends = f"{percent(max(0.0, low))} to {percent(min(1.0, high))}"
+        assert f"{percent(of_seeds.mean)}{ends}" in document.text
+
+
+def test_what_seeds_do_not_tell_apart_is_no_winner() -> None:
+    ratios = {"a": [0.10, 0.20, 0.30], "b": [0.11, 0.19, 0.31], "c": [0.20, 0.30, 0.40]}
+    assert comparison._is_rival(ratios, "b", "a")
+    assert not comparison._is_rival(ratios, "c", "a")
+    alone = {"a": [0.1], "b": [0.1]}
+    assert not comparison._is_rival(alone, "b", "a")
+
+
+def test_bounds_stand_beside_response_times(late: Path) -> None:
+    text = read(late).text
+    run = laxity.Run.load(late)
+    checked = laxity.Host(run.origin.host, run.origin.name).check(set=run.origin.overrides)
+    bounds = [task.bound_ns for domain in checked.domains for task in domain.tasks]
+    assert any(bounds)
+    for domain, of_check in zip(run.domains, checked.domains, strict=True):
+        for task, bound in zip(domain.tasks, of_check.tasks, strict=True):
+            times = task.response_ns
+            assert f"{time(times.max)}{time(bound.bound_ns, up=True)}" in text
+            if bound.bound_ns is not None and times.max is not None:
+                assert times.max <= bound.bound_ns
+    assert "A blue line marks the bound of laxity check." in text
 
 
 def test_sweep_over_policies_only(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
@@ -224,13 +223,15 @@ def worst_domains(frame: pd.DataFrame, rows_max: int = DOMAIN_ROWS_MAX) -> list[
 def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     """Miss ratio of each domain, a dot for each policy, and of all domains together.
 
-    `frame` has the columns `policy`, `domain`, `jobs`, `missed` and `miss_ratio`. If there are
-    many domains, the worst are shown.
+    `frame` has the columns `policy`, `domain`, `jobs`, `missed` and `miss_ratio`, and `seed` if
+    there are several: dots are then means over seeds, with 95 % confidence intervals (Student's t).
+    If there are many domains, the worst are shown.
     """
     policies = ordered(frame["policy"].unique())
     looks = looks_of(policies)
     domains = worst_domains(frame)
-    totals = frame.groupby("policy")[["jobs", "missed"]].sum()
+    of_all = miss_ratios(frame, ["policy"]).set_index("policy")
+    of_domains = miss_ratios(frame, ["policy", "domain"])
     rows: list[str | None] = [None, *domains]
 
     step = 0.8 / max(len(policies), 1)
@@ -241,18 +242,15 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     for place in range(0, len(rows), 2):
         axes.axhspan(place - 0.5, place + 0.5, color=STRIPE, linewidth=0, zorder=0)
     for index, policy in enumerate(policies):
-        of_policy = frame[frame["policy"] == policy].set_index("domain")
-        jobs, missed = (float(totals[column][policy]) for column in ("jobs", "missed"))
-        ratios = [missed / jobs if jobs else np.nan, *of_policy["miss_ratio"].reindex(domains)]
-        jobs_of = of_policy["jobs"].reindex(domains)
-        shown = [jobs > 0, *(jobs_of > 0)]
-        x = [
-            100 * ratio if is_shown else np.nan
-            for ratio, is_shown in zip(ratios, shown, strict=True)
-        ]
+        of_policy = of_domains[of_domains["policy"] == policy].set_index("domain")
+        shown = pd.concat([of_all.reindex([policy]), of_policy.reindex(domains)])
+        x, low, high = (100 * shown[column].to_numpy(float) for column in ("mean", "low", "high"))
         y = [place + (index - (len(policies) - 1) / 2) * step for place in range(len(rows))]
         look = looks[policy]
         axes.hlines(y, 0, x, color=look.colour, linewidth=1, alpha=0.6)
+        if (of_all["seeds"] > 1).any():
+            sure: dict[str, Any] = {"ecolor": look.colour, "elinewidth": 1.4, "capsize": 2}
+            axes.errorbar(x, y, xerr=[x - low, high - x], fmt="none", **sure)
         axes.plot(
             x,
             y,
@@ -266,7 +264,7 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(rows)), names)
     axes.get_yticklabels()[0].set_fontweight("bold")
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    highest = 100 * float(np.nanmax([0.05, *frame["miss_ratio"]]))
+    highest = 100 * max([0.05, *of_all["high"], *of_domains["high"]])
     axes.set_xlim(0, min(100.0, 1.05 * highest))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

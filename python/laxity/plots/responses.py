@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 TASK_ROWS_MAX = 48
 
+BOUND: dict[str, Any] = {
+    "marker": "|",
+    "markersize": 11,
+    "markeredgewidth": 1.8,
+    "color": "#0072b2",
+}
+"""How the bound of a task's response time looks."""
+
 
 # Response times of each task
 
@@ -52,6 +60,8 @@ class TaskTimes:
     response_ns: np.ndarray[Any, np.dtype[np.int64]]
     counts: np.ndarray[Any, np.dtype[np.int64]] | None = None
     """How many jobs each response time stands for; None if each stands for one."""
+    bound_ns: int | None = None
+    """What analysis says that no response takes longer than; None if it gives none."""
 
     @property
     def risk(self) -> tuple[float, float]:
@@ -71,7 +81,7 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     """How response times of each task are distributed, and its deadline, on a logarithmic axis.
 
     A row for each task, a panel for each domain. What was late is red. The widths say how often,
-    each row by its own most frequent value.
+    each row by its own most frequent value. A vertical line is the bound of the analysis.
     """
     domains: dict[str, list[TaskTimes]] = {}
     for task in tasks:
@@ -116,6 +126,11 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
             Patch(facecolor=RED, label="late"),
             symbol("median", marker="|", markersize=7, markeredgewidth=1.2, color=INK),
             symbol("deadline", marker="D", markersize=4, color=INK),
+            *(
+                [symbol("bound by analysis", **BOUND)]
+                if any(task.bound_ns for task in tasks)
+                else []
+            ),
         ],
     )
     return figure
@@ -124,6 +139,7 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
 def _time_range(tasks: Sequence[TaskTimes]) -> tuple[float, float]:
     """All response times and deadlines, ns, with some room."""
     ends = [float(task.deadline_ns) for task in tasks]
+    ends += [float(task.bound_ns) for task in tasks if task.bound_ns]
     ends += [
         float(end) for task in tasks if task.response_ns.size for end in _ends(task.response_ns)
     ]
@@ -149,6 +165,8 @@ def _distribution(
 ) -> None:
     low, high = np.log10(limits_ns)
     axes.plot(task.deadline_ns, place, "D", color=INK, markersize=3.6, zorder=5)
+    if task.bound_ns:
+        axes.plot(task.bound_ns, place, linestyle="", zorder=5, **BOUND)
     note = f"{task.missed:,} of {task.jobs:,} missed"
     if not task.response_ns.size:
         note = "no job completed" if task.jobs else "no jobs"

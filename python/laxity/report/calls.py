@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laxity.plots.voice import delay_boxes, pesq_distributions
-from laxity.report.page import Cell, Picture, Section, Table, interval, label, plain
+from laxity.report.page import (
+    Cell,
+    Picture,
+    Section,
+    Table,
+    interval,
+    label,
+    mean_cell,
+    plain,
+)
 from laxity.resolved import calls_of
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
+from laxity.statistics import mean
 from laxity.tables.run import lost_to_scheduling
 from laxity.text import NOTHING, number, percent, rate, time
 
@@ -137,6 +147,40 @@ def comparison_pictures(runs: tuple[Run, ...], seeds: list[int]) -> tuple[Pictur
             lambda: delay_boxes(delays_ns, losses, x_label=""),
         ),
     )
+
+
+def comparison_means(by_policy: Mapping[str, tuple[Run, ...]]) -> Table:
+    """A row for each policy, with means over seeds."""
+    voices = {
+        policy: [run.telephony.voice for run in runs if run.telephony]
+        for policy, runs in by_policy.items()
+    }
+    losses = {policy: [voice.loss_ratio for voice in of] for policy, of in voices.items()}
+    least = min(mean(ratios).mean for ratios in losses.values())
+    rows = [
+        [
+            Cell(policy),
+            mean_cell(losses[policy], is_least=mean(losses[policy]).mean == least),
+            _mean_time([voice.delay_ns.p999 for voice in of]),
+        ]
+        for policy, of in voices.items()
+    ]
+    columns = ("policy", "lost", "delay, 99.9 %")
+    seeds = max(map(len, voices.values()))
+    note = f"Means over {seeds} seeds, with 95 % confidence intervals (Student's t)."
+    return Table("Voice under each policy, over all seeds", columns, rows, note=note)
+
+
+def _mean_time(times_ns: Sequence[int | None]) -> Cell:
+    """The mean over seeds with its interval; nothing where one is not known."""
+    known_ns = [ns for ns in times_ns if ns is not None]
+    if len(known_ns) < len(times_ns):
+        return Cell(NOTHING)
+    over_seeds = mean(known_ns)
+    half_ns = over_seeds.half_width_95 or 0.0
+    ends_ns = (max(0.0, over_seeds.mean - half_ns), over_seeds.mean + half_ns)
+    sure = interval(*(time(round(ns)) for ns in ends_ns)) if half_ns else ""
+    return Cell(time(round(over_seeds.mean)), detail=sure)
 
 
 def comparison(runs: tuple[Run, ...], seeds: list[int]) -> Table:

@@ -22,6 +22,7 @@ from laxity.report.page import (
     host_text,
     interval,
     label,
+    mean_cell,
     missed_cell,
     plain,
     repeats,
@@ -30,13 +31,16 @@ from laxity.report.page import (
 )
 from laxity.report.run import worst_domain
 from laxity.results.comparison import Comparison
+from laxity.statistics import mean
 from laxity.tables.run import lost_to_scheduling
 from laxity.text import NOTHING, count, number, percent, time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from laxity.results.run import Run
+    from laxity.results.schema import DomainResult
 
 
 def page(directory: Path) -> Page:
@@ -48,7 +52,8 @@ def page(directory: Path) -> Page:
     frame = pd.DataFrame(
         [
             {
-                "policy": label(run, seeds),
+                "policy": run.policy,
+                "seed": run.seed,
                 "domain": domain.name,
                 "jobs": domain.jobs,
                 "missed": domain.missed,
@@ -60,13 +65,15 @@ def page(directory: Path) -> Page:
     )
     overrides, policies = without_policies(manifest.overrides)
     verdict, tone = _verdict(comparison.by_policy())
+    several = len(seeds) > 1
     sections = [
-        Section("Policies", tables=(_policies(runs, seeds),)),
+        Section("Policies", tables=(_policies(comparison.by_policy(), seeds),)),
         Section(
             "Miss ratio of each domain",
-            pictures=(_picture(frame),),
-            tables=(_domains(runs, seeds),),
+            pictures=(_picture(frame, seeds),),
+            tables=(_domains(comparison.by_policy(), seeds),),
         ),
+        *([Section("Each run", tables=(_runs(runs, seeds),))] if several else []),
     ]
     if runs[0].telephony is not None:
         verdict, tone = calls.comparison_verdict(comparison.by_policy())
@@ -74,7 +81,10 @@ def page(directory: Path) -> Page:
             Section(
                 "Voice",
                 pictures=calls.comparison_pictures(runs, seeds),
-                tables=(calls.comparison(runs, seeds),),
+                tables=(
+                    *([calls.comparison_means(comparison.by_policy())] if several else []),
+                    calls.comparison(runs, seeds),
+                ),
             )
         ]
     on = substrate_of(comparison.origin, runs[0].substrate)
@@ -83,7 +93,7 @@ def page(directory: Path) -> Page:
         kind=f"{number(len(comparison.by_policy()), 'policy', 'policies')} compared",
         verdict=verdict,
         tone=tone,
-        lead="The same host, workload and seeds under each policy.",
+        lead=f"The same host, workload and seeds under each policy.{_sure(seeds)}",
         facts=[
             ("Policies", ", ".join(comparison.by_policy())),
             ("Duration", time(runs[0].duration_ns)),
@@ -100,22 +110,81 @@ def page(directory: Path) -> Page:
     )
 
 
+def _sure(seeds: list[int]) -> str:
+    """The method behind intervals, if there are any."""
+    if len(seeds) == 1:
+        return ""
+    return (
+        f" Miss ratios are means over {len(seeds)} seeds; the ranges are their 95 % confidence "
+        "intervals (Student's t)."
+    )
+
+
+def _ratios(parts: Sequence[Run | DomainResult]) -> list[float]:
+    """The miss ratios of those that have jobs."""
+    return [part.miss_ratio for part in parts if part.jobs]
+
+
 def _verdict(by_policy: dict[str, tuple[Run, ...]]) -> tuple[str, str]:
-    jobs = {policy: sum(run.jobs for run in runs) for policy, runs in by_policy.items()}
-    missed = {policy: sum(run.missed for run in runs) for policy, runs in by_policy.items()}
-    if not any(jobs.values()):
+    ratios = {policy: _ratios(runs) for policy, runs in by_policy.items()}
+    if not all(ratios.values()):
         return "No deadline fell within these runs.", ""
-    clean = [policy for policy, count in missed.items() if not count]
+    clean = [policy for policy, of_seeds in ratios.items() if not any(of_seeds)]
     if len(clean) == len(by_policy):
         return "Every deadline was met under every policy.", "good"
     if clean:
         return f"Every deadline was met under {' and '.join(clean)}.", "good"
-    best = min(by_policy, key=lambda policy: missed[policy] / max(jobs[policy], 1))
-    ratio = percent(missed[best] / max(jobs[best], 1))
-    return f"Fewest deadlines were missed under {best}: {ratio}.", ""
+    best = min(ratios, key=lambda policy: mean(ratios[policy]).mean)
+    cell = mean_cell(ratios[best])
+    sure = f" (95 % confidence: {cell.detail})" if cell.detail else ""
+    rivals = [policy for policy in ratios if policy != best and _is_rival(ratios, policy, best)]
+    told = (
+        f" These seeds do not tell it from {' and '.join(rivals)}, by the 95 % confidence interval "
+        "of the difference between runs of one seed."
+        if rivals
+        else ""
+    )
+    return f"Fewest deadlines were missed under {best}: {cell.text}{sure}.{told}", ""
 
 
-def _policies(runs: tuple[Run, ...], seeds: list[int]) -> Table:
+def _is_rival(ratios: dict[str, list[float]], policy: str, best: str) -> bool:
+    """Whether the seeds leave it open that fewer deadlines are missed than under the best.
+
+    The runs of one seed have the same workload, so that their differences are what varies less.
+    """
+    if len(ratios[best]) == 1 or len(ratios[policy]) < len(ratios[best]):
+        return False
+    more = mean([a - b for a, b in zip(ratios[policy], ratios[best], strict=True)])
+    return more.mean <= (more.half_width_95 or 0.0)
+
+
+COLUMNS = (
+    *("policy", "jobs", "missed", "miss ratio", "worst domain"),
+    *("decisions", "context switches", "lost to scheduling"),
+)
+
+
+def _policies(by_policy: dict[str, tuple[Run, ...]], seeds: list[int]) -> Table:
+    """A row for each policy; of several seeds the sums, and the mean miss ratio."""
+    if len(seeds) == 1:
+        return _runs([runs[0] for runs in by_policy.values()], seeds)
+    least = _least([_ratios(runs) for runs in by_policy.values()])
+    rows = []
+    for policy, runs in by_policy.items():
+        ratios = _ratios(runs)
+        rows.append(
+            [
+                *plain(policy, f"{sum(run.jobs for run in runs):,}"),
+                *plain(f"{sum(run.missed for run in runs):,}"),
+                mean_cell(ratios, is_least=bool(ratios) and mean(ratios).mean == least),
+            ]
+        )
+    note = _sure(seeds).strip()
+    return Table("All domains under each policy", COLUMNS[:4], rows, note=note)
+
+
+def _runs(runs: Sequence[Run], seeds: list[int]) -> Table:
+    """A row for each run."""
     least = min(run.miss_ratio for run in runs)
     rows = []
     for run in runs:
@@ -129,34 +198,43 @@ def _policies(runs: tuple[Run, ...], seeds: list[int]) -> Table:
                 Cell(lost_to_scheduling(run.overhead)),
             ]
         )
-    columns = (
-        *("policy", "jobs", "missed", "miss ratio", "worst domain"),
-        *("decisions", "context switches", "lost to scheduling"),
-    )
-    return Table("All domains under each policy", columns, rows)
+    title = "All domains under each policy" + (" and seed" if len(seeds) > 1 else "")
+    return Table(title, COLUMNS, rows)
 
 
-def _domains(runs: tuple[Run, ...], seeds: list[int]) -> Table:
+def _least(ratios: Sequence[Sequence[float]]) -> float | None:
+    """The least mean."""
+    return min((mean(of_seeds).mean for of_seeds in ratios if of_seeds), default=None)
+
+
+def _domains(by_policy: dict[str, tuple[Run, ...]], seeds: list[int]) -> Table:
     rows = []
-    for of_all in zip(*(run.domains for run in runs), strict=True):
-        least = min(domain.miss_ratio for domain in of_all)
+    first = next(iter(by_policy.values()))[0]
+    for place, domain in enumerate(first.domains):
+        of_policies = [_ratios([run.domains[place] for run in runs]) for runs in by_policy.values()]
+        least = _least(of_policies)
         cells = (
-            missed_cell(domain.miss_ratio, domain.jobs, is_least=domain.miss_ratio == least)
-            for domain in of_all
+            mean_cell(ratios, is_least=bool(ratios) and mean(ratios).mean == least)
+            for ratios in of_policies
         )
-        rows.append([Cell(of_all[0].name), *cells])
-    labels = (label(run, seeds) for run in runs)
-    return Table("Miss ratio of each domain", ("domain", *labels), rows)
+        rows.append([Cell(domain.name), *cells])
+    note = _sure(seeds).strip()
+    return Table("Miss ratio of each domain", ("domain", *by_policy), rows, note=note)
 
 
-def _picture(frame: pd.DataFrame) -> Picture:
+def _picture(frame: pd.DataFrame, seeds: list[int]) -> Picture:
     shown, domains = len(miss_ratios.worst_domains(frame)), frame["domain"].nunique()
     some = f" Of {domains} domains, the {DOMAIN_ROWS_MAX} worst." if shown < domains else ""
+    means = (
+        f" Dots are means over {len(seeds)} seeds, with 95 % confidence intervals (Student's t)."
+        if len(seeds) > 1
+        else ""
+    )
     return Picture(
         "miss-ratios",
         "Miss ratio of each domain under each policy",
         "The part of jobs that missed their deadline. The top row takes all domains "
-        f"together.{some}",
+        f"together.{means}{some}",
         "Miss ratios, a row for each domain and a dot for each policy. The table below has the "
         "numbers.",
         lambda: miss_ratios.miss_ratio_dots(frame),

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from laxity import files, substrates
 from laxity.directory import HOST
 from laxity.plots import style
+from laxity.statistics import mean
 from laxity.text import NOTHING, OTHER_COSTS, percent
 
 if TYPE_CHECKING:
@@ -227,6 +228,17 @@ def changes(overrides: Sequence[str]) -> list[tuple[str, str]]:
 def missed_cell(ratio: float, jobs: int, *, is_least: bool = False) -> Cell:
     """A miss ratio; nothing where there were no jobs. The least of a comparison is no alarm."""
     return Cell(percent(ratio), "bad" if ratio and not is_least else "") if jobs else Cell(NOTHING)
+
+
+def mean_cell(ratios: Sequence[float], *, is_least: bool = False) -> Cell:
+    """The mean of miss ratios over seeds with its 95 % confidence interval; nothing without any."""
+    if not ratios:
+        return Cell(NOTHING)
+    over_seeds = mean(ratios)
+    half = over_seeds.half_width_95 or 0.0
+    ends = (max(0.0, over_seeds.mean - half), min(1.0, over_seeds.mean + half))
+    tone = "bad" if over_seeds.mean and not is_least else ""
+    return Cell(percent(over_seeds.mean), tone, interval(*map(percent, ends)) if half else "")
 
 
 def interval(low: str, high: str) -> str:

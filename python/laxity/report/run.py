@@ -18,6 +18,7 @@ from laxity.policies import BY_WEIGHT
 from laxity.report import calls
 from laxity.report.live import LATE_MAX, live
 from laxity.report.page import (
+    Cell,
     Page,
     Picture,
     Section,
@@ -39,6 +40,7 @@ from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
 from laxity.why import why
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from laxity.resolved_schema import ResolvedHost
@@ -71,10 +73,11 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         raise InputError(
             f"{directory} has no trace, and so no timeline", "run it without --no-trace"
         )
-    tasks = _task_times(run, host)
+    bounds_ns = _bounds_ns(run) if of_tasks(host) else {}
+    tasks = _task_times(run, host, bounds_ns)
     if tasks:
         sections.append(_responses(tasks))
-        sections.append(Section("Tasks", tables=(_tasks(run, host),)))
+        sections.append(Section("Tasks", tables=(_tasks(run, host, bounds_ns),)))
     sections.append(Section("Cost of scheduling", tables=(_overhead(run),)))
     verdict, tone = _verdict(run)
     lead = _lead(run)
@@ -183,7 +186,24 @@ def _domains(run: Run, host: ResolvedHost) -> Table:
     return Table("Deadlines and CPU time of each domain", columns, rows)
 
 
-def _tasks(run: Run, host: ResolvedHost) -> Table:
+def _bounds_ns(run: Run) -> dict[tuple[str, str], int]:
+    """The bound that analysis gives for the response time of each task, where it gives one."""
+    found = Host(run.origin.host, run.origin.name).check(set=run.origin.overrides)
+    return {
+        (domain.name, task.name): task.bound_ns
+        for domain in found.domains
+        for task in domain.tasks
+        if task.bound_ns is not None
+    }
+
+
+def _tasks(run: Run, host: ResolvedHost, bounds_ns: Mapping[tuple[str, str], int]) -> Table:
+    def bound(domain: str, task: TaskResult) -> Cell:
+        bound_ns = bounds_ns.get((domain, task.name))
+        longest_ns = task.response_ns.max
+        is_passed = bound_ns is not None and longest_ns is not None and longest_ns > bound_ns
+        return Cell(time(bound_ns, up=True), "bad" if is_passed else "")
+
     rows = [
         [
             *plain(domain.name, task.name),
@@ -200,6 +220,7 @@ def _tasks(run: Run, host: ResolvedHost) -> Table:
                     )
                 )
             ),
+            bound(domain.name, task),
             *plain(time(task.lateness_ns.max)),
         ]
         for domain, of_host in zip(run.domains, host["domains"], strict=True)
@@ -207,7 +228,7 @@ def _tasks(run: Run, host: ResolvedHost) -> Table:
     ]
     columns = (
         *("domain", "task", "cost", "period", "deadline", "jobs", "missed", "miss ratio"),
-        *("response median", "99 %", "longest", "latest after its deadline"),
+        *("response median", "99 %", "longest", "bound", "latest after its deadline"),
     )
     unfinished = sum(task.unfinished for domain in run.domains for task in domain.tasks)
     note = "Response times are from arrival to completion, of all jobs; quantiles by nearest rank."
@@ -216,6 +237,12 @@ def _tasks(run: Run, host: ResolvedHost) -> Table:
             f" {number(unfinished, 'missed job was', 'missed jobs were')} not complete when the "
             "run ended; the times count what had passed by then."
         )
+    note += (
+        " Bounds are those of laxity check for the host as its file says; one that a response "
+        "passed is red."
+        if bounds_ns
+        else " Analysis gives no bound for any of these tasks; laxity check says why."
+    )
     near = rounded(run)
     if near is not None:
         note += f" {near}."
@@ -250,7 +277,9 @@ def _overhead(run: Run) -> Table:
     return Table("Decisions and context switches", columns, rows, note=note)
 
 
-def _task_times(run: Run, host: ResolvedHost) -> list[TaskTimes]:
+def _task_times(
+    run: Run, host: ResolvedHost, bounds_ns: Mapping[tuple[str, str], int]
+) -> list[TaskTimes]:
     none = np.empty(0, np.int64)
 
     def of_task(domain: str, task: TaskResult, deadline_ns: int) -> TaskTimes:
@@ -258,7 +287,10 @@ def _task_times(run: Run, host: ResolvedHost) -> list[TaskTimes]:
         counted = run.counted.get(key)
         times = run.responses.get(key, none) if counted is None else counted.response_ns
         jobs = None if counted is None else counted.jobs
-        return TaskTimes(domain, task.name, deadline_ns, task.jobs, task.missed, times, jobs)
+        bound_ns = bounds_ns.get(key)
+        return TaskTimes(
+            domain, task.name, deadline_ns, task.jobs, task.missed, times, jobs, bound_ns
+        )
 
     return [
         of_task(domain.name, task, given["deadline_ns"])
@@ -275,13 +307,18 @@ def _responses(tasks: list[TaskTimes]) -> Section:
         if len(shown) < len(tasks)
         else ""
     )
+    bounds = (
+        " A blue line marks the bound of laxity check."
+        if any(task.bound_ns for task in shown)
+        else ""
+    )
     late = sum(1 for task in tasks if task.missed)
     picture = Picture(
         "response-times",
         "Response times of each task",
         "Completed jobs of each task, by response time (logarithmic axis). A row is widest at its "
         "most frequent response time, and its width is proportional to the square root of the "
-        f"number of jobs. A diamond marks the deadline; later responses are red.{some}",
+        f"number of jobs. A diamond marks the deadline; later responses are red.{bounds}{some}",
         f"Distributions of response times with deadlines, {number(len(shown), 'task')}; "
         f"{number(late, 'task')} missed deadlines. The table of tasks has the numbers.",
         lambda: responses.response_distributions(shown),

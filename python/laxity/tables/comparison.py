@@ -77,7 +77,7 @@ def compared(
             table.add_section()
         lines += ["", table]
     if len(seeds) > 1:
-        lines.append(Text(f"means of {len(seeds)} seeds ± 95 % confidence", "dim"))
+        lines.append(Text(f"means of {len(seeds)} seeds ± 95 % confidence (Student's t)", "dim"))
     notes = [
         f"{', '.join(alike[:-1])} and {alike[-1]} found the same in every number"
         for alike in result.alike()
