@@ -7,6 +7,7 @@ undercuts; then analysis looks at all hosts, and of guests that cannot be togeth
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -56,12 +57,20 @@ class _State:
         self._own: list[set[int]] = [set() for _ in self._cpus]
         self._of: list[dict[int, set[int]]] = [defaultdict(set) for _ in self._cpus]
         """For each host the standbys on it, by the host that must fail for them."""
-        self._needed = {
-            guest: max(
-                (holding.share(host, guest) or 0.0 for host in problem.allowed(guest)), default=0.0
-            )
-            for guest in problem.guests
+        everywhere = frozenset(range(len(self._cpus)))
+        self._allowed = {
+            guest: everywhere if len(hosts) == len(everywhere) else frozenset(hosts)
+            for guest, hosts in ((guest, problem.allowed(guest)) for guest in problem.guests)
         }
+        likes = {hosts: holding.likes(hosts) for hosts in set(self._allowed.values())}
+        self._needed = {
+            guest: max((holding.share(like, guest) or 0.0 for like in likes[hosts]), default=0.0)
+            for guest, hosts in self._allowed.items()
+        }
+        self._loads = [0.0] * len(self._cpus)
+        """The part of each host that is needed after the worst failure."""
+        self._by_load = [(0.0, host) for host in range(len(self._cpus))]
+        """The same with the hosts, ascending."""
 
     def placement(self) -> Placement:
         count = len(self._problem.file.guests)
@@ -121,30 +130,35 @@ class _State:
         standby = self._standbys.pop(victim, None)
         if standby is not None:
             self._of[standby][self._hosts[victim]].discard(victim)
+            self._add_up(standby)
         if standby != host:
             self._own[host].discard(victim)
+            self._add_up(host)
             del self._hosts[victim]
             if standby is not None:
                 self._standbys[victim] = standby  # It stays, if it can, once the guest has a host.
 
     def _by_room(self, guest: int) -> Iterator[int]:
         """The hosts that may have a guest, where it is today first, then by room."""
-        allowed = self._problem.allowed(guest)
+        allowed = self._allowed[guest]
         today = self._problem.today_of(guest)
         yield from (host for host in today if host in allowed)
-        yield from sorted(allowed, key=lambda host: (self._load(host) / self._cpus[host], host))
+        yield from (host for _, host in self._by_load if host in allowed)
 
-    def _load(self, host: int) -> float:
-        """What a host needs in CPUs, after the worst failure."""
+    def _add_up(self, host: int) -> None:
+        """Works out what a host needs, whenever its guests or standbys change."""
         taken = [self._sum(host, guests) for guests in self._of[host].values()]
-        return self._sum(host, self._own[host]) + max(taken, default=0.0)
+        needed = self._sum(host, self._own[host]) + max(taken, default=0.0)
+        del self._by_load[bisect_left(self._by_load, (self._loads[host], host))]
+        self._loads[host] = needed / self._cpus[host]
+        insort(self._by_load, (self._loads[host], host))
 
     def _sum(self, host: int, guests: set[int]) -> float:
         return sum(self._holding.share(host, guest) or 0.0 for guest in guests)
 
     def _takes(self, host: int, guest: int) -> bool:
         """Whether a host may have room for a guest."""
-        if host not in self._problem.allowed(guest) or self._standbys.get(guest) == host:
+        if host not in self._allowed[guest] or self._standbys.get(guest) == host:
             return False
         apart = self._apart.get(guest, ())
         if any(self._hosts.get(o) == host or self._standbys.get(o) == host for o in apart):
@@ -155,7 +169,7 @@ class _State:
     def _takes_standby(self, host: int, guest: int) -> bool:
         """Whether a host may have room for a guest whose own host fails."""
         own = self._hosts[guest]
-        if host == own or host not in self._problem.allowed(guest):
+        if host == own or host not in self._allowed[guest]:
             return False
         if any(self._hosts.get(other) == host for other in self._apart.get(guest, ())):
             return False
@@ -172,7 +186,9 @@ class _State:
     def _put(self, guest: int, host: int) -> None:
         self._hosts[guest] = host
         self._own[host].add(guest)
+        self._add_up(host)
 
     def _put_standby(self, guest: int, standby: int) -> None:
         self._standbys[guest] = standby
         self._of[standby][self._hosts[guest]].add(guest)
+        self._add_up(standby)

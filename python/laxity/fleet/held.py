@@ -43,7 +43,7 @@ class Holding:
         """Finds what each guest needs by itself, on each sort of host."""
         self._core = core
         self.file = file
-        likes = sorted({host.like for host in file.hosts})
+        likes = self.likes(range(len(file.hosts)))
         try:
             with core_errors():
                 shares = core.shares(likes)
@@ -52,6 +52,10 @@ class Holding:
         self._shares = dict(zip(likes, shares, strict=True))
         self._cpus: dict[tuple[int, Guests], Held | None] = {}
         self._hosts: dict[tuple[int, Guests], Held | None] = {}
+
+    def likes(self, hosts: Iterable[int]) -> list[int]:
+        """One host of each sort among these."""
+        return sorted({self.file.hosts[host].like for host in hosts})
 
     def share(self, host: int, guest: int) -> float | None:
         """The least part of a CPU that a guest needs on a host; None if nothing is enough."""
