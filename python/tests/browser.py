@@ -54,7 +54,11 @@ class Browser:
 
     def open(self, page: Path) -> None:
         """Goes to a file."""
-        self.call("POST", "/url", url=page.resolve().as_uri())
+        self.go(page.resolve().as_uri())
+
+    def go(self, address: str) -> None:
+        """Goes to an address."""
+        self.call("POST", "/url", url=address)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value of a JavaScript function's body."""

@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import browser
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES
 from laxity import Host
@@ -242,6 +243,180 @@ def test_what_is_simulated_while_one_types_is_short(path: Path) -> None:
         estimate = Sim().estimate([host.resolve(overrides)])
         # What does not grow with the duration is in the estimate too.
         assert estimate.cpu_ns <= 1.1 * most_ns
+
+
+# The page, in a browser
+
+needs_browser = pytest.mark.skipif(
+    not browser.is_there(), reason="needs the Debian packages chromium and chromium-driver"
+)
+
+BACKSPACE, RIGHT = "\ue003", "\ue014"
+
+
+class Page:
+    """The page of a server, in a browser."""
+
+    def __init__(self, server: Server, window: browser.Browser) -> None:
+        self.server, self.window = server, window
+
+    def open(self, text: str, question: str = "check") -> None:
+        self.server.text = text
+        self.window.go(self.server.address)
+        self.window.wait(f"document.querySelector('#text').value === {json.dumps(text)}")
+        self.window.click(f"[data-question={question}]")
+        self.await_answer(question)
+
+    @property
+    def text(self) -> str:
+        return str(self.window.run("return document.querySelector('#text').value"))
+
+    def put_cursor(self, before: str) -> None:
+        """Puts the cursor before the first place with this text."""
+        self.window.run(
+            """
+            const text = document.querySelector("#text");
+            const place = text.value.indexOf(arguments[0]);
+            text.focus();
+            text.setSelectionRange(place, place);
+            text.click();
+            """,
+            before,
+        )
+
+    def await_answer(self, question: str) -> None:
+        """Waits until the page shows what is answered about the text as it is."""
+        expected = json.dumps(answered((question, self.text))["text"])
+        self.window.wait(f"document.querySelector('#now pre').textContent === {expected}")
+        self.window.wait("!document.querySelector('#now').classList.contains('asking')")
+
+    def shown(self, selector: str) -> str:
+        script = "return document.querySelector(arguments[0]).innerText"
+        return str(self.window.run(script, selector))
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with pytest.MonkeyPatch.context() as patch:
+        # A busy machine may take long.
+        patch.setattr(serving.Handler, "timeout", browser.WAIT_S)
+        patch.setattr(serving, "WAIT_S", browser.WAIT_S)
+        with served(answer_s=browser.WAIT_S) as server, browser.browser() as window:
+            window.size(1400, 900)  # A narrow page has one column.
+            yield Page(server, window)
+
+
+@needs_browser
+def test_the_editor_is_answered_as_one_types(page: Page) -> None:
+    page.open(HOST)
+    assert page.shown("#now h2") == "check"
+    page.put_cursor("policy = ")
+    assert page.shown("#help").startswith("policy: ")
+    page.window.press("x")
+    page.window.wait("document.querySelector('#problems li')")
+    assert "line 6, column 1" in page.shown("#problems")
+    assert "did you mean `policy`?" in page.shown("#problems")
+    assert page.shown("#lines .wrong").strip() == "6"
+    page.put_cursor("duration")
+    page.window.click("#problems button")
+    cursor = page.window.run("return document.querySelector('#text').selectionStart")
+    assert cursor == page.text.index("xpolicy")
+    page.window.press(RIGHT + BACKSPACE)
+    assert page.text == HOST
+    page.await_answer("check")
+    page.window.wait("!document.querySelector('#problems li')")
+    for question in ("run", "why"):
+        page.window.click(f"[data-question={question}]")
+        page.window.wait(f"document.querySelector('#now h2').textContent === '{question}'")
+        assert "hungry" in page.shown("#now pre")
+
+
+@needs_browser
+def test_a_slider_changes_a_value_and_its_answer(page: Page) -> None:
+    page.open(HOST)
+    page.put_cursor('budget = "2 ms"')
+    before = page.shown("#now pre")
+    slider = "#sliders label:nth-child(1)"
+    assert page.shown(slider).split() == ["budget", "2", "ms"]
+    page.window.run(f"document.querySelector('{slider} input').focus()")
+    page.window.press(RIGHT * 100)
+    assert page.text == HOST.replace('budget = "2 ms"', 'budget = "4 ms"')
+    assert page.shown(slider).split() == ["budget", "4", "ms"]
+    page.await_answer("check")
+    assert page.shown("#now pre") != before
+
+
+@needs_browser
+def test_two_files_are_compared_side_by_side(page: Page) -> None:
+    page.open(HOST)
+    before = page.shown("#now pre")
+    page.window.click("#keep")
+    page.put_cursor('ms"\nperiod = "10 ms"')
+    page.window.press("0")
+    page.await_answer("check")
+    assert page.shown("#kept pre") == before != page.shown("#now pre")
+    sides = page.window.run(
+        """
+        const place = (name) => document.querySelector(name).getBoundingClientRect();
+        return [place("#now").right <= place("#kept").left, place("#now").top - place("#kept").top];
+        """
+    )
+    assert sides == [True, 0]
+    page.window.click("#kept summary")
+    difference = page.shown("#kept .difference").splitlines()
+    assert difference == ['- budget = "2 ms"', '+ budget = "2 0ms"']
+    page.window.click("#drop")
+    assert page.window.run("return document.querySelector('#kept').hidden")
+
+
+@needs_browser
+def test_a_design_is_written_into_the_file(page: Page) -> None:
+    page.open(LOOPS, "design")
+    page.window.click("#take")
+    assert page.text == answered(("design", LOOPS))["host"]
+    page.window.click("[data-question=check]")
+    page.await_answer("check")
+    page.window.wait("document.querySelector('#now').className === 'good'")
+
+
+@needs_browser
+def test_other_pages_are_refused_in_a_browser(page: Page, tmp_path: Path) -> None:
+    page.open(HOST)
+    here = f"http://127.0.0.1:{page.server.server_port}"
+    headers = json.dumps({serving.TOKEN: page.server.token})
+
+    def fetched(options: str) -> Any:
+        call = f"fetch('{here}/ask/check', {{ method: 'POST', body: 'x', {options} }})"
+        return page.window.run_async(f"{call}.then((answer) => answer.status, String)")
+
+    assert fetched(f"headers: {headers}") == 200
+    assert fetched("") == 403
+    other = tmp_path / "other.html"
+    other.write_text(f"<!DOCTYPE html><title>other</title><iframe src='{page.server.address}'>")
+    page.window.open(other)
+    assert "TypeError" in fetched(f"headers: {headers}")
+    assert "TypeError" in fetched("")
+    # The page shows in no frame.
+    page.window.call("POST", "/frame", id=0)
+    assert not page.window.run("return document.querySelector('#text')")
+    for address in (here, f"{here}/?token={page.server.token}x"):
+        page.window.go(address)
+        assert "open the address that `laxity serve` printed" in page.shown("body")
+
+
+@needs_browser
+def test_the_page_says_that_a_file_is_too_long(page: Page) -> None:
+    page.open(HOST)
+    page.window.run(
+        """
+        const text = document.querySelector("#text");
+        text.value = "#".repeat(arguments[0]) + "\\n" + text.value;
+        text.dispatchEvent(new Event("input"));
+        """,
+        serving.BODY_BYTES_MAX,
+    )
+    page.window.wait("document.querySelector('#now').className === 'bad'")
+    assert page.shown("#now pre") == "a host file has at most 1,048,576 bytes here"
 
 
 # The command

@@ -11,6 +11,7 @@ const find = (selector) => document.querySelector(selector);
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const text = find("#text");
 let schema = {};
+let bytesMax = 0;
 let question = sessionStorage.getItem(STORED) ?? "check";
 let asking = false;
 let asked = null; // What was asked last, so that a change since then is seen.
@@ -35,7 +36,10 @@ async function ask() {
   find("#now").classList.add("asking");
   const of = question;
   try {
-    answer = await call("/ask/" + of, text.value);
+    // The server closes the connection of a request that is too long, and the browser would tell nothing of its answer.
+    const isTooLong = new TextEncoder().encode(text.value).length > bytesMax;
+    const said = `a host file has at most ${bytesMax.toLocaleString("en")} bytes here`;
+    answer = isTooLong ? { refused: said } : await call("/ask/" + of, text.value);
   } catch (error) {
     answer = { refused: "the server does not answer: is `laxity serve` still running?" };
   }
@@ -277,6 +281,7 @@ for (const button of document.querySelectorAll("#questions button")) {
 
 call("/begin").then((begin) => {
   schema = begin.schema;
+  bytesMax = begin.bytes_max;
   text.value = begin.text;
   changed();
   look();

@@ -182,7 +182,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/begin":
             if self._has_token(self.headers.get(TOKEN, "")):
                 schema = json.loads(_core.host_schema())
-                self._give_json({"text": self.server.text, "schema": schema})
+                self._give_json(
+                    {"text": self.server.text, "schema": schema, "bytes_max": BODY_BYTES_MAX}
+                )
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
 
