@@ -472,7 +472,7 @@ def _without_zeros(elf: bytes) -> bytes:
 
 def _kernel_package() -> str:
     """The package that has the newest kernel itself."""
-    listing = packages.run("apt-cache", "depends", "--important", KERNEL_PACKAGE)
+    listing = packages.ask_apt("apt-cache", "depends", "--important", KERNEL_PACKAGE)
     found = re.search(r"Depends: (linux-image-\S+)", listing)
     if found is None:
         raise packages.unknown_package(KERNEL_PACKAGE)

@@ -64,7 +64,7 @@ def build(say: Callable[[str], None]) -> Image:
             raise LabError(f"the lab needs {program}", "run it on Debian 12")
     with packages.only_one(CACHE / "image.lock"):
         options = packages.suite(SUITE, CACHE / "apt")
-        version = newest(packages.run("apt-cache", *options, "pkgnames", MODULES))
+        version = newest(packages.ask_apt("apt-cache", *options, "pkgnames", MODULES))
         kernel = packages.downloads((BINARY + version, MODULES + version), options)
         busybox = packages.downloads((BUSYBOX,))
         place = CACHE / f"image-{_digest(repr((kernel, busybox)))}"

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def suite(name: str, place: Path) -> tuple[str, ...]:
 def downloads(names: tuple[str, ...], options: tuple[str, ...] = ()) -> list[Download]:
     """The newest version of each package that apt knows with those options."""
     try:
-        listing = run("apt-get", *options, "download", "--print-uris", *names)
+        listing = ask_apt("apt-get", *options, "download", "--print-uris", *names)
     except ProgramError as failure:
         unknown = re.search(
             r"Unable to locate package (\S+)|no installation candidate", str(failure)
@@ -78,6 +79,16 @@ def downloads(names: tuple[str, ...], options: tuple[str, ...] = ()) -> list[Dow
         raise unknown_package(unknown[1] or names[0]) from None
     found = re.findall(r"^'.*' ([^_]+)(_\S+) \d+ (\S+)$", listing, re.MULTILINE)
     return [Download(name, name + rest, digest) for name, rest, digest in sorted(found)]
+
+
+def ask_apt(program: str, *arguments: str) -> str:
+    """What a program of apt answers; asked once a process, since an answer takes it a second."""
+    return _answer(shutil.which(program) or program, *arguments)
+
+
+@cache
+def _answer(program: str, *arguments: str) -> str:
+    return run(program, *arguments)
 
 
 def unknown_package(name: str) -> LabError:
