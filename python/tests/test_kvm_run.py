@@ -24,13 +24,13 @@ pytestmark = [
 MS = 1_000_000
 
 
-def test_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Path) -> None:
-    """And SCHED_DEADLINE keeps what the host file says: a budget in each period, and no more."""
+def test_sched_deadline_keeps_budgets(laxity: Laxity, tmp_path: Path) -> None:
+    """It gives what the host file says: a budget in each period, and no more."""
     host, out = tmp_path / "host.toml", tmp_path / "out"
     host.write_text(DEADLINE, "utf-8")
     words = ("run", host, "--on", "kvm", "--set", "host.jiffy=0 ms")
-    done = laxity(*words, "--check-determinism", "-o", out, "--json")
-    assert "Deterministic: two runs, the same result" in done.stderr
+    # That runs repeat to the byte, test_kvm_policies.py shows, where more takes part in them.
+    done = laxity(*words, "-o", out, "--json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert (result["substrate"], result["policy"]) == ("kvm", "deadline")
     assert result["machine"] == json.loads((out / "kvm/machine.json").read_text())
