@@ -11,6 +11,7 @@ import pytest
 from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.design import calls, placement
+from laxity.design.answered import answered
 from laxity.errors import HostError, InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -221,6 +222,7 @@ def test_the_solver_places_what_worst_fit_does_not() -> None:
 SOLVED_AND_INTERRUPTED = """
 import os, signal
 from laxity.design import calls, placement
+from laxity.design.answered import answered
 signal.signal(signal.SIGINT, signal.default_int_handler)
 placement.solve([0.5], [0.0], [])
 try:
@@ -305,6 +307,46 @@ def test_the_best_change_carries_more_and_is_the_same_each_time(
     run = Host.parse(found.host).run(seed=1001, duration="1 s")
     assert run.telephony is not None
     assert run.telephony.voice.loss_ratio < 0.01
+
+
+@pytest.mark.parametrize(
+    ("cards", "settings"),
+    [
+        ('[[nic]]\nname = "outer" # to the carrier\nrate = "100 Mbit/s"\nring = 512\n', ()),
+        ('[[nic]]\nname = "outer"\ncoalesce = { time = "1 us", packets = 2 }\n', ()),
+        ("", ('nic=[{ name = "outer", rate = "100 Mbit/s", ring = 512 }]',)),
+        ("", ()),
+    ],
+)
+def test_changes_of_cards_keep_their_other_settings(cards: str, settings: tuple[str, ...]) -> None:
+    host = Host.parse(CALLS.replace("[calls]", f"{cards}[calls]")).resolve(settings)
+    network = host.host["network"]
+    assert network is not None
+    before = network["nics"]
+    changes = [
+        change
+        for change in calls.changes_of(host.host, has_cards=bool(cards))
+        if "cards" in change.kinds
+    ]
+    assert len(changes) == 3
+    for change in changes:
+        written = answered(host, change.overrides)
+        assert written.host["network"] == host.changed(change.overrides).host["network"]
+        network = written.host["network"]
+        assert network is not None
+        coalesced = [
+            {"coalesce_ns": 1_000_000, "coalesce_packets": 32} if "coalesced" in change.what else {}
+        ] * len(before)
+        after = network["nics"][: len(before)]
+        assert after == [{**card, **new} for card, new in zip(before, coalesced, strict=True)]
+        own = network["nics"][len(before) :]
+        assert bool(own) == ("itself" in change.what)
+        assert all(
+            {**card, "name": before[0]["name"], "domain": before[0]["domain"]} == after[0]
+            for card in own
+        )
+        if "#" in cards:
+            assert "# to the carrier" in written.text.decode()
 
 
 def test_changes_of_one_kind_are_not_joined() -> None:

@@ -59,7 +59,8 @@ use it.
 
 `--set a.b=value` overrides any key: `--set host.quantum="1 ms"`, `--set domain.control.budget="3
 ms"`, `--set domain.control.tasks.loop.cost="6 ms"`, `--set draw.load=0.8`. An element of a list
-goes by its `name`, or by its number from 0.
+goes by its `name`, or by its number from 0; the number after the last one adds an element:
+`--set nic.1='{ name = "eth1", domain = "media" }'`.
 
 `laxity policies` lists the policies and the parameters that each uses
 ([what they mean](../explanation/policies.md)). Policies with budgets need a `budget` and a `period`

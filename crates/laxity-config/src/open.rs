@@ -78,7 +78,7 @@ fn take_below(node: &mut Node, path: &str, taken: &mut Vec<Open>) {
 
 /// `text` with values put in, which are written as TOML. A key that is there gets the new value in its place. A key
 /// that is not comes after its table's `name`, or after the first key of its table; comments and the order of all else
-/// stay. `root` is the tree of `text`.
+/// stay. An element after the last one of an array is added to it. `root` is the tree of `text`.
 ///
 /// # Errors
 ///
@@ -122,6 +122,10 @@ fn edit(root: &Node, text: &str, path: &str, value: &str) -> Option<(Range<usize
                     None => return insertion(node, entries, text, rest, value),
                 }
             }
+            Value::Array(elements) if rest == overrides::after(elements) => {
+                let array = path.strip_suffix(rest)?.strip_suffix('.')?;
+                return addition(node, elements, text, array, value);
+            }
             Value::Array(elements) => {
                 let (step, index) = overrides::element(elements, rest, "", 0).ok()?;
                 (step, &elements[index])
@@ -135,6 +139,40 @@ fn edit(root: &Node, text: &str, path: &str, value: &str) -> Option<(Range<usize
             None => return Some((node.span.range(), value.to_string())),
         }
     }
+}
+
+/// A new element after the last one of the array `node`, whose path is `array`.
+fn addition(
+    node: &Node,
+    elements: &[Node],
+    text: &str,
+    array: &str,
+    value: &str,
+) -> Option<(Range<usize>, String)> {
+    let Some(last) = elements.last() else {
+        let at = node.span.range().start + 1;
+        return Some((at..at, value.to_string()));
+    };
+    if !text[last.span.range()].starts_with("[[") {
+        let at = last.span.range().end;
+        return Some((at..at, format!(", {value}")));
+    }
+    // A table of an array of the whole file may stand at its end; one of a table's array may not.
+    let Value::Table(mut entries) = overrides::parse_value(value, 0).value else {
+        return None;
+    };
+    if array.contains('.') {
+        return None;
+    }
+    Arc::make_mut(&mut entries).sort_by_key(|entry| entry.key_span.range().start);
+    let mut new = match text.ends_with('\n') {
+        true => format!("\n[[{array}]]\n"),
+        false => format!("\n\n[[{array}]]\n"),
+    };
+    for entry in entries.iter() {
+        new += &format!("{} = {}\n", entry.key, &value[entry.node.span.range()]);
+    }
+    Some((text.len()..text.len(), new))
 }
 
 /// A new key of the table `node`.

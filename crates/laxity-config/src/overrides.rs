@@ -30,7 +30,7 @@ pub(crate) fn apply(root: &mut Node, text: &str, base: usize, problems: &Problem
 
 /// TOML where it is a number, a boolean, a list or a table; otherwise text, so that nobody has to
 /// quote for both TOML and the shell.
-fn parse_value(text: &str, base: usize) -> Node {
+pub(crate) fn parse_value(text: &str, base: usize) -> Node {
     let skipped = text.len() - text.trim_start().len();
     let trimmed = text.trim();
     let span = Span::new(skipped..skipped + trimmed.len(), base);
@@ -64,6 +64,10 @@ fn put(root: &mut Node, path: &str, base: usize, value: Node) -> Result<(), Prob
                 }
                 (step, entry(Arc::make_mut(entries), step, span))
             }
+            Value::Array(elements) if rest == after(elements) => {
+                Arc::make_mut(elements).push(value);
+                return Ok(());
+            }
             Value::Array(elements) => {
                 let (step, index) = element(elements, rest, parent, base + at)?;
                 (step, &mut Arc::make_mut(elements)[index])
@@ -91,6 +95,11 @@ fn put(root: &mut Node, path: &str, base: usize, value: Node) -> Result<(), Prob
         // The dot.
         at += 1;
     }
+}
+
+/// The step of a path to the element that comes after the last one.
+pub(crate) fn after(elements: &[Node]) -> String {
+    elements.len().to_string()
 }
 
 /// The value of a key; an empty table, if the key is new.

@@ -75,6 +75,35 @@ fn a_table_without_keys_gets_some() {
 }
 
 #[test]
+fn elements_are_added_to_arrays() {
+    let value = [("part.1", "{ size = \"2\", name = \"b\" }")];
+    assert_eq!(
+        written("[[part]]\nname = \"a\"\n\n[whole]\nname = \"w\"", &value),
+        "[[part]]\nname = \"a\"\n\n[whole]\nname = \"w\"\n\n[[part]]\nsize = \"2\"\nname = \"b\"\n"
+    );
+    assert_eq!(
+        written("part = [\n  { name = \"a\" },\n]\n", &value),
+        "part = [\n  { name = \"a\" }, { size = \"2\", name = \"b\" },\n]\n"
+    );
+    assert_eq!(
+        written("part = []\n", &[("part.0", "{ name = \"a\" }")]),
+        "part = [{ name = \"a\" }]\n"
+    );
+    let document = Document::parse(b"[[part]]\nname = \"a\"\n", "a.toml", &KIND).unwrap();
+    let names = |file: &File| -> Vec<Name> {
+        let parts = &file.part.value.as_ref().unwrap().0;
+        parts
+            .iter()
+            .map(|part| part.value.as_ref().unwrap().name.value.clone().unwrap())
+            .collect()
+    };
+    let read = document.read(&["part.1={ name = \"b\" }"], |file: &File, _, _| {
+        names(file)
+    });
+    assert_eq!(read.unwrap(), [Name("a".into()), Name("b".into())]);
+}
+
+#[test]
 fn a_path_without_a_place_is_named() {
     let document = Document::parse(b"[[part]]\nname = \"a\"\n", "a.toml", &KIND).unwrap();
     let error = document

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
-    from laxity.resolved_schema import ResolvedHost
+    from laxity.resolved_schema import Nic, ResolvedHost
     from laxity.workers.workers import Workers
 
 ROUNDS = (
@@ -103,7 +103,8 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
             "write calls.streams, or ask `laxity capacity`",
         )
     as_it_is = Change("as it is", ())
-    left = [as_it_is, *(change for change in changes_of(of_host) if _is_possible(host, change))]
+    changes = changes_of(of_host, has_cards="nic" in tomllib.loads(host.text.decode()))
+    left = [as_it_is, *(change for change in changes if _is_possible(host, change))]
     carried = dict.fromkeys(left, own)
     known: list[Change] = []
     for number, (seconds, seeds, factors) in enumerate(ROUNDS):
@@ -173,10 +174,11 @@ def _joint(best: Sequence[Change]) -> list[Change]:
     return [change for change in joint if change.overrides not in known]
 
 
-def changes_of(host: ResolvedHost) -> Iterator[Change]:
+def changes_of(host: ResolvedHost, *, has_cards: bool = False) -> Iterator[Change]:
     """Changes that may help: weights, caps, CPUs, the policy, and the way of packets.
 
-    What some need the host file may not allow.
+    `has_cards` says whether the host file has `[[nic]]`. The host file may not allow what some of
+    the changes need.
     """
     kinds = {
         domain["name"]: domain["workload"]["kind"] if domain["workload"] else None
@@ -210,7 +212,7 @@ def changes_of(host: ResolvedHost) -> Iterator[Change]:
                 frozenset({"cap"}),
             )
     yield from _policies(host, serving)
-    yield from _ways_of_packets(driver, media)
+    yield from _ways_of_packets(host, driver, media, has_cards=has_cards)
     yield from _cpus_apart(host["cpus"], driver, media, others)
 
 
@@ -230,22 +232,64 @@ def _policies(host: ResolvedHost, serving: Sequence[str]) -> Iterator[Change]:
         )
 
 
-def _ways_of_packets(driver: Sequence[str], media: Sequence[str]) -> Iterator[Change]:
-    """Cards that interrupt less often, and cards that media servers drive themselves."""
-    if not driver or not media:
+def _ways_of_packets(
+    host: ResolvedHost, driver: Sequence[str], media: Sequence[str], *, has_cards: bool
+) -> Iterator[Change]:
+    """Cards that interrupt less often, and cards that media servers drive themselves.
+
+    Cards of the host keep their other settings. A new card is like the driver domain's first one.
+    """
+    network = host["network"]
+    if not driver or not media or network is None:
         return
-    name = media[0]
-    for what, coalescing in (("", ""), ("interrupts coalesced", f", coalesce = {COALESCING}")):
-        one = f'{{ name = "eth0"{coalescing} }}'
-        own = f'{{ name = "eth1", domain = "{name}"{coalescing} }}'
+    name, names = media[0], [domain["name"] for domain in host["domains"]]
+    cards, driven = network["nics"], [names[card["domain"]] for card in network["nics"]]
+    taken = {card["name"] for card in cards}
+    new_name = next(
+        new for new in (f"eth{number}" for number in range(len(cards) + 1)) if new not in taken
+    )
+    like = next((card for card, by in zip(cards, driven, strict=True) if by in driver), None)
+    for what, coalescing in (("", None), ("interrupts coalesced", COALESCING)):
+        as_written = [_card(card, by, coalescing) for card, by in zip(cards, driven, strict=True)]
+        if has_cards:
+            kept = [f"nic.{card}.coalesce={coalescing}" for card in sorted(taken) if coalescing]
+        else:
+            kept = [f"nic=[{', '.join(as_written)}]"]
         if what:
-            yield Change(what, (f"nic=[{one}]",), frozenset({"cards"}))
+            yield Change(what, tuple(kept), frozenset({"cards"}))
+        if like is None or name in driven:
+            continue
+        own = _card({**like, "name": new_name}, name, coalescing)
+        if has_cards:
+            also_own = [*kept, f"nic.{len(cards)}={own}"]
+        else:
+            also_own = [f"nic=[{', '.join([*as_written, own])}]"]
         also = f", {what}" if what else ""
         yield Change(
-            f"a card that {name} drives itself{also}",
-            (f"nic=[{one}, {own}]",),
-            frozenset({"cards"}),
+            f"a card that {name} drives itself{also}", tuple(also_own), frozenset({"cards"})
         )
+
+
+def _card(card: Nic, domain: str, coalescing: str | None) -> str:
+    """A card as an element of `nic`, with interrupts coalesced as is said, or as they are."""
+    if coalescing is None and card["coalesce_ns"]:
+        packets = card["coalesce_packets"]
+        coalescing = f'{{ time = "{card["coalesce_ns"]} ns", packets = {packets} }}'
+    settings = {
+        "name": f'"{card["name"]}"',
+        "domain": f'"{domain}"',
+        "rate": f'"{_rate(card["rate_bit_s"])}"',
+        "ring": str(card["ring"]),
+        "coalesce": coalescing,
+    }
+    given = (f"{key} = {value}" for key, value in settings.items() if value is not None)
+    return f"{{ {', '.join(given)} }}"
+
+
+def _rate(bit_s: int) -> str:
+    """A rate in the greatest unit of which it is a whole number."""
+    units = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+    return next(f"{bit_s // unit} {name}" for unit, name in units if bit_s % unit == 0)
 
 
 def _cpus_apart(
