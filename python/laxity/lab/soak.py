@@ -18,6 +18,7 @@ from laxity.lab import fingerprint, image
 from laxity.lab.errors import LabError
 from laxity.lab.files import (
     CONSOLE,
+    GUEST_ARGUMENTS,
     GUEST_ROOT,
     HOME,
     KERNEL,
@@ -114,7 +115,7 @@ def _configuration(name: str, vcpus: int) -> str:
         f'name = "{name}"',
         f'kernel = "{HOME}/{KERNEL}"',
         f'ramdisk = "{HOME}/{GUEST_ROOT}"',
-        'extra = "console=hvc0 quiet"',
+        f'extra = "{GUEST_ARGUMENTS}"',
         f"memory = {MEMORY_MIB + MEMORY_PER_VCPU_MIB * (vcpus - 1)}",
         f"vcpus = {vcpus}",
         # The cycle counter as it is: guests set their clocks by it.
