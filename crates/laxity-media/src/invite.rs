@@ -22,8 +22,11 @@ const PORT_LAST: u16 = 65_534;
 
 /// Time without an answer after which a question is repeated.
 const ANSWER_WAIT: Duration = Duration::from_millis(250);
-/// Number of times that a question is asked: the media server may still be starting.
-const TRIES: u32 = 20;
+/// Number of times that a question is asked, two minutes in all: the media server may still be starting, in a
+/// guest that is given little time.
+const TRIES: u32 = 480;
+/// Number of times after which it is said that there was no answer yet.
+const TRIES_QUIETLY: u32 = 20;
 
 /// Longest wait for an instant between two checks of the stop flag.
 const LOOK_NS: i64 = 50_000_000;
@@ -233,7 +236,13 @@ impl Control {
         let datagram = format!("{cookie} {question}");
         let command = question["command"].as_str().unwrap_or_default();
         let mut answer = vec![0; usize::from(u16::MAX)];
-        for _ in 0..TRIES {
+        for tries in 0..TRIES {
+            if tries == TRIES_QUIETLY {
+                eprintln!(
+                    "the media server at {} does not answer yet",
+                    self.media_server
+                );
+            }
             // The system reports a closed port at a later call; it counts as no answer.
             let _ = self.socket.send(datagram.as_bytes());
             let asked_ns = clock::monotonic_ns();
