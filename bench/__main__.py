@@ -19,7 +19,16 @@ from bench import measure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bench.measure import Allocation, CallSpeed, Curve, Scaling, Speed, Spread, TraceCost
+    from bench.measure import (
+        Allocation,
+        CallSpeed,
+        Curve,
+        Scaling,
+        Speed,
+        Spread,
+        TraceCost,
+        WhyCost,
+    )
 
 RESULTS = measure.ROOT / "docs" / "results"
 PAGE = RESULTS / "speed.md"
@@ -28,6 +37,7 @@ FIGURE = RESULTS / "speed.svg"
 FLAT_RATIO = 700
 RT_XEN_RATIO = 300
 TRACE_FACTOR = 3
+WHY_RECORD_NS = 100
 SWEEP_RATIO = 1.8
 CALL_STREAMS, CALL_SPEED = 800, 20
 GROWTH = 2
@@ -45,6 +55,7 @@ def main() -> None:
     simso, speeds = _step("speed against SimSo", measure.speeds)
     call_speeds = _step("speed of calls", measure.call_speeds)
     traces = _step("cost of a trace", measure.trace_costs)
+    whys = _step("explaining what was late", measure.why_costs)
     scalings = _step("sweeps on several threads", measure.sweep_scaling)
     vcpu_curves = _step("1 to 1,000 VCPUs", measure.vcpu_curves)
     task_curves = _step("1 to 10,000 tasks", measure.task_curves)
@@ -62,6 +73,7 @@ def main() -> None:
             *_speed_section(simso, speeds),
             *_call_section(call_speeds),
             *_trace_section(traces),
+            *_why_section(whys),
             *_scaling_section(scalings),
             *_curve_section(vcpu_curves, task_curves),
             *_schedule_section(calls),
@@ -205,6 +217,33 @@ def _trace_section(traces: list[TraceCost]) -> list[str]:
                     _verdict(trace.factor.median < TRACE_FACTOR),
                 )
                 for trace in traces
+            ),
+        ),
+    ]
+
+
+def _why_section(whys: list[WhyCost]) -> list[str]:
+    return [
+        "## Why it was late",
+        "",
+        *_paragraph(
+            f"""
+        CPU time of `laxity why` for each record of a trace, with the {measure.WORST} worst
+        explained one by one, of {measure.ROUNDS} rounds.
+            """
+        ),
+        *_table(
+            ("trace", "records", "late", "ns a record", "asked for", ""),
+            (
+                (
+                    each.host,
+                    f"{each.records:,}",
+                    f"{each.late:,}",
+                    _spread(each.record_ns),
+                    f"{WHY_RECORD_NS}",
+                    _verdict(each.record_ns.median <= WHY_RECORD_NS),
+                )
+                for each in whys
             ),
         ),
     ]

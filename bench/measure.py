@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import laxity
 import numpy as np
+from laxity import tracefile
 from laxity.policies import TABLE
+from laxity.why import why
 
 from bench import simso_flat
 
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 FLAT = ROOT / "examples" / "flat.toml"
 TELEPHONY = ROOT / "examples" / "telephony.toml"
 RT_XEN = ROOT / "examples" / "rt-xen.toml"
+OVERLOAD = ROOT / "examples" / "overload.toml"
 POLICIES = tuple(
     name
     for name, policy in TABLE.items()
@@ -37,6 +40,8 @@ POLICIES = tuple(
 
 ROUNDS = 5
 """How often SimSo and each host of Laxity take turns."""
+WORST = 10
+"""Late jobs that are explained one by one."""
 RUNS_A_ROUND = 5
 """Runs of Laxity are a thousandth as long as SimSo's: of several, the median counts."""
 
@@ -180,6 +185,40 @@ def trace_costs() -> list[TraceCost]:
             costs.append(
                 TraceCost(name, megabytes, Spread(tuple(factors)), Spread(tuple(synced_factors)))
             )
+    return costs
+
+
+@dataclass(frozen=True)
+class WhyCost:
+    """What it costs to explain what was late in a trace."""
+
+    host: str
+    records: int
+    late: int
+    """Jobs, or packets."""
+    record_ns: Spread
+    """CPU time for each record of the trace."""
+
+
+def why_costs() -> list[WhyCost]:
+    """Traces with many late jobs, and one of calls with late packets, explained several times."""
+    costs = []
+    with tempfile.TemporaryDirectory(dir=ROOT) as directory:
+        path = Path(directory) / "trace.laxtrace"
+        for name, file, set in (
+            ("overload", OVERLOAD, ["duration=300 s"]),
+            ("RT-Xen, load 1", RT_XEN, ["duration=300 s", "draw.load=1.0"]),
+            ("calls, 1,600 streams", TELEPHONY, ["duration=20 s", "calls.streams=1600"]),
+        ):
+            laxity.Host.load(file).run(set=set, trace=path)
+            records = len(tracefile.records(path))
+            times = []
+            for _ in range(ROUNDS):
+                start = time.process_time()
+                found = why(path, worst=WORST)
+                times.append(1e9 * (time.process_time() - start) / records)
+            late = found.late_jobs + found.late_packets + found.lost_packets
+            costs.append(WhyCost(name, records, late, Spread(tuple(times))))
     return costs
 
 
