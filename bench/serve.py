@@ -4,8 +4,8 @@ python -m bench.serve [--keys 20] [--question check]
 
 For each shipped example and each question that is answered while one types, a key is pressed in the
 editor, time and again: its time begins with the key's event, and ends when the page shows the
-answer: what is wrong, where the example is a fleet or a site. All of it is by the clock: the machine
-should have nothing else to do.
+answer: what is wrong, where the example is a fleet or a site. All of it is by the clock: the
+machine should have nothing else to do.
 """
 
 from __future__ import annotations
