@@ -17,7 +17,7 @@ use laxity_run::{
     Cpu as CpuResult, DomainResult, Engine, Outcome, Overhead, Responses, RunResult, Waits,
     jobs_due, kept_jobs_max,
 };
-use laxity_trace::{Kind, NONE, Record, Sink, job};
+use laxity_trace::{Kind, NONE, Off, Record, Sink, job};
 use saving::Saving;
 use state::{Agenda, Cpu, Due, NOBODY, Pending, Simulation, TICK, Task, Vcpu};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -50,9 +50,41 @@ pub fn run<S: Sink>(host: &Host, sink: S) -> Result<(Outcome, S), Refused> {
 /// As [`run`].
 pub fn run_watched<S: Sink>(
     host: &Host,
-    sink: S,
+    mut sink: S,
     watch: &Watch,
 ) -> Result<Option<(Outcome, S)>, Refused> {
+    let mut record = |record| sink.record(record);
+    let records = S::ENABLED.then_some(&mut record as &mut dyn FnMut(Record));
+    let outcome = run_telling(host, records, watch)?;
+    Ok(outcome.map(|outcome| (outcome, sink)))
+}
+
+/// Runs a host, and tells `records` what happens. The engine is compiled here, for a run that tells and
+/// for one that does not, and not once more in each crate that has a sink of its own.
+fn run_telling(
+    host: &Host,
+    records: Option<&mut dyn FnMut(Record)>,
+    watch: &Watch,
+) -> Result<Option<Outcome>, Refused> {
+    match records {
+        Some(records) => run_into(host, Told(records), watch),
+        None => run_into(host, Off, watch),
+    }
+}
+
+/// Someone who is told each record.
+struct Told<'a>(&'a mut dyn FnMut(Record));
+
+impl Sink for Told<'_> {
+    const ENABLED: bool = true;
+
+    #[inline]
+    fn record(&mut self, record: Record) {
+        (self.0)(record);
+    }
+}
+
+fn run_into<S: Sink>(host: &Host, sink: S, watch: &Watch) -> Result<Option<Outcome>, Refused> {
     let started = Instant::now();
     match &host.network {
         Some(network) => {
@@ -70,7 +102,7 @@ fn run_with<W: Workloads, S: Sink>(
     sink: S,
     watch: &Watch,
     started: Instant,
-) -> Result<Option<(Outcome, S)>, Refused> {
+) -> Result<Option<Outcome>, Refused> {
     let mut simulation = Simulation::new(host, workloads, sink)?;
     Ok(simulation.run(watch).then(|| simulation.finish(started)))
 }
@@ -724,7 +756,7 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
         }
     }
 
-    fn finish(self, started: Instant) -> (Outcome, S) {
+    fn finish(self, started: Instant) -> Outcome {
         let mut tasks = self.tasks.into_iter();
         let mut vcpus = self.vcpus.iter().enumerate();
         let mut domains = Vec::with_capacity(self.host.domains.len());
@@ -780,13 +812,10 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
                 wall_ns: started.elapsed().as_nanos() as u64,
             },
         };
-        (
-            Outcome {
-                result,
-                responses,
-                kept,
-            },
-            self.sink,
-        )
+        Outcome {
+            result,
+            responses,
+            kept,
+        }
     }
 }
