@@ -7,15 +7,19 @@
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
 usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
 of bandwidth the allocator's, of causes of lateness those that sum them, of `laxity apply` its own.
-A mutation that they let pass is reported as SURVIVED, and the exit code is 1. It is 2 when a
+Mutated policies are a shared object, which tests that are built once use in place of the policies
+that are built in; mutated Rust is built in a copy of the sources.
+A mutation that tests let pass is reported as SURVIVED, and the exit code is 1. It is 2 when a
 mutation does not fit the sources any more: then it is to be written anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +36,18 @@ ENVIRONMENT = {
     "RUST_BACKTRACE": "0",
 }
 STORMS_IN_C = "4000"
+# The tests of policies that are written in Rust, each with its package; those first that take the
+# least time.
+POLICY_TESTS = {
+    "storm": "laxity-policy",
+    "linux": "laxity-policy",
+    "windows": "laxity-policy",
+    "reference": "laxity-sim",
+}
+SHARED = "policy/build/policies.so"
+ENGINE = "crates/laxity-sim/src/engine"
+POLICIES = {"policy/src", "policy/models"}
+CARGO = ("cargo", "test", "--quiet", "--locked", "--profile", "checked")
 # Some mutations make a loop endless. What a test takes of the CPU says so, however busy the machine
 # is and however long the build took. A test that waits for ever takes none.
 CPU_S = 90
@@ -144,6 +160,7 @@ MUTATIONS = [
         "        lead->ns -= ns - ns / 4;",
         "a server that serves what was done in advance pays for it, and soon its VCPU runs",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "lends-what-is-owed",
@@ -152,6 +169,7 @@ MUTATIONS = [
         "bool lends = true;",
         "a VCPU that has no lead runs when its server comes first",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "lends-out-of-order",
@@ -160,6 +178,7 @@ MUTATIONS = [
         "true;",
         "a server serves no lead before work of its VCPU that is more urgent",
         quick=True,
+        by="storm",
     ),
     Mutation(
         "lends-free",
@@ -1092,7 +1111,7 @@ MUTATIONS = [
         "vcpu.tick.had_job |= has_work;",
         "an idle guest ticks once",
         quick=True,
-        directory="crates/laxity-sim/src/engine",
+        directory=ENGINE,
         by="reference",
     ),
     Mutation(
@@ -1101,7 +1120,7 @@ MUTATIONS = [
         "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
         "vcpu.tick.left_ns > 0 || !has_work",
         "a guest that falls idle ticks once more",
-        directory="crates/laxity-sim/src/engine",
+        directory=ENGINE,
     ),
     Mutation(
         "ticks-missed",
@@ -1109,7 +1128,7 @@ MUTATIONS = [
         "if vcpu.tick.left_ns > 0 ||",
         "if vcpu.tick.left_ns > 0 || !vcpu.blocked && vcpu.cpu == NOBODY ||",
         "a VCPU that waits serves its tick when it runs next",
-        directory="crates/laxity-sim/src/engine",
+        directory=ENGINE,
     ),
     Mutation(
         "ticks-begin-again",
@@ -1117,7 +1136,7 @@ MUTATIONS = [
         "vcpu.tick.left_ns > 0 || !has_work && !vcpu.tick.had_job",
         "!has_work && !vcpu.tick.had_job",
         "while a tick is due or being served none is added",
-        directory="crates/laxity-sim/src/engine",
+        directory=ENGINE,
     ),
 ]
 
@@ -1840,7 +1859,8 @@ def check_fit(mutations: list[Mutation]) -> None:
         found = path.read_text().count(mutation.old)
         if found != 1:
             wrong.append(f"{mutation.name}: its text is {found} times in {shown(path)}, not once")
-        if mutation.by and mutation.by not in tests_of(ROOT, mutation.directory):
+        tests = tests_of(ROOT, mutation.directory, {name: [] for name in POLICY_TESTS})
+        if mutation.by and mutation.by not in tests:
             wrong.append(f"{mutation.name}: {shown(path)} has no test {mutation.by}")
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
@@ -1885,10 +1905,32 @@ def with_own_version(content: bytes) -> bytes:
     return re.sub(own, rb"\1+mutated", content, flags=re.MULTILINE)
 
 
-def tests_of(target: Path, directory: str) -> dict[str, list[str]]:  # noqa: PLR0911
-    """The tests of what is in a directory, by name; those first that take the least time."""
-    cargo = ["cargo", "test", "--quiet", "--locked", "--profile", "checked"]
-    cargo += ["--target-dir", str(target)]
+Tests = dict[str, list[str]]
+"""Commands, to be run in the root of the copy, by the names of the tests that they run."""
+
+
+def built_policy_tests() -> Tests:
+    """The tests of policies that are written in Rust. They are built of the sources, once, and run
+    with the policies of the copy.
+    """
+    named = [word for name in POLICY_TESTS for word in ("--test", name)]
+    build = [*CARGO, "--workspace", "--no-run", "--message-format", "json", *named]
+    done = subprocess.run(build, check=True, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+    found = {}
+    for line in done.stdout.splitlines():
+        made = json.loads(line)
+        name = made.get("target", {}).get("name")
+        package = Path(made.get("manifest_path", "")).parent
+        if made.get("executable") and POLICY_TESTS.get(name) == package.name:
+            run = f"{shlex.quote(made['executable'])} --quiet"
+            words = f"LAXITY_POLICIES=$PWD/{SHARED} && cd {shlex.quote(str(package))} && {run}"
+            found[name] = ["sh", "-c", f"export {words}"]
+    return {name: found[name] for name in POLICY_TESTS}
+
+
+def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noqa: PLR0911
+    """The tests of what is in a directory; those first that take the least time."""
+    cargo = [*CARGO, "--target-dir", str(target)]
     if directory in {BANDWIDTH, SENDERS}:
         which = ["simulate"] if directory == SENDERS else ["allocate", "control"]
         tests = [word for name in which for word in ("--test", name)]
@@ -1912,17 +1954,20 @@ def tests_of(target: Path, directory: str) -> dict[str, list[str]]:  # noqa: PLR
             "packets": [*simulator, "--lib", "--test", "telephony", "--test", "link"],
             "protect": [*simulator, "--test", "protect"],
         }
-    policy = [*cargo, "--package", "laxity-policy"]
-    return {
-        "C": ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"],
-        "storm": [*policy, "--test", "storm"],
-        "linux": [*policy, "--test", "linux"],
-        "windows": [*policy, "--test", "windows"],
-        "reference": [*simulator, "--test", "reference"],
-    }
+    if directory == ENGINE:
+        return {"reference": [*simulator, "--test", "reference"]}
+    in_c = ["make", "-C", "policy", "--silent", "heap", "storm", f"STORMS={STORMS_IN_C}"]
+    return {"C": in_c, **policy_tests}
 
 
-def first_failure(tree: Path, tests: dict[str, list[str]], timeout_s: int | None) -> str | None:
+def build_policies(tree: Path) -> None:
+    """Builds the policies of the copy as a shared object."""
+    make = ["make", "-C", "policy", "--silent", "shared"]
+    if subprocess.run(make, cwd=tree, check=False).returncode:
+        sys.exit("the policies do not compile")
+
+
+def first_failure(tree: Path, tests: Tests, timeout_s: int | None) -> str | None:
     """The name of the test that fails, or None if none does."""
     for name, command in tests.items():
         with subprocess.Popen(
@@ -1972,10 +2017,14 @@ def main() -> int:
     survived = []
     tree = target / "mutations"
     update_copy(tree)
+    policy_tests: Tests = {}
+    if any(mutation.directory in POLICIES for mutation in chosen):
+        policy_tests = built_policy_tests()
+        build_policies(tree)
     unbroken = {
         " ".join(command): command
         for directory in sorted({mutation.directory for mutation in chosen})
-        for command in tests_of(target, directory).values()
+        for command in tests_of(target, directory, policy_tests).values()
     }
     if failed := first_failure(tree, unbroken, None):  # builds what is needed, too
         sys.exit(f"without any mutation this fails: {failed}")
@@ -1984,7 +2033,9 @@ def main() -> int:
         path = tree / mutation.path
         original = path.read_text()
         path.write_text(original.replace(mutation.old, mutation.new))
-        tests = tests_of(target, mutation.directory)
+        if mutation.directory in POLICIES:
+            build_policies(tree)
+        tests = tests_of(target, mutation.directory, policy_tests)
         likely_first = dict(sorted(tests.items(), key=lambda test: test[0] != mutation.by))
         failed = first_failure(tree, likely_first, HANGS_S)
         path.write_text(original)

@@ -96,9 +96,11 @@ pub struct Policy {
     pub dump: unsafe extern "C" fn(*mut Instance, *mut Cpu, *mut Dump),
 }
 
+/// The tables of all policies, in the order of [`laxity_policies::Policy::ALL`].
+pub type Tables = [*const Policy; laxity_policies::Policy::ALL.len()];
+
 unsafe extern "C" {
-    /// In the order of [`laxity_policies::Policy::ALL`].
-    pub static laxity_tables: [*const Policy; laxity_policies::Policy::ALL.len()];
+    pub static laxity_tables: Tables;
 }
 
 #[cfg(test)]

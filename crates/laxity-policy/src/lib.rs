@@ -9,6 +9,8 @@
 //! embedder could break memory or queues: indices, a VCPU's wake, block and move.
 
 mod ffi;
+#[cfg(feature = "replaceable")]
+mod replaced;
 
 use laxity_policies::{Parameter, Parameters, Policy, Settings};
 use std::ffi::{c_char, c_int, c_void};
@@ -163,8 +165,12 @@ impl Drop for Instance {
 }
 
 fn table(policy: Policy) -> *const ffi::Policy {
+    #[cfg(feature = "replaceable")]
+    let tables = replaced::tables();
+    #[cfg(not(feature = "replaceable"))]
+    let tables = &raw const ffi::laxity_tables;
     // SAFETY: a constant of the C side, of this length (src/tables.c).
-    unsafe { ffi::laxity_tables[policy as usize] }
+    unsafe { (*tables)[policy as usize] }
 }
 
 impl Instance {
