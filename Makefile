@@ -93,13 +93,13 @@ test: export EXTENSION := compiled
 test: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
 test: export CARGO_PROFILE_RELEASE_LTO := off
 test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
-# Two parts run at a time, in this order, each once what it needs is there. Beside the long build of
-# `compiled` are those that need nothing of it.
+# Three parts run at a time, in this order, each once what it needs is there. What takes longest
+# begins as early as it can.
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
-	@$(PYTHON) tools/build/parts.py programs compiled:programs packages:programs hypervisors:programs \
-	    test-policy:programs test-fuzz:programs setup:packages,compiled lab:setup,hypervisors \
-	    test-failover:setup test-xen:lab test-python:setup test-rust:compiled mutations-quick:compiled \
-	    lint:setup
+	@$(PYTHON) tools/build/parts.py programs compiled:programs hypervisors:programs \
+	    packages:programs setup:packages,compiled lab:setup,hypervisors test-xen:lab \
+	    test-failover:setup test-python:setup test-fuzz:programs mutations-quick:compiled \
+	    test-rust:compiled test-policy:programs lint:setup
 
 .PHONY: test-quick
 test-quick: export EXTENSION := compiled
