@@ -33,6 +33,12 @@ impl Document {
     ///
     /// All that is wrong with the file and the overrides.
     pub fn host(&self, overrides: &[impl AsRef<str>]) -> Result<Host, FileError> {
+        self.host_of(&texts(overrides))
+    }
+
+    /// [`Document::host`] for one type of overrides, so that all that reads a host file is compiled
+    /// here, and not in each crate that calls it.
+    fn host_of(&self, overrides: &[&str]) -> Result<Host, FileError> {
         self.0.read(overrides, order::resolve)
     }
 
@@ -43,8 +49,13 @@ impl Document {
     ///
     /// All that is wrong with what is not open.
     pub fn open(&self, overrides: &[impl AsRef<str>]) -> Result<(Host, Open), FileError> {
+        self.open_of(&texts(overrides))
+    }
+
+    /// [`Document::open`] for one type of overrides, as [`Document::host_of`].
+    fn open_of(&self, overrides: &[&str]) -> Result<(Host, Open), FileError> {
         let open = self.0.read_open(overrides, open::open_values)?;
-        let given = overrides.iter().map(|text| text.as_ref().to_string());
+        let given = overrides.iter().map(ToString::to_string);
         let all: Vec<String> = given.chain(open.placeholders()).collect();
         let resolve = |_: &[_], file: &_, root, problems: &_| order::resolve(file, root, problems);
         Ok((self.0.read_open(&all, resolve)?, open))
@@ -63,4 +74,9 @@ impl Document {
     pub fn with_values(&self, values: &[(String, String)]) -> Result<String, FileError> {
         self.0.with_values(values)
     }
+}
+
+/// Overrides as the texts that they are.
+pub(crate) fn texts(overrides: &[impl AsRef<str>]) -> Vec<&str> {
+    overrides.iter().map(AsRef::as_ref).collect()
 }

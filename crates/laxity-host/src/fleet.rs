@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::unique;
-use crate::document::Document;
+use crate::document::{Document, texts};
 use crate::quantities::BitRate;
 use crate::sections::domain::DomainTable;
 use crate::sections::host::HostTable;
@@ -183,6 +183,11 @@ impl Fleet {
         name: &str,
         overrides: &[impl AsRef<str>],
     ) -> Result<Fleet, FileError> {
+        Fleet::load_with(text, name, &texts(overrides))
+    }
+
+    /// [`Fleet::load`] for one type of overrides, so that it is compiled here.
+    fn load_with(text: &[u8], name: &str, overrides: &[&str]) -> Result<Fleet, FileError> {
         let document = laxity_config::Document::parse(text, name, &kinds::FLEET)?;
         let document = document.with_overrides(overrides)?;
         let mut fleet = document.read_open(&[""; 0], |_, table: &FleetTable, root, problems| {
