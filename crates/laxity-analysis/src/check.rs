@@ -1,6 +1,7 @@
 //! From a host to a verdict on every task.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use laxity_config::format_duration;
 use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload};
@@ -10,6 +11,7 @@ use crate::effort::Effort;
 use crate::guest::{self, GuestTask, History, Kind, Response};
 use crate::server::Server;
 use crate::servers::{Assured, Nothing, Servers};
+use crate::supply::Supply;
 use crate::time::Ns;
 
 /// Whether every task's deadline is guaranteed.
@@ -121,16 +123,58 @@ pub fn check(host: &Host) -> Check {
 /// what this does, and more: it also counts that guests use less than their budgets, which takes longer to find out
 /// than a search over many hosts can wait.
 pub fn is_guaranteed(host: &Host, domain: usize) -> bool {
-    if let Some(server) = server_that_lends(host) {
-        return is_guaranteed(&server, domain);
+    Budgets::new(host, domain).is_guaranteed()
+}
+
+/// [`is_guaranteed`] of one domain with one budget after the other, for searches: the others are looked at once.
+pub struct Budgets {
+    has_bounds: bool,
+    /// For each CPU of the domain all VCPUs, and which of them are the domain's, each with whether it has tasks.
+    cpus: Vec<(Servers, Vec<(usize, bool)>)>,
+}
+
+impl Budgets {
+    /// Takes the domain of that number.
+    pub fn new(host: &Host, domain: usize) -> Budgets {
+        if let Some(server) = server_that_lends(host) {
+            return Budgets::new(&server, domain);
+        }
+        let of_cpu = |cpu| {
+            let (vcpus, mut servers) = vcpus_and_servers(host, cpu, Effort::Little);
+            let own: Vec<(usize, bool)> = (vcpus.iter().enumerate())
+                .filter(|(_, vcpu)| vcpu.domain == domain)
+                .map(|(number, vcpu)| (number, !vcpu.tasks.is_empty()))
+                .collect();
+            if let [(number, _)] = own[..] {
+                servers.vary(number);
+            }
+            (servers, own)
+        };
+        Budgets {
+            has_bounds: beyond_analysis(host).is_none(),
+            cpus: cpus_of(host, domain).into_iter().map(of_cpu).collect(),
+        }
     }
-    let has_bounds = beyond_analysis(host).is_none();
-    cpus_of(host, domain).into_iter().all(|cpu| {
-        let (vcpus, servers) = vcpus_and_servers(host, cpu, Effort::Little);
-        (vcpus.iter().enumerate())
-            .filter(|(_, vcpu)| vcpu.domain == domain && !vcpu.tasks.is_empty())
-            .all(|(number, _)| has_bounds && holds(&servers, number))
-    })
+
+    /// Whether the domain is guaranteed if each of its VCPUs has this budget.
+    pub fn are_enough(&mut self, budget_ns: i64) -> bool {
+        for (servers, own) in &mut self.cpus {
+            for (number, _) in own {
+                if let Some(server) = servers.servers.get_mut(*number) {
+                    server.budget_ns = budget_ns.into();
+                }
+            }
+        }
+        self.is_guaranteed()
+    }
+
+    fn is_guaranteed(&self) -> bool {
+        self.cpus.iter().all(|(servers, own)| {
+            (own.iter())
+                .filter(|(_, has_tasks)| *has_tasks)
+                .all(|(number, _)| self.has_bounds && holds(servers, *number))
+        })
+    }
 }
 
 /// Whether [`check`] guarantees every deadline of one domain.
@@ -151,18 +195,28 @@ fn cpus_of(host: &Host, domain: usize) -> BTreeSet<u32> {
 }
 
 /// Whether the policy assures a VCPU what its tasks need, with what is known of all.
-fn holds(servers: &Servers<'_>, number: usize) -> bool {
-    let Ok(assured) = servers.assured(number) else {
-        return false;
+fn holds(servers: &Servers, number: usize) -> bool {
+    let Some(server) = servers.servers.get(number) else {
+        return false; // The policy has no budgets.
     };
-    (responses(servers, number, &assured).iter())
-        .zip(&servers.servers[number].tasks)
-        .all(|(response, task)| {
+    let by_budget = servers.by_budget(number).ok();
+    let supplies = by_budget.into_iter().flat_map(|assured| assured.supplies);
+    let free = iter::once_with(|| servers.never_waits(number).map(Supply::free)).flatten();
+    let mut best = vec![None; server.tasks.len()];
+    for supply in supplies.chain(free) {
+        improve(servers, number, &supply, &mut best);
+        let mut tasks = best.iter().zip(&server.tasks);
+        let all_hold = tasks.all(|(response, task)| {
             task.is_tick || response.is_some_and(|response| response.bound_ns <= task.deadline_ns)
-        })
+        });
+        if all_hold {
+            return true;
+        }
+    }
+    false
 }
 
-fn vcpus_and_servers(host: &Host, cpu: u32, effort: Effort) -> (Vec<Place>, Servers<'_>) {
+fn vcpus_and_servers(host: &Host, cpu: u32, effort: Effort) -> (Vec<Place>, Servers) {
     let vcpus = vcpus_of(host, cpu);
     let servers = match host.policy {
         policy if !policy.has_budgets() => Vec::new(),
@@ -214,7 +268,7 @@ const ROUNDS_MAX: usize = 4;
 /// Finds bounds on the response times of all tasks of a CPU. Those of one VCPU's tasks bound what they ask
 /// for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
 /// every bound that is found may make others less.
-fn find_responses(servers: &mut Servers<'_>) {
+fn find_responses(servers: &mut Servers) {
     let mut order: Vec<usize> = (0..servers.servers.len())
         .filter(|&number| !servers.servers[number].tasks.is_empty())
         .collect();
@@ -242,30 +296,35 @@ fn find_responses(servers: &mut Servers<'_>) {
 }
 
 /// Bounds on the response times of the tasks of a VCPU, with what is known of all.
-fn responses(servers: &Servers<'_>, number: usize, assured: &Assured) -> Vec<Option<Response>> {
-    let server = &servers.servers[number];
-    let mut best: Vec<Option<Response>> = vec![None; server.tasks.len()];
+fn responses(servers: &Servers, number: usize, assured: &Assured) -> Vec<Option<Response>> {
+    let mut best = vec![None; servers.servers[number].tasks.len()];
     for supply in &assured.supplies {
-        let history = match supply.memory_ns {
-            Some(window_ns) => History {
-                window_ns,
-                tasks: server.demand(),
-                decisions_ns: servers.woken_ns(number, window_ns),
-            },
-            None => History::unknown(),
-        };
-        let found = guest::responses(
-            server.guest,
-            &server.tasks,
-            supply,
-            &history,
-            servers.effort,
-        );
-        for (best, found) in best.iter_mut().zip(found) {
-            *best = ([*best, found].into_iter().flatten()).min_by_key(|response| response.bound_ns);
-        }
+        improve(servers, number, supply, &mut best);
     }
     best
+}
+
+/// Lowers the bounds on the response times of the tasks of a VCPU as far as one supply does.
+fn improve(servers: &Servers, number: usize, supply: &Supply, best: &mut [Option<Response>]) {
+    let server = &servers.servers[number];
+    let history = match supply.memory_ns {
+        Some(window_ns) => History {
+            window_ns,
+            tasks: server.demand(),
+            decisions_ns: servers.woken_ns(number, window_ns),
+        },
+        None => History::unknown(),
+    };
+    let found = guest::responses(
+        server.guest,
+        &server.tasks,
+        supply,
+        &history,
+        servers.effort,
+    );
+    for (best, found) in best.iter_mut().zip(found) {
+        *best = ([*best, found].into_iter().flatten()).min_by_key(|response| response.bound_ns);
+    }
 }
 
 /// Whether the host has calls or agreements about a link, which are what it is for.
@@ -419,7 +478,7 @@ fn beyond_analysis(host: &Host) -> Option<String> {
 
 fn check_vcpu(
     host: &Host,
-    servers: &Servers<'_>,
+    servers: &Servers,
     number: usize,
     place: &Place,
     answers: &mut Vec<(usize, usize, TaskCheck)>,

@@ -28,5 +28,5 @@ mod time;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
 pub use check::{
-    Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_accepted, is_guaranteed,
+    Budgets, Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_accepted, is_guaranteed,
 };

@@ -56,6 +56,8 @@
 //!   between (wakes and replenishments of the others), and one a quantum. The guest gets the budget
 //!   less these.
 
+use std::cell::RefCell;
+
 use laxity_host::{Host, Policy};
 
 use crate::effort::Effort;
@@ -95,7 +97,7 @@ enum Window {
     Periods,
 }
 
-fn greatest_common_divisor(one: Ns, other: Ns) -> Ns {
+fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 {
         one
     } else {
@@ -122,60 +124,67 @@ pub(crate) enum Nothing {
 }
 
 /// The VCPUs of one CPU under a policy with budgets.
-pub(crate) struct Servers<'h> {
-    host: &'h Host,
+pub(crate) struct Servers {
+    policy: Policy,
+    /// The most that a decision costs.
+    decision_ns: Ns,
+    quantum_ns: Ns,
     pub effort: Effort,
     pub servers: Vec<Server>,
+    /// A VCPU of which nothing but the budget changes, while the others stay as they are.
+    varied: Option<usize>,
+    /// What takes the CPU away from it, which does not depend on its budget.
+    known: RefCell<Vec<(Window, Contention)>>,
+    /// What decisions take of its budget within windows, if its policy is not sporadic.
+    charged: RefCell<Vec<(Ns, Ns)>>,
 }
 
-impl<'h> Servers<'h> {
-    pub fn new(host: &'h Host, effort: Effort, servers: Vec<Server>) -> Servers<'h> {
+impl Servers {
+    pub fn new(host: &Host, effort: Effort, servers: Vec<Server>) -> Servers {
+        let costs = &host.costs;
         Servers {
-            host,
+            policy: host.policy,
+            decision_ns: Ns::from(costs.schedule.max_ns())
+                + Ns::from(costs.context_switch.max_ns()),
+            quantum_ns: host.settings.quantum_ns.into(),
             effort,
             servers,
+            varied: None,
+            known: RefCell::default(),
+            charged: RefCell::default(),
         }
     }
 
-    fn decision_ns(&self) -> Ns {
-        Ns::from(self.host.costs.schedule.max_ns())
-            + Ns::from(self.host.costs.context_switch.max_ns())
-    }
-
-    fn quantum_ns(&self) -> Ns {
-        self.host.settings.quantum_ns.into()
+    /// Says that from now on nothing changes but the budget of `number`.
+    pub fn vary(&mut self, number: usize) {
+        self.varied = Some(number);
     }
 
     /// Those that may run although `number` could.
     fn rivals(&self, number: usize) -> impl Iterator<Item = usize> {
-        let (policy, own) = (self.host.policy, self.servers[number].priority);
+        let (policy, own) = (self.policy, self.servers[number].priority);
         (0..self.servers.len()).filter(move |&other| {
             other != number && (policy == Policy::Sedf || self.servers[other].priority <= own)
         })
     }
 
-    /// All decisions while `number` could run, as contention.
-    fn decisions(&self, number: usize) -> Contention {
-        let (policy, cost_ns) = (self.host.policy, self.decision_ns());
-        let mut contention = Contention {
-            blocking_ns: cost_ns,
-            ..Contention::default()
-        };
+    /// All decisions while `number` could run, but for the one that may be in progress.
+    fn decisions(&self, number: usize) -> Vec<Competitor> {
+        let (policy, cost_ns) = (self.policy, self.decision_ns);
+        let mut decisions: Vec<Competitor> = Vec::new();
         if cost_ns == 0 {
-            return contention;
+            return decisions;
         }
         // An event is counted at both ends of a window. Events of one period and jitter are one competitor: there are
         // far fewer of these than VCPUs, and what they take in a window is most of the work of analysis.
         let mut events = |count: Ns, period_ns: Ns, jitter_ns: Ns| {
-            let (cost_ns, jitter_ns) = (count * cost_ns, jitter_ns + 1);
-            let mut known = contention.competitors.iter_mut();
-            match known.find(|known| (known.period_ns, known.jitter_ns) == (period_ns, jitter_ns)) {
-                Some(known) => known.cost_ns += cost_ns,
-                None => contention.competitors.push(Competitor {
-                    cost_ns,
-                    period_ns,
-                    jitter_ns,
-                }),
+            let new = Competitor::new(count * cost_ns, period_ns, jitter_ns + 1);
+            let is_like = |known: &&mut Competitor| {
+                (known.period_ns, known.jitter_ns) == (new.period_ns, new.jitter_ns)
+            };
+            match decisions.iter_mut().find(is_like) {
+                Some(known) => known.cost_ns += new.cost_ns,
+                None => decisions.push(new),
             }
         };
         let per_period = DECISIONS_PER_REPLENISHMENT * replenishments_per_period(policy);
@@ -191,10 +200,10 @@ impl<'h> Servers<'h> {
             self.servers[number].period_ns,
             self.servers[number].late_ns,
         );
-        if self.quantum_ns() > 0 {
-            events(1, self.quantum_ns(), 0);
+        if self.quantum_ns > 0 {
+            events(1, self.quantum_ns, 0);
         }
-        contention
+        decisions
     }
 
     /// All that takes the CPU away from `number` while it could run.
@@ -203,26 +212,33 @@ impl<'h> Servers<'h> {
     }
 
     fn contention_in(&self, number: usize, window: Window) -> Contention {
+        if self.varied != Some(number) {
+            return self.contention_anew(number, window);
+        }
+        let mut known = self.known.borrow_mut();
+        if let Some((_, contention)) = known.iter().find(|(of, _)| *of == window) {
+            return contention.clone();
+        }
+        let contention = self.contention_anew(number, window);
+        known.push((window, contention.clone()));
+        contention
+    }
+
+    fn contention_anew(&self, number: usize, window: Window) -> Contention {
         // How much of another's period, at least, comes after the begin of a window that begins in it.
         let own = &self.servers[number];
         let rest_ns = |other: &Server| match window {
             Window::Anywhere => 0,
             _ if own.late_ns > 0 || other.late_ns > 0 => 0,
-            _ => greatest_common_divisor(own.period_ns, other.period_ns),
+            _ => greatest_common_divisor(own.period_ns as u64, other.period_ns as u64).into(),
         };
         let own = self.servers[number].priority;
-        let mut contention = self.decisions(number);
-        for other in self.rivals(number) {
+        let rival = |other: usize| {
             let server = &self.servers[other];
             let (budget_ns, period_ns) = (server.budget_ns, server.period_ns);
-            let releases = |jitter_ns| {
-                Limit::Releases(Competitor {
-                    cost_ns: budget_ns,
-                    period_ns,
-                    jitter_ns,
-                })
-            };
-            let limit = match self.host.policy {
+            let releases =
+                |jitter_ns| Limit::Releases(Competitor::new(budget_ns, period_ns, jitter_ns));
+            let limit = match self.policy {
                 Policy::Sedf => Limit::Slices {
                     budget_ns,
                     period_ns,
@@ -235,17 +251,18 @@ impl<'h> Servers<'h> {
                 }
                 _ => releases(period_ns - budget_ns.max(rest_ns(server)) + server.late_ns),
             };
-            contention.rivals.push(Rival {
+            Rival {
                 limit,
                 demand: self.demand(other),
-            });
-        }
-        contention
+            }
+        };
+        let rivals = self.rivals(number).map(rival).collect();
+        Contention::new(self.decision_ns, self.decisions(number), rivals)
     }
 
     /// What the guest of `number` asks for, if that bounds what the VCPU takes of the CPU.
     fn demand(&self, number: usize) -> Option<Vec<Workload>> {
-        if self.host.policy == Policy::Periodic {
+        if self.policy == Policy::Periodic {
             // A blocked VCPU's budget runs down all the same.
             return None;
         }
@@ -254,7 +271,20 @@ impl<'h> Servers<'h> {
 
     /// What decisions take of the budget of `number` within a window.
     fn charged_ns(&self, number: usize, window_ns: Ns) -> Ns {
-        let (policy, quantum_ns) = (self.host.policy, self.quantum_ns());
+        if self.varied != Some(number) || self.policy == Policy::Sporadic {
+            return self.charged_anew_ns(number, window_ns);
+        }
+        let mut charged = self.charged.borrow_mut();
+        if let Some(&(_, charged_ns)) = charged.iter().find(|&&(of_ns, _)| of_ns == window_ns) {
+            return charged_ns;
+        }
+        let charged_ns = self.charged_anew_ns(number, window_ns);
+        charged.push((window_ns, charged_ns));
+        charged_ns
+    }
+
+    fn charged_anew_ns(&self, number: usize, window_ns: Ns) -> Ns {
+        let (policy, quantum_ns) = (self.policy, self.quantum_ns);
         let mut choices = 3;
         for other in self.rivals(number) {
             let server = &self.servers[other];
@@ -266,17 +296,12 @@ impl<'h> Servers<'h> {
         if policy == Policy::Sporadic {
             choices += self.servers[number].replenishments(policy, window_ns);
         }
-        choices * self.decision_ns()
+        choices * self.decision_ns
     }
 
     /// What the policy assures to `number`.
     pub fn assured(&self, number: usize) -> Result<Assured, Nothing> {
-        let by_budget = match self.host.policy {
-            Policy::Sporadic => self.sporadic(number),
-            Policy::Sedf => self.sedf(number),
-            Policy::Deferrable | Policy::Periodic | Policy::Polling => self.fixed_period(number),
-            _ => Err(Nothing::Shares),
-        };
+        let by_budget = self.by_budget(number);
         let Some(contention) = self.never_waits(number) else {
             return by_budget;
         };
@@ -288,11 +313,21 @@ impl<'h> Servers<'h> {
         Ok(assured)
     }
 
+    /// The same of a VCPU that may use up its budget.
+    pub fn by_budget(&self, number: usize) -> Result<Assured, Nothing> {
+        match self.policy {
+            Policy::Sporadic => self.sporadic(number),
+            Policy::Sedf => self.sedf(number),
+            Policy::Deferrable | Policy::Periodic | Policy::Polling => self.fixed_period(number),
+            _ => Err(Nothing::Shares),
+        }
+    }
+
     /// What takes the CPU away from a VCPU that cannot use up its budget, if `number` is one.
-    fn never_waits(&self, number: usize) -> Option<Contention> {
-        let is_late = match self.host.policy {
+    pub fn never_waits(&self, number: usize) -> Option<Contention> {
+        let is_late = match self.policy {
             Policy::Deferrable | Policy::Sporadic => false,
-            Policy::Sedf => self.quantum_ns() > 0,
+            Policy::Sedf => self.quantum_ns > 0,
             _ => return None,
         };
         let server = &self.servers[number];
@@ -302,7 +337,7 @@ impl<'h> Servers<'h> {
         let contention = self.contention(number);
         let window_ns = server.period_ns + 2 * server.late_ns;
         let decisions_ns = self.charged_ns(number, window_ns) + self.woken_ns(number, window_ns);
-        let spare_ns = match self.host.policy {
+        let spare_ns = match self.policy {
             Policy::Sporadic => {
                 let merged_ns = self.return_ns(number, &contention) - server.period_ns;
                 runs::on_time_ns(server.budget_ns, server.period_ns) - merged_ns
@@ -315,7 +350,7 @@ impl<'h> Servers<'h> {
 
     /// What the decisions that its own wakes bring take of the budget of `number` within a window.
     pub fn woken_ns(&self, number: usize, window_ns: Ns) -> Ns {
-        self.servers[number].wakes(window_ns) * self.decision_ns()
+        self.servers[number].wakes(window_ns) * self.decision_ns
     }
 
     fn fixed_period(&self, number: usize) -> Result<Assured, Nothing> {
@@ -323,7 +358,7 @@ impl<'h> Servers<'h> {
         let server = &self.servers[number];
         let window_ns = server.period_ns - server.late_ns;
         let sure_ns = after_release.most_served(server.budget_ns, window_ns);
-        let is_deferrable = self.host.policy == Policy::Deferrable;
+        let is_deferrable = self.policy == Policy::Deferrable;
         let uncharged_ns = self.uncharged_ns(number);
         // If replenishments are so late that not even a VCPU that is alone gets all of it, no period has all of it.
         let fits = uncharged_ns <= window_ns;
@@ -349,7 +384,7 @@ impl<'h> Servers<'h> {
     }
 
     fn sedf(&self, number: usize) -> Result<Assured, Nothing> {
-        if self.quantum_ns() > 0 {
+        if self.quantum_ns > 0 {
             return Err(Nothing::SedfQuantum);
         }
         let server = &self.servers[number];
@@ -375,7 +410,8 @@ impl<'h> Servers<'h> {
             })
             .sum();
         let contention = self.contention(number);
-        let delay_ns = others_ns + self.decisions(number).within(window_ns);
+        let decisions = Contention::new(self.decision_ns, self.decisions(number), Vec::new());
+        let delay_ns = others_ns + decisions.within(window_ns);
         let fits = self.slices_fit(number);
         let (sure_ns, delay_ns) = if fits {
             (server.budget_ns, delay_ns.min(window_ns - server.budget_ns))
@@ -391,26 +427,26 @@ impl<'h> Servers<'h> {
         let server = &self.servers[number];
         let mut decisions = self.decisions(number);
         for task in &server.tasks {
-            decisions.competitors.push(Competitor {
-                cost_ns: decisions_per_wake(Policy::Sedf) * self.decision_ns(),
-                period_ns: task.period_ns,
-                jitter_ns: task.jitter_ns + 1,
-            });
+            decisions.push(Competitor::new(
+                decisions_per_wake(Policy::Sedf) * self.decision_ns,
+                task.period_ns,
+                task.jitter_ns + 1,
+            ));
         }
         let slices: Ns = (self.servers.iter())
             .map(|server| rate(server.budget_ns, server.period_ns))
             .sum();
-        let costs: Ns = (decisions.competitors.iter())
-            .map(|events| rate(events.cost_ns, events.period_ns))
-            .sum();
+        let costs: Ns = decisions.iter().map(Competitor::rate).sum();
         // Decisions within a window are at most its length at that rate, and as many as fall within the
         // jitter, and one of each kind.
-        let once_ns: Ns = (decisions.competitors.iter())
+        let once_ns: Ns = (decisions.iter())
             .map(|events| {
-                events.cost_ns + ceiling_divide(events.jitter_ns * events.cost_ns, events.period_ns)
+                let cost_ns = Ns::from(events.cost_ns);
+                let within_jitter_ns = Ns::from(events.jitter_ns) * cost_ns;
+                cost_ns + ceiling_divide(within_jitter_ns, events.period_ns.into())
             })
             .sum::<Ns>()
-            + decisions.blocking_ns;
+            + self.decision_ns;
         // Slices are whole nanoseconds: what rounding adds is below one within 2^60 ns for each server.
         let spare = ONE + self.servers.len() as Ns - slices - costs;
         spare >= 0 && spare.saturating_mul(server.period_ns) >= once_ns.saturating_mul(ONE)
@@ -440,7 +476,7 @@ impl<'h> Servers<'h> {
         if budget_ns < 1 && !lacks_some {
             return Err(Nothing::Costs);
         }
-        let gap_ns = match self.host.policy {
+        let gap_ns = match self.policy {
             Policy::Polling => server.period_ns,
             _ => server.period_ns - budget_ns,
         };
@@ -475,8 +511,8 @@ impl<'h> Servers<'h> {
             .rivals(number)
             .map(|other| (&self.servers[other], self.contention(other)))
             .collect();
-        let never_merged = self.host.costs.is_zero()
-            && self.quantum_ns() == 0
+        let never_merged = self.decision_ns == 0
+            && self.quantum_ns == 0
             && runs::are_never_merged(server, &rivals, contention, self.effort);
         if never_merged {
             server.period_ns

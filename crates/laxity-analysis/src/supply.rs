@@ -52,6 +52,8 @@
 //! (`Deficits`), and in the others the VCPU gets all of its budget. This is the supply function of Lipari and
 //! Bini ("Resource Partitioning among Real-Time Applications", ECRTS 2003) of a server below others.
 
+use std::rc::Rc;
+
 use crate::time::{Ns, ceiling_divide};
 
 /// Fixed-point iterations take this many steps at most; then there is no bound.
@@ -69,18 +71,51 @@ pub(crate) fn rate(time_ns: Ns, period_ns: Ns) -> Ns {
     ceiling_divide(time_ns * ONE, period_ns)
 }
 
-/// Something that takes the CPU away: at most `cost_ns` for each release, in any window.
+/// Something that takes the CPU away: at most `cost_ns` for each release, in any window. Its times have 64 bits, which
+/// a CPU divides many times faster than 128: most of the work of analysis is to add up competitors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Competitor {
-    pub cost_ns: Ns,
-    pub period_ns: Ns,
-    pub jitter_ns: Ns,
+    pub cost_ns: u64,
+    pub period_ns: u64,
+    pub jitter_ns: u64,
 }
 
 impl Competitor {
-    fn within(&self, window_ns: Ns) -> Ns {
-        ceiling_divide(window_ns + self.jitter_ns, self.period_ns) * self.cost_ns
+    /// Takes times of a host, of which none is longer than an hour, or sums of them.
+    pub fn new(cost_ns: Ns, period_ns: Ns, jitter_ns: Ns) -> Competitor {
+        Competitor {
+            cost_ns: bits_64(cost_ns),
+            period_ns: bits_64(period_ns),
+            jitter_ns: bits_64(jitter_ns),
+        }
     }
+
+    /// The part of the CPU that it takes in the long run, in fractions of [`ONE`], rounded up.
+    pub fn rate(&self) -> Ns {
+        rate(self.cost_ns.into(), self.period_ns.into())
+    }
+
+    #[inline]
+    fn releases(&self, window_ns: u64) -> u64 {
+        (window_ns + self.jitter_ns).div_ceil(self.period_ns)
+    }
+
+    #[inline]
+    fn within(&self, window_ns: u64) -> u128 {
+        u128::from(self.releases(window_ns)) * u128::from(self.cost_ns)
+    }
+
+    /// The longest window in which it takes no more than in this one.
+    #[inline]
+    fn steady_ns(&self, window_ns: u64) -> u64 {
+        (self.releases(window_ns) * self.period_ns).saturating_sub(self.jitter_ns)
+    }
+}
+
+/// A time in 64 bits: no window is longer than four times [`WINDOW_NS_MAX`], and nothing lasts less than no time.
+#[inline]
+fn bits_64(time_ns: Ns) -> u64 {
+    u64::try_from(time_ns.max(0)).expect("times have 64 bits")
 }
 
 /// A task none of whose jobs takes longer than `response_ns` from its arrival.
@@ -110,6 +145,13 @@ impl Workload {
         let span_ns = (window_ns + self.response_ns - self.cost_ns).max(0);
         ceiling_divide(span_ns, self.period_ns) * self.cost_ns
     }
+
+    /// The longest window with no more whole jobs than this one.
+    fn steady_ns(&self, window_ns: Ns) -> Ns {
+        let before_ns = self.response_ns - self.cost_ns;
+        let span_ns = (window_ns + before_ns).max(0);
+        ceiling_divide(span_ns, self.period_ns) * self.period_ns - before_ns
+    }
 }
 
 /// What its budget lets a VCPU run.
@@ -134,7 +176,7 @@ impl Rival {
     /// The part of the CPU that it takes in the long run at most, in fractions of [`ONE`], rounded up.
     fn rate(&self) -> Ns {
         let limit = match self.limit {
-            Limit::Releases(budget) => rate(budget.cost_ns, budget.period_ns),
+            Limit::Releases(budget) => budget.rate(),
             Limit::Slices {
                 budget_ns,
                 period_ns,
@@ -151,7 +193,7 @@ impl Rival {
 
     fn within(&self, window_ns: Ns) -> Ns {
         let limit_ns = match self.limit {
-            Limit::Releases(budget) => budget.within(window_ns),
+            Limit::Releases(budget) => budget.within(bits_64(window_ns)) as Ns,
             Limit::Slices {
                 budget_ns,
                 period_ns,
@@ -168,6 +210,16 @@ impl Rival {
             .sum();
         limit_ns.min(demanded_ns)
     }
+
+    /// The longest window in which it is known to take no more than in this one.
+    fn steady_ns(&self, window_ns: Ns) -> Ns {
+        let limit_ns = match self.limit {
+            Limit::Releases(budget) => budget.steady_ns(bits_64(window_ns)).into(),
+            Limit::Slices { .. } => window_ns,
+        };
+        let demand = self.demand.iter().flatten();
+        (demand.map(|task| task.steady_ns(window_ns))).fold(limit_ns, Ns::min)
+    }
 }
 
 /// The most that tasks use within a window.
@@ -175,71 +227,153 @@ pub(crate) fn demanded(tasks: &[Workload], window_ns: Ns) -> Ns {
     tasks.iter().map(|task| task.within(window_ns)).sum()
 }
 
-/// All that takes the CPU away from a VCPU that could run.
+/// All that takes the CPU away from a VCPU that could run; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contention {
     /// Once.
-    pub blocking_ns: Ns,
-    /// Decisions.
-    pub competitors: Vec<Competitor>,
-    pub rivals: Vec<Rival>,
+    blocking_ns: Ns,
+    /// Decisions, and rivals of whom only the budget is known.
+    competitors: Rc<Vec<Competitor>>,
+    /// The other rivals.
+    rivals: Rc<Vec<Rival>>,
+    /// What is taken of every window at least: this part of it, and so many nanoseconds.
+    least: (f64, f64),
 }
 
+/// Lower bounds in floating point are lowered by this part, which is far more than what rounding adds.
+const ROUNDED: f64 = 1e-9;
+
 impl Contention {
+    /// `blocking_ns` is taken once, `decisions` and `rivals` as windows grow.
+    pub fn new(blocking_ns: Ns, decisions: Vec<Competitor>, rivals: Vec<Rival>) -> Contention {
+        let mut competitors = decisions;
+        let mut others = Vec::new();
+        for rival in rivals {
+            match (&rival.limit, &rival.demand) {
+                (&Limit::Releases(budget), None) => competitors.push(budget),
+                _ => others.push(rival),
+            }
+        }
+        let (mut part, mut once_ns) = (0.0, blocking_ns as f64);
+        for of in &competitors {
+            let of_window = of.cost_ns as f64 / of.period_ns as f64;
+            part += of_window;
+            once_ns += of_window * of.jitter_ns as f64;
+        }
+        for rival in &others {
+            if let (
+                &Limit::Slices {
+                    budget_ns,
+                    period_ns,
+                },
+                None,
+            ) = (&rival.limit, &rival.demand)
+            {
+                part += budget_ns as f64 / period_ns as f64;
+            }
+        }
+        let lower = 1.0 - ROUNDED;
+        Contention {
+            blocking_ns,
+            competitors: Rc::new(competitors),
+            rivals: Rc::new(others),
+            least: (part * lower, once_ns * lower),
+        }
+    }
+
     /// The part of the CPU that it takes in the long run at most, in fractions of [`ONE`], rounded up.
     pub fn rate(&self) -> Ns {
-        let decisions = self
-            .competitors
-            .iter()
-            .map(|of| rate(of.cost_ns, of.period_ns));
+        let competitors = self.competitors.iter().map(Competitor::rate);
         let rivals = self.rivals.iter().map(Rival::rate);
-        decisions.chain(rivals).sum()
+        competitors.chain(rivals).sum()
     }
 
     /// The most within a window.
     pub fn within(&self, window_ns: Ns) -> Ns {
-        let decisions_ns: Ns = (self.competitors.iter())
-            .map(|competitor| competitor.within(window_ns))
+        let short_ns = bits_64(window_ns);
+        let competitors_ns: u128 = (self.competitors.iter())
+            .map(|competitor| competitor.within(short_ns))
             .sum();
-        let rivals_ns: Ns = self
-            .rivals
-            .iter()
+        self.blocking_ns + competitors_ns as Ns + self.rivals_within(window_ns)
+    }
+
+    fn rivals_within(&self, window_ns: Ns) -> Ns {
+        (self.rivals.iter())
             .map(|rival| rival.within(window_ns))
-            .sum();
-        self.blocking_ns + decisions_ns + rivals_ns
+            .sum()
+    }
+
+    /// The longest window in which it is known to be no more than within this one.
+    fn steady_ns(&self, window_ns: Ns) -> Ns {
+        let short_ns = bits_64(window_ns);
+        let competitors = (self.competitors.iter()).map(|of| of.steady_ns(short_ns).into());
+        let rivals = self.rivals.iter().map(|of| of.steady_ns(window_ns));
+        competitors.chain(rivals).min().unwrap_or(WINDOW_NS_MAX)
+    }
+
+    /// No shorter time is enough to get `load_ns` of CPU; `None` if no time is.
+    fn least_ns(&self, load_ns: Ns) -> Option<Ns> {
+        let (part, once_ns) = self.least;
+        let time_ns = (load_ns as f64 + once_ns) / (1.0 - part) * (1.0 - ROUNDED);
+        (part < 1.0).then_some(time_ns as Ns)
     }
 
     /// The longest time to get `load_ns` of CPU with budget for it; `None` if longer than
     /// `limit_ns`.
+    ///
+    /// The least fixed point, whatever the time below it that the iteration begins with. The load and what is taken of
+    /// every window give a good one (Davis, Zabos and Burns, "Efficient Exact Schedulability Tests for Fixed Priority
+    /// Real-Time Systems", IEEE Transactions on Computers 57, 2008).
     pub fn serve(&self, load_ns: Ns, limit_ns: Ns) -> Option<Ns> {
-        let mut time_ns = load_ns;
+        let mut time_ns = load_ns.max(self.least_ns(load_ns)?);
+        if time_ns > limit_ns {
+            return None;
+        }
+        // Few competitors are released from one step to the next: each has the time until which it is not.
+        let short_ns = bits_64(time_ns);
+        let mut taken_ns: u128 = 0;
+        let mut steady_ns: Vec<u64> = (self.competitors.iter())
+            .map(|competitor| {
+                taken_ns += competitor.within(short_ns);
+                competitor.steady_ns(short_ns)
+            })
+            .collect();
         for _ in 0..STEPS_MAX {
-            if time_ns > limit_ns {
-                return None;
-            }
-            let next_ns = load_ns + self.within(time_ns);
+            let others_ns = self.blocking_ns + self.rivals_within(time_ns);
+            let next_ns = load_ns + others_ns + taken_ns as Ns;
             if next_ns == time_ns {
                 return Some(time_ns);
             }
+            if next_ns > limit_ns {
+                return None;
+            }
             time_ns = next_ns;
+            let short_ns = bits_64(time_ns);
+            for (competitor, steady_ns) in self.competitors.iter().zip(&mut steady_ns) {
+                if *steady_ns < short_ns {
+                    let before_ns = competitor.within(*steady_ns);
+                    taken_ns += competitor.within(short_ns) - before_ns;
+                    *steady_ns = competitor.steady_ns(short_ns);
+                }
+            }
         }
         None
     }
 
     /// The largest load up to `most_ns` that is served within `limit_ns`.
     pub fn most_served(&self, most_ns: Ns, limit_ns: Ns) -> Ns {
-        if self.serve(most_ns, limit_ns).is_some() {
-            return most_ns;
+        if limit_ns < 1 {
+            return 0;
         }
-        let (mut served_ns, mut unserved_ns) = (0, most_ns);
-        while unserved_ns - served_ns > 1 {
-            let middle_ns = served_ns + (unserved_ns - served_ns) / 2;
-            match self.serve(middle_ns, limit_ns) {
-                Some(_) => served_ns = middle_ns,
-                None => unserved_ns = middle_ns,
-            }
+        // Some load is served just at the limit; a larger one is if it is served at all.
+        let mut served_ns = (limit_ns - self.within(limit_ns)).max(0);
+        while served_ns < most_ns {
+            let Some(time_ns) = self.serve(served_ns + 1, limit_ns) else {
+                break;
+            };
+            served_ns += 1 + self.steady_ns(time_ns).clamp(time_ns, limit_ns) - time_ns;
         }
-        served_ns
+        served_ns.min(most_ns)
     }
 }
 
@@ -614,10 +748,7 @@ mod tests {
         for period_ns in 1..9 {
             for budget_ns in 1..=period_ns {
                 let gap_ns = period_ns - budget_ns;
-                let slices = Contention {
-                    blocking_ns: gap_ns,
-                    ..Contention::default()
-                };
+                let slices = Contention::new(gap_ns, Vec::new(), Vec::new());
                 let supply = Supply {
                     gap_ns,
                     period_ns,
@@ -638,11 +769,7 @@ mod tests {
     fn competitors() -> impl Strategy<Value = Vec<Competitor>> {
         let competitor =
             (1..6i128, 1..30i128, 0..10i128).prop_map(|(cost_ns, period_ns, jitter_ns)| {
-                Competitor {
-                    cost_ns,
-                    period_ns,
-                    jitter_ns,
-                }
+                Competitor::new(cost_ns, period_ns, jitter_ns)
             });
         prop::collection::vec(competitor, 0..4)
     }
@@ -653,7 +780,7 @@ mod tests {
         fn serve_finds_the_first_window(
             competitors in competitors(), blocking_ns in 0..3i128, load_ns in 1..20i128,
         ) {
-            let contention = Contention { blocking_ns, competitors, rivals: Vec::new() };
+            let contention = Contention::new(blocking_ns, competitors, Vec::new());
             let slow = (load_ns..=200).find(|&window_ns| load_ns + contention.within(window_ns) <= window_ns);
             prop_assert_eq!(contention.serve(load_ns, 200), slow);
         }
@@ -662,7 +789,7 @@ mod tests {
         fn most_served_is_the_most(
             competitors in competitors(), most_ns in 1..20i128, limit_ns in 1..60i128,
         ) {
-            let contention = Contention { competitors, ..Contention::default() };
+            let contention = Contention::new(0, competitors, Vec::new());
             let slow = (1..=most_ns).rev().find(|&load_ns| contention.serve(load_ns, limit_ns).is_some());
             prop_assert_eq!(contention.most_served(most_ns, limit_ns), slow.unwrap_or(0));
         }

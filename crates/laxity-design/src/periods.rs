@@ -1,6 +1,6 @@
 //! Periods that are worth trying for a domain, and the least budget at one.
 
-use laxity_analysis::is_guaranteed;
+use laxity_analysis::Budgets;
 use laxity_host::{Domain, Host};
 
 /// A task's period and deadline are divided by 1 to this: a task whose period is a multiple of its server's may arrive
@@ -87,10 +87,10 @@ pub(crate) fn least_budget_of(
 ) -> Option<i64> {
     let period_ns = host.domains[number].parameters.period_ns;
     let grain_ns = grain_ns(period_ns);
+    let mut budgets = Budgets::new(host, number);
     let mut is_enough = |budget_ns: i64| {
-        host.domains[number].parameters.budget_ns = budget_ns.min(period_ns);
         *tried += 1;
-        is_guaranteed(host, number)
+        budgets.are_enough(budget_ns.min(period_ns))
     };
     let grains_max = period_ns.div_euclid(grain_ns) + i64::from(period_ns % grain_ns != 0);
     let mut too_few = (at_least_ns - 1).div_euclid(grain_ns);
