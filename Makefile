@@ -98,7 +98,7 @@ test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
 	@$(PYTHON) tools/build/parts.py programs compiled:programs hypervisors:programs \
 	    packages:programs setup:packages,compiled lab:setup,hypervisors test-xen:lab \
-	    test-failover:setup test-python:setup test-fuzz:programs mutations-quick:compiled \
+	    test-failover:setup test-python:setup test-fuzz:compiled mutations-quick:compiled \
 	    test-rust:compiled test-policy:programs lint:setup
 
 .PHONY: test-quick
