@@ -311,8 +311,8 @@ def _curve_section(vcpu_curves: list[Curve], task_curves: list[Curve]) -> list[s
         *_curve_table("VCPUs", vcpu_curves),
         *_paragraph(
             """
-        Credit's rules hand out credits to every active VCPU at every accounting; here that is one
-        event.
+        Credit hands out credits to every active VCPU at every accounting; here that is one event.
+        VCPUs that get the same are paid together.
             """
         ),
         "Tasks on one VCPU:",

@@ -13,12 +13,21 @@
  * Credits, `active` and domains are written by ticks (under the lock of the VCPU's CPU) and by
  * accounting (under all).
  *
+ * Accounting pays claims, not VCPUs: domains of the same weight, cap and number of active VCPUs get
+ * the same, and are one claim. A claim knows what each of its VCPUs has got, and a VCPU's credits
+ * are what it has beside that. Accounting looks only at VCPUs for which something may change:
+ * those that a tick charged or that were boosted since the last accounting (`touched`), those whose
+ * domain claims something else than before, and those whose credits become enough for another class
+ * or for no more (the claim's `due`). It looks at them in the order of the host file, since that is
+ * the order of queues.
+ *
  * Timers: the CPU's timer is its tick, armed while a VCPU runs. The account timer is armed while a
  * VCPU is active. A decision is given an end only when that end can change something: when a VCPU
  * waits that would have its turn, or could be stolen.
  */
 #include <laxity/policy.h>
 
+#include "heap.h"
 #include "share.h"
 
 enum credit_class {
@@ -32,19 +41,51 @@ enum credit_class {
 /* How many VCPUs of one class a thief looks at, so that stealing stays bounded. */
 #define CREDIT_STEAL_SCAN 16
 
+/* How many claims several domains can share. A domain for which there is none has its own, which
+ * costs accounting more and changes nothing else. */
+#define CREDIT_CLAIMS 16
+
+struct credit_claim {
+    struct share_claim share;
+    int64_t paid_ns; /* all that each VCPU was paid */
+    struct heap due; /* active VCPUs, by what is paid when they must be looked at */
+};
+
 struct credit_instance {
     struct laxity_instance instance;
     struct list domains;
+    struct list claims;  /* of domains with active VCPUs */
+    struct list changed; /* domains that have to change their claim */
+    struct list turns;   /* scratch of accounting: who is looked at, in the order of the file */
+    struct credit_claim claim[CREDIT_CLAIMS];
+    uint32_t claim_count; /* CREDIT_CLAIMS, as a number that the verifier of BPF does not unroll */
+    uint64_t next_number;
     uint32_t cpu_count;
     uint32_t active_count;
     bool account_armed;
 };
 
+struct credit_domain {
+    struct laxity_domain domain;
+    struct list member;  /* of the instance's domains */
+    struct list changed; /* of the instance's `changed` */
+    struct list vcpus;
+    struct credit_claim own;
+    struct credit_claim *claim; /* its own, or one of the instance's */
+    uint32_t active_count;
+    uint64_t number; /* rises in the order of the file */
+};
+
 struct credit_vcpu {
     struct laxity_vcpu vcpu;
-    struct list member; /* of the domain's `vcpus` */
-    struct list queue;  /* of its CPU's queue of its class, while it waits */
-    int64_t credits_ns;
+    struct list member;   /* of the domain's `vcpus` */
+    struct list queue;    /* of its CPU's queue of its class, while it waits */
+    struct list touched;  /* of the list of the CPU where it was touched */
+    struct heap_node due; /* of the claim's `due`; its key is LAXITY_NEVER while it is not there */
+    struct list turn;     /* of the instance's `turns` */
+    uint64_t number;      /* rises in the order of the file, within the domain */
+    bool has_turn;
+    int64_t credits_ns; /* beside what the claim has paid, while it is active; see credit_balance */
     enum credit_class class;
     bool active; /* gets credits; set by the tick that finds it running */
     bool parked;
@@ -53,6 +94,7 @@ struct credit_vcpu {
 struct credit_cpu {
     struct laxity_cpu cpu;
     struct list queue[CREDIT_CLASSES];
+    struct list touched;
     int64_t chosen_ns; /* when the running VCPU was chosen */
     int64_t until_ns;  /* the end of its turn, as told to the embedder */
     bool ticking;
@@ -71,6 +113,26 @@ static inline struct credit_cpu *credit_cpu_of(struct laxity_cpu *cpu)
 static inline struct credit_vcpu *credit_vcpu_of(struct laxity_vcpu *vcpu)
 {
     return laxity_container(vcpu, struct credit_vcpu, vcpu);
+}
+
+static inline struct credit_domain *credit_domain_of(struct laxity_domain *domain)
+{
+    return laxity_container(domain, struct credit_domain, domain);
+}
+
+/* A VCPU's credits. One that is not active has none, and no debt. */
+static inline int64_t credit_balance(const struct credit_vcpu *vcpu)
+{
+    if (!vcpu->active)
+        return 0;
+    return vcpu->credits_ns + credit_domain_of(vcpu->vcpu.domain)->claim->paid_ns;
+}
+
+/* The next accounting looks at the VCPU. The lock of its CPU is held. */
+static inline void credit_touch(struct laxity_instance *instance, struct credit_vcpu *vcpu)
+{
+    if (!list_holds(&vcpu->touched))
+        list_append(&credit_cpu_of(instance->cpu[vcpu->vcpu.cpu])->touched, &vcpu->touched);
 }
 
 static inline void credit_trace(struct laxity_instance *instance, const struct credit_vcpu *vcpu,
@@ -155,14 +217,42 @@ static void credit_ready(struct laxity_instance *instance, struct credit_vcpu *v
     credit_review(instance, cpu, now);
 }
 
+/* The domain gets another claim at the next accounting, which looks at all of its VCPUs. Every lock
+ * is held. */
+static void credit_change(struct laxity_instance *instance, struct credit_domain *domain)
+{
+    if (!list_holds(&domain->changed))
+        list_append(&credit_instance_of(instance)->changed, &domain->changed);
+}
+
 static void credit_set_active(struct laxity_instance *instance, struct credit_vcpu *vcpu,
                               bool active)
 {
     if (vcpu->active == active)
         return;
     vcpu->active = active;
-    share_domain_of(vcpu->vcpu.domain)->active_count += active ? 1 : -1;
+    credit_domain_of(vcpu->vcpu.domain)->active_count += active ? 1 : -1;
     credit_instance_of(instance)->active_count += active ? 1 : -1;
+}
+
+/* Takes a VCPU out of the claim's `due`, if it is there. */
+LAXITY_APART static void credit_forget_due(struct credit_claim *claim, struct credit_vcpu *vcpu)
+{
+    if (vcpu->due.key == LAXITY_NEVER)
+        return;
+    heap_remove(&claim->due, &vcpu->due);
+    vcpu->due.key = LAXITY_NEVER;
+}
+
+/* How much is to have been paid when an active VCPU has credits enough for another class, or for no
+ * more. */
+static inline int64_t credit_due(const struct laxity_instance *instance,
+                                 const struct credit_vcpu *vcpu)
+{
+    int64_t accounting_ns = instance->settings.accounting_ns;
+    int64_t balance_ns = credit_balance(vcpu);
+
+    return (balance_ns < 0 ? 0 : accounting_ns + 1) - vcpu->credits_ns;
 }
 
 static enum laxity_error credit_init(struct laxity_instance *instance,
@@ -173,6 +263,10 @@ static enum laxity_error credit_init(struct laxity_instance *instance,
         return error;
     instance->settings = *settings;
     list_init(&credit_instance_of(instance)->domains);
+    list_init(&credit_instance_of(instance)->claims);
+    list_init(&credit_instance_of(instance)->changed);
+    list_init(&credit_instance_of(instance)->turns);
+    credit_instance_of(instance)->claim_count = CREDIT_CLAIMS;
     return LAXITY_OK;
 }
 
@@ -181,6 +275,7 @@ static void credit_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
     struct credit_cpu *cpu = credit_cpu_of(base);
     for (int class = 0; class < CREDIT_CLASSES; class ++)
         list_init(&cpu->queue[class]);
+    list_init(&cpu->touched);
     cpu->chosen_ns = now;
     cpu->until_ns = LAXITY_NEVER;
     credit_instance_of(instance)->cpu_count++;
@@ -189,9 +284,16 @@ static void credit_add_cpu(struct laxity_instance *instance, struct laxity_cpu *
 static void credit_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *base,
                               int64_t now)
 {
+    struct credit_cpu *cpu = credit_cpu_of(base);
+
     (void)now;
-    credit_cpu_of(base)->ticking = false;
+    cpu->ticking = false;
     laxity_arm_timer(instance, base->number, LAXITY_NEVER);
+    while (!list_is_empty(&cpu->touched)) {
+        struct credit_vcpu *vcpu = laxity_container(cpu->touched.next, struct credit_vcpu, touched);
+        list_remove(&vcpu->touched);
+        credit_touch(instance, vcpu); /* on the CPU to which it has been moved */
+    }
     credit_instance_of(instance)->cpu_count--;
 }
 
@@ -200,41 +302,65 @@ static enum laxity_error credit_set_domain(struct laxity_instance *instance,
                                            const struct laxity_parameters *parameters, int64_t now)
 {
     enum laxity_error error = share_check(parameters);
-    (void)instance;
     (void)now; /* weight and cap count from the next accounting */
-    if (!error)
-        domain->parameters = *parameters;
-    return error;
+    if (error)
+        return error;
+    domain->parameters = *parameters;
+    credit_change(instance, credit_domain_of(domain));
+    return LAXITY_OK;
 }
 
 static enum laxity_error credit_add_domain(struct laxity_instance *instance,
                                            struct laxity_domain *base,
                                            const struct laxity_parameters *parameters)
 {
-    struct share_domain *domain = share_domain_of(base);
-    enum laxity_error error = credit_set_domain(instance, base, parameters, 0);
+    struct credit_instance *credit = credit_instance_of(instance);
+    struct credit_domain *domain = credit_domain_of(base);
+    enum laxity_error error = share_check(parameters);
     if (error)
         return error;
+    base->parameters = *parameters;
     list_init(&domain->vcpus);
-    list_append(&credit_instance_of(instance)->domains, &domain->member);
+    domain->claim = &domain->own;
+    domain->number = credit->next_number++;
+    list_append(&credit->domains, &domain->member);
     return LAXITY_OK;
 }
 
-static void credit_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
+/* The domain claims nothing any more with its claim, which is nobody's if it was the last. */
+static void credit_leave_claim(struct credit_domain *domain)
 {
+    struct credit_claim *claim = domain->claim;
+
+    domain->claim = &domain->own;
+    if (claim->share.domain_count && --claim->share.domain_count == 0)
+        list_remove(&claim->share.member);
+}
+
+/* Its VCPUs have been removed. */
+static void credit_remove_domain(struct laxity_instance *instance, struct laxity_domain *base)
+{
+    struct credit_domain *domain = credit_domain_of(base);
+
     (void)instance;
-    list_remove(&share_domain_of(domain)->member);
+    credit_leave_claim(domain);
+    if (list_holds(&domain->changed))
+        list_remove(&domain->changed);
+    list_remove(&domain->member);
 }
 
 static enum laxity_error credit_add_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
                                          const struct laxity_parameters *parameters, int64_t now)
 {
     struct credit_vcpu *vcpu = credit_vcpu_of(base);
-    (void)instance;
+    struct credit_domain *domain = credit_domain_of(base->domain);
     (void)now;
     base->parameters = *parameters;
     vcpu->class = CREDIT_UNDER;
-    list_append(&share_domain_of(base->domain)->vcpus, &vcpu->member);
+    vcpu->due.key = LAXITY_NEVER;
+    vcpu->number = credit_instance_of(instance)->next_number++;
+    vcpu->due.order = vcpu->number;
+    list_append(&domain->vcpus, &vcpu->member);
     return LAXITY_OK;
 }
 
@@ -243,7 +369,11 @@ static void credit_remove_vcpu(struct laxity_instance *instance, struct laxity_v
 {
     struct credit_vcpu *vcpu = credit_vcpu_of(base);
     credit_dequeue(vcpu);
+    credit_forget_due(credit_domain_of(base->domain)->claim, vcpu);
+    if (list_holds(&vcpu->touched))
+        list_remove(&vcpu->touched);
     credit_set_active(instance, vcpu, false);
+    credit_change(instance, credit_domain_of(base->domain));
     list_remove(&vcpu->member);
     credit_review(instance, credit_cpu_of(instance->cpu[base->cpu]), now);
 }
@@ -278,6 +408,7 @@ static void credit_wake(struct laxity_instance *instance, struct laxity_vcpu *ba
     if (vcpu->class == CREDIT_UNDER) {
         vcpu->class = CREDIT_BOOST;
         credit_trace(instance, vcpu, LAXITY_EVENT_CLASS, CREDIT_BOOST);
+        credit_touch(instance, vcpu);
     }
     credit_ready(instance, vcpu, now);
 }
@@ -391,6 +522,7 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
     struct credit_cpu *cpu = credit_cpu_of(base);
     struct credit_vcpu *vcpu;
     struct credit_instance *credit = credit_instance_of(instance);
+    int64_t balance_ns;
 
     if (!base->current) {
         cpu->ticking = false;
@@ -401,9 +533,11 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
         vcpu->class = CREDIT_UNDER;
         credit_trace(instance, vcpu, LAXITY_EVENT_CLASS, CREDIT_UNDER);
     }
-    vcpu->credits_ns -= instance->settings.tick_ns;
-    credit_trace(instance, vcpu, LAXITY_EVENT_BUDGET, vcpu->credits_ns);
+    balance_ns = credit_balance(vcpu) - instance->settings.tick_ns;
+    vcpu->credits_ns = balance_ns - credit_domain_of(vcpu->vcpu.domain)->claim->paid_ns;
+    credit_trace(instance, vcpu, LAXITY_EVENT_BUDGET, balance_ns);
     credit_set_active(instance, vcpu, true);
+    credit_touch(instance, vcpu);
     if (!credit->account_armed) {
         int64_t accounting_ns = instance->settings.accounting_ns;
         credit->account_armed = true;
@@ -415,9 +549,8 @@ static void credit_timer(struct laxity_instance *instance, struct laxity_cpu *ba
 
 /* Puts a VCPU into the class that its credits give it, and into that class's queue if it waits. */
 LAXITY_APART static void credit_classify(struct laxity_instance *instance, struct credit_vcpu *vcpu,
-                                         bool capped, int64_t now)
+                                         enum credit_class class, bool capped, int64_t now)
 {
-    enum credit_class class = vcpu->credits_ns < 0 ? CREDIT_OVER : CREDIT_UNDER;
     struct credit_cpu *cpu = credit_cpu_of(instance->cpu[vcpu->vcpu.cpu]);
     bool running = &vcpu->vcpu == cpu->cpu.current;
     bool changed = class != vcpu->class;
@@ -444,42 +577,196 @@ LAXITY_APART static void credit_classify(struct laxity_instance *instance, struc
     }
 }
 
-static void credit_pay(struct laxity_instance *instance, struct share_domain *domain,
-                       int64_t share_ns, int64_t now)
+/* Whether a VCPU comes before another one in the file. */
+static inline bool credit_is_before(const struct credit_vcpu *a, const struct credit_vcpu *b)
 {
-    int64_t accounting_ns = instance->settings.accounting_ns;
+    uint64_t of_a = credit_domain_of(a->vcpu.domain)->number;
+    uint64_t of_b = credit_domain_of(b->vcpu.domain)->number;
+    return of_a < of_b || (of_a == of_b && a->number < b->number);
+}
 
+/* Puts a VCPU among the turns of this accounting. There are few, and most come in their order. */
+LAXITY_APART static void credit_seat(struct laxity_instance *instance, struct credit_vcpu *vcpu)
+{
+    struct list *turns = &credit_instance_of(instance)->turns;
+    struct list *node = turns->previous;
+
+    while (node != turns &&
+           credit_is_before(vcpu, laxity_container(node, struct credit_vcpu, turn)))
+        node = node->previous;
+    list_append(node->next, &vcpu->turn);
+}
+
+/* This accounting looks at the VCPU. */
+static void credit_give_turn(struct laxity_instance *instance, struct credit_vcpu *vcpu)
+{
+    if (vcpu->has_turn)
+        return;
+    vcpu->has_turn = true;
+    credit_seat(instance, vcpu);
+}
+
+/* Those that were touched have their turns. */
+LAXITY_APART static void credit_take_touched(struct laxity_instance *instance, struct list *touched)
+{
+    while (!list_is_empty(touched)) {
+        struct credit_vcpu *vcpu = laxity_container(touched->next, struct credit_vcpu, touched);
+        struct credit_domain *domain = credit_domain_of(vcpu->vcpu.domain);
+        list_remove(&vcpu->touched);
+        if (!vcpu->active)
+            continue;
+        credit_give_turn(instance, vcpu);
+        if (domain->active_count != domain->claim->share.active_count)
+            credit_change(instance, domain);
+    }
+}
+
+/* The claim that a domain should have: one of its weight, cap and number of active VCPUs, or one
+ * that is nobody's, or its own. */
+LAXITY_APART static struct credit_claim *credit_claim_for(struct laxity_instance *instance,
+                                                          struct credit_domain *domain)
+{
+    struct credit_instance *credit = credit_instance_of(instance);
+    struct credit_claim *free = &domain->own;
+
+    if (!domain->active_count)
+        return free;
+    for (uint32_t left = credit->claim_count; left; left--) {
+        struct share_claim *share = &credit->claim[left - 1].share;
+        if (!share->domain_count)
+            free = &credit->claim[left - 1];
+        else if (share->weight == domain->domain.parameters.weight &&
+                 share->cap_percent == domain->domain.parameters.cap_percent &&
+                 share->active_count == domain->active_count)
+            return &credit->claim[left - 1];
+    }
+    return free;
+}
+
+/* Gives a domain the claim that it should have. Its VCPUs keep their credits. */
+LAXITY_APART static void credit_place(struct laxity_instance *instance,
+                                      struct credit_domain *domain)
+{
+    struct credit_claim *from = domain->claim, *to;
+    int64_t difference_ns;
+
+    /* A claim of this domain alone is nobody's now, and may be found again. */
+    credit_leave_claim(domain);
+    to = credit_claim_for(instance, domain);
+    difference_ns = to->paid_ns - from->paid_ns;
     for (struct list *node = domain->vcpus.next; node != &domain->vcpus; node = node->next) {
         struct credit_vcpu *vcpu = laxity_container(node, struct credit_vcpu, member);
         if (!vcpu->active)
             continue;
-        vcpu->credits_ns += share_ns;
-        if (vcpu->credits_ns < -accounting_ns)
-            vcpu->credits_ns = -accounting_ns;
-        if (vcpu->credits_ns > accounting_ns) {
-            vcpu->credits_ns = 0;
-            credit_set_active(instance, vcpu, false);
-        }
-        credit_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, vcpu->credits_ns);
-        credit_classify(instance, vcpu, domain->domain.parameters.cap_percent != 0, now);
+        credit_forget_due(from, vcpu);
+        vcpu->credits_ns -= difference_ns;
+        credit_give_turn(instance, vcpu);
+    }
+    domain->claim = to;
+    to->share.weight = domain->domain.parameters.weight;
+    to->share.cap_percent = domain->domain.parameters.cap_percent;
+    to->share.active_count = domain->active_count;
+    if (domain->active_count && to->share.domain_count++ == 0)
+        list_append(&credit_instance_of(instance)->claims, &to->share.member);
+}
+
+/* Pays a claim. Those whose credits become enough for something have their turns. */
+LAXITY_APART static void credit_pay(struct laxity_instance *instance, struct credit_claim *claim,
+                                    int64_t share_ns)
+{
+    if (claim->share.active_count > 1)
+        share_ns /= claim->share.active_count;
+    claim->paid_ns += share_ns;
+    while (claim->due.first && claim->due.first->key <= claim->paid_ns) {
+        struct credit_vcpu *vcpu = laxity_container(claim->due.first, struct credit_vcpu, due);
+        credit_forget_due(claim, vcpu);
+        credit_give_turn(instance, vcpu);
+    }
+}
+
+/* The turn of a VCPU: what its credits mean for it. */
+LAXITY_APART static void credit_take_turn(struct laxity_instance *instance,
+                                          struct credit_vcpu *vcpu, int64_t now)
+{
+    int64_t accounting_ns = instance->settings.accounting_ns;
+    int64_t balance_ns = credit_balance(vcpu);
+    struct credit_domain *domain = credit_domain_of(vcpu->vcpu.domain);
+    int64_t due_ns;
+
+    vcpu->has_turn = false;
+    if (balance_ns < -accounting_ns)
+        balance_ns = -accounting_ns;
+    if (balance_ns > accounting_ns) {
+        balance_ns = 0;
+        credit_set_active(instance, vcpu, false);
+        credit_change(instance, domain);
+    }
+    vcpu->credits_ns = balance_ns - domain->claim->paid_ns;
+    due_ns = vcpu->active ? credit_due(instance, vcpu) : LAXITY_NEVER;
+    /* A turn too early changes nothing, and costs less than a place further back in the heap. */
+    if (!vcpu->active || due_ns < vcpu->due.key)
+        credit_forget_due(domain->claim, vcpu);
+    if (due_ns < vcpu->due.key) {
+        vcpu->due.key = due_ns;
+        heap_insert(&domain->claim->due, &vcpu->due);
+    }
+    credit_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, balance_ns);
+    credit_classify(instance, vcpu, balance_ns < 0 ? CREDIT_OVER : CREDIT_UNDER,
+                    domain->domain.parameters.cap_percent != 0, now);
+}
+
+/* A trace tells the credits of each active VCPU. Those that have no turn stand among those that
+ * have one. */
+LAXITY_APART static void credit_seat_all(struct laxity_instance *instance,
+                                         struct credit_domain *domain)
+{
+    for (struct list *node = domain->vcpus.next; node != &domain->vcpus; node = node->next) {
+        struct credit_vcpu *vcpu = laxity_container(node, struct credit_vcpu, member);
+        if (vcpu->active && !vcpu->has_turn)
+            credit_seat(instance, vcpu);
+    }
+}
+
+/* All turns, in their order. */
+static void credit_take_turns(struct laxity_instance *instance, int64_t now)
+{
+    struct credit_instance *credit = credit_instance_of(instance);
+    struct list *domains = &credit->domains;
+
+    if (instance->tracing) {
+        for (struct list *node = domains->next; node != domains; node = node->next)
+            credit_seat_all(instance, laxity_container(node, struct credit_domain, member));
+    }
+    while (!list_is_empty(&credit->turns)) {
+        struct credit_vcpu *vcpu = laxity_container(credit->turns.next, struct credit_vcpu, turn);
+        list_remove(&vcpu->turn);
+        if (vcpu->has_turn)
+            credit_take_turn(instance, vcpu, now);
+        else
+            credit_trace(instance, vcpu, LAXITY_EVENT_REPLENISH, credit_balance(vcpu));
     }
 }
 
 static void credit_account(struct laxity_instance *instance, int64_t now)
 {
     struct credit_instance *credit = credit_instance_of(instance);
-    struct share_rest rest = share_saturate(instance, &credit->domains, credit->cpu_count);
+    struct share_rest rest;
 
-    for (struct list *node = credit->domains.next; node != &credit->domains; node = node->next) {
-        struct share_domain *domain = laxity_container(node, struct share_domain, member);
-        int64_t share_ns;
-        if (!domain->active_count)
-            continue;
-        share_ns = share_of(instance, &rest, domain);
-        if (domain->active_count > 1)
-            share_ns /= domain->active_count;
-        credit_pay(instance, domain, share_ns, now);
+    for (uint32_t number = 0; number < instance->cpus; number++)
+        if (instance->cpu[number])
+            credit_take_touched(instance, &credit_cpu_of(instance->cpu[number])->touched);
+    while (!list_is_empty(&credit->changed)) {
+        struct credit_domain *domain =
+            laxity_container(credit->changed.next, struct credit_domain, changed);
+        list_remove(&domain->changed);
+        credit_place(instance, domain);
     }
+    rest = share_saturate(instance, &credit->claims, credit->cpu_count);
+    for (struct list *node = credit->claims.next; node != &credit->claims; node = node->next) {
+        struct credit_claim *claim = laxity_container(node, struct credit_claim, share.member);
+        credit_pay(instance, claim, share_of(instance, &rest, &claim->share));
+    }
+    credit_take_turns(instance, now);
     for (uint32_t number = 0; number < instance->cpus; number++)
         if (instance->cpu[number])
             credit_review(instance, credit_cpu_of(instance->cpu[number]), now);
@@ -492,10 +779,13 @@ static void credit_account(struct laxity_instance *instance, int64_t now)
 static enum laxity_error credit_set_settings(struct laxity_instance *instance,
                                              const struct laxity_settings *settings, int64_t now)
 {
+    struct list *domains = &credit_instance_of(instance)->domains;
     enum laxity_error error = share_check_settings(settings);
     if (error)
         return error;
     instance->settings = *settings;
+    for (struct list *node = domains->next; node != domains; node = node->next)
+        credit_change(instance, laxity_container(node, struct credit_domain, member));
     for (uint32_t number = 0; number < instance->cpus; number++) {
         struct credit_cpu *cpu;
         if (!instance->cpu[number])
@@ -526,20 +816,20 @@ static void credit_dump(struct laxity_instance *instance, struct laxity_cpu *bas
 
     (void)instance;
     if (base->current)
-        dump->line(dump, base->current, "runs", credit_vcpu_of(base->current)->credits_ns,
+        dump->line(dump, base->current, "runs", credit_balance(credit_vcpu_of(base->current)),
                    cpu->until_ns);
     for (int class = 0; class < CREDIT_CLASSES; class ++)
         for (struct list *node = cpu->queue[class].next; node != &cpu->queue[class];
              node = node->next) {
             struct credit_vcpu *vcpu = laxity_container(node, struct credit_vcpu, queue);
-            dump->line(dump, &vcpu->vcpu, names[class], vcpu->credits_ns, LAXITY_NEVER);
+            dump->line(dump, &vcpu->vcpu, names[class], credit_balance(vcpu), LAXITY_NEVER);
         }
 }
 
 const struct laxity_policy laxity_credit = {
     .instance_bytes = sizeof(struct credit_instance),
     .cpu_bytes = sizeof(struct credit_cpu),
-    .domain_bytes = sizeof(struct share_domain),
+    .domain_bytes = sizeof(struct credit_domain),
     .vcpu_bytes = sizeof(struct credit_vcpu),
     .steals = true,
     .init = credit_init,

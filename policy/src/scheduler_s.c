@@ -53,7 +53,7 @@ enum s_class {
 
 struct s_instance {
     struct laxity_instance instance;
-    struct list domains;
+    struct list claims; /* one a domain */
     uint32_t cpu_count;
     uint32_t active_count;
     uint32_t parts; /* of the policy */
@@ -63,6 +63,12 @@ struct s_instance {
      */
     struct s_vcpu *moving;
     uint32_t goal;
+};
+
+struct s_domain {
+    struct laxity_domain domain;
+    struct share_claim claim;
+    struct list vcpus;
 };
 
 struct s_vcpu {
@@ -102,6 +108,17 @@ static inline struct s_cpu *s_cpu_of(struct laxity_cpu *cpu)
 static inline struct s_vcpu *s_vcpu_of(struct laxity_vcpu *vcpu)
 {
     return laxity_container(vcpu, struct s_vcpu, vcpu);
+}
+
+static inline struct s_domain *s_domain_of(struct laxity_domain *domain)
+{
+    return laxity_container(domain, struct s_domain, domain);
+}
+
+/* The domain whose claim a node of the instance's `claims` is. */
+static inline struct s_domain *s_claimant(struct list *node)
+{
+    return laxity_container(node, struct s_domain, claim.member);
 }
 
 static inline bool s_has(struct laxity_instance *instance, uint32_t part)
@@ -274,7 +291,7 @@ static void s_set_active(struct laxity_instance *instance, struct s_vcpu *vcpu, 
     if (vcpu->active == active)
         return;
     vcpu->active = active;
-    share_domain_of(vcpu->vcpu.domain)->active_count += active ? 1 : -1;
+    s_domain_of(vcpu->vcpu.domain)->claim.active_count += active ? 1 : -1;
     s_instance_of(instance)->active_count += active ? 1 : -1;
 }
 
@@ -311,7 +328,7 @@ static enum laxity_error s_init(struct laxity_instance *instance,
         return error;
     instance->settings = *settings;
     s->parts = s_parts_of(laxity_policy_of(instance));
-    list_init(&s->domains);
+    list_init(&s->claims);
     return LAXITY_OK;
 }
 
@@ -360,6 +377,8 @@ static enum laxity_error s_set_domain(struct laxity_instance *instance,
     if (error)
         return error;
     domain->parameters = *parameters;
+    s_domain_of(domain)->claim.weight = parameters->weight;
+    s_domain_of(domain)->claim.cap_percent = parameters->cap_percent;
     if (moving && moving->vcpu.domain == domain && !parameters->laxity_ns)
         s_set_moving(instance, NULL);
     return LAXITY_OK;
@@ -368,19 +387,20 @@ static enum laxity_error s_set_domain(struct laxity_instance *instance,
 static enum laxity_error s_add_domain(struct laxity_instance *instance, struct laxity_domain *base,
                                       const struct laxity_parameters *parameters)
 {
-    struct share_domain *domain = share_domain_of(base);
+    struct s_domain *domain = s_domain_of(base);
     enum laxity_error error = s_set_domain(instance, base, parameters, 0);
     if (error)
         return error;
     list_init(&domain->vcpus);
-    list_append(&s_instance_of(instance)->domains, &domain->member);
+    domain->claim.domain_count = 1;
+    list_append(&s_instance_of(instance)->claims, &domain->claim.member);
     return LAXITY_OK;
 }
 
 static void s_remove_domain(struct laxity_instance *instance, struct laxity_domain *domain)
 {
     (void)instance;
-    list_remove(&share_domain_of(domain)->member);
+    list_remove(&s_domain_of(domain)->claim.member);
 }
 
 static enum laxity_error s_add_vcpu(struct laxity_instance *instance, struct laxity_vcpu *base,
@@ -391,7 +411,7 @@ static enum laxity_error s_add_vcpu(struct laxity_instance *instance, struct lax
     (void)now;
     base->parameters = *parameters;
     vcpu->class = S_UNDER;
-    list_append(&share_domain_of(base->domain)->vcpus, &vcpu->member);
+    list_append(&s_domain_of(base->domain)->vcpus, &vcpu->member);
     return LAXITY_OK;
 }
 
@@ -673,7 +693,7 @@ static void s_classify(struct laxity_instance *instance, struct s_vcpu *vcpu, in
 }
 
 /* Gives a domain its share, and each of its VCPUs the same part of all that it has. */
-static void s_pay(struct laxity_instance *instance, struct share_domain *domain, int64_t share_ns,
+static void s_pay(struct laxity_instance *instance, struct s_domain *domain, int64_t share_ns,
                   int64_t now)
 {
     int64_t accounting_ns = instance->settings.accounting_ns, sum_ns = share_ns, each_ns, count = 0;
@@ -727,8 +747,8 @@ static void s_balance(struct laxity_instance *instance)
     for (uint32_t number = 0; number < instance->cpus; number++)
         if (instance->cpu[number])
             s_cpu_of(instance->cpu[number])->real_time_ns = 0;
-    for (struct list *of = s->domains.next; of != &s->domains; of = of->next) {
-        struct share_domain *domain = laxity_container(of, struct share_domain, member);
+    for (struct list *of = s->claims.next; of != &s->claims; of = of->next) {
+        struct s_domain *domain = s_claimant(of);
         for (struct list *node = domain->vcpus.next; node != &domain->vcpus; node = node->next) {
             struct s_vcpu *vcpu = laxity_container(node, struct s_vcpu, member);
             if (s_is_real_time(vcpu))
@@ -739,8 +759,8 @@ static void s_balance(struct laxity_instance *instance)
     least = s_extreme(instance, false);
     difference_ns = most->real_time_ns - least->real_time_ns;
     s->goal = least->cpu.number;
-    for (struct list *of = s->domains.next; of != &s->domains; of = of->next) {
-        struct share_domain *domain = laxity_container(of, struct share_domain, member);
+    for (struct list *of = s->claims.next; of != &s->claims; of = of->next) {
+        struct s_domain *domain = s_claimant(of);
         for (struct list *node = domain->vcpus.next; node != &domain->vcpus; node = node->next) {
             struct s_vcpu *vcpu = laxity_container(node, struct s_vcpu, member);
             int64_t rest_ns = most->real_time_ns - least->real_time_ns - 2 * vcpu->used_ns;
@@ -761,12 +781,12 @@ static void s_balance(struct laxity_instance *instance)
 static void s_pay_all(struct laxity_instance *instance, int64_t now)
 {
     struct s_instance *s = s_instance_of(instance);
-    struct share_rest rest = share_saturate(instance, &s->domains, s->cpu_count);
+    struct share_rest rest = share_saturate(instance, &s->claims, s->cpu_count);
 
-    for (struct list *node = s->domains.next; node != &s->domains; node = node->next) {
-        struct share_domain *domain = laxity_container(node, struct share_domain, member);
-        if (domain->active_count)
-            s_pay(instance, domain, share_of(instance, &rest, domain), now);
+    for (struct list *node = s->claims.next; node != &s->claims; node = node->next) {
+        struct s_domain *domain = s_claimant(node);
+        if (domain->claim.active_count)
+            s_pay(instance, domain, share_of(instance, &rest, &domain->claim), now);
     }
 }
 
@@ -853,7 +873,7 @@ static void s_dump(struct laxity_instance *instance, struct laxity_cpu *base,
 #define S_POLICY                                                                                  \
     {                                                                                             \
         .instance_bytes = sizeof(struct s_instance), .cpu_bytes = sizeof(struct s_cpu),           \
-        .domain_bytes = sizeof(struct share_domain), .vcpu_bytes = sizeof(struct s_vcpu),         \
+        .domain_bytes = sizeof(struct s_domain), .vcpu_bytes = sizeof(struct s_vcpu),             \
         .steals = true, .init = s_init, .add_cpu = s_add_cpu, .remove_cpu = s_remove_cpu,         \
         .add_domain = s_add_domain, .remove_domain = s_remove_domain, .add_vcpu = s_add_vcpu,     \
         .remove_vcpu = s_remove_vcpu, .move_vcpu = s_move_vcpu, .wake = s_wake, .event = s_event, \

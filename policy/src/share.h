@@ -10,18 +10,15 @@
 
 #include "list.h"
 
-struct share_domain {
-    struct laxity_domain domain;
-    struct list member; /* of the instance's domains */
-    struct list vcpus;
-    uint32_t active_count;
-    bool saturated; /* scratch of accounting: gets all that it can take */
+/* What a domain claims of the credits at an accounting; several domains that claim the same may be
+ * one claim. */
+struct share_claim {
+    struct list member; /* of the instance's claims */
+    uint32_t domain_count;
+    uint32_t weight, cap_percent; /* of each domain */
+    uint32_t active_count;        /* VCPUs of each domain that get credits */
+    bool saturated;               /* scratch of accounting: gets all that it can take */
 };
-
-static inline struct share_domain *share_domain_of(struct laxity_domain *domain)
-{
-    return laxity_container(domain, struct share_domain, domain);
-}
 
 static inline int64_t share_next_multiple(int64_t step_ns, int64_t now)
 {
@@ -68,11 +65,11 @@ static inline enum laxity_error share_check(const struct laxity_parameters *para
 
 /* The most that a domain can take at one accounting. */
 static inline int64_t share_most(const struct laxity_instance *instance,
-                                 const struct share_domain *domain)
+                                 const struct share_claim *claim)
 {
     int64_t accounting_ns = instance->settings.accounting_ns;
-    uint32_t cap_percent = domain->domain.parameters.cap_percent;
-    int64_t most_ns = accounting_ns * domain->active_count;
+    uint32_t cap_percent = claim->cap_percent;
+    int64_t most_ns = accounting_ns * claim->active_count;
     int64_t cap_ns = accounting_ns * cap_percent / 100;
 
     return cap_percent && cap_ns < most_ns ? cap_ns : most_ns;
@@ -82,15 +79,15 @@ static inline int64_t share_most(const struct laxity_instance *instance,
 struct share_rest {
     int64_t credits_ns;
     int64_t weight;
-    /* The last answer of share_by_weight: most domains have the weight of the one before them, and
-     * a division is most of what an account of many domains costs. */
+    /* The last answer of share_by_weight: most claims have the weight of the one before them, and
+     * a division is most of what an account of many claims costs. */
     int64_t share_ns;
     uint32_t share_of_weight;
 };
 
-static inline int64_t share_by_weight(struct share_rest *rest, const struct share_domain *domain)
+static inline int64_t share_by_weight(struct share_rest *rest, const struct share_claim *claim)
 {
-    uint32_t weight = domain->domain.parameters.weight;
+    uint32_t weight = claim->weight;
     if (weight != rest->share_of_weight) {
         rest->share_of_weight = weight;
         rest->share_ns = rest->credits_ns * weight / rest->weight;
@@ -98,10 +95,10 @@ static inline int64_t share_by_weight(struct share_rest *rest, const struct shar
     return rest->share_ns;
 }
 
-/* Marks the domains that get all they can take; what is left then is shared by weight. Every round
- * but the last saturates a domain. */
+/* Marks the claims of domains that get all they can take; what is left then is shared by weight.
+ * Every round but the last saturates a claim. */
 static inline struct share_rest share_saturate(const struct laxity_instance *instance,
-                                               const struct list *domains, uint32_t cpu_count)
+                                               const struct list *claims, uint32_t cpu_count)
 {
     struct share_rest rest;
     bool again = true;
@@ -110,34 +107,34 @@ static inline struct share_rest share_saturate(const struct laxity_instance *ins
     rest.credits_ns = instance->settings.accounting_ns * cpu_count;
     rest.weight = rest.share_ns = 0;
     rest.share_of_weight = 0;
-    for (struct list *node = domains->next; node != domains; node = node->next) {
-        struct share_domain *domain = laxity_container(node, struct share_domain, member);
-        domain->saturated = domain->active_count == 0;
-        if (!domain->saturated)
-            rest.weight += domain->domain.parameters.weight;
+    for (struct list *node = claims->next; node != claims; node = node->next) {
+        struct share_claim *claim = laxity_container(node, struct share_claim, member);
+        claim->saturated = claim->active_count == 0;
+        if (!claim->saturated)
+            rest.weight += (int64_t)claim->weight * claim->domain_count;
     }
     while (again) {
         struct share_rest round = {.credits_ns = rest.credits_ns, .weight = rest.weight};
         again = false;
-        for (struct list *node = domains->next; node != domains; node = node->next) {
-            struct share_domain *domain = laxity_container(node, struct share_domain, member);
-            int64_t most_ns = share_most(instance, domain);
-            if (domain->saturated || share_by_weight(&round, domain) <= most_ns)
+        for (struct list *node = claims->next; node != claims; node = node->next) {
+            struct share_claim *claim = laxity_container(node, struct share_claim, member);
+            int64_t most_ns = share_most(instance, claim);
+            if (claim->saturated || share_by_weight(&round, claim) <= most_ns)
                 continue;
-            domain->saturated = true;
-            rest.credits_ns -= most_ns;
-            rest.weight -= domain->domain.parameters.weight;
+            claim->saturated = true;
+            rest.credits_ns -= most_ns * claim->domain_count;
+            rest.weight -= (int64_t)claim->weight * claim->domain_count;
             again = true;
         }
     }
     return rest;
 }
 
-/* What a domain gets at this accounting, of what share_saturate left. */
+/* What a domain of the claim gets at this accounting, of what share_saturate left. */
 static inline int64_t share_of(const struct laxity_instance *instance, struct share_rest *rest,
-                               const struct share_domain *domain)
+                               const struct share_claim *claim)
 {
-    return domain->saturated ? share_most(instance, domain) : share_by_weight(rest, domain);
+    return claim->saturated ? share_most(instance, claim) : share_by_weight(rest, claim);
 }
 
 #endif
