@@ -54,7 +54,7 @@
 
 use std::rc::Rc;
 
-use crate::time::{Ns, ceiling_divide};
+use crate::time::{Ns, ceiling_divide, divide};
 
 /// Fixed-point iterations take this many steps at most; then there is no bound.
 pub(crate) const STEPS_MAX: usize = 10_000;
@@ -391,14 +391,12 @@ impl Deficits {
     /// period that lacks some of the budget has others run for all that the VCPU did not.
     pub fn supplied(&self, periods: Ns, others_ns: Ns) -> Ns {
         let (lack_ns, free_ns) = (self.whole_ns - self.sure_ns, self.window_ns - self.whole_ns);
-        let least = others_ns / (lack_ns + free_ns).max(1);
-        let lacking_ns = [least, least + 1]
-            .map(|hit| hit.min(periods))
-            .map(|hit| (hit * lack_ns).min(others_ns - hit * free_ns).max(0))
-            .into_iter()
-            .max()
-            .unwrap_or(0);
-        periods * self.whole_ns - lacking_ns
+        let least = divide(others_ns, (lack_ns + free_ns).max(1));
+        let lacking_ns = |hit: Ns| {
+            let hit = hit.min(periods);
+            (hit * lack_ns).min(others_ns - hit * free_ns).max(0)
+        };
+        periods * self.whole_ns - lacking_ns(least).max(lacking_ns(least + 1))
     }
 }
 

@@ -12,3 +12,12 @@ pub(crate) fn ceiling_divide(dividend: Ns, divisor: Ns) -> Ns {
     }
     (dividend + divisor - 1).div_euclid(divisor)
 }
+
+/// The quotient, rounded towards zero; `divisor` is positive.
+#[inline]
+pub(crate) fn divide(dividend: Ns, divisor: Ns) -> Ns {
+    if let (Ok(dividend), Ok(divisor)) = (u64::try_from(dividend), u64::try_from(divisor)) {
+        return (dividend / divisor).into();
+    }
+    dividend / divisor
+}
