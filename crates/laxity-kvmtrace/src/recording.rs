@@ -10,6 +10,11 @@ use laxity_trace::{Metadata, NONE, Record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// The most by which the clocks of two CPUs are taken to differ.
+const CLOCKS_APART_NS_MAX: i64 = 100_000;
+/// The most events that are looked at for one, so that the time for a file grows with its length alone.
+const EVENTS_APART_MAX: usize = 1_000;
+
 /// A thread that a recording has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Thread {
@@ -107,8 +112,7 @@ impl<'a> Recording<'a> {
             )?;
             guessed += add_untraced(&mut events, of_cpu);
         }
-        // Each CPU's are in order; the sort is stable, so at one instant CPUs stay by number.
-        events.sort_by_key(|event| event.cycles);
+        order(&mut events);
         let cpus = self.survey.cpus.max(metadata.cpus) as usize;
         let (records, summary) = replay.run(&vcpus, &events, cpus)?;
         Ok((records, summary, guessed))
@@ -145,6 +149,47 @@ fn add_untraced(events: &mut Vec<Event>, of_cpu: Vec<Event>) -> u64 {
         events.push(event);
     }
     guessed
+}
+
+/// Puts the events of all CPUs in the order in which they happened: by time and, at one instant, by CPU, but for a VCPU
+/// that changes its CPU. It leaves the old one before it comes to the new one, also where the clocks of the two CPUs,
+/// which are not exactly alike, say the opposite; then it left when it came.
+fn order(events: &mut [Event]) {
+    // Each CPU's are in order, and the sort is stable.
+    events.sort_by_key(|event| event.cycles);
+    let mut cpu_of = BTreeMap::<u32, u16>::new();
+    let mut place = 0;
+    while let Some(event) = events.get(place) {
+        let (cycles, time_ns, cpu) = (event.cycles, event.time_ns, event.cpu);
+        if let What::Switch { before, after, .. } = event.what {
+            if let Who::Vcpu(vcpu) = after
+                && let Some(&old) = cpu_of.get(&vcpu)
+                && old != cpu
+                && let Some(later) = leaves_later(&events[place..], vcpu, old)
+            {
+                events[place..=place + later].rotate_right(1);
+                (events[place].cycles, events[place].time_ns) = (cycles, time_ns);
+                continue;
+            }
+            if let Who::Vcpu(vcpu) = before {
+                cpu_of.remove(&vcpu);
+            }
+            if let Who::Vcpu(vcpu) = after {
+                cpu_of.insert(vcpu, cpu);
+            }
+        }
+        place += 1;
+    }
+}
+
+/// How many events after the first one the VCPU leaves the CPU, if that is next on that CPU and soon.
+fn leaves_later(events: &[Event], vcpu: u32, cpu: u16) -> Option<usize> {
+    let is_soon = |event: &Event| event.time_ns - events[0].time_ns <= CLOCKS_APART_NS_MAX;
+    let switches = |event: &Event| event.cpu == cpu && matches!(event.what, What::Switch { .. });
+    let soon = (events.iter().take(EVENTS_APART_MAX)).take_while(|event| is_soon(event));
+    let later = soon.map(switches).position(|is_it| is_it)?;
+    matches!(events[later].what, What::Switch { before: Who::Vcpu(left), .. } if left == vcpu)
+        .then_some(later)
 }
 
 fn cpu_number(cpu: u32, offset: usize) -> Result<u16, KvmError> {
@@ -256,5 +301,33 @@ mod tests {
         }
         let guessed = [(1, idle), (1, foreign), (2, vcpu), (3, foreign), (3, vcpu)];
         assert_eq!(seen, [&guessed[..], &[(4, idle), (5, vcpu)]].concat());
+    }
+
+    /// A VCPU leaves its old CPU before it comes to its new one, whatever the clocks of the two say.
+    #[test]
+    fn a_vcpu_that_changes_its_cpu_leaves_first() {
+        let (idle, foreign, vcpu) = (Who::Idle, Who::Foreign, Who::Vcpu(0));
+        let on = |cpu, event: Event| Event { cpu, ..event };
+        let moved = |left_ns| {
+            [
+                on(1, switch(10, idle, vcpu)),
+                on(0, switch(20, foreign, vcpu)),
+                on(0, switch(30, vcpu, idle)),
+                on(1, switch(left_ns, vcpu, idle)),
+                on(1, switch(left_ns + 5, idle, foreign)),
+            ]
+        };
+        let seen = |left_ns| {
+            let mut events = moved(left_ns);
+            order(&mut events);
+            events.map(|event| (event.cycles, event.cpu))
+        };
+        let apart = CLOCKS_APART_NS_MAX as u64;
+        // By the clock; at the same instant; later; and too much later, which is a contradiction.
+        assert_eq!(seen(15), [(10, 1), (15, 1), (20, 0), (20, 1), (30, 0)]);
+        assert_eq!(seen(20), [(10, 1), (20, 1), (20, 0), (25, 1), (30, 0)]);
+        assert_eq!(seen(24), [(10, 1), (20, 1), (20, 0), (29, 1), (30, 0)]);
+        assert_eq!(seen(20 + apart)[1..3], [(20, 1), (20, 0)]);
+        assert_eq!(seen(21 + apart)[1..3], [(20, 0), (30, 0)]);
     }
 }
