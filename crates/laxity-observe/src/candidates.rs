@@ -157,7 +157,19 @@ fn follow(
             if off_ns(place) <= near_ns {
                 hits.push((number, place));
                 line.learn(number as f64, (busy[place].start_ns - anchor_ns) as f64);
-            } else if !is_awake(busy, next, arrival_ns, near_ns) {
+            } else if is_awake(busy, next, arrival_ns, near_ns) {
+                // All arrivals up to the next wake, or to the one before, are alike: a VCPU that is awake for hours
+                // has too many to look at each.
+                let (from_ns, to_ns) = awake(busy, next, near_ns, end_ns);
+                let ahead_ns = match direction {
+                    1 => to_ns - arrival_ns,
+                    _ => arrival_ns - from_ns,
+                };
+                // One less than there are, for what rounding does.
+                let alike = (ahead_ns / period_ns - 1.0).max(0.0) as i64;
+                arrivals += alike as usize;
+                number += direction * alike;
+            } else {
                 misses += 1;
                 if misses * ARRIVALS_PER_MISS > arrivals.max(ARRIVALS_PER_MISS / 2) {
                     return None;
@@ -184,6 +196,20 @@ fn is_awake(busy: &[Busy], next: usize, arrival_ns: f64, near_ns: f64) -> bool {
     before
         || (busy.get(next))
             .is_some_and(|busy| busy.start_ns == 0 && arrival_ns < busy.end_ns as f64)
+}
+
+/// The time from the wake before `next`, the first busy period that does not begin well before an arrival, to the block
+/// or to that of `next`, without what is near to a wake.
+fn awake(busy: &[Busy], next: usize, near_ns: f64, end_ns: i64) -> (f64, f64) {
+    let wake_ns = busy.get(next).map_or(end_ns, |busy| busy.start_ns) as f64;
+    let Some(before) = next.checked_sub(1).map(|before| busy[before]) else {
+        return (0.0, 0.0);
+    };
+    let asleep_ns = before.end_ns.min(end_ns) as f64;
+    (
+        before.start_ns as f64 + near_ns,
+        asleep_ns.min(wake_ns - near_ns),
+    )
 }
 
 /// Whether so many arrivals are unlikely to be near wakes that have nothing to do with them.

@@ -287,16 +287,20 @@ fn evenly_spaced(tasks: &[Task], first: usize, parts: usize) -> Option<Vec<usize
 fn column(busy: &[Busy], candidate: &Candidate) -> Vec<(u32, u32)> {
     let mut column: Vec<(u32, u32)> = Vec::new();
     let slack_ns = candidate.jitter_ns + 1.0;
-    let mut arrival_ns = candidate.offset_ns;
     let mut number = 0.0;
     for (index, busy) in (0..).zip(busy) {
-        let mut times = 0;
         // An arrival near the wake belongs to the busy period that begins there.
-        while arrival_ns < busy.end_ns as f64 - slack_ns {
-            times += 1;
+        let ends_ns = busy.end_ns as f64 - slack_ns;
+        let first = number;
+        // One less than there are, for what rounding does.
+        number = f64::max(
+            number,
+            ((ends_ns - candidate.offset_ns) / candidate.period_ns).floor() - 1.0,
+        );
+        while candidate.offset_ns + number * candidate.period_ns < ends_ns {
             number += 1.0;
-            arrival_ns = candidate.offset_ns + number * candidate.period_ns;
         }
+        let times = (number - first) as u32;
         if times > 0 && busy.is_whole {
             column.push((index, times));
         }

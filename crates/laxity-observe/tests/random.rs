@@ -4,7 +4,7 @@
 //! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
 
 use laxity_host::{Document, Host};
-use laxity_observe::{Load, Task, completions_ns, observe, recognize, seen, with_jobs};
+use laxity_observe::{Busy, Load, Task, completions_ns, observe, recognize, seen, with_jobs};
 use laxity_trace::{Metadata, Record};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -279,4 +279,31 @@ fn noise_does_not_hide_tasks() {
     }
     println!("with noise: {count:?}");
     count.assert_nearly_all(90);
+}
+
+/// What is awake for a hundred years has as many arrivals as there are microseconds in hours, and nobody looks at each.
+#[test]
+fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
+    const MS: i64 = 1_000_000;
+    let end_ns = 100 * 365 * 86_400_000 * MS;
+    let wake_ns = |number: i64| 5_000 + number * MS / 50;
+    let mut busy: Vec<Busy> = (0..40)
+        .map(|number| Busy {
+            start_ns: wake_ns(number),
+            end_ns: wake_ns(number) + 3_000,
+            work_ns: 3_000,
+            is_whole: true,
+        })
+        .collect();
+    busy.push(Busy {
+        start_ns: wake_ns(40),
+        end_ns,
+        work_ns: end_ns - wake_ns(40),
+        is_whole: false,
+    });
+    let found = recognize(&busy, end_ns).expect("its tasks are seen");
+    let tasks: Vec<_> = (found.tasks.iter())
+        .map(|task| (task.period_ns, task.cost_ns))
+        .collect();
+    assert_eq!(tasks, [(MS / 50, 3_000)]);
 }

@@ -14,6 +14,9 @@ use std::path::Path;
 /// Records that are held in memory: 3 GiB of them.
 const RECORDS_MAX: usize = 1 << 27;
 
+/// Jobs of observed tasks: each has two records.
+const JOBS_MAX: i64 = 1 << 26;
+
 fn read(trace: &str) -> PyResult<(Metadata, Vec<Record>)> {
     let reader = open(trace)?;
     let metadata = reader.metadata().clone();
@@ -64,6 +67,15 @@ pub fn observed_jobs<'py>(
     {
         let message = format!(
             "{trace}: the trace is of a host with other CPUs, domains or VCPUs, or another duration"
+        );
+        return Err(PyValueError::new_err(message));
+    }
+    let jobs: i64 = (metadata.domains.iter().flat_map(|domain| &domain.tasks))
+        .map(|task| metadata.duration_ns / task.period_ns.max(1))
+        .fold(0, i64::saturating_add);
+    if jobs > JOBS_MAX {
+        let message = format!(
+            "{trace}: {jobs} jobs of tasks, where {JOBS_MAX} are held in memory; observe for a shorter time"
         );
         return Err(PyValueError::new_err(message));
     }
