@@ -5,6 +5,7 @@
 use super::packet::{Kind, Packet};
 use laxity_trace::{Kind as RecordKind, NONE, Place, Record, Spent, hop, job, spent};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Streams are told modulo this number.
 const STREAMS: u64 = 1 << 24;
@@ -22,19 +23,61 @@ struct Hop {
     paused_ns: i64,
 }
 
+/// How long domains have stood still.
+#[derive(Debug, Default)]
+struct Stood {
+    /// The domain of each VCPU and the VCPU's number there.
+    names: Vec<(u16, u16)>,
+    /// Since when each domain stands still, and for how long it did before.
+    still: Vec<(Option<i64>, i64)>,
+}
+
+impl Stood {
+    /// How long the domain of the VCPU has stood still up to now.
+    #[inline]
+    fn paused_ns(&self, line: usize, now_ns: i64) -> i64 {
+        let (domain, _) = self.names[line];
+        let (since_ns, before_ns) = self.still[usize::from(domain)];
+        before_ns + since_ns.map_or(0, |since_ns| now_ns - since_ns)
+    }
+}
+
+/// Hashes the numbers of packets, which nobody chooses to make them collide: much cheaper than what is safe for others.
+#[derive(Debug, Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 over the golden ratio: neighbours end up far apart.
+        self.0 = (self.0.rotate_left(29) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
 /// The ways of the packets that are in the host.
 #[derive(Debug, Default)]
 pub struct Journeys {
     /// None: nobody follows them.
     limit_ns: Option<i64>,
-    /// The domain of each VCPU and the VCPU's number there.
-    names: Vec<(u16, u16)>,
     /// The media server's first VCPU.
     media: usize,
     now_ns: i64,
-    hops: HashMap<(u64, u32), Vec<Hop>>,
-    /// Since when each domain stands still, and for how long it did before.
-    still: Vec<(Option<i64>, i64)>,
+    hops: HashMap<(u64, u32), Vec<Hop>, BuildHasherDefault<Mixed>>,
+    stood: Stood,
     records: Vec<Record>,
     /// Ways of packets that have ended, to be used again.
     spare: Vec<Vec<Hop>>,
@@ -46,8 +89,8 @@ impl Journeys {
     pub fn follow(&mut self, limit_ns: i64, domain_of: &[usize], media: usize) {
         self.limit_ns = Some(limit_ns);
         self.media = media;
-        self.still = vec![(None, 0); domain_of.last().map_or(0, |last| last + 1)];
-        self.names = (domain_of.iter().enumerate())
+        self.stood.still = vec![(None, 0); domain_of.last().map_or(0, |last| last + 1)];
+        self.stood.names = (domain_of.iter().enumerate())
             .map(|(line, &domain)| {
                 let first = domain_of.partition_point(|&other| other < domain);
                 (domain as u16, (line - first) as u16)
@@ -80,45 +123,32 @@ impl Journeys {
     }
 
     fn come_at(&mut self, packet: &Packet, place: Place, line: usize, since_ns: i64) {
-        let paused_ns = self.paused_ns(line);
-        let Journeys { hops, spare, .. } = self;
+        let Journeys {
+            hops,
+            spare,
+            stood,
+            now_ns,
+            ..
+        } = self;
         let way = (hops.entry((packet.of, packet.number)))
             .or_insert_with(|| spare.pop().unwrap_or_default());
+        // The place before now knows how long the domain stood still meanwhile.
+        if let Some(before) = way.last_mut() {
+            before.paused_ns = stood.paused_ns(before.line, *now_ns) - before.paused_ns;
+        }
         way.push(Hop {
             place,
             line,
             since_ns,
             work_ns: 0,
-            paused_ns,
+            paused_ns: stood.paused_ns(line, *now_ns),
         });
-        self.settle_pause(packet);
-    }
-
-    /// The place before the last one knows how long the domain stood still meanwhile.
-    fn settle_pause(&mut self, packet: &Packet) {
-        let Some(way) = self.hops.get(&(packet.of, packet.number)) else {
-            return;
-        };
-        let Some(before) = way.len().checked_sub(2) else {
-            return;
-        };
-        let total_ns = self.paused_ns(way[before].line);
-        if let Some(way) = self.hops.get_mut(&(packet.of, packet.number)) {
-            way[before].paused_ns = total_ns - way[before].paused_ns;
-        }
-    }
-
-    /// How long the domain of the VCPU has stood still up to now.
-    fn paused_ns(&self, line: usize) -> i64 {
-        let (domain, _) = self.names[line];
-        let (since_ns, before_ns) = self.still[usize::from(domain)];
-        before_ns + since_ns.map_or(0, |since_ns| self.now_ns - since_ns)
     }
 
     /// A domain stands still from now on, or goes on.
     pub fn set_still(&mut self, domain: usize, still: bool) {
         let now_ns = self.now_ns;
-        if let Some((since_ns, before_ns)) = self.still.get_mut(domain) {
+        if let Some((since_ns, before_ns)) = self.stood.still.get_mut(domain) {
             if let Some(since_ns) = since_ns.take() {
                 *before_ns += now_ns - since_ns;
             }
@@ -179,7 +209,9 @@ impl Journeys {
             (place, line),
             oldest.map_or(self.now_ns, |hop| hop.since_ns),
         );
-        let paused_ns = oldest.map_or(0, |hop| self.paused_ns(hop.line) - hop.paused_ns);
+        let paused_ns = oldest.map_or(0, |hop| {
+            self.stood.paused_ns(hop.line, self.now_ns) - hop.paused_ns
+        });
         let way = self.hops.get_mut(&(packet.of, packet.number));
         if let Some(last) = way.and_then(|way| way.last_mut()) {
             last.paused_ns = paused_ns;
@@ -255,7 +287,7 @@ impl Journeys {
         };
         let time_ns = self.now_ns;
         let mut record = |line: usize, kind: RecordKind, argument: i64| {
-            let (domain, vcpu) = self.names[line];
+            let (domain, vcpu) = self.stood.names[line];
             self.records.push(Record {
                 time_ns,
                 argument,
