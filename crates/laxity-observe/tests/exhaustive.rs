@@ -4,11 +4,12 @@
 //!
 //! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
 
+mod draw;
+
+use draw::{Draw, number_from_environment};
 use laxity_host::{Document, Host};
 use laxity_observe::{Load, observe};
 use laxity_trace::{Kind, Record};
-use rand_core::{RngCore, SeedableRng};
-use rand_pcg::Pcg64;
 use std::fmt::Write;
 
 const POLICIES: [&str; 5] = ["deferrable", "periodic", "sporadic", "sedf", "credit"];
@@ -20,28 +21,9 @@ const DURATION_NS: i64 = 1_000 * MS;
 /// Least squares and rounding are that exact.
 const EXACT_NS: i64 = 10;
 
-struct Draw(Pcg64);
-
-impl Draw {
-    fn between(&mut self, least: i64, most: i64) -> i64 {
-        least + (self.0.next_u64() % (most - least + 1) as u64) as i64
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.between(0, choices.len() as i64 - 1) as usize]
-    }
-}
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => (text.parse()).unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
-
 /// A host file: two domains with 1 to 3 tasks each, on one CPU that is not too busy.
 fn text(seed: u64) -> String {
-    let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+    let draw = &mut Draw::new(seed);
     let policy = draw.one_of(&POLICIES);
     let mut text =
         format!("duration = \"1 s\"\nseed = {seed}\n[host]\ncpus = 1\npolicy = \"{policy}\"\n");

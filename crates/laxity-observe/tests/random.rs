@@ -3,11 +3,12 @@
 //!
 //! `LAXITY_OBSERVE_HOSTS` is how many hosts (default 25), `LAXITY_SEED` the first seed (default 0).
 
+mod draw;
+
+use draw::{Draw, number_from_environment};
 use laxity_host::{Document, Host};
 use laxity_observe::{Busy, Load, Task, completions_ns, observe, recognize, seen, with_jobs};
 use laxity_trace::{Metadata, Record};
-use rand_core::{RngCore, SeedableRng};
-use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -20,28 +21,9 @@ const POLICIES: [&str; 6] = [
     "credit2",
 ];
 
-struct Draw(Pcg64);
-
-impl Draw {
-    fn between(&mut self, least: i64, most: i64) -> i64 {
-        least + (self.0.next_u64() % (most - least + 1) as u64) as i64
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.between(0, choices.len() as i64 - 1) as usize]
-    }
-}
-
-fn number_from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => (text.parse()).unwrap_or_else(|_| panic!("{name} must be a number: {text}")),
-        Err(_) => default,
-    }
-}
-
 /// A host file: 1 or 2 CPUs, 2 to 4 domains with 1 to 4 tasks each, and often an endless loop.
 fn text(seed: u64) -> String {
-    let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+    let draw = &mut Draw::new(seed);
     let policy = draw.one_of(&POLICIES);
     let cpus = draw.one_of(&[1, 1, 2]);
     let domains = draw.between(2, 4);
@@ -250,7 +232,7 @@ fn noise_does_not_hide_tasks() {
     for seed in first..first + hosts {
         let host = host(&text(seed));
         let (_, metadata, records) = run(&host);
-        let draw = &mut Draw(Pcg64::seed_from_u64(seed));
+        let draw = &mut Draw::new(seed);
         let late_ns = draw.one_of(&[2_000, 10_000, 30_000]);
         for (domain, vcpus) in host.domains.iter().zip(seen(&metadata, &records)) {
             if domain.tasks.is_empty() {
