@@ -7,7 +7,10 @@ from 0 on.
 
 Other work on the machine takes part, and the model does not know it: under eevdf the shares are
 those among the host's own threads, which are in one group with the greatest weight; `fifo` and
-`deadline` come before all other work. Needs root.
+`deadline` come before all other work. Since Linux 6.12 ordinary threads have a server of
+SCHED_DEADLINE on each CPU, with 50 ms every second, whose bandwidth nobody reclaims while they have
+work. A domain with the name `fair-server` stands for these in the model; as threads it is ordinary
+loops, one a CPU, so that the servers have work. Needs root.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ S = 1_000_000_000
 
 SYS_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 SCHED_DEADLINE = 6
+SCHED_FLAG_RECLAIM = 2
+FAIR_SERVER = "fair-server"
+"""The domain that stands for the kernel's servers of ordinary threads."""
 PARENT_SHARES = 262_144
 """The greatest weight of a control group in version 1; 10,000 in version 2."""
 
@@ -70,13 +76,13 @@ class Used:
     missed: int
 
 
-def set_deadline(budget_ns: int, period_ns: int) -> None:
+def set_deadline(budget_ns: int, period_ns: int, *, reclaim: bool) -> None:
     """Makes the calling process SCHED_DEADLINE; the deadline is the period."""
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = SchedulingAttributes(
         ctypes.sizeof(SchedulingAttributes),
         SCHED_DEADLINE,
-        0,
+        SCHED_FLAG_RECLAIM if reclaim else 0,
         0,
         0,
         budget_ns,
@@ -148,32 +154,24 @@ def spend(cost_ns: int) -> None:
         pass
 
 
-def run_vcpu(
-    domain: dict[str, Any],
-    vcpu: int,
-    policy: str,
-    duration_ns: int,
-    ready: Event,
-    start: Event,
-    told: Connection,
-) -> None:
-    """A VCPU's process: joins its class, does its jobs, and tells what came of them."""
+def join_class(domain: dict[str, Any], vcpu: int, policy: str) -> None:
+    """Gives the calling process the scheduling and the CPUs of a VCPU."""
     parameters = domain["parameters"]
-    try:
-        if policy == "deadline":
-            set_deadline(parameters["budget_ns"], parameters["period_ns"])
-        else:
-            os.sched_setaffinity(0, domain["vcpus"][vcpu]["affinity"])
-        if policy == "fifo":
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(parameters["rt_priority"]))
-    except (UnavailableError, OSError) as error:
-        told.send(str(error))
-        ready.set()
-        return
-    ready.set()
-    start.wait()
+    if domain["name"] == FAIR_SERVER:
+        os.sched_setaffinity(0, [vcpu])
+    elif policy == "deadline":
+        set_deadline(
+            parameters["budget_ns"], parameters["period_ns"], reclaim=parameters["reclaim"]
+        )
+    else:
+        os.sched_setaffinity(0, domain["vcpus"][vcpu]["affinity"])
+    if policy == "fifo":
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(parameters["rt_priority"]))
+
+
+def do_jobs(domain: dict[str, Any], vcpu: int, duration_ns: int) -> tuple[int, int]:
+    """Does the work of a VCPU from now on; how many of its jobs were done, and how many late."""
     begin_ns = time.monotonic_ns()
-    cpu_before_ns = run_time_ns()
     tasks = [task for task in domain["tasks"] if task["vcpu"] == vcpu]
     jobs = missed = 0
     for arrival_ns, cost_ns, deadline_ns in jobs_of(tasks, duration_ns):
@@ -187,9 +185,31 @@ def run_vcpu(
             missed += now_ns > deadline_ns
         if now_ns >= duration_ns:
             break
-    if domain["cpu_bound"]:
-        while time.monotonic_ns() - begin_ns < duration_ns:
-            pass
+    while domain["cpu_bound"] and time.monotonic_ns() - begin_ns < duration_ns:
+        pass
+    return jobs, missed
+
+
+def run_vcpu(
+    domain: dict[str, Any],
+    vcpu: int,
+    policy: str,
+    duration_ns: int,
+    ready: Event,
+    start: Event,
+    told: Connection,
+) -> None:
+    """A VCPU's process: joins its class, does its jobs, and tells what came of them."""
+    try:
+        join_class(domain, vcpu, policy)
+    except (UnavailableError, OSError) as error:
+        told.send(str(error))
+        ready.set()
+        return
+    ready.set()
+    start.wait()
+    cpu_before_ns = run_time_ns()
+    jobs, missed = do_jobs(domain, vcpu, duration_ns)
     told.send(Used(run_time_ns() - cpu_before_ns, jobs, missed))
 
 
@@ -206,8 +226,13 @@ def real(host: dict[str, Any]) -> list[Used]:
     running = []
     with ExitStack() as stack:
         groups = Groups(stack) if policy == "eevdf" else None
+        of_domains: list[Path | None] = []
         for domain in host["domains"]:
-            group = groups.add(domain["name"], domain["parameters"]) if groups else None
+            if domain["helper_of"] is not None:
+                group = of_domains[domain["helper_of"]]
+            else:
+                group = groups.add(domain["name"], domain["parameters"]) if groups else None
+            of_domains.append(group)
             for vcpu in range(len(domain["vcpus"])):
                 told, tells = context.Pipe(duplex=False)
                 ready = context.Event()
@@ -279,6 +304,8 @@ def compare(path: Path) -> bool:
         f"  {'domain':12} {share + ' model':>12} {'threads':>9} {'missed model':>13} {'threads':>9}"
     )
     for one, used in zip(model, threads, strict=True):
+        if one.name == FAIR_SERVER:  # as threads it has what nobody else uses, too
+            continue
         shares = one.cpu_ns / whole["model"], used.cpu_ns / whole["threads"]
         ratios = [f"{each.missed / each.jobs:.1%}" if each.jobs else "" for each in (one, used)]
         print(f"  {one.name:12} {shares[0]:12.1%} {shares[1]:9.1%} {ratios[0]:>13} {ratios[1]:>9}")

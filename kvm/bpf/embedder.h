@@ -20,34 +20,43 @@ static inline struct scx_requests *scx_requests_of(const struct laxity_instance 
     return instance->owner;
 }
 
+static inline const struct scx_vcpu *scx_owner_of(const struct laxity_vcpu *vcpu)
+{
+    return vcpu->owner;
+}
+
 static inline void laxity_arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
 {
     scx_requests_of(instance)->cpu[cpu].timer_ns = at_ns;
+    scx_requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
 static inline void laxity_arm_account(struct laxity_instance *instance, int64_t at_ns)
 {
     scx_requests_of(instance)->account_ns = at_ns;
+    scx_requests_of(instance)->changed |= SCX_BIT(0);
 }
 
 static inline void laxity_kick(struct laxity_instance *instance, uint32_t cpu)
 {
-    scx_requests_of(instance)->cpu[cpu].kicked = 1;
+    scx_requests_of(instance)->kicked |= SCX_BIT(cpu);
+    scx_requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
 static inline void laxity_extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
 {
     scx_requests_of(instance)->cpu[cpu].until_ns = until_ns;
+    scx_requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
-/* Hosts of one CPU are all that is run so far. */
 static inline bool laxity_may_run_on(struct laxity_instance *instance,
                                      const struct laxity_vcpu *vcpu, uint32_t cpu)
 {
-    (void)instance, (void)vcpu, (void)cpu;
-    return true;
+    (void)instance;
+    return scx_owner_of(vcpu)->affinity & SCX_BIT(cpu);
 }
 
+/* One lock guards the whole instance, and whoever calls the policy holds it. */
 static inline bool laxity_try_lock(struct laxity_instance *instance, uint32_t cpu)
 {
     (void)instance, (void)cpu;
@@ -68,7 +77,7 @@ static inline void laxity_trace(struct laxity_instance *instance, const struct l
                                 enum laxity_event event, int64_t argument)
 {
     uint64_t *digest = &scx_requests_of(instance)->events;
-    *digest = scx_digest(*digest, (uint64_t)vcpu->owner);
+    *digest = scx_digest(*digest, scx_owner_of(vcpu)->thread);
     *digest = scx_digest(*digest, (uint64_t)event);
     *digest = scx_digest(*digest, (uint64_t)argument);
 }

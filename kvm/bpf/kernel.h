@@ -27,11 +27,18 @@
 #define SCX_SLICE_INF (~0ull)
 #define SCX_KICK_PREEMPT 2
 
+#define SCX_DEQ_SLEEP 1 /* of a thread that blocks by itself */
+
 #define PF_EXITING 4 /* of task_struct.flags */
 
 struct task_struct {
     int pid;
     unsigned int flags;
+    unsigned short migration_disabled;
+} __attribute__((preserve_access_index));
+
+struct cpumask {
+    unsigned long bits[1];
 } __attribute__((preserve_access_index));
 
 enum scx_exit_kind { SCX_EXIT_NONE };
@@ -44,10 +51,10 @@ struct sched_ext_ops {
     __s32 (*select_cpu)(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags);
     void (*enqueue)(struct task_struct *p, __u64 enq_flags);
     void (*dispatch)(__s32 cpu, struct task_struct *prev);
-    void (*runnable)(struct task_struct *p, __u64 enq_flags);
     void (*running)(struct task_struct *p);
     void (*quiescent)(struct task_struct *p, __u64 deq_flags);
     __s32 (*yield)(struct task_struct *from, struct task_struct *to);
+    void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
     void (*disable)(struct task_struct *p);
     __s32 (*init)(void);
     void (*exit)(struct scx_exit_info *info);
@@ -61,6 +68,10 @@ extern void scx_bpf_dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice,
                                __u64 enq_flags) __ksym __weak;
 extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __ksym __weak;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym __weak;
+extern __s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym __weak;
+extern void scx_bpf_error_bstr(char *form, unsigned long long *data,
+                               __u32 data_bytes) __ksym __weak;
+extern bool bpf_cpumask_test_cpu(__u32 cpu, const struct cpumask *cpumask) __ksym;
 extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym;
 extern void bpf_task_release(struct task_struct *p) __ksym;
 extern void bpf_local_irq_save(unsigned long *flags) __ksym;

@@ -82,9 +82,30 @@ uint64_t policy_set_phase(uint64_t instance, uint64_t vcpu, int64_t phase_ns, in
     return 0;
 }
 
+/* A decision of a CPU, for a VCPU or 0. It forgets that the CPU was kicked. It stands by itself,
+ * since two others call it. */
+LAXITY_APART uint64_t policy_decide(uint64_t instance, uint64_t cpu, int64_t now)
+{
+    struct scx_requests *requests = scx_requests_of(instance_at(instance));
+    struct laxity_decision decision;
+
+    requests->kicked &= ~SCX_BIT(cpu);
+    decision = POLICY_DO(schedule)(instance_at(instance), cpu_of(instance, cpu), now);
+    requests->cpu[cpu].until_ns = decision.until_ns;
+    requests->changed |= SCX_BIT(cpu);
+    return (uint64_t)decision.vcpu;
+}
+
+static inline bool is_current(uint64_t instance, uint64_t vcpu)
+{
+    return cpu_of(instance, vcpu_at(vcpu)->cpu)->current == vcpu_at(vcpu);
+}
+
 uint64_t policy_remove_vcpu(uint64_t instance, uint64_t vcpu, int64_t now)
 {
     POLICY_DO(remove_vcpu)(instance_at(instance), vcpu_at(vcpu), now);
+    /* The loader may use the block again. */
+    ((struct scx_vcpu *)vcpu_at(vcpu)->owner)->thread = 0;
     return 0;
 }
 
@@ -110,15 +131,76 @@ uint64_t policy_sleep(uint64_t instance, uint64_t vcpu, int64_t now)
  */
 uint64_t policy_block(uint64_t instance, uint64_t vcpu)
 {
-    if (cpu_of(instance, vcpu_at(vcpu)->cpu)->current != vcpu_at(vcpu))
+    if (!is_current(instance, vcpu))
         return 0;
     vcpu_at(vcpu)->runnable = false;
     return 1;
 }
 
-uint64_t policy_is_current(uint64_t instance, uint64_t vcpu)
+/* The thread waits, or sleeps, and no CPU has it any more. One that looked for work while it was
+ * still on its way off another had to leave it, and is asked again. */
+uint64_t policy_saved(uint64_t instance, uint64_t vcpu)
 {
-    return cpu_of(instance, vcpu_at(vcpu)->cpu)->current == vcpu_at(vcpu);
+    vcpu_at(vcpu)->on_cpu = false;
+    if (!SCX_POLICY.steals || !vcpu_at(vcpu)->runnable || is_current(instance, vcpu))
+        return 0;
+    for (uint32_t left = instance_at(instance)->cpus; left; left--) {
+        const struct laxity_cpu *cpu = instance_at(instance)->cpu[left - 1];
+        if (!cpu->current && laxity_may_run_on(instance_at(instance), vcpu_at(vcpu), left - 1)) {
+            laxity_kick(instance_at(instance), left - 1);
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* The thread runs on that CPU. Returns whether the policy wants it so. */
+uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu)
+{
+    vcpu_at(vcpu)->on_cpu = true;
+    return cpu_of(instance, cpu)->current == vcpu_at(vcpu);
+}
+
+/* A VCPU that the policy chose has to wait again, or never came: its CPU decides anew. */
+uint64_t policy_waits(uint64_t instance, uint64_t vcpu)
+{
+    if (is_current(instance, vcpu))
+        laxity_kick(instance_at(instance), vcpu_at(vcpu)->cpu);
+    return 0;
+}
+
+uint64_t policy_take_off(uint64_t instance, uint64_t vcpu, int64_t now)
+{
+    uint32_t cpu = vcpu_at(vcpu)->cpu;
+
+    if (!is_current(instance, vcpu))
+        return 0;
+    policy_decide(instance, cpu, now);
+    laxity_kick(instance_at(instance), cpu);
+    return 0;
+}
+
+uint64_t policy_cpu(uint64_t vcpu)
+{
+    return vcpu_at(vcpu)->cpu;
+}
+
+uint64_t policy_set_affinity(uint64_t vcpu, uint64_t affinity)
+{
+    ((struct scx_vcpu *)vcpu_at(vcpu)->owner)->affinity = affinity;
+    return !(affinity & SCX_BIT(vcpu_at(vcpu)->cpu));
+}
+
+uint64_t policy_move(uint64_t instance, uint64_t vcpu, int64_t now)
+{
+    uint32_t first = instance_at(instance)->cpus;
+
+    for (uint32_t left = instance_at(instance)->cpus; left; left--)
+        if (laxity_may_run_on(instance_at(instance), vcpu_at(vcpu), left - 1))
+            first = left - 1;
+    if (first < instance_at(instance)->cpus)
+        POLICY_DO(move_vcpu)(instance_at(instance), vcpu_at(vcpu), first, now);
+    return 0;
 }
 
 uint64_t policy_yield(uint64_t instance, uint64_t vcpu, int64_t now)
@@ -136,27 +218,26 @@ uint64_t policy_event(uint64_t instance, uint64_t vcpu, int64_t now)
 
 uint64_t policy_timer(uint64_t instance, uint64_t cpu, int64_t now)
 {
-    scx_requests_of(instance_at(instance))->cpu[cpu].timer_ns = LAXITY_NEVER;
+    laxity_arm_timer(instance_at(instance), (uint32_t)cpu, LAXITY_NEVER);
     POLICY_DO(timer)(instance_at(instance), cpu_of(instance, cpu), now);
     return 0;
 }
 
 uint64_t policy_account(uint64_t instance, int64_t now)
 {
-    scx_requests_of(instance_at(instance))->account_ns = LAXITY_NEVER;
+    laxity_arm_account(instance_at(instance), LAXITY_NEVER);
     if (POLICY_DO(account))
         POLICY_DO(account)(instance_at(instance), now);
     return 0;
 }
 
-/* The thread that should run; 0: none. */
+/* The thread that should run; 0: none. No other CPU may have it until it is saved. */
 uint64_t policy_schedule(uint64_t instance, uint64_t cpu, int64_t now)
 {
-    struct scx_cpu *requests = &scx_requests_of(instance_at(instance))->cpu[cpu];
-    struct laxity_decision decision;
+    uint64_t vcpu = policy_decide(instance, cpu, now);
 
-    requests->kicked = 0;
-    decision = POLICY_DO(schedule)(instance_at(instance), cpu_of(instance, cpu), now);
-    requests->until_ns = decision.until_ns;
-    return decision.vcpu ? (uint64_t)decision.vcpu->owner : 0;
+    if (!vcpu)
+        return 0;
+    vcpu_at(vcpu)->on_cpu = true;
+    return scx_owner_of(vcpu_at(vcpu))->thread;
 }

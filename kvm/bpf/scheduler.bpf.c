@@ -4,11 +4,19 @@
  *
  * Threads of VCPUs, which the loader names beforehand (`threads`), are scheduled here as soon as
  * they ask for SCHED_EXT. A thread that is ready is in no queue of the kernel's: the policy's are
- * the only ones. `dispatch` asks the policy who runs, and hands that thread to the CPU for as long
+ * the only ones. `dispatch` asks the policy who runs, and hands that thread to its CPU for as long
  * as it takes; a timer, or a wake-up, takes it off. All other tasks stay in the kernel's classes.
  *
- * Locks. There is one CPU. The kernel calls all but `call` and the timer with that CPU's run queue
- * locked and interrupts off; `call` turns them off, and the timer touches nothing of the policy's.
+ * A VCPU is `on_cpu` from the decision for it until its thread waits or sleeps again, and until
+ * then no other CPU's decision is for it. One that the kernel keeps on its CPU (migrate_disable)
+ * stays so while it waits. The kernel drops what is dispatched if the thread has
+ * been taken off its queue meanwhile (to change its affinity, say). Therefore a VCPU that comes to
+ * wait while it is its CPU's current, and one that runs where it is not, call for a decision.
+ *
+ * Locks. One lock guards the policy's instance, with all its CPUs, and what it asked for. Each of
+ * the callbacks but the timer's is called by the kernel with interrupts off, most of them with a
+ * run queue locked, and `call` turns interrupts off; so the lock is the innermost one, and its
+ * holder is not interrupted. The timer touches nothing of the policy's.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,11 +24,14 @@
 #include "kernel.h"
 #include "shared.h"
 
-#define CPU 0
 #define NEVER INT64_MAX
 #define THREADS_MAX 256
 /* The longest that the kernel lets a scheduler leave a thread that is ready. */
 #define STARVED_MS 30000
+/* Turns of two nested loops that wait for the lock: minutes, in which its holder must have gone on,
+ * even if this machine is a virtual one whose CPUs have to wait. */
+#define LOCK_TURNS (1 << 23)
+#define LOCK_ROUNDS (1 << 10)
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -44,7 +55,7 @@ struct alarm {
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 1);
+    __uint(max_entries, SCX_CPUS_MAX);
     __type(key, uint32_t);
     __type(value, struct alarm);
 } alarms SEC(".maps");
@@ -63,7 +74,13 @@ uint64_t policy_remove_vcpu(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_wake(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_sleep(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_block(uint64_t instance, uint64_t vcpu);
-uint64_t policy_is_current(uint64_t instance, uint64_t vcpu);
+uint64_t policy_saved(uint64_t instance, uint64_t vcpu);
+uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu);
+uint64_t policy_waits(uint64_t instance, uint64_t vcpu);
+uint64_t policy_take_off(uint64_t instance, uint64_t vcpu, int64_t now);
+uint64_t policy_cpu(uint64_t vcpu);
+uint64_t policy_set_affinity(uint64_t vcpu, uint64_t affinity);
+uint64_t policy_move(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_yield(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_event(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_timer(uint64_t instance, uint64_t cpu, int64_t now);
@@ -85,37 +102,98 @@ static uint64_t vcpu_of(const struct task_struct *p)
     return vcpu ? *vcpu : 0;
 }
 
-/* Has done what the policy asked for: sets the alarm, and has the CPU decide. */
-static void settle(void)
+/* Whether the kernel keeps the thread on its CPU for the moment. It keeps whoever calls a program
+ * there while the program runs. */
+static bool is_bound(const struct task_struct *p)
+{
+    bool calls = (uint32_t)bpf_get_current_pid_tgid() == (uint32_t)p->pid;
+    return p->migration_disabled > (calls ? 1 : 0);
+}
+
+/* One turn of a wait for the lock; 1: no further turn. The verifier knows no range of a bool that
+ * it loads, so what is held is a whole word. */
+static long try_lock(uint64_t turn, uint64_t *held)
+{
+    (void)turn;
+    *held = !__sync_lock_test_and_set(&state.lock, 1);
+    return *held ? 1 : 0;
+}
+
+static long try_often(uint64_t round, uint64_t *held)
+{
+    (void)round;
+    bpf_loop(LOCK_TURNS, try_lock, held, 0);
+    return *held ? 1 : 0;
+}
+
+/* Whether the caller has the lock now; if not, the kernel takes the scheduler off. */
+static bool lock(void)
+{
+    uint64_t held = 0;
+    char complaint[] = "the policy stays locked";
+    unsigned long long nothing = 0;
+
+    try_lock(0, &held);
+    if (held)
+        return true;
+    bpf_loop(LOCK_ROUNDS, try_often, &held, 0);
+    if (!held && bpf_ksym_exists(scx_bpf_error_bstr))
+        scx_bpf_error_bstr(complaint, &nothing, sizeof nothing);
+    return held;
+}
+
+static void unlock(void)
+{
+    __sync_lock_test_and_set(&state.lock, 0);
+}
+
+/* Has done what the policy asked of one CPU: sets its alarm, and has it decide. */
+static void settle_cpu(uint32_t cpu)
 {
     struct scx_requests __arena *requests = requests_of_policy();
-    int64_t at_ns = requests->cpu[CPU].until_ns;
+    int64_t at_ns = requests->cpu[cpu].until_ns;
     struct alarm *alarm;
-    uint32_t key = CPU;
+    uint32_t key = cpu;
 
-    if (requests->cpu[CPU].kicked)
-        scx_bpf_kick_cpu(CPU, SCX_KICK_PREEMPT);
-    if (at_ns > requests->cpu[CPU].timer_ns)
-        at_ns = requests->cpu[CPU].timer_ns;
-    if (at_ns > requests->account_ns)
+    if (requests->kicked & SCX_BIT(cpu))
+        scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+    if (at_ns > requests->cpu[cpu].timer_ns)
+        at_ns = requests->cpu[cpu].timer_ns;
+    if (cpu == 0 && at_ns > requests->account_ns)
         at_ns = requests->account_ns;
     /* An alarm that is no longer asked for rings all the same: bpf_timer_cancel would forget what
      * to call. */
-    if (at_ns == state.armed_ns || at_ns == NEVER)
+    if (at_ns == requests->cpu[cpu].armed_ns || at_ns == NEVER)
         return;
     alarm = bpf_map_lookup_elem(&alarms, &key);
     if (!alarm)
         return;
-    state.armed_ns = at_ns;
+    requests->cpu[cpu].armed_ns = at_ns;
     bpf_timer_start(&alarm->timer, (uint64_t)at_ns, TIMER_ABSOLUTE);
+}
+
+/* The same for all CPUs of which something was asked. The verifier looks at it once, by itself. */
+__attribute__((noinline)) uint64_t settle(void)
+{
+    struct scx_requests __arena *requests = requests_of_policy();
+    uint64_t changed = requests->changed;
+
+    USES_ARENA();
+    requests->changed = 0;
+    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++)
+        if (changed & SCX_BIT(cpu))
+            settle_cpu(cpu);
+    return 0;
 }
 
 /* The CPU decides: that serves whatever is due. */
 static int ring(void *map, uint32_t *key, struct alarm *alarm)
 {
-    (void)map, (void)key, (void)alarm;
-    state.armed_ns = NEVER;
-    scx_bpf_kick_cpu(CPU, SCX_KICK_PREEMPT);
+    uint32_t cpu = *key;
+
+    (void)map, (void)alarm;
+    requests_of_policy()->cpu[cpu].armed_ns = NEVER;
+    scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
     return 0;
 }
 
@@ -124,27 +202,31 @@ static int ring(void *map, uint32_t *key, struct alarm *alarm)
 SEC("struct_ops/on_select_cpu")
 int32_t BPF_PROG(on_select_cpu, struct task_struct *p, int32_t previous, uint64_t flags)
 {
-    return previous;
+    uint64_t vcpu = vcpu_of(p);
+    USES_ARENA();
+    return vcpu ? (int32_t)policy_cpu(vcpu) : previous;
 }
 
+/* The thread waits to be dispatched: it woke, or the policy's decision has taken it off its CPU. */
 SEC("struct_ops/on_enqueue")
 void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
 {
-    /* A thread that asked for SCHED_EXT without having been named runs as in a class of its own,
-     * in turns. */
-    if (!vcpu_of(p))
-        scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, 1000000, flags);
-}
-
-SEC("struct_ops/on_runnable")
-void BPF_PROG(on_runnable, struct task_struct *p, uint64_t flags)
-{
     uint64_t vcpu = vcpu_of(p);
     USES_ARENA();
-    if (!vcpu)
+    if (!vcpu) {
+        /* A thread that asked for SCHED_EXT without having been named runs as in a class of its
+         * own, in turns. */
+        scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, 1000000, flags);
         return;
+    }
+    if (!lock())
+        return;
+    if (!is_bound(p))
+        policy_saved(state.instance, vcpu);
     policy_wake(state.instance, vcpu, (int64_t)bpf_ktime_get_ns());
+    policy_waits(state.instance, vcpu);
     settle();
+    unlock();
 }
 
 SEC("struct_ops/on_quiescent")
@@ -152,69 +234,110 @@ void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
 {
     uint64_t vcpu = vcpu_of(p);
     USES_ARENA();
-    if (!vcpu)
+    if (!vcpu || !lock())
         return;
     /* The kernel dispatches next if the running one blocks. */
-    if (!policy_block(state.instance, vcpu))
+    if (!(flags & SCX_DEQ_SLEEP) || !policy_block(state.instance, vcpu))
         policy_sleep(state.instance, vcpu, (int64_t)bpf_ktime_get_ns());
+    policy_saved(state.instance, vcpu);
     settle();
+    unlock();
 }
 
 SEC("struct_ops/on_dispatch")
-void BPF_PROG(on_dispatch, int32_t cpu, struct task_struct *previous)
+void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
 {
     struct scx_requests __arena *requests = requests_of_policy();
-    int64_t now = (int64_t)bpf_ktime_get_ns();
+    uint32_t cpu = (uint32_t)number;
     struct task_struct *p;
+    int64_t now;
     int thread;
 
     USES_ARENA();
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus || !lock())
+        return;
+    /* Read under the lock, time never goes back for the policy. */
+    now = (int64_t)bpf_ktime_get_ns();
     if (requests->account_ns <= now)
         policy_account(state.instance, now);
-    if (requests->cpu[CPU].timer_ns <= now)
-        policy_timer(state.instance, CPU, now);
-    thread = (int)policy_schedule(state.instance, CPU, now);
+    if (requests->cpu[cpu].timer_ns <= now)
+        policy_timer(state.instance, cpu, now);
+    thread = (int)policy_schedule(state.instance, cpu, now);
     state.decisions++;
-    p = thread ? bpf_task_from_pid(thread) : NULL;
-    if (p) {
-        if (previous && previous->pid == thread)
-            scx_bpf_task_set_slice(p, SCX_SLICE_INF);
-        else
-            scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SCX_SLICE_INF, 0);
-        bpf_task_release(p);
-    }
     settle();
+    unlock();
+    p = thread ? bpf_task_from_pid(thread) : NULL;
+    if (!p)
+        return;
+    if (previous && previous->pid == thread)
+        scx_bpf_task_set_slice(p, SCX_SLICE_INF);
+    else
+        scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SCX_SLICE_INF, 0);
+    bpf_task_release(p);
 }
 
 /* The thread is a VCPU's no more: the policy forgets it. */
 static void leave(const struct task_struct *p, uint64_t vcpu)
 {
     uint32_t thread = (uint32_t)p->pid;
-    int64_t now = (int64_t)bpf_ktime_get_ns();
+    int64_t now;
 
+    if (!lock())
+        return;
+    now = (int64_t)bpf_ktime_get_ns();
     policy_sleep(state.instance, vcpu, now);
-    if (policy_is_current(state.instance, vcpu))
-        policy_schedule(state.instance, CPU, now);
+    policy_take_off(state.instance, vcpu, now);
+    policy_saved(state.instance, vcpu);
     policy_remove_vcpu(state.instance, vcpu, now);
     bpf_map_delete_elem(&threads, &thread);
-    scx_bpf_kick_cpu(CPU, SCX_KICK_PREEMPT);
     settle();
+    unlock();
 }
 
 SEC("struct_ops/on_running")
 void BPF_PROG(on_running, struct task_struct *p)
 {
     uint64_t vcpu = vcpu_of(p);
+    uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
     USES_ARENA();
-    if (!vcpu)
+    if (!vcpu || cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
         return;
-    /* The kernel itself gives the CPU to threads that exit, without asking, since they cannot be
-     * found by number any more. */
-    if (p->flags & PF_EXITING)
+    if (p->flags & PF_EXITING) {
+        /* The kernel itself gives the CPU to threads that exit, without asking, since they cannot
+         * be found by number any more. */
         leave(p, vcpu);
-    else
+        return;
+    }
+    if (!lock())
+        return;
+    if (policy_runs(state.instance, vcpu, cpu))
         /* An alarm or a kick while a task of a higher class ran had no effect: here is another. */
+        settle_cpu(cpu);
+    else
+        scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+    unlock();
+}
+
+/* Called when the thread comes, too. The kernel has taken it off its queue. */
+SEC("struct_ops/on_set_cpumask")
+void BPF_PROG(on_set_cpumask, struct task_struct *p, const struct cpumask *allowed)
+{
+    uint64_t vcpu = vcpu_of(p), affinity = 0;
+    int64_t now;
+
+    USES_ARENA();
+    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++)
+        affinity |= (uint64_t)bpf_cpumask_test_cpu(cpu, allowed) << cpu;
+    if (!vcpu || !lock())
+        return;
+    if (policy_set_affinity(vcpu, affinity)) {
+        now = (int64_t)bpf_ktime_get_ns();
+        policy_sleep(state.instance, vcpu, now);
+        policy_take_off(state.instance, vcpu, now);
+        policy_move(state.instance, vcpu, now);
         settle();
+    }
+    unlock();
 }
 
 SEC("struct_ops/on_disable")
@@ -229,12 +352,15 @@ void BPF_PROG(on_disable, struct task_struct *p)
 SEC("struct_ops.s/on_init")
 int32_t BPF_PROG(on_init)
 {
-    uint32_t key = CPU;
-    struct alarm *alarm = bpf_map_lookup_elem(&alarms, &key);
-
-    if (!alarm || bpf_timer_init(&alarm->timer, &alarms, CLOCK_MONOTONIC))
-        return -1;
-    return bpf_timer_set_callback(&alarm->timer, ring) ? -1 : 0;
+    USES_ARENA();
+    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++) {
+        uint32_t key = cpu;
+        struct alarm *alarm = bpf_map_lookup_elem(&alarms, &key);
+        if (!alarm || bpf_timer_init(&alarm->timer, &alarms, CLOCK_MONOTONIC) ||
+            bpf_timer_set_callback(&alarm->timer, ring))
+            return -1;
+    }
+    return 0;
 }
 
 SEC("struct_ops/on_exit")
@@ -248,9 +374,9 @@ struct sched_ext_ops scheduler = {
     .select_cpu = (void *)on_select_cpu,
     .enqueue = (void *)on_enqueue,
     .dispatch = (void *)on_dispatch,
-    .runnable = (void *)on_runnable,
     .running = (void *)on_running,
     .quiescent = (void *)on_quiescent,
+    .set_cpumask = (void *)on_set_cpumask,
     .disable = (void *)on_disable,
     .init = (void *)on_init,
     .exit = (void *)on_exit,
@@ -278,6 +404,12 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
         return policy_set_vcpu(state.instance, object, argument, now);
     case SCX_SET_PHASE:
         return policy_set_phase(state.instance, object, (int64_t)argument, now);
+    case SCX_SET_AFFINITY:
+        return policy_set_affinity(object, argument);
+    case SCX_MOVE:
+        return policy_move(state.instance, object, now);
+    case SCX_TAKE_OFF:
+        return policy_take_off(state.instance, object, now);
     case SCX_LEAVE:
         return policy_remove_vcpu(state.instance, object, now);
     case SCX_WAKE:
@@ -286,6 +418,8 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
         return policy_block(state.instance, object);
     case SCX_SLEEP:
         return policy_sleep(state.instance, object, now);
+    case SCX_SAVED:
+        return policy_saved(state.instance, object);
     case SCX_YIELD:
         return policy_yield(state.instance, object, now);
     case SCX_EVENT:
@@ -308,12 +442,20 @@ int call(struct scx_call *call)
     uint64_t operation = call->operation, object = call->object, argument = call->argument;
     int64_t now = call->now;
     unsigned long flags;
+    int failed = 0;
 
     USES_ARENA();
     bpf_local_irq_save(&flags);
-    if (!now)
-        now = (int64_t)bpf_ktime_get_ns();
-    call->result = serve(operation, object, argument, now);
+    if (lock()) {
+        if (!now)
+            now = (int64_t)bpf_ktime_get_ns();
+        call->result = serve(operation, object, argument, now);
+        if (state.attached && bpf_ksym_exists(scx_bpf_kick_cpu))
+            settle();
+        unlock();
+    } else {
+        failed = 1;
+    }
     bpf_local_irq_restore(&flags);
-    return 0;
+    return failed;
 }

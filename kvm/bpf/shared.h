@@ -7,27 +7,39 @@
 #ifndef LAXITY_SCX_SHARED_H
 #define LAXITY_SCX_SHARED_H
 
-#define SCX_CPUS_MAX 4
+/* Sets of CPUs are words, a bit each. */
+#define SCX_CPUS_MAX 64
+#define SCX_BIT(cpu_) (1ull << (cpu_))
 #define SCX_ARENA_PAGES 2048
 
 /* What the policy asked of one CPU. */
 struct scx_cpu {
     int64_t timer_ns; /* LAXITY_NEVER: not armed */
     int64_t until_ns; /* the end of the decision in force */
-    uint64_t kicked;
+    int64_t armed_ns; /* written by the scheduler: when the CPU's alarm rings */
 };
 
 /* What the policy asked for; `owner` of the instance. */
 struct scx_requests {
-    int64_t account_ns;
-    uint64_t events; /* a digest of all that was traced */
+    int64_t account_ns; /* the timer of CPU 0 serves it, too */
+    uint64_t events;    /* a digest of all that was traced */
+    uint64_t kicked;    /* CPUs that are to decide */
+    uint64_t changed;   /* CPUs of which something was asked that the scheduler has not seen */
     struct scx_cpu cpu[SCX_CPUS_MAX];
+};
+
+/* `owner` of a VCPU. */
+struct scx_vcpu {
+    uint64_t thread;   /* 0: the VCPU is gone */
+    uint64_t affinity; /* the CPUs on which it may run */
 };
 
 /* The scheduler's own state, which the loader sets and reads. */
 struct scx_state {
     uint64_t instance, requests; /* addresses */
-    int64_t armed_ns;            /* when the alarm rings */
+    uint64_t cpus;
+    uint64_t attached; /* 1: calls have the kernel do what the policy asks for */
+    uint64_t lock;     /* 1: somebody is in the policy */
     uint64_t decisions;
     uint64_t
         exit_kind; /* why the kernel took the scheduler off, enum scx_exit_kind; 0: it did not */
@@ -37,18 +49,23 @@ enum scx_operation {
     SCX_INIT,         /* object: the instance; argument: settings */
     SCX_ADD_CPU,      /* object: the CPU's block */
     SCX_ADD_DOMAIN,   /* object: the domain; argument: parameters */
-    SCX_ADD_VCPU,     /* object: the VCPU, whose `owner` is its thread; argument: parameters */
+    SCX_ADD_VCPU,     /* object: the VCPU, with `owner` and `cpu`; argument: parameters */
     SCX_SET_SETTINGS, /* argument: settings */
     SCX_SET_DOMAIN,   /* as SCX_ADD_DOMAIN */
     SCX_SET_VCPU,     /* as SCX_ADD_VCPU */
     SCX_SET_PHASE,    /* object: the VCPU; argument: ns */
-    SCX_LEAVE,        /* object: the VCPU, which is asleep: takes it off, and removes it */
+    SCX_SET_AFFINITY, /* object: the VCPU; argument: a set of CPUs; the result is 1 if its own CPU
+                         is not among them: it has to sleep, be taken off, and move */
+    SCX_MOVE,         /* object: the VCPU; to the first CPU of its affinity */
+    SCX_TAKE_OFF,     /* object: the VCPU, which is asleep: it is no CPU's current */
+    SCX_LEAVE,        /* object: the VCPU, which was taken off; removes it */
     SCX_WAKE,         /* object: the VCPU; sets `runnable` */
-    SCX_BLOCK,        /* object: the VCPU, current or not; clears `runnable` */
-    SCX_SLEEP,        /* the same, as when it is paused */
-    SCX_YIELD,        /* object: the VCPU */
-    SCX_EVENT,        /* object: the VCPU */
-    SCX_TIMER,        /* argument: the number of a CPU */
+    SCX_BLOCK, /* object: the VCPU; clears `runnable` if it is current, which is the result */
+    SCX_SLEEP, /* object: the VCPU; clears `runnable`, as when it is paused */
+    SCX_SAVED, /* object: the VCPU, which another CPU may have from now on */
+    SCX_YIELD, /* object: the VCPU */
+    SCX_EVENT, /* object: the VCPU */
+    SCX_TIMER, /* argument: the number of a CPU */
     SCX_ACCOUNT,
     SCX_SCHEDULE, /* argument: the number of a CPU; the result is a thread, 0: idle */
 };

@@ -57,16 +57,25 @@ scheduler() {
     [ "$2" -eq 0 ] || put "$2" /sys/kernel/debug/sched/base_slice_ns
 }
 
-# sched_ext POLICY KEY=VALUE...: VCPUs are scheduled by a policy of Laxity, $LAXITY/POLICY.bpf.o, with these settings
+# sched_ext POLICY CPUS KEY=VALUE...: VCPUs are scheduled by a policy of Laxity, $LAXITY/POLICY.bpf.o, on so many CPUs,
+# with these settings
 sched_ext() {
     policy=$1
     shift
     settings=$*
+    : >/tmp/scheduler.domains
 }
 
 # parameters NAME KEY=VALUE...: those of a domain under that policy
 parameters() {
     echo "domain $*" >>/tmp/scheduler.domains
+}
+
+# begin NAME CPU...: on which CPU each VCPU of a domain begins under that policy
+begin() {
+    name=$1
+    shift
+    eval "cpus_$(identifier "$name")=\$*"
 }
 
 # domain NAME VCPUS WEIGHT CPU.MAX CPU.MAX.BURST: a control group and what runs in it, for the next window
@@ -174,9 +183,11 @@ start_scheduler() {
         cat /tmp/scheduler.domains
         while read -r name threads; do
             number=0
+            eval "set -- \$cpus_$(identifier "$name")"
             for thread in $threads; do
-                echo "vcpu $name $number $thread"
+                echo "vcpu $name $number $thread $1"
                 number=$((number + 1))
+                shift
             done
         done <"$into/threads"
         echo schedule

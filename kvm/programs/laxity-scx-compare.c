@@ -5,7 +5,10 @@
  *
  *   laxity-scx-compare OBJECT POLICY SEED EVENTS
  *
- * It says "state same EVENTS DECISIONS", or "state differs" with the event and both answers, and
+ * A host has several CPUs, and threads come, go, and are moved, as scheduler.bpf.c tells it.
+ *
+ * It says "state same EVENTS DECISIONS MOVES", with how often a VCPU was chosen on another CPU than
+ * before, or "state differs" with the event and both answers, and
  * ends with 1. Nothing is attached: the kernel's own schedulers run all the while.
  */
 #include "scx.h"
@@ -15,11 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A history begins anew after so many events, with other parameters and another number of VCPUs. */
-#define HISTORY_EVENTS 5000
+/* A history begins anew after so many events, with other parameters and other numbers of CPUs and
+ * VCPUs. */
+#define HISTORY_EVENTS 500
 #define DOMAINS_MAX 4
 #define VCPUS_MAX 12
-#define CPU 0
+#define CPUS_MAX 3
 
 /* One of the two: its blocks, and how it is asked. */
 struct side {
@@ -27,7 +31,6 @@ struct side {
     const struct laxity_policy *policy;
     struct laxity_instance *instance;
     struct scx_requests *requests;
-    struct laxity_cpu *cpu;
     struct laxity_domain *domains[DOMAINS_MAX];
     struct laxity_vcpu *vcpus[VCPUS_MAX];
     struct laxity_parameters *parameters;
@@ -36,9 +39,10 @@ struct side {
 
 static struct scx scx;
 static struct side sides[2];
-static unsigned domain_count, vcpu_count;
+static unsigned domain_count, vcpu_count, cpu_count;
 static int64_t now_ns;
-static uint64_t random_state, decisions;
+static uint64_t random_state, decisions, moves;
+static unsigned last_cpu[VCPUS_MAX];
 
 /* xorshift64*, Vigna 2016. */
 static uint64_t next_random(void)
@@ -66,31 +70,40 @@ static struct scx_requests *requests_of(const struct laxity_instance *instance)
     return instance->owner;
 }
 
+static struct scx_vcpu *owner_of(const struct laxity_vcpu *vcpu)
+{
+    return vcpu->owner;
+}
+
 static void arm_timer(struct laxity_instance *instance, uint32_t cpu, int64_t at_ns)
 {
     requests_of(instance)->cpu[cpu].timer_ns = at_ns;
+    requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
 static void arm_account(struct laxity_instance *instance, int64_t at_ns)
 {
     requests_of(instance)->account_ns = at_ns;
+    requests_of(instance)->changed |= SCX_BIT(0);
 }
 
 static void kick(struct laxity_instance *instance, uint32_t cpu)
 {
-    requests_of(instance)->cpu[cpu].kicked = 1;
+    requests_of(instance)->kicked |= SCX_BIT(cpu);
+    requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
 static void extend(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns)
 {
     requests_of(instance)->cpu[cpu].until_ns = until_ns;
+    requests_of(instance)->changed |= SCX_BIT(cpu);
 }
 
 static bool may_run_on(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                        uint32_t cpu)
 {
-    (void)instance, (void)vcpu, (void)cpu;
-    return true;
+    (void)instance;
+    return owner_of(vcpu)->affinity & SCX_BIT(cpu);
 }
 
 static bool try_lock(struct laxity_instance *instance, uint32_t cpu)
@@ -107,7 +120,7 @@ static void unlock(struct laxity_instance *instance, uint32_t cpu)
 static void trace(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                   enum laxity_event event, int64_t argument)
 {
-    uint64_t words[] = {(uint64_t)vcpu->owner, (uint64_t)event, (uint64_t)argument};
+    uint64_t words[] = {owner_of(vcpu)->thread, (uint64_t)event, (uint64_t)argument};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         requests_of(instance)->events =
             (requests_of(instance)->events ^ words[i]) * 0x100000001b3ull;
@@ -124,6 +137,41 @@ static const struct laxity_embedder embedder = {
     .trace = trace,
 };
 
+static struct laxity_vcpu *decide_here(struct side *side, uint32_t cpu)
+{
+    struct laxity_instance *instance = side->instance;
+    struct laxity_decision decision;
+
+    side->requests->kicked &= ~SCX_BIT(cpu);
+    decision = side->policy->schedule(instance, instance->cpu[cpu], now_ns);
+    side->requests->cpu[cpu].until_ns = decision.until_ns;
+    side->requests->changed |= SCX_BIT(cpu);
+    return decision.vcpu;
+}
+
+static void save(struct side *side, struct laxity_vcpu *vcpu)
+{
+    struct laxity_instance *instance = side->instance;
+
+    vcpu->on_cpu = false;
+    if (!side->policy->steals || !vcpu->runnable || instance->cpu[vcpu->cpu]->current == vcpu)
+        return;
+    for (uint32_t cpu = instance->cpus; cpu-- > 0;)
+        if (!instance->cpu[cpu]->current && may_run_on(instance, vcpu, cpu)) {
+            kick(instance, cpu);
+            return;
+        }
+}
+
+static void move(struct side *side, struct laxity_vcpu *vcpu)
+{
+    uint32_t cpu = 0;
+
+    while (!may_run_on(side->instance, vcpu, cpu))
+        cpu++;
+    side->policy->move_vcpu(side->instance, vcpu, cpu, now_ns);
+}
+
 /* What the operations of `struct scx_call` are for this processor's side. */
 static uint64_t serve(struct side *side, enum scx_operation operation, void *object,
                       uint64_t argument)
@@ -131,7 +179,6 @@ static uint64_t serve(struct side *side, enum scx_operation operation, void *obj
     const struct laxity_policy *policy = side->policy;
     struct laxity_instance *instance = side->instance;
     struct laxity_vcpu *vcpu = object;
-    struct laxity_decision decision;
 
     switch (operation) {
     case SCX_ADD_DOMAIN:
@@ -153,11 +200,33 @@ static uint64_t serve(struct side *side, enum scx_operation operation, void *obj
         policy->wake(instance, vcpu, now_ns);
         return 0;
     case SCX_BLOCK:
+        if (instance->cpu[vcpu->cpu]->current != vcpu)
+            return 0;
         vcpu->runnable = false;
         return 1;
     case SCX_SLEEP:
+        if (!vcpu->runnable)
+            return 0;
         vcpu->runnable = false;
         policy->sleep(instance, vcpu, now_ns);
+        return 0;
+    case SCX_SAVED:
+        save(side, vcpu);
+        return 0;
+    case SCX_SET_AFFINITY:
+        owner_of(vcpu)->affinity = argument;
+        return !may_run_on(instance, vcpu, vcpu->cpu);
+    case SCX_MOVE:
+        move(side, vcpu);
+        return 0;
+    case SCX_TAKE_OFF:
+        if (instance->cpu[vcpu->cpu]->current != vcpu)
+            return 0;
+        decide_here(side, vcpu->cpu);
+        kick(instance, vcpu->cpu);
+        return 0;
+    case SCX_LEAVE:
+        policy->remove_vcpu(instance, vcpu, now_ns);
         return 0;
     case SCX_YIELD:
         policy->yield(instance, vcpu, now_ns);
@@ -167,19 +236,20 @@ static uint64_t serve(struct side *side, enum scx_operation operation, void *obj
             policy->event(instance, vcpu, now_ns);
         return 0;
     case SCX_TIMER:
-        side->requests->cpu[CPU].timer_ns = LAXITY_NEVER;
-        policy->timer(instance, side->cpu, now_ns);
+        arm_timer(instance, (uint32_t)argument, LAXITY_NEVER);
+        policy->timer(instance, instance->cpu[argument], now_ns);
         return 0;
     case SCX_ACCOUNT:
-        side->requests->account_ns = LAXITY_NEVER;
+        arm_account(instance, LAXITY_NEVER);
         if (policy->account)
             policy->account(instance, now_ns);
         return 0;
     case SCX_SCHEDULE:
-        side->requests->cpu[CPU].kicked = 0;
-        decision = policy->schedule(instance, side->cpu, now_ns);
-        side->requests->cpu[CPU].until_ns = decision.until_ns;
-        return decision.vcpu ? (uint64_t)decision.vcpu->owner : 0;
+        vcpu = decide_here(side, (uint32_t)argument);
+        if (!vcpu)
+            return 0;
+        vcpu->on_cpu = true;
+        return owner_of(vcpu)->thread;
     default:
         quit("operation %d is not compared", operation);
     }
@@ -195,11 +265,12 @@ static uint64_t ask(struct side *side, enum scx_operation operation, void *objec
 
 static void print_side(const char *name, const struct side *side, uint64_t answer)
 {
-    const struct scx_cpu *cpu = &side->requests->cpu[CPU];
-    printf("%s: answer %" PRIu64 ", timer %" PRId64 ", until %" PRId64 ", account %" PRId64
-           ", kicked %" PRIu64 ", trace %016" PRIx64 "\n",
-           name, answer, cpu->timer_ns, cpu->until_ns, side->requests->account_ns, cpu->kicked,
-           side->requests->events);
+    printf(
+        "%s: answer %" PRIu64 ", account %" PRId64 ", kicked %" PRIx64 ", trace %016" PRIx64 "\n",
+        name, answer, side->requests->account_ns, side->requests->kicked, side->requests->events);
+    for (unsigned cpu = 0; cpu < cpu_count; cpu++)
+        printf("  CPU %u: timer %" PRId64 ", until %" PRId64 "\n", cpu,
+               side->requests->cpu[cpu].timer_ns, side->requests->cpu[cpu].until_ns);
 }
 
 static void compare(enum scx_operation operation, int object, const uint64_t answers[2])
@@ -230,9 +301,9 @@ static uint64_t tell_of_vcpu(enum scx_operation operation, unsigned vcpu, uint64
     return tell(operation, (int)vcpu, objects, (uint64_t[]){argument, argument});
 }
 
-static uint64_t tell_of_cpu(enum scx_operation operation)
+static uint64_t tell_of_cpu(enum scx_operation operation, unsigned cpu)
 {
-    return tell(operation, CPU, (void *[2]){NULL, NULL}, (uint64_t[]){CPU, CPU});
+    return tell(operation, (int)cpu, (void *[2]){NULL, NULL}, (uint64_t[]){cpu, cpu});
 }
 
 static void choose_parameters(void)
@@ -268,6 +339,52 @@ static void *zeroed(size_t bytes)
     return block;
 }
 
+/* A VCPU comes, on the first CPU of a random affinity. Its blocks are there, zeroed. */
+static void add_vcpu(unsigned number)
+{
+    uint64_t affinity = 1 + below(SCX_BIT(cpu_count) - 1);
+    unsigned cpu = 0;
+
+    while (!(affinity & SCX_BIT(cpu)))
+        cpu++;
+    for (int i = 0; i < 2; i++) {
+        struct laxity_vcpu *vcpu = sides[i].vcpus[number];
+        *owner_of(vcpu) = (struct scx_vcpu){.thread = number + 1, .affinity = affinity};
+        vcpu->domain = sides[i].domains[number % domain_count];
+        vcpu->id = number;
+        vcpu->cpu = cpu;
+    }
+    last_cpu[number] = cpu;
+    choose_parameters();
+    tell(SCX_ADD_VCPU, (int)number, (void *[2]){sides[0].vcpus[number], sides[1].vcpus[number]},
+         (uint64_t[]){(uint64_t)sides[0].parameters, (uint64_t)sides[1].parameters});
+}
+
+static void start_here(struct side *plain, const struct laxity_settings *settings)
+{
+    const struct laxity_policy *policy = plain->policy;
+    struct laxity_cpu **cpus = zeroed(cpu_count * sizeof *cpus);
+
+    plain->instance = zeroed(policy->instance_bytes);
+    plain->requests = zeroed(sizeof *plain->requests);
+    plain->instance->policy = policy;
+    plain->instance->embedder = &embedder;
+    plain->instance->owner = plain->requests;
+    plain->instance->cpus = cpu_count;
+    plain->instance->cpu = cpus;
+    plain->requests->account_ns = LAXITY_NEVER;
+    if (policy->init(plain->instance, settings))
+        quit("the policy refuses random settings");
+    for (uint32_t number = 0; number < cpu_count; number++) {
+        plain->requests->cpu[number].timer_ns = LAXITY_NEVER;
+        plain->requests->cpu[number].until_ns = LAXITY_NEVER;
+        plain->requests->cpu[number].armed_ns = LAXITY_NEVER;
+        cpus[number] = zeroed(policy->cpu_bytes);
+        cpus[number]->number = number;
+        policy->add_cpu(plain->instance, cpus[number], now_ns);
+    }
+}
+
 /* The arena is used again for each history: what came before is forgotten. */
 static void start_history(void)
 {
@@ -286,30 +403,14 @@ static void start_history(void)
                            .settings = zeroed(sizeof *plain->settings),
                            .parameters = zeroed(sizeof *plain->parameters)};
     choose_settings();
-    bpf->instance = scx_start(&scx, 1, bpf->settings, now_ns);
-    bpf->instance->tracing = true;
-    bpf->requests = bpf->instance->owner;
-    bpf->cpu = bpf->instance->cpu[CPU];
-    struct laxity_cpu **cpus = zeroed(sizeof *cpus);
-    plain->instance = zeroed(policy->instance_bytes);
-    plain->requests = zeroed(sizeof *plain->requests);
-    plain->cpu = cpus[CPU] = zeroed(policy->cpu_bytes);
-    plain->instance->policy = policy;
-    plain->instance->embedder = &embedder;
-    plain->instance->owner = plain->requests;
-    plain->instance->cpus = 1;
-    plain->instance->cpu = cpus;
-    plain->instance->tracing = true;
-    *plain->requests = (struct scx_requests){.account_ns = LAXITY_NEVER};
-    for (int i = 0; i < SCX_CPUS_MAX; i++)
-        plain->requests->cpu[i] = bpf->requests->cpu[i];
-    plain->requests->cpu[CPU].timer_ns = plain->requests->cpu[CPU].until_ns = LAXITY_NEVER;
-    if (policy->init(plain->instance, plain->settings))
-        quit("the policy refuses random settings");
-    policy->add_cpu(plain->instance, plain->cpu, now_ns);
-
+    cpu_count = 1 + (unsigned)below(CPUS_MAX);
     domain_count = 1 + (unsigned)below(DOMAINS_MAX);
     vcpu_count = 1 + (unsigned)below(VCPUS_MAX);
+    bpf->instance = scx_start(&scx, cpu_count, bpf->settings, now_ns);
+    bpf->requests = bpf->instance->owner;
+    start_here(plain, plain->settings);
+    plain->instance->tracing = bpf->instance->tracing = true;
+
     for (unsigned i = 0; i < domain_count; i++) {
         plain->domains[i] = zeroed(policy->domain_bytes);
         bpf->domains[i] = scx_allocate(&scx, policy->domain_bytes);
@@ -319,16 +420,37 @@ static void start_history(void)
     }
     for (unsigned i = 0; i < vcpu_count; i++) {
         plain->vcpus[i] = zeroed(policy->vcpu_bytes);
-        bpf->vcpus[i] = scx_allocate(&scx, policy->vcpu_bytes);
-        for (int side = 0; side < 2; side++) {
-            sides[side].vcpus[i]->domain = sides[side].domains[i % domain_count];
-            sides[side].vcpus[i]->id = i;
-            sides[side].vcpus[i]->owner = (void *)(uint64_t)(i + 1);
-        }
-        choose_parameters();
-        tell(SCX_ADD_VCPU, (int)i, (void *[2]){plain->vcpus[i], bpf->vcpus[i]},
-             (uint64_t[]){(uint64_t)plain->parameters, (uint64_t)bpf->parameters});
+        plain->vcpus[i]->owner = zeroed(sizeof(struct scx_vcpu));
+        bpf->vcpus[i] = scx_allocate_vcpu(&scx);
+        add_vcpu(i);
     }
+}
+
+/* The kernel takes the VCPU's thread off its queue, wherever it is. */
+static void dequeue(unsigned vcpu)
+{
+    tell_of_vcpu(SCX_SLEEP, vcpu, 0);
+    tell_of_vcpu(SCX_SAVED, vcpu, 0);
+}
+
+static void change_affinity(unsigned vcpu)
+{
+    dequeue(vcpu);
+    if (!tell_of_vcpu(SCX_SET_AFFINITY, vcpu, 1 + below(SCX_BIT(cpu_count) - 1)))
+        return;
+    tell_of_vcpu(SCX_TAKE_OFF, vcpu, 0);
+    tell_of_vcpu(SCX_MOVE, vcpu, 0);
+}
+
+/* A thread ends, and another one begins in its place. */
+static void replace(unsigned number)
+{
+    dequeue(number);
+    tell_of_vcpu(SCX_TAKE_OFF, number, 0);
+    tell_of_vcpu(SCX_LEAVE, number, 0);
+    for (int i = 0; i < 2; i++)
+        scx_clear_vcpu(&scx, sides[i].vcpus[number]);
+    add_vcpu(number);
 }
 
 static void change(void)
@@ -337,7 +459,7 @@ static void change(void)
     uint64_t parameters[2] = {(uint64_t)sides[0].parameters, (uint64_t)sides[1].parameters};
     uint64_t settings[2] = {(uint64_t)sides[0].settings, (uint64_t)sides[1].settings};
 
-    switch (below(4)) {
+    switch (below(6)) {
     case 0:
         choose_parameters();
         tell(SCX_SET_VCPU, (int)vcpu, (void *[2]){sides[0].vcpus[vcpu], sides[1].vcpus[vcpu]},
@@ -352,52 +474,71 @@ static void change(void)
         choose_settings();
         tell(SCX_SET_SETTINGS, 0, (void *[2]){NULL, NULL}, settings);
         break;
+    case 3:
+        change_affinity(vcpu);
+        break;
+    case 4:
+        replace(vcpu);
+        break;
     default:
         tell_of_vcpu(SCX_SET_PHASE, vcpu, (uint64_t)now_ns + below(50000000));
     }
 }
 
-static void decide(void)
+static void decide(unsigned cpu)
 {
-    tell_of_cpu(SCX_SCHEDULE);
+    uint64_t thread = tell_of_cpu(SCX_SCHEDULE, cpu);
+
     decisions++;
+    if (!thread)
+        return;
+    moves += last_cpu[thread - 1] != cpu;
+    last_cpu[thread - 1] = cpu;
 }
 
 static void happen(void)
 {
-    unsigned number = (unsigned)below(vcpu_count);
+    unsigned number = (unsigned)below(vcpu_count), place = (unsigned)below(cpu_count);
     const struct laxity_vcpu *vcpu = sides[0].vcpus[number];
-    const struct scx_cpu *cpu = &sides[0].requests->cpu[CPU];
+    const struct scx_requests *requests = sides[0].requests;
+    const struct scx_cpu *cpu = &requests->cpu[place];
+    bool is_current = vcpu == sides[0].instance->cpu[vcpu->cpu]->current;
+    bool kicked = requests->kicked & SCX_BIT(place);
 
     /* What is due may be late, as a real host's timers are. */
     if (cpu->timer_ns <= now_ns && !one_in(8))
-        tell_of_cpu(SCX_TIMER);
-    else if (sides[0].requests->account_ns <= now_ns && !one_in(8))
-        tell_of_cpu(SCX_ACCOUNT);
-    else if ((cpu->kicked || cpu->until_ns <= now_ns) && !one_in(8))
-        decide();
-    else if (one_in(100))
+        tell_of_cpu(SCX_TIMER, place);
+    else if (requests->account_ns <= now_ns && !one_in(8))
+        tell_of_cpu(SCX_ACCOUNT, place);
+    else if ((kicked || cpu->until_ns <= now_ns) && !one_in(8))
+        decide(place);
+    else if (one_in(40))
         change();
     else if (one_in(20))
-        decide();
+        decide(place);
+    else if (vcpu->on_cpu && !is_current && one_in(2))
+        tell_of_vcpu(SCX_SAVED, number, 0);
     else if (!vcpu->runnable)
         tell_of_vcpu(SCX_WAKE, number, 0);
     else if (one_in(6))
         tell_of_vcpu(SCX_YIELD, number, 0);
     else if (one_in(6))
         tell_of_vcpu(SCX_EVENT, number, 0);
-    else if (vcpu != sides[0].cpu->current || one_in(3))
-        tell_of_vcpu(SCX_SLEEP, number, 0);
+    else if (!is_current || one_in(3))
+        dequeue(number);
     else {
         tell_of_vcpu(SCX_BLOCK, number, 0);
-        decide();
+        tell_of_vcpu(SCX_SAVED, number, 0);
+        /* A task of a higher class may come first. */
+        if (!one_in(8))
+            decide(vcpu->cpu);
     }
 }
 
-/* To the next thing that is due, or somewhat on; now and then not at all. */
+/* To the next thing that is due on a CPU, or somewhat on; now and then not at all. */
 static void pass_time(void)
 {
-    const struct scx_cpu *cpu = &sides[0].requests->cpu[CPU];
+    const struct scx_cpu *cpu = &sides[0].requests->cpu[below(cpu_count)];
     int64_t due_ns = cpu->timer_ns < cpu->until_ns ? cpu->timer_ns : cpu->until_ns;
     if (one_in(4))
         return;
@@ -424,6 +565,7 @@ int main(int count, char **words)
         pass_time();
         happen();
     }
-    printf("state same %" PRIu64 " %" PRIu64 " seed %" PRIu64 "\n", events, decisions, seed);
+    printf("state same %" PRIu64 " %" PRIu64 " %" PRIu64 " seed %" PRIu64 "\n", events, decisions,
+           moves, seed);
     return 0;
 }

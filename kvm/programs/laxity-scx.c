@@ -6,11 +6,22 @@
  *
  * Orders, a line each; keys and values are those of policy/parameters.def, times in ns:
  *
- *   settings KEY=VALUE...          first
- *   domain NAME KEY=VALUE...
- *   vcpu NAME NUMBER THREAD        a VCPU of that domain, with the domain's parameters
- *   schedule                       from now on; says "state scheduling"
- *   phase START KHZ                the periods of all VCPUs begin at START ns of the TSC's clock
+ *   settings CPUS KEY=VALUE...    first; the host has CPUs 0 to CPUS - 1
+ *   domain NAME KEY=VALUE...      a domain; keys that are not named have their defaults, or their
+ *                                 least values where they have no default
+ *   vcpu NAME NUMBER THREAD CPU   a VCPU of that domain, with the domain's parameters; it begins
+ *                                 on that CPU, and may run wherever its thread may
+ *   schedule                      from now on; says "state scheduling"
+ *   phase START KHZ               all periods begin at START ns of the TSC's clock
+ *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
+ *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
+ *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
+ *   serve SOCKET                  last: says "state serving", and takes further orders from
+ *                                 whoever connects there, who gets the answers, then "state obeyed"
+ *   end                           ends the program
+ *
+ * Others than settings and schedule may come at any time. While it schedules, an order that is
+ * refused changes nothing: it says "state error TEXT", and goes on.
  *
  * It ends with its orders, and the scheduler with it: it says "state done DECISIONS EXIT", where
  * EXIT is 0 unless the kernel had taken the scheduler off before.
@@ -18,10 +29,18 @@
 #include "scx.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 #include <x86intrin.h>
 
 #include <bpf/bpf.h>
@@ -38,10 +57,40 @@ struct named_domain {
     struct laxity_parameters *parameters;
 };
 
+/* A VCPU, and what it was given. Once its thread has left, `owner` has none, and another VCPU may
+ * have its place. */
+struct named_vcpu {
+    struct named_domain *domain;
+    struct laxity_vcpu *block;
+};
+
 static struct named_domain domains[DOMAINS_MAX];
 static size_t domain_count;
-static struct laxity_vcpu *vcpus[VCPUS_MAX];
+static struct named_vcpu vcpus[VCPUS_MAX];
 static size_t vcpu_count;
+static struct laxity_parameters *scratch; /* in the arena, for calls */
+static struct bpf_link *attached;         /* NULL: it does not schedule yet */
+static FILE *answers;
+static jmp_buf next_order;
+
+/* Refuses an order. */
+static void __attribute__((format(printf, 1, 2), noreturn)) complain(const char *form, ...)
+{
+    va_list arguments;
+    fprintf(answers, "state error ");
+    va_start(arguments, form);
+    vfprintf(answers, form, arguments);
+    va_end(arguments);
+    fprintf(answers, "\n");
+    if (!attached)
+        exit(1);
+    longjmp(next_order, 1);
+}
+
+static struct scx_vcpu *owner_of(const struct named_vcpu *vcpu)
+{
+    return vcpu->block->owner;
+}
 
 /* Sets the field of a key; false: there is no such key. */
 static bool set_parameter(struct laxity_parameters *parameters, const char *key, long long value)
@@ -73,11 +122,11 @@ static bool next_pair(char **key, long long *value)
     if (!word)
         return false;
     if (!equals)
-        quit("\"%s\" must be KEY=VALUE", word);
+        complain("\"%s\" must be KEY=VALUE", word);
     *equals = '\0';
     *value = strtoll(equals + 1, &end, 10);
     if (end == equals + 1 || *end)
-        quit("the value of %s must be an integer", word);
+        complain("the value of %s must be an integer", word);
     *key = word;
     return true;
 }
@@ -86,7 +135,7 @@ static const char *next_word(const char *what)
 {
     const char *word = strtok(NULL, " ");
     if (!word)
-        quit("%s is missing", what);
+        complain("%s is missing", what);
     return word;
 }
 
@@ -96,14 +145,14 @@ static unsigned long long next_number(const char *what)
     char *end;
     unsigned long long number = strtoull(word, &end, 10);
     if (*end)
-        quit("%s must be a number, and is %s", what, word);
+        complain("%s must be a number, and is %s", what, word);
     return number;
 }
 
 static void refuse(uint64_t error, const char *what)
 {
     if (error)
-        quit("the policy refuses %s: error %llu", what, (unsigned long long)error);
+        complain("the policy refuses %s: error %llu", what, (unsigned long long)error);
 }
 
 static void take_settings(struct scx *scx)
@@ -113,60 +162,123 @@ static void take_settings(struct scx *scx)
     .field_ = (LAXITY_TYPE_##kind_)standard_,
 #include <parameters.def>
     };
+    uint32_t cpus = (uint32_t)next_number("the number of CPUs");
     char *key;
     long long value;
+    if (attached || scx->state->instance)
+        complain("settings come first, and once");
     while (next_pair(&key, &value))
         if (!set_setting(&settings, key, value))
-            quit("there is no setting %s", key);
-    scx_start(scx, 1, &settings, 0);
+            complain("there is no setting %s", key);
+    scx_start(scx, cpus, &settings, 0);
 }
 
-static void take_domain(struct scx *scx)
+/* Sets what the rest of a line says. */
+static void take_parameters(struct laxity_parameters *parameters)
 {
-    if (domain_count == DOMAINS_MAX)
-        quit("there are more than %d domains", DOMAINS_MAX);
-    struct named_domain *domain = &domains[domain_count++];
     char *key;
     long long value;
-    snprintf(domain->name, sizeof domain->name, "%s", next_word("the name of a domain"));
-    domain->block = scx_allocate(scx, scx->policy->domain_bytes);
-    domain->block->id = (uint32_t)domain_count;
-    domain->parameters = scx_allocate(scx, sizeof *domain->parameters);
-    *domain->parameters = (struct laxity_parameters){
-#define LAXITY_PARAMETER(name_, field_, key_, kind_, least_, most_, standard_, ...) \
-    .field_ = (LAXITY_TYPE_##kind_)standard_,
-#include <parameters.def>
-    };
     while (next_pair(&key, &value))
-        if (!set_parameter(domain->parameters, key, value))
-            quit("there is no parameter %s", key);
-    refuse(scx_call_with(scx, SCX_ADD_DOMAIN, domain->block, domain->parameters, 0), domain->name);
+        if (!set_parameter(parameters, key, value))
+            complain("there is no parameter %s", key);
 }
 
-static struct named_domain *find_domain(const char *name)
+static struct named_domain *search_domain(const char *name)
 {
     for (size_t i = 0; i < domain_count; i++)
         if (!strcmp(domains[i].name, name))
             return &domains[i];
-    quit("there is no domain %s", name);
+    return NULL;
+}
+
+static void take_domain(struct scx *scx)
+{
+    const char *name = next_word("the name of a domain");
+    if (search_domain(name))
+        complain("there is a domain %s already", name);
+    if (strlen(name) >= NAME_BYTES)
+        complain("the name of a domain has less than %d bytes, unlike %s", NAME_BYTES, name);
+    if (domain_count == DOMAINS_MAX)
+        complain("there are more than %d domains", DOMAINS_MAX);
+    /* A policy also checks some parameters that it does not go by. */
+    *scratch = (struct laxity_parameters){
+#define LAXITY_PARAMETER(name_, field_, key_, kind_, least_, most_, standard_, ...) \
+    .field_ = (LAXITY_TYPE_##kind_)((standard_) < (least_) ? (least_) : (standard_)),
+#include <parameters.def>
+    };
+    take_parameters(scratch);
+    struct named_domain *domain = &domains[domain_count];
+    strcpy(domain->name, name);
+    if (!domain->block)
+        domain->block = scx_allocate(scx, scx->policy->domain_bytes);
+    domain->block->id = (uint32_t)domain_count + 1;
+    refuse(scx_call_with(scx, SCX_ADD_DOMAIN, domain->block, scratch, 0), name);
+    domain_count++;
+}
+
+static struct named_domain *find_domain(const char *name)
+{
+    struct named_domain *domain = search_domain(name);
+    if (!domain)
+        complain("there is no domain %s", name);
+    return domain;
+}
+
+/* A place for a VCPU: that of one that has left, or a new one. */
+static struct named_vcpu *make_place(void)
+{
+    for (size_t i = 0; i < vcpu_count; i++)
+        if (!owner_of(&vcpus[i])->thread)
+            return &vcpus[i];
+    if (vcpu_count == VCPUS_MAX)
+        complain("there are more than %d VCPUs", VCPUS_MAX);
+    return &vcpus[vcpu_count];
+}
+
+/* The CPUs of the host on which a thread may run. */
+static uint64_t affinity_of(uint32_t thread, uint64_t cpus)
+{
+    cpu_set_t set;
+    uint64_t affinity = 0;
+    if (sched_getaffinity((pid_t)thread, sizeof set, &set))
+        complain("the CPUs of thread %u are unknown: %s", thread, strerror(errno));
+    for (uint64_t cpu = 0; cpu < cpus; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            affinity |= SCX_BIT(cpu);
+    if (!affinity)
+        complain("thread %u may run on none of the host's CPUs", thread);
+    return affinity;
 }
 
 static void take_vcpu(struct scx *scx)
 {
-    const struct named_domain *domain = find_domain(next_word("the name of a domain"));
+    struct named_domain *domain = find_domain(next_word("the name of a domain"));
     uint32_t number = (uint32_t)next_number("the number of a VCPU");
     uint32_t thread = (uint32_t)next_number("a thread");
-    if (vcpu_count == VCPUS_MAX)
-        quit("there are more than %d VCPUs", VCPUS_MAX);
-    struct laxity_vcpu *vcpu = scx_allocate(scx, scx->policy->vcpu_bytes);
-    vcpu->domain = domain->block;
-    vcpu->owner = (void *)(uint64_t)thread;
-    vcpu->id = number;
-    refuse(scx_call_with(scx, SCX_ADD_VCPU, vcpu, domain->parameters, 0), domain->name);
-    uint64_t address = (uint64_t)vcpu;
+    unsigned long long cpu = next_number("the CPU of a VCPU");
+    uint64_t address;
+    if (cpu >= scx->state->cpus)
+        complain("there is no CPU %llu", cpu);
+    if (!bpf_map_lookup_elem(scx->threads_file, &thread, &address))
+        complain("thread %u is a VCPU already", thread);
+    struct named_vcpu *vcpu = make_place();
+    if (!vcpu->block)
+        vcpu->block = scx_allocate_vcpu(scx);
+    scx_clear_vcpu(scx, vcpu->block);
+    uint64_t affinity = affinity_of(thread, scx->state->cpus);
+    vcpu->domain = domain;
+    vcpu->block->domain = domain->block;
+    vcpu->block->id = number;
+    /* The kernel takes no thread to a CPU on which it may not run. */
+    vcpu->block->cpu =
+        affinity & SCX_BIT(cpu) ? (uint32_t)cpu : (uint32_t)__builtin_ctzll(affinity);
+    *scratch = domain->block->parameters;
+    refuse(scx_call_with(scx, SCX_ADD_VCPU, vcpu->block, scratch, 0), domain->name);
+    *owner_of(vcpu) = (struct scx_vcpu){.thread = thread, .affinity = affinity};
+    vcpu_count += vcpu == &vcpus[vcpu_count];
+    address = (uint64_t)vcpu->block;
     if (bpf_map_update_elem(scx->threads_file, &thread, &address, BPF_NOEXIST))
-        quit("thread %u is one VCPU's already: %s", thread, strerror(errno));
-    vcpus[vcpu_count++] = vcpu;
+        quit("thread %u cannot be named: %s", thread, strerror(errno));
 }
 
 static int64_t monotonic_ns(void)
@@ -184,50 +296,177 @@ static void take_phase(struct scx *scx)
     int64_t tsc_ns = (int64_t)((unsigned __int128)__rdtsc() * 1000000 / khz);
     int64_t phase_ns = now_ns + (start_ns - tsc_ns);
     for (size_t i = 0; i < vcpu_count; i++)
-        scx_call(scx, SCX_SET_PHASE, vcpus[i], (uint64_t)phase_ns, 0);
+        if (owner_of(&vcpus[i])->thread)
+            scx_call(scx, SCX_SET_PHASE, vcpus[i].block, (uint64_t)phase_ns, 0);
 }
 
-static struct bpf_link *attach(const struct scx *scx)
+/* Changes what the rest of a line names, and nothing if it is refused. */
+static void set_vcpu(struct scx *scx, const struct named_vcpu *vcpu)
+{
+    *scratch = vcpu->block->parameters;
+    take_parameters(scratch);
+    refuse(scx_call_with(scx, SCX_SET_VCPU, vcpu->block, scratch, 0), vcpu->domain->name);
+}
+
+static void set_domain(struct scx *scx, const struct named_domain *domain)
+{
+    /* strtok takes a line apart, and each VCPU needs it whole; it begins with a word to skip. */
+    static char rest[LINE_BYTES], again[LINE_BYTES];
+    snprintf(rest, sizeof rest, "- %s", strtok(NULL, "") ?: "");
+    *scratch = domain->block->parameters;
+    strtok(strcpy(again, rest), " ");
+    take_parameters(scratch);
+    refuse(scx_call_with(scx, SCX_SET_DOMAIN, domain->block, scratch, 0), domain->name);
+    for (size_t i = 0; i < vcpu_count; i++)
+        if (vcpus[i].domain == domain && owner_of(&vcpus[i])->thread) {
+            strtok(strcpy(again, rest), " ");
+            set_vcpu(scx, &vcpus[i]);
+        }
+}
+
+static void take_set(struct scx *scx)
+{
+    char *name = (char *)next_word("the name of a domain"), *slash = strchr(name, '/');
+    if (!slash) {
+        set_domain(scx, find_domain(name));
+        return;
+    }
+    *slash = '\0';
+    const struct named_domain *domain = find_domain(name);
+    for (size_t i = 0; i < vcpu_count; i++)
+        if (vcpus[i].domain == domain && owner_of(&vcpus[i])->thread &&
+            vcpus[i].block->id == strtoul(slash + 1, NULL, 10)) {
+            set_vcpu(scx, &vcpus[i]);
+            return;
+        }
+    complain("domain %s has no VCPU %s", name, slash + 1);
+}
+
+/* A policy's parameters are the VCPU's or the domain's; what the VCPU has not, its domain has. */
+static void show(void)
+{
+    for (size_t i = 0; i < vcpu_count; i++) {
+        const struct laxity_vcpu *vcpu = vcpus[i].block;
+        if (!owner_of(&vcpus[i])->thread)
+            continue;
+        fprintf(answers, "vcpu %s %u %llu %u", vcpus[i].domain->name, vcpu->id,
+                (unsigned long long)owner_of(&vcpus[i])->thread, vcpu->cpu);
+#define LAXITY_PARAMETER(name_, field_, key_, ...) \
+    fprintf(answers, " " key_ "=%lld", (long long)vcpu->parameters.field_);
+#include <parameters.def>
+        fprintf(answers, "\n");
+    }
+}
+
+static void attach(struct scx *scx)
 {
     struct bpf_map *map = bpf_object__find_map_by_name(scx->object, "scheduler");
-    struct bpf_link *link = map ? bpf_map__attach_struct_ops(map) : NULL;
-    if (!link)
+    if (attached)
+        complain("it schedules already");
+    scx->state->attached = 1;
+    attached = map ? bpf_map__attach_struct_ops(map) : NULL;
+    if (!attached)
         quit("the kernel does not take the scheduler: %s", strerror(errno));
-    printf("state scheduling\n");
-    return link;
+    fprintf(answers, "state scheduling\n");
+}
+
+static bool take_orders(struct scx *scx, FILE *orders);
+
+/* Takes orders from those who connect, one after the other, until one of them ends the program. */
+static bool serve(struct scx *scx, const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool goes_on = true;
+
+    if (answers != stdout)
+        complain("it serves already");
+    if (strlen(path) >= sizeof name.sun_path)
+        quit("the name of the socket is too long: %s", path);
+    strcpy(name.sun_path, path);
+    unlink(name.sun_path);
+    umask(077);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&name, sizeof name) ||
+        listen(listener, 8))
+        quit("there is no socket %s: %s", name.sun_path, strerror(errno));
+    /* Whoever asks may not wait for the answer. */
+    signal(SIGPIPE, SIG_IGN);
+    printf("state serving\n");
+    while (goes_on) {
+        int connection = accept(listener, NULL, NULL);
+        FILE *orders = connection < 0 ? NULL : fdopen(connection, "r");
+        if (!orders)
+            continue;
+        answers = fdopen(dup(connection), "w");
+        if (answers) {
+            goes_on = take_orders(scx, orders);
+            fprintf(answers, "state obeyed\n");
+            fclose(answers);
+        }
+        fclose(orders);
+    }
+    answers = stdout;
+    unlink(name.sun_path);
+    return false;
+}
+
+/* Carries out a line. Returns whether the program goes on. */
+static bool obey(struct scx *scx, char *line)
+{
+    line[strcspn(line, "\n")] = '\0';
+    const char *order = strtok(line, " ");
+    if (!order)
+        return true;
+    if (!strcmp(order, "end"))
+        return false;
+    if (!strcmp(order, "settings"))
+        take_settings(scx);
+    else if (!scx->state->instance)
+        complain("settings must come before %s", order);
+    else if (!strcmp(order, "domain"))
+        take_domain(scx);
+    else if (!strcmp(order, "vcpu"))
+        take_vcpu(scx);
+    else if (!strcmp(order, "phase"))
+        take_phase(scx);
+    else if (!strcmp(order, "set"))
+        take_set(scx);
+    else if (!strcmp(order, "show"))
+        show();
+    else if (!strcmp(order, "serve"))
+        return serve(scx, next_word("a socket"));
+    else if (!strcmp(order, "schedule"))
+        attach(scx);
+    else
+        complain("\"%s\" is no order", order);
+    return true;
+}
+
+/* Carries out all orders of a file. Returns whether the program goes on. */
+static bool take_orders(struct scx *scx, FILE *orders)
+{
+    static char line[LINE_BYTES];
+    setjmp(next_order);
+    while (fgets(line, sizeof line, orders))
+        if (!obey(scx, line))
+            return false;
+    return true;
 }
 
 int main(int count, char **words)
 {
     static struct scx scx;
-    static char line[LINE_BYTES];
-    struct bpf_link *link = NULL;
     if (count != 3) {
         fprintf(stderr, "use: laxity-scx OBJECT POLICY <orders\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    answers = stdout;
     scx_load(&scx, words[1], words[2], false);
-    while (fgets(line, sizeof line, stdin)) {
-        line[strcspn(line, "\n")] = '\0';
-        const char *order = strtok(line, " ");
-        if (!order)
-            continue;
-        if (!strcmp(order, "settings"))
-            take_settings(&scx);
-        else if (!strcmp(order, "domain"))
-            take_domain(&scx);
-        else if (!strcmp(order, "vcpu"))
-            take_vcpu(&scx);
-        else if (!strcmp(order, "phase"))
-            take_phase(&scx);
-        else if (!strcmp(order, "schedule") && !link)
-            link = attach(&scx);
-        else
-            quit("\"%s\" must be settings, domain, vcpu, phase, or schedule, once", order);
-    }
+    scratch = scx_allocate(&scx, sizeof *scratch);
+    take_orders(&scx, stdin);
     uint64_t exit_kind = scx.state->exit_kind;
-    bpf_link__destroy(link);
+    bpf_link__destroy(attached);
     printf("state done %llu %llu\n", (unsigned long long)scx.state->decisions,
            (unsigned long long)exit_kind);
     return 0;

@@ -128,6 +128,8 @@ uint64_t scx_call_with(const struct scx *scx, enum scx_operation operation, cons
 struct laxity_instance *scx_start(struct scx *scx, uint32_t cpus,
                                   const struct laxity_settings *settings, int64_t now)
 {
+    if (cpus < 1 || cpus > SCX_CPUS_MAX)
+        quit("a host has 1 to %d CPUs, and not %u", SCX_CPUS_MAX, cpus);
     struct laxity_instance *instance = scx_allocate(scx, scx->policy->instance_bytes);
     struct scx_requests *requests = scx_allocate(scx, sizeof *requests);
     struct laxity_cpu **cpu = scx_allocate(scx, cpus * sizeof *cpu);
@@ -139,15 +141,30 @@ struct laxity_instance *scx_start(struct scx *scx, uint32_t cpus,
     instance->cpus = cpus;
     instance->cpu = cpu;
     *scx->state = (struct scx_state){
-        .instance = (uint64_t)instance, .requests = (uint64_t)requests, .armed_ns = LAXITY_NEVER};
+        .instance = (uint64_t)instance, .requests = (uint64_t)requests, .cpus = cpus};
     uint64_t error = scx_call_with(scx, SCX_INIT, instance, given, now);
     if (error)
         quit("the policy refuses the settings: error %llu", (unsigned long long)error);
     for (uint32_t number = 0; number < cpus; number++) {
         requests->cpu[number].timer_ns = requests->cpu[number].until_ns = LAXITY_NEVER;
+        requests->cpu[number].armed_ns = LAXITY_NEVER;
         cpu[number] = scx_allocate(scx, scx->policy->cpu_bytes);
         cpu[number]->number = number;
         scx_call(scx, SCX_ADD_CPU, cpu[number], 0, now);
     }
     return instance;
+}
+
+struct laxity_vcpu *scx_allocate_vcpu(struct scx *scx)
+{
+    struct laxity_vcpu *vcpu = scx_allocate(scx, scx->policy->vcpu_bytes);
+    vcpu->owner = scx_allocate(scx, sizeof(struct scx_vcpu));
+    return vcpu;
+}
+
+void scx_clear_vcpu(const struct scx *scx, struct laxity_vcpu *vcpu)
+{
+    void *owner = vcpu->owner;
+    memset(vcpu, 0, scx->policy->vcpu_bytes);
+    vcpu->owner = owner;
 }

@@ -25,9 +25,16 @@ void scx_load(struct scx *scx, const char *object, const char *policy, bool only
 /* Zeroed memory of the arena. */
 void *scx_allocate(struct scx *scx, size_t bytes);
 
-/* An instance with a CPU, in the arena, with these settings; `cpus` CPUs. */
+/* An instance of so many CPUs, in the arena, with these settings. */
 struct laxity_instance *scx_start(struct scx *scx, uint32_t cpus,
                                   const struct laxity_settings *settings, int64_t now);
+
+/* The block of a VCPU in the arena, zeroed but for its `owner`, a struct scx_vcpu that is zeroed.
+ */
+struct laxity_vcpu *scx_allocate_vcpu(struct scx *scx);
+
+/* The same of a block that the policy knows no more. */
+void scx_clear_vcpu(const struct scx *scx, struct laxity_vcpu *vcpu);
 
 /* Returns what `struct scx_call` says. */
 uint64_t scx_call(const struct scx *scx, enum scx_operation operation, const void *object,

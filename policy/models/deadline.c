@@ -7,6 +7,9 @@
  *
  * A VCPU that has used up its runtime is throttled: it is not ready, and stands in `throttled`
  * until its period ends, which the account timer tells.
+ *
+ * A VCPU that reclaims pays less for its time while others leave theirs (GRUB). What it pays
+ * depends on who is inactive when it pays, so that the CPU's timer has it pay at every tick.
  */
 #include "global.h"
 
@@ -16,12 +19,24 @@ struct deadline_vcpu {
     bool is_throttled;
     int64_t left_ns; /* of the runtime; below 0 where it was overrun */
     int64_t deadline_ns;
+    int64_t inactive_ns; /* when its bandwidth is not in use any more; LAXITY_NEVER: it has work */
 };
 
 struct deadline_cpu {
     struct global_cpu global;
     int64_t charged_ns; /* up to when the current VCPU has paid */
+    int64_t armed_ns;   /* when the current VCPU pays by the timer */
 };
+
+/* Bandwidths are fractions of a CPU in units of 2^-20, as the kernel's (BW_SHIFT). */
+#define DEADLINE_BANDWIDTH_SHIFT 20
+/* 95 %: kernel.sched_rt_runtime_us of kernel.sched_rt_period_us. */
+#define DEADLINE_BANDWIDTH_MAX LAXITY_NS(996147)
+/* 1 / 0.95 in units of 2^-8, as the kernel rounds it (bw_ratio). */
+#define DEADLINE_RATIO LAXITY_NS(269)
+#define DEADLINE_RATIO_SHIFT 8
+/* The shortest time that the kernel's HRTICK waits. */
+#define DEADLINE_LOOK_AGAIN LAXITY_NS(10000)
 
 struct deadline_instance {
     struct global_instance global;
@@ -71,6 +86,72 @@ static enum laxity_error deadline_check_settings(const struct laxity_settings *s
     if (settings->jiffy_ns < 0 || settings->jiffy_ns > LAXITY_ACCOUNTING_MAX)
         return LAXITY_ERROR_JIFFY;
     return LAXITY_OK;
+}
+
+static int64_t deadline_bandwidth(const struct deadline_vcpu *vcpu)
+{
+    const struct laxity_parameters *parameters = &vcpu->global.vcpu.parameters;
+    return (parameters->budget_ns << DEADLINE_BANDWIDTH_SHIFT) / parameters->period_ns;
+}
+
+/* What a VCPU that reclaims pays for so long on the CPU: grub_reclaim of kernel/sched/deadline.c.
+ */
+static int64_t deadline_reclaimed_ns(struct laxity_instance *instance,
+                                     const struct deadline_vcpu *vcpu, uint32_t number,
+                                     int64_t used_ns, int64_t now)
+{
+    struct list *members = &global_of(instance)->members;
+    int64_t own = deadline_bandwidth(vcpu), inactive = 0, extra = DEADLINE_BANDWIDTH_MAX;
+    int64_t active = own;
+
+    for (struct list *node = members->next; node != members; node = node->next) {
+        struct global_vcpu *global = laxity_container(node, struct global_vcpu, member);
+        struct deadline_vcpu *other = laxity_container(global, struct deadline_vcpu, global);
+        int64_t bandwidth = deadline_bandwidth(other);
+        if (global->vcpu.cpu == number && other->inactive_ns <= now)
+            inactive += bandwidth;
+        if (global_may_have(instance, global, number))
+            extra -= bandwidth / global_cpu_count(instance, global);
+    }
+    if (inactive + extra <= DEADLINE_BANDWIDTH_MAX - own)
+        active = DEADLINE_BANDWIDTH_MAX - inactive - extra;
+    active = active * DEADLINE_RATIO >> DEADLINE_RATIO_SHIFT;
+    return (int64_t)((deadline_product)used_ns * active >> DEADLINE_BANDWIDTH_SHIFT);
+}
+
+/* Tells the embedder when the CPU's current VCPU pays next, if it reclaims. */
+static void deadline_arm_tick(struct laxity_instance *instance, struct laxity_cpu *base,
+                              int64_t now)
+{
+    struct deadline_cpu *cpu = deadline_cpu_of(base);
+    int64_t jiffy_ns = instance->settings.jiffy_ns, at_ns = LAXITY_NEVER;
+
+    if (base->current && base->current->parameters.reclaim) {
+        int64_t left_ns = deadline_vcpu_of(base->current)->left_ns;
+        at_ns = now + (left_ns > DEADLINE_LOOK_AGAIN ? left_ns : DEADLINE_LOOK_AGAIN);
+        if (jiffy_ns)
+            at_ns = (now / jiffy_ns + 1) * jiffy_ns;
+    }
+    if (at_ns == cpu->armed_ns)
+        return;
+    cpu->armed_ns = at_ns;
+    laxity_arm_timer(instance, base->number, at_ns);
+}
+
+/* A VCPU has blocked: its bandwidth is in use until its 0-lag time, from which on it can get a
+ * whole runtime by its next wake. */
+static void deadline_leave_work(struct deadline_vcpu *vcpu)
+{
+    const struct laxity_parameters *parameters = &vcpu->global.vcpu.parameters;
+    deadline_product worth_ns =
+        (deadline_product)vcpu->left_ns * parameters->period_ns / parameters->budget_ns;
+
+    /* More is left or owed only after new parameters. */
+    if (worth_ns > LAXITY_DURATION_MAX)
+        worth_ns = LAXITY_DURATION_MAX;
+    if (worth_ns < -LAXITY_DURATION_MAX)
+        worth_ns = -LAXITY_DURATION_MAX;
+    vcpu->inactive_ns = vcpu->deadline_ns - (int64_t)worth_ns;
 }
 
 /* Tells the embedder when the first VCPU is due that is throttled. */
@@ -151,6 +232,8 @@ static void deadline_charge(struct laxity_instance *instance, struct laxity_cpu 
     if (!base->current)
         return;
     vcpu = deadline_vcpu_of(base->current);
+    if (base->current->parameters.reclaim)
+        used_ns = deadline_reclaimed_ns(instance, vcpu, base->number, used_ns, now);
     vcpu->left_ns -= used_ns;
     if (vcpu->left_ns <= 0 && global_is_ready(&vcpu->global))
         deadline_throttle(instance, vcpu, now);
@@ -180,6 +263,7 @@ static enum laxity_error deadline_init(struct laxity_instance *instance,
 static void deadline_add_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
 {
     deadline_cpu_of(cpu)->charged_ns = now;
+    deadline_cpu_of(cpu)->armed_ns = LAXITY_NEVER;
     global_add_cpu(instance, cpu, now);
 }
 
@@ -238,6 +322,7 @@ static void deadline_wake(struct laxity_instance *instance, struct laxity_vcpu *
     const struct laxity_parameters *parameters = &base->parameters;
     int64_t rest_ns = vcpu->deadline_ns - now;
 
+    vcpu->inactive_ns = LAXITY_NEVER;
     /* One that was put to sleep, and that no decision has taken off since, never slept. */
     if (vcpu->is_throttled || global_is_ready(&vcpu->global))
         return;
@@ -252,9 +337,12 @@ static void deadline_sleep(struct laxity_instance *instance, struct laxity_vcpu 
     struct deadline_vcpu *vcpu = deadline_vcpu_of(base);
 
     (void)now;
-    if (global_is_current(instance, &vcpu->global))
+    if (global_is_current(instance, &vcpu->global)) {
         model_kick(instance, base->cpu);
-    else if (global_is_ready(&vcpu->global))
+        return;
+    }
+    deadline_leave_work(vcpu);
+    if (global_is_ready(&vcpu->global))
         global_leave(instance, &vcpu->global);
 }
 
@@ -280,8 +368,11 @@ static struct laxity_decision deadline_schedule(struct laxity_instance *instance
 
     global_cpu_of(base)->is_deciding = true;
     deadline_charge(instance, base, now);
+    if (base->current && !base->current->runnable)
+        deadline_leave_work(deadline_vcpu_of(base->current));
     decision = global_decide(instance, global_cpu_of(base), now);
-    if (!decision.vcpu)
+    deadline_arm_tick(instance, base, now);
+    if (!decision.vcpu || decision.vcpu->parameters.reclaim)
         return decision;
     decision.until_ns = now + deadline_vcpu_of(decision.vcpu)->left_ns;
     if (jiffy_ns)
@@ -289,9 +380,12 @@ static struct laxity_decision deadline_schedule(struct laxity_instance *instance
     return decision;
 }
 
+/* The current VCPU, which reclaims, pays. */
 static void deadline_timer(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
 {
-    (void)instance, (void)cpu, (void)now;
+    deadline_cpu_of(cpu)->armed_ns = LAXITY_NEVER;
+    deadline_charge(instance, cpu, now);
+    deadline_arm_tick(instance, cpu, now);
 }
 
 /* Periods of throttled VCPUs are over. */

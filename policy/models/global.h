@@ -95,12 +95,19 @@ static inline void global_kick(struct laxity_instance *instance, const struct gl
         model_kick(instance, cpu->cpu.number);
 }
 
-static bool global_is_pinned(struct laxity_instance *instance, const struct global_vcpu *vcpu)
+/* On how many CPUs the VCPU may run. */
+static inline uint32_t global_cpu_count(struct laxity_instance *instance,
+                                        const struct global_vcpu *vcpu)
 {
     uint32_t count = 0;
     for (uint32_t number = 0; number < instance->cpus; number++)
         count += global_may_have(instance, vcpu, number);
-    return count < 2;
+    return count;
+}
+
+static bool global_is_pinned(struct laxity_instance *instance, const struct global_vcpu *vcpu)
+{
+    return global_cpu_count(instance, vcpu) < 2;
 }
 
 /* The VCPU gets the CPU; whoever had it is returned, without one. */

@@ -29,6 +29,13 @@ static inline bool model_may_run_on(struct laxity_instance *instance,
     return laxity_may_run_on(instance, vcpu, cpu);
 }
 
+static inline bool model_prefers(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                                 uint32_t cpu)
+{
+    const struct laxity_embedder *embedder = instance->embedder;
+    return !embedder->prefers || embedder->prefers(instance, vcpu, cpu);
+}
+
 /* The VCPU is from now on another CPU's. */
 static inline void model_migrate(struct laxity_instance *instance, struct laxity_vcpu *vcpu,
                                  uint32_t cpu)

@@ -152,6 +152,13 @@ static bool on_may_run_on(struct laxity_instance *instance, const struct laxity_
     return cpu != storm->leaving && storm->affinity[place_of(vcpu)] >> cpu & 1;
 }
 
+static bool on_prefers(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
+                       uint32_t cpu)
+{
+    (void)storm_for(instance, cpu);
+    return (place_of(vcpu) + cpu) % 3 != 0;
+}
+
 static bool on_try_lock(struct laxity_instance *instance, uint32_t cpu)
 {
     struct storm *storm = storm_for(instance, cpu);
@@ -182,6 +189,7 @@ static const struct laxity_embedder embedder = {
     .kick = on_kick,
     .extend = on_extend,
     .may_run_on = on_may_run_on,
+    .prefers = on_prefers,
     .try_lock = on_try_lock,
     .unlock = on_unlock,
     .trace = on_trace,
@@ -210,6 +218,7 @@ static struct laxity_parameters some_parameters(struct storm *storm)
         .quota_ns = take_below(storm, 2) ? take(storm) : 0,
         .quota_period_ns = 1 + take(storm),
         .credit_ns = take(storm) * LAXITY_NS(40000),
+        .reclaim = take_below(storm, 2),
     };
     parameters.phase_ns = take(storm) % (period_ns + 1);
     switch (take_below(storm, 16)) {
@@ -274,6 +283,7 @@ static struct laxity_settings some_settings(struct storm *storm)
         .accounting_ns = tick_ns * (1 + take_below(storm, 4)),
         .jiffy_ns = take_below(storm, 2) ? take_below(storm, 8) : 0,
         .base_slice_ns = take_below(storm, 4),
+        .run_queue_cpus = take_below(storm, 4),
     };
     switch (take_below(storm, 16)) {
     case 1:
@@ -294,6 +304,9 @@ static struct laxity_settings some_settings(struct storm *storm)
         break;
     case 6:
         settings.base_slice_ns = -1;
+        break;
+    case 7:
+        settings.run_queue_cpus = LAXITY_RUN_QUEUE_MAX + 1;
         break;
     }
     return settings;
@@ -780,7 +793,7 @@ static void check_dump(struct storm *storm)
 static void start(struct storm *storm)
 {
     const struct laxity_policy *policy = policies[take_below(storm, POLICIES)].policy;
-    struct laxity_settings settings = {0, 30, 10, 30, 4, 2};
+    struct laxity_settings settings = {0, 30, 10, 30, 4, 2, take_below(storm, 4)};
 
     storm->cpus = 1 + take_below(storm, CPUS);
     /* With the other, waits of 2 ms and whole seconds come and go. */

@@ -88,7 +88,8 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError, RecursionError):
             raise wrong from None
-        if manifest.kind not in KINDS:
+        texts = (*manifest.overrides, *manifest.options)
+        if manifest.kind not in KINDS or not all(isinstance(text, str) for text in texts):
             raise wrong
         return manifest
 

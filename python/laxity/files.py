@@ -62,6 +62,8 @@ def read(path: Path, bytes_max: int, wanted: str = "a file") -> bytes:
     Raises InputError as `open_regular` does, and if there are more than `bytes_max` bytes.
     """
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputError("the standard input is closed", "send a file through a pipe")
         if sys.stdin.isatty():
             raise InputError("the standard input is a terminal", "send a file through a pipe")
         return _within(sys.stdin.buffer, "the standard input", bytes_max)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from laxity.telephony.capacity import Capacity
     from laxity.workers.workers import Workers
 
+COMPARED_MAX = 100_000
+"""Runs of a comparison, whose results are in memory together."""
+
 CALLS_AT_A_TIME = 4
 """Runs whose packets of voice are in memory at a time."""
 
@@ -259,12 +262,16 @@ class Host:
         compared = self.resolve([*overrides, f"host.policy={'|'.join(names)}"])
         return Comparison(tuple(runs), compared.origin(place.words), notes)
 
-    def _with_seeds(
-        self, policies: Iterable[str], overrides: list[str], seeds: int
-    ) -> list[Resolved]:
+    def _with_seeds(self, policies: list[str], overrides: list[str], seeds: int) -> list[Resolved]:
         """Returns the host of each run of a comparison."""
         if seeds < 1:
             raise InputError(f"policies are compared with at least one seed, not {seeds}")
+        if seeds > COMPARED_MAX // len(policies):
+            raise InputError(
+                f"{seeds:,} seeds under each policy are more than the {COMPARED_MAX:,} runs that a "
+                "comparison keeps in memory",
+                f"give at most {COMPARED_MAX // len(policies):,} seeds, or use laxity sweep",
+            )
         first = self.resolved(overrides)["seed"]
         return [
             self.resolve(

@@ -46,7 +46,7 @@ def _target(checkout: Path) -> Path:
 def _refuse_unless_toml(file: Path) -> None:
     content = files.read(file, files.HOST_BYTES_MAX, "a TOML file")
     try:
-        tomllib.loads(content.decode())
+        tomllib.loads(content.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is no TOML file: {error}") from None
 

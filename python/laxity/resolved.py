@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from laxity.errors import core_errors
+from laxity.errors import InputError, core_errors
 from laxity.results.origin import Origin
 
 if TYPE_CHECKING:
@@ -19,6 +18,23 @@ if TYPE_CHECKING:
     from laxity.results.jobs import Counted, Responses, Times
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
+
+
+def ending(host: ResolvedHost, end_ns: int) -> list[str]:
+    """Overrides with which a run ends at that time, and does the same until then.
+
+    A host file has no task whose first job comes after the end. Such a task gets one in the last
+    nanosecond.
+    """
+    return [
+        f"duration={end_ns} ns",
+        *(
+            f"domain.{domain['name']}.tasks.{task['name']}.offset={end_ns - 1} ns"
+            for domain in host["domains"]
+            for task in domain["tasks"]
+            if task["offset_ns"] >= end_ns
+        ),
+    ]
 
 
 class Resolved:
@@ -48,12 +64,7 @@ class Resolved:
         """Returns whether the file or an override gives a key of a table, such as `host.costs`."""
         if any(override.startswith((f"{key}=", f"{key}.")) for override in self.overrides):
             return True
-        found: Any = tomllib.loads(self.text.decode("utf-8"))
-        for name in key.split("."):
-            if name not in found:
-                return False
-            found = found[name]
-        return True
+        return self.file.gives(key)
 
     @property
     def has_streams(self) -> bool:
@@ -128,6 +139,17 @@ class Resolved:
                 else:
                     counted[key] = Counts(found, _int64(jobs))
         return responses, counted
+
+
+def refuse_helpers(host: Mapping[str, Any], why: str, instead: str) -> None:
+    """Raises InputError for a host whose domains have helpers, with why and what is right."""
+    for domain in host["domains"]:
+        if domain["helper_of"] is not None:
+            owner = host["domains"][domain["helper_of"]]["name"]
+            raise InputError(
+                f"`domain.{owner}.helpers` is given, and {why}",
+                f"add --set 'domain.{owner}.helpers=[]'{instead}",
+            )
 
 
 def calls_of(host: ResolvedHost) -> Calls:

@@ -55,6 +55,9 @@ class Settings(TypedDict):
     base_slice_ns: int
     """How long a VCPU runs before the next one under Linux's fair class (base_slice_ns). 0 is
     Linux's own choice: 0.75 ms, and as much again for each doubling of the CPUs, up to 8."""
+    run_queue_cpus: int
+    """How many CPUs with consecutive numbers share a run queue of Xen's credit2: as many as a core
+    has threads (credit2_runqueue=core), or a socket has CPUs (socket). 0 is all."""
 
 
 class Costs(TypedDict):
@@ -101,6 +104,9 @@ class Parameters(TypedDict):
     periods follow and precede it without gaps."""
     credit_ns: int
     """The credits with which each VCPU of the domain begins under Xen's credit2."""
+    reclaim: bool
+    """Whether the domain's VCPUs use the time that others leave, under Linux's SCHED_DEADLINE
+    (SCHED_FLAG_RECLAIM)."""
 
 
 class Vcpu(TypedDict):
@@ -110,6 +116,8 @@ class Vcpu(TypedDict):
     """The CPU whose queue the VCPU starts in. Per-CPU policies keep it there."""
     affinity: list[int]
     """The CPUs that the VCPU may run on, ascending. They include `cpu`."""
+    soft_affinity: list[int]
+    """The CPUs that the VCPU prefers, ascending; empty: none."""
 
 
 GuestScheduler = Literal["rate-monotonic", "edf"]
@@ -241,6 +249,9 @@ class Domain(TypedDict):
     """The size of what each of the domain's VCPUs uses of a cache; may be 0."""
     tick: Tick | None
     """The timer interrupts of the guest's kernel; `None`: it has none."""
+    helper_of: int | None
+    """The number of the domain whose helper it is: a thread of the host beside that domain's VCPUs,
+    with one task. `None`: it is a domain of the file."""
 
 
 class Cache(TypedDict):

@@ -62,3 +62,8 @@ OTHER_COSTS = "A machine with other costs may have another verdict"
 def bare(ratio: float) -> str:
     """In percent, without the sign."""
     return percent(ratio).removesuffix(" %")
+
+
+def name_of(words: str) -> str:
+    """Returns a name that host files take, with a `-` for each character that they do not."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "-_." else "-" for c in words)

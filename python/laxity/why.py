@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from laxity import _core, tracefile
 from laxity.errors import HostError, InputError, core_errors
 from laxity.policies import BY_WEIGHT, TABLE
+from laxity.resolved import ending
 from laxity.results.records import decoded, encoded
 from laxity.text import time
 
@@ -311,7 +312,7 @@ def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     task, number = late.what.rsplit("#", 1)
     domain, _, name = task.partition("/")
     try:
-        run = host.run(set=overrides, duration=f"{late.deadline_ns} ns")
+        run = host.run(set=_until(host, overrides, late))
     except HostError:
         # The host file does not allow it.
         return False
@@ -326,6 +327,11 @@ def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     )
 
 
+def _until(host: Host, overrides: list[str], late: Late) -> list[str]:
+    """Overrides with which a run ends right after the deadline."""
+    return [*overrides, *ending(host.resolved(overrides), late.deadline_ns + 1)]
+
+
 def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     """Whether the packet is neither late nor lost in a run that lasts until it would be late."""
     stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
@@ -333,7 +339,7 @@ def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     with tempfile.TemporaryDirectory(prefix="laxity.") as place:
         trace = Path(place) / "trace.laxtrace"
         try:
-            host.run(set=overrides, trace=trace, duration=f"{late.deadline_ns + 1} ns")
+            host.run(set=_until(host, overrides, late), trace=trace)
         except HostError:
             # The host file does not allow it.
             return False

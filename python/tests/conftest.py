@@ -123,7 +123,8 @@ def laxity(capfd: pytest.CaptureFixture[str]) -> Laxity:
             exit_code = cli.guarded()
             sys.stdout.flush()
             output, error = capfd.readouterr()
-        assert exit_code == code, (words, exit_code, output, error)
+        # One text: what pytest makes of several values, it cuts.
+        assert exit_code == code, f"{words}: exit code {exit_code}\n{output}\n{error}"
         assert "Traceback" not in error
         return subprocess.CompletedProcess(arguments, exit_code, output, error)
 

@@ -219,7 +219,8 @@ def test_deadlines_and_shares(machine: Machine) -> None:
     # Linux takes SCHED_DEADLINE threads only with all CPUs.
     os.sched_setaffinity(machine.threads("control")["CPU 0/KVM"], CPUS[:1])
     before = machine.snapshot()
-    machine.keeper.apply(asked(machine, "host.policy=deadline", EVERYWHERE).wanted)
+    reclaims = "domain.control.reclaim=true"
+    machine.keeper.apply(asked(machine, "host.policy=deadline", EVERYWHERE, reclaims).wanted)
     seen = {guest["name"]: guest for guest in machine.linux.observe([])["guests"]}
     given = {
         thread["name"]: thread["scheduling"]
@@ -229,6 +230,9 @@ def test_deadlines_and_shares(machine: Machine) -> None:
     assert {(each["policy"], each["runtime_ns"], each["period_ns"]) for each in given.values()} == {
         (6, 1_000_000, 100_000_000)
     }
+    assert all(each["flags"] & settings.RECLAIM for each in given.values())
+    (plain,) = (each for each in seen["batch"]["threads"] if each["vcpu"] is not None)
+    assert not plain["scheduling"]["flags"] & settings.RECLAIM
     chrt = ["chrt", "--pid", str(machine.threads("control")["CPU 1/KVM"])]
     shown = subprocess.run(chrt, capture_output=True, text=True, check=True).stdout
     assert "SCHED_DEADLINE" in shown
@@ -600,10 +604,15 @@ COMMAND = [sys.executable, "-c", "from laxity.cli import main; main()"]
             {"deadline_period_us": [200_000, 400_000]},
             "takes 200000 us to 400000 us",
         ),
-        (("domain.control.quota=20 ms",), {}, "cpu.max does not hold for real-time threads"),
+        (("domain.control.quota=20 ms",), {}, "cpu.max holds only for ordinary threads"),
         (("domain.control.vcpus=1",), {}, "the guest has 2"),
         (("domain.control.name=other", "domain.batch.name=third"), {}, "no domain of the file"),
         ((), {"unnamed": ["control"]}, "debug-threads=on"),
+        (
+            ('domain.control.helpers=[{name="io",cost="1 ms",period="1 s",rt-priority=9}]',),
+            {},
+            "nothing says which threads",
+        ),
     ],
 )
 def test_what_linux_cannot_do_is_refused(
@@ -693,6 +702,7 @@ def test_live_parameters(machine: Machine) -> None:
     applied = asked(machine).wanted
     machine.keeper.apply(applied)
     sched("set", "control/1", "policy=deadline", "budget=2 ms", "period=100ms")
+    sched("set", "control/1", "reclaim=true")
     sched("set", "control/1", "budget=3ms")
     sched("set", "batch", "affinity=0", "weight=77", "quota=20 ms")
     told = {guest["name"]: guest for guest in sched("set", "batch", "quota-burst=1ms")}
@@ -703,6 +713,7 @@ def test_live_parameters(machine: Machine) -> None:
             "policy": "deadline",
             "budget_ns": 3_000_000,
             "period_ns": 100_000_000,
+            "reclaim": True,
             "affinity": CPUS,
         },
     ]
@@ -737,6 +748,8 @@ def test_live_parameters(machine: Machine) -> None:
         ("set control policy=deadline budget=1ns period=2ms", "takes budgets of 1024 ns"),
         ("set control policy=fifo rt-priority=100", "out of bounds"),
         ("set control policy=fifo rt-priority=high", "rt-priority: "),
+        ("set control reclaim=true", "add policy=deadline"),
+        ("set control policy=deadline budget=1ms period=2ms reclaim=yes", "neither true nor false"),
         ("set control/0 weight=5", "is of the whole guest"),
         ("set control weight=20000", "cpu.weight is at most"),
         ("set control affinity=x", "is no list of CPUs"),

@@ -10,18 +10,17 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from laxity import Host
 from laxity.apply import agent
+from laxity.apply.agent.settings import Wanted
 from laxity.apply.wanted import Helpers, ask
-from laxity.lab import cpio, kvm_image, machine, packages
+from laxity.lab import cpio, kvm_image, kvm_policies, machine, packages
 from laxity.lab.kvm_machine import KvmMachine
+from laxity.policies import TABLE
 from test_apply import GUEST
-
-if TYPE_CHECKING:
-    from laxity.apply.agent.settings import Wanted
 
 pytestmark = [
     pytest.mark.xen,
@@ -51,6 +50,9 @@ VCPUS = {"control": 2, "batch": 1}
 DRIVER = """
 import json, os, subprocess, sys
 from pathlib import Path
+
+sys.path.append("/")
+from agent.scheduler import Scheduler
 
 ROOT, RESULTS = Path("/sys/fs/cgroup"), Path(os.environ["RESULTS"])
 PLAN = json.loads(Path("/plan/plan.json").read_text())
@@ -88,6 +90,8 @@ def snapshot():
             found[f"{name} {file}"] = (group(name) / file).read_text().strip()
     for place in ("/var/lib/laxity", "/etc/libvirt"):
         found[place] = sorted(map(str, Path(place).rglob("*")))
+    found["/run"] = sorted(map(str, Path("/run").glob("laxity-scx*")))
+    found["sched_ext"] = Path("/sys/kernel/sched_ext/state").read_text()
     return found
 
 def agent(**request):
@@ -104,6 +108,9 @@ told = {"before": snapshot(), "seen": agent(do="observe", nics=[])["seen"], "app
 for policy, wanted in PLAN["wanted"].items():
     answer = agent(do="apply", wanted=wanted, keep=False, persist=True)
     told["applied"][policy] = {"answer": answer, "snapshot": snapshot()}
+    if wanted["scheduler"]:
+        told["changed"] = agent(do="apply", wanted=PLAN["changed"], keep=True, persist=False)
+        told["shown"] = Scheduler(Path("/scheduler"), Path("/run"))._ask("show")
 guests["batch"].kill()
 guests["batch"].communicate()
 start("batch")
@@ -169,6 +176,7 @@ def wanted(policy: str) -> Wanted:
         "guests": guests,
         "unnamed": [],
         "interrupts": {},
+        "scheduler": {"possible": True, "loaded": None, "given": None},
     }
     overrides = [f"host.policy={policy}"]
     if policy == "eevdf":
@@ -179,19 +187,28 @@ def wanted(policy: str) -> Wanted:
 def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     plan.mkdir()
-    policies = ("deadline", "eevdf", "fifo")
+    policies = ("deadline", "eevdf", "sedf", "fifo")
+    given: Any = wanted("sedf")["scheduler"]
+    parameters = given["domains"]["control"]["parameters"].replace("=1000000", "=2000000")
+    domains = {**given["domains"], "control": {"parameters": parameters, "cpus": [0, 0]}}
+    scheduler = {**given, "domains": domains}
     content = {
         "groups": GROUPS,
         "vcpus": VCPUS,
         "guest": GUEST,
         "wanted": {policy: wanted(policy) for policy in policies},
+        "changed": Wanted(domains={}, interrupts={}, scheduler=scheduler),
     }
     (plan / "plan.json").write_text(json.dumps(content))
     (plan / "drive.py").write_text(DRIVER)
     (plan / "plan.sh").write_text(SCRIPT)
     agents = Path(agent.__file__).parent
     files = [cpio.file(f"agent/{path.name}", path) for path in agents.glob("*.py")]
-    beside = cpio.archive([*python_of(tmp_path / "unpacked"), *files])
+    loading = kvm_policies.build([TABLE["sedf"]], print).loading("sedf")
+    files += [
+        cpio.Entry(f"scheduler/{name}", 0o100755, content) for name, content in loading.items()
+    ]
+    beside = cpio.archive([*python_of(tmp_path / "unpacked"), cpio.directory("scheduler"), *files])
     image = kvm_image.build(print)
     kvm_image.programs(print)
     made = WithPython(image, plan, memory_mib=768, beside=beside)
@@ -217,6 +234,9 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     assert of("eevdf")["control CPU 1/KVM"][2:] == ["0", "0"]
     assert of("eevdf")["control cpu.weight"] == "300"
     assert of("eevdf")["batch cpu.max"] == "20000 50000"
+    _refuse_other_than_ours(told, of("sedf"))
+    assert of("fifo")["sched_ext"] == "disabled\n"
+    assert of("fifo")["/run"] == []
     assert of("fifo")["control CPU 1/KVM"][2:] == ["30", "1"]
     assert of("fifo")["control cpu.weight"] == "100"
     assert of("fifo")["batch CPU 0/KVM"][2:] == ["2", "1"]
@@ -226,3 +246,17 @@ def test_apply_on_a_real_kernel(tmp_path: Path) -> None:
     assert told["hooked"]["batch CPU 0/KVM"][2:] == ["2", "1"]
     assert told["reverted"]["failed"] == []
     assert told["after"] == told["before"]
+
+
+def _refuse_other_than_ours(told: dict[str, Any], snapshot: dict[str, Any]) -> None:
+    """VCPUs of a policy of Laxity are SCHED_EXT, and parameters change while it schedules."""
+    assert snapshot["control CPU 1/KVM"][2:] == ["0", "7"]
+    assert snapshot["batch IO iothread1"][2:] == ["0", "0"]
+    assert snapshot["sched_ext"] == "enabled\n"
+    assert "error" not in told["changed"], told["changed"]
+    shown = [line.split() for line in told["shown"]]
+    assert {(line[1], line[2], line[5]) for line in shown} == {
+        ("control", "0", "budget=2000000"),
+        ("control", "1", "budget=2000000"),
+        ("batch", "0", "budget=2000000"),
+    }

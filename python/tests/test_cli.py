@@ -133,6 +133,14 @@ def test_strict_says_what_was_missed_by_its_exit_code(laxity: Laxity, host: Path
         laxity(command, host, *others, *good, "--strict")
 
 
+def test_more_seeds_than_memory_holds_are_refused(laxity: Laxity, host: Path) -> None:
+    many = ("--seeds", 10**12)
+    assert "seeds, or use laxity sweep" in laxity("compare", host, *many, code=2).stderr
+    calls = EXAMPLES / "telephony.toml"
+    assert "at most 10,000 seeds" in laxity("capacity", calls, *many, code=2).stderr
+    laxity("sweep", host, "--set", "duration=1|2 ms", *many, code=2)
+
+
 def test_a_comparison_with_seeds_shows_their_spread(laxity: Laxity, host: Path) -> None:
     done = laxity("compare", host, "--seeds", 3, "--policy", "deferrable,credit")
     assert "seeds 3 to 5" in done.stdout.splitlines()[0]
@@ -639,6 +647,44 @@ def test_a_closed_pipe_is_quiet(out: Path) -> None:
     assert done.stdout.startswith("# substrate")
 
 
+def test_output_without_a_reader_ends_a_command_tidily(host: Path, tmp_path: Path) -> None:
+    """What the command has begun to write beside its output is removed, as after Ctrl-C."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    # More than a buffer holds is printed before the output is complete.
+    words = ["sweep", str(host), "--set", "duration=1..3:1 ms", "--seeds", "20", "--json"]
+    done = subprocess.run(
+        [*COMMAND, *words, "-o", str(directory / "out")],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write_end)
+    # It ends by the signal, as other tools in a pipe do.
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+    assert list(directory.iterdir()) == []
+
+
+def test_streams_that_are_closed_or_full(host: Path) -> None:
+    words = " ".join(f"'{word}'" for word in [*COMMAND, "check"])
+
+    def done(end: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "-c", f"{words} {end}"], capture_output=True, text=True, check=False
+        )
+
+    closed = done(f"'{host}' >&-")
+    assert (closed.returncode, closed.stdout, closed.stderr) == (1, "", "")
+    full = done(f"'{host}' >/dev/full")
+    assert full.returncode == 2
+    assert full.stderr == "error: cannot write the output: No space left on device\n"
+    without_input = done("- <&-")
+    assert without_input.returncode == 2
+    assert without_input.stderr.startswith("error: the standard input is closed")
+
+
 def test_ascii_terminals_get_ascii(host: Path) -> None:
     words = ("sweep", host, "--set", "draw.load=0.3|0.9", "--seeds", 2)
     done = process(*words, PYTHONIOENCODING="ascii")
@@ -655,22 +701,54 @@ def until_it_runs(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def test_an_interrupt_is_silent_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), *((number, -number) for number in (signal.SIGTERM, signal.SIGHUP))],
+)
+def test_an_interrupt_is_silent_and_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     directory = tmp_path / "work"
     directory.mkdir()
     command = [*COMMAND, "run", str(EXAMPLES / "rt-xen.toml"), "--duration", "1000 h"]
-    process = subprocess.Popen(
-        [*command, "-o", str(directory / "out"), "--no-trace"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    until_it_runs(process)
-    process.send_signal(signal.SIGINT)
-    output, error = process.communicate(timeout=600)
+    # What ignores a signal, as all that nohup starts, has its children ignore it.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            [*command, "-o", str(directory / "out"), "--no-trace"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(number, before)
+    try:
+        until_it_runs(process)
+        process.send_signal(number)
+        output, error = process.communicate(timeout=600)
+    finally:
+        process.kill()
     # What the run would have taken was said when it began.
     assert re.sub(rb"^about .*\n", b"", error) == b""
-    assert (process.returncode, output) == (130, b"")
+    assert (process.returncode, output) == (code, b"")
     assert list(directory.iterdir()) == []
+
+
+def test_an_interrupt_is_heard_while_the_extension_works(out: Path, tmp_path: Path) -> None:
+    """It writes a trace into a pipe that nobody empties, and would never return by itself."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    process = subprocess.Popen(
+        [*COMMAND, "trace", str(out), str(pipe), "--text"], stderr=subprocess.PIPE
+    )
+    try:
+        assert select.select([end], [], [], 600)[0]
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=600)
+    finally:
+        process.kill()
+        os.close(end)
+    assert (process.returncode, error) == (130, b"")
 
 
 def test_what_takes_long_shows_a_bar_on_a_terminal() -> None:

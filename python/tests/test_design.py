@@ -44,6 +44,50 @@ def test_three_loops_hold_with_two_thirds_of_the_cpu(
     assert all(line in lines for line in LOOPS.splitlines())
 
 
+def test_a_task_with_a_longer_period_than_the_run_is_simulated_too() -> None:
+    rare = '{ name = "rare", cost = "1 ms", period = "1 h" }, { name = "inspect"'
+    text = LOOPS.replace('{ name = "inspect"', rare)
+    assert text != LOOPS
+    found = Host.parse(text).design()
+    assert found.holds
+    assert found.guaranteed == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + LOOPS,
+        LOOPS.replace("costs = { schedule", "costs = {\n    schedule").replace('us" }', 'us",\n}'),
+    ],
+)
+def test_design_reads_all_that_other_commands_read(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A byte order mark as editors write it; inline tables of several lines, as TOML 1.1 has."""
+    assert text != LOOPS
+    (tmp_path / "host.toml").write_text(text, "utf-8")
+    assert laxity(monkeypatch, "design", tmp_path / "host.toml", "--json") == 0
+    answered = json.loads(capsys.readouterr().out)["host"]
+    assert Host.parse(answered).check().is_schedulable
+    fleet = (EXAMPLES / "fleet.toml").read_text("utf-8")
+    (tmp_path / "fleet.toml").write_text("\ufeff" + fleet, "utf-8")
+    assert laxity(monkeypatch, "design", tmp_path / "fleet.toml", "--json") == 0
+
+
+def test_places_where_nothing_can_be_written_are_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file, place, message in (
+        ("three-loops.toml", tmp_path, "is a directory"),
+        ("three-loops.toml", tmp_path / "not" / "there.toml", "there is no directory"),
+        ("fleet.toml", EXAMPLES / "fleet.toml", "is a file"),
+    ):
+        assert laxity(monkeypatch, "design", EXAMPLES / file, "--write", place) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert message in said.err
+
+
 def test_open_values_are_replaced_where_they_stand() -> None:
     text = LOOPS.replace('"servo"', '"servo"\nbudget = "?" # to be found\nperiod = "1 ms"')
     text = text.replace('"deferrable"', '"?"')

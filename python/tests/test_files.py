@@ -144,7 +144,10 @@ def test_an_output_directory_with_something_else_in_it_is_refused(
                 shutil.copytree(output, damaged)
                 (damaged / name).unlink()
                 (damaged / name).symlink_to(paths[what])
-                cases.append(["report", str(damaged)])
+                readers = ["report"]
+                if kind == "run" and name in ("laxity.json", "host.toml", "trace.laxtrace"):
+                    readers += ["why", "observe"]
+                cases += [[command, str(damaged)] for command in readers]
         codes = laxity_in_little_memory(cases)
     assert [case for case, code in zip(cases, codes, strict=True) if code != 2] == []
 
@@ -154,6 +157,24 @@ def test_what_is_nested_without_end_is_damaged(laxity: Laxity, host: Path, tmp_p
     for name in ("results.json", "laxity.json"):
         (output / name).write_text("[" * 100_000)
         assert "error:" in laxity("report", output, code=2).stderr
+    nested = tmp_path / "nested.toml"
+    nested.write_text("a = " + "[" * 3000)
+    assert "error:" in laxity("design", nested, code=2).stderr
+
+
+def test_what_an_output_says_of_itself_is_checked(
+    laxity: Laxity, host: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    laxity("run", host, "--duration", "100 ms", "-o", output)
+    manifest = json.loads((output / "laxity.json").read_text())
+    # The host file is the one that was written there.
+    (output / "laxity.json").write_text(json.dumps({**manifest, "host": "/nowhere"}))
+    laxity("why", output)
+    laxity("observe", output)
+    (output / "laxity.json").write_text(json.dumps({**manifest, "overrides": [1]}))
+    for command in ("why", "observe", "report"):
+        assert "not an output directory" in laxity(command, output, code=2).stderr
 
 
 def test_the_standard_input_is_read_within_the_limit(host: Path) -> None:

@@ -18,6 +18,7 @@ from conftest import FLEET as EXAMPLE
 from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.errors import HostError, InputError
+from laxity.fleet import exact
 from laxity.fleet.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -330,6 +331,66 @@ def test_both_verdicts_and_moves_are_among_the_small_fleets() -> None:
     fewest = [brute_force(Small(seed).text) for seed in SEEDS]
     assert 5 <= fewest.count(None) <= len(SEEDS) - 15
     assert sum(moves is not None and moves > 0 for moves in fewest) >= 5
+
+
+# Fleets that are too large for the solver: here it gets next to nothing.
+
+
+def many(count: int, **keys: str) -> str:
+    guests = (
+        {"name": f"g{number}", "budget": "6 ms", "period": "10 ms"} | keys
+        for number in range(count)
+    )
+    return "".join(f"[[guest]]\n{lines(guest)}" for guest in guests)
+
+
+def hosts(count: int, **keys: str) -> str:
+    return "".join(f"[[host]]\n{lines({'name': f'h{n}'} | keys)}" for n in range(count))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_proved_without_the_solver_is_true(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    small = Small(seed)
+    found = Fleet.parse(small.text).design()
+    if found.verdict != "unknown":
+        fewest = brute_force(small.text)
+        assert found.verdict == ("impossible" if fewest is None else "holds"), small.text
+    if found.verdict == "impossible":
+        demands = {(demand.what, demand.guests) for demand in found.conflict}
+        assert brute_force(asking(small, demands)) is None, small.text
+
+
+def test_sums_prove_that_many_guests_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    found = Fleet.parse(HEAD + hosts(3) + many(9)).design()
+    assert found.verdict == "impossible"
+    # 6 guests of 0.6 CPUs are the fewest that need more than 3.
+    assert [demand.what for demand in found.conflict] == ["guest"] * 6
+    assert "need at least 3.6 CPUs" in found.reasons[0]
+    assert "3 hosts that may have them have 3." in found.reasons[0]
+    links = HEAD + hosts(3, link="1 Gbit/s") + many(5, minimum="700 Mbit/s", budget="1 ms")
+    found = Fleet.parse(links).design()
+    assert found.verdict == "impossible"
+    assert sorted({demand.what for demand in found.conflict}) == ["guest", "minimum"]
+    assert "are promised 3.5 Gbit/s" in found.reasons[0]
+
+
+def test_a_part_of_a_large_fleet_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ortools")
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 12)
+    confined = "".join(
+        f'[[guest]]\nname = "c{n}"\nbudget = "6 ms"\nperiod = "10 ms"\nhosts = ["h0", "h1"]\n'
+        for n in range(3)
+    )
+    found = Fleet.parse(HEAD + hosts(8) + many(4) + confined).design()
+    assert found.verdict == "impossible"
+    assert {(demand.what, demand.guests) for demand in found.conflict} == {
+        (what, (f"c{number}",)) for what in ("guest", "hosts") for number in range(3)
+    }
+    assert found.reasons[0].endswith("Without any one of them the others hold.")
 
 
 # What is written.

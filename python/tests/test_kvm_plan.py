@@ -63,6 +63,12 @@ def test_a_plan_is_this_script(tmp_path: Path) -> None:
     assert script.splitlines()[-1] == f"window run 1000000000 {made.lead_ns} {made.traced_mib}"
 
 
+def test_reclaiming_is_a_flag_of_the_thread() -> None:
+    lines = plan("domain.batch-jobs.reclaim=true").script().splitlines()
+    assert "order control thread 0 0 deadline 3000000 10000000 10000000 0" in lines
+    assert "order batch-jobs thread 0 0 deadline 5000000 20000000 20000000 1" in lines
+
+
 def test_the_fair_class_has_weights_and_quotas() -> None:
     words = ("host.policy=eevdf", "domain.control.weight=512", "domain.control.quota=20 ms")
     lines = plan(*words, "domain.control.quota-period=50 ms").script().splitlines()
@@ -78,11 +84,20 @@ def test_priorities_are_those_of_the_host_file() -> None:
 
 def test_a_policy_of_ours_gets_settings_and_parameters() -> None:
     lines = plan("host.policy=sedf", "host.quantum=1 ms").script().splitlines()
-    assert "sched_ext sedf quantum=1000000" in lines
+    assert "sched_ext sedf 1 quantum=1000000" in lines
     assert "parameters control budget=3000000 period=10000000 extratime=0" in lines
     assert "order batch-jobs thread 0 0 ext" in lines
-    with pytest.raises(InputError, match=r"`host.cpus` is 2"):
-        plan("host.policy=sedf", "host.cpus=2", mode="live")
+    assert "begin control 0" in lines
+
+
+def test_a_policy_of_ours_has_several_cpus() -> None:
+    words = ("host.policy=sedf", "host.cpus=2", "domain.batch-jobs.affinity=[1]")
+    lines = plan(*words, "domain.batch-jobs.vcpus=2", mode="live").script().splitlines()
+    assert "sched_ext sedf 2 quantum=0" in lines
+    assert "begin batch-jobs 1 1" in lines
+    assert "order batch-jobs thread 1 1 ext" in lines
+    with pytest.raises(InputError, match=r"at most 64 CPUs"):
+        plan("host.policy=sedf", "host.cpus=65", mode="live")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +109,10 @@ def test_a_policy_of_ours_gets_settings_and_parameters() -> None:
         ("domain.control.period=5 s", "SCHED_DEADLINE"),
         ("domain.control.tasks.loop.jitter=1 ms", "`domain.control.tasks.loop.jitter` is not 0"),
         ("duration=2 h", "`duration` is longer than the hour"),
+        (
+            'domain.control.helpers=[{name="io",cost="1 ms",period="1 s",budget="1 ms"}]',
+            "`domain.control.helpers` is given",
+        ),
     ],
 )
 def test_what_linux_cannot_do_is_refused(override: str, refusal: str) -> None:

@@ -8,15 +8,20 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from laxity import Host, tracefile
 from laxity.lab import kvm_image, kvm_policies, machine
 from laxity.lab.files import RESULTS
 from laxity.lab.kvm_machine import KvmMachine
 from laxity.policies import TABLE
+from laxity.substrates.kvm import collect
+from laxity.substrates.kvm.plan import RUN, SCRIPT, Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from conftest import Laxity
+    from laxity.policies import Policy
 
 pytestmark = [
     pytest.mark.xen,
@@ -27,6 +32,19 @@ pytestmark = [
 HERE = [policy for policy in TABLE.values() if policy.own_of is None and "kvm" in policy.substrates]
 EVENTS = int(os.environ.get("LAXITY_SCX_EVENTS", "3000"))
 SEED = int(os.environ.get("LAXITY_SEED", "1"))
+
+
+def boot(
+    plan: Path, policies: Sequence[Policy], out: Path, *, memory_mib: int = 512, **options: Any
+) -> Path:
+    """Carries a plan out on a host with these policies, and returns the directory of results."""
+    schedulers = kvm_policies.build(policies, print)
+    kvm_image.programs(print)
+    image = kvm_image.build(print)
+    out.mkdir()
+    made = KvmMachine(image, plan, memory_mib=memory_mib, schedulers=schedulers, **options)
+    return made.run(out, print)
+
 
 SERVERS = """\
 duration = "500 ms"
@@ -70,6 +88,79 @@ def test_budgets_hold_and_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Pa
     assert int((out / "kvm" / RESULTS / "run" / "decisions").read_text()) > 100
 
 
+SEVERAL = """\
+duration = "300 ms"
+
+[host]
+cpus = 2
+policy = "deferrable"
+time-slice = "5 ms"
+tick = "2 ms"
+accounting = "6 ms"
+
+[[domain]]
+name = "first"
+affinity = [0]
+budget = "3 ms"
+period = "10 ms"
+tasks = [{ name = "loop", cost = "1 ms", period = "10 ms" }]
+
+[[domain]]
+name = "second"
+affinity = [1]
+budget = "3 ms"
+period = "10 ms"
+workload = { kind = "cpu-bound" }
+
+[[domain]]
+name = "red"
+budget = "2 ms"
+period = "10 ms"
+workload = { kind = "cpu-bound" }
+
+[[domain]]
+name = "blue"
+budget = "2 ms"
+period = "10 ms"
+workload = { kind = "cpu-bound" }
+"""
+
+
+def test_several_cpus_keep_affinities(tmp_path: Path) -> None:
+    """All in one boot. Two CPUs take turns by instructions: nothing is timed.
+
+    Policies with a queue for each CPU leave a VCPU where it is. Others may take it to any CPU that
+    it may run on; whether they do depends on how the two CPUs share the instructions.
+    """
+    place, out = tmp_path / "plan", tmp_path / "out"
+    place.mkdir()
+    hosts = {
+        policy: Host.parse(SEVERAL).resolve([f"host.policy={policy}"])
+        for policy in ("deferrable", "sedf", "credit", "s-all")
+    }
+    plans = {policy: Plan.of(host.host, mode="live") for policy, host in hosts.items()}
+    script = ""
+    for policy, plan in plans.items():
+        (place / f"{policy}.sh").write_text(plan.script(), "utf-8")
+        script += f'(. "$PLAN/{policy}.sh") || exit 1\nmv "$RESULTS/{RUN}" "$RESULTS/{policy}"\n'
+    (place / SCRIPT).write_text(script, "utf-8")
+    results = boot(place, [TABLE[policy] for policy in plans], out, memory_mib=1024, cpus=2)
+    for policy, host in hosts.items():
+        trace = out / f"{policy}.laxtrace"
+        run = collect.run(host, results / policy, trace, wall_ns=0)
+        assert int((results / policy / "decisions").read_text()) > 100
+        assert run.domains[0].jobs > 0
+        went: dict[int, set[int]] = {}
+        for record in tracefile.records(trace):
+            if tracefile.KINDS[record["kind"] - 1] == "run":
+                went.setdefault(int(record["domain"]), set()).add(int(record["cpu"]))
+        assert (went[0], went[1]) == ({0}, {1})
+        others = [went[domain] for domain in (2, 3) if domain in went]
+        assert others, "one of those without a CPU of their own ran"
+        if policy not in ("credit", "s-all"):
+            assert all(len(cpus) == 1 for cpus in others)
+
+
 def test_bpf_decides_as_the_simulator(tmp_path: Path) -> None:
     """All policies in one boot, since a boot is what takes longest."""
     assert len(HERE) > 1
@@ -77,16 +168,12 @@ def test_bpf_decides_as_the_simulator(tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     plan.mkdir()
     (plan / "plan.sh").write_text("".join(lines), "utf-8")
-    schedulers = kvm_policies.build(HERE, print)
-    kvm_image.programs(print)
-    image = kvm_image.build(print)
-    out = tmp_path / "out"
-    (out / RESULTS).mkdir(parents=True)
     limit_s = 1800 + EVENTS * len(HERE) / 100
-    KvmMachine(image, plan, memory_mib=512, schedulers=schedulers, limit_s=limit_s).run(out, print)
-    compared = (out / RESULTS / "compared").read_text().splitlines()
+    results = boot(plan, HERE, tmp_path / "out", limit_s=limit_s)
+    compared = (results / "compared").read_text().splitlines()
     assert [line.split()[:3] for line in compared] == [
         [policy.name, "same", str(EVENTS)] for policy in HERE
     ]
-    # An answer is not always the same one: the policy chose often.
+    # An answer is not always the same one: the policy chose often, and on other CPUs.
     assert all(int(line.split()[3]) > EVENTS / 20 for line in compared)
+    assert sum(int(line.split()[4]) for line in compared) > len(HERE)

@@ -14,6 +14,7 @@ from laxity.substrates.xen.collect import begun, phases
 if TYPE_CHECKING:
     from pathlib import Path
 
+# The name of the second domain could be taken for the number of the first.
 HOST = b"""
 duration = "1 s"
 
@@ -28,7 +29,7 @@ period = "10 ms"
 tick = { period = "10 ms", cost = "20 us" }
 
 [[domain]]
-name = "silent"
+name = "0"
 budget = "1 ms"
 period = "10 ms"
 """
@@ -61,7 +62,7 @@ def test_periods_begin_when_the_scheduler_said_so(tmp_path: Path) -> None:
     summary.write_text(json.dumps({"deadlines_ns": [[-3_999_999, None], [None]]}))
     host = Host(HOST.replace(b'"sedf"', b'"rtds"'), "host.toml")
     overrides = begun(host.resolved(), summary)
-    assert overrides == ["domain.0.phase=6000001 ns"]
+    assert overrides == ["domain.ticks.too.phase=6000001 ns"]
     told, silent = host.resolved(overrides)["domains"]
     assert (told["parameters"]["phase_ns"], silent["parameters"]["phase_ns"]) == (6_000_001, 0)
     assert begun(Host(HOST, "host.toml").resolved(), summary) == []
@@ -72,7 +73,7 @@ def test_credits_are_those_that_the_scheduler_told(tmp_path: Path) -> None:
     summary.write_text(json.dumps({"credits_ns": [[7_000_001], [-5]]}))
     host = Host(HOST.replace(b'"sedf"', b'"credit2"'), "host.toml")
     overrides = begun(host.resolved(), summary)
-    assert overrides == ["domain.0.credit=7000001 ns", "domain.1.credit=0 ns"]
+    assert overrides == ["domain.ticks.too.credit=7000001 ns", "domain.0.credit=0 ns"]
     credits = [each["parameters"]["credit_ns"] for each in host.resolved(overrides)["domains"]]
     assert credits == [7_000_001, 0]
 

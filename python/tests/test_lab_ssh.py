@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from laxity import Host
 from laxity.lab import cpio, image, machine, packages
 from laxity.lab.errors import LabError
 from laxity.lab.xen_machine import XenMachine
@@ -341,6 +342,14 @@ def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None
     assert "laxity-report-end run" in (out / "xen/results/laxity-control.console").read_text()
     assert "Laxity" in (out / "xen/console.log").read_text()
     laxity("trace", out, "--text")
+    assert dom0.state() == before
+
+    laxity("observe", "--at", dom0.place, "--duration", "1 s", "-o", tmp_path / "seen")
+    seen = Host.load(tmp_path / "seen" / "host.toml").resolved()
+    (only,) = seen["domains"]
+    assert (seen["policy"], only["name"]) == ("deferrable", "Domain-0")
+    parameters = only["parameters"]
+    assert (parameters["budget_ns"], parameters["priority"]) == (3_000_000, 5)
     assert dom0.state() == before
 
     began_s = time.monotonic()

@@ -394,6 +394,7 @@ def domain(name: str, workload: dict[str, object] | None = None, **keys: object)
         "tasks": [],
         "cpu_bound": False,
         "workload": workload,
+        "helper_of": None,
         **keys,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -12,6 +13,7 @@ import pytest
 from laxity.plots import miss_ratios, responses, style
 from laxity.plots.timeline import CPU_LANES_MAX, VCPU_LANES_MAX, vcpus_that_matter, who_ran_when
 from laxity.policies import POLICIES
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 if TYPE_CHECKING:
@@ -114,6 +116,24 @@ def test_a_policy_looks_the_same_whatever_else_is_shown() -> None:
     )
     solid = [policy for policy, look in style.POLICY_LOOKS.items() if look.dashes == style.SOLID]
     assert solid == ["deferrable", "periodic", "polling", "sporadic", "lending"]
+
+
+@style.styled
+def marked(look: style.Look) -> int:
+    """Pixels of a look's marker that are not of the ground's colour."""
+    figure = style.new_figure(1)
+    handle = style.line_handle(look, "")
+    handle.set(linestyle="", xdata=[0.5], ydata=[0.5])
+    figure.add_artist(handle)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[:, :, :3].astype(int)
+    return int((np.abs(pixels - pixels[0, 0]).sum(axis=2) > 90).sum())
+
+
+def test_every_policy_has_a_marker_that_is_seen() -> None:
+    faint = {name: marked(look) for name, look in style.POLICY_LOOKS.items() if marked(look) < 4}
+    assert not faint
 
 
 @pytest.mark.parametrize("names", [NAMES, ("only",)])
@@ -352,6 +372,23 @@ def test_a_figure_is_as_wide_as_its_page_and_its_panels_stand_below_each_other()
     left = {round(axes.get_position().x0, 3) for axes in figure.axes}
     assert len(left) == 1
     assert min(text.get_fontsize() for text in figure.legends[0].get_texts()) >= 8
+
+
+@pytest.mark.parametrize("longest_ms", [2.0, 20.0, 300.0, 30_000.0])
+@pytest.mark.parametrize("inches", [style.NARROW_INCHES, style.WIDTH_INCHES])
+def test_times_below_an_axis_do_not_overlap(longest_ms: float, inches: float) -> None:
+    times = np.array([0.4 * MS, longest_ms * MS]).astype(np.int64)
+    of_task = responses.TaskTimes("d", "task", 20 * MS, 2, 0, times)
+    with style.page_width(inches):
+        figure = responses.response_distributions([of_task])
+        style.png(figure)
+    labels = [label for label in figure.axes[0].get_xticklabels() if label.get_text()]
+    low, high = figure.axes[0].get_xlim()
+    boxes = [
+        label.get_window_extent() for label in labels if low <= label.get_position()[0] <= high
+    ]
+    assert len(boxes) > 1
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_a_long_title_is_whole() -> None:

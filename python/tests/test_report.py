@@ -304,7 +304,7 @@ def test_protection_and_its_failure(tmp_path: Path) -> None:
     ("streams", "said"),
     [
         ("10|20", "held at every point, up to calls.streams = 20."),
-        ("20|1500", "held up to calls.streams = 20; at calls.streams = 1500 "),
+        ("20|1500", "held up to calls.streams = 20; at calls.streams = 1500, "),
         ("1500|1600", "held at no point; least was lost at calls.streams = 1500: "),
     ],
 )

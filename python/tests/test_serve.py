@@ -234,6 +234,15 @@ def test_a_long_run_is_shortened_and_says_so() -> None:
     assert answered(("run", HOST))["note"] is None
 
 
+@pytest.mark.parametrize("question", ["run", "why"])
+def test_a_run_is_shortened_to_before_a_first_job(question: str) -> None:
+    text = HOST.replace('duration = "1 s"', 'duration = "20 h"')
+    text = text.replace('period = "40 ms" }', 'period = "40 ms", offset = "10 h" }')
+    found = answered((question, text))
+    assert found["problems"] == []
+    assert found["note"]
+
+
 @pytest.mark.parametrize("path", HOST_FILES, ids=lambda path: path.stem)
 def test_what_is_simulated_while_one_types_is_short(path: Path) -> None:
     host = Host.parse(path.read_text())
@@ -424,7 +433,9 @@ def test_the_page_says_that_a_file_is_too_long(page: Page) -> None:
 # The command
 
 
-def test_the_command_prints_the_address_and_serves_the_file(host: Path) -> None:
+@contextmanager
+def command(host: Path) -> Iterator[tuple[int, str]]:
+    """The command with a file: its port and its token."""
     program = subprocess.Popen(
         [sys.executable, "-c", "from laxity.cli import main; main()", "serve", str(host)],
         stdout=subprocess.PIPE,
@@ -435,13 +446,34 @@ def test_the_command_prints_the_address_and_serves_the_file(host: Path) -> None:
         line = program.stdout.readline()
         found = re.fullmatch(r"Open http://127\.0\.0\.1:(\d+)/\?token=([\w-]{32})\n", line)
         assert found, line
-        connection = HTTPConnection("127.0.0.1", int(found[1]), timeout=600)
-        connection.request("GET", "/begin", headers={serving.TOKEN: found[2]})
-        assert json.loads(connection.getresponse().read())["text"] == HOST
-        connection.close()
+        yield int(found[1]), found[2]
     finally:
         program.send_signal(signal.SIGINT)
         assert program.wait(600) == 130
+
+
+def begun(port: int, token: str) -> str:
+    """The text that the page begins with."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request("GET", "/begin", headers={serving.TOKEN: token})
+    text: str = json.loads(connection.getresponse().read())["text"]
+    connection.close()
+    return text
+
+
+def test_the_command_prints_the_address_and_serves_the_file(host: Path) -> None:
+    with command(host) as (port, token):
+        assert begun(port, token) == HOST
+
+
+def test_the_command_outlives_browsers_that_go_away(host: Path) -> None:
+    with command(host) as (port, token):
+        connection = HTTPConnection("127.0.0.1", port, timeout=600)
+        # What is missing of the body ends with the connection, so that the answer comes after it.
+        announced = {serving.TOKEN: token, "Content-Length": "1000"}
+        connection.request("POST", "/ask/check", "duration", announced)
+        connection.close()
+        assert begun(port, token) == HOST
 
 
 def test_a_port_that_is_taken_is_refused(server: Server, laxity: Laxity) -> None:

@@ -281,6 +281,10 @@ def test_a_phone_in_the_dark(window: browser.Browser) -> None:
     assert window.run(f"return {canvas}.clientWidth") > 300
     pixels = f"{canvas}.getContext('2d').getImageData(0, 0, {canvas}.width, {canvas}.height).data"
     assert window.run(f"return new Set(new Uint32Array({pixels}.buffer)).size") > 5
+    # Sentences are read without moving their table.
+    right = "Math.max(...cells.map((cell) => cell.getBoundingClientRect().right))"
+    cells = "[...document.querySelectorAll('table.words tbody *')]"
+    assert 200 < window.run(f"const cells = {cells}; return {right}") <= 390
     window.size(1100, 900)
     window.scheme("light")
 

@@ -10,7 +10,7 @@ from conftest import EXAMPLES, HOST
 from laxity import Host, tracefile
 from laxity.errors import InputError
 from laxity.tables import why as tables
-from laxity.why import Kind, Place, why, with_remedies
+from laxity.why import Kind, Late, Place, why, with_remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +124,18 @@ def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
         assert run.missed == remedy.missed
 
 
+def test_tasks_that_begin_after_the_deadline_hide_nothing_that_helps(tmp_path: Path) -> None:
+    afterwards = '{ name = "afterwards", cost = "1 ms", period = "100 ms", offset = "90 ms" }'
+    changes = []
+    for text in (STARVED, STARVED.replace("tasks = [{", f"tasks = [{afterwards}, {{", 1)):
+        host, trace = Host.parse(text), tmp_path / "trace.laxtrace"
+        host.run(trace=trace)
+        found = with_remedies(why(trace, task="second/long", worst=1), host, [])
+        assert found.late[0].what == "second/long#0"
+        changes.append([remedy.set for remedy in found.late[0].remedies or ()])
+    assert changes[0] == changes[1] != []
+
+
 def test_nothing_is_claimed_where_the_simulator_has_the_job_in_time(tmp_path: Path) -> None:
     trace = tmp_path / "trace.laxtrace"
     host = Host.parse(STARVED)
@@ -199,6 +211,26 @@ def test_late_and_lost_packets_are_explained_and_sum(laxity: Laxity, tmp_path: P
     assert "card" in lost_at
 
 
+def test_packets_hide_no_jobs_and_jobs_no_packets(laxity: Laxity, tmp_path: Path) -> None:
+    tasks = '{ name = "loop", cost = "19 ms", period = "20 ms" }'
+    host = CALLS.replace('workload = { kind = "cpu-bound" }', f"tasks = [{tasks}]")
+    (tmp_path / "host.toml").write_text(host)
+    laxity("run", tmp_path / "host.toml", "-o", tmp_path / "out")
+    every = answer(laxity, tmp_path / "out")
+    latest = sorted(every["late"], key=lambda late: -late["late_ns"])
+    kinds = {kind: [late for late in latest if (late["packet"] is None) == kind] for kind in (0, 1)}
+    assert min(map(len, kinds.values())) > 2
+    assert len({late["packet"] is None for late in latest[:4]}) == 1, "one kind is latest"
+    worst = answer(laxity, tmp_path / "out", "--worst", 4)["late"]
+    late_ns = [late["late_ns"] for late in worst]
+    assert late_ns == sorted(late_ns, reverse=True)
+    for kind, of_kind in kinds.items():
+        found = [late["late_ns"] for late in worst if (late["packet"] is None) == kind]
+        assert found == [late["late_ns"] for late in of_kind[:2]]
+    (only,) = answer(laxity, tmp_path / "out", "--worst", 1)["late"]
+    assert only["late_ns"] == latest[0]["late_ns"]
+
+
 def test_what_is_said_to_help_a_packet_helps(tmp_path: Path) -> None:
     host = Host.parse(CALLS)
     trace = tmp_path / "trace.laxtrace"
@@ -234,7 +266,14 @@ def test_people_get_sentences_about_packets(laxity: Laxity, tmp_path: Path) -> N
     assert "Nothing was late or lost" in good
 
 
+def test_a_packet_that_died_with_its_host_has_words() -> None:
+    lost = Late("media/stream-0#50", 0, 150, None, 0, (), packet="lost")
+    said = "media/stream-0#50 was lost with the host that died."
+    assert tables.sentence(lost, "credit") == said
+
+
 def test_wrong_input_is_refused(laxity: Laxity, out: Path, tmp_path: Path) -> None:
+    laxity("why", out, "--worst", 10**20, code=2)
     assert "late/hungry" in laxity("why", out, "--task", "late/other", code=2).stderr
     assert "has already run" in laxity("why", out, "--seed", 2, code=2).stderr
     laxity("why", tmp_path / "nothing", code=2)

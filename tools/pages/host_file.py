@@ -29,6 +29,7 @@ TABLES = {
     "`[draw]`": "DrawTable",
     "`[[domain]]`": "DomainTable",
     "a task": "TaskTable",
+    "a helper": "HelperTable",
     "`workload`": "WorkloadTable",
     "`[[nic]]`": "NicTable",
     "`coalesce`": "CoalesceTable",

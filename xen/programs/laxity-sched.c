@@ -100,12 +100,19 @@ enum {
     PARAMETERS
 };
 
-static const struct {
+static const struct policy {
     const char *name, *switch_group;
+    unsigned substrates;
 } policies[] = {
-#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, ...) {name_, #switch_group_},
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, substrates_, ...) \
+    {name_, #switch_group_, substrates_},
 #include <policies.def>
 };
+
+/* Those that the hypervisor has. */
+#define for_each_policy(policy)                                                                  \
+    for (const struct policy *policy = policies; policy < policies + LENGTH(policies); policy++) \
+        if (policy->substrates & LAXITY_ON_XEN)
 
 static int64_t key_value(const struct key *key, const struct laxity_op *op)
 {
@@ -135,12 +142,12 @@ static const char *policies_text(const char *switch_group)
 {
     const char *list = "", *last = NULL;
 
-    for (size_t i = 0; i < LENGTH(policies); i++) {
-        if (switch_group && strcmp(policies[i].switch_group, switch_group))
+    for_each_policy (policy) {
+        if (switch_group && strcmp(policy->switch_group, switch_group))
             continue;
         if (last)
             list = text("%s%s%s", list, *list ? ", " : "", last);
-        last = policies[i].name;
+        last = policy->name;
     }
     return *list ? text("%s and %s", list, last) : last;
 }
@@ -150,10 +157,10 @@ static const char *switch_groups_text(void)
 {
     const char *groups = "";
 
-    for (size_t i = 0; i < LENGTH(policies); i++) {
-        const char *group = policies_text(policies[i].switch_group);
+    for_each_policy (policy) {
+        const char *group = policies_text(policy->switch_group);
 
-        if (strcmp(group, policies[i].name) && !strstr(groups, group))
+        if (strcmp(group, policy->name) && !strstr(groups, group))
             groups = text("%s%s%s", groups, *groups ? ", or among " : "", group);
     }
     return groups;
@@ -174,10 +181,10 @@ static void print_usage_of_policies(FILE *to, const char *key)
 {
     const char *shown = "";
 
-    for (size_t i = 0; i < LENGTH(policies); i++) {
-        if (!strcmp(shown, policies[i].switch_group))
+    for_each_policy (policy) {
+        if (!strcmp(shown, policy->switch_group))
             continue;
-        shown = policies[i].switch_group;
+        shown = policy->switch_group;
         fprintf(to, "  %-11s %s\n", key, policies_text(shown));
         key = "";
     }
@@ -268,10 +275,10 @@ static struct assignment parse_assignment(const char *word, bool of_pool)
         break;
     case POLICY:
         nearest = (struct nearest){.word = value};
-        for (size_t i = 0; i < LENGTH(policies); i++) {
-            consider(&nearest, policies[i].name);
-            if (!strcmp(policies[i].name, value))
-                assignment.policy = policies[i].name;
+        for_each_policy (policy) {
+            consider(&nearest, policy->name);
+            if (!strcmp(policy->name, value))
+                assignment.policy = policy->name;
         }
         if (!assignment.policy)
             fail(EXIT_REFUSED, "there is no policy '%s'%s; the policies are %s", value,

@@ -372,21 +372,28 @@ static bool operate_set_wrong(void)
     return true;
 }
 
-/* A policy goes over to another of its group at any time. */
-static const struct {
+/* A policy goes over to another of its group at any time. Some are not in Xen. */
+static const struct policy {
     const char *name, *switch_group;
+    unsigned substrates;
 } policies[] = {
-#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, ...) {name_, #switch_group_},
+#define LAXITY_POLICY(identifier_, name_, family_, switch_group_, substrates_, ...) \
+    {name_, #switch_group_, substrates_},
 #include <policies.def>
 };
 
-static const char *switch_group_of(const char *policy)
+static const struct policy *policy_of(const char *name)
 {
     size_t number = 0;
 
-    while (strcmp(policies[number].name, policy))
+    while (strcmp(policies[number].name, name))
         number++;
-    return policies[number].switch_group;
+    return &policies[number];
+}
+
+static bool is_one_group(const char *one, const char *other)
+{
+    return !strcmp(policy_of(one)->switch_group, policy_of(other)->switch_group);
 }
 
 static void set_policy(uint32_t pool, const char *policy)
@@ -396,7 +403,8 @@ static void set_policy(uint32_t pool, const char *policy)
     bool may;
 
     next_pool(pool, &description);
-    may = !description.domains || !strcmp(switch_group_of(policy), switch_group_of(before.policy));
+    may = policy_of(policy)->substrates & LAXITY_ON_XEN &&
+          (!description.domains || is_one_group(policy, before.policy));
     strcpy(op.policy, policy);
     note("policy of pool %u from %s to %s%s", pool, before.policy, policy,
          may ? "" : ", which must be refused");
@@ -418,7 +426,7 @@ static bool operate_policy(void)
 
     do
         to = policies[draw_below(LENGTH(policies))].name;
-    while (!one_in(5) && strcmp(switch_group_of(to), switch_group_of(op.policy)));
+    while (!one_in(5) && !is_one_group(to, op.policy));
     set_policy(pool, to);
     return true;
 }

@@ -544,11 +544,13 @@ pub(crate) struct Supply {
 impl Supply {
     /// For a VCPU that never waits for budget.
     pub fn free(contention: Contention) -> Supply {
+        // Others may ask for any number of CPUs.
+        let rest = (ONE - contention.rate()).max(0);
         Supply {
             gap_ns: 0,
             period_ns: WINDOW_NS_MAX,
             budget_ns: WINDOW_NS_MAX,
-            most_ns: WINDOW_NS_MAX * (ONE - contention.rate()) / ONE,
+            most_ns: WINDOW_NS_MAX * rest / ONE,
             memory_ns: None,
             delay: Delay::Free(contention),
         }

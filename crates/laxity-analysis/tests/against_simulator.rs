@@ -130,6 +130,7 @@ fn fragmented_host(seed: u64) -> Host {
             domain.vcpus = vec![laxity_host::Vcpu {
                 cpu: 0,
                 affinity: vec![0],
+                soft_affinity: Vec::new(),
             }];
             domain.guest = GuestScheduler::RateMonotonic;
             domain.cpu_bound = between(0, 3) == 0;

@@ -37,10 +37,12 @@ fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Do
             quota_burst_ns: 0,
             phase_ns: 0,
             credit_ns: 10_000_000,
+            reclaim: false,
         },
         vcpus: vec![Vcpu {
             cpu: 0,
             affinity: vec![0],
+            soft_affinity: Vec::new(),
         }],
         guest: GuestScheduler::RateMonotonic,
         tasks,
@@ -48,6 +50,7 @@ fn domain(budget_ns: i64, period_ns: i64, priority: u32, tasks: Vec<Task>) -> Do
         workload: None,
         working_set_bytes: 0,
         tick: None,
+        helper_of: None,
     }
 }
 
@@ -402,9 +405,17 @@ fn extreme_times_are_answered() {
                 let mut first = domain(1, 2, 1, tasks.clone());
                 let mut second = domain(budget_ns, period_ns, 1, tasks);
                 (first.guest, second.guest) = (guest, guest);
-                let host = host(policy, vec![first, second]);
-                check(&host);
-                minimum_budgets(&host);
+                let mut host = host(policy, vec![first, second]);
+                // Decisions may take more time than there is between two of them.
+                for cost_ns in [0, 1, HOUR_NS] {
+                    let cost = Cost::Constant { ns: cost_ns };
+                    host.costs = Costs {
+                        schedule: cost,
+                        context_switch: cost,
+                    };
+                    check(&host);
+                    minimum_budgets(&host);
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use laxity_bandwidth::linux::Links;
 use laxity_bandwidth::report::{Snapshot, serve_metrics, serve_status};
 use laxity_bandwidth::{Agreements, Claim, Sharing, agreements, allocate};
 use laxity_config::{FILE_BYTES_MAX, input};
-use laxity_daemon::{exit_code, listen, silent, start_log, watch};
+use laxity_daemon::{exit_code, listen, println, silent, start_log, watch};
 
 /// Upper bound of an answer's length: 20,000 agreements of less than a kilobyte each.
 const ANSWER_BYTES_MAX: u64 = 32 << 20;

@@ -80,6 +80,26 @@ impl Document {
         &self.sources.text
     }
 
+    /// Whether the file itself gives a value at a path of keys, such as "host.costs".
+    pub fn gives(&self, path: &str) -> bool {
+        self.value(path).is_some()
+    }
+
+    /// Whether that value is a list.
+    pub fn gives_list(&self, path: &str) -> bool {
+        matches!(self.value(path), Some(Value::Array(_)))
+    }
+
+    fn value(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.root.value, |value, key| {
+            let Value::Table(entries) = value else {
+                return None;
+            };
+            let entry = entries.iter().find(|entry| &*entry.key == key)?;
+            Some(&entry.node.value)
+        })
+    }
+
     /// Removes a key of the top level and returns its text, if it has one: for files whose other keys are names.
     pub fn take_text(&mut self, key: &str) -> Option<Arc<str>> {
         let Value::Table(entries) = &mut self.root.value else {

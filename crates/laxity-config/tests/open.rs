@@ -103,6 +103,88 @@ fn elements_are_added_to_arrays() {
     assert_eq!(read.unwrap(), [Name("a".into()), Name("b".into())]);
 }
 
+/// What is written says what the same overrides say, however the file is written.
+#[test]
+fn written_values_are_those_of_overrides() {
+    let texts = [
+        "# parts\n[[part]]\nname = \"a\" # first\n\n[part.sub]\nx = 1\n\n# whole\n[whole]\nname = \"w\"\n\n\
+         [[part]]\nname = \"b\"\nsub.y = 2\n\n# end\n",
+        "\nseed = 1\npart = [{ name = \"a\", sub.x = 1 }, {name = \"b\"}]\nwhole = { name = \"w\" }",
+        "whole.name = \"w\"\nwhole.sub.x = 1\n[[part]]\n[part.sub]\nx = 1\n[[part]]\nname = \"b\"",
+        "[whole.sub]\nx = 1\n[[part]]\nname = \"a\"\n[[part.sub]]\nx = 1\n[[part.sub]]\nx = 2\n",
+        "part = [[1, 2], [3]]\nwhole = []\n",
+    ];
+    let tables = "part=[{ name = \"c\", sub.x = 1, \"odd key\" = { y = 2 } }, { name = \"d\" }]";
+    let changes: &[&[&str]] = &[
+        &["seed=7"],
+        &[tables],
+        &[
+            tables,
+            "part.c.name=e",
+            "part.2={ name = \"f\" }",
+            "part.f.size=1",
+        ],
+        &["part.b.name=c", "part=[]"],
+        &["part=[]", "part.0={ name = \"a\" }"],
+        &["part=[1, 2]"],
+        &["whole={ size = 1 }", "whole.name=v"],
+        &["whole.name=v", "whole={ size = 1 }", "seed=7"],
+        &["whole=1"],
+        &["whole.size=2"],
+        &["whole.sub.z=[3]"],
+        &["part.0={ size = 1 }"],
+        &["part.0.sub={ z = 3 }"],
+        &["part.0.sub=[{ x = 3 }, { z = 4 }]"],
+        &["part.0.sub.z=3", "part.1.sub={}"],
+        &["new.table={ x = 1 }", "new.other=\"2\""],
+    ];
+    let table = |text: &str| text.parse::<toml::Table>();
+    let mut written = 0;
+    for text in texts {
+        let document = Document::parse(text.as_bytes(), "a.toml", &KIND).unwrap();
+        for overrides in changes {
+            let values: Vec<(String, String)> = (overrides.iter())
+                .map(|change| change.split_once('=').unwrap())
+                .map(|(path, value)| match value {
+                    "c" | "e" | "v" => (path.into(), format!("{value:?}")),
+                    _ => (path.into(), value.into()),
+                })
+                .collect();
+            let overridden = document.with_overrides(overrides);
+            match (document.with_values(&values), overridden) {
+                (Ok(new), Ok(overridden)) => {
+                    written += 1;
+                    let expected = table(&overridden.to_toml()).unwrap();
+                    assert_eq!(
+                        table(&new).as_ref(),
+                        Ok(&expected),
+                        "{overrides:?} in\n{text}\ngave\n{new}"
+                    );
+                }
+                (Ok(new), Err(error)) => panic!("{error}: {overrides:?} in\n{text}\ngave\n{new}"),
+                (Err(error), _) => println!("{error}: {overrides:?} in\n{text}"),
+            }
+        }
+    }
+    assert_eq!(written, 66, "changes that have a place");
+}
+
+#[test]
+fn lists_of_sections_are_written_as_sections() {
+    let text = "# first\n[[part]]\nname = \"a\"\n# of a\nsize = \"1\"\n\n[[part]]\nname = \"b\"\n\n# whole\n[whole]\nname = \"w\"\n";
+    assert_eq!(
+        written(
+            text,
+            &[("part", "[{ name = \"c\" }, { size = \"2\", name = \"d\" }]")]
+        ),
+        "# first\n[[part]]\nname = \"c\"\n\n[[part]]\nsize = \"2\"\nname = \"d\"\n\n# whole\n[whole]\nname = \"w\"\n"
+    );
+    assert_eq!(
+        written(text, &[("part", "[]")]),
+        "part = []\n\n# first\n\n# whole\n[whole]\nname = \"w\"\n"
+    );
+}
+
 #[test]
 fn a_path_without_a_place_is_named() {
     let document = Document::parse(b"[[part]]\nname = \"a\"\n", "a.toml", &KIND).unwrap();

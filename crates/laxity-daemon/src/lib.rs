@@ -13,9 +13,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub mod escape;
 pub mod metrics;
+mod output;
 pub mod requests;
 mod socket;
 
+pub use output::print;
 pub use socket::{SocketFile, listen};
 
 /// Sends the log to the standard error output from now on, as one JSON object a line if `as_json`.
@@ -74,10 +76,10 @@ pub fn watch(once: bool, look: impl Fn() -> Result<String, String>) -> Result<()
     loop {
         let shown = look()?;
         if once || !io::stdout().is_terminal() {
-            print!("{shown}");
+            print(format_args!("{shown}"));
             return Ok(());
         }
-        print!("{CLEAR}{shown}");
+        print(format_args!("{CLEAR}{shown}"));
         thread::sleep(BETWEEN);
     }
 }

@@ -26,6 +26,11 @@ impl Document {
         (self.0.text(), self.0.name())
     }
 
+    /// Whether the file itself gives a value at a path of keys, such as "host.costs".
+    pub fn gives(&self, path: &str) -> bool {
+        self.0.gives(path)
+    }
+
     /// The host, with `overrides` ("domain.control.budget=3 ms") applied in their order, as
     /// [`laxity_config::Document::read`] says.
     ///

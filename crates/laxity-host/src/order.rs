@@ -14,6 +14,7 @@ use crate::placement::{Assignment, Placement, WHOLE, ratio};
 use crate::sections::calls::{self, CallsTable};
 use crate::sections::domain::{self, DomainTable, Domains, Surroundings};
 use crate::sections::draw::{self, DrawTable, Drawing};
+use crate::sections::helpers;
 use crate::sections::host::{self, Machine};
 use crate::sections::link;
 use crate::sections::nic::{self, Nic};
@@ -56,10 +57,15 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
         return host;
     }
     host.domains = domain::resolve(&domains, &surroundings, problems);
+    let mut spans: Vec<Span> = domains.tables.iter().map(|(_, span)| *span).collect();
+    for (helper, span) in domain::resolve_helpers(&domains, &host.domains, &surroundings, problems)
+    {
+        host.domains.push(helper);
+        spans.push(span);
+    }
     telephony(file, &domains, machine, &mut host, problems);
     let drawing = drawing(&file.draw, &domains, problems);
     if problems.is_empty() && host.policy == Policy::Deadline {
-        let spans: Vec<Span> = domains.tables.iter().map(|(_, span)| *span).collect();
         admission::check(&host.domains, &spans, problems);
     }
     if problems.is_empty() {
@@ -77,14 +83,20 @@ pub(crate) fn resolve(file: &File, root: Span, problems: &Problems) -> Host {
 /// Reports more VCPUs or tasks than any host has, before anything is made for each of them.
 fn exceeds_counts(domains: &Domains<'_>, draw: Option<&DrawTable>, problems: &Problems) -> bool {
     let drawn = draw.map_or(DrawTable::TASKS, DrawTable::tasks_each);
-    let vcpus = |table: &DomainTable| (table.vcpus() as usize, table.vcpus.span);
+    let vcpus = |table: &DomainTable| {
+        let helpers = helpers::given(&table.helpers).count();
+        (table.vcpus() as usize + helpers, table.vcpus.span)
+    };
     let tasks = |table: &DomainTable| {
         let count = match &table.tasks.value {
             Some(Tasks::Given(tasks)) => tasks.len(),
             Some(Tasks::Drawn) => drawn,
             None => 0,
         };
-        (count, table.tasks.span)
+        (
+            count + helpers::given(&table.helpers).count(),
+            table.tasks.span,
+        )
     };
     let exceeds =
         |what: &str, count_max: usize, count: &dyn Fn(&DomainTable) -> (usize, Option<Span>)| {
@@ -275,6 +287,7 @@ fn draw(drawing: Drawing, load: Span, domains: &Domains<'_>, host: &mut Host, pr
     let weights: f64 = host
         .domains
         .iter()
+        .filter(|domain| domain.helper_of.is_none())
         .map(|domain| f64::from(domain.parameters.weight))
         .sum();
     for (stream, ((table, _), domain)) in (0..).zip(domains.tables.iter().zip(&mut host.domains)) {

@@ -35,6 +35,7 @@ fn every_key_arrives() {
             accounting_ns: 6 * MILLISECOND_NS,
             jiffy_ns: MILLISECOND_NS,
             base_slice_ns: 3 * MILLISECOND_NS,
+            run_queue_cpus: 2,
         }
     );
     assert_eq!(host.costs.schedule, Cost::Constant { ns: 120 });
@@ -63,6 +64,7 @@ fn every_key_arrives() {
             quota_burst_ns: 10 * MILLISECOND_NS,
             phase_ns: 3 * MILLISECOND_NS,
             credit_ns: 4 * MILLISECOND_NS,
+            reclaim: true,
         }
     );
     assert_eq!(control.guest, GuestScheduler::Edf);
@@ -84,6 +86,7 @@ fn every_key_arrives() {
         [1, 3]
     );
     assert_eq!(control.vcpus[0].affinity, [1, 3]);
+    assert_eq!(control.vcpus[0].soft_affinity, [1, 2]);
     let task = &control.tasks[0];
     assert_eq!((task.name.as_str(), task.vcpu), ("loop", 1));
     assert_eq!(
@@ -343,6 +346,7 @@ fn defaults() {
             quota_burst_ns: 0,
             phase_ns: 0,
             credit_ns: 10_000_000,
+            reclaim: false,
         }
     );
     assert_eq!(domain.guest, GuestScheduler::RateMonotonic);
@@ -555,6 +559,52 @@ fn names_with_dots_are_found() {
         .map(|domain| domain.parameters.weight)
         .collect();
     assert_eq!(weights, [1, 2]);
+}
+
+#[test]
+fn helpers_are_domains_of_one_thread() {
+    let text = r#"
+        duration = "1 s"
+        host = { cpus = 3, policy = "fifo" }
+        [[domain]]
+        name = "web"
+        vcpus = 2
+        affinity = [0, 2]
+        rt-priority = 40
+        weight = 512
+        helpers = [
+            { name = "emulator", cost = "0.3 ms", period = "4 ms", rt-priority = 50, affinity = [1] },
+            { name = "io", cost = "50 us", period = "1 ms", offset = "2 ms", rt-priority = 30, budget = "100 us" },
+        ]
+        [[domain]]
+        name = "other"
+        "#;
+    let host = host(text);
+    let names: Vec<&str> = (host.domains.iter())
+        .map(|domain| domain.name.as_str())
+        .collect();
+    assert_eq!(names, ["web", "other", "web:emulator", "web:io"]);
+    let owners = host.domains.iter().map(|domain| domain.helper_of);
+    assert_eq!(owners.collect::<Vec<_>>(), [None, None, Some(0), Some(0)]);
+    let [.., emulator, io] = host.domains.as_slice() else {
+        panic!("{names:?}")
+    };
+    assert_eq!(emulator.vcpus[0].affinity, [1]);
+    assert_eq!(io.vcpus[0].affinity, [0, 2]);
+    let of = |helper: &Parameters| (helper.rt_priority, helper.budget_ns, helper.weight);
+    assert_eq!(of(&emulator.parameters), (50, 0, 512));
+    assert_eq!(of(&io.parameters), (30, 100_000, 512));
+    assert_eq!(io.parameters.period_ns, MILLISECOND_NS);
+    let task = &io.tasks[0];
+    assert_eq!(
+        (
+            task.cost_ns,
+            task.period_ns,
+            task.deadline_ns,
+            task.offset_ns
+        ),
+        (50_000, MILLISECOND_NS, MILLISECOND_NS, 2 * MILLISECOND_NS)
+    );
 }
 
 #[test]

@@ -22,9 +22,9 @@ const PORT_LAST: u16 = 65_534;
 
 /// Time without an answer after which a question is repeated.
 const ANSWER_WAIT: Duration = Duration::from_millis(250);
-/// Number of times that a question is asked, two minutes in all: the media server may still be starting, in a
+/// Number of times that a question is asked, ten minutes in all: the media server may still be starting, in a
 /// guest that is given little time.
-const TRIES: u32 = 480;
+const TRIES: u32 = 2_400;
 /// Number of times after which it is said that there was no answer yet.
 const TRIES_QUIETLY: u32 = 20;
 

@@ -18,7 +18,7 @@ use laxity_media::{
     socket,
 };
 use std::{
-    io::{self, BufReader},
+    io::{self, BufReader, Write as _},
     net::SocketAddr,
     process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
@@ -36,15 +36,17 @@ fn bind(address: SocketAddr, relay: &RelayArguments) -> Result<std::net::UdpSock
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments.command) {
-        Ok(report) if arguments.json => {
-            println!(
-                "{}",
-                serde_json::to_string(&report).expect("a report is JSON")
-            );
-            ExitCode::SUCCESS
-        }
         Ok(report) => {
-            print!("{report}");
+            let text = if arguments.json {
+                serde_json::to_string(&report).expect("a report is JSON") + "\n"
+            } else {
+                report.to_string()
+            };
+            // The standard library's macros would panic.
+            if let Err(error) = io::stdout().lock().write_all(text.as_bytes()) {
+                eprintln!("error: cannot write the report: {error}");
+                return ExitCode::from(2);
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -107,6 +107,7 @@ impl Host {
                 quota_burst_ns: 0,
                 phase_ns: 0,
                 credit_ns: 10_000_000,
+                reclaim: false,
             };
             let domain = instance
                 .add_domain(&of_vcpu)

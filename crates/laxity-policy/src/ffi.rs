@@ -11,6 +11,7 @@ pub struct Embedder {
     pub kick: unsafe extern "C" fn(*mut Instance, u32),
     pub extend: unsafe extern "C" fn(*mut Instance, u32, i64),
     pub may_run_on: unsafe extern "C" fn(*mut Instance, *const Vcpu, u32) -> bool,
+    pub prefers: Option<unsafe extern "C" fn(*mut Instance, *const Vcpu, u32) -> bool>,
     pub try_lock: unsafe extern "C" fn(*mut Instance, u32) -> bool,
     pub unlock: unsafe extern "C" fn(*mut Instance, u32),
     pub trace: unsafe extern "C" fn(*mut Instance, *const Vcpu, c_int, i64),

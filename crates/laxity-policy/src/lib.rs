@@ -13,6 +13,7 @@ mod ffi;
 mod replaced;
 
 use laxity_policies::{Parameter, Parameters, Policy, Settings};
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 
 /// "Never", as a time.
@@ -131,12 +132,33 @@ struct Mailbox {
     reports: Vec<Report>,
     /// Per VCPU, a bit for each CPU that it may run on.
     affinity: Vec<Box<[u64]>>,
+    /// Per VCPU, a bit for each CPU that it prefers; of VCPUs that prefer any.
+    preferred: HashMap<usize, Box<[u64]>>,
 }
 
 impl Mailbox {
     fn may_run_on(&self, vcpu: usize, cpu: u32) -> bool {
-        self.affinity[vcpu][cpu as usize / 64] >> (cpu % 64) & 1 == 1
+        holds(&self.affinity[vcpu], cpu)
     }
+
+    fn prefers(&self, vcpu: usize, cpu: u32) -> bool {
+        self.preferred
+            .get(&vcpu)
+            .is_none_or(|bits| holds(bits, cpu))
+    }
+}
+
+/// A bit for each CPU of a host.
+fn bits_of(cpus: &[u32], count: usize) -> Box<[u64]> {
+    let mut bits = vec![0_u64; count.div_ceil(64)];
+    for &cpu in cpus {
+        bits[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+    bits.into()
+}
+
+fn holds(bits: &[u64], cpu: u32) -> bool {
+    bits[cpu as usize / 64] >> (cpu % 64) & 1 == 1
 }
 
 /// A policy with the CPUs, domains and VCPUs that it rules.
@@ -258,14 +280,11 @@ impl Instance {
         assert!(affinity.contains(&cpu) && (cpu as usize) < self.cpus.len());
         let index = self.vcpus.len();
         let domain = self.domains[domain];
-        let mut bits = vec![0_u64; self.cpus.len().div_ceil(64)];
-        for &cpu in affinity {
-            bits[cpu as usize / 64] |= 1 << (cpu % 64);
-        }
+        let bits = bits_of(affinity, self.cpus.len());
         // SAFETY: as in `new`; the block is kept in `_vcpus`, and the affinity is in place before the
         // policy can ask for it.
         unsafe {
-            (*self.mailbox).affinity.push(bits.into());
+            (*self.mailbox).affinity.push(bits);
             let mut block = Block::new((*self.table).vcpu_bytes);
             let vcpu: *mut ffi::Vcpu = block.get();
             (*vcpu).domain = domain;
@@ -289,6 +308,17 @@ impl Instance {
             self._vcpus.push(block);
         }
         Ok(index)
+    }
+
+    /// Has a VCPU prefer some of the CPUs that it may run on (soft affinity), which models may know.
+    ///
+    /// # Panics
+    /// When there is no such VCPU or CPU.
+    pub fn set_preferred(&mut self, vcpu: usize, cpus: &[u32]) {
+        assert!(vcpu < self.vcpus.len());
+        let bits = bits_of(cpus, self.cpus.len());
+        // SAFETY: no operation runs that could hold a reference to the mailbox.
+        unsafe { (*self.mailbox).preferred.insert(vcpu, bits) };
     }
 
     /// Number of VCPUs.
@@ -584,6 +614,7 @@ static EMBEDDER: ffi::Embedder = ffi::Embedder {
     kick,
     extend,
     may_run_on,
+    prefers: Some(prefers),
     try_lock,
     unlock,
     trace,
@@ -634,6 +665,15 @@ unsafe extern "C" fn may_run_on(
 ) -> bool {
     // SAFETY: called by the policy with one of its VCPUs, whose `owner` is its index.
     unsafe { mailbox(instance).may_run_on((*vcpu).owner as usize, cpu) }
+}
+
+unsafe extern "C" fn prefers(
+    instance: *mut ffi::Instance,
+    vcpu: *const ffi::Vcpu,
+    cpu: u32,
+) -> bool {
+    // SAFETY: as `may_run_on`.
+    unsafe { mailbox(instance).prefers((*vcpu).owner as usize, cpu) }
 }
 
 /// One thread, so every lock is free.

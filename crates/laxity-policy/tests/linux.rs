@@ -1,6 +1,6 @@
 //! Storms over the models of Linux's fifo and deadline: random wakes, sleeps, blocks, yields and new parameters. When
 //! all that is due has been served, the first of all VCPUs run, as docs/explanation/policies.md says, and no VCPU has
-//! used more than its runtime.
+//! used more than its runtime. One that reclaims pays for its time at most that time, and at least its bandwidth of it.
 //!
 //! `LAXITY_STORMS` is how many storms (default 4000), `LAXITY_SEED` the first seed (default 0).
 
@@ -18,6 +18,9 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
     }
 }
 
+/// How soon a VCPU that reclaims pays again without a jiffy.
+const LOOKS_AGAIN_NS: i64 = 10_000;
+
 struct Draw(Pcg64);
 
 impl Draw {
@@ -34,6 +37,8 @@ impl Draw {
 #[derive(Debug)]
 struct Slice {
     from_ns: i64,
+    /// What was left of the runtime when it began.
+    left_ns: i64,
     deadline_ns: i64,
     used_ns: i64,
 }
@@ -47,6 +52,8 @@ struct Vcpu {
 
 struct Cpu {
     end_ns: i64,
+    /// When its timer is due.
+    timer_ns: i64,
     kicked: bool,
     running: Option<usize>,
 }
@@ -56,6 +63,10 @@ struct Storm {
     draw: Draw,
     policy: Policy,
     jiffy_ns: i64,
+    /// All times are multiples of it. Payments of VCPUs that reclaim are rounded to whole nanoseconds.
+    unit_ns: i64,
+    /// Whether VCPUs reclaim: their bandwidths then fit all CPUs.
+    reclaims: bool,
     /// Whether parameters change and VCPUs yield.
     changes: bool,
     instance: Instance,
@@ -69,7 +80,9 @@ impl Storm {
     fn new(seed: u64) -> Storm {
         let mut draw = Draw(Pcg64::seed_from_u64(seed));
         let policy = [Policy::Fifo, Policy::Deadline][draw.below(2)];
-        let jiffy_ns = [0, 0, 1, 3, 7][draw.below(5)];
+        let reclaims = policy == Policy::Deadline && draw.below(2) == 0;
+        let unit_ns = if reclaims { 1_000_000 } else { 1 };
+        let jiffy_ns = unit_ns * [0, 0, 1, 3, 7][draw.below(5)];
         let settings = Settings {
             jiffy_ns,
             ..Settings::default()
@@ -83,6 +96,8 @@ impl Storm {
             draw,
             policy,
             jiffy_ns,
+            unit_ns,
+            reclaims,
             changes,
             instance,
             now: 0,
@@ -91,6 +106,7 @@ impl Storm {
             cpus: (0..cpus)
                 .map(|_| Cpu {
                     end_ns: NEVER,
+                    timer_ns: NEVER,
                     kicked: false,
                     running: None,
                 })
@@ -119,10 +135,16 @@ impl Storm {
     }
 
     fn parameters(&mut self) -> Parameters {
-        let period_ns = self.draw.between(2, 40);
+        let mut period_units = self.draw.between(2, 40);
+        let budget_units = self.draw.between(1, period_units);
+        // Nine VCPUs have less than 90 % then.
+        if self.reclaims {
+            period_units += 10 * budget_units;
+        }
         Parameters {
-            budget_ns: self.draw.between(1, period_ns),
-            period_ns,
+            budget_ns: self.unit_ns * budget_units,
+            period_ns: self.unit_ns * period_units,
+            reclaim: self.reclaims && self.draw.below(3) > 0,
             rt_priority: self.draw.between(1, 4) as u32,
             ..Parameters::default()
         }
@@ -188,6 +210,7 @@ impl Storm {
         self.instance.take_requests(|request| match request {
             Request::Kick(cpu) => cpus[cpu as usize].kicked = true,
             Request::ArmAccount(at_ns) => *account_ns = at_ns,
+            Request::ArmTimer(cpu, at_ns) => cpus[cpu as usize].timer_ns = at_ns,
             other => panic!("nobody asks for {other:?}"),
         });
         self.instance.take_reports(|_| {});
@@ -205,7 +228,11 @@ impl Storm {
             let due: Vec<usize> = (0..self.cpus.len())
                 .filter(|&cpu| self.cpus[cpu].kicked || self.cpus[cpu].end_ns <= self.now)
                 .collect();
-            if self.account_ns <= self.now && (due.is_empty() || self.draw.below(2) == 0) {
+            if let Some(cpu) = (self.cpus.iter()).position(|cpu| cpu.timer_ns <= self.now) {
+                self.cpus[cpu].timer_ns = NEVER;
+                self.instance.timer(cpu as u32, self.now);
+                self.take();
+            } else if self.account_ns <= self.now && (due.is_empty() || self.draw.below(2) == 0) {
                 self.account_ns = NEVER;
                 self.instance.account(self.now);
                 self.take();
@@ -219,22 +246,23 @@ impl Storm {
     }
 
     fn pass_time(&mut self) {
-        let next_ns = (self.cpus.iter().map(|cpu| cpu.end_ns))
+        let next_ns = (self.cpus.iter().map(|cpu| cpu.end_ns.min(cpu.timer_ns)))
             .min()
             .expect("a CPU")
             .min(self.account_ns);
-        let step_ns = self.draw.between(1, 9);
+        let step_ns = self.unit_ns * self.draw.between(1, 9);
         let to_ns = next_ns.min(self.now + step_ns);
         for cpu in 0..self.cpus.len() {
             if let Some(vcpu) = self.cpus[cpu].running {
-                let deadline_ns = self.line(vcpu).expect("it runs").next_ns;
-                self.use_time(vcpu, deadline_ns, to_ns - self.now);
+                let line = self.line(vcpu).expect("it runs");
+                self.use_time(vcpu, &line, to_ns - self.now);
             }
         }
         self.now = to_ns;
     }
 
-    fn use_time(&mut self, vcpu: usize, deadline_ns: i64, used_ns: i64) {
+    fn use_time(&mut self, vcpu: usize, line: &DumpLine, used_ns: i64) {
+        let deadline_ns = line.next_ns;
         let Vcpu {
             slices, parameters, ..
         } = &mut self.vcpus[vcpu];
@@ -242,6 +270,7 @@ impl Storm {
             Some(slice) if slice.deadline_ns == deadline_ns => slice.used_ns += used_ns,
             _ => slices.push(Slice {
                 from_ns: deadline_ns.saturating_sub(parameters.period_ns),
+                left_ns: line.left_ns,
                 deadline_ns,
                 used_ns,
             }),
@@ -266,7 +295,13 @@ impl Storm {
             };
             if self.policy == Policy::Deadline && !self.changes {
                 let overrun_ns = -line.left_ns;
-                assert!(overrun_ns <= self.jiffy_ns, "an overrun: {line:?}");
+                let most_ns = if vcpu.parameters.reclaim && self.jiffy_ns == 0 {
+                    LOOKS_AGAIN_NS
+                } else {
+                    self.jiffy_ns
+                };
+                assert!(overrun_ns <= most_ns, "an overrun: {line:?}");
+                check_payment(vcpu, line);
                 assert!(line.left_ns <= vcpu.parameters.budget_ns, "{line:?}");
             }
             if line.state == "throttled" {
@@ -297,7 +332,8 @@ impl Storm {
 
     /// From the beginning of any period to any deadline a VCPU uses at most its runtime a period.
     fn check_bandwidth(&self) {
-        for (number, vcpu) in self.vcpus.iter().enumerate() {
+        let others = |(_, vcpu): &(usize, &Vcpu)| !vcpu.parameters.reclaim;
+        for (number, vcpu) in self.vcpus.iter().enumerate().filter(others) {
             let Parameters {
                 budget_ns,
                 period_ns,
@@ -316,6 +352,27 @@ impl Storm {
             }
         }
     }
+}
+
+/// A VCPU that reclaims pays at most the time that it used. When it is throttled it has paid for all of it, and at
+/// least its bandwidth.
+fn check_payment(vcpu: &Vcpu, line: &DumpLine) {
+    let Parameters {
+        budget_ns,
+        period_ns,
+        reclaim,
+        ..
+    } = vcpu.parameters;
+    let slice = (vcpu.slices.last()).filter(|slice| reclaim && slice.deadline_ns == line.next_ns);
+    let Some(slice) = slice else {
+        return;
+    };
+    let paid_ns = slice.left_ns - line.left_ns;
+    assert!(paid_ns <= slice.used_ns, "it pays {paid_ns}: {slice:?}");
+    assert!(
+        line.state != "throttled" || slice.used_ns * budget_ns <= paid_ns * period_ns,
+        "it is throttled after {paid_ns}: {slice:?}"
+    );
 }
 
 impl Drop for Storm {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use laxity_config::{FILE_BYTES_MAX, input};
-use laxity_daemon::{exit_code, silent, start_log, watch};
+use laxity_daemon::{exit_code, println, silent, start_log, watch};
 #[cfg(feature = "faults")]
 use laxity_protect::arguments::Faults;
 use laxity_protect::arguments::{Arguments, Command, KeysChange, KeysPlace};

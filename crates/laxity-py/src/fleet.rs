@@ -1,12 +1,14 @@
 //! Fleet files: the hosts that a placement of guests makes of them.
 
 use crate::border::{host_error, json};
-use laxity_config::FileError;
+use crate::interrupts::interruptible;
+use laxity_config::{FileError, kinds};
 use laxity_design::Request;
 use laxity_host::Fleet;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// A host with guests: its number, theirs, and overrides of the host file.
 type Asked = (usize, Vec<usize>, Vec<String>);
@@ -23,7 +25,7 @@ enum Refused {
 /// A fleet file with overrides.
 #[pyclass(frozen, module = "laxity._core")]
 pub struct FleetFile {
-    fleet: Fleet,
+    fleet: Arc<Fleet>,
 }
 
 #[pymethods]
@@ -31,49 +33,55 @@ impl FleetFile {
     #[new]
     fn new(text: &[u8], name: &str, overrides: Vec<String>) -> PyResult<FleetFile> {
         let fleet = Fleet::load(text, name, &overrides).map_err(|error| host_error(&error))?;
-        Ok(FleetFile { fleet })
+        Ok(FleetFile {
+            fleet: Arc::new(fleet),
+        })
     }
 
     /// The hosts, the guests, and what may not share a host, as JSON; hosts and guests go by their numbers.
     fn fleet(&self) -> PyResult<String> {
-        json(&self.fleet)
+        json(&*self.fleet)
     }
 
     /// For each of these hosts, the least part of a CPU that each guest needs there by itself; `None` where no budget
     /// is enough, or its file is wrong there. Raises ValueError if no analysis knows what a guest needs.
     fn shares(&self, py: Python<'_>, hosts: Vec<usize>) -> PyResult<Vec<Vec<Option<f64>>>> {
-        let guests = self.fleet.guests.len();
-        let share = |host: usize, guest: usize| {
-            let Ok((host, open)) = self.fleet.host(host, &[guest]).open(&[""; 0]) else {
-                return Ok(None);
-            };
-            if let Some(refused) = laxity_design::refusal(&host, &open) {
-                return Err(refused);
-            }
-            let shares = laxity_design::least_shares(&host, &open, Request::default());
-            Ok(shares[0])
-        };
-        let of_host = |&host: &usize| {
-            let guests = (0..guests).into_par_iter();
-            guests.map(|guest| share(host, guest)).collect()
-        };
+        let fleet = Arc::clone(&self.fleet);
         let shares: Result<Vec<Vec<Option<f64>>>, (String, String)> =
-            py.detach(|| hosts.iter().map(of_host).collect());
+            interruptible(py, move || {
+                let share = |host: usize, guest: usize| {
+                    let Ok((host, open)) = fleet.host(host, &[guest]).open(&[""; 0]) else {
+                        return Ok(None);
+                    };
+                    if let Some(refused) = laxity_design::refusal(&host, &open) {
+                        return Err(refused);
+                    }
+                    let shares = laxity_design::least_shares(&host, &open, Request::default());
+                    Ok(shares[0])
+                };
+                let of_host = |&host: &usize| {
+                    let guests = (0..fleet.guests.len()).into_par_iter();
+                    guests.map(|guest| share(host, guest)).collect()
+                };
+                hosts.iter().map(of_host).collect()
+            })?;
         shares.map_err(|(message, help)| question_error(&message, &help))
     }
 
     /// Values for what each of these hosts leaves open, with which every deadline is guaranteed, on all CPUs; `None`
     /// where none were found.
     fn values(&self, py: Python<'_>, of: Vec<Asked>) -> PyResult<Vec<Option<Found>>> {
-        let found = |(host, guests, overrides): &Asked| {
-            let document = self.fleet.host(*host, guests);
-            let (host, open) = document.open(overrides).map_err(Refused::File)?;
-            let values = laxity_design::values_of(&host, &open);
-            let values = values.map_err(|(message, help)| Refused::Question(message, help))?;
-            Ok(values.map(|found| (found.policy, found.cpu_share, found.values)))
-        };
-        let all: Result<Vec<Option<Found>>, Refused> =
-            py.detach(|| of.par_iter().map(found).collect());
+        let fleet = Arc::clone(&self.fleet);
+        let all: Result<Vec<Option<Found>>, Refused> = interruptible(py, move || {
+            let found = |(host, guests, overrides): &Asked| {
+                let document = fleet.host(*host, guests);
+                let (host, open) = document.open(overrides).map_err(Refused::File)?;
+                let values = laxity_design::values_of(&host, &open);
+                let values = values.map_err(|(message, help)| Refused::Question(message, help))?;
+                Ok(values.map(|found| (found.policy, found.cpu_share, found.values)))
+            };
+            of.par_iter().map(found).collect()
+        })?;
         all.map_err(|refused| match refused {
             Refused::File(error) => host_error(&error),
             Refused::Question(message, help) => question_error(&message, &help),
@@ -89,6 +97,13 @@ impl FleetFile {
 /// A question without sense: what is wrong, a line break, what would be right.
 fn question_error(message: &str, help: &str) -> PyErr {
     PyValueError::new_err(format!("{message}\n{help}"))
+}
+
+/// Whether the text of a file is that of a fleet: it has guests or several hosts.
+#[pyfunction]
+pub fn is_fleet(text: &[u8]) -> bool {
+    let document = laxity_config::Document::parse(text, "", &kinds::FLEET);
+    document.is_ok_and(|file| file.gives("guest") || file.gives_list("host"))
 }
 
 /// The JSON Schema of fleet files.

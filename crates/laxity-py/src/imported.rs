@@ -1,6 +1,7 @@
 //! Runs on real hosts: their trace buffers and their guests' reports, and traces held against each other.
 
 use crate::border::{json, open};
+use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::KvmRun;
 use laxity_replay::{Jobs, Summary};
@@ -142,8 +143,7 @@ fn at(path: &str, error: std::io::Error) -> PyErr {
 #[pyfunction]
 pub fn agreement(py: Python<'_>, a: &str, b: &str) -> PyResult<String> {
     let (reader_a, reader_b) = (open(a)?, open(b)?);
-    let agreement = py
-        .detach(|| laxity_trace::agreement(reader_a, reader_b))
+    let agreement = interruptible(py, move || laxity_trace::agreement(reader_a, reader_b))?
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     json(&agreement)
 }
@@ -152,8 +152,7 @@ pub fn agreement(py: Python<'_>, a: &str, b: &str) -> PyResult<String> {
 #[pyfunction]
 pub fn needs(py: Python<'_>, trace: &str) -> PyResult<String> {
     let reader = open(trace)?;
-    let needs = py
-        .detach(|| laxity_trace::needs(reader))
+    let needs = interruptible(py, move || laxity_trace::needs(reader))?
         .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
     json(&needs)
 }

@@ -6,6 +6,7 @@ mod bandwidth;
 mod border;
 mod fleet;
 mod imported;
+mod interrupts;
 mod observe;
 mod policies;
 mod runs;
@@ -13,6 +14,7 @@ mod sweep;
 mod voice;
 
 use border::{HostError, host_error, json, open};
+use interrupts::interruptible;
 use laxity_host::{Document, Host, Open};
 use laxity_run::{Measured, Outcome, Responses};
 use laxity_trace::{Reader, TraceError};
@@ -21,6 +23,7 @@ use pyo3::prelude::*;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 /// A kept stream: its number, its call, when its first packet was sent, and when each arrived, as little-endian int64
 /// bytes.
@@ -71,7 +74,7 @@ fn kept(outcome: &Outcome) -> Vec<Kept> {
 /// A host file, parsed once; its methods take overrides (`a.b=value`) and check the host that results.
 #[pyclass(frozen, module = "laxity._core")]
 struct HostFile {
-    document: Document,
+    document: Arc<Document>,
 }
 
 impl HostFile {
@@ -93,7 +96,9 @@ impl HostFile {
     #[new]
     fn new(text: &[u8], name: &str) -> PyResult<HostFile> {
         let document = Document::parse(text, name).map_err(|error| host_error(&error))?;
-        Ok(HostFile { document })
+        Ok(HostFile {
+            document: Arc::new(document),
+        })
     }
 
     /// What makes the same object elsewhere: Python's `pickle` asks for it.
@@ -110,13 +115,15 @@ impl HostFile {
     /// The schedulability analysis, as JSON.
     fn check(&self, py: Python<'_>, overrides: Vec<String>) -> PyResult<String> {
         let host = self.resolve(&overrides)?;
-        json(&py.detach(|| laxity_analysis::check(&host)))
+        json(&interruptible(py, move || laxity_analysis::check(&host))?)
     }
 
     /// The smallest budget for each domain at its period, as JSON.
     fn minimum_budgets(&self, py: Python<'_>, overrides: Vec<String>) -> PyResult<String> {
         let host = self.resolve(&overrides)?;
-        json(&py.detach(|| laxity_analysis::minimum_budgets(&host)))
+        json(&interruptible(py, move || {
+            laxity_analysis::minimum_budgets(&host)
+        })?)
     }
 
     /// Values for what the file leaves open, with which every deadline is guaranteed, as JSON.
@@ -134,7 +141,9 @@ impl HostFile {
             any_phase,
             values_only,
         };
-        json(&py.detach(|| laxity_design::design(&host, &open, request)))
+        json(&interruptible(py, move || {
+            laxity_design::design(&host, &open, request)
+        })?)
     }
 
     /// What the file leaves open, as JSON: `host`, with placeholders; for each domain its `path`, whether its CPUs are
@@ -146,7 +155,10 @@ impl HostFile {
             any_phase,
             ..laxity_design::Request::default()
         };
-        let shares = py.detach(|| laxity_design::least_shares(&host, &open, request));
+        let (host, open, shares) = interruptible(py, move || {
+            let shares = laxity_design::least_shares(&host, &open, request);
+            (host, open, shares)
+        })?;
         let domains: Vec<serde_json::Value> = (open.domains.iter().zip(shares))
             .map(|(domain, share)| {
                 serde_json::json!({
@@ -157,6 +169,11 @@ impl HostFile {
             })
             .collect();
         json(&serde_json::json!({ "host": host, "domains": domains, "others": open.others }))
+    }
+
+    /// Whether the file gives a value at a path of keys, such as "host.costs", right or wrong.
+    fn gives(&self, path: &str) -> bool {
+        self.document.gives(path)
     }
 
     /// The text of the file with values, each a path and TOML, in place of those that are there or open.
@@ -208,7 +225,7 @@ impl HostFile {
 
     /// What the runs of one host for each list of overrides take, as JSON. All hosts are checked.
     fn estimate(&self, py: Python<'_>, overrides: Vec<Vec<String>>) -> PyResult<String> {
-        json(&runs::estimate(py, &self.document, &overrides)?)
+        json(&runs::estimate(py, &self.document, overrides)?)
     }
 
     /// Runs one host for each list of overrides, on that many threads or else on all CPUs; returns the results as JSON,
@@ -253,18 +270,19 @@ fn write_to(
     py: Python<'_>,
     trace: &str,
     out: &str,
-    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), TraceError> + Send,
+    write: impl FnOnce(Reader<File>, &mut BufWriter<File>) -> Result<(), TraceError> + Send + 'static,
 ) -> PyResult<()> {
     let reader = open(trace)?;
     let mut file = BufWriter::new(
         File::create(out).map_err(|error| PyOSError::new_err(format!("{out}: {error}")))?,
     );
-    py.detach(|| {
+    let (trace, out) = (trace.to_owned(), out.to_owned());
+    interruptible(py, move || {
         write(reader, &mut file)
             .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
         file.flush()
             .map_err(|error| PyOSError::new_err(format!("{out}: {error}")))
-    })
+    })?
 }
 
 /// Writes a trace as Perfetto's TrackEvent protobuf.
@@ -300,15 +318,14 @@ fn timeline(
     cells: Option<NonZeroUsize>,
 ) -> PyResult<String> {
     let reader = open(trace)?;
-    let timeline = py
-        .detach(|| {
-            let whole = laxity_trace::timeline(reader, from_ns, to_ns)?;
-            Ok(match cells {
-                Some(cells) => whole.coarser(cells.get()),
-                None => whole,
-            })
+    let timeline = interruptible(py, move || {
+        let whole = laxity_trace::timeline(reader, from_ns, to_ns)?;
+        Ok(match cells {
+            Some(cells) => whole.coarser(cells.get()),
+            None => whole,
         })
-        .map_err(|error: TraceError| PyValueError::new_err(format!("{trace}: {error}")))?;
+    })?
+    .map_err(|error: TraceError| PyValueError::new_err(format!("{trace}: {error}")))?;
     json(&timeline)
 }
 
@@ -317,8 +334,7 @@ fn timeline(
 #[pyfunction]
 fn timeline_levels(py: Python<'_>, trace: &str, records: NonZeroUsize) -> PyResult<Levels> {
     let reader = open(trace)?;
-    let levels = py
-        .detach(|| laxity_trace::levels(reader, records.get()))
+    let levels = interruptible(py, move || laxity_trace::levels(reader, records.get()))?
         .map_err(|error: TraceError| PyValueError::new_err(format!("{trace}: {error}")))?;
     let stretches = (levels.stretches.into_iter())
         .map(|stretch| (stretch.from_ns, stretch.to_ns, stretch.bytes))
@@ -343,14 +359,11 @@ fn why(
         worst,
         every_job,
     };
-    let answer = py
-        .detach(|| {
-            let watch = laxity_why::Watch::of(first)?;
-            laxity_why::why(reader, &watch, &question)
-        })
-        .map_err(|error: laxity_why::WhyError| {
-            PyValueError::new_err(format!("{trace}: {error}"))
-        })?;
+    let answer = interruptible(py, move || {
+        let watch = laxity_why::Watch::of(first)?;
+        laxity_why::why(reader, &watch, &question)
+    })?
+    .map_err(|error: laxity_why::WhyError| PyValueError::new_err(format!("{trace}: {error}")))?;
     json(&answer)
 }
 
@@ -358,8 +371,7 @@ fn why(
 #[pyfunction]
 fn diff(py: Python<'_>, a: &str, b: &str) -> PyResult<(bool, String, String)> {
     let (reader_a, reader_b) = (open(a)?, open(b)?);
-    let difference = py
-        .detach(|| laxity_trace::diff(reader_a, reader_b))
+    let difference = interruptible(py, move || laxity_trace::diff(reader_a, reader_b))?
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok((
         difference.is_empty(),
@@ -398,6 +410,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<HostFile>()?;
     module.add_class::<fleet::FleetFile>()?;
     module.add_function(wrap_pyfunction!(fleet::fleet_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(fleet::is_fleet, module)?)?;
     module.add_function(wrap_pyfunction!(write_perfetto, module)?)?;
     module.add_function(wrap_pyfunction!(write_text, module)?)?;
     module.add_function(wrap_pyfunction!(trace_metadata, module)?)?;

@@ -2,6 +2,7 @@
 //! records them.
 
 use crate::border::{json, open};
+use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_kvmtrace::{KvmError, Recording};
 use laxity_trace::{Kind, Metadata, NONE, Record, Sink, TraceError, Writer};
@@ -37,8 +38,12 @@ fn read(trace: &str) -> PyResult<(Metadata, Vec<Record>)> {
 /// What the domains of a trace do, whatever it says of jobs, as JSON.
 #[pyfunction]
 pub fn observe(py: Python<'_>, trace: &str) -> PyResult<String> {
-    let (metadata, records) = read(trace)?;
-    json(&py.detach(|| laxity_observe::observe(&metadata, &records)))
+    let trace = trace.to_owned();
+    let found = interruptible(py, move || {
+        let (metadata, records) = read(&trace)?;
+        Ok::<_, PyErr>(laxity_observe::observe(&metadata, &records))
+    })?;
+    json(&found?)
 }
 
 /// Writes a trace with the jobs of the tasks of `metadata` (JSON) in place of those that it has. Returns for each
@@ -55,13 +60,30 @@ pub fn observed_jobs<'py>(
         .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
     (metadata.sizes())
         .map_err(|reason| PyValueError::new_err(format!("the metadata: {reason}")))?;
+    let (trace, out) = (trace.to_owned(), out.to_owned());
+    let (completions, told) = interruptible(py, move || jobs(&trace, &out, &metadata))??;
+    let bytes = |times: &Vec<i64>| {
+        let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        PyBytes::new(py, &bytes)
+    };
+    let completions = completions
+        .iter()
+        .map(|tasks| tasks.iter().map(bytes).collect())
+        .collect();
+    Ok((completions, told.to_string()))
+}
+
+/// When the jobs of each domain and task completed, ns, and what the trace says as a whole.
+type Jobs = (Vec<Vec<Vec<i64>>>, serde_json::Value);
+
+fn jobs(trace: &str, out: &str, metadata: &Metadata) -> PyResult<Jobs> {
     let (own, records) = read(trace)?;
     let shape = |metadata: &Metadata| -> Vec<(String, u32)> {
         (metadata.domains.iter())
             .map(|domain| (domain.name.clone(), domain.vcpus))
             .collect()
     };
-    if shape(&own) != shape(&metadata)
+    if shape(&own) != shape(metadata)
         || own.cpus != metadata.cpus
         || own.duration_ns != metadata.duration_ns
     {
@@ -79,26 +101,16 @@ pub fn observed_jobs<'py>(
         );
         return Err(PyValueError::new_err(message));
     }
-    let (completions_ns, told) = py.detach(|| {
-        let completions_ns = laxity_observe::completions_ns(&metadata, &records);
-        laxity_run::released_jobs(&metadata, &completions_ns)
-            .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
-        let traced = laxity_observe::with_jobs(&metadata, &records, &completions_ns);
-        let at = |error| PyOSError::new_err(format!("{out}: {error}"));
-        let mut writer = Writer::new(File::create(out).map_err(at)?, &metadata).map_err(at)?;
-        traced.iter().for_each(|&record| writer.record(record));
-        writer.finish().map_err(at)?;
-        Ok::<_, PyErr>((completions_ns, whole(&metadata, &records, traced.len())))
-    })?;
-    let bytes = |times: &Vec<i64>| {
-        let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
-        PyBytes::new(py, &bytes)
-    };
-    let completions = completions_ns
-        .iter()
-        .map(|tasks| tasks.iter().map(bytes).collect())
-        .collect();
-    Ok((completions, told.to_string()))
+    let completions_ns = laxity_observe::completions_ns(metadata, &records);
+    laxity_run::released_jobs(metadata, &completions_ns)
+        .map_err(|error| PyValueError::new_err(format!("{trace}: {error}")))?;
+    let traced = laxity_observe::with_jobs(metadata, &records, &completions_ns);
+    let at = |error| PyOSError::new_err(format!("{out}: {error}"));
+    let mut writer = Writer::new(File::create(out).map_err(at)?, metadata).map_err(at)?;
+    traced.iter().for_each(|&record| writer.record(record));
+    writer.finish().map_err(at)?;
+    let told = whole(metadata, &records, traced.len());
+    Ok((completions_ns, told))
 }
 
 fn whole(metadata: &Metadata, records: &[Record], traced: usize) -> serde_json::Value {
@@ -132,7 +144,10 @@ fn recording<T>(file: &str, use_it: impl FnOnce(&Recording) -> Result<T, KvmErro
 /// The threads of a file of trace-cmd, the number of CPUs, and the times of its first and last event, as JSON.
 #[pyfunction]
 pub fn recorded_threads(py: Python<'_>, file: &str) -> PyResult<String> {
-    json(&py.detach(|| recording(file, |recording| Ok(recording.survey().clone())))?)
+    let file = file.to_owned();
+    json(&interruptible(py, move || {
+        recording(&file, |recording| Ok(recording.survey().clone()))
+    })??)
 }
 
 /// Writes the trace, without jobs, of a file of trace-cmd. `metadata` (JSON) is that of the trace; `threads` are those
@@ -147,13 +162,14 @@ pub fn import_recorded(
 ) -> PyResult<u64> {
     let metadata: Metadata = serde_json::from_str(metadata)
         .map_err(|error| PyValueError::new_err(format!("the metadata: {error}")))?;
-    py.detach(|| {
+    let (file, out) = (file.to_owned(), out.to_owned());
+    interruptible(py, move || {
         let (records, _, guessed) =
-            recording(file, |recording| recording.import(&metadata, &threads))?;
+            recording(&file, |recording| recording.import(&metadata, &threads))?;
         let at = |error| PyOSError::new_err(format!("{out}: {error}"));
-        let mut writer = Writer::new(File::create(out).map_err(at)?, &metadata).map_err(at)?;
+        let mut writer = Writer::new(File::create(&out).map_err(at)?, &metadata).map_err(at)?;
         records.into_iter().for_each(|record| writer.record(record));
         writer.finish().map_err(at)?;
         Ok(guessed)
-    })
+    })?
 }

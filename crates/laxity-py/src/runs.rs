@@ -1,6 +1,7 @@
 //! Runs that leave Python's lock to others, tell how far they are, and end when Python is interrupted.
 
 use crate::border::host_error;
+use crate::interrupts::{INTERVAL, interruptible};
 use laxity_config::FileError;
 use laxity_host::{Document, Host};
 use laxity_policy::Refused;
@@ -12,12 +13,9 @@ use pyo3::prelude::*;
 use rayon::prelude::*;
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
-
-/// How often Python hears of progress and may interrupt.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a run came to nothing.
 enum Failure {
@@ -57,7 +55,7 @@ fn watched<T: Send>(
                 let _ = finished.send(());
                 result
             });
-            while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while wait.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if interrupted.is_some() {
                     continue;
                 }
@@ -124,18 +122,19 @@ pub fn one(
 /// What all of these runs take. Each host is checked.
 pub fn estimate(
     py: Python<'_>,
-    document: &Document,
-    overrides: &[Vec<String>],
+    document: &Arc<Document>,
+    overrides: Vec<Vec<String>>,
 ) -> PyResult<Estimate> {
-    let of_run = |overrides: &Vec<String>| {
-        let host = document.host(overrides)?;
-        Ok(laxity_sim::estimate(&host))
-    };
-    py.detach(|| {
+    let document = Arc::clone(document);
+    interruptible(py, move || {
+        let of_run = |overrides: &Vec<String>| {
+            let host = document.host(overrides)?;
+            Ok(laxity_sim::estimate(&host))
+        };
         let each = overrides.par_iter().map(of_run);
         each.try_reduce(Estimate::default, |a, b| Ok(a.and(b)))
-    })
-    .map_err(|error| host_error(&error))
+    })?
+    .map_err(|error: FileError| host_error(&error))
 }
 
 /// Many runs, on that many threads or else on all CPUs, in their order: what `keep` takes of each one's result.

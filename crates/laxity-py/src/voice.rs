@@ -1,5 +1,6 @@
 //! The streams in a capture, for voice quality.
 
+use crate::interrupts::interruptible;
 use laxity_config::input;
 use laxity_media::streams::{self, Unreadable};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -16,12 +17,10 @@ type StreamsAndTimes = (String, Vec<(Vec<u8>, Vec<u8>)>);
 pub fn rtp_streams(py: Python<'_>, path: &str) -> PyResult<StreamsAndTimes> {
     let file =
         input::open(Path::new(path)).map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let found = py
-        .detach(|| streams::read(file))
-        .map_err(|error| match error {
-            Unreadable::System(error) => PyOSError::new_err(error.to_string()),
-            error => PyValueError::new_err(error.to_string()),
-        })?;
+    let found = interruptible(py, move || streams::read(file))?.map_err(|error| match error {
+        Unreadable::System(error) => PyOSError::new_err(error.to_string()),
+        error => PyValueError::new_err(error.to_string()),
+    })?;
     let mut times = Vec::new();
     let mut said = Vec::new();
     for stream in &found.streams {

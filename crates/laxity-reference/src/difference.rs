@@ -120,6 +120,9 @@ fn brief(host: &Host) -> String {
         if domain.cpu_bound {
             text.push_str(", cpu-bound");
         }
+        if let Some(owner) = domain.helper_of {
+            let _ = write!(text, ", helper of {owner}");
+        }
         if let Some(tick) = &domain.tick {
             let _ = write!(
                 text,

@@ -58,7 +58,7 @@ impl Eevdf {
         for (number, domain) in host.domains.iter().enumerate() {
             for vcpu in &domain.vcpus {
                 vcpus.push(Vcpu {
-                    domain: number,
+                    domain: domain.helper_of.map_or(number, |owner| owner as usize),
                     affinity: vcpu.affinity.iter().map(|&cpu| cpu as usize).collect(),
                     cpu: vcpu.cpu as usize,
                     awake: false,

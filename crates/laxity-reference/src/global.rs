@@ -3,6 +3,13 @@
 use crate::rules::Rules;
 use laxity_host::{Host, Parameters, Policy};
 
+/// Bandwidths are whole numbers of this part of a CPU.
+const BANDWIDTH_UNIT: i64 = 1 << 20;
+/// 95 % of a CPU.
+const MOST_BANDWIDTH: i64 = BANDWIDTH_UNIT * 95 / 100;
+/// The shortest time between two payments without a jiffy.
+const LOOKS_AGAIN_NS: i64 = 10_000;
+
 struct Vcpu {
     parameters: Parameters,
     affinity: Vec<usize>,
@@ -19,12 +26,18 @@ struct Vcpu {
     deadline_ns: i64,
     /// Deadline: since when it is throttled, as a count.
     throttled: Option<u64>,
+    /// Deadline: since it blocked, the time from which on it is inactive.
+    zero_lag_ns: Option<i128>,
+    /// Deadline with reclaiming: CPU time that it has not paid for.
+    unpaid_ns: i64,
 }
 
 struct Cpu {
     /// Its VCPU is another one, or was meanwhile.
     kicked: bool,
     running: Option<usize>,
+    /// When its VCPU pays next beside decisions, or has used up its runtime.
+    pays_ns: i64,
 }
 
 /// All VCPUs and CPUs under fifo or deadline.
@@ -51,6 +64,8 @@ impl Global {
                     left_ns: 0,
                     deadline_ns: -1,
                     throttled: None,
+                    zero_lag_ns: Some(0),
+                    unpaid_ns: 0,
                 });
             }
         }
@@ -62,6 +77,7 @@ impl Global {
                 .map(|_| Cpu {
                     kicked: false,
                     running: None,
+                    pays_ns: i64::MAX,
                 })
                 .collect(),
             counted: 0,
@@ -190,6 +206,53 @@ impl Global {
         }
     }
 
+    fn reclaims(&self, vcpu: usize) -> bool {
+        self.is_deadline && self.vcpus[vcpu].parameters.reclaim
+    }
+
+    fn bandwidth(&self, vcpu: usize) -> i64 {
+        let parameters = &self.vcpus[vcpu].parameters;
+        BANDWIDTH_UNIT * parameters.budget_ns / parameters.period_ns
+    }
+
+    /// "It pays for the part of its time that is in use."
+    fn pay(&mut self, vcpu: usize, cpu: usize, now_ns: i64) {
+        let inactive: i64 = (0..self.vcpus.len())
+            .filter(|&other| self.own(other) == cpu)
+            .filter(|&other| {
+                let zero_lag_ns = self.vcpus[other].zero_lag_ns;
+                zero_lag_ns.is_some_and(|zero_lag_ns| zero_lag_ns <= i128::from(now_ns))
+            })
+            .map(|other| self.bandwidth(other))
+            .sum();
+        let given: i64 = (0..self.vcpus.len())
+            .filter(|&other| self.vcpus[other].affinity.contains(&cpu))
+            .map(|other| self.bandwidth(other) / self.vcpus[other].affinity.len() as i64)
+            .sum();
+        let extra = MOST_BANDWIDTH - given;
+        let in_use = (MOST_BANDWIDTH - inactive - extra).max(self.bandwidth(vcpu));
+        let rate = in_use * 269 / 256;
+        let vcpu = &mut self.vcpus[vcpu];
+        vcpu.left_ns -= (i128::from(vcpu.unpaid_ns) * i128::from(rate) / (1 << 20)) as i64;
+        vcpu.unpaid_ns = 0;
+    }
+
+    /// When the VCPU of the CPU pays if nothing happens before.
+    fn next_payment_ns(&self, cpu: usize, now_ns: i64) -> i64 {
+        match self.cpus[cpu].running {
+            Some(vcpu) if self.reclaims(vcpu) && self.jiffy_ns > 0 => {
+                (now_ns / self.jiffy_ns + 1) * self.jiffy_ns
+            }
+            Some(vcpu) if self.reclaims(vcpu) => {
+                now_ns + self.vcpus[vcpu].left_ns.max(LOOKS_AGAIN_NS)
+            }
+            Some(vcpu) if self.is_deadline && self.jiffy_ns == 0 => {
+                now_ns + self.vcpus[vcpu].left_ns
+            }
+            _ => i64::MAX,
+        }
+    }
+
     fn is_exhausted(&self, vcpu: usize) -> bool {
         let vcpu = &self.vcpus[vcpu];
         self.is_deadline && vcpu.place.is_some() && vcpu.left_ns <= 0
@@ -200,6 +263,7 @@ impl Rules for Global {
     fn wake(&mut self, number: usize, now_ns: i64) {
         let vcpu = &mut self.vcpus[number];
         vcpu.awake = true;
+        vcpu.zero_lag_ns = None;
         if vcpu.throttled.is_some() {
             return;
         }
@@ -222,6 +286,21 @@ impl Rules for Global {
     fn event(&mut self, _vcpu: usize) {}
 
     fn timers(&mut self, now_ns: i64) {
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].pays_ns > now_ns {
+                continue;
+            }
+            if let Some(vcpu) = self.cpus[cpu].running.filter(|&vcpu| self.reclaims(vcpu)) {
+                self.pay(vcpu, cpu, now_ns);
+                if self.is_exhausted(vcpu) {
+                    self.throttle(vcpu, now_ns);
+                }
+            }
+            self.cpus[cpu].pays_ns = match self.cpus[cpu].running {
+                Some(vcpu) if self.reclaims(vcpu) => self.next_payment_ns(cpu, now_ns),
+                _ => i64::MAX,
+            };
+        }
         let mut due: Vec<(i64, u64, usize)> = (0..self.vcpus.len())
             .filter(|&vcpu| self.vcpus[vcpu].deadline_ns <= now_ns)
             .filter_map(|vcpu| {
@@ -246,6 +325,7 @@ impl Rules for Global {
     fn has_reason(&self, number: usize, now_ns: i64) -> bool {
         let cpu = &self.cpus[number];
         let is_tick = self.jiffy_ns == 0 || now_ns % self.jiffy_ns == 0;
+        // A VCPU that reclaims is throttled when it pays.
         let must_stop = |vcpu: usize| !self.vcpus[vcpu].awake || is_tick && self.is_exhausted(vcpu);
         cpu.kicked || cpu.running.is_some_and(must_stop)
     }
@@ -253,8 +333,17 @@ impl Rules for Global {
     fn decide(&mut self, number: usize, now_ns: i64) {
         let before = self.cpus[number].running;
         if let Some(before) = before {
+            if self.reclaims(before) {
+                self.pay(before, number, now_ns);
+            }
             if self.is_exhausted(before) {
                 self.throttle(before, now_ns);
+            }
+            if !self.vcpus[before].awake {
+                let vcpu = &mut self.vcpus[before];
+                let worth_ns = i128::from(vcpu.left_ns) * i128::from(vcpu.parameters.period_ns)
+                    / i128::from(vcpu.parameters.budget_ns.max(1));
+                vcpu.zero_lag_ns = Some(i128::from(vcpu.deadline_ns) - worth_ns);
             }
             if !self.vcpus[before].awake && self.vcpus[before].place.is_some() {
                 self.leave(before);
@@ -277,6 +366,7 @@ impl Rules for Global {
                 self.cpus[has].kicked = true;
             }
         }
+        self.cpus[number].pays_ns = self.next_payment_ns(number, now_ns);
     }
 
     fn settle(&mut self, _now_ns: i64) {}
@@ -284,9 +374,23 @@ impl Rules for Global {
     fn pass(&mut self, unit_ns: i64) {
         for cpu in &self.cpus {
             if let Some(vcpu) = cpu.running {
-                self.vcpus[vcpu].left_ns -= unit_ns;
+                if self.is_deadline && self.vcpus[vcpu].parameters.reclaim {
+                    self.vcpus[vcpu].unpaid_ns += unit_ns;
+                } else {
+                    self.vcpus[vcpu].left_ns -= unit_ns;
+                }
             }
         }
+    }
+
+    fn next_ns(&self) -> i64 {
+        let pays_ns = self.cpus.iter().map(|cpu| cpu.pays_ns);
+        // What follows a payment need not be a whole number of units: periods that begin then.
+        let throttled = self.vcpus.iter().filter(|vcpu| vcpu.throttled.is_some());
+        pays_ns
+            .chain(throttled.map(|vcpu| vcpu.deadline_ns))
+            .min()
+            .unwrap_or(i64::MAX)
     }
 
     fn is_awake(&self, vcpu: usize) -> bool {

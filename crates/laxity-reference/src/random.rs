@@ -1,7 +1,7 @@
 //! Random hosts for comparing two opinions: small, and full of coincidences.
 
 use laxity_host::{
-    Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Task, Tick, Vcpu,
+    Costs, Domain, GuestScheduler, Host, Parameters, Policy, Settings, Substrate, Task, Tick, Vcpu,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -94,7 +94,51 @@ pub fn random_host(seed: u64) -> Host {
             domain.tick = Some(tick(draw, unit_ns));
         }
     }
+    if policy.own_of() == Some(Substrate::Linux) {
+        let helped_percent = draw.one_of(&[0, 0, 50, 100]);
+        for owner in 0..domains {
+            if draw.percent(helped_percent) {
+                let helper = helper(draw, &habits, owner as u32, &host.domains[owner as usize]);
+                host.domains.push(helper);
+            }
+        }
+    }
+    if policy == Policy::Credit2 {
+        let preferring_percent = draw.one_of(&[0, 0, 60]);
+        for vcpu in host.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
+            if draw.percent(preferring_percent) {
+                let all = 0..host.cpus;
+                vcpu.soft_affinity = all.filter(|_| draw.percent(50)).collect();
+            }
+        }
+    }
+    if policy == Policy::Deadline {
+        let reclaiming_percent = draw.one_of(&[0, 40, 100]);
+        for domain in &mut host.domains {
+            domain.parameters.reclaim = draw.percent(reclaiming_percent);
+        }
+    }
     host
+}
+
+/// A thread with parameters of its own, but for what its domain has for all its threads.
+fn helper(draw: &mut Draw, habits: &Habits, helper_of: u32, owner: &Domain) -> Domain {
+    let parameters = parameters(draw, habits);
+    Domain {
+        name: format!("{}:helper", owner.name),
+        parameters: Parameters {
+            budget_ns: parameters.budget_ns,
+            period_ns: parameters.period_ns,
+            rt_priority: parameters.rt_priority,
+            ..owner.parameters
+        },
+        vcpus: vec![vcpu(draw, habits.cpus)],
+        tasks: vec![task(draw, habits, 1, 1, 0)],
+        cpu_bound: false,
+        tick: None,
+        helper_of: Some(helper_of),
+        ..owner.clone()
+    }
 }
 
 /// Often enough that ticks fall together with all else, and sometimes so costly that one is due again
@@ -146,6 +190,7 @@ fn settings(draw: &mut Draw, unit_ns: i64) -> Settings {
         accounting_ns: tick_ns * draw.between(1, 4),
         jiffy_ns: unit_ns * draw.one_of(&[0, 0, 1, 2, 3, 5]),
         base_slice_ns: unit_ns * draw.one_of(&[0, 1, 1, 2, 3, 7]),
+        run_queue_cpus: draw.one_of(&[0, 1, 1, 2]),
     }
 }
 
@@ -169,6 +214,7 @@ fn domain(draw: &mut Draw, habits: &Habits, number: i64) -> Domain {
         workload: None,
         working_set_bytes: 0,
         tick: None,
+        helper_of: None,
     };
     if draw.percent(4) {
         fragment(draw, habits.unit_ns, &mut domain);
@@ -223,6 +269,7 @@ fn parameters(draw: &mut Draw, habits: &Habits) -> Parameters {
         quota_burst_ns: draw.one_of(&[0, 0, quota_ns / 3, quota_ns]),
         phase_ns: habits.unit_ns * draw.one_of(&[0, 0, 1, period_units / 2, period_units]),
         credit_ns: draw.one_of(&[0, 1, 3_333_333, 10_000_000, 10_000_000, 10_500_000]),
+        reclaim: false,
     }
 }
 
@@ -232,7 +279,11 @@ fn vcpu(draw: &mut Draw, cpus: i64) -> Vcpu {
     let affinity = (0..cpus as u32)
         .filter(|&other| other == cpu || draw.percent(60))
         .collect();
-    Vcpu { cpu, affinity }
+    Vcpu {
+        cpu,
+        affinity,
+        soft_affinity: Vec::new(),
+    }
 }
 
 fn task(draw: &mut Draw, habits: &Habits, vcpus: i64, tasks: i64, number: i64) -> Task {

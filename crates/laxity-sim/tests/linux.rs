@@ -97,6 +97,31 @@ fn a_quota_holds_and_is_used() {
 }
 
 #[test]
+fn reclaiming_gives_what_others_leave_by_bandwidth() {
+    for jiffy in ["0 ms", "1 ms"] {
+        let used_ns = cpu_ns(&format!(
+            r#"
+            duration = "10 s"
+            host = {{ cpus = 1, policy = "deadline", jiffy = "{jiffy}" }}
+            domain = [
+                {{ name = "a", budget = "20 ms", period = "100 ms", reclaim = true, workload = {{ kind = "cpu-bound" }} }},
+                {{ name = "b", budget = "10 ms", period = "100 ms", reclaim = true, workload = {{ kind = "cpu-bound" }} }},
+                {{ name = "kept", budget = "10 ms", period = "100 ms", workload = {{ kind = "cpu-bound" }} }},
+                {{ name = "left", budget = "50 ms", period = "100 ms" }},
+            ]"#
+        ));
+        // `left` never comes, so 40 of 95 % are in use: 20 ms last for 20 / (40 / 95) = 47.5 ms of every 100 ms.
+        let shares_ns = [4_750_000_000, 2_375_000_000, 1_000_000_000, 0];
+        for (used_ns, share_ns) in used_ns.iter().zip(shares_ns) {
+            assert!(
+                (used_ns - share_ns).abs() <= 50_000_000,
+                "{jiffy}: {used_ns} of {share_ns}"
+            );
+        }
+    }
+}
+
+#[test]
 fn deadline_gives_runtimes_and_no_more() {
     for jiffy in ["0 ms", "4 ms"] {
         let used_ns = cpu_ns(&format!(
@@ -120,4 +145,57 @@ fn deadline_gives_runtimes_and_no_more() {
             );
         }
     }
+}
+
+/// What each domain gets of 8 s of one CPU under a policy, ms.
+fn helped_ms(policy: &str, domains: &str) -> Vec<i64> {
+    let host = format!(
+        r#"
+        duration = "8 s"
+        host = {{ cpus = 1, policy = "{policy}", jiffy = "4 ms" }}
+        domain = [{domains}]"#
+    );
+    cpu_ns(&host).iter().map(|ns| ns / 1_000_000).collect()
+}
+
+#[test]
+fn helpers_share_their_groups_weight_and_quota() {
+    let domains = |quota: &str| {
+        format!(
+            r#"
+            {{ name = "web", weight = 100{quota}, workload = {{ kind = "cpu-bound" }}, helpers = [
+                {{ name = "emulator", cost = "50 ms", period = "50 ms" }},
+            ] }},
+            {{ name = "other", weight = 100, workload = {{ kind = "cpu-bound" }} }},"#
+        )
+    };
+    let used_ms = helped_ms("eevdf", &domains(""));
+    for (used_ms, share_ms) in used_ms.iter().zip([2_000, 4_000, 2_000]) {
+        assert!((used_ms - share_ms).abs() <= 20, "{used_ms} of {share_ms}");
+    }
+    let quota = r#", quota = "20 ms", quota-period = "100 ms""#;
+    let used_ms = helped_ms("eevdf", &domains(quota));
+    let of_group_ms = used_ms[0] + used_ms[2];
+    assert!((of_group_ms - 1_600).abs() <= 10, "{used_ms:?}");
+}
+
+#[test]
+fn helpers_have_priorities_and_budgets_of_their_own() {
+    let loop_and_helper = |helper: &str| {
+        format!(
+            r#"
+            {{ name = "web", rt-priority = 40, budget = "40 ms", period = "80 ms",
+               workload = {{ kind = "cpu-bound" }}, helpers = [{helper}] }},"#
+        )
+    };
+    let above = r#"{ name = "io", cost = "1 ms", period = "10 ms", rt-priority = 50 }"#;
+    assert_eq!(helped_ms("fifo", &loop_and_helper(above)), [7_200, 800]);
+    let below = r#"{ name = "io", cost = "1 ms", period = "10 ms", rt-priority = 30 }"#;
+    assert_eq!(helped_ms("fifo", &loop_and_helper(below)), [8_000, 0]);
+    // It needs more than its budget, which ends at ticks of 4 ms.
+    let limited = r#"{ name = "io", cost = "40 ms", period = "40 ms", budget = "8 ms" }"#;
+    assert_eq!(
+        helped_ms("deadline", &loop_and_helper(limited)),
+        [4_000, 1_600]
+    );
 }

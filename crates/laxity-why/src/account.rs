@@ -227,6 +227,11 @@ impl<'a> Account<'a> {
         }
         let (first_vcpu, first_task) = self.first[usize::from(record.domain)];
         let index = (first_vcpu + u32::from(record.vcpu)) as usize;
+        if matches!(record.kind, Kind::Hop | Kind::Spent) {
+            // The VCPU goes on with what it does.
+            self.way.record(record, index);
+            return Ok(None);
+        }
         self.flush(index);
         let mut explained = None;
         match record.kind {
@@ -310,7 +315,6 @@ impl<'a> Account<'a> {
                 self.change_of(index);
             }
             Kind::Migrate => self.rehome(index, record.argument as u16),
-            Kind::Hop | Kind::Spent => self.way.record(record, index),
             Kind::Packet => self.finish_packet(record),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! The answer about a whole trace: its late jobs with their causes, and the sums of the causes.
 
 use crate::account::Account;
-use crate::cause::{Cause, Part, Rule, Who};
+use crate::cause::{Cause, Key, Part, Rule, Who};
 use crate::packet::{Fate, Packet, PacketPart, Watch};
 use crate::share::Job;
 use laxity_trace::{Kind, Metadata, Place, Reader, TraceError};
@@ -14,7 +14,8 @@ use std::io::Read;
 pub struct Question {
     /// Only jobs of this task, by the places of its domain and of itself.
     pub task: Option<(u16, u32)>,
-    /// The number of jobs that are explained, those that are late by most; all without it. The totals are of all.
+    /// The number of jobs and packets that are explained, those that are late by most; all without it. Up to half of
+    /// them are jobs and up to half are packets, if so many were late: neither hides the other. The totals are of all.
     pub worst: Option<usize>,
     /// Jobs that were in time are explained, too.
     pub every_job: bool,
@@ -114,7 +115,7 @@ pub struct Total {
 }
 
 /// The domain, the task ([`VOICE`] for packets), and the cause.
-type TotalKey = (u16, u32, Option<(u16, u16)>, Cause, Who, Option<Rule>);
+type TotalKey = (u16, u32, Option<(u16, u16)>, Key);
 
 /// Packets, in place of a task.
 const VOICE: u32 = u32::MAX;
@@ -124,9 +125,12 @@ struct Answering<'a> {
     metadata: &'a Metadata,
     question: &'a Question,
     answer: Answer,
-    totals: BTreeMap<TotalKey, (i64, u64)>,
+    /// By the key as numbers, which are compared sooner.
+    totals: BTreeMap<(u64, u64, u64), (TotalKey, i64, u64)>,
     /// The jobs that are late by most: the least late first.
-    worst: BinaryHeap<Worst>,
+    worst_jobs: BinaryHeap<Worst>,
+    /// The same for packets.
+    worst_packets: BinaryHeap<Worst>,
 }
 
 /// A job or a packet.
@@ -217,7 +221,8 @@ impl<'a> Answering<'a> {
                 totals: Vec::new(),
             },
             totals: BTreeMap::new(),
-            worst: BinaryHeap::new(),
+            worst_jobs: BinaryHeap::new(),
+            worst_packets: BinaryHeap::new(),
         }
     }
 
@@ -234,11 +239,8 @@ impl<'a> Answering<'a> {
         if is_late {
             self.answer.late_jobs += 1;
             self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(job.late_ns);
-            for part in job.parts.iter().filter(|part| part.ns > 0) {
-                let key = (job.domain, job.task, None, part.cause, part.who, part.rule);
-                let (ns, jobs) = self.totals.entry(key).or_default();
-                *ns = ns.saturating_add(part.ns);
-                *jobs += 1;
+            for part in &job.parts {
+                self.total(job.domain, job.task, None, part);
             }
         }
         if !is_late && !self.question.every_job {
@@ -256,13 +258,33 @@ impl<'a> Answering<'a> {
             Fate::Arrived | Fate::Unfinished => self.answer.late_packets += 1,
         }
         self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(packet.late_ns);
-        for PacketPart { at, part } in packet.parts.iter().filter(|part| part.part.ns > 0) {
-            let key = (packet.domain, VOICE, *at, part.cause, part.who, part.rule);
-            let (ns, packets) = self.totals.entry(key).or_default();
-            *ns = ns.saturating_add(part.ns);
-            *packets += 1;
+        for PacketPart { at, part } in &packet.parts {
+            self.total(packet.domain, VOICE, *at, part);
         }
         self.keep(Late::Packet(packet));
+    }
+
+    /// Adds a part of what was late to the sums.
+    fn total(&mut self, domain: u16, task: u32, at: Option<(u16, u16)>, part: &Part) {
+        if part.ns <= 0 {
+            return;
+        }
+        let key = Key {
+            cause: part.cause,
+            who: part.who,
+            rule: part.rule,
+        };
+        let numbers = (
+            u64::from(domain) << 32 | u64::from(task),
+            at.map_or(0, |(domain, vcpu)| {
+                1 << 32 | u64::from(domain) << 16 | u64::from(vcpu)
+            }),
+            key.packed(),
+        );
+        let (_, ns, count) =
+            (self.totals.entry(numbers)).or_insert_with(|| ((domain, task, at, key), 0, 0));
+        *ns = ns.saturating_add(part.ns);
+        *count += 1;
     }
 
     fn keep(&mut self, late: Late) {
@@ -272,34 +294,58 @@ impl<'a> Answering<'a> {
                 self.answer.late.push(explained);
             }
             Some(most) => {
-                self.worst.push(Worst(late));
-                if self.worst.len() > most {
-                    self.worst.pop();
+                let worst = match late {
+                    Late::Job(_) => &mut self.worst_jobs,
+                    Late::Packet(_) => &mut self.worst_packets,
+                };
+                let late = Worst(late);
+                if worst.len() < most {
+                    worst.push(late);
+                } else if let Some(mut least) = worst.peek_mut()
+                    && late < *least
+                {
+                    *least = late;
                 }
             }
         }
     }
 
     fn finish(mut self) -> Answer {
-        for Worst(late) in std::mem::take(&mut self.worst).into_sorted_vec() {
+        for Worst(late) in self.take_worst() {
             let explained = self.explained(&late);
             self.answer.late.push(explained);
         }
-        let totals = std::mem::take(&mut self.totals);
+        let mut totals: Vec<_> = std::mem::take(&mut self.totals).into_values().collect();
+        totals.sort_unstable_by_key(|&(key, ns, _)| (-ns, key));
         self.answer.totals = (totals.into_iter())
-            .map(|((domain, task, at, cause, who, rule), (ns, jobs))| Total {
+            .map(|((domain, task, at, key), ns, jobs)| Total {
                 task: self.task_name(domain, task),
                 at: self.at_name(at),
-                cause,
-                who: self.name(who),
-                rule,
+                cause: key.cause,
+                who: self.name(key.who),
+                rule: key.rule,
                 ns,
                 jobs,
             })
             .collect();
-        // Sorting is stable, so that equals stay in the order of tasks.
-        self.answer.totals.sort_by_key(|total| -total.ns);
         self.answer
+    }
+
+    /// The worst jobs and packets, from the latest on, as [`Question::worst`] says.
+    fn take_worst(&mut self) -> Vec<Worst> {
+        let most = self.question.worst.unwrap_or(0);
+        let mut worst = Vec::new();
+        let mut others = Vec::new();
+        for of_kind in [&mut self.worst_jobs, &mut self.worst_packets] {
+            let mut of_kind = std::mem::take(of_kind).into_sorted_vec();
+            others.extend(of_kind.split_off(of_kind.len().min(most / 2)));
+            worst.extend(of_kind);
+        }
+        others.sort();
+        others.truncate(most - worst.len());
+        worst.extend(others);
+        worst.sort();
+        worst
     }
 
     fn explained(&self, late: &Late) -> Explained {

@@ -57,8 +57,14 @@ impl History {
 
     /// How much of a time within the window went into each thing, by its index; what did not go into any is left out.
     pub fn between(&self, from_ns: i64, to_ns: i64) -> impl Iterator<Item = (usize, i64)> {
+        let is_within = move |spans: &VecDeque<Span>| {
+            // Most things are long ago.
+            (spans.front().zip(spans.back()))
+                .is_some_and(|(first, last)| first.start_ns < to_ns && last.end_ns > from_ns)
+        };
         let spent = move |spans| up_to(spans, to_ns) - up_to(spans, from_ns);
         (self.spans.iter().enumerate())
+            .filter(move |(_, spans)| is_within(spans))
             .map(move |(key, spans)| (key, spent(spans)))
             .filter(|&(_, ns)| ns > 0)
     }

@@ -4,7 +4,7 @@ use crate::cause::{Cause, Key, Part, Who};
 use crate::history::History;
 use crate::share::divide;
 use laxity_trace::{Kind, Place, Reader, Record, Spent, TraceError, hop_of, spent_of};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 
 /// What became of a packet.
@@ -134,7 +134,7 @@ impl Way {
         let sent_ns = first.since_ns;
         let mut split = Split {
             histories,
-            delays: BTreeMap::new(),
+            delays: Vec::new(),
         };
         let fate = match last.place {
             Place::Full => {
@@ -197,16 +197,25 @@ impl Way {
     }
 }
 
+/// The VCPU that was to handle the packet, what happened, and for how long, ns.
+type Delay = (Option<(u16, u16)>, Key, i64);
+
 /// Delays by what they are.
 struct Split<'a, H> {
     histories: &'a H,
-    delays: BTreeMap<(Option<(u16, u16)>, Key), i64>,
+    /// Few, so that looking at all of them takes less than any order would.
+    delays: Vec<Delay>,
 }
 
 impl<H: Histories> Split<'_, H> {
     fn add(&mut self, at: Option<(u16, u16)>, key: Key, ns: i64) {
-        if ns > 0 {
-            *self.delays.entry((at, key)).or_default() += ns;
+        if ns <= 0 {
+            return;
+        }
+        let mut known = self.delays.iter_mut();
+        match known.find(|(known_at, known_key, _)| (*known_at, *known_key) == (at, key)) {
+            Some((_, _, delay_ns)) => *delay_ns += ns,
+            None => self.delays.push((at, key, ns)),
         }
     }
 
@@ -248,8 +257,10 @@ impl<H: Histories> Split<'_, H> {
         self.add(at, Key::of(slept), blocked_ns - pause_ns + rest_ns);
     }
 
-    fn parts(self) -> Vec<PacketPart> {
-        let part = |((at, key), delay_ns): ((Option<(u16, u16)>, Key), i64)| PacketPart {
+    fn parts(mut self) -> Vec<PacketPart> {
+        // Equals are in the order of VCPUs and causes.
+        (self.delays).sort_unstable_by_key(|&(at, key, delay_ns)| (-delay_ns, at, key));
+        let part = |(at, key, delay_ns): Delay| PacketPart {
             at,
             part: Part {
                 cause: key.cause,
@@ -259,10 +270,7 @@ impl<H: Histories> Split<'_, H> {
                 ns: 0,
             },
         };
-        let mut parts: Vec<PacketPart> = self.delays.into_iter().map(part).collect();
-        // Sorting is stable: equals stay in the order of VCPUs and causes.
-        parts.sort_by_key(|part| -part.part.delay_ns);
-        parts
+        self.delays.into_iter().map(part).collect()
     }
 }
 

@@ -49,11 +49,21 @@ pub fn divide(parts: &mut [Part], relative_deadline_ns: i64, late_ns: i64) {
         before_ns += i128::from(part.delay_ns);
         let up_to_ns = match delays_ns {
             0 => 0,
-            _ => (i128::from(rest_ns) * before_ns / delays_ns) as i64,
+            _ => in_proportion(rest_ns, before_ns, delays_ns),
         };
         part.ns = up_to_ns - given_ns;
         given_ns = up_to_ns;
     }
+}
+
+/// `whole_ns` · `part_ns` / `sum_ns`, rounded down; the usual times take no division in 128 bits.
+fn in_proportion(whole_ns: i64, part_ns: i128, sum_ns: i128) -> i64 {
+    if let (Ok(part), Ok(sum)) = (i64::try_from(part_ns), i64::try_from(sum_ns))
+        && let Some(product) = whole_ns.checked_mul(part)
+    {
+        return product / sum;
+    }
+    (i128::from(whole_ns) * part_ns / sum_ns) as i64
 }
 
 #[cfg(test)]

@@ -129,6 +129,9 @@ struct laxity_embedder {
     void (*extend)(struct laxity_instance *instance, uint32_t cpu, int64_t until_ns);
     bool (*may_run_on)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu,
                        uint32_t cpu);
+    /* Whether the CPU is one of those that the VCPU prefers (soft affinity), which is any where it
+     * prefers none. Only models ask; NULL: nobody prefers any. */
+    bool (*prefers)(struct laxity_instance *instance, const struct laxity_vcpu *vcpu, uint32_t cpu);
     bool (*try_lock)(struct laxity_instance *instance, uint32_t cpu);
     void (*unlock)(struct laxity_instance *instance, uint32_t cpu);
     /* Called only while instance->tracing is set. */

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity import _core
 from laxity.apply.agent.settings import (
+    RECLAIM,
     SCHED_DEADLINE,
     SCHED_FIFO,
     SCHED_OTHER,
@@ -29,12 +30,18 @@ POLICIES = {SCHED_OTHER: "eevdf", SCHED_FIFO: "fifo", SCHED_DEADLINE: "deadline"
 OTHERS = {2: "rr", 3: "batch", 5: "idle", 7: "ext"}
 """Those that host files do not have."""
 
-OF_VCPUS = ("policy", "affinity", "budget", "period", "rt-priority")
+OF_POLICIES = ("budget", "period", "reclaim", "rt-priority")
+"""The keys of a VCPU that belong to one of the policies."""
+OF_VCPUS = ("policy", "affinity", *OF_POLICIES)
+OF_LAXITY = ("priority", "extratime", "cap", "laxity")
+"""Those of a whole guest under Laxity's policies, which also have some of the others."""
 OF_GROUP = {"weight": "cpu.weight", "quota": "cpu.max", "quota-period": "cpu.max"}
 OF_GROUP["quota-burst"] = "cpu.max.burst"
 """The keys of a whole guest, with the settings of its control group."""
-KEYS = (*OF_VCPUS, *OF_GROUP)
+KEYS = (*OF_VCPUS, *OF_GROUP, *OF_LAXITY)
 
+FLAGS = {"false": False, "true": True, "0": False, "1": True}
+"""Flags as host files have them, and as laxity-sched takes them on Xen."""
 MICROSECOND_NS = 1_000
 PERIOD_US = "100000"
 """The period of cpu.max that the kernel begins with."""
@@ -43,7 +50,8 @@ USAGE = f"""\
 on a KVM host, laxity sched get [--json] [DOMAIN[/VCPU]]
             or laxity sched set DOMAIN[/VCPU] KEY=VALUE...
 keys of a VCPU: {", ".join(OF_VCPUS)}
-keys of a guest: {", ".join(OF_GROUP)}"""
+keys of a guest: {", ".join(OF_GROUP)}
+under a policy of Laxity, its parameters are keys of a guest"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def parameters(seen: Seen, words: Words) -> list[dict[str, Any]]:
             "name": guest["name"],
             **(_of_group(guest["group"]) if guest["group"] else {}),
             "vcpu": [
-                {"id": thread["vcpu"], **_of_thread(thread)} for thread in _vcpus(guest, words)
+                {"id": thread["vcpu"], **_of_thread(thread, seen)}
+                for thread in _vcpus(guest, words)
             ],
         }
         for guest in guests
@@ -103,13 +112,59 @@ def change(seen: Seen, words: Words) -> Wanted:
     Keys that are not named stay as they are. Raises InputError for values that do not fit.
     """
     guest = _guest(seen, words.guest or "")
+    if "policy" not in words.values and any(_is_ours(thread) for thread in _vcpus(guest, words)):
+        return _change_of_ours(seen, guest, words)
     count = 1 + max(thread["vcpu"] or 0 for thread in guest["threads"])
     vcpus: list[dict[str, Any]] = [{} for _ in range(count)]
     for thread in _vcpus(guest, words):
         assert thread["vcpu"] is not None  # noqa: S101 - for the types
-        vcpus[thread["vcpu"]] = _changed_thread(guest, thread, words)
+        vcpus[thread["vcpu"]] = _changed_thread(guest, thread, words, seen)
     wanted = WantedDomain(vcpus=vcpus, helpers=None, group=_changed_group(words, guest))
-    return Wanted(domains={guest["name"]: wanted}, interrupts={})
+    return Wanted(domains={guest["name"]: wanted}, interrupts={}, scheduler=None)
+
+
+def _is_ours(thread: Thread) -> bool:
+    """Whether a policy of Laxity schedules a thread."""
+    return "vcpu" in thread["scheduling"]
+
+
+def _given_to(thread: Thread, seen: Seen) -> tuple[str, dict[str, int]]:
+    """Returns the policy of Laxity that schedules a thread, and the parameters of its guest."""
+    given = seen["scheduler"]["given"]
+    domain = given["domains"][thread["scheduling"]["vcpu"].split()[0]]
+    pairs = [pair.split("=") for pair in domain["parameters"].split()]
+    return given["policy"], {key: int(value) for key, value in pairs}
+
+
+def _change_of_ours(seen: Seen, guest: Guest, words: Words) -> Wanted:
+    """Returns what is wanted of a guest whose VCPUs a policy of Laxity schedules."""
+    threads = _vcpus(guest, words)
+    policy, had = _given_to(next(thread for thread in threads if _is_ours(thread)), seen)
+    named = [key for key in words.values if key != "affinity"]
+    for key in named:
+        if key not in had:
+            raise InputError(
+                f"{key} is no parameter of the policy {policy!r}", f"it has {', '.join(had)}"
+            )
+    if named and words.vcpu is not None:
+        raise InputError(f"{named[0]} is of the whole guest", f"set {guest['name']} {named[0]}=…")
+    values = had | {key: _value(key, words.values[key]) for key in named}
+    if values.get("budget", 0) > values.get("period", 0):
+        raise InputError("the budget is longer than the period", "make it shorter")
+    given = seen["scheduler"]["given"]
+    name = guest["name"]
+    parameters = " ".join(f"{key}={int(value)}" for key, value in values.items())
+    domains = {**given["domains"], name: {**given["domains"][name], "parameters": parameters}}
+    vcpus: list[dict[str, Any]] = [{} for _ in range(1 + max(t["vcpu"] or 0 for t in threads))]
+    if "affinity" in words.values:
+        for thread in threads:
+            cpus = list(cpus_of(words.values["affinity"], "affinity"))
+            vcpus[thread["vcpu"] or 0] = {"affinity": cpus}
+    return Wanted(
+        domains={name: WantedDomain(vcpus=vcpus, helpers=None, group={})},
+        interrupts={},
+        scheduler={**given, "domains": domains},
+    )
 
 
 def _guest(seen: Seen, name: str) -> Guest:
@@ -134,12 +189,17 @@ def _vcpus(guest: Guest, words: Words) -> list[Thread]:
     return sorted(found, key=lambda thread: thread["vcpu"] or 0)
 
 
-def _of_thread(thread: Thread) -> dict[str, Any]:
+def _of_thread(thread: Thread, seen: Seen) -> dict[str, Any]:
+    if _is_ours(thread):
+        policy, parameters = _given_to(thread, seen)
+        fields = {PARAMETERS[key].field: value for key, value in parameters.items()}
+        return {"policy": policy, **fields, "affinity": thread["affinity"]}
     given = thread["scheduling"]
     number = given["policy"]
     told: dict[str, Any] = {"policy": POLICIES.get(number) or OTHERS.get(number, str(number))}
     if number == SCHED_DEADLINE:
         told |= {"budget_ns": given["runtime_ns"], "period_ns": given["period_ns"]}
+        told |= {"reclaim": bool(given["flags"] & RECLAIM)}
     elif given["priority"]:
         told |= {"rt_priority": given["priority"]}
     else:
@@ -161,15 +221,15 @@ def _of_group(group: Group) -> dict[str, Any]:
     return told
 
 
-def _changed_thread(guest: Guest, thread: Thread, words: Words) -> dict[str, Any]:
+def _changed_thread(guest: Guest, thread: Thread, words: Words, seen: Seen) -> dict[str, Any]:
     values = words.values
     changed: dict[str, Any] = {}
     if "affinity" in values:
         changed["affinity"] = list(cpus_of(values["affinity"], "affinity"))
-    named = [key for key in ("policy", "budget", "period", "rt-priority") if key in values]
+    named = [key for key in ("policy", *OF_POLICIES) if key in values]
     if not named:
         return changed
-    had = _of_thread(thread)
+    had = {"reclaim": False, **_of_thread(thread, seen)}
     policy = values.get("policy", had["policy"])
     own = [name for name, each in TABLE.items() if each.own_of == OWNER]
     if policy not in own:
@@ -182,12 +242,12 @@ def _changed_thread(guest: Guest, thread: Thread, words: Words) -> dict[str, Any
             )
     given = {
         PARAMETERS[key].field: _value(key, values[key]) if key in values else had.get(field)
-        for key in ("budget", "period", "rt-priority")
+        for key in OF_POLICIES
         for field in (PARAMETERS[key].field,)
     }
     missing = [
         key
-        for key in ("budget", "period", "rt-priority")
+        for key in OF_POLICIES
         if TABLE[policy].uses(key) and given[PARAMETERS[key].field] is None
     ]
     if missing:
@@ -222,6 +282,10 @@ def _changed_group(words: Words, guest: Guest) -> dict[str, str]:
 def _value(key: str, text: str) -> int:
     """Returns the value of a parameter. Raises InputError if it is none, or out of its bounds."""
     parameter = PARAMETERS[key]
+    if parameter.kind == "flag":
+        if text not in FLAGS:
+            raise InputError(f"{key}: {text!r} is neither true nor false", f"write {key}=true")
+        return FLAGS[text]
     example = "2 ms" if parameter.kind == "duration" else str(parameter.least)
     try:
         value = _core.parse_duration(text) if parameter.kind == "duration" else int(text)

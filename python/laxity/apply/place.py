@@ -12,6 +12,8 @@ from laxity.lab.errors import LabError
 from laxity.shell import Shell, end
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from laxity.apply.agent.settings import Change, Seen, Wanted
 
 PACKAGE = Path(agent.__file__).parent
@@ -37,13 +39,6 @@ class Place:
         self._shell = Shell.at(at)
 
     @property
-    def is_xen(self) -> bool:
-        """Whether the machine runs under Xen, and not KVM's Linux."""
-        return (
-            self._shell.run("test -d /proc/xen || grep -q xen /sys/hypervisor/type").returncode == 0
-        )
-
-    @property
     def name(self) -> str:
         """How messages call it."""
         return self._shell.name
@@ -56,12 +51,21 @@ class Place:
         """Returns what `apply` would change."""
         return cast("list[Change]", self._ask(do="plan", wanted=wanted, keep=keep)["changes"])
 
-    def apply(self, wanted: Wanted, *, keep: bool = False, persist: bool = True) -> dict[str, Any]:
+    def apply(
+        self,
+        wanted: Wanted,
+        *,
+        keep: bool = False,
+        persist: bool = True,
+        programs: Mapping[str, bytes] | None = None,
+    ) -> dict[str, Any]:
         """Makes the machine so; see `Keeper.apply` of the agent.
 
-        Raises LabError if the kernel refuses a change; then all is as it was before.
+        `programs` are the files of a policy of Laxity, by name, where one is to be loaded. Raises
+        LabError if the kernel refuses a change; then all is as it was before.
         """
-        return self._ask(do="apply", wanted=wanted, keep=keep, persist=persist)
+        beside = {f"scheduler/{name}": content for name, content in (programs or {}).items()}
+        return self._ask(beside, do="apply", wanted=wanted, keep=keep, persist=persist)
 
     def plan_revert(self) -> list[Change]:
         """Returns what `revert` would change."""
@@ -71,7 +75,11 @@ class Place:
         """Puts everything back; see `Keeper.revert` of the agent."""
         return self._ask(do="revert")
 
-    def _ask(self, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    def _ask(
+        self,
+        beside: Mapping[str, bytes] | None = None,
+        **request: Any,  # noqa: ANN401 - JSON
+    ) -> dict[str, Any]:
         code = self._shell.run(ABLE).returncode
         if code == NOT_ROOT:
             raise InputError(
@@ -84,7 +92,7 @@ class Place:
             )
         files = {f"agent/{file.name}": file.read_bytes() for file in PACKAGE.glob("*.py")}
         with self._shell.directory() as home:
-            self._shell.send(home, files)
+            self._shell.send(home, {**files, **(beside or {})})
             command = f"cd {home} && exec python3 -m agent"
             done = self._shell.run(command, json.dumps(request).encode())
         try:

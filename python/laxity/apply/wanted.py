@@ -11,8 +11,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from laxity.apply.agent.settings import (
+    RECLAIM,
     RESET_ON_FORK,
     SCHED_DEADLINE,
+    SCHED_EXT,
     SCHED_FIFO,
     SCHED_OTHER,
     Scheduling,
@@ -22,7 +24,15 @@ from laxity.apply.agent.settings import (
 )
 from laxity.errors import InputError
 from laxity.policies import TABLE
-from laxity.substrates.kvm.plan import OWNER, group_settings, refuse_parameters
+from laxity.resolved import refuse_helpers
+from laxity.substrates.kvm.plan import CPUS_MAX as SCHEDULED_CPUS_MAX
+from laxity.substrates.kvm.plan import (
+    group_settings,
+    is_linux,
+    pairs,
+    refuse_parameters,
+    runs_here,
+)
 from laxity.text import number
 
 if TYPE_CHECKING:
@@ -64,7 +74,12 @@ def ask(host: ResolvedHost, seen: Seen, helpers: Helpers) -> Asked:
 
     Raises InputError for what Linux cannot do, and says what would be right.
     """
-    _refuse_policy(host["policy"])
+    _refuse_policy(host["policy"], seen)
+    refuse_helpers(
+        host,
+        "nothing says which threads of a real guest these are",
+        ", and --helpers with the CPUs of all helpers",
+    )
     _refuse_cpus(host, seen)
     guests = _guests(host, seen)
     for domain in host["domains"]:
@@ -73,12 +88,13 @@ def ask(host: ResolvedHost, seen: Seen, helpers: Helpers) -> Asked:
         refuse_parameters(key, domain["parameters"], host["policy"])
         if domain["name"] in guests:
             refuse_guest(domain, guests[domain["name"]], host["policy"], seen)
-    if TABLE[host["policy"]].uses("budget"):
+    if is_linux(host["policy"], "budget"):
         _refuse_utilization(host, guests, seen)
     _refuse_helpers(helpers, seen, guests.values())
     wanted = Wanted(
         domains={domain["name"]: _domain(domain, host, helpers) for domain in host["domains"]},
         interrupts={nic: list(cpus) for nic, cpus in helpers.interrupts},
+        scheduler=_scheduler(host),
     )
     names = [domain["name"] for domain in host["domains"]]
     missing = tuple(name for name in names if name not in guests)
@@ -96,8 +112,12 @@ def scheduling(parameters: Mapping[str, Any], policy: str) -> Scheduling:
         deadline_ns=0,
         period_ns=0,
     )
-    if TABLE[policy].uses("budget"):
+    if TABLE[policy].own_of is None:
+        made["policy"], made["flags"] = SCHED_EXT, RESET_ON_FORK
+    elif TABLE[policy].uses("budget"):
         made["policy"], made["flags"] = SCHED_DEADLINE, RESET_ON_FORK
+        if parameters["reclaim"]:
+            made["flags"] |= RECLAIM
         made["runtime_ns"] = parameters["budget_ns"]
         made["deadline_ns"] = made["period_ns"] = parameters["period_ns"]
     elif TABLE[policy].uses("rt-priority"):
@@ -108,38 +128,91 @@ def scheduling(parameters: Mapping[str, Any], policy: str) -> Scheduling:
 
 def _domain(domain: Domain, host: ResolvedHost, helpers: Helpers) -> WantedDomain:
     policy = host["policy"]
-    of_thread = scheduling(domain["parameters"], policy)
+    vcpus: list[dict[str, Any]] = []
+    for index, vcpu in enumerate(domain["vcpus"]):
+        of_thread = scheduling(domain["parameters"], policy)
+        if TABLE[policy].own_of is None:
+            of_thread["vcpu"] = f"{domain['name']} {index}"
+        vcpus.append({"scheduling": of_thread, "affinity": vcpu["affinity"]})
     group = {}
-    if TABLE[policy].uses("weight"):
+    if is_linux(policy, "weight"):
         group = dict(zip(FILES, group_settings(domain, policy), strict=True))
     return WantedDomain(
-        vcpus=[{"scheduling": of_thread, "affinity": vcpu["affinity"]} for vcpu in domain["vcpus"]],
+        vcpus=vcpus,
         helpers=None if helpers.cpus is None else list(helpers.cpus),
         group=group,
     )
 
 
-def _refuse_policy(policy: str) -> None:
-    if TABLE[policy].own_of != OWNER:
-        own = [name for name, each in TABLE.items() if each.own_of == OWNER]
+def _scheduler(host: ResolvedHost) -> dict[str, Any] | None:
+    """Returns the policy of Laxity that is to schedule, as `Wanted` has it."""
+    policy = TABLE[host["policy"]]
+    if policy.own_of is not None:
+        return None
+    return {
+        "policy": policy.name,
+        "cpus": host["cpus"],
+        "settings": pairs(policy, host["settings"], of_host=True),
+        "domains": {
+            domain["name"]: {
+                "parameters": pairs(policy, domain["parameters"], of_host=False),
+                "cpus": [vcpu["cpu"] for vcpu in domain["vcpus"]],
+            }
+            for domain in host["domains"]
+        },
+    }
+
+
+def _refuse_policy(policy: str, seen: Seen) -> None:
+    there = [name for name, each in TABLE.items() if runs_here(each)]
+    if policy not in there:
         raise InputError(
-            f"`host.policy` is {policy!r}, and a KVM host is set to Linux's own schedulers",
-            f"add --policy with one of {', '.join(own)}",
+            f"`host.policy` is {policy!r}, which does not run on KVM",
+            f"add --policy with one of {', '.join(there)}",
+        )
+    if TABLE[policy].own_of is not None:
+        return
+    own = ", ".join(name for name in there if TABLE[name].own_of is not None)
+    scheduler = seen["scheduler"]
+    if not scheduler["possible"]:
+        raise InputError(
+            f"`host.policy` is {policy!r}, and the machine's kernel has no sched_ext, by which "
+            "Laxity's policies schedule",
+            f"boot Linux 7.2 or newer with CONFIG_SCHED_CLASS_EXT, or add --policy with one of "
+            f"{own}",
+        )
+    if scheduler["loaded"] is not None and scheduler["given"] is None:
+        raise InputError(
+            f"the sched_ext scheduler {scheduler['loaded']!r} is loaded on the machine, and the "
+            "kernel has one at a time",
+            f"stop it, or add --policy with one of {own}",
         )
 
 
 def _refuse_cpus(host: ResolvedHost, seen: Seen) -> None:
-    online = seen["cpus"]
+    online, policy = seen["cpus"], host["policy"]
     if not set(range(host["cpus"])) <= set(online):
         raise InputError(
             f"`host.cpus` is {host['cpus']}, and the machine has the CPUs {listed(online)}",
             f"add --set host.cpus={len(online)}, or put more CPUs online",
         )
-    if TABLE[host["policy"]].uses("budget") and host["cpus"] != len(online):
+    if is_linux(policy, "budget") and host["cpus"] != len(online):
         raise InputError(
             f"`host.cpus` is {host['cpus']}, and SCHED_DEADLINE threads run on all CPUs of the "
             f"machine, {listed(online)}",
             f"add --set host.cpus={len(online)}, or --policy fifo, which keeps VCPUs to some CPUs",
+        )
+    if TABLE[policy].own_of is None and host["cpus"] != len(online):
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and a policy of Laxity schedules all CPUs of the "
+            f"machine, {listed(online)}",
+            f"add --set host.cpus={len(online)}, with `affinity` for what runs on some of them",
+        )
+    if TABLE[policy].own_of is None and host["cpus"] > SCHEDULED_CPUS_MAX:
+        raise InputError(
+            f"`host.cpus` is {host['cpus']}, and a policy of Laxity schedules at most "
+            f"{SCHEDULED_CPUS_MAX} CPUs of a KVM host",
+            "add --policy fifo, or --policy eevdf",
         )
 
 
@@ -171,8 +244,8 @@ def _guests(host: ResolvedHost, seen: Seen) -> dict[str, Guest]:
 def _refuse_quota(key: str, domain: Domain, policy: str) -> None:
     if not TABLE[policy].uses("quota") and domain["parameters"]["quota_ns"]:
         raise InputError(
-            f"`{key}.quota` is given, and cpu.max does not hold for real-time threads, which "
-            f"`host.policy` {policy!r} makes of VCPUs",
+            f"`{key}.quota` is given, and cpu.max holds only for ordinary threads, which "
+            f"`host.policy` {policy!r} does not make of VCPUs",
             "leave the quota out, or add --policy eevdf, or --policy deadline with a budget",
         )
 
@@ -194,18 +267,18 @@ def refuse_guest(domain: Domain, guest: Guest, policy: str, seen: Seen) -> None:
                 f"of {thread_label(guest['name'], thread)} keeps it to {listed(thread['allowed'])}",
                 "widen cpuset.cpus, as `virsh vcpupin` does, or choose among these CPUs",
             )
-        if TABLE[policy].uses("budget") and set(vcpu["affinity"]) != set(seen["cpus"]):
+        if is_linux(policy, "budget") and set(vcpu["affinity"]) != set(seen["cpus"]):
             raise InputError(
                 f"`{key}.affinity` has the CPUs {listed(vcpu['affinity'])}, and Linux keeps no "
                 "SCHED_DEADLINE thread to some of several CPUs",
                 "leave the affinity out, or add --policy fifo",
             )
-    if TABLE[policy].uses("weight"):
+    if is_linux(policy, "weight"):
         refuse_group(guest, burst_ns=domain["parameters"]["quota_burst_ns"])
     least_us, most_us = seen["deadline_period_us"]
     period_ns = domain["parameters"]["period_ns"]
     within = least_us * MICROSECOND_NS <= period_ns <= most_us * MICROSECOND_NS
-    if TABLE[policy].uses("budget") and not within:
+    if is_linux(policy, "budget") and not within:
         raise InputError(
             f"`{key}.period` is {period_ns} ns, and this machine's SCHED_DEADLINE takes "
             f"{least_us} us to {most_us} us",
@@ -300,13 +373,18 @@ def _refuse_helpers(helpers: Helpers, seen: Seen, guests: Any) -> None:  # noqa:
 def _notes(host: ResolvedHost, guests: Mapping[str, Guest], seen: Seen) -> list[str]:
     policy, settings = TABLE[host["policy"]], host["settings"]
     notes = []
+    if policy.own_of is None:
+        notes.append(
+            "tasks of Linux's other classes come before the VCPUs of a policy of Laxity: keep what "
+            "else runs off their CPUs"
+        )
     if policy.uses("rt-priority") and seen["rt_runtime_us"] >= 0:
         notes.append(
             "Linux keeps a reserve for other tasks on a CPU whose SCHED_FIFO VCPUs do not pause: "
             f"what kernel.sched_rt_runtime_us, {seen['rt_runtime_us']}, leaves of each "
             f"{seen['rt_period_us']} us, and from Linux 6.12 on its fair server"
         )
-    if policy.uses("budget") and not settings["jiffy_ns"]:
+    if is_linux(policy.name, "budget") and not settings["jiffy_ns"]:
         notes.append(
             "`host.jiffy` is 0: budgets end exactly only with HRTICK_DL in "
             "/sys/kernel/debug/sched/features, which stays as it is"
@@ -318,7 +396,7 @@ def _notes(host: ResolvedHost, guests: Mapping[str, Guest], seen: Seen) -> list[
         )
     groups = [guest["group"]["path"] for guest in guests.values() if guest["group"]]
     parents = {path.rpartition("/")[0] for path in groups}
-    if policy.uses("weight") and len(parents) > 1:
+    if is_linux(policy.name, "weight") and len(parents) > 1:
         notes.append(
             "weights count among guests of one parent group, and these have several: "
             + ", ".join(sorted(parent or "/" for parent in parents))

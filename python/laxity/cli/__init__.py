@@ -9,7 +9,6 @@ once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from laxity import _core, additions
+from laxity.cli.ended import EndedError, end_tidily
 from laxity.errors import HostError, InputError
 from laxity.lab.errors import LabError
 
@@ -114,20 +114,23 @@ def laxity(
 
 def main() -> NoReturn:
     """Runs the command line and ends the process; no traceback unless LAXITY_TRACEBACK is set."""
-    # A reader that has gone away ends the process, as it does other tools in a pipe.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    sys.exit(guarded())
+    try:
+        end_tidily()
+        sys.exit(guarded())
+    except EndedError as end:
+        end.end_process()
 
 
 def guarded() -> int:
     """Runs the command line of `sys.argv`; returns the exit code."""
     try:
-        app()
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        code = _called()
+        # What cannot be written is to be told while somebody can tell it.
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except EndedError:
+        raise
     except LabError as error:
         _explain(error)
         return FAILED_MACHINE
@@ -136,6 +139,14 @@ def guarded() -> int:
         return BAD_INPUT
     except BaseException as error:  # noqa: BLE001 - a panic of the extension module is no Exception
         return _ask_for_extra(error) or _admit(error)
+    return code
+
+
+def _called() -> int:
+    try:
+        app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     return 0
 
 

@@ -111,9 +111,20 @@ def _apply(place: Place, host: Any, helpers: Any, dry_run: bool, as_json: bool) 
     if dry_run:
         _show(place.plan(asked.wanted), "would change", place, notes, as_json)
         return
-    made = place.apply(asked.wanted)
+    made = place.apply(asked.wanted, programs=_programs(host["policy"]))
     notes += [f"{label} ended meanwhile" for label in made["vanished"]]
     _show(made["changes"], "changed", place, notes, as_json)
+
+
+def _programs(policy: str) -> dict[str, bytes]:
+    """Returns the files that load a policy of Laxity; none for one of Linux's own."""
+    from laxity.cli.console import say
+    from laxity.lab import kvm_policies
+    from laxity.policies import TABLE
+
+    if TABLE[policy].own_of is not None:
+        return {}
+    return kvm_policies.build([TABLE[policy]], say).loading(policy)
 
 
 def _revert(place: Place, dry_run: bool, as_json: bool) -> None:

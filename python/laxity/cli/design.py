@@ -82,11 +82,13 @@ def design(
     The guests of a fleet file are placed so that each of its hosts holds, also after the failure of
     any one host.
     """
-    from laxity import files
-    from laxity.fleet.fleet import is_fleet
+    from laxity import _core, files
 
     text = files.read(host, files.HOST_BYTES_MAX, "a host file, such as host.toml")
-    if is_fleet(text):
+    is_fleet = _core.is_fleet(text)
+    if write is not None:
+        _refuse_unwritable(write, is_directory=is_fleet)
+    if is_fleet:
         if policy is not None or room or any_phase or missed is not None:
             raise InputError(
                 "--policy, --room, --any-phase and --missed are for one host",
@@ -120,6 +122,17 @@ def design(
         say(f"wrote {write}")
     if not found.holds:
         raise typer.Exit(FAILED_VERDICT)
+
+
+def _refuse_unwritable(path: Path, *, is_directory: bool) -> None:
+    """Raises InputError where nothing can be written: a search may take minutes."""
+    if is_directory:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--write {path} is a file", "name a directory for the host files")
+    elif path.is_dir():
+        raise InputError(f"--write {path} is a directory", "name a file, such as host.toml")
+    elif not path.parent.is_dir():
+        raise InputError(f"there is no directory {path.parent}", "make it, or name another file")
 
 
 def _fleet(

@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 
 from laxity.cli.command import examples, typer_app
-from laxity.cli.console import print_json, print_rich, progress_bar
-from laxity.cli.options import JsonOption, OutputOption, time_ns
+from laxity.cli.console import print_json, print_rich, progress_bar, say
+from laxity.cli.options import JsonOption, OutputOption, PlaceOption, time_ns
 from laxity.cli.outputs import directory_for
 
 DURATION = "10 s"
-RECORDING = "trace.dat"
-"""What was recorded, as trace-cmd and KernelShark read it."""
-
 app = typer_app()
 
 
 @app.command(
     epilog=examples(
         "observe -o seen --duration '30 s'",
+        "observe --at ssh://root@xen.example.com -o seen",
         "observe trace.dat --domain media=4711,4712 -o seen",
         "observe out -o seen && laxity run seen/host.toml",
         "observe out/trace.laxtrace -o seen && laxity why seen",
@@ -32,7 +30,7 @@ def observe(
         Path | None,
         typer.Argument(
             metavar="[SOURCE]",
-            help="A trace, the output of a run, or a file of trace-cmd. By default this machine.",
+            help="A trace, the output of a run, or a file of trace-cmd; else a host that runs.",
         ),
     ] = None,
     domain: Annotated[
@@ -43,8 +41,9 @@ def observe(
             "virtual machines of QEMU.",
         ),
     ] = None,
+    at: PlaceOption = None,
     duration: Annotated[
-        str, typer.Option(metavar="TIME", help="How long this machine is observed.")
+        str, typer.Option(metavar="TIME", help="How long a host is observed.")
     ] = DURATION,
     output: OutputOption = None,
     as_json: JsonOption = False,
@@ -57,17 +56,20 @@ def observe(
     """
     from laxity import directory as directories
     from laxity.errors import InputError
-    from laxity.observe import observed, tracefs
+    from laxity.observe import observed
+    from laxity.observe.live import observe_live
+    from laxity.shell import LOCAL
     from laxity.tables.observe import observe_table
 
     seconds = time_ns(duration, "--duration", DURATION) / 1e9
+    if source is not None and at is not None:
+        raise InputError(f"{source} is observed, or {at}, not both", "leave one of them out")
     with directory_for(output) as directory:
         trace = directory / directories.TRACE
         if source is None:
-            recording = directory / RECORDING
             with progress_bar("observing") as progress:
-                tracefs.record(recording, seconds, progress)
-            found = observed.observe_recording(recording, domain or (), trace, is_here=True)
+                place, domains = at or LOCAL, domain or ()
+                found = observe_live(place, domains, seconds, directory, say, progress)
         elif observed.is_recording(source):
             found = observed.observe_recording(source, domain or (), trace)
         elif domain:

@@ -54,6 +54,14 @@ StrictOption = Annotated[
         help="Exit code 1 if a deadline was missed, calls not accepted, or agreements not held.",
     ),
 ]
+PlaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="PLACE",
+        help="The host that runs: local, or ssh://root@HOST for one with Xen.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
     Path | None,

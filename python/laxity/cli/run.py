@@ -129,7 +129,8 @@ def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str
 
     with temporary_directory() as place:
         second = once(place)
-        if not files.differing(directory, place):
+        different = files.differing(directory, place)
+        if not different:
             results = [
                 {**run.to_json(), "engine": {"events": run.engine.events}}
                 for run in (first, second)
@@ -138,7 +139,8 @@ def _difference(first: Run, directory: Path, once: Callable[[Path], Run]) -> str
         assert first.trace is not None  # noqa: S101, for the types: the caller traced it.
         assert second.trace is not None  # noqa: S101, as above.
         with core_errors():
-            return _core.diff(str(first.trace), str(second.trace))[1]
+            traces = _core.diff(str(first.trace), str(second.trace))[1]
+        return f"These files have other bytes: {', '.join(different)}\n{traces}"
 
 
 def _print_run(result: Run, file: Host) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from laxity.cli.command import examples, typer_app
 from laxity.cli.console import print_json, print_rich
-
-if TYPE_CHECKING:
-    from laxity.apply.place import Place
 
 app = typer_app()
 
@@ -39,13 +36,13 @@ def sched(
     [--json] [DOMAIN[/VCPU]], or set DOMAIN[/VCPU] KEY=VALUE with the keys of host files; laxity
     apply --revert puts back what was set.
     """
-    from laxity.apply.place import Place
+    from laxity.shell import Shell
+    from laxity.substrates.xen.watch import is_dom0
 
-    place = Place(at)
-    if place.is_xen:
+    if is_dom0(Shell.at(at)):
         _on_xen(at, words)
     else:
-        _on_kvm(place, words)
+        _on_kvm(at, words)
 
 
 def _on_xen(at: str, words: list[str]) -> None:
@@ -58,11 +55,12 @@ def _on_xen(at: str, words: list[str]) -> None:
         raise typer.Exit(code)
 
 
-def _on_kvm(place: Place, given: list[str]) -> None:
+def _on_kvm(at: str, given: list[str]) -> None:
     from laxity.apply import live
+    from laxity.apply.place import Place
     from laxity.tables.apply import changes_table, parameters_table
 
-    words = live.parse(given)
+    words, place = live.parse(given), Place(at)
     seen = place.observe([])
     if words.command == "set":
         made = place.apply(live.change(seen, words), keep=True, persist=False)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WORST = 3
 """Jobs that are explained one by one where nobody says how many."""
 
+WORST_MAX = 1_000_000_000
+"""More than any trace has."""
+
 app = typer_app()
 
 
@@ -50,6 +53,7 @@ def why(
         typer.Option(
             metavar="N",
             min=1,
+            max=WORST_MAX,
             help="Explain so many jobs and packets, those that are late by most, and simulate "
             f"what would help them. By default {WORST}; with --json all, without what would help.",
         ),
@@ -119,7 +123,8 @@ def _is_result(source: Path) -> bool:
 
 def _host_of(source: Path) -> tuple[Host | None, list[str]]:
     """The host of a run's directory, with its overrides; None for a bare trace."""
-    from laxity.directory import Manifest
+    from laxity import files
+    from laxity.directory import HOST, Manifest
     from laxity.host import Host
 
     if not source.is_dir():
@@ -127,5 +132,5 @@ def _host_of(source: Path) -> tuple[Host | None, list[str]]:
     manifest = Manifest.load(source)
     if manifest.host is None:
         return None, []
-    host = Host((source / manifest.host).read_bytes(), manifest.host)
+    host = Host(files.read(source / HOST, files.HOST_BYTES_MAX), HOST)
     return host, list(manifest.overrides)

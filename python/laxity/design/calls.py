@@ -9,7 +9,6 @@ numbers). What is found is then tried with other seeds.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,9 +83,7 @@ class Change:
 
 def has_calls(host: Resolved) -> bool:
     """Whether the host file, which may leave values open, has calls."""
-    return "calls" in tomllib.loads(host.text.decode()) or any(
-        override.startswith("calls") for override in host.overrides
-    )
+    return host.gives("calls")
 
 
 def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) -> Design:
@@ -103,7 +100,7 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
             "write calls.streams, or ask `laxity capacity`",
         )
     as_it_is = Change("as it is", ())
-    changes = changes_of(of_host, has_cards="nic" in tomllib.loads(host.text.decode()))
+    changes = changes_of(of_host, has_cards=host.file.gives("nic"))
     left = [as_it_is, *(change for change in changes if _is_possible(host, change))]
     carried = dict.fromkeys(left, own)
     known: list[Change] = []

@@ -37,7 +37,7 @@ def runs(
     for seed in seeds:
         phases = random.Random(seed)  # noqa: S311 - no secret
         offsets = [
-            f"{path}.offset={_phase_ns(domain, task, phases, any_phase=any_phase)} ns"
+            f"{path}.offset={_phase_ns(domain, task, duration_ns, phases, any_phase=any_phase)} ns"
             for path, domain, task in tasks(host.host)
         ]
         changed.append(host.changed([*offsets, f"seed={seed}", f"duration={duration_ns} ns"]))
@@ -79,8 +79,12 @@ def _duration_ns(host: ResolvedHost, jobs_max: int) -> int:
     return int(min(host["duration_ns"], wanted_ns))
 
 
-def _phase_ns(domain: Domain, task: Task, phases: random.Random, *, any_phase: bool) -> int:
+def _phase_ns(
+    domain: Domain, task: Task, duration_ns: int, phases: random.Random, *, any_phase: bool
+) -> int:
     server_ns, period_ns = domain["parameters"]["period_ns"], task["period_ns"]
+    # The first job comes before the run's end.
+    first_ns = min(period_ns, duration_ns)
     in_step = (
         not any_phase
         and server_ns > 0
@@ -88,5 +92,5 @@ def _phase_ns(domain: Domain, task: Task, phases: random.Random, *, any_phase: b
         and task["offset_ns"] % server_ns == 0
     )
     if in_step:
-        return phases.randrange(period_ns // server_ns) * int(server_ns)
-    return phases.randrange(period_ns)
+        return phases.randrange(-(-first_ns // server_ns)) * int(server_ns)
+    return phases.randrange(first_ns)

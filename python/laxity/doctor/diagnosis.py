@@ -68,7 +68,10 @@ def diagnose(
     """Looks at a host by every rule, and runs it with and without each remedy."""
     settings = list(overrides)
     resolved = host.resolved(settings)
-    suspected = [(name, each) for name, rule in RULES.items() for each in rule(resolved)]
+    # Helpers have no keys of domains that a remedy could change.
+    domains = [domain for domain in resolved["domains"] if domain["helper_of"] is None]
+    looked_at = {**resolved, "domains": domains}
+    suspected = [(name, each) for name, rule in RULES.items() for each in rule(looked_at)]
     findings: list[Finding] = []
     base = host.run(set=settings) if suspected else None
     for done, (name, suspicion) in enumerate(suspected):

@@ -56,12 +56,11 @@ def tasks_on_one_vcpu(host: Host) -> Iterator[Suspicion]:
         moved = min(of_vcpu[most], key=utilization_of)
         if loads[least] + utilization_of(moved) >= loads[most]:
             continue
-        place = domain["tasks"].index(moved)
         yield Suspicion(
-            f"domain.{domain['name']}.tasks.{place}.vcpu",
+            f"domain.{domain['name']}.tasks.{moved['name']}.vcpu",
             f"VCPU {most} of {domain['name']} has tasks for {percent(loads[most])} of a CPU, and "
             f"VCPU {least} for {percent(loads[least])}.",
-            (f"domain.{domain['name']}.tasks.{place}.vcpu={least}",),
+            (f"domain.{domain['name']}.tasks.{moved['name']}.vcpu={least}",),
             ANALYSIS,
         )
 

@@ -7,6 +7,7 @@ Benders decomposition, Hooker and Ottosson, 2003), until all hosts hold or no pl
 
 from __future__ import annotations
 
+from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,11 @@ class Outcome(Enum):
 
 def fits(problem: Problem) -> bool:
     """Whether a problem is small enough for the solver."""
-    guests, hosts = problem.guests, len(problem.file.hosts)
-    protected = sum(map(problem.protected, guests))
-    return len(guests) * hosts + protected * hosts * hosts <= VARIABLES_MAX
+    variables = 0
+    for guest in problem.guests:
+        hosts = len(problem.allowed(guest))
+        variables += hosts + hosts * hosts * problem.protected(guest)
+    return variables <= VARIABLES_MAX
 
 
 def place(
@@ -100,10 +103,17 @@ class _Model:
             for failed in allowed[guest]
             if failed != host
         }
+        failures: dict[int, set[int]] = defaultdict(set)
+        for _, host, other in self._taken:
+            failures[host].add(other)
+        self._failures: dict[int, list[int | None]] = {
+            host: [*sorted(failures[host])] or [None] for host in range(len(problem.file.hosts))
+        }
+        """The hosts whose failure may bring guests to a host; None alone if no failure does."""
         self._place(allowed)
         self._keep_apart()
-        for host in range(len(problem.file.hosts)):
-            for failed in self._failures(host):
+        for host, of_host in self._failures.items():
+            for failed in of_host:
                 self._fit(host, failed)
         self._cut(cuts)
         self.work = 0.0
@@ -177,11 +187,6 @@ class _Model:
                         if here is not None and mine is not None:
                             self._model.add_at_most_one(here, mine)
 
-    def _failures(self, host: int) -> list[int | None]:
-        """The hosts whose failure may bring guests to a host; None alone if no failure does."""
-        failures = sorted({failed for _, to, failed in self._taken if to == host})
-        return [*failures] or [None]
-
     def _there(self, guest: int, host: int, failed: int | None) -> Iterator[Any]:
         """The ways in which a guest runs on a host; at most one of them is true."""
         if (guest, host) in self._on:
@@ -213,7 +218,7 @@ class _Model:
             for host, of_host in enumerate(self._problem.file.hosts):
                 if of_host.like != like:
                     continue
-                for failed in self._failures(host):
+                for failed in self._failures[host]:
                     there = [
                         t for guest in sorted(guests) for t in self._there(guest, host, failed)
                     ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity import _core, files
 from laxity.errors import InputError, core_errors
-from laxity.fleet import conflict, exact, greedy
+from laxity.fleet import bounds, conflict, exact, greedy
 from laxity.fleet.cuts import Cuts
 from laxity.fleet.exact import Outcome
 from laxity.fleet.held import Holding
@@ -27,14 +27,8 @@ if TYPE_CHECKING:
 
     from laxity.progress import Say
 
-
-def is_fleet(text: bytes) -> bool:
-    """Whether the text of a file is that of a fleet: it has guests or several hosts."""
-    try:
-        content = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return False
-    return "guest" in content or isinstance(content.get("host"), list)
+PARTS_MAX = 8
+"""Parts of a fleet that is too large for the solver which it looks at, at most."""
 
 
 class Fleet:
@@ -100,8 +94,25 @@ class _Design:
             if isinstance(outcome, Placement):
                 placement, least = outcome, len(_moved(problem, outcome))
         if placement is None:
-            return FleetDesign(verdict="unknown", reasons=tuple(self._unknown(problem)))
+            return self._proved(problem) or FleetDesign(
+                verdict="unknown", reasons=tuple(self._unknown(problem))
+            )
         return self._placed(problem, placement, least)
+
+    def _proved(self, problem: Problem) -> FleetDesign | None:
+        """The demands of some guests that cannot hold together, where all are too many to solve."""
+        self._looking("adding up what guests need")
+        over = bounds.overfull(problem, self._holding)
+        if over is not None:
+            if exact.fits(over.problem) and self._is_impossible(over.problem):
+                return self._impossible(over.problem)
+            return self._conflict(over.problem, over.said)
+        solvable = (part for part in bounds.parts(problem) if exact.fits(part))
+        for part in islice(solvable, PARTS_MAX):
+            self._looking(f"{len(part.guests)} guests that may only be on certain hosts")
+            if self._is_impossible(part):
+                return self._impossible(part)
+        return None
 
     def _placed(self, problem: Problem, placement: Placement, least: int) -> FleetDesign:
         self._looking("checking the host files")
@@ -201,23 +212,25 @@ class _Design:
         )
 
     def _impossible(self, problem: Problem) -> FleetDesign:
-        def is_impossible(fewer: Problem) -> bool:
-            looking = self._looking
-            if greedy.place(fewer, self._holding, self._cuts, silent) is not None:
-                return False
-            looking(f"{len(fewer.asked)} demands that may be in conflict")
-            outcome = exact.place(fewer, self._holding, self._cuts, silent, fewest=False)
-            return outcome is Outcome.IMPOSSIBLE
+        left = conflict.minimal(problem, self._is_impossible)
+        others = "Without any one of them the others hold." if len(left.asked) > 1 else ""
+        return self._conflict(left, others)
 
-        left = conflict.minimal(problem, is_impossible)
+    def _is_impossible(self, fewer: Problem) -> bool:
+        """Whether the solver proves that there is no placement."""
+        if greedy.place(fewer, self._holding, self._cuts, silent) is not None:
+            return False
+        self._looking(f"{len(fewer.asked)} demands that may be in conflict")
+        outcome = exact.place(fewer, self._holding, self._cuts, silent, fewest=False)
+        return outcome is Outcome.IMPOSSIBLE
+
+    def _conflict(self, left: Problem, said: str) -> FleetDesign:
+        """Demands that cannot hold together, and what is to be said of them."""
         demands = sorted(left.asked)
         together = "cannot hold" if len(demands) == 1 else "cannot hold together"
         return FleetDesign(
             verdict="impossible",
-            reasons=(
-                f"{len(demands)} demands {together}."
-                + (" Without any one of them the others hold." if len(demands) > 1 else ""),
-            ),
+            reasons=(f"{len(demands)} demands {together}. {said}".rstrip(),),
             conflict=tuple(
                 Conflict(
                     demand.what,

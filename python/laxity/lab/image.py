@@ -82,6 +82,8 @@ GROWTH = rb"\xba(\x00\x00\x00\x08)\x48\xc7\x05.{4}\x02\x00\x00\x00"
 """In machine code: edx = pages of 512 GiB; p2m's vm.flags = VM_ALLOC."""
 
 IMAGES_KEPT = 3
+KERNELS_KEPT = 8
+"""More than there are choices of modules: those in use at once are not removed."""
 
 SEGMENT_HEADER_BYTES = 56
 """The length of a segment's header in an ELF file of 64 bits."""
@@ -176,7 +178,7 @@ def kernel(modules: tuple[str, ...], cache: Path = CACHE) -> Kernel:
                 shutil.copy(there[name], made)
             made.rename(place)
             shutil.rmtree(staging)
-            _forget_but(IMAGES_KEPT, cache, "kernel")
+            _forget_but(KERNELS_KEPT, cache, "kernel")
     return Kernel(place / KERNEL, place)
 
 

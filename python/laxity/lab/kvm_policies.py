@@ -58,6 +58,11 @@ class Schedulers:
             ]
         )
 
+    def loading(self, policy: str) -> dict[str, bytes]:
+        """Returns what loads a policy on a host: the files' contents, by name."""
+        made = {PROGRAMS[0]: PROGRAMS[0], f"{policy}.bpf.o": _object(policy)}
+        return {name: (self.place / file).read_bytes() for name, file in made.items()}
+
 
 def build(policies: Sequence[Policy], say: Callable[[str], None]) -> Schedulers:
     """Makes the schedulers of policies, or what of them is older than its sources.

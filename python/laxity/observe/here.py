@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from laxity.observe.known import Configuration, Known
 from laxity.observe.threads import QEMU, Machine, with_affinity
+from laxity.text import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +42,7 @@ def _name(process: int) -> str:
     words = _read(PROC / str(process) / "cmdline").split("\0")
     for word, value in pairwise(words):
         if word == "-name" and value:
-            first = value.split(",")[0].removeprefix("guest=")
-            return "".join(c if c.isalnum() or c in "-_." else "-" for c in first)
+            return name_of(value.split(",")[0].removeprefix("guest="))
     return f"vm-{process}"
 
 

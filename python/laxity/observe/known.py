@@ -46,17 +46,6 @@ class Configuration:
 
 def of_host(host: ResolvedHost, source: str) -> Configuration:
     """The configuration of a host that was written down: all but what its domains do."""
-    uses = TABLE[host["policy"]].uses
-    used = {name: parameter for name, parameter in PARAMETERS.items() if uses(name)}
-
-    def known(values: Mapping[str, Any], *, settings: bool) -> dict[str, Known]:
-        return {
-            name: Known(values[parameter.field], source)
-            for name, parameter in used.items()
-            if parameter.is_setting == settings
-            and values.get(parameter.field) not in (None, parameter.default)
-        }
-
     every_cpu = tuple(range(host["cpus"]))
     affinity = {
         domain["name"]: tuple(sorted({cpu for vcpu in domain["vcpus"] for cpu in vcpu["affinity"]}))
@@ -64,13 +53,26 @@ def of_host(host: ResolvedHost, source: str) -> Configuration:
     }
     return Configuration(
         policy={host["policy"]: source},
-        settings=known(host["settings"], settings=True),
+        settings=parameters(host["policy"], host["settings"], source, settings=True),
         domains={
-            domain["name"]: known(domain["parameters"], settings=False)
+            domain["name"]: parameters(host["policy"], domain["parameters"], source, settings=False)
             for domain in host["domains"]
         },
         affinity={name: cpus for name, cpus in affinity.items() if cpus not in ((), every_cpu)},
     )
+
+
+def parameters(
+    policy: str, values: Mapping[str, Any], source: str, *, settings: bool
+) -> dict[str, Known]:
+    """Takes from values by field those that the policy uses and that are not its defaults."""
+    return {
+        name: Known(values[parameter.field], source)
+        for name, parameter in PARAMETERS.items()
+        if TABLE[policy].uses(name)
+        and parameter.is_setting == settings
+        and values.get(parameter.field) not in (None, parameter.default)
+    }
 
 
 def of_trace(metadata: Mapping[str, Any]) -> Configuration:

@@ -61,7 +61,7 @@ def configuration(source: Path, metadata: Mapping[str, Any]) -> Configuration:
     if source.is_dir():
         manifest = directories.Manifest.load(source)
         if manifest.host is not None:
-            path = source / manifest.host
+            path = source / directories.HOST
             return of_host(Host.load(path).resolved(manifest.overrides), str(path))
     return of_trace(metadata)
 
@@ -160,16 +160,7 @@ def observe_recording(
         "seed": 1,
         "duration_ns": survey["to_ns"] - survey["from_ns"],
         "cpus": survey["cpus"],
-        "domains": [
-            {
-                "name": machine.name,
-                "vcpus": len(machine.threads),
-                "budget_ns": 0,
-                "period_ns": 0,
-                "tasks": [],
-            }
-            for machine in machines
-        ],
+        "domains": [bare_domain(machine.name, len(machine.threads)) for machine in machines],
     }
     raw = trace.with_suffix(".raw")
     try:
@@ -186,3 +177,8 @@ def observe_recording(
         return observe_trace(raw, trace, known, source)
     finally:
         raw.unlink(missing_ok=True)
+
+
+def bare_domain(name: str, vcpus: int) -> dict[str, Any]:
+    """A domain in a trace's metadata of which only this is known."""
+    return {"name": name, "vcpus": vcpus, "budget_ns": 0, "period_ns": 0, "tasks": []}

@@ -12,7 +12,6 @@ from laxity.plots.published import PUBLISHED, Published, published_handle
 from laxity.plots.style import (
     DASHED,
     DOTTED,
-    GROUND,
     INK,
     LABEL_INCHES,
     LINES_MAX,
@@ -199,12 +198,10 @@ def _curve(
         100 * points["mean"],
         color=look.colour,
         linestyle=look.dashes if positions is None else "",
-        marker=look.marker,
         markersize=STYLE["lines.markersize"] * (1 if len(points) <= CROWDED_POINTS else 0.6),
-        markeredgecolor=GROUND,
-        markeredgewidth=0.5,
         clip_on=False,
         zorder=3,
+        **look.shape,
     )
 
 
@@ -251,15 +248,7 @@ def miss_ratio_dots(frame: pd.DataFrame) -> Figure:
         if (of_all["seeds"] > 1).any():
             sure: dict[str, Any] = {"ecolor": look.colour, "elinewidth": 1.4, "capsize": 2}
             axes.errorbar(x, y, xerr=[x - low, high - x], fmt="none", **sure)
-        axes.plot(
-            x,
-            y,
-            look.marker,
-            color=look.colour,
-            markeredgecolor=GROUND,
-            markeredgewidth=0.5,
-            clip_on=False,
-        )
+        axes.plot(x, y, linestyle="", color=look.colour, clip_on=False, **look.shape)
     names = ["all domains" if name is None else shorten(name) for name in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.get_yticklabels()[0].set_fontweight("bold")

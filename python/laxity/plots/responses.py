@@ -110,10 +110,11 @@ def response_distributions(tasks: Sequence[TaskTimes]) -> Figure:
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    decades = np.log10(high / low)
-    # The number of ticks is what has room on the axis.
+    # The number of ticks is what has room on the axis; a narrow one has room for half as many.
+    decades = np.log10(high / low) * (2 if is_narrow() else 1)
     steps = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0, 3.0) if decades < 4 else (1.0,)  # noqa: PLR2004
-    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    base = 10.0 if decades < 8 else 100.0  # noqa: PLR2004
+    axes.xaxis.set_major_locator(LogLocator(base, subs=steps, numticks=20))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: time(round(x))))
     axes.set_xlabel("Response time, from arrival to completion")

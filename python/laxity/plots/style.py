@@ -109,6 +109,17 @@ class Look(NamedTuple):
     dashes: Any
     """A `linestyle` of Matplotlib's."""
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The marker with its edge, as Line2D takes them.
+
+        What is filled has a thin edge of the ground's colour, so that it stands out from its line.
+        Some markers are nothing but an edge, and of small ones that edge would leave nothing.
+        """
+        is_large = self.marker in Line2D.filled_markers and self.marker not in ".*"
+        edge = (GROUND, 0.5) if is_large else (self.colour, 1.3)
+        return {"marker": self.marker, "markeredgecolor": edge[0], "markeredgewidth": edge[1]}
+
 
 SOLID, DASHED, DOTTED = "-", (0, (4, 1.6)), (0, (1.2, 1.2))
 
@@ -287,10 +298,8 @@ def line_handle(look: Look, label: str) -> Line2D:
         [],
         color=look.colour,
         linestyle=look.dashes,
-        marker=look.marker,
-        markeredgecolor=GROUND,
-        markeredgewidth=0.5,
         label=shorten(label),
+        **look.shape,
     )
 
 

@@ -12,7 +12,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from laxity.plots.published import PUBLISHED, published_handle
 from laxity.plots.style import (
     DOTTED,
-    GROUND,
     INK,
     LINES_MAX,
     MUTED,
@@ -73,10 +72,8 @@ def pesq_distributions(
             where="post",
             color=look.colour,
             linestyle=look.dashes,
-            marker=look.marker,
+            **look.shape,
             markevery=(apart // 2 + 1, apart),
-            markeredgecolor=GROUND,
-            markeredgewidth=0.5,
         )
     _boxes(boxes, values, looks, is_vertical=False)
     boxes.invert_yaxis()
@@ -141,9 +138,7 @@ def measures_against(data: pd.DataFrame, x_label: str, measures: Sequence[Measur
                 found["mean"],
                 color=look.colour,
                 linestyle=look.dashes if is_number else "",
-                marker=look.marker,
-                markeredgecolor=GROUND,
-                markeredgewidth=0.5,
+                **look.shape,
             )
         title(axes, measure.label, columns)
         if measure.limit is not None:

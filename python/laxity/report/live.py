@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from bisect import bisect
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,8 @@ def live(
         stretches, overview = _core.timeline_levels(str(trace), STRETCH_RECORDS)
     shown = {domain for domain, _ in vcpus_that_matter(timeline, metadata)}
     packets = list(_explained_packets(found, metadata, run)) or _late_packets(run, host)
-    late = [*_late_jobs(found, metadata, run.policy), *packets]
+    jobs = _late_jobs(found, metadata, run.policy)
+    late = [*islice(jobs, LATE_MAX), *islice(packets, LATE_MAX)]
     late.sort(key=lambda each: each["from_ns"])
     content = {
         "duration_ns": metadata["duration_ns"],

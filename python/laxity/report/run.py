@@ -35,7 +35,7 @@ from laxity.report.page import (
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
-from laxity.tables.why import NAMES, rule_phrase, shares, summed
+from laxity.tables.why import NAMES, lost_where, rule_phrase, shares, summed
 from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
 from laxity.why import why
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from laxity.why import Why
 
 LATE_ROWS = 10
-"""Late jobs that a report explains one by one."""
+"""Late jobs, and late packets, that a report explains one by one."""
 
 
 def page(directory: Path, window: tuple[int, int] | None) -> Page:
@@ -63,7 +63,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         sections = [*calls.agreements(run.network), *sections, *calls.packets(run.network)]
     if run.trace is not None:
         may_be_late = run.missed or run.telephony is not None
-        found = why(run.trace, worst=LATE_MAX) if may_be_late else None
+        found = why(run.trace, worst=2 * LATE_MAX) if may_be_late else None
         if found is not None and not found.late:
             found = None
         sections.append(_timeline(run, run.trace, window, host, found))
@@ -386,16 +386,21 @@ def _late(found: Why, policy: str) -> Section:
     """What was late by most with its causes, and all lateness by cause and culprit."""
     packets = found.late_packets + found.lost_packets
     kinds = [kind for kind, count in (("job", found.late_jobs), ("packet", packets)) if count]
-    kind, all_kinds = " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds)
-    worst = [
-        plain(
-            late.what,
-            time(late.arrival_ns, digits=6),
-            time(late.late_ns),
-            "; ".join(f"{time(ns)}: {words}" for ns, words in shares(late, policy)),
-        )
-        for late in found.late[:LATE_ROWS]
-    ]
+    one, all_kinds = " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds)
+    worst = {
+        kind: [
+            plain(
+                late.what,
+                time(late.arrival_ns, digits=6),
+                NOTHING if late.packet == "lost" and not late.late_ns else time(late.late_ns),
+                "; ".join(f"{time(ns)}: {words}" for ns, words in shares(late, policy))
+                or lost_where(late),
+            )
+            for late in found.late
+            if (late.packet is not None) == (kind == "packet")
+        ][:LATE_ROWS]
+        for kind in kinds
+    }
     all_late = [
         plain(
             NAMES[kind],
@@ -414,14 +419,17 @@ def _late(found: Why, policy: str) -> Section:
     )
     return Section(
         f"Why {all_kinds} were late",
-        f"The causes of a {kind} sum to its lateness.{lost} laxity why also says what would have "
+        f"The causes of a {one} sum to its lateness.{lost} laxity why also says what would have "
         "helped.",
         tables=(
-            Table(
-                f"The {all_kinds} that were late by most",
-                (kind, "arrived", "late by", "causes"),
-                worst,
-                0,
+            *(
+                Table(
+                    f"The {kind}s that were late by most",
+                    (kind, "arrived", "late by", "causes"),
+                    rows,
+                    0,
+                )
+                for kind, rows in worst.items()
             ),
             Table(
                 f"The lateness of all {all_kinds} by cause and culprit",

@@ -89,7 +89,7 @@ class Voice:
             up_to = self._place(held.index[first_bad - 1])
             text = (
                 f"The limits of loss and delay held up to {up_to}; "
-                f"at {self._place(held.index[first_bad])} "
+                f"at {self._place(held.index[first_bad])}, "
                 f"{percent(float(loss.iloc[first_bad]))} of the packets were lost, and the delay "
                 f"at 99.9 % was {late}."
             )

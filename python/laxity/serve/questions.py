@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.errors import HostError, InputError
 from laxity.host import Host
+from laxity.resolved import ending
 from laxity.substrates.sim import Sim
 from laxity.tables.layout import WIDTH
 
@@ -78,7 +79,7 @@ def _shortened(host: Host, most_ns: int) -> tuple[list[str], str | None]:
         return [], None
     short_ns = max(duration_ns * most_ns // takes_ns, 1_000_000)
     return (
-        [f"duration={short_ns} ns"],
+        ending(resolved.host, short_ns),
         f"The first {short_ns / 1e9:.3g} s of {duration_ns / 1e9:.3g} s; laxity run takes all.",
     )
 

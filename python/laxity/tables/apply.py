@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column
 from rich.text import Text
 
-from laxity.apply.agent.settings import SCHED_DEADLINE, SCHED_FIFO, SCHED_OTHER, SCHED_RR
+from laxity.apply.agent.settings import (
+    RECLAIM,
+    SCHED_DEADLINE,
+    SCHED_FIFO,
+    SCHED_OTHER,
+    SCHED_RR,
+)
 from laxity.apply.wanted import listed
 from laxity.tables.layout import name_column, plain_table, right
 from laxity.text import NOTHING, time
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 
 NAMES = {1: "fifo", 2: "rr", 3: "batch", 5: "idle", 7: "ext"}
 """Linux's policies that are neither ordinary nor SCHED_DEADLINE."""
+RECLAIMS = "reclaims"
+"""How a thread with SCHED_FLAG_RECLAIM is told from others."""
 
 
 def changes_table(changes: Sequence[Change]) -> RenderableType:
@@ -63,27 +71,48 @@ def _share_text(guest: Mapping[str, Any]) -> str:
 
 def _vcpu_text(vcpu: Mapping[str, Any]) -> str:
     if "budget_ns" in vcpu:
-        return f"{vcpu['policy']} {time(vcpu['budget_ns'])} in {time(vcpu['period_ns'])}"
+        reclaims = f", {RECLAIMS}" if vcpu["reclaim"] else ""
+        return f"{vcpu['policy']} {time(vcpu['budget_ns'])} in {time(vcpu['period_ns'])}{reclaims}"
     if "rt_priority" in vcpu:
         return f"{vcpu['policy']} {vcpu['rt_priority']}"
-    return f"{vcpu['policy']}, nice {vcpu['nice']}"
+    if "nice" in vcpu:
+        return f"{vcpu['policy']}, nice {vcpu['nice']}"
+    shown = [f"{key} {value}" for key, value in vcpu.items() if isinstance(value, int)]
+    return ", ".join([vcpu["policy"], *shown[1:]])
+
+
+def _scheduler_text(value: Mapping[str, Any]) -> str:
+    domains = [f"{name} {each['parameters']}" for name, each in value["domains"].items()]
+    return "; ".join([f"{value['policy']} {value['settings']}".strip(), *domains])
 
 
 def value_text(what: str, value: Any) -> str:  # noqa: ANN401 - JSON
     """Returns the value of a setting for people."""
+    if value is None:
+        return NOTHING
     if what == "hook":
-        return NOTHING if value is None else "a script"
+        return "a script"
+    if what == "scheduler":
+        return _scheduler_text(value)
     if what in ("affinity", "interrupt"):
         return f"CPUs {listed(value)}"
     if what == "group":
         return str(value)
+    return _thread_text(value)
+
+
+def _thread_text(value: Mapping[str, Any]) -> str:
     policy = value["policy"]
     if policy == SCHED_DEADLINE:
         words = [f"deadline {time(value['runtime_ns'])} in {time(value['period_ns'])}"]
         if value["deadline_ns"] != value["period_ns"]:
             words.append(f"by {time(value['deadline_ns'])}")
+        if value["flags"] & RECLAIM:
+            words.append(RECLAIMS)
     elif policy in (SCHED_FIFO, SCHED_RR):
         words = [f"{NAMES[policy]} {value['priority']}"]
+    elif "vcpu" in value:
+        words = [f"ext as VCPU {value['vcpu']}"]
     else:
         name = "fair" if policy == SCHED_OTHER else NAMES.get(policy, str(policy))
         words = [f"{name}, nice {value['nice']}"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from laxity.results.fleet import FleetDesign
 
 SHOWN_MAX = 40
-"""Hosts and moves that are shown, at most; --json has all."""
+"""Hosts, moves and demands that are shown, at most; --json has all."""
 
 
 def fleet_table(found: FleetDesign) -> RenderableType:
@@ -27,7 +27,8 @@ def fleet_table(found: FleetDesign) -> RenderableType:
         lines += _hosts(found)
         if found.moves:
             lines += _moves(found)
-    lines += [Text(f"- {demand.said}") for demand in found.conflict]
+    lines += [Text(f"- {demand.said}") for demand in found.conflict[:SHOWN_MAX]]
+    lines += _more(len(found.conflict))
     lines += [Text(f"- {reason}") for reason in found.reasons if not found.conflict]
     lines.append("")
     if found.holds:

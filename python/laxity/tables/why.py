@@ -144,10 +144,10 @@ def shares(late: Late, policy: str) -> list[tuple[int, str]]:
 
 def lost_where(late: Late) -> str:
     """The place that had no room for a lost packet, and for how long it had none."""
-    where = f"lost at {PLACES[late.lost_at]}" if late.lost_at else "lost"
-    return (
-        f"{where}, where the oldest had waited for {time(late.late_ns)}" if late.late_ns else where
-    )
+    where = f"lost at {PLACES[late.lost_at]}" if late.lost_at else "lost with the host that died"
+    if late.lost_at is None or not late.late_ns:
+        return where
+    return f"{where}, where the oldest had waited for {time(late.late_ns)}"
 
 
 def sentence(late: Late, policy: str) -> str:

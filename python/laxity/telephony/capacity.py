@@ -35,6 +35,8 @@ CANDIDATES = 4
 """Loads that are tried at a time."""
 RAMP = 8
 """Parts of the least load that failed, at whose ends loads are tried below it and above."""
+SEEDS_MAX = 10_000
+"""Runs of one load, whose results are in memory together."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
 CAPACITY = "capacity.json"
@@ -214,6 +216,11 @@ def find_capacity(
         raise InputError(NO_CALLS, ADD_CALLS)
     if seeds < 1:
         raise InputError(f"a load is tried with at least one seed, not {seeds}")
+    if seeds > SEEDS_MAX:
+        raise InputError(
+            f"a load is tried with at most {SEEDS_MAX:,} seeds, not {seeds:,}",
+            "the runs of a load are in memory together",
+        )
     refuse(on, [host])
     host.require_scorer()
     calls = calls_of(host.host)

@@ -7,6 +7,7 @@ use laxity_policies::{Parameters, Policy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::helpers::{self, HelperTable};
 use super::network::NetworkCosts;
 use super::parameters::{self, Owner, ParametersTable};
 use super::tasks::{self, Task, Tasks};
@@ -37,6 +38,9 @@ pub struct Domain {
     pub working_set_bytes: u64,
     /// The timer interrupts of the guest's kernel; `None`: it has none.
     pub tick: Option<Tick>,
+    /// The number of the domain whose helper it is: a thread of the host beside that domain's VCPUs,
+    /// with one task. `None`: it is a domain of the file.
+    pub helper_of: Option<u32>,
 }
 
 /// A virtual CPU.
@@ -46,6 +50,8 @@ pub struct Vcpu {
     pub cpu: u32,
     /// The CPUs that the VCPU may run on, ascending. They include `cpu`.
     pub affinity: Vec<u32>,
+    /// The CPUs that the VCPU prefers, ascending; empty: none.
+    pub soft_affinity: Vec<u32>,
 }
 
 /// The order in which a guest runs its ready tasks. Preemptive, per VCPU.
@@ -76,6 +82,9 @@ pub(crate) struct DomainTable {
     /// The numbers of the CPUs that the VCPUs may run on. By default all.
     #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
     pub affinity: Field<List<CpuNumber>>,
+    /// The numbers of the CPUs that the VCPUs prefer, under Xen's credit2. By default none.
+    #[schemars(extend("minItems" = 1, "uniqueItems" = true))]
+    pub soft_affinity: Field<List<CpuNumber>>,
     #[serde(rename = "$parameters")]
     #[schemars(flatten)]
     pub parameters: ParametersTable,
@@ -91,6 +100,9 @@ pub(crate) struct DomainTable {
     /// The timer interrupts of the guest's kernel, on each VCPU: while it has work, and once after
     /// that. By default none. For the simulator; the guests on Xen have their own.
     pub tick: Field<TickTable>,
+    /// Threads of the domain's emulator and of its I/O, which compete with VCPUs. For fifo, deadline
+    /// and eevdf, in the simulator.
+    pub helpers: Field<List<HelperTable>>,
 }
 
 impl DomainTable {
@@ -239,7 +251,7 @@ fn domain(
     problems: &Problems,
 ) -> Domain {
     let vcpus = table.vcpus();
-    let affinity = affinity(table, surroundings.cpus, problems);
+    let vcpu = vcpu(table, surroundings.cpus, problems);
     let tasks = match &table.tasks.value {
         Some(Tasks::Given(tasks)) => {
             tasks::resolve(tasks, vcpus, surroundings.duration_ns, problems)
@@ -260,7 +272,7 @@ fn domain(
             surroundings.policy,
             problems,
         ),
-        vcpus: vec![Vcpu { cpu: 0, affinity }; vcpus as usize],
+        vcpus: vec![vcpu; vcpus as usize],
         guest: table
             .scheduler
             .value
@@ -276,17 +288,87 @@ fn domain(
             .tick
             .given()
             .map(|(table, span)| tick::resolve(table, span, problems)),
+        helper_of: None,
     }
 }
 
-/// The CPUs that the domain may run on, ascending.
-fn affinity(table: &DomainTable, cpus: u32, problems: &Problems) -> Vec<u32> {
-    let Some((list, span)) = table.affinity.given() else {
+/// The helpers of all domains, each as a domain of one VCPU with one task, and their places. `owners` are the domains
+/// of the file.
+pub(crate) fn resolve_helpers(
+    domains: &Domains<'_>,
+    owners: &[Domain],
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Vec<(Domain, Span)> {
+    let mut resolved = Vec::new();
+    for (number, ((table, _), owner)) in (0..).zip(domains.tables.iter().zip(owners)) {
+        let helpers = helpers::resolve(
+            &table.helpers,
+            &owner.parameters,
+            surroundings.policy,
+            surroundings.duration_ns,
+            problems,
+        );
+        for helper in helpers {
+            let affinity = if helper.affinity.is_absent() {
+                owner.vcpus[0].affinity.clone()
+            } else {
+                affinity("affinity", helper.affinity, surroundings.cpus, problems)
+            };
+            let vcpu = Vcpu {
+                cpu: 0,
+                affinity,
+                soft_affinity: Vec::new(),
+            };
+            let domain = Domain {
+                name: format!("{}:{}", owner.name, helper.task.name),
+                parameters: helper.parameters,
+                vcpus: vec![vcpu],
+                guest: GuestScheduler::RateMonotonic,
+                tasks: vec![helper.task],
+                cpu_bound: false,
+                workload: None,
+                working_set_bytes: 0,
+                tick: None,
+                helper_of: Some(number),
+            };
+            resolved.push((domain, helper.span));
+        }
+    }
+    resolved
+}
+
+/// A VCPU of the domain, which is not placed yet.
+fn vcpu(table: &DomainTable, cpus: u32, problems: &Problems) -> Vcpu {
+    let hard = affinity("affinity", &table.affinity, cpus, problems);
+    let mut soft = Vec::new();
+    if let Some((_, span)) = table.soft_affinity.given() {
+        soft = affinity("soft-affinity", &table.soft_affinity, cpus, problems);
+        if !soft.is_empty() && !hard.is_empty() && !soft.iter().any(|cpu| hard.contains(cpu)) {
+            let message = "`soft-affinity` has none of the CPUs of `affinity`";
+            problems.report(span, message, "name CPUs that the domain may run on");
+        }
+    }
+    Vcpu {
+        cpu: 0,
+        affinity: hard,
+        soft_affinity: soft,
+    }
+}
+
+/// The CPUs that VCPUs or threads may run on, or prefer, ascending; by default all. `key` is the key that names them.
+fn affinity(
+    key: &str,
+    written: &Field<List<CpuNumber>>,
+    cpus: u32,
+    problems: &Problems,
+) -> Vec<u32> {
+    let Some((list, span)) = written.given() else {
         return (0..cpus).collect();
     };
     if list.0.is_empty() {
-        let help = "name at least one CPU, or leave `affinity` out to allow all";
-        problems.report(span, "`affinity` allows no CPU", help);
+        let help = format!("name at least one CPU, or leave `{key}` out to allow all");
+        problems.report(span, format!("`{key}` allows no CPU"), help);
     }
     let mut first = HashMap::new();
     for (cpu, span) in list.0.iter().filter_map(Field::given) {
@@ -302,7 +384,7 @@ fn affinity(table: &DomainTable, cpus: u32, problems: &Problems) -> Vec<u32> {
             problems.push(Problem {
                 help: Some("name each CPU once".into()),
                 related: Some((first, "the first time")),
-                ..Problem::new(span, format!("`affinity` names CPU {} twice", cpu.0))
+                ..Problem::new(span, format!("`{key}` names CPU {} twice", cpu.0))
             });
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod calls;
 pub(crate) mod costs;
 pub(crate) mod domain;
 pub(crate) mod draw;
+pub(crate) mod helpers;
 pub(crate) mod host;
 pub(crate) mod link;
 pub(crate) mod network;

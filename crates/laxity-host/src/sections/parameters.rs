@@ -9,7 +9,7 @@ use laxity_config::{
 };
 use laxity_policies::{
     BUDGET, CAP, CREDIT, EXTRATIME, LAXITY, PERIOD, PHASE, PRIORITY, Parameters, Policy, QUOTA,
-    QUOTA_BURST, QUOTA_PERIOD, RT_PRIORITY, WEIGHT,
+    QUOTA_BURST, QUOTA_PERIOD, RECLAIM, RT_PRIORITY, WEIGHT,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -57,6 +57,8 @@ pub(crate) struct ParametersTable {
     pub phase: Field<Duration<{ PHASE.least }, { PHASE.most }>>,
     #[schemars(description = described(CREDIT), extend("default" = default(CREDIT)))]
     pub credit: Field<Duration<{ CREDIT.least }, { CREDIT.most }>>,
+    #[schemars(description = described(RECLAIM), extend("default" = default(RECLAIM)))]
+    pub reclaim: Field<Flag>,
 }
 
 impl ParametersTable {
@@ -170,6 +172,7 @@ pub(crate) fn resolve(
         quota_burst_ns: table.quota_burst.ns_or(standard.quota_burst_ns),
         phase_ns: table.phase.ns_or(standard.phase_ns),
         credit_ns: table.credit.ns_or(standard.credit_ns),
+        reclaim: (table.reclaim.value).map_or(standard.reclaim, |flag| flag.0),
     }
 }
 

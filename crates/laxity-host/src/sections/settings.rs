@@ -1,7 +1,9 @@
 //! The instance-wide settings of the policies, which are keys of `[host]`.
 
-use laxity_config::{Duration, Field, Problem, Problems, format_duration};
-use laxity_policies::{ACCOUNTING, BASE_SLICE, JIFFY, Policy, QUANTUM, Settings, TICK, TIME_SLICE};
+use laxity_config::{Duration, Field, Problem, Problems, Whole, format_duration};
+use laxity_policies::{
+    ACCOUNTING, BASE_SLICE, JIFFY, Policy, QUANTUM, RUN_QUEUE_CPUS, Settings, TICK, TIME_SLICE,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -23,6 +25,8 @@ pub(crate) struct SettingsTable {
     pub jiffy: Field<Duration<{ JIFFY.least }, { JIFFY.most }>>,
     #[schemars(description = described(BASE_SLICE), extend("default" = default(BASE_SLICE)))]
     pub base_slice: Field<Duration<{ BASE_SLICE.least }, { BASE_SLICE.most }>>,
+    #[schemars(description = described(RUN_QUEUE_CPUS), extend("default" = default(RUN_QUEUE_CPUS)))]
+    pub run_queue_cpus: Field<Whole<{ RUN_QUEUE_CPUS.least }, { RUN_QUEUE_CPUS.most }>>,
 }
 
 pub(crate) fn resolve(table: &SettingsTable, policy: Policy, problems: &Problems) -> Settings {
@@ -34,6 +38,7 @@ pub(crate) fn resolve(table: &SettingsTable, policy: Policy, problems: &Problems
         accounting_ns: table.accounting.ns_or(default.accounting_ns),
         jiffy_ns: table.jiffy.ns_or(default.jiffy_ns),
         base_slice_ns: table.base_slice.ns_or(default.base_slice_ns),
+        run_queue_cpus: table.run_queue_cpus.or(default.run_queue_cpus.into()) as u32,
     };
     accounting_fits_tick(table, &settings, problems);
     if let Some((jiffy, span)) = table.jiffy.given()

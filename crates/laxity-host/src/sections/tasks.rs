@@ -188,16 +188,7 @@ fn task(table: &TaskTable, span: Span, duration_ns: i64, problems: &Problems) ->
         not_longer(cost, deadline, "the deadline", problems);
     }
     shorter(("jitter", &table.jitter), period, "the period", problems);
-    if let Some((offset, span)) = table.offset.given()
-        && offset.ns >= duration_ns
-    {
-        let (offset, run) = (format_duration(offset.ns), format_duration(duration_ns));
-        problems.report(
-            span,
-            format!("`offset` ({offset}) is not before the run's end ({run})"),
-            format!("write less than \"{run}\", or a longer `duration`"),
-        );
-    }
+    starts_in_run(&table.offset, duration_ns, problems);
     let period_ns = table.period.ns_or(1);
     Task {
         name: name.into(),
@@ -207,5 +198,23 @@ fn task(table: &TaskTable, span: Span, duration_ns: i64, problems: &Problems) ->
         deadline_ns: table.deadline.ns_or(period_ns),
         offset_ns: table.offset.ns_or(0),
         jitter_ns: table.jitter.ns_or(0),
+    }
+}
+
+/// Reports a first arrival that is not within the run.
+pub(crate) fn starts_in_run(
+    offset: &Field<Duration<0, RUN_DURATION_NS_MAX>>,
+    duration_ns: i64,
+    problems: &Problems,
+) {
+    if let Some((offset, span)) = offset.given()
+        && offset.ns >= duration_ns
+    {
+        let (offset, run) = (format_duration(offset.ns), format_duration(duration_ns));
+        problems.report(
+            span,
+            format!("`offset` ({offset}) is not before the run's end ({run})"),
+            format!("write less than \"{run}\", or a longer `duration`"),
+        );
     }
 }

@@ -21,6 +21,7 @@ pub const PARAMETERS: Parameters = Parameters {
     quota_burst_ns: 0,
     phase_ns: 0,
     credit_ns: 10_000_000,
+    reclaim: false,
 };
 
 /// What a dump of classes says.

@@ -397,6 +397,8 @@ impl State {
             return Err(GuestError::Migration("save", "there is no guest".into()));
         };
         let pages = qemu.pages();
+        // Without the previous capture there is nothing that changes could be told from.
+        let full = full || self.last.is_none();
         let last = self.last.get_or_insert_with(|| Last {
             writer: Writer::new(pages),
             captured: Captured::default(),

@@ -315,6 +315,7 @@ fn credit(slice: i64, tick: i64, accounting: i64, mut host: Host) -> Host {
         accounting_ns: accounting * MS,
         jiffy_ns: 0,
         base_slice_ns: 0,
+        run_queue_cpus: 0,
     };
     host
 }

@@ -40,10 +40,12 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
             quota_burst_ns: 0,
             phase_ns: 0,
             credit_ns: 10_000_000,
+            reclaim: false,
         },
         vcpus: vec![Vcpu {
             cpu: 0,
             affinity: vec![0],
+            soft_affinity: Vec::new(),
         }],
         guest: GuestScheduler::RateMonotonic,
         tasks: Vec::new(),
@@ -51,6 +53,7 @@ pub fn domain(priority: u32, budget: i64, period: i64) -> Domain {
         workload: None,
         working_set_bytes: 0,
         tick: None,
+        helper_of: None,
     }
 }
 
@@ -109,6 +112,7 @@ impl Also for Domain {
         self.vcpus[0] = Vcpu {
             cpu,
             affinity: affinity.to_vec(),
+            soft_affinity: Vec::new(),
         };
         self
     }

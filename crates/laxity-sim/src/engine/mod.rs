@@ -162,7 +162,11 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
     fn add_domain(&mut self, index: usize, kept_jobs_max: u64) -> Result<(), Refused> {
         let domain = &self.host.domains[index];
         let first_vcpu = self.vcpus.len();
-        let handle = self.policy.add_domain(&domain.parameters)?;
+        // A helper is one more thread of its owner, and owners come first.
+        let handle = match domain.helper_of {
+            Some(owner) => owner as usize,
+            None => self.policy.add_domain(&domain.parameters)?,
+        };
 
         for (place, task) in domain.tasks.iter().enumerate() {
             let counted = jobs_due(task, self.host.duration_ns);
@@ -197,8 +201,12 @@ impl<'host, W: Workloads, S: Sink> Simulation<'host, W, S> {
             for (rank, &task) in tasks.iter().enumerate() {
                 self.tasks[task as usize].rank = rank as u32;
             }
-            self.policy
-                .add_vcpu(handle, vcpu.cpu, &vcpu.affinity, &domain.parameters, 0)?;
+            let number =
+                self.policy
+                    .add_vcpu(handle, vcpu.cpu, &vcpu.affinity, &domain.parameters, 0)?;
+            if !vcpu.soft_affinity.is_empty() {
+                self.policy.set_preferred(number, &vcpu.soft_affinity);
+            }
             self.vcpus.push(Vcpu {
                 domain: index as u16,
                 id: id as u16,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .journal import Journal
-from .linux import Linux, VanishedError
+from .linux import PROGRAMS, Linux, VanishedError
 from .settings import Change, Key, Seen, Wanted, changes, key
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WANTED = "wanted.json"
 AGENT = "agent"
 """This package in the state's directory, for the hook."""
+SCHEDULER = PROGRAMS.name
+"""What loads a policy of Laxity, in the same directory."""
 
 HOOK = """\
 #!/bin/sh
@@ -89,7 +91,8 @@ class Keeper:
             self._compact(journal)
             made, vanished = self._make_all(journal, found)
             if persist and self._paths.libvirt.is_dir():
-                self._copy_agent()
+                self._copy(Path(__file__).parent, AGENT)
+                self._copy(PROGRAMS, SCHEDULER)
                 self._write_wanted(wanted)
                 made += self._make_all(journal, self._hook_changes())[0]
             return {"changes": made, "vanished": [change["label"] for change in vanished]}
@@ -231,15 +234,15 @@ class Keeper:
         change["old"] = self._read(change)
         return [change] if change["old"] != new else []
 
-    def _copy_agent(self) -> None:
-        """Copies this package, for the hook."""
-        new = self._paths.state / f"{AGENT}.new"
+    def _copy(self, directory: Path, name: str) -> None:
+        """Copies this package, or the programs beside it, for the hook."""
+        there, new = self._paths.state / name, self._paths.state / f"{name}.new"
+        if directory == there or not directory.is_dir():
+            return
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        for file in Path(__file__).parent.glob("*.py"):
-            shutil.copyfile(file, new / file.name)
-        shutil.rmtree(self._paths.state / AGENT, ignore_errors=True)
-        new.rename(self._paths.state / AGENT)
+        shutil.copytree(directory, new, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.rmtree(there, ignore_errors=True)
+        new.rename(there)
 
     def _write_wanted(self, wanted: Wanted) -> None:
         self._paths.state.mkdir(parents=True, exist_ok=True)
@@ -253,7 +256,7 @@ class Keeper:
             # What a hook that was begun has left.
             if change["what"] == "hook":
                 _write_hook(change, change["old"])
-        for name in (AGENT, f"{AGENT}.new"):
+        for name in (AGENT, f"{AGENT}.new", SCHEDULER, f"{SCHEDULER}.new"):
             shutil.rmtree(state / name, ignore_errors=True)
         for name in (WANTED, f"{WANTED}.new", "journal.new"):
             (state / name).unlink(missing_ok=True)

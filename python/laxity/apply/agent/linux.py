@@ -10,8 +10,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from .scheduler import Scheduler
 from .settings import (
     SCHED_DEADLINE,
+    SCHED_EXT,
     SCHED_OTHER,
     Change,
     Group,
@@ -30,6 +32,9 @@ CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275), "pp
 
 ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 """struct sched_attr in its first version."""
+
+PROGRAMS = Path(__file__).parent.parent / "scheduler"
+"""Where the loader of policies is, beside this package."""
 
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 """The settings of a control group that are changed."""
@@ -51,9 +56,11 @@ class Linux:
         proc: Path = Path("/proc"),
         groups: Path = Path("/sys/fs/cgroup"),
         nics: Path = Path("/sys/class/net"),
+        scheduler: Scheduler | None = None,
     ) -> None:
-        """Takes the directories of the kernel's files."""
+        """Takes the directories of the kernel's files, and what loads policies."""
         self._proc, self._groups, self._nics = proc, groups, nics
+        self._scheduler = scheduler or Scheduler(PROGRAMS, Path("/run"))
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._slice_ns = 0
         # What the kernel reports of a thread without a slice of its own is its default.
@@ -81,12 +88,15 @@ class Linux:
             "guests": guests,
             "unnamed": unnamed,
             "interrupts": {nic: self._interrupts(nic) for nic in nics},
+            "scheduler": self._scheduler.seen(),
         }
 
     def read(self, change: Change) -> Any:  # noqa: ANN401 - JSON
         """Returns what a setting is. Raises VanishedError if its thread or group is gone."""
         what, of = change["what"], change["of"]
         try:
+            if what == "scheduler":
+                return self._scheduler.given()
             if what == "interrupt":
                 return _cpus(_text(self._interrupt(of["irq"])))
             if what == "group":
@@ -106,7 +116,9 @@ class Linux:
         """
         what, of = change["what"], change["of"]
         try:
-            if what == "interrupt":
+            if what == "scheduler":
+                self._scheduler.make(value)
+            elif what == "interrupt":
                 _write(self._interrupt(of["irq"]), ",".join(map(str, value)))
             elif what == "group":
                 _write(self._group_file(of), value)
@@ -260,7 +272,7 @@ class Linux:
             runtime = 0
         # The kernel reports the nice value of ordinary threads alone in the structure.
         nice = os.getpriority(os.PRIO_PROCESS, tid)
-        return {
+        found: Scheduling = {
             "policy": policy,
             "flags": flags,
             "nice": nice,
@@ -269,8 +281,15 @@ class Linux:
             "deadline_ns": deadline,
             "period_ns": period,
         }
+        if policy == SCHED_EXT and self._scheduler.given() is not None:
+            vcpu = self._scheduler.members().get(tid)
+            if vcpu is not None:
+                found["vcpu"] = vcpu
+        return found
 
     def _set_scheduling(self, tid: int, value: Scheduling) -> None:
+        if "vcpu" in value:
+            self._scheduler.name(tid, value["vcpu"])
         numbers = [value["policy"], value["flags"], value["nice"], value["priority"]]
         times = [value["runtime_ns"], value["deadline_ns"], value["period_ns"]]
         self._call(0, tid, ATTRIBUTES.pack(ATTRIBUTES.size, *numbers, *times), 0)

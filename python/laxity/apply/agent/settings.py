@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple, TypedDict  # noqa: UP035 - for Python 3.9
 
-SCHED_OTHER, SCHED_FIFO, SCHED_RR, SCHED_DEADLINE = 0, 1, 2, 6
+SCHED_OTHER, SCHED_FIFO, SCHED_RR, SCHED_DEADLINE, SCHED_EXT = 0, 1, 2, 6, 7
 RESET_ON_FORK = 1
 """A flag of sched_setattr: threads that the thread makes are ordinary ones."""
+RECLAIM = 2
+"""A flag of sched_setattr: the thread uses the time that other SCHED_DEADLINE threads leave."""
 
-FREES, MOVES, TAKES, DIVIDES = range(4)
-"""The order of changes: time of SCHED_DEADLINE is freed before any is taken, and a thread may run
-on all CPUs before it takes some."""
+LOADS, FREES, MOVES, TAKES, DIVIDES, UNLOADS = range(6)
+"""The order of changes: a policy is loaded before threads ask for it, and taken off after them;
+time of SCHED_DEADLINE is freed before any is taken, and a thread may run on all CPUs before it
+takes some."""
 
 
-class Scheduling(TypedDict):
+class Scheduling(TypedDict, total=False):
     """The scheduling of a thread, as sched_setattr takes it."""
 
     policy: int
@@ -29,6 +32,8 @@ class Scheduling(TypedDict):
     """The budget under SCHED_DEADLINE. An ordinary thread has its slice here, 0 by default."""
     deadline_ns: int
     period_ns: int
+    vcpu: str
+    """The VCPU that the thread is to a policy of Laxity, `NAME NUMBER`; of no other threads."""
 
 
 class Thread(TypedDict):
@@ -92,6 +97,8 @@ class Seen(TypedDict):
     """Guests whose threads have no names: QEMU runs without debug-threads=on."""
     interrupts: dict[str, list[Interrupt] | None]
     """By the name of the interface; None for one that is not there."""
+    scheduler: dict[str, Any]
+    """Whether sched_ext is `possible`, what is `loaded`, and what ours was `given`."""
 
 
 class WantedDomain(TypedDict):
@@ -109,13 +116,16 @@ class Wanted(TypedDict):
 
     domains: dict[str, WantedDomain]
     interrupts: dict[str, list[int]]
+    scheduler: dict[str, Any] | None
+    """The policy of Laxity that schedules: `policy`, `cpus`, `settings`, and the `parameters` and
+    the `cpus` of its `domains`, where each VCPU begins. None: Linux's own schedulers do."""
 
 
 class Change(TypedDict):
     """A setting that becomes another one."""
 
     what: str
-    """`scheduling`, `affinity`, `group`, `interrupt` or `hook`."""
+    """`scheduler`, `scheduling`, `affinity`, `group`, `interrupt` or `hook`."""
     of: dict[str, Any]
     label: str
     """What it is the setting of, for people."""
@@ -193,6 +203,8 @@ def _places(wanted: Wanted, seen: Seen) -> list[Place]:
             label = f"{nic} interrupt {interrupt['irq']}"
             cpus = wanted["interrupts"].get(nic)
             add(None, "interrupt", of, label, interrupt["affinity"], cpus)
+    scheduler = seen["scheduler"]["given"]
+    add(None, "scheduler", {}, "policy of VCPUs", scheduler, wanted.get("scheduler"))
     return found
 
 
@@ -218,6 +230,8 @@ def thread_label(guest: str, thread: Thread) -> str:
 def _turn(change: Change) -> int:
     if change["what"] == "affinity":
         return MOVES
+    if change["what"] == "scheduler":
+        return UNLOADS if change["new"] is None else LOADS
     if change["what"] != "scheduling":
         return DIVIDES
     return TAKES if _bandwidth(change["new"]) > _bandwidth(change["old"]) else FREES

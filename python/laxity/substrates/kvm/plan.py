@@ -5,8 +5,9 @@ Pure: a plan is text, and what Linux cannot do with a host file is refused here,
 
     real_time
     scheduler hrtick|jiffies BASE_SLICE_NS
-    sched_ext POLICY KEY=VALUE...      one of Laxity's policies, with its settings
+    sched_ext POLICY CPUS KEY=VALUE... one of Laxity's policies, with its settings
     parameters NAME KEY=VALUE...       those of a domain under it
+    begin NAME CPU...                  where each VCPU of a domain begins under it
     domain NAME VCPUS CPU.WEIGHT CPU.MAX CPU.MAX.BURST
     order NAME tasks|cpu_bound|thread ...      what laxity-vmm takes
     window RUN DURATION_NS LEAD_NS MIB
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
 from laxity.policies import PARAMETERS, TABLE
+from laxity.resolved import refuse_helpers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,8 @@ VCPUS_MAX = 64
 """In one domain: VCPUS_MAX of kvm/programs/laxity-vmm.c."""
 DURATION_NS_MAX = 3_600_000_000_000
 """An hour."""
+CPUS_MAX = 64
+"""Under a policy of Laxity: SCX_CPUS_MAX of kvm/bpf/shared.h."""
 CPU_WEIGHT_MAX = 10_000
 """The greatest cpu.weight of a control group."""
 QUOTA_PERIOD_NS = range(1_000_000, 1_000_000_001)
@@ -137,14 +141,17 @@ class Plan:
         lines.append(f"scheduler {tick} {settings['base_slice_ns']}")
         policy = TABLE[host["policy"]]
         if policy.own_of is None:
-            lines.append(f"sched_ext {policy.name}{_pairs(policy, settings, of_host=True)}")
+            given = pairs(policy, settings, of_host=True)
+            lines.append(f"sched_ext {policy.name} {host['cpus']} {given}")
         for domain in host["domains"]:
             name = domain["name"]
             words = [name, str(len(domain["vcpus"])), *group_settings(domain, host["policy"])]
             lines.append(f"domain {shlex.join(words)}")
             if policy.own_of is None:
-                pairs = _pairs(policy, domain["parameters"], of_host=False)
-                lines.append(f"parameters {name}{pairs}")
+                given = pairs(policy, domain["parameters"], of_host=False)
+                lines.append(f"parameters {name} {given}")
+                begins = " ".join(str(vcpu["cpu"]) for vcpu in domain["vcpus"])
+                lines.append(f"begin {name} {begins}")
             lines.append(f"order {shlex.join([name, 'tasks', _tasks(domain)])}")
             lines.append(f"order {name} cpu_bound {int(domain['cpu_bound'])}")
             lines += [
@@ -161,23 +168,23 @@ class Plan:
         (directory / SCRIPT).write_text(self.script(), "utf-8")
 
 
-def _is_linux(policy: str, parameter: str) -> bool:
+def is_linux(policy: str, parameter: str) -> bool:
     """Whether it is one of Linux's own schedulers, which goes by that parameter."""
     return TABLE[policy].own_of == OWNER and TABLE[policy].uses(parameter)
 
 
-def _pairs(policy: Policy, values: Mapping[str, Any], *, of_host: bool) -> str:
+def pairs(policy: Policy, values: Mapping[str, Any], *, of_host: bool) -> str:
     """Settings of the host, or parameters of a domain, as laxity-scx takes them."""
     used = [PARAMETERS[name] for name in policy.parameters]
-    return "".join(
-        f" {each.name}={int(values[each.field])}" for each in used if each.is_setting == of_host
+    return " ".join(
+        f"{each.name}={int(values[each.field])}" for each in used if each.is_setting == of_host
     )
 
 
 def group_settings(domain: Mapping[str, Any], policy: str) -> list[str]:
     """The cpu.weight, cpu.max and cpu.max.burst of a domain's control group."""
     given = domain["parameters"]
-    if not _is_linux(policy, "weight"):
+    if not is_linux(policy, "weight"):
         return ["100", "max", "0"]
     quota_us, period_us, burst_us = (
         given[f"{name}_ns"] // MICROSECOND_NS for name in ("quota", "quota_period", "quota_burst")
@@ -193,7 +200,8 @@ def _scheduling(domain: Mapping[str, Any], policy: str) -> str:
         return "ext"
     if TABLE[policy].uses("budget"):
         period_ns = given["period_ns"]
-        return f"deadline {given['budget_ns']} {period_ns} {period_ns} 0"
+        reclaim = int(given["reclaim"])
+        return f"deadline {given['budget_ns']} {period_ns} {period_ns} {reclaim}"
     if TABLE[policy].uses("rt-priority"):
         return f"fifo {given['rt_priority']}"
     return "other 0"
@@ -213,34 +221,41 @@ def _tasks(domain: Mapping[str, Any]) -> str:
     return ";".join(",".join(str(task[key]) for key in keys) for task in domain["tasks"])
 
 
-def _runs_here(policy: Policy) -> bool:
+def runs_here(policy: Policy) -> bool:
+    """Whether it schedules VCPUs on a KVM host: Linux's own, or one of Laxity's."""
     return policy.own_of == OWNER or "kvm" in policy.substrates
 
 
 def _refuse_host(host: Mapping[str, Any], mode: Mode) -> None:
     policy = TABLE[host["policy"]]
-    there = [name for name, each in TABLE.items() if _runs_here(each)]
-    if not _runs_here(policy):
+    there = [name for name, each in TABLE.items() if runs_here(each)]
+    if not runs_here(policy):
         raise InputError(
             f"`host.policy` is {policy.name!r}, which does not run on KVM",
             f"add --policy with one of {', '.join(there)}, or run it in the simulator",
         )
-    if policy.own_of is None and host["cpus"] > 1:
+    if policy.own_of is None and host["cpus"] > CPUS_MAX:
         raise InputError(
-            f"`host.cpus` is {host['cpus']}, and Laxity's policies run on one CPU of a KVM host",
-            "add --set host.cpus=1",
+            f"`host.cpus` is {host['cpus']}, and Laxity's policies schedule at most {CPUS_MAX} "
+            "CPUs of a KVM host",
+            f"add --set host.cpus={CPUS_MAX}",
         )
     if mode == "repeatable" and host["cpus"] > 1:
         raise InputError(
             f"`host.cpus` is {host['cpus']}, and a repeatable run on KVM has one CPU",
             "add --mode live, or --set host.cpus=1",
         )
-    if _is_linux(policy.name, "budget") and host["cpus"] > 1:
+    if is_linux(policy.name, "budget") and host["cpus"] > 1:
         raise InputError(
             f"`host.cpus` is {host['cpus']}, and Linux pins no SCHED_DEADLINE thread to some of "
             "several CPUs",
             "add --set host.cpus=1",
         )
+    refuse_helpers(
+        host,
+        "a guest on KVM has one thread for each VCPU, and no others that work",
+        ", or run it in the simulator",
+    )
     if host["duration_ns"] > DURATION_NS_MAX:
         raise InputError(
             "`duration` is longer than the hour that a run on KVM may take",
@@ -299,7 +314,7 @@ def refuse_parameters(key: str, given: Mapping[str, Any], policy: str) -> None:
     """Raises InputError for parameters of a domain that Linux does not take under the policy."""
 
     def uses(parameter: str) -> bool:
-        return _is_linux(policy, parameter)
+        return is_linux(policy, parameter)
 
     if uses("weight") and given["weight"] > CPU_WEIGHT_MAX:
         raise InputError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError
 from laxity.namespaces.groups import Share
 from laxity.policies import TABLE
-from laxity.resolved import calls_of, network_of, server_of
+from laxity.resolved import calls_of, network_of, refuse_helpers, server_of
 from laxity.servers.signalling import CALLS_MAX, Traffic
 
 if TYPE_CHECKING:
@@ -263,6 +263,11 @@ def _refuse_host(host: ResolvedHost, cpus: int) -> None:
             "`calls.call-control` is a domain, and no program on Linux is one",
             "leave it out, or run it in the simulator",
         )
+    refuse_helpers(
+        host,
+        "on Linux only servers and CPU-bound domains are run",
+        ", or run it in the simulator",
+    )
     for domain in host["domains"]:
         _refuse_domain(domain)
     _refuse_what_is_simulated(host)

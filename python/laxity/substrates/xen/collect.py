@@ -139,9 +139,9 @@ def begun(host: ResolvedHost, summary: Path) -> list[str]:
     for number, domain in enumerate(host["domains"]):
         if policy.uses("phase") and (deadline_ns := told["deadlines_ns"][number][0]) is not None:
             phase_ns = deadline_ns % domain["parameters"]["period_ns"]
-            found.append(f"domain.{number}.phase={phase_ns} ns")
+            found.append(f"domain.{domain['name']}.phase={phase_ns} ns")
         if policy.uses("credit") and (credit_ns := told["credits_ns"][number][0]) is not None:
-            found.append(f"domain.{number}.credit={max(0, credit_ns)} ns")
+            found.append(f"domain.{domain['name']}.credit={max(0, credit_ns)} ns")
     return found
 
 
@@ -161,13 +161,13 @@ def phases(
     Ticks that the host does not have cost `cost_ns`; None leaves them out.
     """
     found = []
-    for number, (domain, tick) in enumerate(zip(host["domains"], ticks, strict=True)):
+    for domain, tick in zip(host["domains"], ticks, strict=True):
         if tick is None or (domain["tick"] is None and cost_ns is None):
             continue
         of_tick = {key: tick[f"{key}_ns"] for key in ("period", "offset")}
         if domain["tick"] is None and cost_ns is not None:
             of_tick["cost"] = cost_ns
-        found += [f"domain.{number}.tick.{key}={ns} ns" for key, ns in of_tick.items()]
+        found += [f"domain.{domain['name']}.tick.{key}={ns} ns" for key, ns in of_tick.items()]
     return found
 
 

@@ -12,16 +12,12 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 import shlex
-import signal
 import tarfile
 import tempfile
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from laxity.errors import InputError
 from laxity.lab import image
@@ -29,21 +25,19 @@ from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
 from laxity.lab.xen_machine import XenMachine
 from laxity.policies import OWN_PARAMETERS, can_switch
-from laxity.shell import LINK_MIB_PER_S, STEP_S_MAX, Shell, end
-from laxity.substrates.xen import packets
+from laxity.shell import LINK_MIB_PER_S, STEP_S_MAX, Shell, end, tidy_when_ended
+from laxity.substrates.xen import packets, told
 from laxity.substrates.xen.plan import DOM0
+from laxity.substrates.xen.told import MILLISECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from laxity.lab.modes import Mode, Variant
     from laxity.progress import Say
     from laxity.substrates.xen.plan import Plan
 
 EMULATOR = "emulator"
-
-KILLED = 128
-"""The exit code of who was ended by a signal is this and its number."""
 
 DOM0_MIB = 320
 EMULATION_S_MIN = 1200.0
@@ -63,9 +57,6 @@ SCRIPTS = ("lib.sh", "visit.sh")
 """What a real host needs of ours; the rest of the lab's programs are for the emulated machine."""
 RESTORE = "restore.sh"
 """Beside them: what visit.sh does in the end."""
-
-VCPU_ROW = re.compile(r"\S+ +\d+ +(\d+) +\d+ +\S+ +[\d.]+ +(\S+) / (\S+)")
-"""A VCPU of `xl vcpu-list`: its number, and the CPUs on which it may and should run."""
 
 POOL_KEYS = {
     "policy": "policy",
@@ -151,7 +142,7 @@ class RealHost:
         """See Executor."""
         self._refuse_unless_able(plan)
         files = _files(say) | (_network_files(say) if plan.has_packets else {})
-        with _tidy_when_ended(), self.shell.directory() as home:
+        with tidy_when_ended(), self.shell.directory() as home:
             say(f"copying programs to {self.shell.name}")
             script = {f"plan/{name}": text.encode() for name, text in plan.files(home).items()}
             self.shell.send(home, {**files, **script})
@@ -182,7 +173,7 @@ class RealHost:
                 "it must be dom0 of a running Xen, with xl, and the user be root",
             )
         # libxl names a scheduler that it does not know, such as Laxity's, "(null)" or the like.
-        info = dict(re.findall(r"^(\w+)\s*: (.*)$", done.stdout.decode(), re.MULTILINE))
+        info = told.info(done.stdout.decode())
         cpus, scheduler = int(info.get("nr_cpus", 0)), info.get("xen_scheduler")
         if cpus < plan.cpus:
             raise InputError(
@@ -202,7 +193,7 @@ class RealHost:
                 f"if they are left over, xl destroy {taken[0]} and so on",
             )
         if (driver := packets.driver(plan.windows[0].host)) is not None:
-            vcpus, given = len(self._vcpus()), len(driver["vcpus"])
+            vcpus, given = len(self._driver_vcpus()), len(driver["vcpus"])
             if vcpus != given:
                 raise InputError(
                     f"`domain.{driver['name']}` is dom0 and has VCPUs: {given}, and that of "
@@ -225,11 +216,10 @@ class RealHost:
                 f"if it is left over, ip link delete {packets.BRIDGE}",
             )
 
-    def _vcpus(self) -> list[tuple[str, str, str]]:
-        """Returns each of dom0's VCPUs: its number, and the CPUs where it may and should run."""
-        listed = self.shell.checked(f"xl vcpu-list {DOM0}").decode().splitlines()[1:]
-        rows = filter(None, (VCPU_ROW.fullmatch(line.rstrip()) for line in listed))
-        return [(row[1], row[2], row[3]) for row in rows]
+    def _driver_vcpus(self) -> dict[int, tuple[str, str]]:
+        """The CPUs where dom0's VCPUs may and should run, by VCPU."""
+        (dom0,) = told.domains(self.shell.checked(f"xl vcpu-list {DOM0}").decode())
+        return dom0.affinity
 
     def _restoring(self, home: str, plan: Plan) -> str:
         """A script that gives the pool its policy and settings back, and dom0 its parameters.
@@ -245,7 +235,7 @@ class RealHost:
             return ""
         lines = [
             f"xl vcpu-pin {DOM0} {vcpu} {shlex.quote(hard)} {shlex.quote(soft)}\n"
-            for vcpu, hard, soft in self._vcpus()
+            for vcpu, (hard, soft) in self._driver_vcpus().items()
         ]
         if plan.scheduler in ("credit", "credit2"):
             command = f"xl sched-{plan.scheduler} -d {DOM0}"
@@ -256,9 +246,9 @@ class RealHost:
     def _restoring_scheduler(self, home: str, plan: Plan) -> str:
         """The part for the scheduler; see _restoring."""
         if plan.scheduler == "credit":
-            told = self.shell.checked("xl sched-credit -s -p Pool-0").decode()
-            slice_ms = re.search(r"tslice=(\d+)ms", told)
-            return f"xl sched-credit -s -p Pool-0 -t {slice_ms[1]}\n" if slice_ms else ""
+            of_pool = "xl sched-credit -s -p Pool-0"
+            slice_ns = told.time_slice_ns(self.shell.checked(of_pool).decode())
+            return "" if slice_ns is None else f"{of_pool} -t {slice_ns // MILLISECOND_NS}\n"
         if plan.scheduler is not None:
             return ""
         sched = f"{home}/{SCHED}"
@@ -309,29 +299,6 @@ class RealHost:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
                 tar.extractall(directory / RESULTS, filter="data")
         (directory / CONSOLE).write_bytes(self.shell.checked("xl dmesg"))
-
-
-@contextmanager
-def _tidy_when_ended() -> Iterator[None]:
-    """To be terminated, or to lose the terminal, is as Ctrl-C: what is to be tidied up, is."""
-
-    def end(number: int, frame: object) -> NoReturn:
-        del frame
-        raise SystemExit(KILLED + number)
-
-    before = {}
-    # Elsewhere signals are not ours to handle; and who ignores one, as nohup does, means it.
-    if threading.current_thread() is threading.main_thread():
-        before = {
-            number: signal.signal(number, end)
-            for number in (signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _silent(line: str) -> None:

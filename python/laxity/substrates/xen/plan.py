@@ -468,6 +468,12 @@ def _refuse_stock(host: ResolvedHost, scheduler: str) -> None:
         for domain in domains:
             _refuse_rtds(domain)
     if scheduler == "credit2":
+        if settings["run_queue_cpus"]:
+            raise InputError(
+                f"`host.run-queue-cpus` is {settings['run_queue_cpus']}, and the run queues of "
+                "stock credit2 are those that Xen was booted with",
+                "add --set host.run-queue-cpus=0, or run it in the simulator",
+            )
         for domain in domains:
             _refuse_credit(domain)
     if scheduler == "null":
@@ -489,6 +495,11 @@ def _refuse_credit(domain: Domain) -> None:
             "of stock credit2 has when a run begins",
             f"add --set 'domain.{domain['name']}.credit={standard_ns} ns'; laxity fidelity finds "
             "the credits",
+        )
+    if any(vcpu["soft_affinity"] for vcpu in domain["vcpus"]):
+        raise InputError(
+            f"`domain.{domain['name']}.soft-affinity` is given, and guests on Xen prefer no CPUs",
+            "leave it out, or run it in the simulator",
         )
 
 

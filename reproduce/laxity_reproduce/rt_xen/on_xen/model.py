@@ -118,8 +118,9 @@ class Calibration:
         lines = [f'duration = "{resolved["duration_ns"]} ns"', f"seed = {resolved['seed']}", ""]
         lines += ["[host]", f"cpus = {resolved['cpus']}", f'policy = "{resolved["policy"]}"']
         lines += [
-            f'{key.removesuffix("_ns").replace("_", "-")} = "{ns} ns"'
-            for key, ns in settings.items()
+            f"{key.removesuffix('_ns').replace('_', '-')} = "
+            + (f'"{value} ns"' if key.endswith("_ns") else f"{value}")
+            for key, value in settings.items()
         ]
         lines.append(f"costs = {self.of(resolved['policy'])}")
         for domain, tick in zip(resolved["domains"], ticks, strict=True):

@@ -1,0 +1,50 @@
+"""A host that runs, observed for a while: this Linux machine, or a Xen host here or elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laxity import directory as directories
+from laxity.errors import InputError
+from laxity.observe import observed, tracefs, xen
+from laxity.shell import LOCAL, Shell
+from laxity.substrates.xen.watch import is_dom0, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from laxity.observe.observed import Observed
+    from laxity.progress import Progress, Say
+
+RECORDING = "trace.dat"
+"""What was recorded on Linux, as trace-cmd and KernelShark read it."""
+
+
+def observe_live(
+    at: str,
+    domains: Sequence[str],
+    duration_s: float,
+    directory: Path,
+    say: Say,
+    progress: Progress | None = None,
+) -> Observed:
+    """Observes the host at `local` or `ssh://root@HOST`, and leaves what was recorded there.
+
+    `domains` are threads of Linux, as in `observed.observe_recording`. Raises InputError if the
+    host does not let itself be observed from here, and LabError if something fails on the way.
+    """
+    shell = Shell.at(at)
+    trace = directory / directories.TRACE
+    if is_dom0(shell):
+        if domains:
+            raise InputError("Xen knows its domains", "leave --domain out")
+        return xen.observe(watch(shell, duration_s, directory, say), trace)
+    if at != LOCAL:
+        raise InputError(
+            f"{shell.name} does not run Xen, and Linux is observed where it runs",
+            "call laxity observe there, or record with trace-cmd there and give the file",
+        )
+    recording = directory / RECORDING
+    tracefs.record(recording, duration_s, progress)
+    return observed.observe_recording(recording, domains, trace, is_here=True)
