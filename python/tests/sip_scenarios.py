@@ -129,10 +129,13 @@ def await_(code: str, *, optional: bool = False, begins: bool = False, action: s
     return f'<recv response="{code}"{attributes}>{inside}</recv>\n'
 
 
-def hear(method: str, *, begins: bool = False, action: str = "", optional: bool = False) -> str:
-    """A request of the other party."""
+def hear(
+    method: str, *, begins: bool = False, action: str = "", optional: bool = False, goto: str = ""
+) -> str:
+    """A request of the other party, after which the scenario goes on at a label if one is given."""
     attributes = ' optional="true"' if optional else ""
     attributes += ' rrs="true"' if begins else ""
+    attributes += f' next="{goto}"' if goto else ""
     inside = f"<action>{action}</action>" if action else ""
     return f'<recv request="{method}"{attributes}>{inside}</recv>\n'
 
@@ -147,6 +150,24 @@ def reply(
     ]
     message = _message(f"SIP/2.0 {status}", headers, body or [], "application/sdp")
     return _send(message, ' retrans="500"' if reliable else "")
+
+
+def referred(number: int, to: str) -> str:
+    """A REFER, its 202 and the first NOTIFY, which may come first (RFC 6665, section 4.1.2.4)."""
+    early, done = "1", "2"
+    way = '<ereg regexp="(Via:.*)Max-Forwards:" search_in="msg" assign_to="media,way"/>'
+    # It is answered once both are there: SIPp takes nothing for right that comes before it sends.
+    answer = _message("SIP/2.0 200 OK", ["[$way]CSeq: 1 NOTIFY"], [], "")
+    return (
+        within("REFER", number, f"Refer-To: {to}")
+        + hear("NOTIFY", action=way, optional=True, goto=early)
+        + await_("202")
+        + hear("NOTIFY", action=way, goto=done)
+        + f'<label id="{early}"/>\n'
+        + await_("202")
+        + f'<label id="{done}"/>\n'
+        + _send(answer)
+    )
 
 
 def acknowledge(number: int, body: list[str] | None = None) -> str:
