@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import re
 import shlex
-import signal
 import subprocess
 import tarfile
 import tempfile
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
 from laxity.lab.errors import LabError
@@ -33,9 +31,6 @@ LINK_MIB_PER_S = 0.5
 """The slowest link that we copy through."""
 
 MESSAGE_LINES_MAX = 3
-
-KILLED = 128
-"""The exit code of who was ended by a signal is this and its number."""
 
 
 @dataclass(frozen=True)
@@ -131,26 +126,3 @@ def end(text: bytes) -> str:
     """Returns the last lines of what a program complained of, in one."""
     lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
     return "; ".join(lines[-MESSAGE_LINES_MAX:]) or "it did not say why"
-
-
-@contextmanager
-def tidy_when_ended() -> Iterator[None]:
-    """To be terminated, or to lose the terminal, is as Ctrl-C: what is to be tidied up, is."""
-
-    def leave(number: int, frame: object) -> NoReturn:
-        del frame
-        raise SystemExit(KILLED + number)
-
-    before = {}
-    # Elsewhere signals are not ours to handle; and who ignores one, as nohup does, means it.
-    if threading.current_thread() is threading.main_thread():
-        before = {
-            number: signal.signal(number, leave)
-            for number in (signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,14 +11,18 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from conftest import HOST
 from laxity import Host, InputError, substrates
+from laxity.cli import ended
 from laxity.lab.errors import LabError
 from laxity.substrates.xen import Xen, executors
 from laxity.substrates.xen.plan import Plan, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCRIPTS = Path(__file__).parents[2] / "xen" / "lab"
 
@@ -248,11 +252,22 @@ def test_a_visit_that_fails_tidies_up_and_says_why(fake: FakeHost, tmp_path: Pat
     assert fake.domains() == ["Domain-0 0 -", "shop 3 -"]
 
 
+@pytest.fixture
+def _as_a_command() -> Iterator[None]:
+    """Signals end what runs as they end a command."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ended.end_by_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("at", ["local", "ssh://root@server"])
 @pytest.mark.parametrize(
-    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, ended.EndedError)]
 )
 @pytest.mark.parametrize("step", ["create", "start_all"])
+@pytest.mark.usefixtures("_as_a_command")
 def test_an_interrupted_visit_tidies_up(
     fake: FakeHost, tmp_path: Path, at: str, number: int, raised: type[BaseException], step: str
 ) -> None:

@@ -40,16 +40,18 @@ class EndedError(BaseException):
 
 
 def end_tidily() -> None:
-    """Lets signals raise EndedError, and standard streams that have lost their readers.
-
-    A signal that is ignored, as by nohup, stays ignored.
-    """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
+    """Lets signals raise EndedError, and standard streams that have lost their readers."""
+    end_by_signals()
     for descriptor, errors in ((1, "replace"), (2, "backslashreplace")):
         name = STREAMS[descriptor]
         setattr(sys, name, _stream(getattr(sys, name), descriptor, errors))
+
+
+def end_by_signals() -> None:
+    """Lets signals raise EndedError; one that is ignored, as by nohup, stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -25,7 +25,7 @@ from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
 from laxity.lab.xen_machine import XenMachine
 from laxity.policies import OWN_PARAMETERS, can_switch
-from laxity.shell import LINK_MIB_PER_S, STEP_S_MAX, Shell, end, tidy_when_ended
+from laxity.shell import LINK_MIB_PER_S, STEP_S_MAX, Shell, end
 from laxity.substrates.xen import packets, told
 from laxity.substrates.xen.plan import DOM0
 from laxity.substrates.xen.told import MILLISECOND_NS
@@ -142,7 +142,7 @@ class RealHost:
         """See Executor."""
         self._refuse_unless_able(plan)
         files = _files(say) | (_network_files(say) if plan.has_packets else {})
-        with tidy_when_ended(), self.shell.directory() as home:
+        with self.shell.directory() as home:
             say(f"copying programs to {self.shell.name}")
             script = {f"plan/{name}": text.encode() for name, text in plan.files(home).items()}
             self.shell.send(home, {**files, **script})

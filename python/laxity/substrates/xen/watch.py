@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from laxity.errors import InputError
 from laxity.lab import image
 from laxity.lab.errors import LabError
-from laxity.shell import STEP_S_MAX, Shell, end, tidy_when_ended
+from laxity.shell import STEP_S_MAX, Shell, end
 from laxity.substrates.xen import told
 from laxity.substrates.xen.collect import BUFFERS
 
@@ -87,7 +87,7 @@ def watch(shell: Shell, duration_s: float, directory: Path, say: Say) -> Watched
         )
     info = _info(shell)
     made = image.programs(say)
-    with tidy_when_ended(), shell.directory() as home:
+    with shell.directory() as home:
         shell.send(home, {name: (made / name).read_bytes() for name in (SCHED, TRACE)})
         before = told.domains(shell.checked("xl vcpu-list").decode())
         policy, settings, parameters = _scheduler(shell, home, info["xen_scheduler"])
