@@ -10,14 +10,25 @@ from laxity.errors import InputError, core_errors
 from laxity.results.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from laxity import _core
-    from laxity.resolved_schema import Calls, Domain, Network, ResolvedHost, Server
+    from laxity.resolved_schema import Calls, Domain, Network, ResolvedHost, Server, Task
     from laxity.results.jobs import Counted, Responses, Times
     from laxity.results.run import Run
     from laxity.results.streams import KeptStream
+
+
+def task_paths(host: ResolvedHost) -> Iterator[tuple[str, Domain, Task]]:
+    """Each task's path in the host file, its domain and itself. A helper is its own only task."""
+    for domain in host["domains"]:
+        for task in domain["tasks"]:
+            if domain["helper_of"] is None:
+                yield f"domain.{domain['name']}.tasks.{task['name']}", domain, task
+            else:
+                owner = host["domains"][domain["helper_of"]]["name"]
+                yield f"domain.{owner}.helpers.{task['name']}", domain, task
 
 
 def ending(host: ResolvedHost, end_ns: int) -> list[str]:
@@ -29,9 +40,8 @@ def ending(host: ResolvedHost, end_ns: int) -> list[str]:
     return [
         f"duration={end_ns} ns",
         *(
-            f"domain.{domain['name']}.tasks.{task['name']}.offset={end_ns - 1} ns"
-            for domain in host["domains"]
-            for task in domain["tasks"]
+            f"{path}.offset={end_ns - 1} ns"
+            for path, _, task in task_paths(host)
             if task["offset_ns"] >= end_ns
         ),
     ]

@@ -240,6 +240,15 @@ def test_questions_without_sense_are_refused(change: tuple[str, str], message: s
         Host.parse(LOOPS.replace(*change)).design()
 
 
+@pytest.mark.parametrize("limit", [{}, {"missed_max": 0.1}])
+def test_threads_beside_vcpus_are_refused_as_without_analysis(limit: dict[str, float]) -> None:
+    helpers = '[{ name = "io", cost = "1 ms", period = "9 ms", budget = "1 ms" }]'
+    host = LOOPS.replace("deferrable", "deadline")
+    host = host.replace('name = "plc"', f'name = "plc"\nhelpers = {helpers}')
+    with pytest.raises(InputError, match="the deadline policy gives no VCPU a budget"):
+        Host.parse(host).design(**limit)
+
+
 def test_a_host_of_several_cpus_gets_affinities() -> None:
     found = Host.parse(LOOPS.replace("cpus = 1", "cpus = 3")).design()
     assert found.host is not None

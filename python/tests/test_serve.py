@@ -217,6 +217,22 @@ def test_questions_are_answered_as_by_the_commands(server: Server, laxity: Laxit
     assert answer_to(server, "check", design["host"])["good"] is True
 
 
+@pytest.mark.parametrize("question", ["run", "why"])
+def test_a_run_is_shortened_to_before_a_first_job_of_a_helper(question: str) -> None:
+    helper = 'name = "io", cost = "1 ms", period = "5 ms", offset = "10 h"'
+    text = f"""
+        duration = "20 h"
+        host = {{ cpus = 1, policy = "eevdf" }}
+        [[domain]]
+        name = "web"
+        helpers = [{{ {helper} }}]
+        tasks = [{{ name = "serve", cost = "1 ms", period = "10 ms" }}]
+    """
+    found = answered((question, text))
+    assert found["problems"] == []
+    assert found["note"]
+
+
 @pytest.mark.parametrize("path", HOST_FILES, ids=lambda path: path.stem)
 def test_every_example_is_answered(path: Path) -> None:
     for question in ("check", "run"):

@@ -138,11 +138,11 @@ pub fn values_of(host: &Host, open: &Open) -> Result<Option<Values>, (String, St
     }))
 }
 
-/// The least part of a CPU that each domain needs by itself, in the order of the host, for placing them; `None` where
-/// no budget is enough. Domains whose budget is given have that part.
+/// The least part of a CPU that each domain of the file needs by itself, in its order, for placing them; `None` where
+/// no budget is enough. Domains whose budget is given have that part, and their helpers are left out.
 pub fn least_shares(host: &Host, open: &Open, request: Request) -> Vec<Option<f64>> {
     let host = &prepared(host, request);
-    (0..host.domains.len())
+    (0..open.domains.len())
         .into_par_iter()
         .map(|domain| {
             let group = Group::of_domains(host, open, vec![domain]);

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from laxity.design import phases, placement, reasons
 from laxity.design.answered import answered
 from laxity.errors import InputError, core_errors
+from laxity.resolved import task_paths
 from laxity.results.check import Check
 from laxity.results.design import Design
 from laxity.results.records import decoded
@@ -94,7 +95,7 @@ def _checked(
 ) -> Design:
     """The result, after analysis and simulation of the host file that was written."""
     # An offset of 1 ns is in step with no budget.
-    overrides = [f"{path}.offset=1 ns" for path, _, _ in phases.tasks(host.host) if any_phase]
+    overrides = [f"{path}.offset=1 ns" for path, _, _ in task_paths(host.host) if any_phase]
     with core_errors():
         check = Check.from_json(json.loads(host.file.check(overrides)), "")
     tasks = [task for domain in check.domains for task in domain.tasks]

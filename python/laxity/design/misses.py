@@ -20,6 +20,7 @@ from laxity.design import phases, reasons
 from laxity.design.answered import answered
 from laxity.design.deadlines import values
 from laxity.errors import core_errors
+from laxity.resolved import task_paths
 from laxity.results.check import Check
 from laxity.results.design import Demand, Design, DomainDesign
 from laxity.text import time
@@ -183,7 +184,7 @@ class _Search:
         self.looking(f"looking for values for {100 * factor:.3g} % of the costs")
         costs = [
             f"{path}.cost={max(round(task['cost_ns'] * factor), 1)} ns"
-            for path, _, task in phases.tasks(self.opened)
+            for path, _, task in task_paths(self.opened)
             if factor < 1
         ]
         found, cpus = values(
@@ -327,7 +328,7 @@ def _holds(search: _Search, found: Values, runs: list[Run]) -> Design:
 
 def _guaranteed(host: Resolved, *, any_phase: bool) -> int:
     """The tasks whose deadlines analysis guarantees all the same."""
-    offsets = [f"{path}.offset=1 ns" for path, _, _ in phases.tasks(host.host) if any_phase]
+    offsets = [f"{path}.offset=1 ns" for path, _, _ in task_paths(host.host) if any_phase]
     with core_errors():
         check = Check.from_json(json.loads(host.file.check(offsets)), "")
     return sum(task.guaranteed for domain in check.domains for task in domain.tasks)
@@ -365,7 +366,7 @@ def _overload(host: ResolvedHost, missed_max: float) -> tuple[Demand, ...]:
         Demand(
             domain["name"], task["name"], task["cost_ns"], task["period_ns"], task["deadline_ns"]
         )
-        for _, domain, task in phases.tasks(host)
+        for _, domain, task in task_paths(host)
     ]
     if not is_too_much(demands):
         return ()

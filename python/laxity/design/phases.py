@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from laxity import substrates
 from laxity.progress import silent
+from laxity.resolved import task_paths
 from laxity.results.design import Simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from laxity.resolved import Resolved
     from laxity.resolved_schema import Domain, ResolvedHost, Task
@@ -38,7 +39,7 @@ def runs(
         phases = random.Random(seed)  # noqa: S311 - no secret
         offsets = [
             f"{path}.offset={_phase_ns(domain, task, duration_ns, phases, any_phase=any_phase)} ns"
-            for path, domain, task in tasks(host.host)
+            for path, domain, task in task_paths(host.host)
         ]
         changed.append(host.changed([*offsets, f"seed={seed}", f"duration={duration_ns} ns"]))
     return substrates.of("sim").run_many(changed, say=silent, workers=workers)
@@ -61,15 +62,8 @@ def worst(run: Run) -> tuple[float, str]:
     return max(found, default=(0.0, ""), key=lambda each: each[0])
 
 
-def tasks(host: ResolvedHost) -> Iterator[tuple[str, Domain, Task]]:
-    """Each task's path, its domain and itself."""
-    for domain in host["domains"]:
-        for task in domain["tasks"]:
-            yield f"domain.{domain['name']}.tasks.{task['name']}", domain, task
-
-
 def _duration_ns(host: ResolvedHost, jobs_max: int) -> int:
-    all_tasks = [task for _, _, task in tasks(host)]
+    all_tasks = [task for _, _, task in task_paths(host)]
     if not all_tasks:
         return int(host["duration_ns"])
     jobs_per_ns = sum(1 / task["period_ns"] for task in all_tasks)

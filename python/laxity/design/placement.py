@@ -44,7 +44,8 @@ def placed(
     domains = [
         (number, domain)
         for number, (domain, of_host) in enumerate(
-            zip(opened["domains"], opened["host"]["domains"], strict=True)
+            # Helpers follow the file's domains. Nothing of theirs is open.
+            zip(opened["domains"], opened["host"]["domains"], strict=False)
         )
         if domain["affinity"] and len(of_host["vcpus"]) == 1
     ]
