@@ -27,7 +27,7 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name 'Cargo.toml' 2>/dev/null) Cargo.toml Cargo.lock
 POLICY_SOURCES := $(wildcard policy/src/*.[ch] policy/models/*.[ch] policy/include/laxity/*.h policy/test/*.[ch] crates/laxity-policy/src/*.c)
 POLICY_TABLES := $(wildcard policy/*.def)
-KVM_SOURCES := $(wildcard kvm/programs/*.[ch] kvm/bpf/*.[ch] guest/*.[ch])
+KVM_SOURCES := $(wildcard kvm/programs/*.[ch] kvm/bpf/*.[ch] guest/*.[ch] python/tests/steady/*.c)
 XEN_SOURCES := $(wildcard xen/adapter/*.[ch] xen/include/*.h xen/programs/*.[ch] xen/programs/test/*.[ch])
 C_SOURCES := $(POLICY_SOURCES) $(XEN_SOURCES) $(KVM_SOURCES)
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from laxity import places
 from laxity.errors import InputError
-from laxity.lab import fingerprint
+from laxity.lab import fingerprint, packages
 from laxity.lab.errors import LabError
 from laxity.lab.files import CONSOLE, RESULTS
 
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 
 
 QEMU = "qemu-system-x86_64"
+
+STEADY = places.SOURCES / "guest" / "laxity-steady.c"
+"""What QEMU loads before itself, so that a run repeats on a busy computer, too."""
+STEADY_LIBRARY = "laxity-steady.so"
+"""Its name in QEMU's working directory: LD_PRELOAD splits at blanks, which its path may have."""
 
 SHELF_MAGIC = b"LAXITYRS"
 SHELF_HEADER = struct.Struct("<8sQ")
@@ -134,7 +140,7 @@ class Machine(ABC):
         with self._files() as files:
             fingerprint.write(output, files.fingerprint)
             serial = ("-serial", f"file:{option(log.resolve())}")
-            command = [*self._command(), *serial]
+            command = [*self._steadily(files.directory), *self._command(), *serial]
             with _running(command, files.directory, descriptors=self.descriptors) as process:
                 console = _Console(log, say)
                 self._watch(process, console, cut)
@@ -160,6 +166,13 @@ class Machine(ABC):
             with files.shelf.open("wb") as shelf:
                 shelf.truncate(SHELF_BYTES)
             yield files
+
+    def _steadily(self, directory: Path) -> list[str]:
+        """Words to stand before QEMU's in its working directory; in repeatable mode only."""
+        if self.mode != "repeatable":
+            return []
+        make_steady(directory)
+        return ["env", f"LD_PRELOAD=./{STEADY_LIBRARY}"]
 
     def _command(self, *arguments: str) -> list[str]:
         if self.mode == "repeatable":
@@ -216,6 +229,12 @@ class Machine(ABC):
                 time.sleep(SETTLE_S)
                 console.read()
                 raise console.error(what)
+
+
+def make_steady(directory: Path) -> None:
+    """Compiles what keeps QEMU's time steady, into its working directory."""
+    words = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread")
+    packages.run("gcc", *words, "-o", directory / STEADY_LIBRARY, STEADY)
 
 
 @contextmanager
@@ -293,7 +312,8 @@ def _starved_s(process: int) -> float:
 
 
 def _refuse_without_programs() -> None:
-    for program, package in ((QEMU, "qemu-system-x86"), ("setpriv", "util-linux")):
+    of_programs = ((QEMU, "qemu-system-x86"), ("setpriv", "util-linux"), ("gcc", "gcc"))
+    for program, package in of_programs:
         if shutil.which(program) is None:
             raise LabError(
                 f"the emulated machine needs {program}",

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Preloaded into QEMU where its time counts instructions (-icount sleep=off), so that a run repeats
+ * on a busy computer, too.
+ *
+ * While all processors halt, QEMU's main loop moves the time on to the next timer. It looks whether
+ * they halt whenever something wakes it, which every timer does. A processor that halts says so
+ * before its thread has counted the instructions that it has executed since it was last asked. A
+ * main loop that looks in between, some microseconds if nothing takes the CPU away from that
+ * thread, adds what it should, and the instructions are added on top: the timer is late by them.
+ *
+ * Here the main loop gets QEMU's big lock only while the thread of the processors waits, which it
+ * does with everything counted. Nothing else is for the main loop to do on a machine without disks
+ * and networks, until the machine is turned off.
+ *
+ * Built for QEMU 7.2, which calls the C library for both: the thread waits for a condition with the
+ * big lock, the first that the main thread waits with, too.
+ */
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A machine that is turned off may execute instructions until the main loop ends it. */
+#define PATIENCE_S 60
+
+typedef int wait_function(pthread_cond_t *, pthread_mutex_t *);
+typedef int lock_function(pthread_mutex_t *);
+
+static wait_function *next_wait;
+static lock_function *next_lock, *next_unlock;
+
+/* The big lock, once it is known. */
+static _Atomic(pthread_mutex_t *) big_lock;
+/* Whether the thread of the processors waits; the big lock is held by who changes it. */
+static atomic_int is_waiting;
+/* It has waited once, for the machine to be complete. Before that there is nothing to count. */
+static atomic_bool has_begun;
+
+static _Thread_local bool is_main;
+
+__attribute__((constructor)) static void begin(void)
+{
+    is_main = true;
+    /* The older version of the same name has another type of condition. */
+    next_wait = (wait_function *)dlvsym(RTLD_NEXT, "pthread_cond_wait", "GLIBC_2.3.2");
+    next_lock = (lock_function *)dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    next_unlock = (lock_function *)dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+}
+
+static void await_waiting(void)
+{
+    static const struct timespec patience = {.tv_sec = PATIENCE_S};
+    syscall(SYS_futex, &is_waiting, FUTEX_WAIT_PRIVATE, 0, &patience, NULL, 0);
+}
+
+int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+{
+    if (is_main) {
+        pthread_mutex_t *unknown = NULL;
+        atomic_compare_exchange_strong(&big_lock, &unknown, mutex);
+        return next_wait(condition, mutex);
+    }
+    if (mutex != atomic_load(&big_lock))
+        return next_wait(condition, mutex);
+    atomic_store(&has_begun, true);
+    atomic_store(&is_waiting, 1);
+    syscall(SYS_futex, &is_waiting, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    int error = next_wait(condition, mutex);
+    atomic_store(&is_waiting, 0);
+    return error;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    if (next_lock == NULL)
+        begin();
+    if (!is_main || mutex != atomic_load(&big_lock) || !atomic_load(&has_begun))
+        return next_lock(mutex);
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (;;) {
+        int error = next_lock(mutex);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (error != 0 || atomic_load(&is_waiting) || now.tv_sec - start.tv_sec >= PATIENCE_S)
+            return error;
+        next_unlock(mutex);
+        await_waiting();
+    }
+}
