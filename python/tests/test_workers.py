@@ -278,13 +278,13 @@ def dask_program(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def cluster_of_two(directory: Path) -> Iterator[tuple[Cluster, list[subprocess.Popen[bytes]]]]:
-    """A scheduler on loopback with two workers, each a process."""
+    """A scheduler on loopback with two workers; gives its programs, the scheduler's last."""
     pytest.importorskip("distributed")
     at = str(directory / "scheduler.json")
     here = ("--host", "127.0.0.1")
     worker = ("worker", "--scheduler-file", at, "--no-nanny", "--nthreads", "1", *here)
     with (
-        dask_program("scheduler", "--scheduler-file", at, "--port", "0", *here),
+        dask_program("scheduler", "--scheduler-file", at, "--port", "0", *here) as scheduler,
         dask_program(*worker, "--local-directory", str(directory)) as first,
         dask_program(*worker, "--local-directory", str(directory)) as second,
     ):
@@ -296,7 +296,7 @@ def cluster_of_two(directory: Path) -> Iterator[tuple[Cluster, list[subprocess.P
                 with workers.opened(cluster=address) as cluster:
                     assert isinstance(cluster, Cluster)
                     if cluster.count == 2:
-                        yield cluster, [first, second]
+                        yield cluster, [first, second, scheduler]
                         return
             except InputError as error:
                 assert "has no workers" in str(error)  # noqa: PT017 - they come
@@ -324,6 +324,15 @@ def test_a_cluster_finds_the_same_bytes_when_a_worker_is_killed(
 
         assert swept(tmp_path / "found", workers=cluster, progress=kill) == expected
         assert programs[0].poll() is not None
+
+
+def test_a_scheduler_that_is_gone_is_missed(tmp_path: Path) -> None:
+    with cluster_of_two(tmp_path) as (cluster, programs):
+        results = cluster.results(list, range(5000))
+        assert next(results) is not None
+        programs[-1].kill()
+        with pytest.raises(LabError, match="the scheduler of the cluster is gone"):
+            list(results)
 
 
 def test_an_address_without_a_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Dask gives parts to idle workers, and gives a part again to another one if its w
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from laxity import _core, extras
@@ -47,10 +48,8 @@ class Cluster(Workers):
             self._client.close()
             raise
         self._asked: dict[Any, tuple[int, Part]] = {}
-        self._completed = distributed.as_completed(
-            loop=self._client.loop, with_results=True, raise_errors=False
-        )
-        self._lost = (distributed.KilledWorker,)
+        self._completed = distributed.as_completed(loop=self._client.loop)
+        self._lost = distributed.KilledWorker
 
     def _take_in(self, address: str) -> None:
         """Finds out how many workers there are, and whether they have the same Laxity."""
@@ -77,17 +76,19 @@ class Cluster(Workers):
         self._completed.add(future)
 
     def _answers(self) -> Iterator[tuple[int, Any]]:
-        future, result = next(self._completed)
+        future = next(self._completed)
         number, part = self._asked.pop(future.key)
-        if future.status == "finished":
-            yield number, result
-            return
-        error = result[1] if isinstance(result, tuple) else result
-        if isinstance(error, self._lost):
-            raise died_of(part)
-        if future.status == "cancelled" or not isinstance(error, Exception):
-            raise LabError("the scheduler of the cluster is gone", "see what it said")
-        raise error
+        try:
+            # Asked for here, and not by what tells that it is there: whose worker dies while a
+            # result is fetched is then done again, by another worker.
+            result = future.result()
+        except self._lost:
+            raise died_of(part) from None
+        except (Exception, asyncio.CancelledError):
+            if future.status == "error":
+                raise
+            raise LabError("the scheduler of the cluster is gone", "see what it said") from None
+        yield number, result
 
     def _forget(self) -> None:
         if self._asked:
