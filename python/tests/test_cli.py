@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -733,16 +734,22 @@ def test_an_interrupt_is_silent_and_leaves_nothing(
     assert list(directory.iterdir()) == []
 
 
-def test_an_interrupt_is_heard_while_the_extension_works(out: Path, tmp_path: Path) -> None:
+def test_an_interrupt_is_heard_while_the_extension_works(
+    host: Path, laxity: Laxity, tmp_path: Path
+) -> None:
     """It writes a trace into a pipe that nobody empties, and would never return by itself."""
-    pipe = tmp_path / "pipe"
+    run, pipe = tmp_path / "run", tmp_path / "pipe"
+    laxity("run", host, "--duration", "1 s", "-o", run)
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDWR)
+    # The whole trace may never fit: it would be written before the signal comes.
+    page_bytes = fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1)
     process = subprocess.Popen(
-        [*COMMAND, "trace", str(out), str(pipe), "--text"], stderr=subprocess.PIPE
+        [*COMMAND, "trace", str(run), str(pipe), "--text"], stderr=subprocess.PIPE
     )
     try:
         assert select.select([end], [], [], 600)[0]
+        assert (run / "trace.laxtrace").stat().st_size > 2 * page_bytes
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=600)
     finally:
