@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from threading import Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import browser
@@ -186,6 +189,42 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ConnectionError):
             asked(server, "/page.css")
         first.close()
+
+
+@pytest.mark.parametrize("begun", ["", "POST /ask/check HTTP/1.1\r\nX: "])
+def test_a_request_that_drips_is_given_up(begun: str) -> None:
+    """Each byte is soon there; the request never is."""
+    with (
+        served(request_s=0.5) as server,
+        socket.create_connection(("127.0.0.1", server.server_port)) as connection,
+        pytest.raises(ConnectionError),
+    ):
+        drip(connection, begun.encode() + b"x" * 3000)
+
+
+def drip(connection: socket.socket, text: bytes) -> None:
+    for byte in text:
+        connection.send(bytes([byte]))
+        time.sleep(0.02)
+
+
+def test_each_request_of_a_connection_has_a_deadline_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: now_s))
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        sender.sendall(b"three")
+        incoming = serving.Incoming(receiver, request_s=600)
+        assert incoming.read(2) == b"th"
+        now_s = 599.0
+        assert incoming.read(2) == b"re"
+        now_s = 600.0
+        with pytest.raises(TimeoutError):
+            incoming.read(1)
+        incoming.begin()
+        assert incoming.read(1) == b"e"
 
 
 # Answers

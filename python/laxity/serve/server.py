@@ -8,10 +8,12 @@ to the limits below.
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import secrets
 import socket
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -122,13 +124,20 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, text: str, port: int = 0, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        text: str,
+        port: int = 0,
+        answer_s: float = ANSWER_S,
+        request_s: float = REQUEST_S,
+    ) -> None:
         """Listens; port 0 is any that is free. Raises OSError if the port is taken."""
         # They are there before the port is taken: if that fails, `server_close` ends them.
         self.answerers = Answerers(answer_s)
         super().__init__((LOOPBACK, port), Handler)
         self.token = secrets.token_urlsafe(24)
         self.text = text
+        self.request_s = request_s
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self._connections = BoundedSemaphore(CONNECTIONS_MAX)
 
@@ -160,6 +169,32 @@ class Server(ThreadingHTTPServer):
         self.answerers.close()
 
 
+class Incoming(io.RawIOBase):
+    """What a connection sends, with a deadline for each request as a whole."""
+
+    def __init__(self, connection: socket.socket, request_s: float) -> None:
+        """The first request begins."""
+        self._connection = connection
+        self._request_s = request_s
+        self.begin()
+
+    def begin(self) -> None:
+        """The next request begins."""
+        self._deadline_s = time.monotonic() + self._request_s
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever has bytes
+        """Raises TimeoutError at the deadline, however little is missing then."""
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class Handler(BaseHTTPRequestHandler):
     """One request."""
 
@@ -167,7 +202,18 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "laxity"
     sys_version = ""
-    timeout = REQUEST_S
+
+    def setup(self) -> None:
+        """Reads what comes with deadlines."""
+        super().setup()
+        self.rfile.close()
+        self._incoming = Incoming(self.connection, self.server.request_s)
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def handle_one_request(self) -> None:
+        """Has a deadline of its own for each."""
+        self._incoming.begin()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Gives the page, its parts, and what it begins with."""
@@ -270,6 +316,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         if self.close_connection:
             self.send_header("Connection", "close")
+        # The reader may take as long for the whole answer as a request may take.
+        self.connection.settimeout(self.server.request_s)
         self.end_headers()
         self.wfile.write(content)
         if self.close_connection:
