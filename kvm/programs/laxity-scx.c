@@ -292,6 +292,8 @@ static void take_phase(struct scx *scx)
 {
     int64_t start_ns = (int64_t)next_number("the start");
     unsigned long long khz = next_number("the kHz of the TSC");
+    if (!khz)
+        complain("the kHz of the TSC must be more than 0");
     int64_t now_ns = monotonic_ns();
     int64_t tsc_ns = (int64_t)((unsigned __int128)__rdtsc() * 1000000 / khz);
     int64_t phase_ns = now_ns + (start_ns - tsc_ns);
@@ -308,19 +310,46 @@ static void set_vcpu(struct scx *scx, const struct named_vcpu *vcpu)
     refuse(scx_call_with(scx, SCX_SET_VCPU, vcpu->block, scratch, 0), vcpu->domain->name);
 }
 
+static bool is_of(const struct named_vcpu *vcpu, const struct named_domain *domain)
+{
+    return vcpu->domain == domain && owner_of(vcpu)->thread;
+}
+
+/* Gives a domain, and those of the first `count` VCPUs that are its, what they had before. */
+static void give_back(struct scx *scx, const struct named_domain *domain,
+                      const struct laxity_parameters *of_domain,
+                      const struct laxity_parameters *of_vcpus, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_of(&vcpus[i], domain)) {
+            *scratch = of_vcpus[i];
+            scx_call_with(scx, SCX_SET_VCPU, vcpus[i].block, scratch, 0);
+        }
+    *scratch = *of_domain;
+    scx_call_with(scx, SCX_SET_DOMAIN, domain->block, scratch, 0);
+}
+
 static void set_domain(struct scx *scx, const struct named_domain *domain)
 {
     /* strtok takes a line apart, and each VCPU needs it whole; it begins with a word to skip. */
     static char rest[LINE_BYTES], again[LINE_BYTES];
+    static struct laxity_parameters of_vcpus[VCPUS_MAX];
+    struct laxity_parameters of_domain = domain->block->parameters;
     snprintf(rest, sizeof rest, "- %s", strtok(NULL, "") ?: "");
-    *scratch = domain->block->parameters;
+    *scratch = of_domain;
     strtok(strcpy(again, rest), " ");
     take_parameters(scratch);
     refuse(scx_call_with(scx, SCX_SET_DOMAIN, domain->block, scratch, 0), domain->name);
     for (size_t i = 0; i < vcpu_count; i++)
-        if (vcpus[i].domain == domain && owner_of(&vcpus[i])->thread) {
+        if (is_of(&vcpus[i], domain)) {
+            of_vcpus[i] = vcpus[i].block->parameters;
+            *scratch = of_vcpus[i];
             strtok(strcpy(again, rest), " ");
-            set_vcpu(scx, &vcpus[i]);
+            take_parameters(scratch);
+            uint64_t error = scx_call_with(scx, SCX_SET_VCPU, vcpus[i].block, scratch, 0);
+            if (error)
+                give_back(scx, domain, &of_domain, of_vcpus, i);
+            refuse(error, domain->name);
         }
 }
 
@@ -334,8 +363,7 @@ static void take_set(struct scx *scx)
     *slash = '\0';
     const struct named_domain *domain = find_domain(name);
     for (size_t i = 0; i < vcpu_count; i++)
-        if (vcpus[i].domain == domain && owner_of(&vcpus[i])->thread &&
-            vcpus[i].block->id == strtoul(slash + 1, NULL, 10)) {
+        if (is_of(&vcpus[i], domain) && vcpus[i].block->id == strtoul(slash + 1, NULL, 10)) {
             set_vcpu(scx, &vcpus[i]);
             return;
         }
@@ -384,6 +412,9 @@ static bool serve(struct scx *scx, const char *path)
     if (strlen(path) >= sizeof name.sun_path)
         quit("the name of the socket is too long: %s", path);
     strcpy(name.sun_path, path);
+    struct stat found;
+    if (!lstat(path, &found) && (!S_ISSOCK(found.st_mode) || found.st_uid != geteuid()))
+        quit("%s is there already, and no socket of this user", path);
     unlink(name.sun_path);
     umask(077);
     if (listener < 0 || bind(listener, (struct sockaddr *)&name, sizeof name) ||

@@ -59,6 +59,13 @@ PLAN = json.loads(Path("/plan/plan.json").read_text())
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 guests = {}
 
+def refusals(scheduler, *orders):
+    for order in orders:
+        try:
+            yield scheduler._ask(order)
+        except OSError as error:
+            yield str(error)
+
 def group(name):
     made = ROOT
     for part in PLAN["groups"][name].split("/"):
@@ -110,7 +117,12 @@ for policy, wanted in PLAN["wanted"].items():
     told["applied"][policy] = {"answer": answer, "snapshot": snapshot()}
     if wanted["scheduler"]:
         told["changed"] = agent(do="apply", wanted=PLAN["changed"], keep=True, persist=False)
-        told["shown"] = Scheduler(Path("/scheduler"), Path("/run"))._ask("show")
+        scheduler = Scheduler(Path("/scheduler"), Path("/run"))
+        told["shown"] = scheduler._ask("show")
+        scheduler._ask("set control/1 period=5000000")
+        told["between"] = scheduler._ask("show")
+        told["refused"] = list(refusals(scheduler, "set control budget=7000000", "phase 1 0"))
+        told["unchanged"] = scheduler._ask("show")
 guests["batch"].kill()
 guests["batch"].communicate()
 start("batch")
@@ -260,3 +272,8 @@ def _refuse_other_than_ours(told: dict[str, Any], snapshot: dict[str, Any]) -> N
         ("control", "1", "budget=2000000"),
         ("batch", "0", "budget=2000000"),
     }
+    # The domain and its first VCPU could have had more, and the second one cannot.
+    assert told["between"] != told["shown"]
+    assert told["refused"][0].startswith("the policy refuses control: ")
+    assert told["refused"][1] == "the kHz of the TSC must be more than 0"
+    assert told["unchanged"] == told["between"]
