@@ -239,6 +239,7 @@ def test_files_of_trace_cmd_that_are_refused(
         assert error(whole[:length])
     assert "thread 9 of domain a never ran" in error(whole, "--domain", "a=9")
     assert "names no threads" in error(whole, "--domain", "a")
+    assert "names no threads" in error(whole, "--domain", "a=" + "9" * 5000)
     assert "versions other than 6 and 7" in error(whole.replace(b"6\0", b"5\0", 1))
     assert "sched_switch" in error(version_6([b""]))
 

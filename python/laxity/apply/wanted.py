@@ -423,7 +423,9 @@ def cpus_of(text: str, option: str) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
             raise InputError(f"{option}: {text!r} is no list of CPUs", f"write {option} 0-1,4")
-        if int(last or first) >= CPUS_MAX or int(last or first) < int(first):
+        # More digits than any CPU has would take long to read as a number, or be refused by Python.
+        is_long = max(len(first), len(last)) > len(str(CPUS_MAX))
+        if is_long or int(last or first) >= CPUS_MAX or int(last or first) < int(first):
             raise InputError(
                 f"{option}: {part!r} is no range of CPUs", f"CPUs are 0 to {CPUS_MAX - 1}"
             )

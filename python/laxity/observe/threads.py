@@ -20,6 +20,9 @@ FAIR = 100
 FIFO_MOST = 99
 """The host file's priority of SCHED_FIFO for the kernel's 0."""
 
+THREAD_DIGITS_MAX = 7
+"""Linux has no thread beyond 4194304."""
+
 PRIORITY = "the priority of its threads in the trace"
 
 
@@ -43,13 +46,17 @@ def named(words: Iterable[str]) -> list[Machine]:
     for word in words:
         name, _, numbers = word.partition("=")
         threads = numbers.split(",")
-        if not name or not all(number.isdecimal() for number in threads):
+        if not name or not all(map(_is_thread, threads)):
             raise InputError(
                 f"--domain {word!r} names no threads",
                 "write --domain NAME=THREAD,THREAD,... with a thread for each VCPU",
             )
         machines.append(Machine(name, tuple(map(int, threads))))
     return machines
+
+
+def _is_thread(text: str) -> bool:
+    return text.isdecimal() and len(text) <= THREAD_DIGITS_MAX
 
 
 def of_qemu(threads: Sequence[Mapping[str, Any]]) -> list[Machine]:
