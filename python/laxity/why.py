@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from laxity import _core, tracefile
 from laxity.errors import HostError, InputError, core_errors
-from laxity.policies import BY_WEIGHT, TABLE
+from laxity.policies import BY_WEIGHT, PARAMETERS, TABLE
 from laxity.resolved import ending
 from laxity.results.records import decoded, encoded
 from laxity.text import time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from laxity.host import Host
 
@@ -51,9 +52,11 @@ BUDGET_RUNS = 10
 EXACT = 12
 """Digits with which a time is written without rounding."""
 
-WEIGHTS_MAX = 65_535
-"""The greatest weight of a domain."""
+PRIORITIES = {"priority": -1, "rt-priority": 1}
+"""Parameters that are priorities, and the step from one to the next higher."""
 
+CPUS_TRIED_MAX = 8
+"""Other CPUs that are tried for a domain."""
 
 PACKET_KIND = tracefile.KINDS.index("packet") + 1
 """The number of the records that end the way of a late or lost packet."""
@@ -259,23 +262,48 @@ def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
         budget_ns = _smallest_budget_ns(host, overrides, late, parameters)
         if budget_ns is not None:
             yield f"domain.{name}.budget={time(budget_ns, digits=EXACT)}"
-    tried = list(_network_changes(resolved, late, causes))
+    yield from filter(holds, _network_changes(resolved, late, causes))
     if "budget" in causes and uses("extratime") and not parameters["extratime"]:
-        tried.append(f"domain.{name}.extratime=true")
+        yield from filter(holds, (f"domain.{name}.extratime=true",))
     if "cap" in causes:
-        tried.append(f"domain.{name}.cap=0")
+        yield from filter(holds, (f"domain.{name}.cap=0",))
     if policy in BY_WEIGHT:
-        weight = parameters["weight"]
-        heavier = (min(weight * factor, WEIGHTS_MAX) for factor in (2, 4, 8))
-        first = next(
-            (each for each in (f"domain.{name}.weight={w}" for w in heavier) if holds(each)), None
-        )
-        if first is not None:
-            yield first
-    yield from (change for change in tried if holds(change))
+        most = PARAMETERS["weight"].most
+        heavier = (min(parameters["weight"] * factor, most) for factor in (2, 4, 8))
+        yield from _first(holds, (f"domain.{name}.weight={weight}" for weight in heavier))
+    for which in filter(uses, PRIORITIES):
+        yield from _first(holds, _higher_priorities(resolved, name, which))
+    yield from filter(holds, _other_cpus(resolved, domain))
     for other in host.policies(overrides):
         if other != policy and holds(f"host.policy={other}"):
             yield f"host.policy={other}"
+
+
+def _first(holds: Callable[[str], bool], changes: Iterable[str]) -> Iterator[str]:
+    """The first of changes that holds, if one does."""
+    return islice(filter(holds, changes), 1)
+
+
+def _higher_priorities(resolved: Mapping[str, Any], name: str, which: str) -> Iterator[str]:
+    """Priorities of the domain above one other domain more each, as far as there are such."""
+    parameter = PARAMETERS[which]
+    step = PRIORITIES[which]
+    values = {each["name"]: each["parameters"][parameter.field] for each in resolved["domains"]}
+    own = values.pop(name)
+    above = {value for value in values.values() if value * step >= own * step}
+    wanted = (value + step for value in sorted(above, key=lambda value: value * step))
+    for value in wanted:
+        if parameter.least <= value <= parameter.most:
+            yield f"domain.{name}.{which}={value}"
+
+
+def _other_cpus(resolved: Mapping[str, Any], domain: Mapping[str, Any]) -> list[str]:
+    """Other CPUs for a domain that has one VCPU, which is bound to some."""
+    if len(domain["vcpus"]) != 1:
+        return []
+    bound = domain["vcpus"][0]["affinity"]
+    others = [cpu for cpu in range(resolved["cpus"]) if bound and cpu not in bound]
+    return [f"domain.{domain['name']}.affinity=[{cpu}]" for cpu in others[:CPUS_TRIED_MAX]]
 
 
 def _smallest_budget_ns(

@@ -124,6 +124,45 @@ def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
         assert run.missed == remedy.missed
 
 
+BESIDE = """\
+duration = "200 ms"
+
+[host]
+cpus = 2
+policy = "POLICY"
+
+[[domain]]
+name = "first"
+affinity = [0]
+rt-priority = 7
+budget = "9 ms"
+period = "10 ms"
+priority = 3
+workload = { kind = "cpu-bound" }
+
+[[domain]]
+name = "second"
+affinity = [0]
+rt-priority = 2
+budget = "5 ms"
+period = "20 ms"
+priority = 4
+tasks = [{ name = "work", cost = "4 ms", period = "20 ms", deadline = "8 ms" }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "priority"), [("deferrable", "priority=2"), ("fifo", "rt-priority=8")]
+)
+def test_a_higher_priority_or_another_cpu_helps(tmp_path: Path, policy: str, priority: str) -> None:
+    host, trace = Host.parse(BESIDE.replace("POLICY", policy)), tmp_path / "trace.laxtrace"
+    host.run(trace=trace)
+    found = with_remedies(why(trace, worst=1), host, [])
+    changes = {remedy.set: remedy for remedy in found.late[0].remedies or ()}
+    for change in (f"domain.second.{priority}", "domain.second.affinity=[1]"):
+        assert host.run(set=change).missed == changes[change].missed == 0
+
+
 def test_tasks_that_begin_after_the_deadline_hide_nothing_that_helps(tmp_path: Path) -> None:
     afterwards = '{ name = "afterwards", cost = "1 ms", period = "100 ms", offset = "90 ms" }'
     changes = []
