@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 COMPARED_MAX = 100_000
 """Runs of a comparison, whose results are in memory together."""
 
+GROWTH_MAX = 16
+"""The greatest factor by which costs may be asked to grow: the search for most room ends there."""
+
 CALLS_AT_A_TIME = 4
 """Runs whose packets of voice are in memory at a time."""
 
@@ -120,6 +123,7 @@ class Host:
         *,
         policy: str | None = None,
         set: str | Iterable[str] = (),
+        growth: float | None = None,
         most_room: bool = False,
         any_phase: bool = False,
         missed_max: float | None = None,
@@ -128,26 +132,45 @@ class Host:
     ) -> Design:
         """Finds values for what the file leaves open, with which every deadline is guaranteed.
 
-        With `missed_max`, a part of each task's jobs, no more than these miss their deadlines in
-        simulation. For a host with calls: the change that lets it carry most streams. See
-        `find_design` of each kind, and `find_remedy`; `looking` is told what is being tried.
+        With `growth` every cost may then be this factor greater, with `most_room` as much greater
+        as can be. With `missed_max`, a part of each task's jobs, no more than these miss their
+        deadlines in simulation. For a host with calls: the change that lets it carry most streams.
+        See `find_design` of each kind, and `find_remedy`; `looking` is told what is being tried.
         """
         from laxity.design import calls, deadlines, misses
 
         host = self.resolve(overrides_of(set, policy=policy))
-        if missed_max is not None and (most_room or calls.has_calls(host)):
+        has_room = most_room or growth is not None
+        if missed_max is not None and (has_room or calls.has_calls(host)):
             raise InputError(
                 "a limit of missed deadlines is for tasks, and for the aim of least CPU time",
-                "leave --room out; calls have their limits in [calls.acceptance]",
+                "leave --room and --growth out; calls have their limits in [calls.acceptance]",
+            )
+        if most_room and growth is not None:
+            raise InputError("--room and --growth are two aims", "leave one of them out")
+        if growth is not None and not 1 <= growth <= GROWTH_MAX:
+            raise InputError(
+                f"every cost cannot be {growth:g} times what it is",
+                f"write a factor from 1 to {GROWTH_MAX}, such as 1.2",
             )
         if calls.has_calls(host):
+            if has_room:
+                raise InputError(
+                    "room to grow is for tasks: of a host with calls, most streams are the aim",
+                    "leave --room and --growth out",
+                )
             return calls.find_remedy(host, looking, workers)
         if missed_max is not None:
             return misses.find_design(
                 host, missed_max, any_phase=any_phase, looking=looking, workers=workers
             )
         return deadlines.find_design(
-            host, most_room=most_room, any_phase=any_phase, looking=looking, workers=workers
+            host,
+            growth=growth,
+            most_room=most_room,
+            any_phase=any_phase,
+            looking=looking,
+            workers=workers,
         )
 
     def run(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import subprocess
 import sys
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.design import calls, placement
 from laxity.design.answered import answered
+from laxity.design.ladders import ladders
 from laxity.errors import HostError, InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -133,6 +137,83 @@ def test_room_is_what_all_costs_may_grow_by() -> None:
     ]
     assert Host.parse(found.host).check(set=grown).is_schedulable
     assert found.room_factor > 1.3
+
+
+def test_growth_reserves_the_least_with_which_costs_may_be_so_much_greater() -> None:
+    host = Host.parse(LOOPS)
+    found = host.design(growth=1.2)
+    assert found.host is not None
+    assert found.room_factor == 1.2
+    grown = [
+        f"domain.{room.domain}.tasks.{room.task}.cost={math.ceil(room.cost_ns * 1.2)} ns"
+        for room in found.rooms
+    ]
+    assert Host.parse(found.host).check(set=grown).is_schedulable
+    # It is what a design of a host with these costs reserves.
+    assert found.cpu_share == host.design(set=grown).cpu_share
+    assert (host.design().cpu_share or 1) < (found.cpu_share or 0)
+    assert (found.cpu_share or 1) < (host.design(most_room=True).cpu_share or 0)
+
+
+def test_no_point_of_the_front_has_more_room_for_as_much_time() -> None:
+    host = Host.parse(LOOPS)
+    found = host.design()
+    assert found.front[0].room_factor == 1
+    assert found.front[0].cpu_share == found.cpu_share
+    assert len(found.front) > 2
+    for less, more in pairwise(found.front):
+        assert less.room_factor < more.room_factor
+        assert less.cpu_share < more.cpu_share
+        # The design for a point reserves no more than is said of it: it searches for longer.
+        assert (host.design(growth=more.room_factor).cpu_share or 1) <= more.cpu_share
+    said = next(reason for reason in found.reasons if "Room for every cost" in reason)
+    assert said.count(" times") == len(found.front)
+
+
+def test_growth_that_cannot_be_is_named() -> None:
+    host = Host.parse(LOOPS)
+    found = host.design(growth=1.9)
+    assert found.verdict == "impossible"
+    assert "if every cost is 1.9 times what it is" in found.reasons[0]
+    tasks = [task for domain in tomllib.loads(LOOPS)["domain"] for task in domain["tasks"]]
+    costs_ns = {task["name"]: _core.parse_duration(task["cost"]) for task in tasks}
+    assert all(demand.cost_ns == costs_ns[demand.task] for demand in found.conflict)
+    load = sum(demand.cost_ns / demand.period_ns for demand in found.conflict)
+    assert found.load == pytest.approx(1.9 * load, rel=1e-5)
+    relief = found.reliefs[0]
+    lower = f"domain.{relief.domain}.tasks.{relief.task}.cost={relief.cost_ns} ns"
+    assert host.design(growth=1.9, set=lower).holds
+    with pytest.raises(InputError, match="takes longer than its deadline"):
+        host.design(growth=16)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--growth", "0.9"], "a factor from 1 to 16"),
+        (["--growth", "nan"], "a factor from 1 to 16"),
+        (["--growth", "1.2", "--room"], "two aims"),
+        (["--growth", "1.2", "--missed", "1 %"], "leave --room and --growth out"),
+    ],
+)
+def test_aims_that_make_no_sense_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLES / "three-loops.toml", *words) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    for aim in ({"most_room": True}, {"growth": 1.2}):
+        with pytest.raises(InputError, match="of a host with calls, most streams are the aim"):
+            Host.load(EXAMPLES / "telephony.toml").design(**aim)  # type: ignore[arg-type]
+
+
+def test_the_most_room_decides_between_policies() -> None:
+    found = Host.parse(LOOPS.replace('"deferrable"', '"?"')).design(most_room=True)
+    for policy in ("deferrable", "sedf"):
+        other = Host.parse(LOOPS).design(most_room=True, policy=policy)
+        assert (found.room_factor or 0) >= (other.room_factor or 16)
 
 
 def test_what_cannot_hold_together_is_named(
@@ -347,9 +428,7 @@ media-server = "media"
 def test_the_best_change_carries_more_and_is_the_same_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Shorter rounds: what is tested is the choice, and not how sure it is.
-    monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
-    monkeypatch.setattr(calls, "SECONDS", 1)
+    short_rounds(monkeypatch)
     found, again = Host.parse(CALLS).design(), Host.parse(CALLS).design()
     assert found == again
     assert found.host is not None
@@ -360,6 +439,104 @@ def test_the_best_change_carries_more_and_is_the_same_each_time(
     run = Host.parse(found.host).run(seed=1001, duration="1 s")
     assert run.telephony is not None
     assert run.telephony.voice.loss_ratio < 0.01
+
+
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter rounds, where the choice is tested and not how sure it is."""
+    monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
+    monkeypatch.setattr(calls, "SECONDS", 1)
+
+
+def test_only_what_a_host_with_calls_leaves_open_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short_rounds(monkeypatch)
+    text = CALLS.replace('"credit"', '"?" # to be found')
+    text = text.replace('name = "media"', 'name = "media"\nweight = "?"\naffinity = "?"', 1)
+    found = Host.parse(text).design(set=["domain.batch.cap=?"])
+    assert found.host is not None
+    assert "?" not in found.host
+    assert "# to be found" in found.host
+    host = Host.parse(found.host).resolved()
+    assert host["policy"] == found.policy
+    paths = ("host.policy", "domain.media.weight", "domain.media.affinity", "domain.batch.cap")
+    for remedy in found.remedies:
+        values = re.split(r"(?:, |; )(?=[a-z])", remedy.what)
+        assert all(value.startswith(paths) for value in values), remedy.what
+    rungs = "domain.media.affinity = [0, 1], domain.media.weight = 256, domain.batch.cap = 0"
+    streams = {remedy.what: remedy.streams for remedy in found.remedies}
+    assert found.remedies[0].streams > streams[f"host.policy = credit, {rungs}"]
+    run = Host.parse(found.host).run(seed=1001, duration="1 s")
+    assert run.telephony is not None
+    assert run.telephony.voice.loss_ratio < 0.01
+
+
+OPEN = f"""{CALLS.replace('"credit"', '"deferrable"')}
+[[nic]]
+name = "card"
+[link]
+rate = "100 Mbit/s"
+agreements = [
+    {{ domain = "media", class = 1, minimum = "?", maximum = "60 Mbit/s" }},
+]
+[protect]
+pause = "1 ms"
+domains = [{{ domain = "media", interval = "?" }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("host.policy", 5),
+        ("domain.dom0.weight", 4),
+        ("domain.batch.cap", 5),
+        ("domain.media.laxity", 5),
+        ("domain.0.affinity", 3),
+        ("nic.card.ring", 4),
+    ],
+)
+def test_all_rungs_of_a_ladder_are_values_of_the_file(path: str, count: int) -> None:
+    text = CALLS.replace("[calls]", '[[nic]]\nname = "card"\n[calls]')
+    host = Host.parse(text).resolve([f"{path}=?"])
+    (ladder,) = ladders(host.file.open_paths(host.overrides), host)
+    assert len(ladder.rungs) == len(set(ladder.rungs)) == count
+    for rung in ladder.rungs:
+        assert host.changed(rung).host["domains"]
+
+
+def test_budgets_and_periods_that_are_open_together_are_one_ladder() -> None:
+    text = OPEN
+    for kind, values in (
+        ("driver", 'budget = "?"\nperiod = "10 ms"'),
+        ("media-server", 'budget = "?"\nperiod = "?"'),
+        ("cpu-bound", 'budget = "2 ms"\nperiod = "?"'),
+    ):
+        workload = f'workload = {{ kind = "{kind}"'
+        text = text.replace(workload, f'{values}\npriority = "?"\n{workload}')
+    host = Host.parse(text).resolve([])
+    found = ladders(host.file.open_paths(host.overrides), host)
+    assert [ladder.paths for ladder in found] == [
+        ("domain.dom0.budget",),
+        ("domain.dom0.priority",),
+        ("domain.media.budget", "domain.media.period"),
+        ("domain.media.priority",),
+        ("domain.batch.period",),
+        ("domain.batch.priority",),
+        ("link.agreements.0.minimum",),
+        ("protect.domains.0.interval",),
+    ]
+    first = [override for ladder in found for override in ladder.rungs[0]]
+    for ladder in found:
+        for rung in ladder.rungs:
+            domains = host.changed([*first, *rung]).host["domains"]
+            assert all(domain["parameters"]["budget_ns"] for domain in domains)
+
+
+def test_an_open_value_of_which_nothing_is_known_is_named() -> None:
+    text = CALLS.replace("streams = 300", 'streams = 300\nsample = "?"')
+    with pytest.raises(InputError, match=r"nothing is known that would tell `calls\.sample`"):
+        Host.parse(text).design()
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,20 @@ impl Document {
         read_tree(&sources, &root, problems, resolve)
     }
 
+    /// The paths of all keys whose values are left open with "?".
+    ///
+    /// # Errors
+    ///
+    /// Overrides that lead nowhere.
+    pub fn open_paths(&self, overrides: &[impl AsRef<str>]) -> Result<Vec<String>, FileError> {
+        let (sources, mut root, problems) = self.overridden(overrides)?;
+        let open = open::take(&mut root);
+        match problems.is_empty() {
+            true => Ok(open.into_iter().map(|key| key.path).collect()),
+            false => Err(problems.into_error(&sources)),
+        }
+    }
+
     /// The text of the file with values put in, each a path as overrides have it and a value in TOML. All else stays as
     /// it is, comments and order too.
     ///

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::conflict::{Impossible, impossible};
 use crate::designs::{Failed, groups_designed};
-use crate::group::{Group, cpu_time, share};
-use crate::reasons::{self, Alternative, Binding, Room};
-use crate::request::{POLICIES, Request, prepared, with_policy};
+use crate::group::{Group, cpu_time, room_of, share};
+use crate::reasons::{self, Alternative, Binding, Point, Room};
+use crate::request::{Aim, POLICIES, Request, prepared, with_policy};
 use crate::search::{Effort, Search};
 
 /// What came of a design.
@@ -49,6 +49,8 @@ pub struct Design {
     pub alternatives: Vec<Alternative>,
     /// The factor by which every cost may be greater, where the aim was room.
     pub room_factor: Option<f64>,
+    /// What room costs, from none to the most: no other point has more of it for as much time.
+    pub front: Vec<Point>,
 }
 
 /// The values of one domain.
@@ -75,6 +77,9 @@ pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
         return Answer::Refused { message, help };
     }
     let host = &prepared(host, request);
+    if let Some((message, help)) = refused_growth(host, request) {
+        return Answer::Refused { message, help };
+    }
     let policies: &[Policy] = match open.policy {
         true => &POLICIES,
         false => std::slice::from_ref(&host.policy),
@@ -87,7 +92,13 @@ pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
         .iter()
         .zip(policies)
         .filter_map(|(answer, &policy)| Some((answer.as_ref().ok()?, policy)))
-        .min_by(|(one, _), (other, _)| cpu_time(one).total_cmp(&cpu_time(other)));
+        .min_by(|(one, _), (other, _)| {
+            let least_time = cpu_time(one).total_cmp(&cpu_time(other));
+            match request.aim {
+                Aim::LeastTime | Aim::Room(_) => least_time,
+                Aim::MostRoom => room_of(other).total_cmp(&room_of(one)).then(least_time),
+            }
+        });
     match (best, answers.first()) {
         (Some((groups, policy)), _) => {
             Answer::Holds(designed(&with_policy(host, policy), open, request, groups))
@@ -191,6 +202,26 @@ pub fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
     None
 }
 
+/// Why no cost can be so much greater, and what would be right.
+fn refused_growth(host: &Host, request: Request) -> Option<(String, String)> {
+    let factor = request.growth();
+    let tasks = (host.domains.iter()).flat_map(|domain| {
+        let named = move |task| (domain, task);
+        domain.tasks.iter().map(named)
+    });
+    let most = tasks
+        .map(|(domain, task)| (task.deadline_ns as f64 / task.cost_ns as f64, domain, task))
+        .min_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let (most, domain, task) = most.filter(|(most, ..)| *most < factor)?;
+    Some((
+        format!(
+            "with every cost {factor} times what it is, {}/{} takes longer than its deadline",
+            domain.name, task.name
+        ),
+        format!("ask for less than {most:.4}"),
+    ))
+}
+
 /// The values of each domain, in the order of the host.
 fn domains_designed(host: &Host, groups: &[Group]) -> Vec<DomainDesign> {
     let mut domains: Vec<Option<DomainDesign>> = vec![None; host.domains.len()];
@@ -205,26 +236,26 @@ fn domains_designed(host: &Host, groups: &[Group]) -> Vec<DomainDesign> {
 fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Design {
     let domains = domains_designed(host, groups);
     let of_all_cpus = |time: f64| time / f64::from(host.cpus);
-    let (bindings, rooms, alternatives) = match request.values_only {
-        true => (Vec::new(), Vec::new(), Vec::new()),
+    let cpu_share = of_all_cpus(cpu_time(groups));
+    let (bindings, rooms, alternatives, front) = match request.values_only {
+        true => (Vec::new(), Vec::new(), Vec::new(), Vec::new()),
         false => (
             reasons::bindings(groups),
             reasons::rooms(groups),
             reasons::alternatives(host, open, request),
+            reasons::front(host, open, request, cpu_share),
         ),
     };
     Design {
         policy: host.policy.name().into(),
-        cpu_share: of_all_cpus(cpu_time(groups)),
+        cpu_share,
         load: of_all_cpus(domains.iter().map(|domain| domain.load).sum()),
         values: values(host, open, &domains),
         bindings,
         rooms,
         alternatives,
-        room_factor: groups
-            .iter()
-            .filter_map(|group| group.room_factor)
-            .min_by(f64::total_cmp),
+        room_factor: Some(room_of(groups)).filter(|factor| factor.is_finite()),
+        front,
         domains,
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::designs::Failed;
 use crate::group::Group;
-use crate::request::Request;
+use crate::request::{Aim, Request};
 use crate::search::{Effort, Search};
 
 /// Steps of the search for the least relief: one part in a hundred.
@@ -52,6 +52,8 @@ pub struct Impossible {
     pub reliefs: Vec<Relief>,
     /// The names of the domains that share the CPUs of the conflict.
     pub group: Vec<String>,
+    /// The factor by which every cost was to be greater, if that was asked for. Costs are those before it.
+    pub room_factor: Option<f64>,
 }
 
 /// A task by its domain's place in the group, and its own place there.
@@ -68,7 +70,13 @@ pub(crate) fn impossible(failed: &Failed, host: &Host, request: Request) -> Impo
         true => Vec::new(),
         false => conflict(group, effort),
     };
-    let demands: Vec<Demand> = conflict.iter().map(|&place| demand(group, place)).collect();
+    let growth = request.growth();
+    let before = |cost_ns: i64| (cost_ns as f64 / growth) as i64;
+    let load = (conflict.iter())
+        .map(|&(domain, task)| &group.host.domains[domain].tasks[task])
+        .map(|task| task.cost_ns as f64 / task.period_ns as f64)
+        .sum();
+    let mut demands: Vec<Demand> = conflict.iter().map(|&place| demand(group, place)).collect();
     let mut reliefs: Vec<Relief> = Vec::new();
     let relieved = match request.values_only {
         true => &[],
@@ -80,16 +88,21 @@ pub(crate) fn impossible(failed: &Failed, host: &Host, request: Request) -> Impo
         reliefs.extend(relief(group, place, at_most, effort));
     }
     reliefs.sort_by(|one, other| one.part.total_cmp(&other.part));
+    for demand in &mut demands {
+        demand.cost_ns = before(demand.cost_ns);
+    }
+    for relief in &mut reliefs {
+        relief.cost_ns = before(relief.cost_ns);
+    }
     Impossible {
         policy: group.host.policy.name().into(),
-        load: (demands.iter())
-            .map(|demand| demand.cost_ns as f64 / demand.period_ns as f64)
-            .sum(),
+        load,
         conflict: demands,
         reliefs,
         group: (group.host.domains.iter())
             .map(|domain| domain.name.clone())
             .collect(),
+        room_factor: Some(growth).filter(|_| matches!(request.aim, Aim::Room(_))),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Every group of a host, with its values.
 
-use laxity_host::{Host, Open};
+use laxity_host::{Domain, Host, Open};
 use rayon::prelude::*;
 
 use crate::group::Group;
-use crate::request::Request;
+use crate::request::{Aim, Request};
 use crate::search::{Effort, Search};
 
 /// Steps of the search for the greatest factor of costs: one part in a thousand.
@@ -37,12 +37,22 @@ pub(crate) fn groups_designed(
 
 /// The group with values for what is open.
 fn designed(group: Group, request: Request, effort: Effort) -> Result<Group, Box<Failed>> {
-    let Some(domains) = Search::new(&group, effort).run() else {
+    let factor = request.growth();
+    // A cost beyond its deadline is refused before.
+    let grown = group.scaled(|_, _| factor).unwrap_or(group.clone());
+    let Some(domains) = Search::new(&grown, effort).run() else {
+        let group = grown;
         return Err(Box::new(Failed { group, effort }));
     };
-    if !request.most_room {
-        return Ok(group.with_domains(domains));
-    }
+    Ok(match request.aim {
+        Aim::LeastTime => group.with_domains(domains),
+        Aim::Room(factor) => group.with_room(factor, domains),
+        Aim::MostRoom => with_most_room(group, domains, effort),
+    })
+}
+
+/// The group with values for the greatest costs; `domains` has values for costs as they are.
+fn with_most_room(group: Group, domains: Vec<Domain>, effort: Effort) -> Group {
     let (mut held, mut held_domains) = (1.0, domains);
     let mut failed = FACTOR_MAX;
     for _ in 0..FACTOR_STEPS {
@@ -53,11 +63,5 @@ fn designed(group: Group, request: Request, effort: Effort) -> Result<Group, Box
             None => failed = factor,
         }
     }
-    // The values are those for greater costs; the tasks are as they were.
-    for (domain, own) in held_domains.iter_mut().zip(&group.host.domains) {
-        domain.tasks.clone_from(&own.tasks);
-    }
-    let mut group = group.with_domains(held_domains);
-    group.room_factor = Some(held);
-    Ok(group)
+    group.with_room(held, held_domains)
 }

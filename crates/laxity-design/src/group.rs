@@ -73,6 +73,17 @@ impl Group {
         self
     }
 
+    /// The group with these values, which were found for costs that are this factor greater. Its tasks stay as they
+    /// are.
+    pub fn with_room(self, factor: f64, mut domains: Vec<Domain>) -> Group {
+        for (domain, own) in domains.iter_mut().zip(&self.host.domains) {
+            domain.tasks.clone_from(&own.tasks);
+        }
+        let mut group = self.with_domains(domains);
+        group.room_factor = Some(factor);
+        group
+    }
+
     /// The group with each cost times a factor, which depends on the domain and the task. `None`: a cost would be above
     /// its deadline.
     pub fn scaled(&self, factor: impl Fn(usize, usize) -> f64) -> Option<Group> {
@@ -119,4 +130,10 @@ pub(crate) fn cpu_time(groups: &[Group]) -> f64 {
         .flat_map(|group| &group.host.domains)
         .map(share)
         .sum()
+}
+
+/// The factor by which every cost may be greater; infinity where the aim was another one.
+pub(crate) fn room_of(groups: &[Group]) -> f64 {
+    let factors = groups.iter().filter_map(|group| group.room_factor);
+    factors.fold(f64::INFINITY, f64::min)
 }

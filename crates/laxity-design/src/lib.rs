@@ -30,5 +30,5 @@ mod search;
 
 pub use answer::{Answer, Design, DomainDesign, Values, design, least_shares, refusal, values_of};
 pub use conflict::{Demand, Impossible, Relief};
-pub use reasons::{Alternative, Binding, Limit, Room};
-pub use request::Request;
+pub use reasons::{Alternative, Binding, Limit, Point, Room};
+pub use request::{Aim, Request};

@@ -6,13 +6,16 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::designs::groups_designed;
-use crate::group::{Group, cpu_time};
+use crate::group::{Group, cpu_time, room_of};
 use crate::periods::{grain_ns, least_budget_of};
-use crate::request::{POLICIES, Request, prepared, with_policy};
+use crate::request::{Aim, POLICIES, Request, prepared, with_policy};
 use crate::search::{Effort, TOLERANCE};
 
 /// Beyond so many domains other choices are not worked out.
 const COMPARED_MAX: usize = 16;
+
+/// Points of the front between no room and the most.
+const FRONT_STEPS: i32 = 4;
 
 /// What is relaxed to see whether it binds: a deadline is a twentieth longer, a cost a twentieth less.
 const RELAXED: f64 = 0.05;
@@ -62,6 +65,15 @@ pub struct Alternative {
     pub choice: String,
     /// The part of all CPUs' time that its budgets would be; `None` if nothing was found that holds.
     pub cpu_share: Option<f64>,
+}
+
+/// What so much room to grow costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Point {
+    /// The factor by which every cost may be greater.
+    pub room_factor: f64,
+    /// The part of all CPUs' time that budgets reserve then.
+    pub cpu_share: f64,
 }
 
 /// What binds each open budget.
@@ -162,7 +174,7 @@ fn room(group: &Group, number: usize, index: usize) -> Room {
 
 /// What the other policies, and offsets that nobody knows, would have cost.
 pub(crate) fn alternatives(host: &Host, open: &Open, request: Request) -> Vec<Alternative> {
-    if host.domains.len() > COMPARED_MAX || request.most_room {
+    if host.domains.len() > COMPARED_MAX || request.aim == Aim::MostRoom {
         return Vec::new();
     }
     let any_phase = Request {
@@ -187,4 +199,47 @@ pub(crate) fn alternatives(host: &Host, open: &Open, request: Request) -> Vec<Al
             Alternative { choice, cpu_share }
         })
         .collect()
+}
+
+/// The least CPU time for several factors of growth, from 1, for which budgets reserve `cpu_share`, to the greatest.
+/// Points that are no better than one with more room are left out.
+pub(crate) fn front(host: &Host, open: &Open, request: Request, cpu_share: f64) -> Vec<Point> {
+    if host.domains.len() > COMPARED_MAX || request.aim != Aim::LeastTime {
+        return Vec::new();
+    }
+    let found = |aim: Aim| {
+        let request = Request { aim, ..request };
+        groups_designed(host, open, request, Effort::FULL.less()).ok()
+    };
+    let Some(most_room) = found(Aim::MostRoom).map(|groups| room_of(&groups)) else {
+        return Vec::new();
+    };
+    let mut points: Vec<Point> = (1..=FRONT_STEPS)
+        .into_par_iter()
+        .filter_map(|step| {
+            let room_factor = most_room.powf(f64::from(step) / f64::from(FRONT_STEPS));
+            let groups = found(Aim::Room(room_factor))?;
+            let cpu_share = cpu_time(&groups) / f64::from(host.cpus);
+            Some(Point {
+                room_factor,
+                cpu_share,
+            })
+        })
+        .collect();
+    points.insert(
+        0,
+        Point {
+            room_factor: 1.0,
+            cpu_share,
+        },
+    );
+    let mut least = f64::INFINITY;
+    points.reverse();
+    points.retain(|point| {
+        let is_better = point.cpu_share < least;
+        least = least.min(point.cpu_share);
+        is_better
+    });
+    points.reverse();
+    points
 }

@@ -2,17 +2,38 @@
 
 use laxity_host::{Host, Policy};
 
+/// What a design is to be best at.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Aim {
+    /// The budgets together are to be least.
+    #[default]
+    LeastTime,
+    /// They are to be least with which every cost may be this factor greater.
+    Room(f64),
+    /// Every cost may be the same factor greater, as great as can be.
+    MostRoom,
+}
+
 /// What is asked of a design.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request {
-    /// Whether the room to grow is to be greatest, in place of the CPU time to be least: every cost may then be the
-    /// same factor greater, as great as can be.
-    pub most_room: bool,
+    /// What it is to be best at.
+    pub aim: Aim,
     /// Whether the guarantee must hold for any offsets of the tasks. Otherwise the offsets of the file count: a task
     /// that arrives only when its VCPU's budget is replenished does not wait for it.
     pub any_phase: bool,
     /// Whether only values are asked for, and no reasons.
     pub values_only: bool,
+}
+
+impl Request {
+    /// The factor by which every cost is to be greater.
+    pub(crate) fn growth(&self) -> f64 {
+        match self.aim {
+            Aim::Room(factor) => factor,
+            Aim::LeastTime | Aim::MostRoom => 1.0,
+        }
+    }
 }
 
 /// The policies that a design may choose, and compares.

@@ -4,7 +4,7 @@
 //! domains of those that brute force takes. A failure names its seed.
 
 use laxity_analysis::{Verdict, check, is_guaranteed};
-use laxity_design::{Answer, Demand, Limit, Request, design};
+use laxity_design::{Aim, Answer, Demand, Limit, Request, design};
 use laxity_host::{Document, Domain, Host, Open};
 
 fn setting(name: &str, standard: u64) -> u64 {
@@ -376,6 +376,67 @@ fn growth_within_budgets_holds_and_no_more() {
             assert_eq!(check(&host).verdict, verdict, "{room:?}");
         }
     }
+}
+
+/// Costs as many times greater as was asked for, or found, hold with the values that were found for them.
+#[test]
+fn room_to_grow_holds_and_costs_time() {
+    let mut held = 0;
+    for seed in seeds(20) {
+        let mut random = Random(seed);
+        let count = 1 + random.next() % 3;
+        let domains = domains(&mut random, count, 45);
+        let text = file(&mut random, &domains);
+        let (host, open) = opened(&text);
+        let of = |aim| {
+            let request = Request {
+                aim,
+                ..Request::default()
+            };
+            match design(&host, &open, request) {
+                Answer::Holds(found) => Some(found),
+                _ => None,
+            }
+        };
+        let Some(least) = of(Aim::LeastTime) else {
+            continue;
+        };
+        assert_eq!(
+            least.front.first().map(|point| point.room_factor),
+            Some(1.0)
+        );
+        for points in least.front.windows(2) {
+            assert!(points[0].room_factor < points[1].room_factor, "seed {seed}");
+            assert!(points[0].cpu_share < points[1].cpu_share, "seed {seed}");
+        }
+        for aim in [Aim::Room(1.1), Aim::MostRoom] {
+            let Some(found) = of(aim) else {
+                continue;
+            };
+            let factor = found.room_factor.unwrap();
+            let document = Document::parse(&text, "host.toml").unwrap();
+            let answered = document.with_values(&found.values).unwrap();
+            let mut grown = laxity_host::load(&answered, "host.toml", &[""; 0]).unwrap();
+            for task in grown
+                .domains
+                .iter_mut()
+                .flat_map(|domain| &mut domain.tasks)
+            {
+                task.cost_ns = (task.cost_ns as f64 * factor).ceil() as i64;
+            }
+            assert_eq!(
+                check(&grown).verdict,
+                Verdict::Schedulable,
+                "seed {seed} {aim:?}"
+            );
+            assert!(
+                found.cpu_share >= least.cpu_share - 0.02,
+                "seed {seed} {aim:?}"
+            );
+            held += 1;
+        }
+    }
+    assert!(held > 10, "{held}");
 }
 
 /// Four budgets of which each fits, and all of them do not.

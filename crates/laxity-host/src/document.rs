@@ -66,6 +66,15 @@ impl Document {
         Ok((self.0.read_open(&all, resolve)?, open))
     }
 
+    /// The paths of all values that the file and `overrides` leave open with "?".
+    ///
+    /// # Errors
+    ///
+    /// Overrides that lead nowhere.
+    pub fn open_paths(&self, overrides: &[impl AsRef<str>]) -> Result<Vec<String>, FileError> {
+        self.0.open_paths(overrides)
+    }
+
     /// A document that was made of pieces, as the text of a file.
     pub fn to_toml(&self) -> String {
         self.0.to_toml()

@@ -131,13 +131,19 @@ impl HostFile {
         &self,
         py: Python<'_>,
         overrides: Vec<String>,
+        growth: Option<f64>,
         most_room: bool,
         any_phase: bool,
         values_only: bool,
     ) -> PyResult<String> {
         let (host, open) = self.opened(&overrides)?;
+        let aim = match growth {
+            _ if most_room => laxity_design::Aim::MostRoom,
+            Some(factor) => laxity_design::Aim::Room(factor),
+            None => laxity_design::Aim::LeastTime,
+        };
         let request = laxity_design::Request {
-            most_room,
+            aim,
             any_phase,
             values_only,
         };
@@ -169,6 +175,12 @@ impl HostFile {
             })
             .collect();
         json(&serde_json::json!({ "host": host, "domains": domains, "others": open.others }))
+    }
+
+    /// The paths of all values that are left open with "?".
+    fn open_paths(&self, overrides: Vec<String>) -> PyResult<Vec<String>> {
+        let found = self.document.open_paths(&overrides);
+        found.map_err(|error| host_error(&error))
     }
 
     /// Whether the file gives a value at a path of keys, such as "host.costs", right or wrong.

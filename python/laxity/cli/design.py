@@ -33,6 +33,7 @@ app = typer_app()
         "design examples/three-loops.toml --any-phase",
         "design examples/three-loops.toml --any-phase --missed '0.1 %'",
         "design examples/three-loops.toml --room --write host.toml",
+        "design examples/three-loops.toml --growth 1.2",
         "design examples/three-loops.toml --set 'domain.servo.period=1 ms'",
         "design examples/fleet.toml",
     )
@@ -45,6 +46,15 @@ def design(
         bool,
         typer.Option("--room", help="Find the most room for all costs to grow, not the least CPU."),
     ] = False,
+    growth: Annotated[
+        float | None,
+        typer.Option(
+            "--growth",
+            metavar="FACTOR",
+            help="Find the least CPU with which every cost may be so many times what it is, such "
+            "as 1.2.",
+        ),
+    ] = None,
     any_phase: Annotated[
         bool,
         typer.Option(
@@ -89,9 +99,10 @@ def design(
     if write is not None:
         _refuse_unwritable(write, is_directory=is_fleet)
     if is_fleet:
-        if policy is not None or room or any_phase or missed is not None:
+        given = (policy, growth, missed)
+        if room or any_phase or any(each is not None for each in given):
             raise InputError(
-                "--policy, --room, --any-phase and --missed are for one host",
+                "--policy, --room, --growth, --any-phase and --missed are for one host",
                 "leave them out; the hosts of a fleet file say their policy",
             )
         _fleet(text, str(host), settings or (), write, as_json=as_json)
@@ -105,6 +116,7 @@ def design(
         found = file.design(
             policy=policy,
             set=settings or (),
+            growth=growth,
             most_room=room,
             any_phase=any_phase,
             missed_max=None if missed is None else ratio(missed, "--missed", "0.1 %"),

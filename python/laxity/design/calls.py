@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from laxity import substrates
 from laxity.design.answered import answered
-from laxity.errors import HostError, InputError
+from laxity.design.ladders import LAXITY, POLICIES, Ladder, ladders
+from laxity.errors import HostError, InputError, core_errors
 from laxity.policies import SCHEDULER_S
 from laxity.progress import silent
 from laxity.results.acceptance import limits_of
 from laxity.results.design import Design, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
@@ -47,18 +48,15 @@ LOWER = 0.9
 
 ATTEMPTS_MAX = 10
 
+NAMED_MAX = 20
+"""Other changes that are named, those that carry most first."""
+
 WEIGHT = 4096
 """The weight of domains that come first: sixteen times the usual one."""
 
 
 CAPS = (25, 50)
 """Percent of each VCPU to which domains that serve nothing may be capped."""
-
-POLICIES = ("credit", "credit2", "s-base", "s-ab", "s-allc")
-"""Policies for hosts with Xen that know weights, and need no budgets."""
-
-LAXITY = "1 ms"
-"""The laxity that domains that serve get under scheduler S."""
 
 COALESCING = '{ time = "1 ms", packets = 32 }'
 
@@ -89,8 +87,15 @@ def has_calls(host: Resolved) -> bool:
 def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) -> Design:
     """Finds which change to the host lets it carry most streams, and checks it with other seeds.
 
-    Raises InputError if the host has no streams that are always there.
+    Where the file leaves values open, the changes are other values for these, and nothing else is
+    changed. Raises InputError if the host has no streams that are always there, or if nothing is
+    known that could be tried for an open value.
     """
+    with core_errors():
+        paths = host.file.open_paths(host.overrides)
+    of_open = ladders(paths, host) if paths else []
+    first = tuple(override for ladder in of_open for override in ladder.rungs[0])
+    asked, host = host, host.changed(first)
     of_host = host.host
     calls = of_host["calls"]
     own = calls["streams"] if calls is not None else 0
@@ -99,8 +104,12 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
             "the host has calls that come and go, and no streams that are always there",
             "write calls.streams, or ask `laxity capacity`",
         )
-    as_it_is = Change("as it is", ())
-    changes = changes_of(of_host, has_cards=host.file.gives("nic"))
+    if paths:
+        as_it_is = Change(_said(first), first)
+        changes = _rungs(of_open)
+    else:
+        as_it_is = Change("as it is", ())
+        changes = changes_of(of_host, has_cards=host.file.gives("nic"))
     left = [as_it_is, *(change for change in changes if _is_possible(host, change))]
     carried = dict.fromkeys(left, own)
     known: list[Change] = []
@@ -123,15 +132,34 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
         Remedy(change.what, streams if change is winner else carried[change])
         for change in sorted(known, key=lambda change: (change is not winner, -carried[change]))
     )
-    return _design(host, winner, streams, remedies)
+    # An override of the winner comes after the first value for the same path.
+    values = dict(override.split("=", 1) for override in (*first, *winner.overrides))
+    overrides = [f"{path}={value}" for path, value in values.items()]
+    return _design(asked, winner, overrides, streams, remedies)
 
 
-def _design(host: Resolved, winner: Change, streams: int, remedies: tuple[Remedy, ...]) -> Design:
+def _said(overrides: Iterable[str]) -> str:
+    return ", ".join(override.replace("=", " = ", 1) for override in overrides)
+
+
+def _rungs(of_open: Iterable[Ladder]) -> Iterator[Change]:
+    """All but the first rung of each ladder."""
+    for ladder in of_open:
+        for rung in ladder.rungs[1:]:
+            yield Change(_said(rung), rung, frozenset(ladder.paths))
+
+
+def _design(
+    host: Resolved,
+    winner: Change,
+    overrides: list[str],
+    streams: int,
+    remedies: tuple[Remedy, ...],
+) -> Design:
     holds = streams > 0
     chosen = (
         f"{winner.what}: carries {streams:,} streams, with {SEEDS} seeds that it was not chosen by."
     )
-    overrides = [*winner.overrides, f"calls.streams={streams}"]
     others = [
         f"{remedy.what}: {remedy.streams:,} streams in a short run."
         for remedy in remedies
@@ -139,12 +167,14 @@ def _design(host: Resolved, winner: Change, streams: int, remedies: tuple[Remedy
     ]
     return Design(
         verdict="holds" if holds else "impossible",
-        policy=host.host["policy"],
-        host=answered(host, overrides).text.decode() if holds else None,
+        policy=host.changed(overrides).host["policy"],
+        host=answered(host, [*overrides, f"calls.streams={streams}"]).text.decode()
+        if holds
+        else None,
         cpu_share=None,
         load=0.0,
         guaranteed=0,
-        reasons=(chosen, *others),
+        reasons=(chosen, *others[:NAMED_MAX]),
         remedies=remedies,
     )
 

@@ -31,6 +31,7 @@ JOBS_MAX = 100_000
 def find_design(
     host: Resolved,
     *,
+    growth: float | None = None,
     most_room: bool = False,
     any_phase: bool = False,
     looking: Say,
@@ -38,13 +39,16 @@ def find_design(
 ) -> Design:
     """Finds values for what the host file leaves open, with which every deadline is guaranteed.
 
-    The budgets together are least; with `most_room`, every cost may be the greatest factor greater.
-    With `any_phase` the guarantee is for whatever offsets the tasks have. The result is analysed,
-    and simulated with seeds and phases that it was not chosen by, before it is returned. Raises
-    InputError if the question makes no sense for the host, and HostError if the file is wrong.
+    The budgets together are least; with `growth`, least so that every cost may be this factor
+    greater; with `most_room`, every cost may be the greatest factor greater. With `any_phase` the
+    guarantee is for whatever offsets the tasks have. The result is analysed, and simulated with
+    seeds and phases that it was not chosen by, before it is returned. Raises InputError if the
+    question makes no sense for the host, and HostError if the file is wrong.
     """
     looking("looking for values")
-    found, cpus = values(host, most_room=most_room, any_phase=any_phase, looking=looking)
+    found, cpus = values(
+        host, growth=growth, most_room=most_room, any_phase=any_phase, looking=looking
+    )
     if found["verdict"] == "impossible":
         return _impossible(found)
     written = answered(host, cpus, found["values"])
@@ -55,6 +59,7 @@ def values(
     host: Resolved,
     overrides: Iterable[str] = (),
     *,
+    growth: float | None = None,
     most_room: bool = False,
     any_phase: bool = False,
     values_only: bool = False,
@@ -71,7 +76,7 @@ def values(
 
     def answer(cpus: Iterable[str]) -> dict[str, Any]:
         with core_errors():
-            found = host.file.design([*asked, *cpus], most_room, any_phase, values_only)
+            found = host.file.design([*asked, *cpus], growth, most_room, any_phase, values_only)
         return dict(json.loads(found))
 
     found, cpus = placement.placed(opened, answer, looking)

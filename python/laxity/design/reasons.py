@@ -24,6 +24,12 @@ def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
     )
     if design.room_factor is not None:
         yield f"Every cost may be {design.room_factor:.3g} times what it is."
+    if len(design.front) > 1:
+        points = [
+            f"{percent(point.cpu_share)} for {point.room_factor:.3g} times"
+            for point in design.front
+        ]
+        yield f"Room for every cost to grow reserves more: {', '.join(points)}."
     by_share = {domain.name: domain.share for domain in design.domains}
     bindings = sorted(design.bindings, key=lambda binding: -by_share[binding.domain])
     for binding in bindings[:NAMED_MAX]:
@@ -110,6 +116,8 @@ def of_conflict(design: Design) -> Iterator[str]:
     """The demands in conflict, and the smallest relief."""
     count = len(design.conflict)
     together = "cannot hold" if count == 1 else f"cannot hold together ({count} tasks)"
+    if design.room_factor is not None:
+        together += f" if every cost is {design.room_factor:.3g} times what it is"
     yield (
         f"{', '.join(f'{demand.domain}/{demand.task}' for demand in design.conflict)} {together}: "
         f"they need {percent(design.load)} of one CPU before any cost of scheduling."

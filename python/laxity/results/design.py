@@ -58,6 +58,16 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class Point:
+    """What so much room to grow costs: no other point has more of it for as much CPU time."""
+
+    room_factor: float
+    """The factor by which every cost may be greater."""
+    cpu_share: float
+    """The part of all CPUs' time that budgets reserve then."""
+
+
+@dataclass(frozen=True)
 class Demand:
     """A deadline that cannot hold together with others."""
 
@@ -123,7 +133,9 @@ class Design:
     rooms: tuple[Room, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     room_factor: float | None = None
-    """The factor by which every cost may be greater, where the aim was room."""
+    """The factor by which every cost may be greater, where room was asked for."""
+    front: tuple[Point, ...] = ()
+    """What room costs, from none to the most."""
     missed_max: float | None = None
     """The part of each task's jobs that may miss in each simulated run; None if all deadlines are
     guaranteed."""

@@ -1,0 +1,181 @@
+"""Values that are tried for what the file of a host with calls leaves open.
+
+No analysis knows what such a host carries, so each open value has a ladder: a few values that span
+what is sensible, the usual one first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laxity.errors import InputError, core_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from laxity.resolved import Resolved
+    from laxity.resolved_schema import ResolvedHost
+
+POLICIES = ("credit", "credit2", "s-base", "s-ab", "s-allc")
+"""Policies for hosts with Xen that know weights, and need no budgets."""
+
+SERVERS = ("deferrable", "periodic", "polling", "sporadic", "sedf")
+"""Policies that need budgets, for files that leave these open."""
+
+LAXITY = "1 ms"
+"""The usual laxity of domains that serve packets under scheduler S."""
+
+PERIODS_MS = (10, 2, 5, 20, 50)
+
+SHARES = (0.5, 0.05, 0.1, 0.2, 0.3, 0.7, 0.9)
+"""Parts of a CPU, as budgets of each VCPU."""
+
+PARTS = (0.5, 0.1, 0.25, 0.75, 1.0)
+"""Parts of what an agreement's minimum may be beside as many others."""
+
+
+INTERVALS = ("100 ms", "25 ms", "50 ms", "200 ms", "400 ms")
+"""Intervals from one checkpoint to the next."""
+
+RINGS = (256, 64, 1024, 4096)
+
+FEW_CPUS = 8
+"""Up to so many CPUs, runs of CPUs may overlap."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Values of what is left open at some paths, which go together."""
+
+    paths: tuple[str, ...]
+    rungs: tuple[tuple[str, ...], ...]
+    """Overrides, one for each path."""
+
+
+def ladders(paths: Iterable[str], host: Resolved) -> list[Ladder]:
+    """Returns a ladder for each value that the host file leaves open.
+
+    A budget and a period that are both open are one ladder. Raises InputError if nothing is known
+    that could be tried for a value, and HostError if the file is wrong.
+    """
+    with core_errors():
+        of_host: ResolvedHost = json.loads(host.file.open(host.overrides, any_phase=False))["host"]
+    # The policy decides most, and is named first.
+    left = sorted(paths, key=lambda path: path != "host.policy")
+    has_budgets = any(path.endswith(".budget") for path in left)
+    found = []
+    for path in left:
+        if path.endswith(".period") and f"{path.removesuffix('period')}budget" in left:
+            continue
+        found.append(_ladder(path, left, of_host, has_budgets=has_budgets))
+    return found
+
+
+def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool) -> Ladder:
+    if path == "host.policy":
+        policies = (*SERVERS, *POLICIES) if has_budgets else POLICIES
+        return _of(path, policies)
+    domain = re.fullmatch(r"domain\.([^.]+)\.([^.]+)", path)
+    if domain:
+        period = f"domain.{domain[1]}.period"
+        if domain[2] == "budget" and period in left:
+            return _budgets(path, period)
+        values = OF_DOMAIN.get(domain[2])
+        if values is not None:
+            return _of(path, values(host, _number(host, domain[1])))
+    agreement = re.fullmatch(r"link\.agreements\.(\d+)\.minimum", path)
+    if agreement:
+        return _of(path, _minima(host, int(agreement[1])))
+    if re.fullmatch(r"protect\.domains\.\d+\.interval", path):
+        return _of(path, INTERVALS)
+    if re.fullmatch(r"nic\.[^.]+\.ring", path):
+        return _of(path, map(str, RINGS))
+    raise InputError(
+        f"nothing is known that would tell `{path}`",
+        "write a value; of a host with calls may be open: policy; of a domain "
+        f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum; a protected domain's "
+        "interval; a card's ring",
+    )
+
+
+def _of(path: str, values: Iterable[str]) -> Ladder:
+    return Ladder((path,), tuple((f"{path}={value}",) for value in values))
+
+
+def _number(host: ResolvedHost, name: str) -> int:
+    """The number of a domain that a path names, by its own name or by its number."""
+    names = [domain["name"] for domain in host["domains"]]
+    return names.index(name) if name in names else int(name)
+
+
+def _budgets(budget: str, period: str) -> Ladder:
+    return Ladder(
+        (budget, period),
+        tuple(
+            (f"{budget}={period_ms * 1000 * share:.0f} us", f"{period}={period_ms} ms")
+            for period_ms in PERIODS_MS
+            for share in SHARES
+        ),
+    )
+
+
+def _weights(_: ResolvedHost, __: int) -> Iterator[str]:
+    return map(str, (256, 64, 1024, 4096))
+
+
+def _caps(host: ResolvedHost, number: int) -> Iterator[str]:
+    vcpus = len(host["domains"][number]["vcpus"])
+    return (str(percent * vcpus) for percent in (0, 10, 25, 50, 75))
+
+
+def _laxities(_: ResolvedHost, __: int) -> tuple[str, ...]:
+    return (LAXITY, "100 us", "300 us", "3 ms", "10 ms")
+
+
+def _affinities(host: ResolvedHost, _: int) -> Iterator[str]:
+    """All CPUs, and all runs of neighbouring CPUs whose length is a power of two or one less."""
+    cpus = host["cpus"]
+    yield str(list(range(cpus)))
+    for length in range(1, cpus):
+        if length & (length + 1) == 0 or length & (length - 1) == 0:
+            for first in range(0, cpus - length + 1, 1 if cpus <= FEW_CPUS else length):
+                yield str(list(range(first, first + length)))
+
+
+def _budgets_of_period(host: ResolvedHost, number: int) -> Iterator[str]:
+    period_ns = host["domains"][number]["parameters"]["period_ns"]
+    return (f"{max(1, round(period_ns * share))} ns" for share in SHARES)
+
+
+def _periods_of_budget(host: ResolvedHost, number: int) -> Iterator[str]:
+    budget_ns = host["domains"][number]["parameters"]["budget_ns"]
+    return (f"{round(budget_ns / share)} ns" for share in SHARES)
+
+
+def _priorities(host: ResolvedHost, number: int) -> Iterator[str]:
+    """The place in the file first: priorities that are all open differ."""
+    others = (place for place in range(len(host["domains"])) if place != number)
+    return (str(place + 1) for place in (number, *others))
+
+
+OF_DOMAIN: dict[str, Callable[[ResolvedHost, int], Iterable[str]]] = {
+    "weight": _weights,
+    "cap": _caps,
+    "laxity": _laxities,
+    "affinity": _affinities,
+    "budget": _budgets_of_period,
+    "period": _periods_of_budget,
+    "priority": _priorities,
+}
+
+
+def _minima(host: ResolvedHost, number: int) -> Iterator[str]:
+    network = host["network"]
+    link = network["link"] if network is not None else None
+    if link is not None:
+        even = link["rate_bit_s"] / len(link["agreements"])
+        most = min(even, link["agreements"][number]["maximum_bit_s"])
+        yield from (f"{max(1000, round(most * part))} bit/s" for part in PARTS)
