@@ -61,7 +61,7 @@ mod armed {
         ("activating", Step::Activating),
     ];
 
-    /// A step, and which time that it is reached.
+    /// A step, and which time that it is reached since the guest last began to run here.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct At {
         step: Step,
@@ -105,6 +105,10 @@ mod armed {
         let Some((at, end)) = ARMED.get() else {
             return;
         };
+        // A host that was overtaken and takes over later copies to a standby again before it may die.
+        if step == Step::Activating && at.step != step {
+            REACHED.store(0, Ordering::SeqCst);
+        }
         if at.step != step || REACHED.fetch_add(1, Ordering::SeqCst) + 1 != at.time {
             return;
         }
