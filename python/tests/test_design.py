@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -471,13 +471,42 @@ def test_only_what_a_host_with_calls_leaves_open_is_changed(
     assert run.telephony.voice.loss_ratio < 0.01
 
 
+@pytest.mark.parametrize("seed", [3, 4])
+def test_no_combination_carries_much_more_than_the_one_that_is_found(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Brute force tries them all, with the packets and loads of the last round."""
+    short_rounds(monkeypatch)
+    text = CALLS.replace('"credit"', '"?"').replace('name = "media"', 'name = "media"\nweight = "?"', 1)
+    file = Host.parse(text)
+    settings = [f"seed={seed}", "domain.dom0.affinity=?"]
+    host = file.resolve(settings)
+    of_open = ladders(host.file.open_paths(host.overrides), host)
+    every = [
+        calls.Change(str(number), tuple(chain.from_iterable(rungs)))
+        for number, rungs in enumerate(product(*(ladder.rungs for ladder in of_open)))
+    ]
+    assert len(every) == 5 * 4 * 3
+    loads = list(range(150, 1051, 150))
+    carried = calls._carried(host, dict.fromkeys(every, loads), 1, 1, None)
+    found = file.design(set=settings)
+    assert found.host is not None
+    answered = calls.Change("found", ())
+    of_answer = Host.parse(found.host).resolve([])
+    assert (
+        calls._carried(of_answer, {answered: loads}, 1, 1, None)[answered]
+        >= max(carried.values()) - 150
+    )
+    assert max(carried.values()) > 1.5 * min(carried.values())
+
+
 OPEN = f"""{CALLS.replace('"credit"', '"deferrable"')}
 [[nic]]
 name = "card"
 [link]
 rate = "100 Mbit/s"
 agreements = [
-    {{ domain = "media", class = 1, minimum = "?", maximum = "60 Mbit/s" }},
+    {{ domain = "media", class = 1, minimum = "?", maximum = "?" }},
 ]
 [protect]
 pause = "1 ms"
@@ -523,6 +552,7 @@ def test_budgets_and_periods_that_are_open_together_are_one_ladder() -> None:
         ("domain.media.priority",),
         ("domain.batch.period",),
         ("domain.batch.priority",),
+        ("link.agreements.0.maximum",),
         ("link.agreements.0.minimum",),
         ("protect.domains.0.interval",),
     ]

@@ -54,6 +54,9 @@ CARD = "e1000"
 
 LISTENING = "listening"
 
+CONTROL = "control"
+"""The socket of the connection that is shared."""
+
 INTERRUPTED = 130
 """An exit code."""
 
@@ -145,13 +148,19 @@ class NetworkedMachine(XenMachine):
 
 @dataclass(frozen=True)
 class Dom0:
-    """One that listens to ssh."""
+    """One that listens to ssh. All visits share a connection until `part`."""
 
     port: int
+    connection: subprocess.Popen[bytes]
 
     @property
     def place(self) -> str:
         return f"ssh://root@127.0.0.1:{self.port}"
+
+    def part(self) -> None:
+        """From now on each command has a connection of its own, as without configuration."""
+        self.connection.terminate()
+        self.connection.wait()
 
     def run(self, command: str) -> str:
         done = subprocess.run(
@@ -245,11 +254,26 @@ def booted(directory: Path, built: image.Image, kernel: Path, debs: list[Path]) 
         listens.wait()
         if failures:
             raise failures[0]
-        yield Dom0(port)
+        with shared_connection(directory, port) as connection:
+            yield Dom0(port, connection)
     finally:
         over.set()
         thread.join()
     assert failures == []
+
+
+@contextmanager
+def shared_connection(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A connection that each ssh uses: to begin one takes the emulated machine seconds."""
+    words = [str(directory / "bin/ssh"), "-M", "-N", "--", f"ssh://root@127.0.0.1:{port}"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL) as connection:
+        try:
+            while not (directory / CONTROL).exists():
+                assert connection.poll() is None
+                time.sleep(0.1)
+            yield connection
+        finally:
+            connection.terminate()
 
 
 def packages_of_server() -> tuple[Path, list[Path]]:
@@ -274,6 +298,7 @@ def server_of(directory: Path, debs: list[Path], port: int) -> list[cpio.Entry]:
     (directory / "known-hosts").write_text(f"[127.0.0.1]:{port} {public}\n")
     (directory / "config").write_text(
         f"IdentityFile {key}\nIdentitiesOnly yes\nUserKnownHostsFile {directory}/known-hosts\n"
+        f"ControlPath {directory}/{CONTROL}\n"
     )
     ssh = directory / "bin/ssh"
     ssh.parent.mkdir()
@@ -352,6 +377,7 @@ def test_a_visit_through_ssh(dom0: Dom0, laxity: Laxity, tmp_path: Path) -> None
     assert (parameters["budget_ns"], parameters["priority"]) == (3_000_000, 5)
     assert dom0.state() == before
 
+    dom0.part()
     began_s = time.monotonic()
     tracing = "pidof laxity-trace >/dev/null"
     assert visit((*words, "--duration", "3000 s"), dom0, tracing) == INTERRUPTED

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laxity import substrates
+from laxity import extras, substrates
 from laxity.design.answered import answered
 from laxity.design.ladders import LAXITY, POLICIES, Ladder, ladders
 from laxity.errors import HostError, InputError, core_errors
@@ -20,6 +20,7 @@ from laxity.policies import SCHEDULER_S
 from laxity.progress import silent
 from laxity.results.acceptance import limits_of
 from laxity.results.design import Design, Remedy
+from laxity.voice.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -138,6 +139,15 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
     return _design(asked, winner, overrides, streams, remedies)
 
 
+def _can_be_heard() -> bool:
+    """Whether what scores voice is installed."""
+    try:
+        extras.require("pesq")
+    except InputError:
+        return False
+    return True
+
+
 def _said(overrides: Iterable[str]) -> str:
     return ", ".join(override.replace("=", " = ", 1) for override in overrides)
 
@@ -160,6 +170,8 @@ def _design(
     chosen = (
         f"{winner.what}: carries {streams:,} streams, with {SEEDS} seeds that it was not chosen by."
     )
+    if not _can_be_heard():
+        chosen += " What voice sounds like was not judged, which needs the extra `voice`."
     others = [
         f"{remedy.what}: {remedy.streams:,} streams in a short run."
         for remedy in remedies
@@ -384,9 +396,11 @@ def _load(change: Change, streams: int, seconds: int) -> list[str]:
     return [*change.overrides, f"calls.streams={streams}", f"duration={seconds} s"]
 
 
-def _held(hosts: list[Resolved], workers: Workers | None) -> list[bool]:
-    """Whether loss and delay of each kept to their limits."""
-    runs = substrates.of("sim").run_many(hosts, say=silent, workers=workers)
+def _held(hosts: list[Resolved], workers: Workers | None, *, heard: bool = False) -> list[bool]:
+    """Whether loss and delay of each kept to their limits; with `heard`, the opinion score too."""
+    runs = substrates.of("sim").run_many(hosts, say=silent, streams=heard, workers=workers)
+    if heard:
+        runs = scored_many(runs, most=SCORED)
     return [
         run.telephony is not None and all(limit.held for limit in limits_of(run.telephony))
         for run in runs
@@ -396,13 +410,14 @@ def _held(hosts: list[Resolved], workers: Workers | None) -> list[bool]:
 def _confirmed(
     host: Resolved, winner: Change, streams: int, looking: Say, workers: Workers | None
 ) -> int:
-    """The load that holds with other seeds and for longer."""
+    """The load that holds with other seeds and for longer, and sounds well enough."""
+    heard = _can_be_heard()
     first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
     for _ in range(ATTEMPTS_MAX):
         looking(f"confirming {streams:,} streams")
         load = _load(winner, streams, SECONDS)
         seeds = [host.changed([*load, f"seed={first + number}"]) for number in range(SEEDS)]
-        if streams and all(_held(seeds, workers)):
+        if streams and all(_held(seeds, workers, heard=heard)):
             return streams
         streams = int(streams * LOWER)
     return 0

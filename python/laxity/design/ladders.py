@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from laxity.errors import InputError, core_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from laxity.resolved import Resolved
-    from laxity.resolved_schema import ResolvedHost
+    from laxity.resolved_schema import Link, ResolvedHost
 
 POLICIES = ("credit", "credit2", "s-base", "s-ab", "s-allc")
 """Policies for hosts with Xen that know weights, and need no budgets."""
@@ -36,6 +36,14 @@ SHARES = (0.5, 0.05, 0.1, 0.2, 0.3, 0.7, 0.9)
 PARTS = (0.5, 0.1, 0.25, 0.75, 1.0)
 """Parts of what an agreement's minimum may be beside as many others."""
 
+MOST_PARTS = (1.0, 0.1, 0.25, 0.5, 0.75)
+"""Parts of the link, as maxima of agreements."""
+
+
+MINIMUM = re.compile(r"link\.agreements\.(\d+)\.minimum")
+MAXIMUM = re.compile(r"link\.agreements\.\d+\.maximum")
+
+UNLIMITED = "100 Gbit/s"
 
 INTERVALS = ("100 ms", "25 ms", "50 ms", "200 ms", "400 ms")
 """Intervals from one checkpoint to the next."""
@@ -55,14 +63,17 @@ class Ladder:
     """Overrides, one for each path."""
 
 
-def ladders(paths: Iterable[str], host: Resolved) -> list[Ladder]:
+def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
     """Returns a ladder for each value that the host file leaves open.
 
     A budget and a period that are both open are one ladder. Raises InputError if nothing is known
     that could be tried for a value, and HostError if the file is wrong.
     """
+    # An agreement has no default for its maximum.
+    given = [f"{path}={UNLIMITED}" for path in paths if MAXIMUM.fullmatch(path)]
     with core_errors():
-        of_host: ResolvedHost = json.loads(host.file.open(host.overrides, any_phase=False))["host"]
+        opened = host.file.open([*host.overrides, *given], any_phase=False)
+    of_host: ResolvedHost = json.loads(opened)["host"]
     # The policy decides most, and is named first.
     left = sorted(paths, key=lambda path: path != "host.policy")
     has_budgets = any(path.endswith(".budget") for path in left)
@@ -86,9 +97,11 @@ def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool
         values = OF_DOMAIN.get(domain[2])
         if values is not None:
             return _of(path, values(host, _number(host, domain[1])))
-    agreement = re.fullmatch(r"link\.agreements\.(\d+)\.minimum", path)
-    if agreement:
-        return _of(path, _minima(host, int(agreement[1])))
+    minimum = MINIMUM.fullmatch(path)
+    if minimum:
+        return _of(path, _minima(host, int(minimum[1])))
+    if MAXIMUM.fullmatch(path):
+        return _of(path, _maxima(host))
     if re.fullmatch(r"protect\.domains\.\d+\.interval", path):
         return _of(path, INTERVALS)
     if re.fullmatch(r"nic\.[^.]+\.ring", path):
@@ -96,7 +109,7 @@ def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool
     raise InputError(
         f"nothing is known that would tell `{path}`",
         "write a value; of a host with calls may be open: policy; of a domain "
-        f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum; a protected domain's "
+        f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum and maximum; a protected domain's "
         "interval; a card's ring",
     )
 
@@ -173,9 +186,19 @@ OF_DOMAIN: dict[str, Callable[[ResolvedHost, int], Iterable[str]]] = {
 
 
 def _minima(host: ResolvedHost, number: int) -> Iterator[str]:
-    network = host["network"]
-    link = network["link"] if network is not None else None
+    link = _link(host)
     if link is not None:
         even = link["rate_bit_s"] / len(link["agreements"])
         most = min(even, link["agreements"][number]["maximum_bit_s"])
         yield from (f"{max(1000, round(most * part))} bit/s" for part in PARTS)
+
+
+def _maxima(host: ResolvedHost) -> Iterator[str]:
+    link = _link(host)
+    if link is not None:
+        yield from (f"{round(link['rate_bit_s'] * part)} bit/s" for part in MOST_PARTS)
+
+
+def _link(host: ResolvedHost) -> Link | None:
+    network = host["network"]
+    return network["link"] if network is not None else None

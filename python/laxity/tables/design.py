@@ -27,7 +27,7 @@ def design_table(found: Design) -> RenderableType:
     lines += [Text(f"- {reason}") for reason in found.reasons]
     lines.append("")
     if found.remedies:
-        said = "Holds: loss and delay within limits" if found.holds else "No change is enough"
+        said = "Holds: the voice is within its limits" if found.holds else "No change is enough"
         lines.append(Text(said, "bold green" if found.holds else "bold red"))
     elif found.holds and found.simulated is not None and found.missed_max is not None:
         lines += _within(found, found.simulated, found.missed_max)
