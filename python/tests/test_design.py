@@ -477,11 +477,14 @@ def test_no_combination_carries_much_more_than_the_one_that_is_found(
 ) -> None:
     """Brute force tries them all, with the packets and loads of the last round."""
     short_rounds(monkeypatch)
-    text = CALLS.replace('"credit"', '"?"').replace('name = "media"', 'name = "media"\nweight = "?"', 1)
+    text = CALLS.replace('"credit"', '"?"').replace(
+        'name = "media"', 'name = "media"\nweight = "?"', 1
+    )
     file = Host.parse(text)
     settings = [f"seed={seed}", "domain.dom0.affinity=?"]
     host = file.resolve(settings)
     of_open = ladders(host.file.open_paths(host.overrides), host)
+    host = host.changed(override for ladder in of_open for override in ladder.rungs[0])
     every = [
         calls.Change(str(number), tuple(chain.from_iterable(rungs)))
         for number, rungs in enumerate(product(*(ladder.rungs for ladder in of_open)))
@@ -552,8 +555,7 @@ def test_budgets_and_periods_that_are_open_together_are_one_ladder() -> None:
         ("domain.media.priority",),
         ("domain.batch.period",),
         ("domain.batch.priority",),
-        ("link.agreements.0.maximum",),
-        ("link.agreements.0.minimum",),
+        ("link.agreements.0.minimum", "link.agreements.0.maximum"),
         ("protect.domains.0.interval",),
     ]
     first = [override for ladder in found for override in ladder.rungs[0]]

@@ -137,6 +137,25 @@ def test_the_last_lines_are_shown(place: Path) -> None:
         new_machine(place, script).run(place / "out")
 
 
+NO_TIMER = """\
+say '(XEN) Panic on CPU 0:'
+say "(XEN) IO-APIC + timer doesn't work!  Boot with apic_verbosity=debug and send a report"
+exec sleep 6000
+"""
+
+
+def test_a_boot_without_time_is_repeated(place: Path) -> None:
+    at_second = f"if mkdir {place}/first 2>/dev/null; then\n{NO_TIMER}fi\n{WELL}"
+    results = new_machine(place, at_second).run(place / "out")
+    assert (results / "shown").read_text() == "well"
+    assert "IO-APIC" not in (place / "out" / "console.log").read_text()
+
+    with pytest.raises(LabError, match="too busy"):
+        new_machine(place, f"echo >>{place}/boots\n{NO_TIMER}").run(place / "out")
+    assert (place / "boots").read_text() == "\n" * machine.BOOTS_MAX
+    assert_gone(place)
+
+
 def test_what_a_machine_waits_for_a_cpu_does_not_count(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,7 @@ fn append() -> String {
     let clock = mhz.map_or_else(String::new, |mhz| {
         format!(" tsc_early_khz={:.0}", 1e3 * mhz)
     });
-    format!("quiet console=ttyS0 dirty={DIRTY_PAGES}{clock}")
+    format!("quiet console=ttyS0 no_timer_check dirty={DIRTY_PAGES}{clock}")
 }
 
 /// Waits until the guest has booted, because a booting guest writes to other pages.

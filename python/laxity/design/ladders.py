@@ -39,11 +39,10 @@ PARTS = (0.5, 0.1, 0.25, 0.75, 1.0)
 MOST_PARTS = (1.0, 0.1, 0.25, 0.5, 0.75)
 """Parts of the link, as maxima of agreements."""
 
-
-MINIMUM = re.compile(r"link\.agreements\.(\d+)\.minimum")
-MAXIMUM = re.compile(r"link\.agreements\.\d+\.maximum")
+AGREED = re.compile(r"(link\.agreements\.(\d+)\.)(minimum|maximum)")
 
 UNLIMITED = "100 Gbit/s"
+"""What stands for a maximum that is open, which has no default."""
 
 INTERVALS = ("100 ms", "25 ms", "50 ms", "200 ms", "400 ms")
 """Intervals from one checkpoint to the next."""
@@ -66,11 +65,11 @@ class Ladder:
 def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
     """Returns a ladder for each value that the host file leaves open.
 
-    A budget and a period that are both open are one ladder. Raises InputError if nothing is known
-    that could be tried for a value, and HostError if the file is wrong.
+    A budget and a period that are both open are one ladder, and so are a minimum and a maximum.
+    Raises InputError if nothing is known that could be tried for a value, and HostError if the file
+    is wrong.
     """
-    # An agreement has no default for its maximum.
-    given = [f"{path}={UNLIMITED}" for path in paths if MAXIMUM.fullmatch(path)]
+    given = [f"{path}={UNLIMITED}" for path in paths if path.endswith(".maximum")]
     with core_errors():
         opened = host.file.open([*host.overrides, *given], any_phase=False)
     of_host: ResolvedHost = json.loads(opened)["host"]
@@ -79,43 +78,50 @@ def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
     has_budgets = any(path.endswith(".budget") for path in left)
     found = []
     for path in left:
-        if path.endswith(".period") and f"{path.removesuffix('period')}budget" in left:
+        if any(
+            path.endswith(second) and f"{path.removesuffix(second)}{first}" in left
+            for first, second in ((".budget", ".period"), (".minimum", ".maximum"))
+        ):
             continue
         found.append(_ladder(path, left, of_host, has_budgets=has_budgets))
     return found
 
 
 def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool) -> Ladder:
-    if path == "host.policy":
-        policies = (*SERVERS, *POLICIES) if has_budgets else POLICIES
-        return _of(path, policies)
     domain = re.fullmatch(r"domain\.([^.]+)\.([^.]+)", path)
-    if domain:
+    if domain and domain[2] == "budget":
         period = f"domain.{domain[1]}.period"
-        if domain[2] == "budget" and period in left:
+        if period in left:
             return _budgets(path, period)
-        values = OF_DOMAIN.get(domain[2])
-        if values is not None:
-            return _of(path, values(host, _number(host, domain[1])))
-    minimum = MINIMUM.fullmatch(path)
-    if minimum:
-        return _of(path, _minima(host, int(minimum[1])))
-    if MAXIMUM.fullmatch(path):
-        return _of(path, _maxima(host))
-    if re.fullmatch(r"protect\.domains\.\d+\.interval", path):
-        return _of(path, INTERVALS)
-    if re.fullmatch(r"nic\.[^.]+\.ring", path):
-        return _of(path, map(str, RINGS))
-    raise InputError(
-        f"nothing is known that would tell `{path}`",
-        "write a value; of a host with calls may be open: policy; of a domain "
-        f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum and maximum; a protected domain's "
-        "interval; a card's ring",
-    )
-
-
-def _of(path: str, values: Iterable[str]) -> Ladder:
+    agreed = AGREED.fullmatch(path)
+    if agreed and (link := _link(host)):
+        keys = [key for key in ("minimum", "maximum") if f"{agreed[1]}{key}" in left]
+        return _agreed(agreed[1], keys, link, int(agreed[2]))
+    values = _values(path, domain, host, has_budgets=has_budgets)
+    if values is None:
+        raise InputError(
+            f"nothing is known that would tell `{path}`",
+            "write a value; of a host with calls may be open: policy; of a domain "
+            f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum and maximum; a "
+            "protected domain's interval; a card's ring",
+        )
     return Ladder((path,), tuple((f"{path}={value}",) for value in values))
+
+
+def _values(
+    path: str, domain: re.Match[str] | None, host: ResolvedHost, *, has_budgets: bool
+) -> Iterable[str] | None:
+    """The values to try for one path, which `domain` is if it leads to a domain's key."""
+    if path == "host.policy":
+        return (*SERVERS, *POLICIES) if has_budgets else POLICIES
+    values: Iterable[str] | None = None
+    if domain and domain[2] in OF_DOMAIN:
+        values = OF_DOMAIN[domain[2]](host, _number(host, domain[1]))
+    elif re.fullmatch(r"protect\.domains\.\d+\.interval", path):
+        values = INTERVALS
+    elif re.fullmatch(r"nic\.[^.]+\.ring", path):
+        values = map(str, RINGS)
+    return values
 
 
 def _number(host: ResolvedHost, name: str) -> int:
@@ -185,18 +191,28 @@ OF_DOMAIN: dict[str, Callable[[ResolvedHost, int], Iterable[str]]] = {
 }
 
 
-def _minima(host: ResolvedHost, number: int) -> Iterator[str]:
-    link = _link(host)
-    if link is not None:
-        even = link["rate_bit_s"] / len(link["agreements"])
-        most = min(even, link["agreements"][number]["maximum_bit_s"])
-        yield from (f"{max(1000, round(most * part))} bit/s" for part in PARTS)
-
-
-def _maxima(host: ResolvedHost) -> Iterator[str]:
-    link = _link(host)
-    if link is not None:
-        yield from (f"{round(link['rate_bit_s'] * part)} bit/s" for part in MOST_PARTS)
+def _agreed(agreement: str, keys: list[str], link: Link, number: int) -> Ladder:
+    """The open ones of an agreement's minimum and maximum, so that they fit each other."""
+    of_link = link["agreements"]
+    even_bit_s = link["rate_bit_s"] / len(of_link)
+    given = of_link[number]
+    minima = [given["minimum_bit_s"]]
+    if "minimum" in keys:
+        most_bit_s = min(even_bit_s, given["maximum_bit_s"])
+        minima = [max(1000, round(most_bit_s * part)) for part in PARTS]
+    maxima = [given["maximum_bit_s"]]
+    if "maximum" in keys:
+        maxima = [round(link["rate_bit_s"] * part) for part in MOST_PARTS]
+    pairs = (
+        {"minimum": minimum, "maximum": maximum}
+        for maximum in maxima
+        for minimum in minima
+        if minimum <= maximum
+    )
+    return Ladder(
+        tuple(f"{agreement}{key}" for key in keys),
+        tuple(tuple(f"{agreement}{key}={pair[key]} bit/s" for key in keys) for pair in pairs),
+    )
 
 
 def _link(host: ResolvedHost) -> Link | None:

@@ -73,8 +73,18 @@ QUIET_WALL_S_PER_S = 60
 SHELL_ARGUMENT = "laxity_shell=1"
 
 
+STARVED = "IO-APIC + timer doesn't work"
+"""A hypervisor's last words if its timer did not tick for 10 ms: QEMU had no CPU meanwhile."""
+BOOTS_MAX = 5
+"""Boots of a machine that a busy computer starves."""
+
+
 class PowerCutError(LabError):
     """Somebody has cut the machine's power."""
+
+
+class StarvedError(LabError):
+    """A busy computer left the machine too little time to boot."""
 
 
 LAST_LINES = 12
@@ -128,9 +138,13 @@ class Machine(ABC):
         what dom0 says of its progress. Raises InputError if another machine is writing into
         `output`, LabError if the machine does not boot, hangs, crashes
         or says that the plan failed, and PowerCutError, with QEMU killed, once `cut` is set.
+        A boot for which a busy computer left too little time is repeated.
         """
         output.mkdir(parents=True, exist_ok=True)
         with _alone_in(output):
+            for _ in range(BOOTS_MAX - 1):
+                with suppress(StarvedError):
+                    return self._run(output, say or _say_nothing, cut)
             return self._run(output, say or _say_nothing, cut)
 
     def _run(self, output: Path, say: Say, cut: Event | None) -> Path:
@@ -228,6 +242,10 @@ class Machine(ABC):
             if pattern.search(line):
                 time.sleep(SETTLE_S)
                 console.read()
+                if STARVED in console.text():
+                    raise console.error(
+                        "the computer is too busy for the machine to boot", kind=StarvedError
+                    )
                 raise console.error(what)
 
 
@@ -287,12 +305,18 @@ class _Console:
                 self._say(line.removeprefix(PROGRESS))
         return lines
 
-    def error(self, message: str, help: str | None = None) -> LabError:
+    def text(self) -> str:
+        """All that has come."""
+        return self._path.read_bytes().decode(errors="replace").replace("\r", "")
+
+    def error(
+        self, message: str, help: str | None = None, kind: type[LabError] = LabError
+    ) -> LabError:
         """An error that shows the end of the log and says where all of it is."""
-        lines = self._path.read_bytes().decode(errors="replace").replace("\r", "").splitlines()
+        lines = self.text().splitlines()
         shown = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         where = f"the console is in {self._path}"
-        return LabError(
+        return kind(
             f"{message}\n  the console's last lines:{shown or ' (none)'}",
             f"{help}; {where}" if help else where,
         )
