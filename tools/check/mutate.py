@@ -1774,9 +1774,17 @@ MUTATIONS += [
     Mutation(
         "protect-silence-slept",
         "mod.rs",
-        "                standby.hear_primary(now_ns);",
+        "                standby.wait_anew(now_ns);",
         "                let _ = standby;",
         "who was asleep does not take silence for a failure",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-lease-jumped",
+        "standby.rs",
+        "        self.hear_primary(now_ns);\n        self.promised_ns = now_ns;\n",
+        "        self.hear_primary(now_ns);\n",
+        "a clock that jumps does not shorten the wait for a lease",
         directory=PROTECT,
     ),
     Mutation(

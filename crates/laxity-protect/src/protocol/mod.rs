@@ -98,10 +98,11 @@ impl Node {
         let asleep_ns = now_ns - common.event_ns;
         common.event_ns = now_ns;
         if asleep_ns > common.settings.detection_ns / 2 {
-            // This process did not run, so silence proves nothing about the other host.
+            // This process did not run, or its clock has jumped: the time that has passed proves
+            // nothing about the other host.
             common.heard_ns = now_ns;
             if let Role::Standby(standby) = &mut self.role {
-                standby.hear_primary(now_ns);
+                standby.wait_anew(now_ns);
             }
         }
         match event {

@@ -15,7 +15,7 @@ use super::message::{Held, Hello, Message, Reason, Standing};
 pub struct Standby {
     held: Option<Held>,
     staging: Option<Staging>,
-    /// Time of the last acknowledgement; the primary's lease began before.
+    /// Time of the last acknowledgement, or a later one; the primary's lease began before.
     promised_ns: i64,
     primary_heard_ns: i64,
     doing: Doing,
@@ -84,6 +84,12 @@ impl Standby {
 
     pub(super) fn hear_primary(&mut self, now_ns: i64) {
         self.primary_heard_ns = now_ns;
+    }
+
+    /// Begins to wait for signs of life, and for the end of the primary's lease, from now on.
+    pub(super) fn wait_anew(&mut self, now_ns: i64) {
+        self.hear_primary(now_ns);
+        self.promised_ns = now_ns;
     }
 
     pub(super) fn disconnect(&mut self, actions: &mut Vec<Action>) {

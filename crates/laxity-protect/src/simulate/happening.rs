@@ -30,6 +30,8 @@ pub(super) enum Happening {
     /// The connecting host tries to connect.
     Dial,
     Ordered(Side, Order),
+    /// The process that holds the guest's memory has been killed.
+    GuestKilled(Side, u64),
     Fault(usize),
     Healed,
 }

@@ -16,6 +16,10 @@ pub(super) struct Host {
     pub process: Option<Process>,
     pub processes: u64,
     pub slow_capture_ns: i64,
+    /// Time until which the disk is full.
+    pub disk_full_until_ns: i64,
+    /// Time that the disk takes for a record.
+    pub slow_disk_ns: i64,
     pub capture_fails: bool,
     pub activation_fails: bool,
     pub unusable: bool,
@@ -72,6 +76,8 @@ impl Host {
             process: None,
             processes: 0,
             slow_capture_ns: 0,
+            disk_full_until_ns: 0,
+            slow_disk_ns: 0,
             capture_fails: false,
             activation_fails: false,
             unusable: false,
@@ -83,6 +89,11 @@ impl Host {
     pub fn clock_ns(&self, now_ns: i64) -> i64 {
         let (ppm, offset_ns) = self.clock;
         offset_ns + now_ns + now_ns * ppm / 1_000_000
+    }
+
+    /// Lets the clock jump ahead.
+    pub fn jump(&mut self, by_ns: i64) {
+        self.clock.1 += by_ns;
     }
 
     /// Real time at which the clock shows this, or a moment later.

@@ -41,6 +41,8 @@ pub(super) struct Network {
     pub cut_until_ns: [i64; 2],
     /// Time until which all frames are slow, and their additional delay.
     pub slow: (i64, i64),
+    /// Time until which frames are lost, one of how many, and the time until one is sent again.
+    pub lossy: (i64, usize, i64),
     /// Damage to the next frame from each side.
     pub damage: [Option<Damage>; 2],
 }
@@ -92,6 +94,13 @@ impl Network {
 
     fn delay_ns(&self, now_ns: i64, draw: &mut Draw) -> i64 {
         let (until_ns, more_ns) = self.slow;
-        draw.between(DELAY_NS.0, DELAY_NS.1) + if now_ns < until_ns { more_ns } else { 0 }
+        let mut delay_ns =
+            draw.between(DELAY_NS.0, DELAY_NS.1) + if now_ns < until_ns { more_ns } else { 0 };
+        let (until_ns, one_in, mut again_ns) = self.lossy;
+        while now_ns + delay_ns < until_ns && draw.chance(one_in) {
+            delay_ns += again_ns;
+            again_ns *= 2;
+        }
+        delay_ns
     }
 }

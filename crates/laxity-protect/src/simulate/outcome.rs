@@ -74,6 +74,8 @@ coverage! {
     connections,
     /// Processes that ended.
     crashes,
+    /// Crashes while the other process had ended, too.
+    both_down,
     /// Processes that stalled between two actions.
     froze_between,
     /// Orders to go on.
@@ -86,6 +88,16 @@ coverage! {
     activations_failed,
     /// Standbys without room.
     unusable,
+    /// Clocks that jumped.
+    clock_jumps,
+    /// Records that found no room.
+    disks_full,
+    /// Records that were slow.
+    disks_slow,
+    /// Guests whose memory went with a process that was killed.
+    guests_killed,
+    /// Claims of a host whose other host was down, while the witness was silent, too.
+    down_unwitnessed,
     /// Histories at whose end nobody had the guest.
     nobody,
     /// Histories of these in which output was heard at the end nevertheless.

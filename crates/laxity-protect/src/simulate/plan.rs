@@ -61,6 +61,42 @@ pub enum Fault {
         /// Additional delay.
         by_ns: i64,
     },
+    /// The network loses frames, which are sent again: later frames wait for them.
+    Lossy {
+        /// Length of the fault.
+        for_ns: i64,
+        /// One of so many frames is lost.
+        one_in: usize,
+        /// Time after which a lost frame is sent again; twice as much if it is lost again.
+        again_ns: i64,
+    },
+    /// A host's clock jumps ahead.
+    ClockJump {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the jump.
+        by_ns: i64,
+    },
+    /// A host's disk is full: its process cannot put its record on it, and ends.
+    DiskFull {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the fault.
+        for_ns: i64,
+    },
+    /// A host's disk is slow: its process waits for each record.
+    SlowDisk {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the wait.
+        by_ns: i64,
+    },
+    /// A host is out of memory: the process that holds the guest's memory is killed, whether the
+    /// guest runs in it or not, and the daemon is not.
+    OutOfMemory {
+        /// Side of the fault.
+        side: usize,
+    },
     /// A host takes checkpoints slowly.
     SlowCapture {
         /// Side of the fault.
@@ -146,6 +182,9 @@ impl Plan {
                 (time_ns, Plan::random_fault(draw, &settings))
             })
             .collect();
+        if draw.chance(8) {
+            faults.extend(Plan::random_pair(draw, &settings));
+        }
         faults.sort_by_key(|(time_ns, _)| *time_ns);
         let healed_ns = faults.last().map_or(FIRST_NS * 15, |(time_ns, _)| {
             time_ns + draw.between(0, 120 * MS)
@@ -188,11 +227,33 @@ impl Plan {
         }
     }
 
+    /// Two failures of which the second comes before anything of the first is repaired: of both
+    /// hosts, or of a host and the witness.
+    fn random_pair(draw: &mut Draw, settings: &Settings) -> [(i64, Fault); 2] {
+        let time_ns = draw.between(FIRST_NS, LAST_NS);
+        let side = draw.below(2);
+        let crash = |draw: &mut Draw, side| Fault::Crash {
+            side,
+            actions: draw.below(4) as u32,
+            power: draw.chance(2),
+        };
+        let second = if settings.witness && draw.chance(2) {
+            Fault::WitnessSilent {
+                for_ns: draw.between(MS, 120 * MS),
+                hears: draw.chance(2),
+            }
+        } else {
+            crash(draw, 1 - side)
+        };
+        let later_ns = draw.between(0, 2 * settings.detection_ns);
+        [(time_ns, crash(draw, side)), (time_ns + later_ns, second)]
+    }
+
     fn random_fault(draw: &mut Draw, settings: &Settings) -> Fault {
         let side = draw.below(2);
         let for_ns = draw.between(MS, 120 * MS);
         let actions = draw.below(24) as u32;
-        match draw.below(35) {
+        match draw.below(42) {
             0..5 => Fault::Crash {
                 side,
                 actions,
@@ -233,11 +294,36 @@ impl Plan {
             28 if draw.chance(4) => Fault::GuestOff,
             29 => Fault::GoOn,
             34 => Fault::Unprotect { for_ns },
+            35 | 36 => Fault::ClockJump {
+                side,
+                by_ns: draw.between(shortest_jump_ns(settings), 120 * MS),
+            },
+            37 | 38 => Fault::Lossy {
+                for_ns,
+                one_in: [100, 20, 5][draw.below(3)],
+                again_ns: draw.between(5 * MS, 30 * MS),
+            },
+            39 => Fault::DiskFull { side, for_ns },
+            40 => Fault::SlowDisk {
+                side,
+                by_ns: draw.between(MS, 60 * MS),
+            },
+            41 => Fault::OutOfMemory { side },
             30 | 31 => Fault::SendsPart {
                 side,
                 without: [Part::Ram, Part::Device][draw.below(2)],
             },
             _ => Fault::Switchover,
         }
+    }
+}
+
+/// The shortest jump of a clock after which the protocol keeps what it promises. A lease is waited
+/// out by a clock; a jump that is too short to be told from a busy processor would shorten the wait
+/// by more than the drift.
+fn shortest_jump_ns(settings: &Settings) -> i64 {
+    match settings.mode {
+        Mode::Net => MS,
+        Mode::NoNet => settings.detection_ns / 2 + 1,
     }
 }

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use super::super::guest::Image;
 use super::super::happening::{Captured, Happening};
-use super::super::host::Later;
+use super::super::host::{Freeze, Later};
 use super::super::network::Side;
 use super::{ACTIVATE_NS, CAPTURE_NS, WITNESS_NS, World};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::Message;
-use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part};
+use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part, Record};
 
 impl World<'_> {
     pub(super) fn handle(&mut self, side: Side, event: Event, data: &[u8]) {
@@ -82,7 +82,7 @@ impl World<'_> {
             self.note(|| format!("{side} -> {action:?}"));
         }
         match action {
-            Action::Persist(record) => self.hosts[side].record = record,
+            Action::Persist(record) => self.persist(side, record),
             Action::Send(message) => self.send_and_watch(side, &message),
             Action::SendCheckpoint(header) => self.send_checkpoint(side, &header),
             Action::Disconnect => {
@@ -134,6 +134,26 @@ impl World<'_> {
             Action::Pause | Action::Resume | Action::Destroy | Action::Discard | Action::Forget => {
                 self.change(side, action)
             }
+        }
+    }
+
+    /// Puts a record on the disk. A process ends if there is no room, and waits if the disk is slow.
+    fn persist(&mut self, side: Side, record: Record) {
+        let host = &mut self.hosts[side];
+        if self.now_ns < host.disk_full_until_ns {
+            self.coverage.disks_full += 1;
+            return self.crash(side, false);
+        }
+        host.record = record;
+        let for_ns = host.slow_disk_ns;
+        if for_ns > 0 {
+            self.coverage.disks_slow += 1;
+            let freeze = Freeze {
+                for_ns,
+                guest: false,
+                clock_first: false,
+            };
+            self.freeze(side, freeze);
         }
     }
 

@@ -54,6 +54,29 @@ impl World<'_> {
             }
             Fault::Damage { from, damage } => self.network.damage[from] = Some(damage),
             Fault::Slow { for_ns, by_ns } => self.network.slow = (self.now_ns + for_ns, by_ns),
+            Fault::Lossy {
+                for_ns,
+                one_in,
+                again_ns,
+            } => self.network.lossy = (self.now_ns + for_ns, one_in, again_ns),
+            Fault::ClockJump { side, by_ns } => {
+                self.coverage.clock_jumps += 1;
+                self.hosts[side].jump(by_ns);
+                self.schedule_wake(side);
+            }
+            Fault::DiskFull { side, for_ns } => {
+                self.hosts[side].disk_full_until_ns = self.now_ns + for_ns;
+            }
+            Fault::SlowDisk { side, by_ns } => self.hosts[side].slow_disk_ns = by_ns,
+            Fault::OutOfMemory { side } => {
+                if let Some(process) = self.process_mut(side) {
+                    let incarnation = process.incarnation;
+                    if let Some(guest) = &mut process.guest {
+                        guest.runs = false;
+                    }
+                    self.at(self.now_ns, Happening::GuestKilled(side, incarnation));
+                }
+            }
             Fault::SlowCapture { side, by_ns } => self.hosts[side].slow_capture_ns = by_ns,
             Fault::CaptureFails { side } => self.hosts[side].capture_fails = true,
             Fault::ActivationFails { side } => self.hosts[side].activation_fails = true,
@@ -143,11 +166,14 @@ impl World<'_> {
         self.note(|| "all that was wrong ends".into());
         self.network.cut_until_ns = [0; 2];
         self.network.slow = (0, 0);
+        self.network.lossy = (0, 1, 0);
         self.network.damage = [None; 2];
         self.witness_silent = (0, true);
         for side in [0, 1] {
             let host = &mut self.hosts[side];
             host.slow_capture_ns = 0;
+            host.disk_full_until_ns = 0;
+            host.slow_disk_ns = 0;
             host.capture_fails = false;
             host.activation_fails = false;
             host.unusable = false;
@@ -167,6 +193,27 @@ impl World<'_> {
         };
         for side in [0, 1] {
             self.begin(side);
+        }
+    }
+
+    /// A process finds that the guest's memory is gone, and does what the daemon does.
+    pub(super) fn lose_guest(&mut self, side: Side) {
+        let Some(process) = self.process(side) else {
+            return;
+        };
+        let state = process.node.status().state;
+        self.coverage.guests_killed += 1;
+        match state {
+            State::Empty | State::Armed | State::Refused => {
+                self.handle(side, Event::Unusable, &[]);
+            }
+            // There is nothing left to activate.
+            State::Claiming | State::Activating => self.hosts[side].activation_fails = true,
+            // A primary begins anew, as another process would.
+            _ => {
+                self.crash(side, false);
+                self.begin(side);
+            }
         }
     }
 

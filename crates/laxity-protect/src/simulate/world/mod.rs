@@ -268,6 +268,7 @@ impl World<'_> {
             return;
         };
         self.coverage.crashes += 1;
+        self.coverage.both_down += u64::from(self.process(1 - side).is_none());
         self.note(|| {
             format!(
                 "{side} crashes{}",
@@ -330,6 +331,7 @@ impl World<'_> {
             | Happening::Captured(side, incarnation, ..)
             | Happening::Activated(side, incarnation, ..)
             | Happening::Judged(side, incarnation, ..)
+            | Happening::GuestKilled(side, incarnation)
             | Happening::Thaw(side, incarnation) => Some((side, Some(incarnation))),
             Happening::Arrive(side, connection, _)
             | Happening::Opened(side, connection)
@@ -434,6 +436,7 @@ impl World<'_> {
                 self.handle(side, Event::Verdict { expected, verdict }, &[]);
             }
             Happening::Ordered(_, order) => self.handle(side, Event::Order(order), &[]),
+            Happening::GuestKilled(..) => self.lose_guest(side),
             Happening::Thaw(..)
             | Happening::Claimed(..)
             | Happening::Dial
@@ -498,6 +501,7 @@ impl World<'_> {
             };
         }
         let delay_ns = if is_silent {
+            self.coverage.down_unwitnessed += u64::from(self.process(1 - side).is_none());
             verdict = Verdict::Unknown;
             WITNESS_PATIENCE_NS
         } else {
