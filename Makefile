@@ -165,7 +165,7 @@ test-rust: compiled ## All crates, with 10,000 random hosts against the referenc
 
 .PHONY: test-failover
 test-failover: protect-guest compiled ## Real guests, whose hosts are killed
-	$(CARGO_TEST) --workspace --quiet --no-fail-fast --test failover
+	$(CARGO_TEST) --workspace --quiet --no-fail-fast --test failover --test faults
 
 # What the tests of a file share is made once, by the one process that has the file.
 BY_FILE := -n 2 --dist loadfile

@@ -226,6 +226,8 @@ fn a_site_of_two_stages() {
         [
             "_sip._udp.voice.example. SRV 10 50 5060 edge1.voice.example.",
             "_sip._udp.voice.example. SRV 10 50 5060 edge2.voice.example.",
+            "_sip._tcp.voice.example. SRV 10 50 5060 edge1.voice.example.",
+            "_sip._tcp.voice.example. SRV 10 50 5060 edge2.voice.example.",
             "edge1.voice.example. A 192.0.2.21",
             "edge2.voice.example. A 192.0.2.22",
         ]

@@ -1,11 +1,15 @@
 //! The state of a host that must survive a restart, on disk.
+//!
+//! The room for the next record is taken at the start, so that a full disk keeps no host from taking over:
+//! a record is written into a second file of the same size, which then changes places with the first.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use laxity_config::input;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 
 use crate::protocol::Record;
 
@@ -20,11 +24,12 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Opens and reads the record in a directory; a new record is empty.
+    /// Opens and reads the record in a directory, and takes the room for the next one; a new record
+    /// is empty.
     ///
     /// # Errors
     ///
-    /// If another process has it, or it cannot be read.
+    /// If another process has it, it cannot be read, or there is no room.
     pub fn open(directory: &Path, vm: &str) -> io::Result<(Stored, Record)> {
         let told =
             |path: &Path, what: &str| io::Error::other(format!("{}: {what}", path.display()));
@@ -55,7 +60,12 @@ impl Stored {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Record::default(),
             Err(error) => return Err(error),
         };
-        Ok((Stored { path, _lock: lock }, record))
+        let stored = Stored { path, _lock: lock };
+        // Twice, so that both files have the size of a record, whoever wrote what is there.
+        for _ in 0..2 {
+            stored.write(record)?;
+        }
+        Ok((stored, record))
     }
 
     /// Replaces the record; when this returns, the new one survives any failure.
@@ -65,10 +75,22 @@ impl Stored {
     /// If it may not be there.
     pub fn write(&self, record: Record) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        writeln!(file, "term {}", record.term)?;
+        let mut options = OpenOptions::new();
+        let file = options
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&new)?;
+        // All records have the same length, and every byte of the last one is replaced.
+        let text = format!("term {:020}\n", record.term);
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.set_len(text.len() as u64)?;
         file.sync_all()?;
-        fs::rename(&new, &self.path)?;
+        let exchange = RenameFlags::RENAME_EXCHANGE;
+        if renameat2(AT_FDCWD, &new, AT_FDCWD, &self.path, exchange).is_err() {
+            // There is no record yet, or the file system cannot exchange two files.
+            fs::rename(&new, &self.path)?;
+        }
         let directory = self.path.parent().unwrap_or(Path::new("."));
         File::open(directory)?.sync_all()
     }
@@ -100,6 +122,12 @@ mod tests {
         let (stored, record) = Stored::open(&directory, "vm").unwrap();
         assert_eq!(record, Record { term: 7 });
         drop(stored);
+        // What an earlier release wrote is read as well.
+        fs::write(directory.join("vm.record"), "term 8\n").unwrap();
+        assert_eq!(
+            Stored::open(&directory, "vm").unwrap().1,
+            Record { term: 8 }
+        );
         fs::write(directory.join("vm.record"), "tern 8").unwrap();
         assert!(Stored::open(&directory, "vm").is_err());
         fs::remove_dir_all(directory).unwrap();

@@ -84,14 +84,15 @@ impl Site {
         let Some(domain) = &self.domain else {
             return Vec::new();
         };
-        let service = |balancer: &Balancer| {
+        let service = |transport, balancer: &Balancer| {
             let Balancer {
                 name,
                 priority,
                 weight,
                 ..
             } = balancer;
-            format!("_sip._udp.{domain}. SRV {priority} {weight} {SIP_PORT} {name}.{domain}.")
+            let service = format!("_sip._{transport}.{domain}.");
+            format!("{service} SRV {priority} {weight} {SIP_PORT} {name}.{domain}.")
         };
         let address = |balancer: &Balancer| {
             let kind = if balancer.address.is_ipv4() {
@@ -101,7 +102,10 @@ impl Site {
             };
             format!("{}.{domain}. {kind} {}", balancer.name, balancer.address)
         };
-        let services = self.balancers.iter().map(service);
-        services.chain(self.balancers.iter().map(address)).collect()
+        let balancers = || self.balancers.iter();
+        let services = ["udp", "tcp"]
+            .into_iter()
+            .flat_map(|transport| balancers().map(move |each| service(transport, each)));
+        services.chain(balancers().map(address)).collect()
     }
 }

@@ -172,6 +172,11 @@ impl Scene {
     }
 
     pub fn start_with(&mut self, host: usize, options: &[&str]) {
+        self.start_in(host, &[], options);
+    }
+
+    /// Starts a daemon by a program that changes what the daemon sees and then becomes it.
+    pub fn start_in(&mut self, host: usize, wrapper: &[&str], options: &[&str]) {
         self.starts += 1;
         let log = File::options()
             .create(true)
@@ -179,9 +184,11 @@ impl Scene {
             .open(self.log_path(host))
             .unwrap();
         // The daemon has the capabilities that its unit leaves it, and no others.
-        let mut command = Command::new("setpriv");
+        let words = [wrapper, &["setpriv", "--no-new-privs"]].concat();
+        let mut command = Command::new(words[0]);
         command
-            .args(["--no-new-privs", "--bounding-set", &capabilities(), "--"])
+            .args(&words[1..])
+            .args(["--bounding-set", &capabilities(), "--"])
             .arg(env!("CARGO_BIN_EXE_laxity-protect"))
             .arg("run")
             .arg(self.directory.join(format!("{}.toml", HOSTS[host])));
@@ -294,6 +301,16 @@ impl Scene {
 
     pub fn order(&self, host: usize, request: &Request) -> Answer {
         ask(&self.socket(host), request).unwrap()
+    }
+
+    /// Number of a daemon's process.
+    pub fn daemon(&self, host: usize) -> u32 {
+        self.daemons[host].as_ref().expect("it was started").id()
+    }
+
+    /// Where a host keeps its record.
+    pub fn state_directory(&self, host: usize) -> PathBuf {
+        self.directory.join(format!("state-{}", HOSTS[host]))
     }
 
     fn socket(&self, host: usize) -> PathBuf {
