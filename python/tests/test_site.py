@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,9 +27,10 @@ from laxity.namespaces.network import CLIENT, NAMESPACES, Machine, switch
 from laxity.namespaces.process import Place, Process, process
 from laxity.servers import registrar, signalling
 from laxity.servers.control import socket_in
+from sip_clients import History, clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from conftest import Laxity
 
@@ -89,6 +90,24 @@ def test_a_user_is_always_sent_to_the_same_registrar(tmp_path: Path) -> None:
 
 
 @needs_sip
+def test_users_of_tcp_come_to_the_same_registrar(tmp_path: Path) -> None:
+    with two_stages(tmp_path) as clients:
+        counted = signalling.registrations(
+            len(USERS),
+            50.0,
+            clients,
+            server=BALANCERS[0],
+            client=CLIENTS,
+            transport="tcp-each",
+        )
+        assert (counted["succeeded"], counted["failed"]) == (len(USERS), 0)
+        halves = [set(registrar.bindings(clients.namespace, at, USERS)) for at in REGISTRARS]
+        assert all(halves)
+        assert not halves[0] & halves[1]
+        assert set(registrar.bindings(clients.namespace, BALANCERS[1], USERS)) == set(USERS)
+
+
+@needs_sip
 def test_a_balancer_says_that_it_is_there_and_passes_on_nothing_else(tmp_path: Path) -> None:
     with two_stages(tmp_path) as clients:
         there = registrar.ask(clients.namespace, BALANCERS[0], "OPTIONS", BALANCERS[0])
@@ -98,6 +117,59 @@ def test_a_balancer_says_that_it_is_there_and_passes_on_nothing_else(tmp_path: P
             clients.namespace, BALANCERS[0], "OPTIONS", f"user@{CLIENTS}", route=elsewhere
         )
         assert refused.startswith(b"SIP/2.0 403 ")
+
+
+SEED = int(os.environ.get("LAXITY_SEED", "0"))
+CONTENDED = [f"guest{number}" for number in range(6)]
+"""Users with whom several clients do something at once."""
+CLIENTS_AT_ONCE = 4
+OPERATIONS = 10
+"""How many of each user are answered before and after a failure."""
+
+
+LIVES_MAX = 5
+"""How often a registrar is started anew until clients have seen that it forgets: a user who is
+registered again before anybody looks hides it."""
+
+
+def _clients(
+    place: Place, servers: Sequence[str], address: str = CLIENTS
+) -> AbstractContextManager[History]:
+    return clients(place.namespace, address, servers, CONTENDED, number=CLIENTS_AT_ONCE, seed=SEED)
+
+
+def _wait_for_answers(history: History, users: Sequence[str]) -> None:
+    """Waits until operations on each of the users have been answered that begin from now on."""
+    begun_s = time.monotonic()
+    while any(history.answered(begun_s).get(user, 0) < OPERATIONS for user in users):
+        assert time.monotonic() < begun_s + TAKEN_OVER_S_MAX, history.answered(begun_s)
+        time.sleep(0.05)
+
+
+@needs_sip
+def test_what_clients_see_of_registrars_has_an_order(tmp_path: Path) -> None:
+    with two_stages(tmp_path) as place:
+        with _clients(place, BALANCERS) as history:
+            _wait_for_answers(history, CONTENDED)
+        assert history.impossible() == {}, (SEED, history.operations)
+        kinds = {each.kind for of in history.operations.values() for each in of}
+        assert kinds == {"register", "unregister", "lookup", "invite", "bye"}
+
+
+@needs_sip
+def test_clients_see_that_a_registrar_has_forgotten(tmp_path: Path) -> None:
+    """Without protection the next registrar at an address knows nobody."""
+    address = REGISTRARS[0]
+    machines = [Machine(address, IPv4Interface(f"{address}/24"))]
+    with switch(IPv4Interface(f"{CLIENTS}/24"), machines) as places:
+        server, outside = (Place(places[who], files=tmp_path) for who in (address, CLIENT))
+        with _clients(outside, [address]) as history:
+            for life in range(LIVES_MAX):
+                with signalling.proxy(f"registrar-{life}", address, server):
+                    _wait_for_answers(history, CONTENDED)
+                if history.impossible():
+                    break
+        assert history.impossible(), (SEED, history.operations)
 
 
 HOSTS = ("north", "south", "reserve")
@@ -241,16 +313,21 @@ def _survives(site: Started, files: Path) -> None:
 
     words = register.split()
     client = words[words.index("-i") + 1]
+    place = Place(site.clients, files=files)
     with _a_call(site, files, client, min(on_north)) as ends_well:
-        _loses_north(site, users, on_north)
+        with _clients(place, site.balancers(), client) as history:
+            _wait_for_answers(history, CONTENDED)
+            _loses_north(site, users, on_north)
+            _wait_for_answers(history, CONTENDED)
         ends_well()
+    assert history.impossible() == {}, (SEED, history.operations)
     more = _users(register).with_name("more.csv")
     more.write_text(_users(register).read_text().replace("user", "guest"))
     site.run(register.replace(str(_users(register)), str(more)))
+    assert 0 < len(site.known("192.0.2.31", CONTENDED)) < len(CONTENDED)
     # Calls find their callees on the survivor, and the media server stands between the parties.
     traffic = signalling.Traffic(calls=6, rate_per_s=3.0, hold_ns=500_000_000)
     parties = {"server": site.answering(), "client": client}
-    place = Place(site.clients, files=files)
     with signalling.users(traffic, place, "orders", **parties) as talking:
         talking.caller.popen.wait(TAKEN_OVER_S_MAX)
         counted = talking.stop()

@@ -25,8 +25,8 @@ CLONE_NEWNET = 0x4000_0000
 """The flag of setns(2) for a network namespace."""
 
 
-def socket_in(namespace: Path) -> socket.socket:
-    """A UDP socket that stands in a network namespace, whoever uses it."""
+def socket_in(namespace: Path, kind: socket.SocketKind = socket.SOCK_DGRAM) -> socket.socket:
+    """A UDP or TCP socket that stands in a network namespace, whoever uses it."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:
@@ -36,7 +36,7 @@ def socket_in(namespace: Path) -> socket.socket:
             if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
                 made.append(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
                 return
-        made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        made.append(socket.socket(socket.AF_INET, kind))
 
     thread = Thread(target=make)
     thread.start()

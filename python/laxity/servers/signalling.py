@@ -76,6 +76,12 @@ def ports(call: int) -> tuple[int, int]:
     return first, first + 2
 
 
+def _listening(address: str, processes: int) -> dict[str, str]:
+    """Where a Kamailio serves SIP over UDP and TCP, and with how many processes each."""
+    listen = {"LISTEN": f"udp:{address}:{SIP_PORT}", "LISTEN_TCP": f"tcp:{address}:{SIP_PORT}"}
+    return {**listen, "CHILDREN": str(processes)}
+
+
 @contextmanager
 def proxy(
     name: str,
@@ -91,7 +97,7 @@ def proxy(
 
     `media` is a server to be put between parties. Without `accounts` nobody has to prove anything.
     """
-    definitions = {"LISTEN": f"udp:{address}:{SIP_PORT}", "CHILDREN": str(processes)}
+    definitions = _listening(address, processes)
     definitions["SECRET"] = f'"{secrets.token_hex(16)}"'
     if media is not None:
         definitions |= {
@@ -119,7 +125,7 @@ def balancer(
     """
     destinations = place.files / f"{name}.list"
     destinations.write_text("".join(f"1 sip:{server}:{SIP_PORT}\n" for server in servers))
-    definitions = {"LISTEN": f"udp:{address}:{SIP_PORT}", "CHILDREN": str(processes)}
+    definitions = _listening(address, processes)
     definitions["DESTINATIONS"] = f'"{destinations}"'
     with kamailio(name, definitions, place, "balancer.cfg") as started:
         yield started

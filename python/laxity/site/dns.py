@@ -31,8 +31,9 @@ def records(domain: str, balancers: Iterable[Balancer]) -> list[str]:
     options = []
     for each in balancers:
         name = f"{each.name}.{domain}"
-        service = [f"_sip._udp.{domain}", name, SIP_PORT, each.priority, each.weight]
-        options.append(f"--srv-host={','.join(map(str, service))}")
+        for transport in ("udp", "tcp"):
+            service = [f"_sip._{transport}.{domain}", name, SIP_PORT, each.priority, each.weight]
+            options.append(f"--srv-host={','.join(map(str, service))}")
         options.append(f"--host-record={name},{each.address}")
     return options
 
