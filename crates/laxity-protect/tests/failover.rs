@@ -509,11 +509,23 @@ fn a_witness_decides() {
     let answers = clients.seen.answers();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(clients.seen.answers(), answers, "nobody may be heard");
-    let _member = stopped.start();
+    member = Some(stopped.start());
     scene.wait_for(1, "alone");
     hear(10);
     scene.start(0, None);
     scene.wait_for(1, "protected");
+    hear(10);
+
+    // The standby and the witness fail at once: the primary may not go on until the witness
+    // answers, whatever becomes of the standby.
+    let stopped = member.take().unwrap().stop();
+    scene.kill(0);
+    scene.wait_for(1, "waiting");
+    let answers = clients.seen.answers();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(clients.seen.answers(), answers, "nobody may be heard");
+    let _member = stopped.start();
+    scene.wait_for(1, "alone");
     hear(10);
     let lost = (clients.seen.forgotten(), clients.seen.wrong());
     assert_eq!(lost, (0, 0), "{}", scene.logs());
