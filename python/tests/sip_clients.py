@@ -329,7 +329,7 @@ def clients(
     number: int,
     seed: int,
 ) -> Iterator[History]:
-    """So many clients who ask these servers about these users until the end, half over TCP."""
+    """A number of clients ask these servers about these users until the end, half over TCP."""
     history, over = History(), Event()
     phones = [Phone(namespace, address, f"phone{each}", over) for each in range(3)]
     asking: list[Client] = []

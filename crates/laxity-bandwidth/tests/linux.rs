@@ -5,6 +5,8 @@
 mod scene;
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -411,6 +413,103 @@ fn expedited_packets_go_before_those_that_wait() {
     let classes = scene.tc("-s class show dev up0");
     let (_, voice) = classes.split_once("class htb 1a7c:5010 ").unwrap();
     assert!(voice.contains(&format!(" {VOICE} pkt")), "{voice}");
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+/// Sends a stream of voice beside whatever else the first machine sends. Returns how many of its
+/// packets left by the link, out of [`VOICE`].
+fn voice_that_leaves(scene: &Scene, is_marked: bool) -> usize {
+    const PORT: u16 = 6_001;
+    const VOICE_BYTES: usize = 200;
+    const END_BYTES: usize = 201;
+    let (outside, machine) = (scene.outside(), scene.machine(0));
+    let (ready, is_ready) = channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = is_over.clone();
+    let listening = std::thread::spawn(move || {
+        let socket = socket_in(&outside, (OUTSIDE, PORT));
+        let patience = Some(Duration::from_secs(600));
+        socket.set_read_timeout(patience).unwrap();
+        ready.send(()).unwrap();
+        let mut buffer = [0; 2048];
+        let mut count = 0;
+        // The end takes the same way, and comes after all that has not been dropped.
+        while let bytes = socket.recv(&mut buffer).unwrap()
+            && bytes != END_BYTES
+        {
+            count += usize::from(bytes == VOICE_BYTES);
+        }
+        ends.store(true, Ordering::SeqCst);
+        count
+    });
+    is_ready.recv().unwrap();
+    let sending = std::thread::spawn(move || {
+        let socket = socket_in(&machine, ("0.0.0.0", 0));
+        socket.connect((OUTSIDE, PORT)).unwrap();
+        if is_marked {
+            expedite(&socket);
+        }
+        for _ in 0..VOICE {
+            socket.send(&[0; VOICE_BYTES]).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        while !is_over.load(Ordering::SeqCst) {
+            socket.send(&[0; END_BYTES]).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    sending.join().unwrap();
+    listening.join().unwrap()
+}
+
+const VOICE: usize = 400;
+
+/// A machine's voice within its minimum loses nothing to the machine's own bulk nor to that of
+/// others. Without the mark it is one flow of many, which fq_codel protects and one queue does not.
+#[test]
+fn voice_loses_nothing_beside_bulk() {
+    let Some(mut scene) = scene("bulk", 2) else {
+        return;
+    };
+    let text = [
+        HEAD.replace("40 Mbit/s", "10 Mbit/s"),
+        agreement(0, 1, "2", "10", ""),
+        agreement(1, 1, "2", "10", ""),
+    ];
+    let file = scene.write("agreements.toml", &text.concat());
+    let shortcoming = scene.start(&file).shortcoming;
+    let bulk = [0, 1].map(|machine| scene.send(machine, constant(40_000_000)));
+    let dropped = |scene: &Scene| {
+        let of = |holder: &laxity_bandwidth::report::HolderState| holder.dropped_packets;
+        let snapshot = scene.wait_for("a look", |_| true);
+        [0, 1].map(|machine| of(&snapshot.holders[machine]))
+    };
+    once(|| {
+        let before = dropped(&scene);
+        let marked = voice_that_leaves(&scene, true);
+        let after = dropped(&scene);
+        let has_lost = after
+            .iter()
+            .zip(&before)
+            .all(|(after, before)| after > before);
+        match (marked, has_lost) {
+            (VOICE, true) => Ok(()),
+            _ => Err(format!(
+                "{marked} of {VOICE}; dropped {before:?}, {after:?}"
+            )),
+        }
+    });
+    once(|| {
+        let unmarked = voice_that_leaves(&scene, false);
+        let is_one_of_many = shortcoming.is_none();
+        if (unmarked == VOICE) == is_one_of_many {
+            Ok(())
+        } else {
+            Err(format!("{unmarked} of {VOICE} without a mark"))
+        }
+    });
+    drop(bulk);
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
 }

@@ -25,18 +25,39 @@ pub fn run(is_quick: bool) {
     }
 }
 
-fn agreements_text(period_ms: u64) -> String {
+fn agreements_text(period_ms: u64, machines: usize) -> String {
     let mut text = head(period_ms, 200);
-    for at in 0..MACHINES {
+    for at in 0..machines {
         text += &agreement(at, 1 + at as u64 % 3, 100, 200_000, 1);
     }
     text
 }
 
+/// CPU time of the daemon until it answers, by the number of interfaces.
+pub fn start(is_quick: bool) {
+    let sizes: &[usize] = if is_quick {
+        &[50]
+    } else {
+        &[500, 1_000, 2_000]
+    };
+    for &interfaces in sizes {
+        let mut scene = Scene::with_idle(&format!("start-{interfaces}"), 0, interfaces);
+        let file = scene.write("agreements.toml", &agreements_text(10, interfaces));
+        scene.start(&file);
+        println!(
+            "{{\"part\": \"start\", \"interfaces\": {interfaces}, \"cpu_s\": {:.2}, \"load\": {:.2}}}",
+            cpu_s(scene.daemon()),
+            load()
+        );
+        scene.signal(Signal::SIGTERM);
+        assert!(scene.wait());
+    }
+}
+
 /// CPU time while `busy` of a thousand machines flood the link and the others are silent.
 fn cost(period_ms: u64, busy: usize, time: Duration) {
     let mut scene = Scene::with_idle(&format!("cost{period_ms}-{busy}"), busy, MACHINES - busy);
-    let file = scene.write("agreements.toml", &agreements_text(period_ms));
+    let file = scene.write("agreements.toml", &agreements_text(period_ms, MACHINES));
     scene.start(&file);
     let process = scene.daemon().to_string();
     let mut command = Command::new("chrt");
@@ -73,7 +94,7 @@ pub fn looks(is_quick: bool) {
         let _senders: Vec<_> = (0..busy)
             .map(|at| scene.send(at, random_pace(at as u64, 4_000_000)))
             .collect();
-        let text = agreements_text(10);
+        let text = agreements_text(10, MACHINES);
         let [mut all, mut active] = thread::scope(|threads| {
             let looking = threads.spawn(|| {
                 enter(&scene.host());

@@ -7,6 +7,7 @@
 //! - `periods`: its first part, at one period after the other: loss, and CPU time of all;
 //! - `drops`: CPU time of a packet that is dropped, by where;
 //! - `look`: CPU time of a look at 1,000 classes, at all of them and at those that are active;
+//! - `start`: CPU time of the daemon until it answers, with more and more interfaces;
 //! - `cost`: CPU time of the daemon with 1,000 interfaces, at 10 ms and at 100 ms.
 //!
 //! Prints one JSON object a line.
@@ -54,6 +55,9 @@ fn main() {
     }
     if is_wanted("look") {
         cost::looks(is_quick);
+    }
+    if is_wanted("start") {
+        cost::start(is_quick);
     }
     if is_wanted("cost") {
         cost::run(is_quick);
