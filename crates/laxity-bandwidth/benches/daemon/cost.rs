@@ -26,9 +26,11 @@ pub fn run(is_quick: bool) {
 }
 
 fn agreements_text(period_ms: u64, machines: usize) -> String {
+    const MINIMA_KBIT_S: u64 = 100_000;
     let mut text = head(period_ms, 200);
     for at in 0..machines {
-        text += &agreement(at, 1 + at as u64 % 3, 100, 200_000, 1);
+        let minimum = MINIMA_KBIT_S / machines as u64;
+        text += &agreement(at, 1 + at as u64 % 3, minimum, 200_000, 1);
     }
     text
 }
