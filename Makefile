@@ -116,7 +116,7 @@ test-quick: ## What is soon told: lint, fewer random hosts, no real guests, pack
 .PHONY: compiled
 compiled: $(VENV)/.programs
 	cargo build --profile checked --workspace --quiet --lib --bins --tests --bench daemon
-	$(CARGO_TEST) --workspace --quiet --no-run --test failover
+	$(CARGO_TEST) --workspace --quiet --no-run --test failover --test disks
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages
@@ -165,7 +165,7 @@ test-rust: compiled ## All crates, with 10,000 random hosts against the referenc
 
 .PHONY: test-failover
 test-failover: protect-guest compiled ## Real guests, whose hosts are killed
-	$(CARGO_TEST) --workspace --quiet --no-fail-fast --test failover --test faults
+	$(CARGO_TEST) --workspace --quiet --no-fail-fast --test failover --test faults --test disks
 
 # What the tests of a file share is made once, by the one process that has the file.
 BY_FILE := -n 2 --dist loadfile
@@ -273,9 +273,9 @@ histories: ## HISTORIES random histories of protection, from SEED on
 	    $(CARGO_TEST) --package laxity-protect --test histories
 
 .PHONY: failovers
-failovers: protect-guest ## COUNT real failovers of a protected guest, with SEED
+failovers: protect-guest ## COUNT real failovers of a protected guest, and of one with a disk, with SEED
 	LAXITY_FAILOVERS=$(or $(COUNT),1000) LAXITY_SEED=$(or $(SEED),1) \
-	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture
+	    $(CARGO_TEST) --package laxity-protect --test failover --test disks -- --nocapture
 
 .PHONY: protect-soak
 protect-soak: protect-guest ## SECONDS of protection under load: no false takeover, nothing lost, no growth

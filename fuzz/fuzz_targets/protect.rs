@@ -113,6 +113,8 @@ impl Side {
                     number,
                     ram_bytes: 1,
                     device_bytes: 1,
+                    disk_bytes: 1,
+                    disk_left_bytes: 0,
                     pause_ns: 1,
                 }),
                 Action::Activate(_) | Action::Boot => self.handle(Event::Activated),

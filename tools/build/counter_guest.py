@@ -25,7 +25,8 @@ OUT = ROOT / "target/protect"
 def main() -> int:
     """2 if something is missing, which is said."""
     try:
-        kernel = image.kernel(MODULES)
+        modules = (*MODULES, "virtio_blk")
+        kernel = image.kernel(modules)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -40,7 +41,7 @@ def main() -> int:
             *(
                 cpio.file(f"modules/{number}.ko", path)
                 for number, path in enumerate(
-                    image.in_load_order(kernel.modules / f"{name}.ko" for name in MODULES)
+                    image.in_load_order(kernel.modules / f"{name}.ko" for name in modules)
                 )
             ),
         ]

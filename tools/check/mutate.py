@@ -1803,6 +1803,99 @@ PROTECT_GATE = "crates/laxity-protect/src/gate"
 
 MUTATIONS += [
     Mutation(
+        "protect-armed-without-disk",
+        "primary.rs",
+        "                    && self.disk_left_bytes == 0\n",
+        "",
+        "a standby takes over only with the whole disk",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-sums-of-before",
+        "primary.rs",
+        "                if self.whole == Some(id) {",
+        "                if self.whole.is_some() {",
+        "sums count only for the copy that they were asked for",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-sums-lost",
+        "primary.rs",
+        "let knows_disks = self.disk_left_bytes == 0;",
+        "let knows_disks = true;",
+        "copying disks begins anew after a lost connection",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-sums-unasked",
+        "standby.rs",
+        "                    actions.push(Action::Sum(header.id));\n",
+        "",
+        "a standby says what its disk has",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-disk-oversized",
+        "standby.rs",
+        "[header.device_bytes, header.disk_bytes]",
+        "[header.device_bytes]",
+        "a checkpoint is bounded with its blocks of disks",
+        directory=PROTECT,
+    ),
+    Mutation(
+        "protect-block-unnoted",
+        "disk.rs",
+        "for block in offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {",
+        "for block in offset / BLOCK_BYTES as u64..end / BLOCK_BYTES as u64 {",
+        "each block that a write touches belongs to the next checkpoint",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-blocks-dropped",
+        "disk.rs",
+        "            disks[number].differ(std::iter::once(block));\n",
+        "            let _ = (&disks[number], block);\n",
+        "blocks of a checkpoint that is not sent belong to the next one",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-block-written-early",
+        "disk.rs",
+        "        self.batches.push(batch.to_vec());\n        Ok(())",
+        "        self.batches.push(batch.to_vec());\n"
+        "        Staged { batches: vec![batch.to_vec()], bytes: 0 }.apply(disks).unwrap();\n"
+        "        Ok(())",
+        "an image has no write that no committed checkpoint has",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-piece-in-part",
+        "disk.rs",
+        "disk.differ(begin..end);",
+        "disk.differ(begin..end - 1);",
+        "all of a piece that differs is copied",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-waiting-guest-writes",
+        "disk.rs",
+        "        if !state.may_write {",
+        "        if false {",
+        "a guest that waits on the standby writes nothing",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-read-beyond-the-disk",
+        "nbd.rs",
+        "let fits = end.is_some_and(|end| end <= disk.bytes());",
+        "let fits = end.is_some();",
+        "a guest writes nothing beyond the end of its disk",
+        directory=PROTECT_PAGES,
+    ),
+]
+
+MUTATIONS += [
+    Mutation(
         "protect-page-skipped",
         "changes.rs",
         "let pages = (0..share.0.len()).filter(|&at| differ(&mut share, at));",

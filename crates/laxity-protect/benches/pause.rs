@@ -72,6 +72,7 @@ fn main() {
                         initrd: Some(built.join("counter.cpio")),
                         append: append(),
                         disks: Vec::new(),
+                        volumes: Vec::new(),
                         mac: [0x52, 0x54, 0, 0, 0, 1],
                         console: Some(directory().join("console")),
                         arguments: Vec::new(),
@@ -150,7 +151,7 @@ fn wait_until_it_works(guest: &Specification) {
 }
 
 fn measure(guest: &Specification, mib: u64) {
-    let (mut qemu, mut network) = Qemu::start(guest, false).expect("QEMU starts");
+    let (mut qemu, mut network) = Qemu::start(guest, &[], false).expect("QEMU starts");
     // The guest's output is dropped.
     thread::spawn(move || {
         let mut some = [0; 4096];

@@ -119,8 +119,10 @@ fn show(site: &Site, json: bool) {
                  takes over too, and both send"
             ),
         }
-        let disks = vm.guest.disks.len();
-        println!("  protected: memory and devices; {disks} read-only disks");
+        let (disks, volumes) = (vm.guest.disks.len(), vm.guest.volumes.len());
+        println!(
+            "  protected: memory, devices and {volumes} disks; {disks} more disks are read-only"
+        );
     }
     for domain in &site.xen_domains {
         show_domain(domain);

@@ -26,6 +26,10 @@ pub struct Counts {
     pub notice: String,
     /// Time of the last acknowledgement by the host's clock; 0 if there was none.
     pub acknowledged_at_ns: i64,
+    /// Bytes of disks in all checkpoints.
+    pub disk_bytes: u64,
+    /// Bytes of the disks that the standby may still have otherwise, as of the last checkpoint.
+    pub disk_left_bytes: u64,
     /// Times from the sending of checkpoints to their acknowledgement.
     pub transfer: Histogram<u64>,
     checkpoints: u64,
@@ -52,6 +56,8 @@ impl Default for Counts {
             status: None,
             notice: String::new(),
             acknowledged_at_ns: 0,
+            disk_bytes: 0,
+            disk_left_bytes: 0,
             transfer: histogram(),
             checkpoints: 0,
             bytes: 0,
@@ -151,6 +157,10 @@ pub struct VmState {
     pub last_bytes: u64,
     /// Changed pages in the last checkpoint.
     pub last_pages: u64,
+    /// Bytes of disks in all checkpoints since the daemon's start.
+    pub disk_bytes: u64,
+    /// Bytes of the disks that are still to be copied to the standby, of a primary.
+    pub disk_left_bytes: u64,
     /// Lengths of the guest's pauses.
     pub pause: Quantiles,
     /// Median of each part of a pause, in the order of [`PARTS`].
@@ -268,6 +278,12 @@ impl Board {
                 pages_missed: counts.missed,
                 last_bytes: counts.last_bytes,
                 last_pages: counts.last_pages,
+                disk_bytes: counts.disk_bytes,
+                disk_left_bytes: if is_primary {
+                    counts.disk_left_bytes
+                } else {
+                    0
+                },
                 pause: Quantiles::of(&counts.pause),
                 pause_parts_p50_ns: counts
                     .parts
@@ -345,6 +361,14 @@ impl Snapshot {
         table.push('\n');
         for vm in &self.vms {
             let _ = writeln!(table, "{}: {}", vm.name, vm.notice);
+            if vm.disk_left_bytes > 0 {
+                let left = vm.disk_left_bytes.div_ceil(1 << 20);
+                let _ = writeln!(
+                    table,
+                    "{}: {left} MiB of its disks are not copied yet",
+                    vm.name
+                );
+            }
             if vm.pages_missed > 0 {
                 let _ = writeln!(
                     table,

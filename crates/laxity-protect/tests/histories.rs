@@ -139,7 +139,7 @@ fn short_plans() -> Vec<Plan> {
             settings,
             clocks: [(-5_000, 0), (5_000, 1 << 30)],
             faults: if has(8) {
-                vec![(30 * MS, Fault::Switchover)]
+                vec![(45 * MS, Fault::Switchover)]
             } else {
                 vec![]
             },

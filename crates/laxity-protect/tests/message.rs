@@ -50,14 +50,15 @@ fn hello() -> impl Strategy<Value = Hello> {
 }
 
 /// Any message; a chunk has these bytes.
-fn message(data: &[u8]) -> impl Strategy<Value = Message<'_>> {
-    let header = (id(), any::<(bool, bool, u64, u64)>()).prop_map(
-        |(id, (full, arms, ram_bytes, device_bytes))| Header {
+fn message(data: &'static [u8]) -> impl Strategy<Value = Message<'static>> {
+    let header = (id(), any::<(bool, bool, u64, u64, u64)>()).prop_map(
+        |(id, (full, arms, ram_bytes, device_bytes, disk_bytes))| Header {
             id,
             full,
             arms,
             ram_bytes,
             device_bytes,
+            disk_bytes,
         },
     );
     prop_oneof![
@@ -66,6 +67,8 @@ fn message(data: &[u8]) -> impl Strategy<Value = Message<'_>> {
         header.prop_map(Message::Begin),
         Just(Message::Chunk(Part::Ram, data)),
         Just(Message::Chunk(Part::Device, data)),
+        Just(Message::Chunk(Part::Disk, data)),
+        id().prop_map(|id| Message::Sums(id, data)),
         (id(), any::<u32>()).prop_map(|(id, checksum)| Message::End { id, checksum }),
         id().prop_map(Message::Acknowledge),
         (id(), any::<bool>()).prop_map(|(id, full)| {

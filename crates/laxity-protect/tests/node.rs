@@ -60,7 +60,8 @@ impl Side {
         assert!(
             actions.contains(&Action::Capture {
                 number: 1,
-                full: true
+                full: true,
+                arms: false,
             }),
             "{actions:?}"
         );
@@ -88,8 +89,9 @@ impl Side {
     /// Delivers a complete checkpoint. Returns the actions after its last message.
     fn hear_checkpoint(&mut self, header: Header) -> Vec<Action> {
         let mut digest = Digest::new(&header);
-        assert_eq!(self.hear(Message::Begin(header)), []);
-        for part in [Part::Ram, Part::Device] {
+        let begun = self.hear(Message::Begin(header));
+        assert_eq!(begun.contains(&Action::Sum(header.id)), header.full);
+        for part in [Part::Ram, Part::Device, Part::Disk] {
             digest.add(part, b"state");
             assert_eq!(
                 self.hear(Message::Chunk(part, b"state")),
@@ -107,6 +109,8 @@ impl Side {
             number,
             ram_bytes: 5,
             device_bytes: 5,
+            disk_bytes: 5,
+            disk_left_bytes: 0,
             pause_ns: 0,
         })
     }
@@ -155,6 +159,7 @@ fn header(number: u64, full: bool, arms: bool) -> Header {
         arms,
         ram_bytes: 5,
         device_bytes: 5,
+        disk_bytes: 5,
     }
 }
 
@@ -241,14 +246,20 @@ fn a_standby_takes_only_what_follows() {
         ..header(2, true, false)
     };
     after_one(false).refuses(begin(of_another), "a checkpoint of another term");
-    let large = |ram_bytes, device_bytes| Header {
+    let large = |[ram_bytes, device_bytes, disk_bytes]: [u64; 3]| Header {
         ram_bytes,
         device_bytes,
+        disk_bytes,
         ..header(2, true, false)
     };
-    for bytes in [(1 << 20, 1), (1, 1 << 20), (u64::MAX, u64::MAX)] {
+    for bytes in [
+        [1 << 20, 1, 0],
+        [1, 1 << 20, 0],
+        [1, 0, 1 << 20],
+        [u64::MAX; 3],
+    ] {
         let why = "a checkpoint that is larger than the guest";
-        after_one(false).refuses(begin(large(bytes.0, bytes.1)), why);
+        after_one(false).refuses(begin(large(bytes)), why);
     }
     let gap = "a checkpoint that does not follow the one that is here";
     after_one(false).refuses(begin(header(3, false, false)), gap);
@@ -321,7 +332,8 @@ fn protect(side: &mut Side) -> Vec<Action> {
     side.hear(Message::Acknowledge(id(1, 1)));
     assert!(side.wait(5).contains(&Action::Capture {
         number: 2,
-        full: false
+        full: false,
+        arms: true
     }));
     side.captured(2)
 }
@@ -486,7 +498,8 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
     assert!(
         actions.contains(&Action::Capture {
             number: 4,
-            full: true
+            full: true,
+            arms: false
         }),
         "{actions:?}"
     );

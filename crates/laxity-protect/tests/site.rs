@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use laxity_protect::gate::Outside;
+use laxity_protect::guest::disk::STAGED_BYTES_MAX;
 use laxity_protect::guest::patches::batch_bytes_max;
 use laxity_protect::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
 use laxity_protect::protocol::interval::Bounds;
@@ -44,6 +45,7 @@ kernel = "kernel"
 initrd = "/boot/initrd"
 append = "quiet"
 disks = ["image"]
+volumes = ["disk"]
 arguments = ["-device", "virtio-balloon-device"]
 console = "console.log"
 mac = "52:54:00:00:00:01"
@@ -72,7 +74,8 @@ fn every_key() {
             detection_ns: 90 * MS,
             lease_ns: 250 * MS,
             stall_ns: 900 * MS,
-            checkpoint_bytes_max: batch_bytes_max(1 << 30) + DEVICE_STATE_BYTES_MAX as u64,
+            checkpoint_bytes_max: batch_bytes_max(1 << 30)
+                + (DEVICE_STATE_BYTES_MAX + STAGED_BYTES_MAX) as u64,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 30 * MS,
@@ -93,6 +96,7 @@ fn every_key() {
             initrd: Some("/boot/initrd".into()),
             append: "quiet".into(),
             disks: vec!["/etc/laxity/image".into()],
+            volumes: vec!["/etc/laxity/disk".into()],
             mac: [0x52, 0x54, 0, 0, 0, 1],
             console: Some("/etc/laxity/console.log".into()),
             arguments: vec!["-device".into(), "virtio-balloon-device".into()],

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::faults::{Step, reach};
-use crate::protocol::Part;
 use crate::protocol::message::{self, Message};
+use crate::protocol::{CheckpointId, Part};
 use crate::transport::{Closer, Link};
 
 /// Received frames that wait to be taken; the other side has to wait while there are as many.
@@ -20,6 +20,8 @@ pub enum Outgoing {
     Message(Message<'static>),
     /// A part of a checkpoint.
     Chunk(Part, Arc<Vec<u8>>),
+    /// Sums of disks, see [`Message::Sums`].
+    Sums(CheckpointId, Vec<u8>),
     /// Everything that this channel delivers, until its sender is dropped.
     All(Receiver<Outgoing>),
 }
@@ -87,6 +89,7 @@ impl Connection {
                 let message = match outgoing {
                     Outgoing::Message(message) => *message,
                     Outgoing::Chunk(part, data) => Message::Chunk(*part, &data[..]),
+                    Outgoing::Sums(id, sums) => Message::Sums(*id, sums),
                     Outgoing::All(_) => return Ok(()),
                 };
                 frame.clear();
@@ -126,6 +129,11 @@ impl Connection {
     pub fn send(&self, outgoing: Outgoing) {
         // A missing receiver means that the connection has ended, which has been reported.
         let _ = self.outgoing.send(outgoing);
+    }
+
+    /// A sender for a thread with much to send, which waits for its turn like all else.
+    pub fn sender(&self) -> Sender<Outgoing> {
+        self.outgoing.clone()
     }
 
     /// The next received frame; `None` if there is none.

@@ -17,9 +17,10 @@ use super::record::{Stored, incarnation};
 use super::worker::{Command, Report, Worker};
 use crate::clock::now_ns;
 use crate::gate::Gate;
+use crate::guest::disk::{self, Disk};
 use crate::protocol::message::{self, Message, Standing};
 use crate::protocol::{
-    Action, Event, Node, Notice, Order, Output, Record, Settings, State, Verdict,
+    Action, CheckpointId, Event, Node, Notice, Order, Output, Record, Settings, State, Verdict,
 };
 use crate::report::Shared;
 use crate::transport::Link;
@@ -66,6 +67,8 @@ pub struct Driver {
     pub begins_here: bool,
     /// Stable storage of the record.
     pub stored: Stored,
+    /// The disks that the guest writes to.
+    pub disks: Vec<Arc<Disk>>,
     /// The guest's network gate.
     pub gate: Arc<Gate>,
     /// The thread that handles the guest.
@@ -339,7 +342,7 @@ impl Run {
     fn receive(&mut self, connection: u64, message: Message<'_>) -> io::Result<()> {
         let mut data: &[u8] = &[];
         match message {
-            Message::Chunk(_, bytes) => data = bytes,
+            Message::Chunk(_, bytes) | Message::Sums(_, bytes) => data = bytes,
             // The guest's process is prepared before the first checkpoint arrives.
             Message::Hello(hello)
                 if hello.standing == Standing::Primary
@@ -388,6 +391,8 @@ impl Run {
                 number,
                 ram_bytes,
                 device_bytes,
+                disk_bytes,
+                disk_left_bytes,
                 pages,
                 missed,
                 timing,
@@ -398,7 +403,10 @@ impl Run {
                         .shared
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner);
-                    shared.note_capture(ram_bytes + device_bytes, pages, missed, &timing);
+                    let bytes = ram_bytes + device_bytes + disk_bytes;
+                    shared.note_capture(bytes, pages, missed, &timing);
+                    shared.disk_bytes += disk_bytes;
+                    shared.disk_left_bytes = disk_left_bytes;
                 }
                 let pause_ns = timing.pause_ns as i64;
                 self.handle(
@@ -406,6 +414,8 @@ impl Run {
                         number,
                         ram_bytes,
                         device_bytes,
+                        disk_bytes,
+                        disk_left_bytes,
                         pause_ns,
                     },
                     &[],
@@ -481,14 +491,24 @@ impl Run {
                 self.close();
                 self.driver.dial();
             }
-            Action::Capture { number, full } => worker.tell(Command::Capture { number, full }),
+            Action::Capture { number, full, arms } => {
+                worker.tell(Command::Capture { number, full, arms });
+            }
+            Action::Sum(id) => self.sum(id)?,
+            Action::Compare => worker.tell(Command::Compare(data.to_vec())),
             Action::Pause => worker.tell(Command::Pause),
             Action::Resume => {
                 worker.tell(Command::Resume);
                 gate.thaw();
             }
             Action::Destroy => worker.destroy(),
-            Action::Output(output) => gate.set(output),
+            Action::Output(output) => {
+                gate.set(output);
+                if !self.driver.disks.is_empty() {
+                    let waits = matches!(output, Output::Hold | Output::Until { .. });
+                    worker.tell(Command::Bound(waits));
+                }
+            }
             Action::Release { through } => {
                 gate.release(through);
                 reach(Step::Released);
@@ -504,6 +524,33 @@ impl Run {
             Action::Say(notice) => self.say(notice),
         }
         Ok(())
+    }
+
+    /// Sends the sums of the disks from a thread of its own, so that no epoch waits for them.
+    fn sum(&self, id: CheckpointId) -> io::Result<()> {
+        let disks = self.driver.disks.clone();
+        let Some(connection) = self.connection.as_ref().filter(|_| !disks.is_empty()) else {
+            return Ok(());
+        };
+        let (sender, vm) = (connection.sender(), self.driver.vm.clone());
+        let send = move || {
+            for sums in disk::sums(&disks) {
+                let sent = match sums {
+                    Ok(sums) => sender.send(Outgoing::Sums(id, sums)).is_ok(),
+                    Err(error) => {
+                        error!(vm, "the image of a disk cannot be read: {error}");
+                        false
+                    }
+                };
+                if !sent {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("sums".into())
+            .spawn(send)
+            .map(drop)
     }
 
     /// Asks the witness in a thread of its own, so that no epoch waits for the answer.
@@ -559,7 +606,14 @@ impl Run {
             _ => None,
         };
         if let (Some(start_in_ns), true) = (start_in_ns, self.driver.begins_here) {
-            self.start_at_ns = Some(now_ns() + start_in_ns);
+            // Nobody but the operator knows which host's disks are the newer ones.
+            match self.driver.disks.is_empty() || self.record.term == 0 {
+                true => self.start_at_ns = Some(now_ns() + start_in_ns),
+                false => debug!(
+                    vm,
+                    "its disks were written before: it is not booted unasked"
+                ),
+            }
         }
         let mut shared = self
             .driver
@@ -619,6 +673,7 @@ mod tests {
             host: 1,
             begins_here: false,
             stored,
+            disks: Vec::new(),
             gate: Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap()),
             worker,
             inputs,

@@ -33,7 +33,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 
 use crate::gate::{Gate, HELD_BYTES_MAX, Port};
-use crate::guest::{GuestError, Qemu};
+use crate::guest::{Disk, GuestError, Qemu};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
@@ -297,12 +297,24 @@ fn prepare(
         accelerator,
         ..vm.guest.clone()
     };
+    let disks = guest
+        .volumes
+        .iter()
+        .map(|path| Ok(Arc::new(Disk::open(path)?)));
+    let disks: Vec<Arc<Disk>> = disks
+        .collect::<io::Result<_>>()
+        .map_err(system(format!("use the disks of `{}`", vm.name)))?;
+    let sizes: Vec<u64> = disks.iter().map(|disk| disk.bytes()).collect();
     let preamble = Preamble {
         vm: vm.name.clone(),
-        guest: format!("{description}, {}", guest.essence()),
+        guest: format!(
+            "{description}, {}, volumes of {sizes:?} bytes",
+            guest.essence()
+        ),
     };
     let report = move |report| drop(told.send(Input::Report(report)));
-    let worker = Worker::start(guest, gate.clone(), report).map_err(system("start a thread"))?;
+    let worker = Worker::start(guest, disks.clone(), gate.clone(), report)
+        .map_err(system("start a thread"))?;
     let peer = vm
         .other(host)
         .expect("only a host's own were taken")
@@ -326,6 +338,7 @@ fn prepare(
             .as_ref()
             .map(|place| Witness::new(place, keys, &vm.name)),
         stored,
+        disks,
         gate,
         worker,
         inputs,

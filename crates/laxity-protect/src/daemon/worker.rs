@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 use super::connection::Outgoing;
 use super::faults::{Step, reach};
 use crate::gate::Gate;
+use crate::guest::disk::{self, Disk, Taken};
 use crate::guest::patches::{Staged, Writer};
 use crate::guest::{Captured, GuestError, PAGE_BYTES, Qemu, Specification, Timing};
 use crate::protocol::checkpoint::Digest;
@@ -42,7 +43,13 @@ pub enum Command {
         number: u64,
         /// Whether to capture all of the memory.
         full: bool,
+        /// Whether to capture all that differs on disks.
+        arms: bool,
     },
+    /// [`Action::Compare`](crate::protocol::Action::Compare) with these bytes.
+    Compare(Vec<u8>),
+    /// Says whether output waits for checkpoints, so that an epoch's writes to disks are bounded.
+    Bound(bool),
     /// Sends the last capture with this header.
     Send(Header, SyncSender<Outgoing>),
     /// Stages the bytes of a part.
@@ -75,6 +82,10 @@ pub enum Report {
         ram_bytes: u64,
         /// Bytes of its device part.
         device_bytes: u64,
+        /// Bytes of its disks' part.
+        disk_bytes: u64,
+        /// Bytes of the disks that are left for coming checkpoints.
+        disk_left_bytes: u64,
         /// Number of changed pages.
         pages: u64,
         /// Number of changed pages that only a full comparison found.
@@ -117,6 +128,7 @@ impl Worker {
     /// If there is no room for a thread.
     pub fn start(
         guest: Specification,
+        disks: Vec<Arc<Disk>>,
         gate: Arc<Gate>,
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Worker> {
@@ -132,6 +144,8 @@ impl Worker {
             last: None,
             staged: Staged::default(),
             staged_device: Vec::new(),
+            staged_disks: disk::Staged::default(),
+            disks,
             staging_failed: None,
             device: None,
             checked: Instant::now(),
@@ -158,7 +172,7 @@ impl Worker {
 
     /// Sends a command, which is carried out after all earlier ones.
     pub fn tell(&self, command: Command) {
-        if let Command::Stage(_, data) = &command {
+        if let Command::Stage(_, data) | Command::Compare(data) = &command {
             self.waiting_bytes
                 .fetch_add(data.len() as u64, Ordering::Relaxed);
         }
@@ -188,6 +202,7 @@ struct Last {
     /// Batches of an incremental capture.
     batches: Vec<Arc<Vec<u8>>>,
     device: Arc<Vec<u8>>,
+    disks: Vec<Arc<Vec<u8>>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +226,8 @@ struct State {
     last: Option<Last>,
     staged: Staged,
     staged_device: Vec<u8>,
+    staged_disks: disk::Staged,
+    disks: Vec<Arc<Disk>>,
     staging_failed: Option<String>,
     /// Device state of the current checkpoint, whose memory is QEMU's.
     device: Option<Vec<u8>>,
@@ -268,7 +285,19 @@ impl State {
                 let done = self.activate();
                 self.begun(done);
             }
-            Command::Capture { number, full } => self.capture(number, full),
+            Command::Capture { number, full, arms } => self.capture(number, full, arms),
+            Command::Compare(sums) => {
+                self.waiting_bytes
+                    .fetch_sub(sums.len() as u64, Ordering::Relaxed);
+                if let Err(error) = disk::compare(&self.disks, &sums) {
+                    error!(vm = self.guest.name, "disks cannot be compared: {error}");
+                }
+            }
+            Command::Bound(is_bounded) => {
+                for disk in &self.disks {
+                    disk.bound(is_bounded);
+                }
+            }
             Command::Send(header, into) => {
                 // A receiver that has gone is reported elsewhere.
                 let _ = self.send(&header, &into);
@@ -310,7 +339,7 @@ impl State {
     fn start(&mut self, waits: bool) -> Result<(), GuestError> {
         self.qemu = None;
         self.last = None;
-        let (qemu, network) = Qemu::start(&self.guest, waits)?;
+        let (qemu, network) = Qemu::start(&self.guest, &self.disks, waits)?;
         match qemu.why_compared() {
             Some(reason) => info!(
                 vm = self.guest.name,
@@ -369,8 +398,8 @@ impl State {
         }
     }
 
-    fn capture(&mut self, number: u64, full: bool) {
-        match self.try_capture(number, full) {
+    fn capture(&mut self, number: u64, full: bool, arms: bool) {
+        match self.try_capture(number, full, arms) {
             Ok(report) => {
                 reach(Step::Captured);
                 (self.report)(report);
@@ -392,7 +421,12 @@ impl State {
         }
     }
 
-    fn try_capture(&mut self, number: u64, full: bool) -> Result<Report, GuestError> {
+    fn try_capture(&mut self, number: u64, full: bool, arms: bool) -> Result<Report, GuestError> {
+        if full {
+            for disk in &self.disks {
+                disk.forget();
+            }
+        }
         let Some(qemu) = &mut self.qemu else {
             return Err(GuestError::Migration("save", "there is no guest".into()));
         };
@@ -405,6 +439,7 @@ impl State {
             is_full: false,
             batches: Vec::new(),
             device: Arc::default(),
+            disks: Vec::new(),
         });
         let Last {
             writer, captured, ..
@@ -415,11 +450,31 @@ impl State {
             }
         }
         let checks = self.checked.elapsed() > CHECK_EVERY;
-        let gate = &self.gate;
-        qemu.capture(captured, writer.copy(), full || checks, || {
+        let (gate, disks) = (&self.gate, &self.disks);
+        let mut taken = None;
+        let done = qemu.capture(captured, writer.copy(), full || checks, || {
             gate.cut(number);
+            taken = Some(Taken::take(disks, arms));
             reach(Step::Stopped);
-        })?;
+        });
+        let taken = match (done, taken) {
+            (Ok(()), Some(Ok(taken))) => taken,
+            (Ok(()), Some(Err(source))) => {
+                return Err(GuestError::System {
+                    what: "read the disks",
+                    source,
+                });
+            }
+            (Ok(()), None) => Taken::default(),
+            (Err(error), taken) => {
+                if let Some(Ok(taken)) = taken {
+                    taken.put_back(disks);
+                }
+                return Err(error);
+            }
+        };
+        let disk_left_bytes = taken.left_bytes;
+        last.disks = taken.batches.into_iter().map(Arc::new).collect();
         if full || checks {
             self.checked = Instant::now();
         }
@@ -464,6 +519,8 @@ impl State {
             number,
             ram_bytes,
             device_bytes: last.device.len() as u64,
+            disk_bytes: last.disks.iter().map(|batch| batch.len() as u64).sum(),
+            disk_left_bytes,
             pages: captured.changed.len() as u64,
             missed,
             timing: captured.timing,
@@ -491,6 +548,9 @@ impl State {
         }
         for part in last.device.chunks(CHUNK_BYTES_MAX) {
             put(Part::Device, Arc::new(part.to_vec()))?;
+        }
+        for batch in &last.disks {
+            put(Part::Disk, batch.clone())?;
         }
         let checksum = digest.finish();
         into.send(Outgoing::Message(Message::End {
@@ -527,6 +587,7 @@ impl State {
                 self.staged_device.extend_from_slice(data);
                 Ok(())
             }
+            Part::Disk => self.staged_disks.add(data, &self.disks),
         };
         if let Err(reason) = staged {
             warn!(
@@ -540,6 +601,7 @@ impl State {
     fn discard(&mut self) {
         self.staged.discard();
         self.staged_device.clear();
+        self.staged_disks.discard();
         self.staging_failed = None;
     }
 
@@ -548,6 +610,10 @@ impl State {
             // SAFETY: nothing is committed where the guest runs, and one that waits was started to.
             self.staged.apply(unsafe { qemu.waiting_memory() });
             self.device = Some(std::mem::take(&mut self.staged_device));
+            if let Err(source) = self.staged_disks.apply(&self.disks) {
+                let what = "write to the image of a disk";
+                return self.lose(&GuestError::System { what, source });
+            }
         }
         self.discard();
         reach(Step::Committed);

@@ -2,11 +2,14 @@
 //!
 //! [`Qemu`] starts one and ends it, captures its state at the end of an epoch and continues from
 //! such a state elsewhere. [`Tracker`] or [`Fingerprints`] say which pages of its memory changed,
-//! [`compare`] checks what they say, and [`patches`] is how these pages travel.
+//! [`compare`] checks what they say, and [`patches`] is how these pages travel. [`disk`] is what the
+//! guest writes to, by [`nbd`], and how that travels.
 
 mod changes;
 mod confinement;
+pub mod disk;
 pub mod memory;
+pub mod nbd;
 pub mod patches;
 mod qemu;
 pub mod qmp;
@@ -14,6 +17,7 @@ mod specification;
 
 pub use changes::{Fingerprints, Tracker, compare};
 pub use confinement::User;
+pub use disk::Disk;
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};

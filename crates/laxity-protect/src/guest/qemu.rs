@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -19,10 +21,12 @@ use serde_json::json;
 
 use super::changes::{Fingerprints, Tracker, compare};
 use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed};
+use super::disk::Disk;
 use super::memory::{Memory, Page};
+use super::nbd;
 use super::qmp::{Event, Qmp, QmpError, is_readable_by};
 use super::specification::{
-    Accelerator, Changes, Files, Specification, accelerators, command_line, control_words,
+    Accelerator, Changes, Files, Sockets, Specification, accelerators, command_line, control_words,
 };
 
 /// The library preloaded into QEMU, which makes the kernel track writes to the file that
@@ -144,6 +148,9 @@ pub struct Qemu {
     /// Fingerprints of the memory, if there is no tracker, from the first look on.
     fingerprints: Option<Fingerprints>,
     has_ended: bool,
+    disks: Vec<Arc<Disk>>,
+    /// Threads that serve the disks, as long as the process has its end of their connections.
+    servers: Vec<JoinHandle<()>>,
 }
 
 impl Qemu {
@@ -153,6 +160,9 @@ impl Qemu {
     /// The other end of its network interface comes with it, QEMU's own protocol on a stream: each frame behind its
     /// length, 32 bits, big endian.
     ///
+    /// It writes to `disks`, one for each of [`Specification::volumes`]; with `waits`, once it has
+    /// been continued.
+    ///
     /// The process ends with the thread that called this.
     ///
     /// # Errors
@@ -160,6 +170,7 @@ impl Qemu {
     /// If it cannot be started, or is too old. Nothing is left of it then.
     pub fn start(
         specification: &Specification,
+        disks: &[Arc<Disk>],
         waits: bool,
     ) -> Result<(Qemu, UnixStream), GuestError> {
         let user = User::of(
@@ -176,14 +187,21 @@ impl Qemu {
         let (network, network_theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&network);
         widen(&network_theirs);
+        let mut servers = Vec::new();
+        let mut volumes = Vec::new();
+        for disk in disks {
+            let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+            servers.push(serve(ours, disk.clone()).map_err(system("start a thread"))?);
+            volumes.push(theirs);
+        }
+        let inherited: Vec<RawFd> = volumes.iter().map(UnixStream::as_raw_fd).collect();
         let words = |control| {
-            command_line(
-                specification,
-                &files,
-                &memory_path,
-                [control, network_theirs.as_raw_fd()],
-                waits,
-            )
+            let sockets = Sockets {
+                control,
+                network: network_theirs.as_raw_fd(),
+                volumes: inherited.clone(),
+            };
+            command_line(specification, &files, &memory_path, &sockets, waits)
         };
         let tracked = [
             ("LD_PRELOAD", preloaded.as_path()),
@@ -196,10 +214,11 @@ impl Qemu {
             handed
                 .descriptors()
                 .chain([network_theirs.as_raw_fd()])
+                .chain(inherited.iter().copied())
                 .collect(),
             user,
         )?;
-        drop((network_theirs, handed));
+        drop((network_theirs, handed, volumes));
         let mut qemu = Qemu {
             child,
             qmp,
@@ -208,7 +227,10 @@ impl Qemu {
             why_compared: None,
             fingerprints: None,
             has_ended: false,
+            disks: disks.to_vec(),
+            servers,
         };
+        qemu.may_write(!waits);
         qemu.forward_what_it_says(&specification.name);
         probe(&mut qemu.qmp)?;
         match specification.changes {
@@ -298,6 +320,19 @@ impl Qemu {
         self.why_compared.as_deref()
     }
 
+    fn may_write(&self, may: bool) {
+        for disk in &self.disks {
+            disk.may_write(may);
+        }
+    }
+
+    /// Says whether the guest is being paused, for which no write may wait.
+    fn drain(&self, drains: bool) {
+        for disk in &self.disks {
+            disk.drain(drains);
+        }
+    }
+
     /// Number of pages of the guest's memory.
     pub fn pages(&self) -> usize {
         self.memory.len()
@@ -353,6 +388,7 @@ impl Qemu {
     ) -> Result<(), GuestError> {
         while self.next_event(Duration::ZERO)?.is_some() {}
         let begun = Instant::now();
+        self.drain(true);
         self.save(&mut captured.device_state)?;
         let stopped_at_ns = self.migrated("save")?;
         let saved = Instant::now();
@@ -379,6 +415,7 @@ impl Qemu {
             }
         };
         let resumed = Instant::now();
+        self.drain(false);
         found?;
         let ns = |from: Instant, to: Instant| (to - from).as_nanos() as u64;
         let pause_ns = u64::try_from(resumed_at_ns - stopped_at_ns).unwrap_or(0);
@@ -487,6 +524,7 @@ impl Qemu {
     ///
     /// If QEMU does not take it. It is of no use any more then.
     pub fn activate(&mut self, state: &[u8]) -> Result<(), GuestError> {
+        self.may_write(true);
         let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&ours);
         self.qmp.pass("checkpoint", theirs.as_fd())?;
@@ -539,6 +577,7 @@ impl Qemu {
     ///
     /// If QEMU does not.
     pub fn stop(&mut self) -> Result<(), GuestError> {
+        self.drain(true);
         self.qmp.execute("stop", json!({}))?;
         Ok(())
     }
@@ -549,6 +588,7 @@ impl Qemu {
     ///
     /// If QEMU does not.
     pub fn resume(&mut self) -> Result<(), GuestError> {
+        self.drain(false);
         self.qmp.execute("cont", json!({}))?;
         Ok(())
     }
@@ -665,7 +705,26 @@ impl Drop for Qemu {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // No write of this guest may come after its end.
+        self.may_write(false);
+        self.drain(true);
+        for server in self.servers.drain(..) {
+            let _ = server.join();
+        }
+        self.drain(false);
     }
+}
+
+/// A thread that serves a disk on this connection.
+fn serve(mut client: UnixStream, disk: Arc<Disk>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("disk".into()).spawn(move || {
+        // A guest that ends breaks the connection without a word.
+        if let Err(error) = nbd::serve(&mut client, &disk)
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            tracing::warn!("a disk is not served any more: {error}");
+        }
+    })
 }
 
 fn failed(what: &'static str, reason: &str) -> GuestError {

@@ -69,6 +69,8 @@ pub struct Specification {
     pub append: String,
     /// Read-only disk images.
     pub disks: Vec<PathBuf>,
+    /// Images of the disks that it writes to, which are protected.
+    pub volumes: Vec<PathBuf>,
     /// Address of the network interface.
     pub mac: [u8; 6],
     /// File for the output of the serial console.
@@ -147,17 +149,28 @@ impl Files {
     }
 }
 
-/// The arguments after QEMU's name. `sockets` are the descriptors of the control connection and of
-/// the network.
+/// Descriptors of QEMU's ends of its connections to the daemon.
+pub(super) struct Sockets {
+    pub control: RawFd,
+    pub network: RawFd,
+    /// One for each disk that the guest writes to.
+    pub volumes: Vec<RawFd>,
+}
+
+/// The arguments after QEMU's name.
 pub(super) fn command_line(
     specification: &Specification,
     files: &Files,
     memory: &Path,
-    sockets: [RawFd; 2],
+    sockets: &Sockets,
     waits: bool,
 ) -> Vec<OsString> {
     let Specification { kind, vcpus, .. } = specification;
-    let [control, network] = sockets;
+    let Sockets {
+        control,
+        network,
+        volumes,
+    } = sockets;
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |these: &[&str]| words.extend(these.iter().map(OsString::from));
     let machine = match kind {
@@ -232,15 +245,26 @@ pub(super) fn command_line(
             "-drive",
             &format!("id=disk{number},if=none,format=raw,readonly=on,file={path}"),
         ]);
-        let device = match kind {
-            Kind::Pc => format!("virtio-blk-pci,{LEGACY}"),
-            Kind::Microvm => "virtio-blk-device".into(),
-        };
+        let device = block_device(*kind);
         say(&["-device", &format!("{device},drive=disk{number}")]);
+    }
+    for (number, socket) in volumes.iter().enumerate() {
+        let server = format!("server.type=fd,server.str={socket}");
+        say(&[
+            "-blockdev",
+            &format!("driver=nbd,node-name=volume{number},{server}"),
+        ]);
+        // The guest is told of an error, where QEMU would pause it, and nobody would let it go on.
+        let device = block_device(*kind);
+        let queue = format!("queue-size={QUEUE},discard=off,write-zeroes=off");
+        say(&[
+            "-device",
+            &format!("{device},drive=volume{number},{queue},werror=report,rerror=report"),
+        ]);
     }
     words.extend(files.console.iter().flatten().cloned());
     words.extend(accelerators(specification.accelerator));
-    words.extend(control_words(control));
+    words.extend(control_words(*control));
     words.extend(specification.arguments.iter().map(OsString::from));
     if waits {
         words.extend(["-incoming", "defer"].map(OsString::from));
@@ -264,6 +288,16 @@ pub(super) fn accelerators(accelerator: Accelerator) -> Vec<OsString> {
 pub(super) fn control_words(control: RawFd) -> [OsString; 4] {
     let socket = format!("socket,id=control,fd={control}");
     ["-chardev", &socket, "-mon", "chardev=control,mode=control"].map(OsString::from)
+}
+
+/// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
+const QUEUE: u32 = 64;
+
+fn block_device(kind: Kind) -> String {
+    match kind {
+        Kind::Pc => format!("virtio-blk-pci,{LEGACY}"),
+        Kind::Microvm => "virtio-blk-device".into(),
+    }
 }
 
 /// A virtio random device, because Linux waits at boot for a source of randomness.

@@ -14,7 +14,7 @@ pub enum Action {
     /// Sends a message on the current connection.
     Send(Message<'static>),
     /// Sends the last captured checkpoint with this header: all chunks of its memory, then of its
-    /// devices, then its end. The capture is kept until the next one, because it may have to be
+    /// devices and of its disks, then its end. The capture is kept until the next one, because it may have to be
     /// sent again.
     SendCheckpoint(Header),
     /// Closes the current connection; the host that makes connections opens another.
@@ -25,8 +25,19 @@ pub enum Action {
         /// Number of the checkpoint.
         number: u64,
         /// Whether to capture all of the memory, or only the changes since the previous capture.
+        /// With all of the memory, nothing is known of the standby's disks either: the sums that
+        /// it sends tell which blocks of its disks differ.
         full: bool,
+        /// Whether the standby may take over with it, so that no block of the disks may be left
+        /// for a later one.
+        arms: bool,
     },
+    /// Sends the sums of this host's disks, in pieces and beside everything else, as
+    /// [`Message::Sums`] with this identity.
+    Sum(CheckpointId),
+    /// Compares the bytes of this event's [`Message::Sums`] with the disks here: a piece of a disk
+    /// whose sum is another belongs to a coming checkpoint.
+    Compare,
     /// Pauses the guest.
     Pause,
     /// Lets the guest run.
@@ -44,7 +55,7 @@ pub enum Action {
     Stage(Part),
     /// Drops everything that was staged.
     Discard,
-    /// Makes the staged memory and devices the current checkpoint.
+    /// Makes the staged memory, devices and blocks of disks the current checkpoint.
     Commit(CheckpointId),
     /// Drops the current checkpoint, too.
     Forget,

@@ -32,24 +32,29 @@ pub struct Header {
     pub ram_bytes: u64,
     /// Bytes of the device part that follows.
     pub device_bytes: u64,
+    /// Encoded bytes of the disks' part that follows.
+    pub disk_bytes: u64,
 }
 
-/// The two parts of a checkpoint, which are useless without each other.
+/// The parts of a checkpoint, which are useless without each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Pages of memory.
     Ram,
     /// The state of the devices and CPUs.
     Device,
+    /// Blocks of the disks.
+    Disk,
 }
 
-/// The checksum over a checkpoint's header and both its parts: CRC-32C, which both common
+/// The checksum over a checkpoint's header and all its parts: CRC-32C, which both common
 /// architectures have in hardware. It detects errors of software and memory; the transport's
 /// encryption protects against attackers.
 #[derive(Debug, Clone, Copy)]
 pub struct Digest {
     ram: u32,
     device: u32,
+    disk: u32,
     header: u32,
 }
 
@@ -62,6 +67,7 @@ impl Digest {
             u64::from(header.full) | u64::from(header.arms) << 1,
             header.ram_bytes,
             header.device_bytes,
+            header.disk_bytes,
         ];
         let header = numbers.iter().fold(0, |sum, number| {
             crc32c::crc32c_append(sum, &number.to_le_bytes())
@@ -69,6 +75,7 @@ impl Digest {
         Digest {
             ram: 0,
             device: 0,
+            disk: 0,
             header,
         }
     }
@@ -78,14 +85,18 @@ impl Digest {
         let sum = match part {
             Part::Ram => &mut self.ram,
             Part::Device => &mut self.device,
+            Part::Disk => &mut self.disk,
         };
         *sum = crc32c::crc32c_append(*sum, data);
     }
 
     /// The checksum of everything that was added.
     pub fn finish(&self) -> u32 {
-        let sum = crc32c::crc32c_append(self.header, &self.ram.to_le_bytes());
-        crc32c::crc32c_append(sum, &self.device.to_le_bytes())
+        [self.ram, self.device, self.disk]
+            .iter()
+            .fold(self.header, |sum, part| {
+                crc32c::crc32c_append(sum, &part.to_le_bytes())
+            })
     }
 }
 
@@ -96,6 +107,7 @@ pub(super) struct Staging {
     digest: Digest,
     ram_bytes: u64,
     device_bytes: u64,
+    disk_bytes: u64,
 }
 
 impl Staging {
@@ -105,6 +117,7 @@ impl Staging {
             digest: Digest::new(&header),
             ram_bytes: 0,
             device_bytes: 0,
+            disk_bytes: 0,
         }
     }
 
@@ -114,6 +127,7 @@ impl Staging {
         let (bytes, announced) = match part {
             Part::Ram => (&mut self.ram_bytes, self.header.ram_bytes),
             Part::Device => (&mut self.device_bytes, self.header.device_bytes),
+            Part::Disk => (&mut self.disk_bytes, self.header.disk_bytes),
         };
         *bytes += data.len() as u64;
         *bytes <= announced
@@ -121,9 +135,15 @@ impl Staging {
 
     /// Whether everything has arrived unchanged.
     pub fn is_complete(&self, id: CheckpointId, checksum: u32) -> bool {
-        let bytes = (self.ram_bytes, self.device_bytes);
+        let Header {
+            ram_bytes,
+            device_bytes,
+            disk_bytes,
+            ..
+        } = self.header;
+        let bytes = (self.ram_bytes, self.device_bytes, self.disk_bytes);
         id == self.header.id
-            && bytes == (self.header.ram_bytes, self.header.device_bytes)
+            && bytes == (ram_bytes, device_bytes, disk_bytes)
             && checksum == self.digest.finish()
     }
 }

@@ -40,6 +40,10 @@ pub enum Event<'a> {
         ram_bytes: u64,
         /// Value for [`Header::device_bytes`].
         device_bytes: u64,
+        /// Value for [`Header::disk_bytes`].
+        disk_bytes: u64,
+        /// Bytes of the disks that the standby may still have otherwise, with this checkpoint.
+        disk_left_bytes: u64,
         /// Length of the pause for the checkpoint so far.
         pause_ns: i64,
     },

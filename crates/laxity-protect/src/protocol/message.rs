@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! length    u32   of all that follows it
-//! version   u8    2
+//! version   u8    3
 //! kind      u8
 //! zero      u16
 //! sequence  u64   0, 1, 2 … in each direction of a connection
@@ -21,7 +21,7 @@ use super::checkpoint::{CheckpointId, Header, Part};
 use super::settings::Mode;
 
 /// Version of the format.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Most bytes of a part in one frame.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// Size of the length, which precedes the rest of a frame.
@@ -29,6 +29,7 @@ pub const LENGTH_BYTES: usize = 4;
 /// Size of the header before the payload.
 const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
+const ID_BYTES: usize = 16;
 /// Limit of terms and numbers in a message. No real count reaches it, and additions to smaller
 /// numbers cannot overflow.
 pub const COUNTED_MAX: u64 = 1 << 62;
@@ -155,6 +156,9 @@ pub enum Message<'a> {
         /// Term of the primary.
         term: u64,
     },
+    /// Sums of a piece of the sender's disks, since the checkpoint of this identity with all of the
+    /// memory began to arrive.
+    Sums(CheckpointId, &'a [u8]),
 }
 
 /// Errors of a received frame.
@@ -195,12 +199,14 @@ const ACKNOWLEDGE: u8 = 7;
 const REJECT: u8 = 8;
 const HANDOVER: u8 = 9;
 const DISARM: u8 = 10;
+const DISK: u8 = 11;
+const SUMS: u8 = 12;
 
 /// Appends the frame of a message to `out`.
 ///
 /// # Panics
 ///
-/// On a chunk of more than [`CHUNK_BYTES_MAX`].
+/// On a chunk of more than [`CHUNK_BYTES_MAX`], or on as many sums with their identity.
 pub fn encode(message: &Message, sequence: u64, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, VERSION, kind(message), 0, 0]);
@@ -268,11 +274,13 @@ fn kind(message: &Message) -> u8 {
         Message::Begin(_) => BEGIN,
         Message::Chunk(Part::Ram, _) => RAM,
         Message::Chunk(Part::Device, _) => DEVICE,
+        Message::Chunk(Part::Disk, _) => DISK,
         Message::End { .. } => END,
         Message::Acknowledge(_) => ACKNOWLEDGE,
         Message::Reject(..) => REJECT,
         Message::Handover(_) => HANDOVER,
         Message::Disarm { .. } => DISARM,
+        Message::Sums(..) => SUMS,
     }
 }
 
@@ -323,10 +331,17 @@ fn put_payload(message: &Message, out: &mut Vec<u8>) {
             put_id(&header.id, out);
             out.extend_from_slice(&header.ram_bytes.to_le_bytes());
             out.extend_from_slice(&header.device_bytes.to_le_bytes());
+            out.extend_from_slice(&header.disk_bytes.to_le_bytes());
         }
         Message::Chunk(_, data) => {
             assert!(data.len() <= CHUNK_BYTES_MAX, "{} bytes", data.len());
             out.extend_from_slice(data);
+        }
+        Message::Sums(id, sums) => {
+            let most = CHUNK_BYTES_MAX - ID_BYTES;
+            assert!(sums.len() <= most, "{} bytes", sums.len());
+            put_id(id, out);
+            out.extend_from_slice(sums);
         }
         Message::End { id, checksum } => {
             put_id(id, out);
@@ -405,12 +420,13 @@ fn take_payload(kind: u8, payload: &[u8]) -> Option<Message<'_>> {
                 id: rest.id()?,
                 ram_bytes: rest.number()?,
                 device_bytes: rest.number()?,
+                disk_bytes: rest.number()?,
             })
         }
-        RAM | DEVICE => {
-            let part = if kind == RAM { Part::Ram } else { Part::Device };
-            Message::Chunk(part, std::mem::take(&mut rest.0))
-        }
+        RAM => Message::Chunk(Part::Ram, std::mem::take(&mut rest.0)),
+        DEVICE => Message::Chunk(Part::Device, std::mem::take(&mut rest.0)),
+        DISK => Message::Chunk(Part::Disk, std::mem::take(&mut rest.0)),
+        SUMS => Message::Sums(rest.id()?, std::mem::take(&mut rest.0)),
         END => Message::End {
             id: rest.id()?,
             checksum: u32::from_le_bytes(rest.take()?),

@@ -33,6 +33,11 @@ pub struct Primary {
     flight: Option<Flight>,
     /// Number of checkpoints that the standby has and that do not arm it.
     rounds: u32,
+    /// Bytes of the disks that the follower may still have otherwise, as of the last capture.
+    disk_left_bytes: u64,
+    /// The last checkpoint with all of the memory. Sums that belong to an earlier one may be older
+    /// than blocks that the standby got since.
+    whole: Option<CheckpointId>,
     /// Whether the standby was once too slow: until it is armed again, it is armed only if it keeps
     /// up.
     stalled: bool,
@@ -118,6 +123,8 @@ impl Primary {
             capture: None,
             flight: None,
             rounds: 0,
+            disk_left_bytes: 0,
+            whole: None,
             stalled: false,
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
@@ -271,6 +278,11 @@ impl Primary {
                     self.acknowledge(common, now_ns, flight, actions);
                 }
             }
+            Message::Sums(id, _) => {
+                if self.whole == Some(id) {
+                    actions.push(Action::Compare);
+                }
+            }
             Message::Reject(_, reason) => actions.push(Action::Say(Notice::Rejected(reason))),
             _ => return Next::Disconnect(Notice::OutOfPlace("it said what only a primary says")),
         }
@@ -289,6 +301,8 @@ impl Primary {
                 number,
                 ram_bytes,
                 device_bytes,
+                disk_bytes,
+                disk_left_bytes,
                 pause_ns,
             } if number == self.number + 1 => {
                 let Some(capture) = self.capture.take() else {
@@ -303,8 +317,13 @@ impl Primary {
                     arms: capture.arms,
                     ram_bytes,
                     device_bytes,
+                    disk_bytes,
                 };
                 self.number = number;
+                self.disk_left_bytes = disk_left_bytes;
+                if capture.full {
+                    self.whole = Some(header.id);
+                }
                 let flight = Flight {
                     header,
                     begun_ns: capture.begun_ns,
@@ -373,15 +392,20 @@ impl Primary {
             let arms = self.exposed.is_some()
                 || !full
                     && self.rounds > 0
+                    && self.disk_left_bytes == 0
                     && (settles || self.rounds >= ROUNDS_MAX && !self.stalled);
             self.capture = Some(Capture {
                 full,
                 arms,
                 begun_ns: now_ns,
             });
+            if full {
+                self.whole = None;
+            }
             actions.push(Action::Capture {
                 number: self.number + 1,
                 full,
+                arms,
             });
         }
         Next::Stay
@@ -416,7 +440,9 @@ impl Primary {
         held: Option<u64>,
         actions: &mut Vec<Action>,
     ) {
-        let follows = self.follower == Some(peer) && held.is_some();
+        // Sums of disks may have been lost with the connection, so that copying begins anew.
+        let knows_disks = self.disk_left_bytes == 0;
+        let follows = self.follower == Some(peer) && held.is_some() && knows_disks;
         let flight = self.flight.map(|flight| Flight {
             last: false,
             ..flight

@@ -147,8 +147,11 @@ impl Standby {
                 if let Some(why) = self.unfit(common, &header) {
                     return Next::Disconnect(Notice::OutOfPlace(why));
                 }
-                if header.full && self.held.take().is_some() {
-                    actions.push(Action::Forget);
+                if header.full {
+                    if self.held.take().is_some() {
+                        actions.push(Action::Forget);
+                    }
+                    actions.push(Action::Sum(header.id));
                 }
                 self.staging = Some(Staging::new(header));
             }
@@ -273,7 +276,9 @@ impl Standby {
         let was_armed = self.armed().is_some();
         if self.staging.is_some() {
             Some("a checkpoint inside another")
-        } else if header.ram_bytes.saturating_add(header.device_bytes)
+        } else if [header.device_bytes, header.disk_bytes]
+            .into_iter()
+            .fold(header.ram_bytes, u64::saturating_add)
             > common.settings.checkpoint_bytes_max
         {
             Some("a checkpoint that is larger than the guest")

@@ -1,12 +1,14 @@
-//! The model guest: a few pages and a device, all changed by every step, and the tree of all states
-//! of all its incarnations.
+//! The model guest: a few pages, a disk and a device, all changed by every step, and the tree of all
+//! states of all its incarnations.
+
+use super::disk::{self, BLOCKS, Disk};
 
 /// Number of pages of a guest.
 pub(super) const PAGES: usize = 8;
 /// Size of a page's number with its value.
 const PAGE_BYTES: usize = 9;
-/// Size of the state's number with the checksum of the pages.
-pub(super) const DEVICE_BYTES: usize = 16;
+/// Size of the state's number with the checksums of the pages and of the disk.
+pub(super) const DEVICE_BYTES: usize = 24;
 
 /// A state of the guest, by its place in [`Lineage`].
 pub(super) type StateId = u32;
@@ -70,30 +72,29 @@ impl Lineage {
     }
 }
 
-/// Memory and device state, which may or may not belong together.
+/// Memory, disk and device state, which may or may not belong together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Image {
     pages: [u64; PAGES],
-    device: (u64, u64),
+    pub disk: Disk,
+    device: (u64, u64, u64),
 }
 
 impl Image {
     /// The state, if memory and devices are of the same one.
     pub fn state(&self) -> Option<StateId> {
-        let (number, sum) = self.device;
-        (sum == self.sum(number)).then_some(number as StateId)
+        let (number, pages, _) = self.device;
+        (pages == sum(&self.pages, number)).then_some(number as StateId)
     }
 
-    fn sum(&self, number: u64) -> u64 {
-        self.pages.iter().fold(number, |sum, page| {
-            (sum ^ page)
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                .rotate_left(29)
-        })
+    /// The state, if the disk is of the same one, too.
+    pub fn whole_state(&self) -> Option<StateId> {
+        let (number, _, disk) = self.device;
+        self.state().filter(|_| disk == sum(&self.disk, number))
     }
 
     /// Applies the parts of a checkpoint.
-    pub fn patch(&mut self, ram: &[u8], device: &[u8]) {
+    pub fn patch(&mut self, ram: &[u8], device: &[u8], blocks: &[u8]) {
         for page in ram.chunks_exact(PAGE_BYTES) {
             let value = u64::from_le_bytes(page[1..].try_into().expect("eight bytes"));
             self.pages[usize::from(page[0]) % PAGES] = value;
@@ -101,9 +102,18 @@ impl Image {
         if let Ok(device) = <[u8; DEVICE_BYTES]>::try_from(device) {
             let number =
                 |at: usize| u64::from_le_bytes(device[at..at + 8].try_into().expect("eight"));
-            self.device = (number(0), number(8));
+            self.device = (number(0), number(8), number(16));
         }
+        disk::patch(&mut self.disk, blocks);
     }
+}
+
+fn sum(values: &[u64], number: u64) -> u64 {
+    values.iter().fold(number, |sum, value| {
+        (sum ^ value)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29)
+    })
 }
 
 /// An incarnation of the guest on a host.
@@ -130,26 +140,35 @@ impl Guest {
         }
     }
 
-    pub fn boot(lineage: &mut Lineage, holder: usize) -> Guest {
-        let mut guest = Guest::new(Image::default(), lineage.root(), holder);
+    pub fn boot(lineage: &mut Lineage, holder: usize, disk: Disk) -> Guest {
+        let image = Image {
+            disk,
+            ..Image::default()
+        };
+        let mut guest = Guest::new(image, lineage.root(), holder);
         guest.settle();
         guest
     }
 
-    /// Moves to a new state, which no other incarnation reaches.
-    pub fn step(&mut self, lineage: &mut Lineage) {
+    /// Moves to a new state, which no other incarnation reaches. Returns the block of the disk that
+    /// it has written, with its value.
+    pub fn step(&mut self, lineage: &mut Lineage) -> (usize, u64) {
         self.state = lineage.child(self.state);
         let number = u64::from(self.state);
         for page in [number % PAGES as u64, number / 3 % PAGES as u64] {
             self.image.pages[page as usize] = number;
             self.changed[page as usize] = true;
         }
+        let block = (number / 2 % BLOCKS as u64) as usize;
+        self.image.disk[block] = number;
         self.settle();
+        (block, number)
     }
 
     fn settle(&mut self) {
         let number = u64::from(self.state);
-        self.image.device = (number, self.image.sum(number));
+        let Image { pages, disk, .. } = &self.image;
+        self.image.device = (number, sum(pages, number), sum(disk, number));
     }
 
     /// Captures the parts of a checkpoint.
@@ -162,7 +181,8 @@ impl Guest {
             }
         }
         self.changed = [false; PAGES];
-        let (number, sum) = self.image.device;
-        (ram, [number.to_le_bytes(), sum.to_le_bytes()].concat())
+        let (number, pages, disk) = self.image.device;
+        let numbers = [number, pages, disk].map(u64::to_le_bytes);
+        (ram, numbers.concat())
     }
 }

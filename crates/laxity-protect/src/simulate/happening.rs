@@ -27,6 +27,8 @@ pub(super) enum Happening {
     Judged(Side, u64, u64, Verdict),
     /// A stalled process continues.
     Thaw(Side, u64),
+    /// A process has looked at a block of its disk, whose sum it sends on this connection.
+    Summed(Side, u64, usize, CheckpointId, usize),
     /// The connecting host tries to connect.
     Dial,
     Ordered(Side, Order),

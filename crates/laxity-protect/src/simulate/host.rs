@@ -1,9 +1,10 @@
-//! The model host: a process with the node, the gate, the guest and the standby's memory.
+//! The model host: a disk, and a process with the node, the gate, the guest and the standby's memory.
 
 use std::collections::VecDeque;
 
 use crate::protocol::{Action, CheckpointId, Node, Output, Part, Record};
 
+use super::disk::{Differences, Disk};
 use super::guest::{Guest, Image, StateId};
 use super::happening::Happening;
 
@@ -13,6 +14,7 @@ pub(super) struct Host {
     /// Rate error of the clock in ppm, and its initial value.
     clock: (i64, i64),
     pub record: Record,
+    pub disk: Disk,
     pub process: Option<Process>,
     pub processes: u64,
     pub slow_capture_ns: i64,
@@ -35,11 +37,15 @@ pub(super) struct Process {
     pub guest: Option<Guest>,
     /// The current checkpoint of a standby.
     pub store: Option<(CheckpointId, Image)>,
-    pub staged: (Vec<u8>, Vec<u8>),
+    pub staged: Parts,
     /// The acknowledged checkpoint, unless the promise has been taken back.
     pub promised: Option<CheckpointId>,
     /// The last captured checkpoint.
-    pub captured: (Vec<u8>, Vec<u8>),
+    pub captured: Parts,
+    /// Number of blocks that are left for coming checkpoints after the last captured one.
+    pub left: usize,
+    /// What the other host's disk may have otherwise.
+    pub differences: Differences,
     /// A term in which the host failed to make the guest run.
     pub unheard: Option<u64>,
     /// Number of actions until the process ends or stalls.
@@ -50,6 +56,14 @@ pub(super) struct Process {
     pub later: VecDeque<Later>,
     /// Time at which the process looks at its clock next.
     pub wakes_ns: i64,
+}
+
+/// The parts of a checkpoint.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parts {
+    pub ram: Vec<u8>,
+    pub device: Vec<u8>,
+    pub blocks: Vec<u8>,
 }
 
 /// A stalled process.
@@ -69,10 +83,11 @@ pub(super) enum Later {
 }
 
 impl Host {
-    pub fn new(clock: (i64, i64)) -> Host {
+    pub fn new(clock: (i64, i64), disk: Disk) -> Host {
         Host {
             clock,
             record: Record::default(),
+            disk,
             process: None,
             processes: 0,
             slow_capture_ns: 0,

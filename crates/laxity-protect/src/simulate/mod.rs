@@ -4,6 +4,7 @@
 //! A [`Plan`] says what goes wrong and when; all else is chance from its seed, so that a plan is a history.
 //! What goes wrong ends some time, and then somebody has to serve again, if anybody still has the guest.
 
+mod disk;
 mod draw;
 mod guest;
 mod happening;

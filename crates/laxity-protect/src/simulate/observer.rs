@@ -119,7 +119,14 @@ impl Observer {
     /// actions.
     pub fn acknowledge(&mut self, side: usize, id: CheckpointId, image: &Image) {
         let taken = self.taken(id);
-        let Some(state) = image.state() else {
+        // The disk of a standby that may not take over yet is still being copied.
+        let is_armed = taken.is_some_and(|taken| taken.armed);
+        let state = if is_armed {
+            image.whole_state()
+        } else {
+            image.state()
+        };
+        let Some(state) = state else {
             return self.complain(|| format!("{id} was acknowledged by halves"));
         };
         if taken.is_none_or(|taken| taken.state != state) {
@@ -146,7 +153,8 @@ impl Observer {
         let mut taken = None;
         if let Some((id, image)) = from {
             taken = self.taken(id);
-            if image.state().is_none() || image.state() != taken.map(|taken| taken.state) {
+            let state = image.whole_state();
+            if state.is_none() || state != taken.map(|taken| taken.state) {
                 self.complain(|| format!("half a checkpoint runs, for {id}"));
             }
             if !taken.is_some_and(|taken| taken.armed) {

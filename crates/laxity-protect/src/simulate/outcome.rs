@@ -86,6 +86,8 @@ coverage! {
     captures_failed,
     /// Guests that could not be made to run.
     activations_failed,
+    /// Sums of disks that were compared.
+    compared,
     /// Standbys without room.
     unusable,
     /// Clocks that jumped.

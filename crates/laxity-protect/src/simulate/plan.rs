@@ -311,7 +311,7 @@ impl Plan {
             41 => Fault::OutOfMemory { side },
             30 | 31 => Fault::SendsPart {
                 side,
-                without: [Part::Ram, Part::Device][draw.below(2)],
+                without: [Part::Ram, Part::Device, Part::Disk][draw.below(3)],
             },
             _ => Fault::Switchover,
         }

@@ -19,6 +19,7 @@ use laxity_config::{Field, FileError, Problem, Span, read};
 
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
+use crate::guest::disk::DISKS_MAX;
 use crate::guest::{Accelerator, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::witness::Place;
@@ -256,9 +257,10 @@ impl Reading<'_> {
         let boots = [
             table.kernel.is_absent(),
             table.disks.is_absent(),
+            table.volumes.is_absent(),
             table.appliance.is_absent(),
         ];
-        if boots == [true; 3] {
+        if boots == [true; 4] {
             let help = "write appliance = \"signalling\", or kernel = \"vmlinuz\" and initrd, or disks = [\"image\"]";
             self.problems
                 .report(span, "a virtual machine has nothing to boot from", help);
@@ -273,6 +275,20 @@ impl Reading<'_> {
         let mut disks = Vec::new();
         for (Written(disk), span) in items(&table.disks) {
             disks.push(self.there(disk, span));
+        }
+        let mut volumes = Vec::new();
+        for (Written(image), span) in items(&table.volumes) {
+            if volumes.contains(&self.base.join(image)) {
+                let help = "give each disk an image of its own";
+                let message = format!("two disks have the image {}", image.display());
+                self.problems.report(span, message, help);
+            }
+            volumes.push(self.there(image, span));
+        }
+        if let (Some((_, span)), true) = (table.volumes.given(), volumes.len() > DISKS_MAX) {
+            let message = format!("{} disks to write to", volumes.len());
+            let help = format!("have {DISKS_MAX} at most");
+            self.problems.report(span, message, &*help);
         }
         for field in [&table.kernel, &table.initrd] {
             if let Some((Written(path), span)) = field.given() {
@@ -303,6 +319,7 @@ impl Reading<'_> {
             initrd: path(&table.initrd),
             append: text(&table.append).unwrap_or_default(),
             disks,
+            volumes,
             mac: table
                 .mac
                 .value

@@ -10,6 +10,7 @@ use super::model::{Host, number_of};
 use super::tables::{ModeWord, StandbyLostWord, VmTable, items, memory_bytes};
 use super::words::Written;
 use crate::guest::DEVICE_STATE_BYTES_MAX;
+use crate::guest::disk::STAGED_BYTES_MAX;
 use crate::guest::patches::batch_bytes_max;
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings, StandbyLost};
@@ -67,6 +68,10 @@ impl Reading<'_> {
             .detection
             .value
             .map_or(defaults::DETECTION_NS, |time| time.ns);
+        let disks_bytes_max = match table.volumes.is_absent() {
+            true => 0,
+            false => STAGED_BYTES_MAX,
+        };
         let settings = Settings {
             vm: number_of(name),
             mode: match table.mode.value {
@@ -87,7 +92,8 @@ impl Reading<'_> {
             stall_ns: defaults::STALL_DETECTIONS * detection_ns,
             drift_ppm: defaults::DRIFT_PPM,
             checkpoint_bytes_max: batch_bytes_max(memory_bytes(table))
-                + DEVICE_STATE_BYTES_MAX as u64,
+                + DEVICE_STATE_BYTES_MAX as u64
+                + disks_bytes_max as u64,
             interval,
         };
         if let (Some((_, span)), Mode::Net) = (table.lease.given(), settings.mode) {

@@ -106,6 +106,7 @@ pub struct VmTable {
     pub initrd: Field<Written<PathBuf>>,
     pub append: Field<Written<String>>,
     pub disks: Field<List<Written<PathBuf>>>,
+    pub volumes: Field<List<Written<PathBuf>>>,
     pub arguments: Field<List<Written<String>>>,
     pub console: Field<Written<PathBuf>>,
     pub mac: Field<Written<Mac>>,

@@ -242,7 +242,7 @@ pub fn unprotectable(argument: &str) -> Option<(String, &'static str)> {
         }
         "drive" | "blockdev" | "hda" | "hdb" | "hdc" | "hdd" | "cdrom" | "sd" | "mtdblock"
         | "pflash" | "fda" | "fdb" => said(
-            "what a guest writes to a disk is not protected: write disks = [\"image\"], which it can only read",
+            "write volumes = [\"image\"], whose writes are protected, or disks = [\"image\"], which it can only read",
         ),
         "incoming" | "S" | "qmp" | "mon" | "daemonize" | "loadvm" | "snapshot" | "no-shutdown"
         | "runas" | "sandbox" | "mem-path" => said("that is the daemon's own to say"),

@@ -17,9 +17,10 @@ const INTERVAL_NS: i64 = 200 * MS;
 const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
 
 /// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
-fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] {
+fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 21] {
     const CONFIGURED: &str = "leave it out: `configuration` says what the domain is";
     const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
+    const NO_DISKS: &str = "leave it out: disks of domains of Xen are not protected";
     const OTHERWISE: &str = "leave it out: Xen and xl see to that in their own way";
     // All fields are named, so that a new key has to be assigned to its engine here.
     let VmTable {
@@ -47,6 +48,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] 
         initrd,
         append,
         disks,
+        volumes,
         arguments,
         console,
         mac,
@@ -69,6 +71,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 20] 
         ("initrd", initrd.span, CONFIGURED),
         ("append", append.span, CONFIGURED),
         ("disks", disks.span, CONFIGURED),
+        ("volumes", volumes.span, NO_DISKS),
         ("arguments", arguments.span, CONFIGURED),
         ("console", console.span, OTHERWISE),
         ("mac", mac.span, CONFIGURED),

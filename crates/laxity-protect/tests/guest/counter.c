@@ -7,8 +7,12 @@
 // that it ever had: each count is written to a page of its own, in turn, and before it is
 // overwritten it must be what was written there last.
 //
-// The kernel's command line gives what it gives to every first process: address=192.0.2.10 and, for a guest that is
-// to be busy, dirty=PAGES, written to every 10 ms.
+// With a disk, each count is written to a sector of it, in turn, and has reached the disk before it is
+// answered; what was written there last must be there, past all caches. A guest that boots goes on
+// from the highest count on its disk.
+//
+// The kernel's command line gives what it gives to every first process: address=192.0.2.10, disk=/dev/vda and, for a
+// guest that is to be busy, dirty=PAGES, written to every 10 ms.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,13 +26,14 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 7, PAGE_BYTES = 4096, SLOTS = 512, CONNECTIONS_MAX = 60, DIRTY_PERIOD_MS = 10 };
+enum { PORT = 7, PAGE_BYTES = 4096, SLOTS = 512, DISK_SLOTS = 64, CONNECTIONS_MAX = 60, DIRTY_PERIOD_MS = 10 };
 
 // Asked to count this, it ends.
 static const uint64_t POWER_OFF = UINT64_MAX;
@@ -40,6 +45,10 @@ struct answer {
 static uint64_t count;
 static uint8_t (*slots)[PAGE_BYTES];
 static uint64_t is_wrong;
+// The count at the guest's boot, and its disk, -1 without one.
+static uint64_t begun;
+static int disk = -1;
+static uint64_t *block;
 
 static void fail(const char *what)
 {
@@ -57,6 +66,38 @@ static void *pages(size_t how_many)
     return at;
 }
 
+static uint64_t *slot_on_disk(uint64_t slot)
+{
+    if (pread(disk, block, PAGE_BYTES, (off_t)slot * PAGE_BYTES) != PAGE_BYTES)
+        fail("reading the disk");
+    return block;
+}
+
+static void open_disk(const char *path)
+{
+    if (mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) < 0)
+        fail("/dev");
+    disk = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+    if (disk < 0)
+        fail(path);
+    block = pages(1);
+    for (uint64_t slot = 0; slot < DISK_SLOTS; slot++)
+        if (*slot_on_disk(slot) > begun)
+            begun = *block;
+    count = begun;
+}
+
+static void count_on_disk(void)
+{
+    uint64_t slot = count % DISK_SLOTS;
+
+    if (*slot_on_disk(slot) != (count > DISK_SLOTS ? count - DISK_SLOTS : 0))
+        is_wrong++;
+    *block = count;
+    if (pwrite(disk, block, PAGE_BYTES, (off_t)slot * PAGE_BYTES) != PAGE_BYTES || fdatasync(disk) < 0)
+        fail("writing to the disk");
+}
+
 static struct answer answer(uint64_t request)
 {
     uint64_t *slot, before;
@@ -65,11 +106,13 @@ static struct answer answer(uint64_t request)
         reboot(RB_POWER_OFF);
     count++;
     slot = (uint64_t *)slots[count % SLOTS];
-    before = count > SLOTS ? count - SLOTS : 0;
+    before = count > begun + SLOTS ? count - SLOTS : 0;
     // At both ends of the page, and in its middle.
     if (slot[0] != before || slot[255] != before || slot[511] != before)
         is_wrong++;
     slot[0] = slot[255] = slot[511] = count;
+    if (disk >= 0)
+        count_on_disk();
     return (struct answer){request, count, is_wrong};
 }
 
@@ -166,6 +209,8 @@ int main(void)
 
     slots = pages(SLOTS);
     load_modules();
+    if (getenv("disk"))
+        open_disk(getenv("disk"));
     set_address("lo", "127.0.0.1");
     set_address("eth0", address ? address : "192.0.2.10");
     polled[0] = (struct pollfd){listen_on(SOCK_DGRAM), POLLIN, 0};

@@ -33,6 +33,8 @@ pub const GUEST: &str = "192.0.2.10:7";
 pub const HOSTS: [&str; 2] = ["north", "south"];
 /// Ports of the daemons for each other.
 const PORTS: [u16; 2] = [7421, 7422];
+/// Size of the disk of each host, `HOST.disk` in the site file.
+pub const DISK_BYTES: u64 = 32 << 20;
 /// Request that makes the guest power off.
 pub const POWER_OFF: u64 = u64::MAX;
 
@@ -112,6 +114,10 @@ impl Scene {
         for host in HOSTS {
             ip(&format!("tuntap add dev {host}0 mode tap"));
             ip(&format!("link set {host}0 master br0 up"));
+            // A host makes nothing of a disk that its site file does not name.
+            let disk = File::create(directory.join(format!("{host}.disk"))).unwrap();
+            disk.set_len(DISK_BYTES).unwrap();
+            let vm = vm.replace("HOST", host);
             let site = format!(
                 "directory = \"state-{host}\"\nkeys = \"keys\"\n\
                  [[host]]\nname = \"north\"\naddress = \"127.0.0.1:{}\"\n\
@@ -311,6 +317,11 @@ impl Scene {
     /// Where a host keeps its record.
     pub fn state_directory(&self, host: usize) -> PathBuf {
         self.directory.join(format!("state-{}", HOSTS[host]))
+    }
+
+    /// The image of a host's disk.
+    pub fn disk(&self, host: usize) -> PathBuf {
+        self.directory.join(format!("{}.disk", HOSTS[host]))
     }
 
     fn socket(&self, host: usize) -> PathBuf {

@@ -135,6 +135,8 @@ impl Pair {
             number,
             ram_bytes: 0,
             device_bytes: 0,
+            disk_bytes: 0,
+            disk_left_bytes: 0,
             pause_ns,
         };
         effects.extend(self.happen(Side::Primary, now, captured));

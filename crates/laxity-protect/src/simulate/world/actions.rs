@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::super::disk::BLOCKS;
 use super::super::guest::Image;
 use super::super::happening::{Captured, Happening};
-use super::super::host::{Freeze, Later};
+use super::super::host::{Freeze, Later, Parts};
 use super::super::network::Side;
-use super::{ACTIVATE_NS, CAPTURE_NS, WITNESS_NS, World};
+use super::{ACTIVATE_NS, CAPTURE_NS, SUM_NS, WITNESS_NS, World};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::Message;
 use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part, Record};
@@ -90,7 +91,15 @@ impl World<'_> {
                     self.close(side, number);
                 }
             }
-            Action::Capture { number, full } => self.capture(side, number, full),
+            Action::Capture { number, full, arms } => self.capture(side, number, full, arms),
+            Action::Sum(id) => self.sum(side, id),
+            Action::Compare => {
+                self.coverage.compared += 1;
+                let host = &mut self.hosts[side];
+                if let Some(process) = &mut host.process {
+                    process.differences.compare(&host.disk, data);
+                }
+            }
             Action::Claim { expected } => {
                 let delay_ns = self.draw.between(WITNESS_NS.0, WITNESS_NS.1);
                 if let Some(incarnation) = self.process(side).map(|process| process.incarnation) {
@@ -124,8 +133,9 @@ impl World<'_> {
                 }
                 if let Some(process) = self.process_mut(side) {
                     match part {
-                        Part::Ram => process.staged.0.extend_from_slice(data),
-                        Part::Device => process.staged.1.extend_from_slice(data),
+                        Part::Ram => process.staged.ram.extend_from_slice(data),
+                        Part::Device => process.staged.device.extend_from_slice(data),
+                        Part::Disk => process.staged.blocks.extend_from_slice(data),
                     }
                 }
             }
@@ -170,8 +180,7 @@ impl World<'_> {
             Action::Destroy => process.guest = None,
             Action::Discard => {
                 self.coverage.discarded += 1;
-                process.staged.0.clear();
-                process.staged.1.clear();
+                process.staged = Parts::default();
             }
             Action::Forget => {
                 process.store = None;
@@ -204,11 +213,18 @@ impl World<'_> {
     pub(super) fn send_and_watch(&mut self, side: Side, message: &Message) {
         match *message {
             Message::Acknowledge(id) => {
-                if let Some(process) = self.process_mut(side) {
+                let host = &mut self.hosts[side];
+                if let Some(process) = &mut host.process {
                     let mut image = process
                         .store
                         .map_or_else(Image::default, |(_, image)| image);
-                    image.patch(&process.staged.0, &process.staged.1);
+                    let Parts {
+                        ram,
+                        device,
+                        blocks,
+                    } = &process.staged;
+                    image.disk = host.disk;
+                    image.patch(ram, device, blocks);
                     process.promised = Some(id);
                     self.observer.acknowledge(side, id, &image);
                 }
@@ -224,7 +240,11 @@ impl World<'_> {
         let Some(process) = self.process_mut(side) else {
             return;
         };
-        let (ram, device) = process.captured.clone();
+        let Parts {
+            ram,
+            device,
+            blocks,
+        } = process.captured.clone();
         let mut digest = Digest::new(header);
         self.coverage.resent += u64::from(self.observer.is_sent(header.id));
         self.observer.send(header.id, header.arms);
@@ -235,6 +255,7 @@ impl World<'_> {
             (Part::Ram, first),
             (Part::Ram, second),
             (Part::Device, &device[..]),
+            (Part::Disk, &blocks[..]),
         ] {
             if !data.is_empty() {
                 digest.add(part, data);
@@ -264,7 +285,25 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn capture(&mut self, side: Side, number: u64, full: bool) {
+    /// Begins to send the sums of a host's disk, one by one and while all else goes on.
+    pub(super) fn sum(&mut self, side: Side, id: CheckpointId) {
+        let Some(process) = self.process(side) else {
+            return;
+        };
+        let (incarnation, Some(connection)) = (process.incarnation, process.connection) else {
+            return;
+        };
+        let mut when_ns = self.now_ns;
+        for block in 0..BLOCKS {
+            when_ns += self.draw.between(0, SUM_NS);
+            self.at(
+                when_ns,
+                Happening::Summed(side, incarnation, connection, id, block),
+            );
+        }
+    }
+
+    pub(super) fn capture(&mut self, side: Side, number: u64, full: bool, arms: bool) {
         let (now_ns, delay_ns) = (self.now_ns, self.draw.between(CAPTURE_NS.0, CAPTURE_NS.1));
         let host = &mut self.hosts[side];
         let Some(process) = &mut host.process else {
@@ -275,8 +314,18 @@ impl World<'_> {
         };
         let fails = std::mem::take(&mut host.capture_fails);
         guest.runs = false;
+        if full {
+            process.differences.forget();
+        }
         if !fails {
-            process.captured = guest.capture(full);
+            let (ram, device) = guest.capture(full);
+            let (blocks, left) = process.differences.take(&host.disk, arms);
+            process.captured = Parts {
+                ram,
+                device,
+                blocks,
+            };
+            process.left = left;
         }
         let captured = Captured {
             number,
@@ -301,14 +350,21 @@ impl World<'_> {
 
     pub(super) fn commit(&mut self, side: Side, id: CheckpointId) {
         self.coverage.committed += 1;
-        let Some(process) = self.process_mut(side) else {
+        let host = &mut self.hosts[side];
+        let Some(process) = &mut host.process else {
             return;
         };
         let mut image = process
             .store
             .map_or_else(Image::default, |(_, image)| image);
-        let (ram, device) = std::mem::take(&mut process.staged);
-        image.patch(&ram, &device);
+        let Parts {
+            ram,
+            device,
+            blocks,
+        } = std::mem::take(&mut process.staged);
+        image.disk = host.disk;
+        image.patch(&ram, &device, &blocks);
+        host.disk = image.disk;
         process.store = Some((id, image));
     }
 
@@ -320,8 +376,9 @@ impl World<'_> {
         };
         let from = match action {
             Action::Activate(id) => {
-                let store = process.store.unwrap_or((id, Image::default()));
-                Some((id, store.1))
+                let (_, mut image) = process.store.unwrap_or((id, Image::default()));
+                image.disk = host.disk;
+                Some((id, image))
             }
             _ => None,
         };

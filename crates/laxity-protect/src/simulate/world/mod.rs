@@ -7,11 +7,13 @@ mod traffic;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::protocol::message::Message;
 use crate::protocol::{Event, Node, Order, State, Verdict};
 
+use super::disk::{self, Differences};
 use super::draw::Draw;
 use super::happening::Happening;
-use super::host::{Gate, Host, Later, Process};
+use super::host::{Gate, Host, Later, Parts, Process};
 use super::network::{Network, Side};
 use super::observer::Observer;
 use super::outcome::{Coverage, Outcome};
@@ -22,6 +24,8 @@ const DIAL_NS: i64 = 3 * MS;
 /// Time between two steps of the guest, from and to.
 const STEP_NS: (i64, i64) = (MS, 5 * MS);
 const CAPTURE_NS: (i64, i64) = (200_000, 1_500_000);
+/// Longest time for the sum of a block.
+const SUM_NS: i64 = 300_000;
 const ACTIVATE_NS: (i64, i64) = (500_000, 3 * MS);
 const WITNESS_NS: (i64, i64) = (200_000, 3 * MS);
 /// Time that a process waits for the witness.
@@ -75,7 +79,11 @@ impl World<'_> {
             happenings: Vec::new(),
             free: Vec::new(),
             draw: Draw::new(plan.seed, 2),
-            hosts: [0, 1].map(|side| Host::new(plan.clocks[side])),
+            // The second host's disk is another one in part.
+            hosts: [0, 1].map(|side| {
+                let disk = [0, 0, 0, 9, 9, 9].map(|old| old * side as u64);
+                Host::new(plan.clocks[side], disk)
+            }),
             network: Network::default(),
             witness: (0, 0),
             witness_silent: (0, true),
@@ -249,9 +257,11 @@ impl World<'_> {
             gate: Gate::new(),
             guest: None,
             store: None,
-            staged: (Vec::new(), Vec::new()),
+            staged: Parts::default(),
             promised: None,
-            captured: (Vec::new(), Vec::new()),
+            captured: Parts::default(),
+            left: 0,
+            differences: Differences::default(),
             unheard: None,
             crash_in: None,
             freeze_in: None,
@@ -329,6 +339,7 @@ impl World<'_> {
             Happening::Wake(side, incarnation)
             | Happening::Step(side, incarnation)
             | Happening::Captured(side, incarnation, ..)
+            | Happening::Summed(side, incarnation, ..)
             | Happening::Activated(side, incarnation, ..)
             | Happening::Judged(side, incarnation, ..)
             | Happening::GuestKilled(side, incarnation)
@@ -425,6 +436,12 @@ impl World<'_> {
             }
             Happening::Arrive(_, number, frame) => self.arrive(side, number, &frame),
             Happening::Step(..) => self.step(side),
+            Happening::Summed(_, _, connection, id, block) => {
+                let sums = disk::sum(&self.hosts[side].disk, block);
+                if self.process(side).and_then(|process| process.connection) == Some(connection) {
+                    self.send(side, &Message::Sums(id, &sums));
+                }
+            }
             Happening::Captured(_, _, captured) => self.captured(side, captured),
             Happening::Activated(_, _, from) => self.activated(side, from),
             Happening::Judged(_, _, expected, verdict) => {

@@ -57,10 +57,9 @@ impl World<'_> {
                     connection: number as u64,
                     message,
                 };
-                let data = if let Message::Chunk(_, data) = message {
-                    data
-                } else {
-                    &[]
+                let data = match message {
+                    Message::Chunk(_, data) | Message::Sums(_, data) => data,
+                    _ => &[],
                 };
                 self.note(|| format!("{side} <- {message:?}"));
                 self.handle(side, event, data);
@@ -75,7 +74,8 @@ impl World<'_> {
     }
 
     pub(super) fn step(&mut self, side: Side) {
-        let Some(process) = self.hosts[side].process.as_mut() else {
+        let host = &mut self.hosts[side];
+        let Some(process) = host.process.as_mut() else {
             return;
         };
         let incarnation = process.incarnation;
@@ -83,7 +83,9 @@ impl World<'_> {
             return;
         };
         if guest.runs {
-            guest.step(&mut self.observer.lineage);
+            let (block, value) = guest.step(&mut self.observer.lineage);
+            host.disk[block] = value;
+            process.differences.note(block);
             let (holder, state) = (guest.holder, guest.state);
             if process.frozen.is_some() {
                 process.later.push_back(Later::Frame(holder, state));
@@ -155,8 +157,10 @@ impl World<'_> {
         process.gate.epoch = number + 1;
         let event = Event::Captured {
             number,
-            ram_bytes: process.captured.0.len() as u64,
-            device_bytes: process.captured.1.len() as u64,
+            ram_bytes: process.captured.ram.len() as u64,
+            device_bytes: process.captured.device.len() as u64,
+            disk_bytes: process.captured.blocks.len() as u64,
+            disk_left_bytes: process.left as u64,
             pause_ns: now_ns - begun_ns,
         };
         self.observer.take(Taken {
@@ -184,7 +188,7 @@ impl World<'_> {
         let (holder, state) = self.observer.activate(side, term, from, promised);
         let guest = match (from, state) {
             (Some((_, image)), Some(state)) => Guest::new(image, state, holder),
-            _ => Guest::boot(&mut self.observer.lineage, holder),
+            _ => Guest::boot(&mut self.observer.lineage, holder, self.hosts[side].disk),
         };
         self.takeovers += u64::from(holder > 0);
         let delay_ns = self.draw.between(STEP_NS.0, STEP_NS.1);

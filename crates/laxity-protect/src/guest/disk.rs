@@ -1,0 +1,596 @@
+//! A disk that a guest writes to: its image on this host, and what is known of the image on the
+//! other host.
+//!
+//! The host with the guest writes to its image at once, and notes which blocks the other image may
+//! have otherwise. These travel with the checkpoint at the end of their epoch; the other host puts
+//! them by ([`Staged`]) and writes them only when that checkpoint becomes the current one. A host
+//! that begins to follow sends sums of its image, so that only the pieces that differ are copied,
+//! whatever happened to either image before.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use twox_hash::XxHash3_128;
+
+/// Size of the blocks of which changes are noted.
+pub const BLOCK_BYTES: usize = 4096;
+/// Size of the pieces of which sums are compared.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BLOCKS: u64 = (PIECE_BYTES / BLOCK_BYTES) as u64;
+/// Size of a block's place, its disk in the highest byte, which precedes its contents.
+const PLACE_BYTES: usize = 8;
+const RECORD_BYTES: usize = PLACE_BYTES + BLOCK_BYTES;
+const DISK_SHIFT: u32 = 56;
+const SUM_BYTES: usize = 16;
+/// Pieces of one message with sums: comparing them keeps no checkpoint waiting for long.
+const PIECES_A_MESSAGE: u64 = 128;
+/// Blocks of one part of a checkpoint.
+const BATCH_BLOCKS: usize = 60;
+/// Blocks that a checkpoint has while the disks are being copied: 16 MiB.
+const COPIED_BLOCKS: usize = (16 << 20) / BLOCK_BYTES;
+/// Blocks that a guest may write in an epoch before its writes wait for the end of the epoch: 64
+/// MiB.
+const EPOCH_BLOCKS_MAX: u64 = (64 << 20) / BLOCK_BYTES as u64;
+/// Limit of the disks' part of a checkpoint: an epoch's blocks of all disks and the writes that were
+/// on their way when it ended.
+pub const STAGED_BYTES_MAX: usize = 512 << 20;
+/// Limit of the number of a guest's disks.
+pub const DISKS_MAX: usize = 8;
+
+/// A disk and its image, locked against other processes.
+#[derive(Debug)]
+pub struct Disk {
+    image: Flock<File>,
+    bytes: u64,
+    state: Mutex<State>,
+    /// Woken when writes may go on.
+    goes_on: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Pieces of which the other image's sum has not come.
+    unknown: Bits,
+    /// Blocks that belong to a coming checkpoint.
+    differs: Bits,
+    /// Whether the guest runs here.
+    may_write: bool,
+    /// Whether the guest's output waits for checkpoints, so that they must not grow without end.
+    is_bounded: bool,
+    /// Whether all writes have to end now, because the guest is being paused.
+    drains: bool,
+    /// Whether anything was written since the last flush.
+    is_unflushed: bool,
+}
+
+impl Disk {
+    /// Opens and locks an image. All of its room is taken now, so that no later write finds the
+    /// file system full.
+    ///
+    /// # Errors
+    ///
+    /// If it is no regular file of whole blocks, another process has it, or there is no room.
+    pub fn open(path: &Path) -> io::Result<Disk> {
+        let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
+        let image = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(|error| told(error.to_string()))?;
+        let metadata = image.metadata()?;
+        let bytes = metadata.len();
+        if !metadata.is_file() {
+            return Err(told("it is no regular file".into()));
+        }
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            let help = "make it with truncate -s 1G, say, of the same size on both hosts";
+            return Err(told(format!(
+                "{bytes} bytes are no whole number of blocks of 4096: {help}"
+            )));
+        }
+        let image = Flock::lock(image, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| told("another process has it".into()))?;
+        fallocate(&*image, FallocateFlags::empty(), 0, bytes as i64).map_err(|error| {
+            told(format!(
+                "there is no room for all of its {bytes} bytes, which a guest may write: {error}"
+            ))
+        })?;
+        Ok(Disk {
+            image,
+            bytes,
+            state: Mutex::new(State {
+                unknown: Bits::new(bytes.div_ceil(PIECE_BYTES as u64)),
+                differs: Bits::new(bytes / BLOCK_BYTES as u64),
+                may_write: false,
+                is_bounded: false,
+                drains: false,
+                is_unflushed: false,
+            }),
+            goes_on: Condvar::new(),
+        })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether the guest runs here, so that it may write.
+    pub fn may_write(&self, may: bool) {
+        self.state().may_write = may;
+    }
+
+    /// Says whether writes wait when an epoch has many.
+    pub fn bound(&self, is_bounded: bool) {
+        self.state().is_bounded = is_bounded;
+        self.goes_on.notify_all();
+    }
+
+    /// Says whether the guest is being paused, for which no write may wait.
+    pub fn drain(&self, drains: bool) {
+        self.state().drains = drains;
+        self.goes_on.notify_all();
+    }
+
+    /// Reads for the guest.
+    ///
+    /// # Errors
+    ///
+    /// Those of the image.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.image.read_exact_at(into, offset)
+    }
+
+    /// Writes for the guest.
+    ///
+    /// # Errors
+    ///
+    /// If the guest does not run here, and those of the image.
+    pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        while state.is_bounded && !state.drains && state.differs.count >= EPOCH_BLOCKS_MAX {
+            let woken = self.goes_on.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.may_write {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset + data.len() as u64;
+        // The blocks are noted before they change: a comparison that reads them meanwhile counts
+        // for nothing then.
+        for block in offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {
+            state.differs.set(block);
+        }
+        state.is_unflushed = true;
+        drop(state);
+        self.image.write_all_at(data, offset)
+    }
+
+    /// Makes all that was written survive a failure of this host.
+    ///
+    /// # Errors
+    ///
+    /// Those of the image.
+    pub fn flush(&self) -> io::Result<()> {
+        if std::mem::take(&mut self.state().is_unflushed) {
+            self.image.sync_data().inspect_err(|_| {
+                self.state().is_unflushed = true;
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is known of the other image any more.
+    pub fn forget(&self) {
+        let mut state = self.state();
+        state.unknown.set_all();
+        state.differs.clear_all();
+    }
+
+    /// Notes that blocks belong to a coming checkpoint.
+    fn differ(&self, blocks: impl Iterator<Item = u64>) {
+        let mut state = self.state();
+        for block in blocks {
+            state.differs.set(block);
+        }
+    }
+
+    /// Bytes that the other image may have otherwise.
+    pub fn left_bytes(&self) -> u64 {
+        let state = self.state();
+        let unknown = state.unknown.count * PIECE_BYTES as u64;
+        (unknown + state.differs.count * BLOCK_BYTES as u64).min(self.bytes)
+    }
+
+    fn pieces(&self) -> u64 {
+        self.bytes.div_ceil(PIECE_BYTES as u64)
+    }
+
+    /// The sum of a piece, for which its contents are read into `piece`.
+    fn sum(&self, number: u64, piece: &mut Vec<u8>) -> io::Result<[u8; SUM_BYTES]> {
+        let begin = number * PIECE_BYTES as u64;
+        let length = (self.bytes - begin).min(PIECE_BYTES as u64);
+        piece.resize(length as usize, 0);
+        self.read(begin, piece)?;
+        Ok(XxHash3_128::oneshot(piece).to_le_bytes())
+    }
+}
+
+/// Messages with the sums of all disks, one after the other.
+pub fn sums(disks: &[Arc<Disk>]) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let all = disks.iter().enumerate().flat_map(|(number, disk)| {
+        let firsts = (0..disk.pieces()).step_by(PIECES_A_MESSAGE as usize);
+        firsts.map(move |first| (number, disk, first))
+    });
+    all.map(|(number, disk, first)| {
+        let mut message = place(number, first).to_vec();
+        let mut piece = Vec::new();
+        for each in first..(first + PIECES_A_MESSAGE).min(disk.pieces()) {
+            message.extend(disk.sum(each, &mut piece)?);
+        }
+        Ok(message)
+    })
+}
+
+/// Compares a message with sums of the other host's images with the images here, while the guest
+/// runs.
+///
+/// # Errors
+///
+/// If it is none of such disks, or an image cannot be read.
+pub fn compare(disks: &[Arc<Disk>], message: &[u8]) -> io::Result<()> {
+    let refused = || io::Error::other("sums of other disks than these");
+    let (place, sums) = message.split_first_chunk().ok_or_else(refused)?;
+    let (number, first) = placed(*place);
+    let disk = disks.get(number).ok_or_else(refused)?;
+    let count = (sums.len() / SUM_BYTES) as u64;
+    let fits = first < disk.pieces() && count <= PIECES_A_MESSAGE.min(disk.pieces() - first);
+    if !fits || !sums.len().is_multiple_of(SUM_BYTES) {
+        return Err(refused());
+    }
+    let mut piece = Vec::new();
+    for (number, sum) in (first..).zip(sums.chunks_exact(SUM_BYTES)) {
+        if !disk.state().unknown.has(number) {
+            continue;
+        }
+        let is_same = disk.sum(number, &mut piece)? == sum;
+        let begin = number * PIECE_BLOCKS;
+        let end = (begin + PIECE_BLOCKS).min(disk.bytes / BLOCK_BYTES as u64);
+        if !is_same {
+            disk.differ(begin..end);
+        }
+        disk.state().unknown.clear(number);
+    }
+    Ok(())
+}
+
+/// The disks' part of a checkpoint.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Blocks, each behind its place, in batches.
+    pub batches: Vec<Vec<u8>>,
+    /// Bytes that the other images may have otherwise, with this checkpoint.
+    pub left_bytes: u64,
+}
+
+impl Taken {
+    /// Takes the blocks for a checkpoint of a guest that stands still: all that differ, or, while
+    /// the disks are being copied, the next ones.
+    ///
+    /// # Errors
+    ///
+    /// If an image cannot be read; all blocks still belong to a coming checkpoint then.
+    pub fn take(disks: &[Arc<Disk>], all: bool) -> io::Result<Taken> {
+        let mut taken = Taken::default();
+        let mut most = if all { usize::MAX } else { COPIED_BLOCKS };
+        for (number, disk) in disks.iter().enumerate() {
+            let blocks = disk.state().differs.first(most);
+            most -= blocks.len();
+            for block in blocks {
+                let mut contents = [0; BLOCK_BYTES];
+                if let Err(error) = disk.read(block * BLOCK_BYTES as u64, &mut contents) {
+                    taken.put_back(disks);
+                    return Err(error);
+                }
+                disk.state().differs.clear(block);
+                let is_full = |batch: &&mut Vec<u8>| batch.len() >= BATCH_BLOCKS * RECORD_BYTES;
+                if taken.batches.last_mut().as_ref().is_none_or(is_full) {
+                    taken.batches.push(Vec::new());
+                }
+                let batch = taken.batches.last_mut().expect("there is one");
+                batch.extend_from_slice(&place(number, block));
+                batch.extend_from_slice(&contents);
+            }
+            taken.left_bytes += disk.left_bytes();
+            disk.goes_on.notify_all();
+        }
+        Ok(taken)
+    }
+
+    /// The checkpoint will not be sent: its blocks belong to a coming one.
+    pub fn put_back(&self, disks: &[Arc<Disk>]) {
+        for record in self
+            .batches
+            .iter()
+            .flat_map(|batch| batch.chunks_exact(RECORD_BYTES))
+        {
+            let (place, _) = record.split_first_chunk().expect("it is longer");
+            let (number, block) = placed(*place);
+            disks[number].differ(std::iter::once(block));
+        }
+    }
+}
+
+fn place(disk: usize, number: u64) -> [u8; PLACE_BYTES] {
+    ((disk as u64) << DISK_SHIFT | number).to_le_bytes()
+}
+
+fn placed(place: [u8; PLACE_BYTES]) -> (usize, u64) {
+    let place = u64::from_le_bytes(place);
+    let number = place & ((1 << DISK_SHIFT) - 1);
+    ((place >> DISK_SHIFT) as usize, number)
+}
+
+/// The blocks of a checkpoint that has not become the current one.
+#[derive(Debug, Default)]
+pub struct Staged {
+    batches: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Staged {
+    /// Puts a part of a checkpoint by.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of these disks, or too much.
+    pub fn add(&mut self, batch: &[u8], disks: &[Arc<Disk>]) -> Result<(), String> {
+        let is_there = |record: &[u8]| {
+            let (place, _) = record.split_first_chunk().expect("it is longer");
+            let (number, block) = placed(*place);
+            let disk = disks.get(number);
+            disk.is_some_and(|disk| block < disk.bytes / BLOCK_BYTES as u64)
+        };
+        let mut records = batch.chunks_exact(RECORD_BYTES);
+        if !records.all(is_there) || !batch.len().is_multiple_of(RECORD_BYTES) {
+            return Err("it has blocks of other disks than these".into());
+        }
+        self.bytes += batch.len();
+        if self.bytes > STAGED_BYTES_MAX {
+            return Err("it has more blocks of disks than one epoch may have".into());
+        }
+        self.batches.push(batch.to_vec());
+        Ok(())
+    }
+
+    /// Drops everything.
+    pub fn discard(&mut self) {
+        *self = Staged::default();
+    }
+
+    /// Writes everything to the images.
+    ///
+    /// # Errors
+    ///
+    /// Those of an image, which is of no use then until it is copied anew.
+    pub fn apply(&mut self, disks: &[Arc<Disk>]) -> io::Result<()> {
+        let staged = std::mem::take(self);
+        for record in staged
+            .batches
+            .iter()
+            .flat_map(|batch| batch.chunks_exact(RECORD_BYTES))
+        {
+            let (place, contents) = record.split_first_chunk().expect("it was checked");
+            let (number, block) = placed(*place);
+            let image = &disks[number].image;
+            image.write_all_at(contents, block * BLOCK_BYTES as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// A set of numbers below a limit.
+#[derive(Debug)]
+struct Bits {
+    words: Vec<u64>,
+    limit: u64,
+    /// Number of members.
+    count: u64,
+}
+
+impl Bits {
+    fn new(limit: u64) -> Bits {
+        Bits {
+            words: vec![0; limit.div_ceil(64) as usize],
+            limit,
+            count: 0,
+        }
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.words[(number / 64) as usize] & 1 << (number % 64) != 0
+    }
+
+    fn set(&mut self, number: u64) {
+        self.count += u64::from(!self.has(number));
+        self.words[(number / 64) as usize] |= 1 << (number % 64);
+    }
+
+    fn clear(&mut self, number: u64) {
+        self.count -= u64::from(self.has(number));
+        self.words[(number / 64) as usize] &= !(1 << (number % 64));
+    }
+
+    fn set_all(&mut self) {
+        self.clear_all();
+        (0..self.limit).for_each(|number| self.set(number));
+    }
+
+    fn clear_all(&mut self) {
+        self.words.fill(0);
+        self.count = 0;
+    }
+
+    /// The lowest members, `most` of them if there are as many.
+    fn first(&self, most: usize) -> Vec<u64> {
+        let words = self.words.iter().zip((0..).step_by(64));
+        let members = words
+            .filter(|(word, _)| **word != 0)
+            .flat_map(|(word, first)| {
+                let bits: Range<u64> = 0..64;
+                bits.filter(move |bit| word & 1 << bit != 0)
+                    .map(move |bit| first + bit)
+            });
+        members.take(most).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use rand_core::{RngCore as _, SeedableRng as _};
+
+    const BLOCKS: u64 = 40;
+
+    /// A disk of a few zero blocks, whose image has no name any more.
+    pub fn disk(name: &str) -> Disk {
+        let name = format!("laxity-disk-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let image = File::create(&path).unwrap();
+        image.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
+        let disk = Disk::open(&path).unwrap();
+        assert!(Disk::open(&path).is_err(), "it is locked");
+        std::fs::remove_file(path).unwrap();
+        disk
+    }
+
+    fn contents(disk: &Disk) -> Vec<u8> {
+        let mut contents = vec![0; disk.bytes() as usize];
+        disk.read(0, &mut contents).unwrap();
+        contents
+    }
+
+    fn fill(disk: &Disk, block: u64, value: u8) {
+        let offset = block * BLOCK_BYTES as u64;
+        disk.image
+            .write_all_at(&[value; BLOCK_BYTES], offset)
+            .unwrap();
+    }
+
+    /// The other image equals the one here at each checkpoint that has all blocks, and at no other
+    /// time does it have any block that the last one did not have.
+    #[test]
+    fn an_image_follows_from_checkpoint_to_checkpoint() {
+        for seed in 0..20 {
+            let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+            let mut below = |limit: u64| random.next_u64() % limit;
+            let disks = [disk("here"), disk("there")].map(|disk| [Arc::new(disk)]);
+            let [here, there] = &disks;
+            here[0].may_write(true);
+            for _ in 0..below(30) {
+                fill(&disks[below(2) as usize][0], below(BLOCKS), below(3) as u8);
+            }
+            here[0].forget();
+            let mut sums: Vec<Vec<u8>> = sums(there).map(Result::unwrap).collect();
+            let mut staged = Staged::default();
+            for round in 0..30 {
+                for _ in 0..below(9) {
+                    let data = vec![below(4) as u8; 1 + below(9_000) as usize];
+                    let offset = below(here[0].bytes() - data.len() as u64);
+                    here[0].write(offset, &data).unwrap();
+                }
+                if round % 2 == 0
+                    && let Some(sums) = sums.pop()
+                {
+                    compare(here, &sums).unwrap();
+                }
+                let taken = Taken::take(here, true).unwrap();
+                if below(4) == 0 {
+                    taken.put_back(here);
+                    continue;
+                }
+                let (before, cut) = (contents(&there[0]), contents(&here[0]));
+                for batch in &taken.batches {
+                    staged.add(batch, there).unwrap();
+                }
+                assert_eq!(
+                    contents(&there[0]),
+                    before,
+                    "seed {seed}: written too early"
+                );
+                staged.apply(there).unwrap();
+                let is_same = contents(&there[0]) == cut;
+                assert!(is_same || !sums.is_empty(), "seed {seed}, round {round}");
+            }
+            assert_eq!(sums.len(), 0);
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_copied() {
+        let disks = [disk("same-here"), disk("same-there")].map(|disk| [Arc::new(disk)]);
+        let [here, there] = &disks;
+        fill(&here[0], 17, 1);
+        here[0].forget();
+        assert_eq!(here[0].left_bytes(), here[0].bytes());
+        for message in sums(there) {
+            compare(here, &message.unwrap()).unwrap();
+        }
+        assert_eq!(here[0].left_bytes(), PIECE_BYTES as u64);
+        let taken = Taken::take(here, false).unwrap();
+        let bytes: usize = taken.batches.iter().map(Vec::len).sum();
+        assert_eq!(bytes, PIECE_BLOCKS as usize * RECORD_BYTES);
+        assert_eq!(here[0].left_bytes(), 0);
+    }
+
+    #[test]
+    fn blocks_and_sums_of_other_disks_are_refused() {
+        let disks = [Arc::new(disk("others"))];
+        let block = |number, block| [&place(number, block)[..], &[0; BLOCK_BYTES]].concat();
+        let mut staged = Staged::default();
+        staged.add(&block(0, BLOCKS - 1), &disks).unwrap();
+        for wrong in [block(1, 0), block(0, BLOCKS), vec![0; RECORD_BYTES - 1]] {
+            assert!(staged.add(&wrong, &disks).is_err());
+        }
+        let sum = |number, first, bytes| [&place(number, first)[..], &vec![0; bytes]].concat();
+        compare(&disks, &sum(0, 2, SUM_BYTES)).unwrap();
+        for wrong in [
+            sum(1, 0, SUM_BYTES),
+            sum(0, 3, 0),
+            sum(0, 2, 2 * SUM_BYTES),
+            sum(0, 0, 1),
+            vec![0; 7],
+        ] {
+            assert!(compare(&disks, &wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn writes_wait_when_an_epoch_has_too_many() {
+        let disk = disk("bounded");
+        disk.may_write(true);
+        disk.bound(true);
+        disk.state().differs.count += EPOCH_BLOCKS_MAX;
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| disk.write(0, b"late"));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(contents(&disk).starts_with(b"\0"), "it has not waited");
+            disk.drain(true);
+            written.join().unwrap().unwrap();
+        });
+        assert!(contents(&disk).starts_with(b"late"));
+    }
+}

@@ -1,0 +1,169 @@
+//! A real guest that writes to a disk, and real kills: nothing that a client has seen is ever
+//! missing from the disk. `LAXITY_FAILOVERS` is the number of kills, `LAXITY_SEED` the seed.
+
+mod scene;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use laxity_protect::daemon::control::{Answer, Request};
+use rand_core::{RngCore as _, SeedableRng as _};
+use scene::{Clients, Scene};
+
+/// A guest with a disk. On a busy machine the hosts may not hear each other for longer than the
+/// default of 300 ms, and a standby takes over from a primary that lives: the test goes on then.
+const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
+                     volumes = [\"HOST.disk\"]\nappend = \"quiet disk=/dev/vda\"";
+
+/// Steps of an epoch at which a host with the guest dies; `None` stands for a kill from outside.
+const STEPS: [Option<&str>; 6] = [
+    Some("stopped"),
+    Some("captured"),
+    Some("sent"),
+    Some("acknowledged"),
+    Some("released"),
+    None,
+];
+/// Number of epochs by which the standby is armed: copying takes a few.
+const EPOCHS_MIN: u64 = 30;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+    })
+}
+
+#[test]
+fn nothing_seen_is_missing_from_the_disk() {
+    if let Some(reason) = scene::what_is_missing() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let (failovers, seed) = (number("LAXITY_FAILOVERS", 4), number("LAXITY_SEED", 1));
+    let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+    let mut scene = Scene::new("disks", GUEST);
+    let mut fates: [Option<String>; 2] = [None, None];
+    let fate = |random: &mut rand_pcg::Pcg64Mcg| {
+        let step = STEPS[random.next_u32() as usize % STEPS.len()];
+        step.map(|step| format!("{step}:{}", EPOCHS_MIN + random.next_u64() % 16))
+    };
+    for host in [0, 1] {
+        fates[host] = fate(&mut random);
+        scene.start(host, fates[host].as_deref());
+    }
+    let clients = Clients::start();
+    let mut died = Vec::new();
+    for failover in 0..failovers {
+        let said = || format!("failover {failover}, seed {seed}");
+        let dead = next_death(&mut scene, &fates, &mut random);
+        died.push(fates[dead].clone().unwrap_or("killed".into()));
+        let (survivor, answers) = (1 - dead, clients.seen.answers());
+        let begun = Instant::now();
+        while clients.seen.answers() < answers + 20 {
+            let waited = begun.elapsed() < scene::PATIENCE;
+            assert!(waited, "nobody answers: {}\n{}", said(), scene.logs());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (forgotten, wrong) = (clients.seen.forgotten(), clients.seen.wrong());
+        assert_eq!((forgotten, wrong), (0, 0), "{}\n{}", said(), scene.logs());
+        scene.wait_until(survivor, "primary", |vm| vm.state != "armed");
+        fates[dead] = fate(&mut random);
+        scene.start(dead, fates[dead].as_deref());
+    }
+    let seen = clients.seen.clone();
+    clients.stop();
+    eprintln!(
+        "{failovers} failovers, seed {seed}, how: {died:?}; {} answers, none missing from the disk",
+        seen.answers()
+    );
+    // The disk outlives both hosts: the guest wrote each count before it answered.
+    let has_guest = |&host: &usize| {
+        let vm = scene.state(host);
+        vm.is_some_and(|vm| vm.interval_ns.is_some())
+    };
+    let holder = [0, 1]
+        .into_iter()
+        .find(has_guest)
+        .expect("one has the guest");
+    let there = on_disk(&scene, holder);
+    let highest = seen.highest();
+    assert!(
+        there >= highest,
+        "{there} is on the disk, and {highest} was seen"
+    );
+    // Both hosts fail. The guest is not booted from either disk unasked, and has forgotten nothing
+    // when it is booted where it was.
+    for host in [0, 1] {
+        if !scene.has_ended(host) {
+            scene.kill(host);
+        }
+        scene.start(host, None);
+    }
+    scene.wait_until(holder, "connected", |vm| vm.connected);
+    let start = || Request::Start {
+        vm: "counter".into(),
+        alone: false,
+    };
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(
+        scene.wait_for(0, "empty").state,
+        scene.wait_for(1, "empty").state
+    );
+    assert_eq!(
+        scene.order(holder, &start()),
+        Answer::Taken,
+        "{}",
+        scene.logs()
+    );
+    let said = scene::ask_once(7);
+    assert!(said.count > highest, "{said:?} after {highest}");
+    assert_eq!(said.wrong, 0);
+    // What is copied to the other disk is only what differs.
+    scene.wait_for(holder, "protected");
+    let vm = scene.state(holder).expect("it is there");
+    assert_eq!(vm.disk_left_bytes, 0);
+    assert!(
+        vm.disk_bytes < scene::DISK_BYTES / 8,
+        "{} bytes",
+        vm.disk_bytes
+    );
+}
+
+/// The highest count on a host's disk.
+fn on_disk(scene: &Scene, host: usize) -> u64 {
+    let disk = fs::read(scene.disk(host)).unwrap();
+    let counts = disk
+        .chunks(4096)
+        .map(|block| u64::from_le_bytes(block[..8].try_into().unwrap()));
+    counts.max().unwrap_or(0)
+}
+
+/// Waits until a host has died: as it was told to at its start, or by a kill if the present primary
+/// was told nothing. Returns the host.
+fn next_death(
+    scene: &mut Scene,
+    fates: &[Option<String>; 2],
+    random: &mut rand_pcg::Pcg64Mcg,
+) -> usize {
+    let deadline = Instant::now() + scene::PATIENCE;
+    loop {
+        if let Some(dead) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
+            return dead;
+        }
+        let is_armed = |&host: &usize| scene.state(host).is_some_and(|vm| vm.state == "armed");
+        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)));
+        if let Some(primary) = primary.filter(|&primary| fates[primary].is_none()) {
+            std::thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
+            scene.kill(primary);
+            return primary;
+        }
+        let logs = || scene.logs();
+        assert!(
+            Instant::now() < deadline,
+            "no host dies, of those told {fates:?}\n{}",
+            logs()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
