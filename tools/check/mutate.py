@@ -1755,12 +1755,11 @@ MUTATIONS += [
     Mutation(
         "protect-halves",
         "checkpoint.rs",
-        "        id == self.header.id\n"
-        "            && bytes == (self.header.ram_bytes, self.header.device_bytes)\n"
+        "            && bytes == (ram_bytes, device_bytes, disk_bytes)\n"
         "            && checksum == self.digest.finish()",
-        "        let _ = checksum;\n"
-        "        id == self.header.id && bytes.0 == self.header.ram_bytes",
-        "memory and devices are of one epoch",
+        "            && bytes.0 == ram_bytes\n"
+        "            && (checksum, device_bytes, disk_bytes) != (0, 0, 0)",
+        "memory, devices and disks are of one epoch",
         directory=PROTECT,
     ),
     Mutation(

@@ -183,10 +183,23 @@ impl Run {
                 .is_some()
                 && self.node.status().state == State::Empty
             {
-                self.handle(Event::Order(Order::Start { alone: false }), &[])?;
+                self.start_unasked()?;
             }
             self.show();
         }
+    }
+
+    /// Boots the guest if no host has it. A guest that has run before may have written to disks, and
+    /// nobody but the operator knows which host's are the newer ones.
+    fn start_unasked(&mut self) -> io::Result<()> {
+        if self.driver.disks.is_empty() || self.record.term == 0 {
+            return self.handle(Event::Order(Order::Start { alone: false }), &[]);
+        }
+        info!(
+            vm = self.driver.vm,
+            "its disks were written before: if no host has the guest, order `start` where it ran last"
+        );
+        Ok(())
     }
 
     fn take(&mut self, input: Input) -> io::Result<()> {
@@ -606,14 +619,7 @@ impl Run {
             _ => None,
         };
         if let (Some(start_in_ns), true) = (start_in_ns, self.driver.begins_here) {
-            // Nobody but the operator knows which host's disks are the newer ones.
-            match self.driver.disks.is_empty() || self.record.term == 0 {
-                true => self.start_at_ns = Some(now_ns() + start_in_ns),
-                false => debug!(
-                    vm,
-                    "its disks were written before: it is not booted unasked"
-                ),
-            }
+            self.start_at_ns = Some(now_ns() + start_in_ns);
         }
         let mut shared = self
             .driver

@@ -324,6 +324,12 @@ impl Scene {
         self.directory.join(format!("{}.disk", HOSTS[host]))
     }
 
+    /// What a host keeps of the guest's terms.
+    pub fn record(&self, host: usize) -> PathBuf {
+        self.directory
+            .join(format!("state-{}/counter.record", HOSTS[host]))
+    }
+
     fn socket(&self, host: usize) -> PathBuf {
         self.directory.join(format!("{}.sock", HOSTS[host]))
     }
