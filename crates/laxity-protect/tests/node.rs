@@ -581,3 +581,14 @@ fn where_silence_is_preferred_a_stalled_standby_is_waited_for() {
         "{actions:?}"
     );
 }
+
+#[test]
+fn sums_of_an_earlier_copy_count_for_nothing() {
+    let mut side = Side::primary(SETTINGS);
+    let is_compared =
+        |side: &mut Side, id| side.hear(Message::Sums(id, b"sums")) == [Action::Compare];
+    assert!(!is_compared(&mut side, id(1, 1)), "nothing is copied yet");
+    side.captured(1);
+    assert!(!is_compared(&mut side, id(1, 0)));
+    assert!(is_compared(&mut side, id(1, 1)));
+}
