@@ -34,15 +34,22 @@ def task_paths(host: ResolvedHost) -> Iterator[tuple[str, Domain, Task]]:
 def ending(host: ResolvedHost, end_ns: int) -> list[str]:
     """Overrides with which a run ends at that time, and does the same until then.
 
-    A host file has no task whose first job comes after the end. Such a task gets one in the last
-    nanosecond.
+    A host file has no task whose first job comes after the end, and no failure of the host. Such a
+    task gets one in the last nanosecond, in which the host fails, too.
     """
+    protect = host["network"] and host["network"].get("protect")
+    failure = protect and protect["failure"]
     return [
         f"duration={end_ns} ns",
         *(
             f"{path}.offset={end_ns - 1} ns"
             for path, _, task in task_paths(host)
             if task["offset_ns"] >= end_ns
+        ),
+        *(
+            [f"protect.failure.at={end_ns - 1} ns"]
+            if failure and failure["at_ns"] >= end_ns
+            else []
         ),
     ]
 

@@ -37,7 +37,7 @@ RECORD = np.dtype(
 KINDS = (
     *("release", "complete", "execute", "wake", "block", "run", "stop", "schedule"),
     *("replenish", "exhaust", "budget", "migrate", "class"),
-    *("hop", "spent", "packet"),
+    *("hop", "spent", "packet", "message", "outage"),
 )
 """By their numbers, from 1."""
 

@@ -1,4 +1,4 @@
-"""Why jobs and packets were late, from a trace, and what would have helped, from runs."""
+"""Why jobs and packets were late, and domains out, from a trace; what helps, from runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from laxity import _core, tracefile
 from laxity.errors import HostError, InputError, core_errors
@@ -40,7 +40,11 @@ Kind = Literal[
     "rate",
     "link",
     "failure",
+    "silence",
+    "activation",
 ]
+What = Literal["job", "packet", "message", "outage"]
+LATE_KINDS: tuple[What, ...] = get_args(What)
 Place = Literal[
     "wire-in", "card", "to-guest", "socket", "from-guest", "rate", "held", "released", "wire-out"
 ]
@@ -58,8 +62,11 @@ PRIORITIES = {"priority": -1, "rt-priority": 1}
 CPUS_TRIED_MAX = 8
 """Other CPUs that are tried for a domain."""
 
-PACKET_KIND = tracefile.KINDS.index("packet") + 1
-"""The number of the records that end the way of a late or lost packet."""
+WAY_ENDS: dict[What, int] = {
+    "packet": tracefile.KINDS.index("packet") + 1,
+    "message": tracefile.KINDS.index("message") + 1,
+}
+"""The numbers of the records that end the way of a late or lost packet or message."""
 
 RING_PACKETS = 1024
 """A proposed ring of a card."""
@@ -89,7 +96,7 @@ class Remedy:
     set: str
     """The change, in the form that `--set` takes."""
     missed: int
-    """Deadlines that the whole run misses with it; for a packet, late and lost packets."""
+    """Deadlines that the whole run misses with it; for a packet or message, late and lost ones."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,10 @@ class Late:
     """A job or a packet with the causes of its lateness."""
 
     what: str
-    """`domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain."""
+    """`domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain; of a
+    registration's message `domain/registration-N#number`, with the signalling server's; of an
+    outage `domain/outage`."""
+    kind: What
     arrival_ns: int
     deadline_ns: int
     completion_ns: int | None
@@ -107,11 +117,11 @@ class Late:
     causes: tuple[Cause, ...]
     """From the greatest share to the smallest; their `ns` sum to `late_ns`."""
     packet: Literal["late", "lost", "unfinished"] | None = None
-    """What became of a packet; None for a job."""
+    """What became of a packet or message; None for others."""
     lost_at: Place | None = None
     """The place that had no room for a lost packet."""
     remedies: tuple[Remedy, ...] | None = None
-    """None if none were looked for, or the simulator does not have this job late."""
+    """None if none were looked for, as after a host's death, or if the simulator has it in time."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,8 @@ class Total:
     """What a cause adds up to over all late jobs of a task, or over all packets of voice."""
 
     task: str
-    """`domain/task`; for packets `domain/voice`."""
+    """`domain/task`; for packets `domain/voice`, for messages of registrations
+    `domain/registrations`, and `domain/outage`."""
     cause: Kind
     who: str | None
     rule: Rule | None
@@ -132,7 +143,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Why:
-    """Why the jobs and packets of a run were late."""
+    """Why jobs and packets of a run were late, and domains out."""
 
     jobs: int
     """Jobs whose deadline fell within the run."""
@@ -140,10 +151,25 @@ class Why:
     late_packets: int
     """Packets of voice that arrived late, or were still on their way at the end of the run."""
     lost_packets: int
+    late_messages: int
+    """Messages of registrations whose answers came so late that the phones had sent them again, or
+    that were still on their way at the end of the run."""
+    lost_messages: int
+    outages: int
     late_sum_ns: int
     late: tuple[Late, ...]
     totals: tuple[Total, ...]
     """From the greatest to the smallest."""
+
+    def kinds(self) -> tuple[What, ...]:
+        """The kinds of what was late or lost."""
+        counts: dict[What, int] = {
+            "job": self.late_jobs,
+            "packet": self.late_packets + self.lost_packets,
+            "message": self.late_messages + self.lost_messages,
+            "outage": self.outages,
+        }
+        return tuple(kind for kind, count in counts.items() if count)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that `laxity why --json` prints."""
@@ -159,9 +185,9 @@ def why(
 ) -> Why:
     """Explains the late jobs of a trace.
 
-    `task` (`domain/task`) restricts it to one task, `worst` to so many jobs, those that are late by
-    most; `every_job` explains jobs that were in time, too. Raises InputError for a damaged trace,
-    or a task that the trace has not.
+    `task` (`domain/task`) restricts it to one task, `worst` to so many, those that are late by
+    most, with an equal part for each kind; `every_job` explains jobs that were in time, too. Raises
+    InputError for a damaged trace, or a task that the trace has not.
     """
     places = None if task is None else _places(tracefile.metadata(trace), task)
     with core_errors():
@@ -182,17 +208,23 @@ def _places(metadata: Mapping[str, Any], name: str) -> tuple[int, int]:
 
 
 def with_remedies(found: Why, host: Host, overrides: Iterable[str]) -> Why:
-    """Adds to each explained job the changes of the host with which it is in time."""
+    """Adds to each explained job and packet the changes of the host with which it is in time."""
     settings = list(overrides)
     late = tuple(
-        replace(each, remedies=remedies(host, settings, each)) if each.late_ns else each
+        replace(each, remedies=remedies(host, settings, each)) if _may_be_helped(each) else each
         for each in found.late
     )
     return replace(found, late=late)
 
 
+def _may_be_helped(late: Late) -> bool:
+    """Whether a change of the host may help: it does not against the host's death."""
+    died_with_host = late.packet == "lost" and late.lost_at is None
+    return late.late_ns > 0 and late.kind != "outage" and not died_with_host
+
+
 def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...] | None:
-    """Changes of the host with which the job is in time: changes of values first, then policies.
+    """Changes of the host with which it is in time: changes of values first, then policies.
 
     Each is run up to the job's deadline to see that it is, and then as long as the host file says
     to count what else is missed. None if the simulator has the job in time without any change: then
@@ -208,12 +240,12 @@ def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...]
 
 def _missed(host: Host, overrides: list[str], late: Late) -> int:
     """What the whole run misses: deadlines, or packets that are late or lost."""
-    if late.packet is None:
+    if late.kind not in WAY_ENDS:
         return host.run(set=overrides).missed
     with tempfile.TemporaryDirectory(prefix="laxity.") as place:
         trace = Path(place) / "trace.laxtrace"
         host.run(set=overrides, trace=trace)
-        return int((tracefile.records(trace)["kind"] == PACKET_KIND).sum())
+        return int((tracefile.records(trace)["kind"] == WAY_ENDS[late.kind]).sum())
 
 
 def _whose(late: Late) -> str:
@@ -224,16 +256,17 @@ def _whose(late: Late) -> str:
 
 def _network_changes(resolved: Mapping[str, Any], late: Late, causes: set[Kind]) -> Iterator[str]:
     """Changes of cards and of protection that may help a packet."""
-    network = resolved["network"] if late.packet is not None else None
+    network = resolved["network"] if late.kind in WAY_ENDS else None
     if not network:
         return
+    server = "media_server" if late.kind == "packet" else "signalling_server"
     name = _whose(late)
     domain = next(each for each in resolved["domains"] if each["name"] == name)
     if "queue" in causes and len(domain["vcpus"]) < resolved["cpus"]:
         yield f"domain.{name}.vcpus={len(domain['vcpus']) + 1}"
     agreements = network["link"]["agreements"] if network["link"] else ()
     for place, agreement in enumerate(agreements):
-        if "rate" in causes and agreement["domain"] == resolved["calls"]["media_server"]:
+        if "rate" in causes and agreement["domain"] == resolved["calls"][server]:
             yield f"link.agreements.{place}.maximum={2 * agreement['maximum_bit_s']} bit/s"
     for place, nic in enumerate(network["nics"]):
         if late.lost_at in ("card", "wire-out") and nic["ring"] < RING_PACKETS:
@@ -335,7 +368,7 @@ def _smallest_budget_ns(
 
 def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     """Whether it is in time in a run of the simulator that ends at its deadline."""
-    if late.packet is not None:
+    if late.kind in WAY_ENDS:
         return _packet_is_in_time(host, overrides, late)
     task, number = late.what.rsplit("#", 1)
     domain, _, name = task.partition("/")
@@ -361,8 +394,8 @@ def _until(host: Host, overrides: list[str], late: Late) -> list[str]:
 
 
 def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
-    """Whether the packet is neither late nor lost in a run that lasts until it would be late."""
-    stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
+    """Whether it is neither late nor lost in a run that lasts until it would be late."""
+    stream, number = late.what.rsplit("-", 1)[1].split("#")
     packet = (int(stream) << tracefile.JOB_NUMBER_BITS) | int(number)
     with tempfile.TemporaryDirectory(prefix="laxity.") as place:
         trace = Path(place) / "trace.laxtrace"
@@ -372,5 +405,5 @@ def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
             # The host file does not allow it.
             return False
         records = tracefile.records(trace)
-        of_packets = records[records["kind"] == PACKET_KIND]
-        return packet not in of_packets["argument"]
+        ended = records[records["kind"] == WAY_ENDS[late.kind]]
+        return packet not in ended["argument"]

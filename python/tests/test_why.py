@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -306,9 +307,72 @@ def test_people_get_sentences_about_packets(laxity: Laxity, tmp_path: Path) -> N
 
 
 def test_a_packet_that_died_with_its_host_has_words() -> None:
-    lost = Late("media/stream-0#50", 0, 150, None, 0, (), packet="lost")
+    lost = Late("media/stream-0#50", "packet", 0, 150, None, 0, (), packet="lost")
     said = "media/stream-0#50 was lost with the host that died."
     assert tables.sentence(lost, "credit") == said
+
+
+PROTECTED = EXAMPLES / "protect.toml"
+
+
+def test_outages_have_causes_and_are_not_hidden_by_packets(laxity: Laxity, tmp_path: Path) -> None:
+    laxity("run", PROTECTED, "-o", tmp_path / "out")
+    telephony = json.loads((tmp_path / "out" / "result.json").read_text())["telephony"]
+    content = answer(laxity, tmp_path / "out", "--worst", 3)
+    outages = {late["what"]: late for late in content["late"] if late["kind"] == "outage"}
+    assert content["outages"] == len(telephony["protection"]) == 2
+    assert {late["kind"] for late in content["late"]} == {"packet", "message", "outage"}
+    every = answer(laxity, tmp_path / "out")
+    assert [late["what"] for late in every["late"] if late["kind"] == "outage"] == [
+        f"{each['domain']}/outage" for each in telephony["protection"]
+    ]
+    for outage in outages.values():
+        (domain,) = (
+            each for each in telephony["protection"] if outage["what"] == f"{each['domain']}/outage"
+        )
+        assert outage["late_ns"] == domain["outage_ns"]
+        causes = {cause["cause"]: cause["ns"] for cause in outage["causes"]}
+        assert causes.keys() == {"silence", "activation"}
+        assert sum(causes.values()) == outage["late_ns"]
+    assert content["lost_messages"] == telephony["registrations"]["retransmissions"] > 0
+    assert content["lost_packets"] == telephony["voice"]["lost"] > 0
+    said = laxity("why", tmp_path / "out").stdout
+    assert "was out for 304 ms, since its host died: " in said
+    assert "2 outages" in said.splitlines()[0] + said.splitlines()[1]
+
+
+def test_an_outage_that_the_end_of_the_run_ends(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    Host.load(PROTECTED).run(set=["protect.failure.activation=6 s"], trace=trace)
+    outages = [late for late in why(trace).late if late.kind == "outage"]
+    assert [outage.completion_ns for outage in outages] == [None, None]
+    assert {outage.late_ns for outage in outages} == {5_000_000_000}
+    assert "out for 5 s and still at the end of the run" in tables.sentence(outages[0], "credit")
+
+
+def test_what_is_said_to_help_a_message_helps(tmp_path: Path) -> None:
+    """More registrations than their server can answer: phones send them again and again."""
+    host = Host.load(PROTECTED)
+    overrides = [
+        "duration=4 s",
+        "protect.failure.at=3900 ms",
+        "calls.registrations=120 /s",
+        "domain.signalling.workload.work=10 ms",
+        "domain.signalling.workload.threads=4",
+    ]
+    trace = tmp_path / "trace.laxtrace"
+    host.run(set=overrides, trace=trace)
+    found = why(trace)
+    assert found.late_messages > 0
+    messages = [late for late in found.late if late.kind == "message" and late.packet == "late"]
+    latest = max(messages, key=lambda late: late.late_ns)
+    (late,) = with_remedies(replace(found, late=(latest,)), host, overrides).late
+    assert late.remedies
+    for remedy in late.remedies:
+        host.run(set=[*overrides, remedy.set], trace=trace)
+        after = why(trace)
+        assert late.what not in {each.what for each in after.late}
+        assert after.late_messages + after.lost_messages == remedy.missed
 
 
 def test_wrong_input_is_refused(laxity: Laxity, out: Path, tmp_path: Path) -> None:

@@ -377,6 +377,15 @@ impl<'a, W: Write> Exporter<'a, W> {
                 let name = format!("late or lost: packet {number} of stream {stream}");
                 packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
             }
+            Kind::Message => {
+                let (registration, number) = task_of(record.argument);
+                let name = format!("late or lost: message {number} of registration {registration}");
+                packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
+            }
+            Kind::Outage => {
+                let name = "its outage ends".to_owned();
+                packets.event(time_ns, named(Type::Instant, vcpu.uuid, name))
+            }
             Kind::Release | Kind::Schedule | Kind::Hop | Kind::Spent => Ok(()),
         }
     }

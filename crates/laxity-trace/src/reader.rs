@@ -282,7 +282,7 @@ mod tests {
             "record 4 of the trace (execute) names task 1, which the metadata does not have"
         );
         assert!(of(|record| (record.kind, record.argument) = (Kind::Class, 4)).contains("class 4"));
-        let hop = of(|record| (record.kind, record.argument) = (Kind::Hop, 13 << 56));
+        let hop = of(|record| (record.kind, record.argument) = (Kind::Hop, 15 << 56));
         assert!(hop.contains("place"));
         let spent = of(|record| (record.kind, record.argument) = (Kind::Spent, 2 << 56));
         assert!(spent.contains("expense"));
@@ -299,8 +299,8 @@ mod tests {
         );
         let mut file = sample::file(&sample::metadata(), &records);
         let last = file.len() - 2;
-        file[last] = 17;
-        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 17"));
+        file[last] = 19;
+        assert!(error_of(&file).starts_with("record 33 of the trace is damaged: kind 19"));
         assert!(
             Reader::new(&file[..])
                 .expect("the header is right")
@@ -354,7 +354,7 @@ mod tests {
     prop_compose! {
         /// Records that have a place in every such metadata.
         fn any_records()(records in prop::collection::vec(
-            (any::<u32>(), any::<i64>(), any::<bool>(), 0usize..16), 0..50,
+            (any::<u32>(), any::<i64>(), any::<bool>(), 0usize..18), 0..50,
         )) -> Vec<Record> {
             let mut time_ns = 0;
             records.into_iter().map(|(step_ns, argument, whole, kind)| {

@@ -116,11 +116,17 @@ pub enum Kind {
     /// The packet whose places stand before it; the VCPU is the media server's first. Argument: [`job`] of its stream
     /// (modulo 2^24) and its number there.
     Packet = 16,
+    /// The message of a registration that was late or lost, whose places stand before it; the VCPU is the signalling
+    /// server's first. Argument: [`job`] of the registration's number (modulo 2^24) and how often it was sent before.
+    Message = 17,
+    /// A protected domain runs on at its standby, or the run ends without that; the places of its outage stand before
+    /// it. The VCPU is the domain's first. Argument: 0.
+    Outage = 18,
 }
 
 impl Kind {
     /// Every kind, in the order of the numbers.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Release,
         Kind::Complete,
         Kind::Execute,
@@ -137,6 +143,8 @@ impl Kind {
         Kind::Hop,
         Kind::Spent,
         Kind::Packet,
+        Kind::Message,
+        Kind::Outage,
     ];
 
     /// The kind with that number in a file.
@@ -164,6 +172,8 @@ impl Kind {
             Kind::Hop => "hop",
             Kind::Spent => "spent",
             Kind::Packet => "packet",
+            Kind::Message => "message",
+            Kind::Outage => "outage",
         }
     }
 
@@ -195,7 +205,7 @@ pub fn task_of(argument: i64) -> (u32, u64) {
 /// above them.
 const TIME_BITS: u32 = 56;
 
-/// A place on a packet's way, from phone to phone.
+/// A place on a packet's way, from phone to phone; or what a domain is in while it is out.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -227,10 +237,14 @@ pub enum Place {
     /// It is lost since the place before had no room. The time is that since which the oldest packet there waited;
     /// always the last place.
     Full = 12,
+    /// The domain's host is dead, and the standby has not yet waited for a sign of life for as long as it has to.
+    Silence = 13,
+    /// The standby activates the domain.
+    Activation = 14,
 }
 
 impl Place {
-    const ALL: [Place; 13] = [
+    const ALL: [Place; 15] = [
         Place::WireIn,
         Place::Card,
         Place::ToGuest,
@@ -244,6 +258,8 @@ impl Place {
         Place::Unfinished,
         Place::Failure,
         Place::Full,
+        Place::Silence,
+        Place::Activation,
     ];
 
     /// The word for it in text.
@@ -262,12 +278,14 @@ impl Place {
             Place::Unfinished => "unfinished",
             Place::Failure => "failure",
             Place::Full => "full",
+            Place::Silence => "silence",
+            Place::Activation => "activation",
         }
     }
 
-    /// Whether a packet's way ends there.
+    /// Whether a way ends there.
     pub fn is_end(self) -> bool {
-        self >= Place::Arrived
+        (Place::Arrived..=Place::Full).contains(&self)
     }
 }
 
@@ -326,13 +344,13 @@ mod tests {
         for (index, place) in Place::ALL.into_iter().enumerate() {
             assert_eq!(place as usize, index);
         }
-        assert_eq!((hop_of(13 << 56), spent_of(2 << 56)), (None, None));
+        assert_eq!((hop_of(15 << 56), spent_of(2 << 56)), (None, None));
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index + 1);
             assert_eq!(Kind::from_number(kind as u8), Some(kind));
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(17), None);
+        assert_eq!(Kind::from_number(19), None);
     }
 
     #[test]
@@ -359,12 +377,12 @@ mod tests {
             if let Some(record) = Record::from_bytes(&bytes) {
                 prop_assert_eq!(record.to_bytes(), bytes);
             } else {
-                prop_assert!(!(1..=16).contains(&bytes[22]) || bytes[23] != 0);
+                prop_assert!(!(1..=18).contains(&bytes[22]) || bytes[23] != 0);
             }
         }
 
         #[test]
-        fn a_hop_comes_back(place in 0usize..13, ns in 0i64..1 << 56) {
+        fn a_hop_comes_back(place in 0usize..15, ns in 0i64..1 << 56) {
             let place = Place::ALL[place];
             prop_assert_eq!(hop_of(hop(place, ns)), Some((place, ns)));
             prop_assert_eq!(spent_of(spent(Spent::Pause, ns)), Some((Spent::Pause, ns)));

@@ -151,6 +151,10 @@ impl fmt::Display for Detail<'_> {
                 let (stream, number) = task_of(argument);
                 write!(f, "stream {stream} #{number}")
             }
+            Kind::Message => {
+                let (registration, number) = task_of(argument);
+                write!(f, "registration {registration} #{number}")
+            }
             _ => Ok(()),
         }
     }

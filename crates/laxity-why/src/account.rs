@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, Key, Part, Rule, Who};
 use crate::history::History;
-use crate::packet::{Histories, Packet, Watch, Way};
+use crate::packet::{Histories, Packet, Subject, Watch, Way};
 use crate::share::{Job, divide};
 use laxity_policies::Policy;
 use laxity_trace::{Kind, Metadata, NONE, Record, task_of};
@@ -315,8 +315,11 @@ impl<'a> Account<'a> {
                 self.change_of(index);
             }
             Kind::Migrate => self.rehome(index, record.argument as u16),
-            Kind::Packet => self.finish_packet(record),
-            _ => {}
+            kind => {
+                if let Some(subject) = Subject::of(kind) {
+                    self.finish_packet(subject, record);
+                }
+            }
         }
         self.classify(index);
         Ok(explained)
@@ -345,16 +348,24 @@ impl<'a> Account<'a> {
         late
     }
 
-    fn finish_packet(&mut self, record: &Record) {
+    fn finish_packet(&mut self, subject: Subject, record: &Record) {
         let (stream, number) = task_of(record.argument);
         let mut way = std::mem::take(&mut self.way);
         for index in way.vcpus() {
             self.flush(index);
         }
-        let delay_ns = self.metadata.calls.as_ref().map(|calls| calls.delay_ns);
-        self.packet = delay_ns.and_then(|delay_ns| {
+        let limit_ns = self
+            .metadata
+            .calls
+            .as_ref()
+            .and_then(|calls| match subject {
+                Subject::Voice => Some(calls.delay_ns),
+                Subject::Registration => calls.answer_ns,
+                Subject::Outage => Some(0),
+            });
+        self.packet = limit_ns.and_then(|limit_ns| {
             let packet = (record.domain, stream, number);
-            way.finish(packet, (delay_ns, self.now_ns), self)
+            way.finish(subject, packet, (limit_ns, self.now_ns), self)
         });
     }
 

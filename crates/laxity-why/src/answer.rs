@@ -2,9 +2,9 @@
 
 use crate::account::Account;
 use crate::cause::{Cause, Key, Part, Rule, Who};
-use crate::packet::{Fate, Packet, PacketPart, Watch};
+use crate::packet::{Fate, Packet, PacketPart, Subject, Watch};
 use crate::share::Job;
-use laxity_trace::{Kind, Metadata, Place, Reader, TraceError};
+use laxity_trace::{Metadata, Place, Reader, TraceError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
@@ -14,8 +14,9 @@ use std::io::Read;
 pub struct Question {
     /// Only jobs of this task, by the places of its domain and of itself.
     pub task: Option<(u16, u32)>,
-    /// The number of jobs and packets that are explained, those that are late by most; all without it. Up to half of
-    /// them are jobs and up to half are packets, if so many were late: neither hides the other. The totals are of all.
+    /// The number of jobs, packets, messages and outages that are explained, those that are late by most; all without
+    /// it. Each kind of which any was late has an equal part of them, if it has so many: none hides the others. The
+    /// totals are of all.
     pub worst: Option<usize>,
     /// Jobs that were in time are explained, too.
     pub every_job: bool,
@@ -48,9 +49,16 @@ pub struct Answer {
     pub late_packets: u64,
     /// The number of lost packets of voice.
     pub lost_packets: u64,
+    /// The number of messages of registrations that were answered so late that their phones had sent them again, and of
+    /// those that were still on their way at the end of the run.
+    pub late_messages: u64,
+    /// The number of lost messages of registrations, and of their lost answers.
+    pub lost_messages: u64,
+    /// The number of times that a domain was out, since its host had died.
+    pub outages: u64,
     /// The sum of the lateness of all of these, ns.
     pub late_sum_ns: i64,
-    /// The explained jobs and packets: in the order of their ends, or with [`Question::worst`] from the latest on.
+    /// All that is explained: in the order of their ends, or with [`Question::worst`] from the latest on.
     pub late: Vec<Explained>,
     /// The lateness of all late jobs and packets, by task, cause and culprit.
     pub totals: Vec<Total>,
@@ -59,9 +67,12 @@ pub struct Answer {
 /// A job with the causes of its lateness.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explained {
-    /// `domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain.
+    /// `domain/task#job`; of a packet `domain/stream-N#number`, with the media server's domain; of a message
+    /// `domain/registration-N#number`, with that of the signalling server; of an outage `domain/outage`.
     pub what: String,
-    /// What became of a packet: `late`, `lost` or `unfinished`; null for a job.
+    /// `job`, `packet`, `message` or `outage`.
+    pub kind: &'static str,
+    /// What became of a packet or message: `late`, `lost` or `unfinished`; null for others.
     pub packet: Option<&'static str>,
     /// The place that had no room for a lost packet; null if it was lost otherwise, or not at all.
     pub lost_at: Option<Place>,
@@ -98,7 +109,8 @@ pub struct ExplainedCause {
 /// What a cause adds up to over all late jobs of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Total {
-    /// The task that was late: `domain/task`; for packets `domain/voice`, with the media server's domain.
+    /// The task that was late: `domain/task`; for packets `domain/voice`, with the media server's domain; for messages
+    /// `domain/registrations`, with that of the signalling server; and `domain/outage`.
     pub task: String,
     /// What it is.
     pub cause: Cause,
@@ -117,8 +129,13 @@ pub struct Total {
 /// The domain, the task ([`VOICE`] for packets), and the cause.
 type TotalKey = (u16, u32, Option<(u16, u16)>, Key);
 
-/// Packets, in place of a task.
+/// Packets, messages and outages, in place of a task.
 const VOICE: u32 = u32::MAX;
+const REGISTRATIONS: u32 = u32::MAX - 1;
+const OUTAGE: u32 = u32::MAX - 2;
+
+/// The kinds of what may be late, by [`Late::kind`].
+const KINDS: [&str; 4] = ["job", "packet", "message", "outage"];
 
 /// Collects the jobs of a trace.
 struct Answering<'a> {
@@ -127,10 +144,8 @@ struct Answering<'a> {
     answer: Answer,
     /// By the key as numbers, which are compared sooner.
     totals: BTreeMap<(u64, u64, u64), (TotalKey, i64, u64)>,
-    /// The jobs that are late by most: the least late first.
-    worst_jobs: BinaryHeap<Worst>,
-    /// The same for packets.
-    worst_packets: BinaryHeap<Worst>,
+    /// Those of each kind that are late by most: the least late first.
+    worst: [BinaryHeap<Worst>; KINDS.len()],
 }
 
 /// A job or a packet.
@@ -138,6 +153,20 @@ struct Answering<'a> {
 enum Late {
     Job(Job),
     Packet(Packet),
+}
+
+impl Late {
+    /// The place of its kind among [`KINDS`].
+    fn kind(&self) -> usize {
+        match self {
+            Late::Job(_) => 0,
+            Late::Packet(packet) => match packet.subject {
+                Subject::Voice => 1,
+                Subject::Registration => 2,
+                Subject::Outage => 3,
+            },
+        }
+    }
 }
 
 /// One among the worst; the greatest is the first to be dropped.
@@ -171,8 +200,8 @@ impl PartialOrd for Worst {
     }
 }
 
-/// Explains the late jobs and packets of a trace; packets only as far as `watch` has seen them, in a first reading of
-/// the trace.
+/// Explains the late jobs, packets and outages of a trace; packets and outages only as far as `watch` has seen them,
+/// in a first reading of the trace.
 ///
 /// # Errors
 ///
@@ -194,7 +223,7 @@ pub fn why<R: Read>(
         if let Some(job) = job {
             answering.job(job);
         }
-        if record.kind == Kind::Packet
+        if Subject::of(record.kind).is_some()
             && let Some(packet) = account.take_packet()
         {
             answering.packet(packet);
@@ -216,13 +245,15 @@ impl<'a> Answering<'a> {
                 late_jobs: 0,
                 late_packets: 0,
                 lost_packets: 0,
+                late_messages: 0,
+                lost_messages: 0,
+                outages: 0,
                 late_sum_ns: 0,
                 late: Vec::new(),
                 totals: Vec::new(),
             },
             totals: BTreeMap::new(),
-            worst_jobs: BinaryHeap::new(),
-            worst_packets: BinaryHeap::new(),
+            worst: std::array::from_fn(|_| BinaryHeap::new()),
         }
     }
 
@@ -253,13 +284,18 @@ impl<'a> Answering<'a> {
         if self.question.task.is_some() {
             return;
         }
-        match packet.fate {
-            Fate::Lost => self.answer.lost_packets += 1,
-            Fate::Arrived | Fate::Unfinished => self.answer.late_packets += 1,
-        }
+        let answer = &mut self.answer;
+        let (task, count) = match (packet.subject, packet.fate) {
+            (Subject::Voice, Fate::Lost) => (VOICE, &mut answer.lost_packets),
+            (Subject::Voice, _) => (VOICE, &mut answer.late_packets),
+            (Subject::Registration, Fate::Lost) => (REGISTRATIONS, &mut answer.lost_messages),
+            (Subject::Registration, _) => (REGISTRATIONS, &mut answer.late_messages),
+            (Subject::Outage, _) => (OUTAGE, &mut answer.outages),
+        };
+        *count += 1;
         self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(packet.late_ns);
         for PacketPart { at, part } in &packet.parts {
-            self.total(packet.domain, VOICE, *at, part);
+            self.total(packet.domain, task, *at, part);
         }
         self.keep(Late::Packet(packet));
     }
@@ -294,10 +330,7 @@ impl<'a> Answering<'a> {
                 self.answer.late.push(explained);
             }
             Some(most) => {
-                let worst = match late {
-                    Late::Job(_) => &mut self.worst_jobs,
-                    Late::Packet(_) => &mut self.worst_packets,
-                };
+                let worst = &mut self.worst[late.kind()];
                 let late = Worst(late);
                 if worst.len() < most {
                     worst.push(late);
@@ -331,14 +364,16 @@ impl<'a> Answering<'a> {
         self.answer
     }
 
-    /// The worst jobs and packets, from the latest on, as [`Question::worst`] says.
+    /// The worst, from the latest on, as [`Question::worst`] says.
     fn take_worst(&mut self) -> Vec<Worst> {
         let most = self.question.worst.unwrap_or(0);
+        let kinds = self.worst.iter().filter(|of_kind| !of_kind.is_empty());
+        let most_of_kind = most / kinds.count().max(1);
         let mut worst = Vec::new();
         let mut others = Vec::new();
-        for of_kind in [&mut self.worst_jobs, &mut self.worst_packets] {
+        for of_kind in &mut self.worst {
             let mut of_kind = std::mem::take(of_kind).into_sorted_vec();
-            others.extend(of_kind.split_off(of_kind.len().min(most / 2)));
+            others.extend(of_kind.split_off(of_kind.len().min(most_of_kind)));
             worst.extend(of_kind);
         }
         others.sort();
@@ -350,8 +385,8 @@ impl<'a> Answering<'a> {
 
     fn explained(&self, late: &Late) -> Explained {
         match late {
-            Late::Job(job) => self.explained_job(job),
-            Late::Packet(packet) => self.explained_packet(packet),
+            Late::Job(job) => self.explained_job(late.kind(), job),
+            Late::Packet(packet) => self.explained_packet(late.kind(), packet),
         }
     }
 
@@ -369,11 +404,18 @@ impl<'a> Answering<'a> {
         causes
     }
 
-    fn explained_packet(&self, packet: &Packet) -> Explained {
+    fn explained_packet(&self, kind: usize, packet: &Packet) -> Explained {
         let domain = &self.metadata.domains[usize::from(packet.domain)].name;
         Explained {
-            what: format!("{domain}/stream-{}#{}", packet.stream, packet.number),
-            packet: Some(match packet.fate {
+            what: match packet.subject {
+                Subject::Voice => format!("{domain}/stream-{}#{}", packet.stream, packet.number),
+                Subject::Registration => {
+                    format!("{domain}/registration-{}#{}", packet.stream, packet.number)
+                }
+                Subject::Outage => format!("{domain}/outage"),
+            },
+            kind: KINDS[kind],
+            packet: (packet.subject != Subject::Outage).then_some(match packet.fate {
                 Fate::Arrived => "late",
                 Fate::Lost => "lost",
                 Fate::Unfinished => "unfinished",
@@ -387,10 +429,11 @@ impl<'a> Answering<'a> {
         }
     }
 
-    fn explained_job(&self, job: &Job) -> Explained {
+    fn explained_job(&self, kind: usize, job: &Job) -> Explained {
         let part = |&part: &Part| PacketPart { at: None, part };
         let causes = self.causes(job.parts.iter().map(part));
         Explained {
+            kind: KINDS[kind],
             packet: None,
             lost_at: None,
             what: format!("{}#{}", self.task_name(job.domain, job.task), job.number),
@@ -406,6 +449,8 @@ impl<'a> Answering<'a> {
         let domain = &self.metadata.domains[usize::from(domain)];
         let task = match task {
             VOICE => "voice",
+            REGISTRATIONS => "registrations",
+            OUTAGE => "outage",
             task => &domain.tasks[task as usize].name,
         };
         format!("{}/{task}", domain.name)

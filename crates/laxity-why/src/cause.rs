@@ -46,6 +46,11 @@ pub enum Cause {
     Link,
     /// A packet was lost with the host that died; nobody.
     Failure,
+    /// The domain's host was dead, and its standby had not yet waited for a sign of life for as long as it has to;
+    /// nobody.
+    Silence,
+    /// The standby activated the domain; nobody.
+    Activation,
 }
 
 /// The task or VCPU behind a cause.

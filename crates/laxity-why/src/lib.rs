@@ -1,5 +1,5 @@
-//! Why jobs and packets were late, from a trace: each response is split without gaps into causes, and its lateness is
-//! divided among those that delayed it. `docs/explanation/why.md` states the rules.
+//! Why jobs and packets were late, and domains out, from a trace: each response is split without gaps into causes, and
+//! its lateness is divided among those that delayed it. `docs/explanation/why.md` states the rules.
 //!
 //! One pass over the records, in order; memory holds the VCPUs, the tasks, and what each released job that is not
 //! complete needs: the time that its VCPU had spent for each cause when the job was released. The trace of a host with
@@ -16,5 +16,5 @@ mod share;
 pub use account::{Account, TooMany};
 pub use answer::{Answer, Explained, ExplainedCause, Question, Total, WhyError, why};
 pub use cause::{Cause, Part, Rule, Who};
-pub use packet::{Fate, Packet, PacketPart, Watch};
+pub use packet::{Fate, Packet, PacketPart, Subject, Watch};
 pub use share::{Job, divide};

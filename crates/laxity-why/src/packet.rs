@@ -1,4 +1,5 @@
-//! Late and lost packets of voice: each one's way, split into causes.
+//! Late and lost packets of voice and messages of registrations: each one's way, split into causes; and outages, whose
+//! stages the trace tells in the same form.
 
 use crate::cause::{Cause, Key, Part, Who};
 use crate::history::History;
@@ -6,6 +7,29 @@ use crate::share::divide;
 use laxity_trace::{Kind, Place, Reader, Record, Spent, TraceError, hop_of, spent_of};
 use std::collections::BTreeSet;
 use std::io::Read;
+
+/// What has a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A packet of voice, from phone to phone.
+    Voice,
+    /// A message of a registration, until its answer comes.
+    Registration,
+    /// A domain without a host. It is late by all of the time that it was.
+    Outage,
+}
+
+impl Subject {
+    /// What the way that ends with a record of this kind is of.
+    pub fn of(kind: Kind) -> Option<Subject> {
+        match kind {
+            Kind::Packet => Some(Subject::Voice),
+            Kind::Message => Some(Subject::Registration),
+            Kind::Outage => Some(Subject::Outage),
+            _ => None,
+        }
+    }
+}
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,18 +42,20 @@ pub enum Fate {
     Unfinished,
 }
 
-/// A late or lost packet whose way has been split.
+/// A late or lost packet, or an outage, whose way has been split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// The media server.
+    /// What it is.
+    pub subject: Subject,
+    /// The server, or the domain that was out.
     pub domain: u16,
-    /// The stream, modulo 2^24.
+    /// The stream or registration, modulo 2^24; 0 of an outage.
     pub stream: u32,
-    /// The packet's number in its stream, from 0.
+    /// The packet's number in its stream, from 0; how often the message was sent before.
     pub number: u64,
     /// When it was sent, ns from the start of the run.
     pub sent_ns: i64,
-    /// When it had to be at its phone, ns from the start of the run.
+    /// When it, or the answer, had to be at its phone, ns from the start of the run.
     pub deadline_ns: i64,
     /// When it was, or was lost, or the run ended, ns from the start of the run.
     pub end_ns: i64,
@@ -120,6 +146,7 @@ impl Way {
     /// Ends the way with its packet at `now`, and splits it. `None` if the trace tells no whole way.
     pub fn finish(
         &mut self,
+        subject: Subject,
         (domain, stream, number): (u16, u32, u64),
         (delay_ns, now): (i64, i64),
         histories: &impl Histories,
@@ -183,6 +210,7 @@ impl Way {
             part.part = share;
         }
         Some(Packet {
+            subject,
             domain,
             stream,
             number,
@@ -226,6 +254,8 @@ impl<H: Histories> Split<'_, H> {
             Place::WireIn | Place::WireOut => Some(Cause::Link),
             Place::Rate => Some(Cause::Rate),
             Place::Held => Some(Cause::Held),
+            Place::Silence => Some(Cause::Silence),
+            Place::Activation => Some(Cause::Activation),
             _ => None,
         };
         if let Some(cause) = alone {
@@ -306,7 +336,7 @@ impl Watch {
                 self.vcpus.insert((record.domain, record.vcpu));
                 self.way.record(record, 0);
             }
-            Kind::Packet => {
+            Kind::Packet | Kind::Message | Kind::Outage => {
                 if let Some(earliest_ns) = self.way.earliest_ns() {
                     self.window_ns = self
                         .window_ns

@@ -54,8 +54,9 @@ def why(
             metavar="N",
             min=1,
             max=WORST_MAX,
-            help="Explain so many jobs and packets, those that are late by most, and simulate "
-            f"what would help them. By default {WORST}; with --json all, without what would help.",
+            help="Explain so many jobs, packets, messages and outages, those that are late by "
+            f"most, and simulate what would help them. By default {WORST}; with --json all, "
+            "without what would help.",
         ),
     ] = None,
     every_job: Annotated[
@@ -67,7 +68,8 @@ def why(
 
     The response of each late job and packet of voice is split into causes: its own work, tasks of
     its guest, budget that was used up, other VCPUs and why they ran, decisions and context
-    switches. What would help is simulated, not guessed.
+    switches; and so are messages of registrations and outages of protected domains. What would
+    help is simulated, not guessed.
     """
     from laxity import tracefile
     from laxity.tables.why import why_table

@@ -60,6 +60,7 @@ def live(
     packets = list(_explained_packets(found, metadata, run)) or _late_packets(run, host)
     jobs = _late_jobs(found, metadata, run.policy)
     late = [*islice(jobs, LATE_MAX), *islice(packets, LATE_MAX)]
+    late += islice(_outages(found, metadata, run.policy), LATE_MAX)
     late.sort(key=lambda each: each["from_ns"])
     content = {
         "duration_ns": metadata["duration_ns"],
@@ -129,7 +130,7 @@ def _late_jobs(
         for task in domain["tasks"]
     }
     for late in found.late if found is not None else ():
-        if late.packet is not None:
+        if late.kind != "job":
             continue
         end_ns = late.completion_ns
         yield {
@@ -155,17 +156,17 @@ def _first_vcpus(metadata: Mapping[str, Any]) -> dict[str, int]:
 def _explained_packets(
     found: Why | None, metadata: Mapping[str, Any], run: Run
 ) -> Iterable[dict[str, Any]]:
-    """Each late or lost packet of the trace: the VCPU where it was late, until when, and why."""
+    """Each late or lost packet or message: the VCPU where it was late, until when, and why."""
     first = _first_vcpus(metadata)
     for late in found.late if found is not None else ():
         if late.packet is None:
             continue
-        stream, number = late.what.rsplit("/stream-", 1)[1].split("#")
+        of, number = late.what.rsplit("/", 1)[1].replace("-", " ").split("#")
         end_ns = late.deadline_ns if late.completion_ns is None else late.completion_ns
         at = next((cause.at for cause in late.causes if cause.at is not None), None)
         domain, _, vcpu = (at or "").partition("/")
         yield {
-            "what": f"stream {stream}, packet {number}",
+            "what": f"{of}, {late.kind} {number}",
             "is_packet": True,
             "vcpu": None if at is None else first[domain] + int(vcpu or 0),
             "from_ns": late.arrival_ns,
@@ -173,6 +174,28 @@ def _explained_packets(
             "due_ns": min(late.deadline_ns, run.duration_ns),
             "late": lost_where(late) if late.packet == "lost" else f"{time(late.late_ns)} late",
             "causes": shares(late, run.policy),
+        }
+
+
+def _outages(
+    found: Why | None, metadata: Mapping[str, Any], policy: str
+) -> Iterable[dict[str, Any]]:
+    """Each outage: the first VCPU of the domain that was out, until when, and why."""
+    first = _first_vcpus(metadata)
+    for late in found.late if found is not None else ():
+        if late.kind != "outage":
+            continue
+        domain = late.what.removesuffix("/outage")
+        end_ns = late.completion_ns
+        yield {
+            "what": f"outage of {domain}",
+            "is_packet": False,
+            "vcpu": first[domain],
+            "from_ns": late.arrival_ns,
+            "to_ns": metadata["duration_ns"] if end_ns is None else end_ns,
+            "due_ns": None,
+            "late": f"out for {time(late.late_ns)}",
+            "causes": shares(late, policy),
         }
 
 

@@ -37,7 +37,7 @@ from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
 from laxity.tables.why import NAMES, lost_where, rule_phrase, shares, summed
 from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
-from laxity.why import why
+from laxity.why import LATE_KINDS, why
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
         sections = [*calls.agreements(run.network), *sections, *calls.packets(run.network)]
     if run.trace is not None:
         may_be_late = run.missed or run.telephony is not None
-        found = why(run.trace, worst=2 * LATE_MAX) if may_be_late else None
+        found = why(run.trace, worst=len(LATE_KINDS) * LATE_MAX) if may_be_late else None
         if found is not None and not found.late:
             found = None
         sections.append(_timeline(run, run.trace, window, host, found))
@@ -384,8 +384,7 @@ def _timeline(
 
 def _late(found: Why, policy: str) -> Section:
     """What was late by most with its causes, and all lateness by cause and culprit."""
-    packets = found.late_packets + found.lost_packets
-    kinds = [kind for kind, count in (("job", found.late_jobs), ("packet", packets)) if count]
+    kinds = found.kinds()
     one, all_kinds = " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds)
     worst = {
         kind: [
@@ -397,7 +396,7 @@ def _late(found: Why, policy: str) -> Section:
                 or lost_where(late),
             )
             for late in found.late
-            if (late.packet is not None) == (kind == "packet")
+            if late.kind == kind
         ][:LATE_ROWS]
         for kind in kinds
     }
@@ -413,8 +412,8 @@ def _late(found: Why, policy: str) -> Section:
         for (kind, who, rule), (ns, count) in summed(found.totals).items()
     ]
     lost = (
-        " A lost packet has that of the oldest one that waited where there was no room."
-        if found.lost_packets
+        " A lost one has that of the oldest one that waited where there was no room."
+        if found.lost_packets or found.lost_messages
         else ""
     )
     return Section(

@@ -1,4 +1,4 @@
-"""Why jobs and packets were late: the worst as sentences, all of them by cause and by culprit."""
+"""Why it was late: the worst as sentences, all of it by cause and by culprit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from laxity.why import Cause, Kind, Late, Place, Remedy, Rule, Total, Why
+    from laxity.why import Cause, Kind, Late, Place, Remedy, Rule, Total, What, Why
 
 SMALL = 0.01
 """Smaller shares of a job's lateness are left out of its sentence."""
@@ -48,6 +48,8 @@ PHRASES: dict[Kind, str] = {
     "rate": "the agreement of its domain gave it no credit",
     "link": "it was on the wire, or waited for it",
     "failure": "it was in the host that died",
+    "silence": "its standby had to hear nothing for so long (protect.failure.detection)",
+    "activation": "its standby activated it (protect.failure.activation)",
 }
 
 PACKET_PHRASES: dict[Kind, str] = {
@@ -104,7 +106,18 @@ NAMES: dict[Kind, str] = {
     "rate": "agreement's rate",
     "link": "wire",
     "failure": "host died",
+    "silence": "standby waited",
+    "activation": "activation",
 }
+
+
+COUNTED: dict[tuple[What, ...], str] = {
+    ("job",): "late jobs",
+    ("packet",): "packets",
+    ("message",): "messages",
+    ("outage",): "outages",
+}
+"""What a table counts that has nothing but this."""
 
 
 def rule_phrase(rule: Rule, policy: str) -> str:
@@ -151,11 +164,15 @@ def lost_where(late: Late) -> str:
 
 
 def sentence(late: Late, policy: str) -> str:
-    """Why one job or packet was late."""
+    """Why one job or packet was late, or one domain out."""
     unfinished = " and not complete at the end of the run" if late.completion_ns is None else ""
     named = shares(late, policy)
     if late.packet == "lost":
         told = f"{late.what} was {lost_where(late)}"
+    elif late.kind == "outage":
+        domain = late.what.removesuffix("/outage")
+        still = " and still at the end of the run" if late.completion_ns is None else ""
+        told = f"{domain} was out for {time(late.late_ns)}{still}, since its host died"
     elif not named:
         return f"{late.what} was in time."
     else:
@@ -181,14 +198,19 @@ def remedy_sentence(remedies: Sequence[Remedy], *, is_packet: bool = False) -> s
 
 def why_table(why: Why, policy: str) -> RenderableType:
     """The worst jobs and packets as sentences, then all late ones by cause and by culprit."""
-    packets = why.late_packets + why.lost_packets
-    if not why.late_jobs and not packets:
+    kinds = why.kinds()
+    if not kinds:
         jobs = number(why.jobs, "job")
         said = f"None of {jobs} was late" if why.jobs else "Nothing was late or lost"
         return Text(said, "bold green")
     counts = [f"{why.late_jobs:,} of {number(why.jobs, 'job')} late"] if why.jobs else []
-    if packets:
+    if "packet" in kinds:
         counts.append(f"{number(why.late_packets, 'packet')} late, {why.lost_packets:,} lost")
+    if "message" in kinds:
+        late = f"{number(why.late_messages, 'message')} of registrations late"
+        counts.append(f"{late}, {why.lost_messages:,} lost")
+    if "outage" in kinds:
+        counts.append(number(why.outages, "outage"))
     lines: list[RenderableType] = [
         heading(
             ", ".join(counts),
@@ -196,11 +218,11 @@ def why_table(why: Why, policy: str) -> RenderableType:
         ),
         "",
     ]
-    for late in why.late:
-        lines.append(Text(sentence(late, policy)))
-        if late.remedies is not None:
-            is_packet = late.packet is not None
-            lines.append(Text(f"  {remedy_sentence(late.remedies, is_packet=is_packet)}", "dim"))
+    for each in why.late:
+        lines.append(Text(sentence(each, policy)))
+        if each.remedies is not None:
+            is_packet = each.packet is not None
+            lines.append(Text(f"  {remedy_sentence(each.remedies, is_packet=is_packet)}", "dim"))
     return Group(*lines, "", _totals(why))
 
 
@@ -209,7 +231,7 @@ def _totals(why: Why) -> Table:
         Column("cause", no_wrap=True),
         Column("culprit", overflow="fold"),
         Column("rule", no_wrap=True),
-        *right("late by", "%", "late jobs" if why.late_jobs else "packets"),
+        *right("late by", "%", COUNTED.get(why.kinds(), "times")),
     )
     for (cause, who, rule), (ns, jobs) in summed(why.totals).items():
         share = ns / why.late_sum_ns if why.late_sum_ns else 0.0

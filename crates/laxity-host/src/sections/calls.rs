@@ -12,6 +12,9 @@ use super::domain::Domains;
 use super::workload::WorkloadKind;
 use crate::quantities::{ArrivalRate, Positive};
 
+/// A phone sends a message again that has no answer after so long: T1 of RFC 3261, section 17.1.1.1.
+pub const ANSWER_NS: i64 = 500_000_000;
+
 const STREAMS_MAX: i64 = 100_000;
 const SAMPLE: i64 = 4;
 

@@ -104,6 +104,7 @@ impl Network {
             kind: Kind::Look,
             of: 0,
             number: 0,
+            copy: 0,
             sent_ns: 0,
         })
     }

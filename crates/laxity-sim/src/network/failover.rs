@@ -181,8 +181,31 @@ impl Network {
             let protection = &mut self.protections[number];
             if protection.is_absent() && protection.runs_on_ns() == now {
                 let pool = protection.pool;
-                protection.activate(now);
+                self.tell_outage(number, Place::Arrived, now);
+                self.protections[number].activate(now);
                 self.set_still(pool, false);
+            }
+        }
+    }
+
+    /// Tells of the outage of a domain that is absent, which ends now as `end` says.
+    fn tell_outage(&mut self, number: usize, end: Place, now: i64) {
+        let protection = &self.protections[number];
+        let line = self.pools[protection.pool].vcpus.start;
+        let stages = [
+            (Place::Silence, protection.failed_ns()),
+            (Place::Activation, protection.takes_over_ns()),
+        ];
+        let begun = stages.into_iter().filter(|(_, since_ns)| *since_ns < now);
+        let stages: Vec<(Place, i64)> = begun.chain([(end, now)]).collect();
+        self.journeys.outage(line, &stages);
+    }
+
+    /// Tells of the outages that the end of the run ends.
+    pub(super) fn tell_outages_at_end(&mut self, now: i64) {
+        for number in 0..self.protections.len() {
+            if self.protections[number].is_absent() {
+                self.tell_outage(number, Place::Unfinished, now);
             }
         }
     }

@@ -1,14 +1,43 @@
-//! The ways of voice packets, for the trace: where each was since when, told when it has arrived late or is lost.
+//! The ways of voice packets and of registrations' messages, for the trace: where each was since when, told when it has
+//! arrived late or is lost. A message has arrived when its answer has. Outages are told in the same form.
 //!
 //! A run without a trace follows none. Nothing here changes what happens to a packet.
 
 use super::packet::{Kind, Packet};
+use super::phones;
 use laxity_trace::{Kind as RecordKind, NONE, Place, Record, Spent, hop, job, spent};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Streams are told modulo this number.
+/// Streams and registrations are told modulo this number.
 const STREAMS: u64 = 1 << 24;
+
+/// What is followed: twice the number of the stream, or of the registration and one; and the packet's number there.
+type Key = (u64, u32);
+
+/// How long what is followed may take, from phone to phone.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub voice_ns: i64,
+    /// The limit of a registration's message, from phone to phone: until its answer is there.
+    pub answer_ns: i64,
+}
+
+/// Whether the packet is the message of a registration, or its answer.
+fn is_registration(packet: &Packet) -> bool {
+    packet.kind == Kind::Signalling && packet.number == phones::REGISTER
+}
+
+fn key(packet: &Packet) -> Key {
+    match packet.kind {
+        Kind::Voice => (2 * packet.of, packet.number),
+        _ => (2 * packet.of + 1, packet.copy.into()),
+    }
+}
+
+fn is_of_registration((of, _): Key) -> bool {
+    of % 2 == 1
+}
 
 /// A place where a packet was.
 #[derive(Debug, Clone, Copy)]
@@ -72,11 +101,13 @@ impl Hasher for Mixed {
 #[derive(Debug, Default)]
 pub struct Journeys {
     /// None: nobody follows them.
-    limit_ns: Option<i64>,
+    limits: Option<Limits>,
     /// The media server's first VCPU.
     media: usize,
+    /// The signalling server's first VCPU; without one that of the media server.
+    signalling: usize,
     now_ns: i64,
-    hops: HashMap<(u64, u32), Vec<Hop>, BuildHasherDefault<Mixed>>,
+    hops: HashMap<Key, Vec<Hop>, BuildHasherDefault<Mixed>>,
     stood: Stood,
     records: Vec<Record>,
     /// Ways of packets that have ended, to be used again.
@@ -84,11 +115,12 @@ pub struct Journeys {
 }
 
 impl Journeys {
-    /// Follows packets from now on, and tells of those that take longer than this. `domain_of` has the domain of each
-    /// VCPU; the media server's first VCPU is `media`.
-    pub fn follow(&mut self, limit_ns: i64, domain_of: &[usize], media: usize) {
-        self.limit_ns = Some(limit_ns);
+    /// Follows packets from now on, and tells of those that take longer than these limits. `domain_of` has the domain
+    /// of each VCPU; the first VCPUs of the servers are `media` and `signalling`.
+    pub fn follow(&mut self, limits: Limits, domain_of: &[usize], media: usize, signalling: usize) {
+        self.limits = Some(limits);
         self.media = media;
+        self.signalling = signalling;
         self.stood.still = vec![(None, 0); domain_of.last().map_or(0, |last| last + 1)];
         self.stood.names = (domain_of.iter().enumerate())
             .map(|(line, &domain)| {
@@ -111,7 +143,7 @@ impl Journeys {
 
     #[inline]
     fn follows(&self, packet: &Packet) -> bool {
-        self.limit_ns.is_some() && packet.kind == Kind::Voice
+        self.limits.is_some() && (packet.kind == Kind::Voice || is_registration(packet))
     }
 
     /// The packet comes to a place, where the VCPU `line` is to handle it.
@@ -123,6 +155,10 @@ impl Journeys {
     }
 
     fn come_at(&mut self, packet: &Packet, place: Place, line: usize, since_ns: i64) {
+        self.come_by(key(packet), place, line, since_ns);
+    }
+
+    fn come_by(&mut self, key: Key, place: Place, line: usize, since_ns: i64) {
         let Journeys {
             hops,
             spare,
@@ -130,8 +166,7 @@ impl Journeys {
             now_ns,
             ..
         } = self;
-        let way = (hops.entry((packet.of, packet.number)))
-            .or_insert_with(|| spare.pop().unwrap_or_default());
+        let way = (hops.entry(key)).or_insert_with(|| spare.pop().unwrap_or_default());
         // The place before now knows how long the domain stood still meanwhile.
         if let Some(before) = way.last_mut() {
             before.paused_ns = stood.paused_ns(before.line, *now_ns) - before.paused_ns;
@@ -162,7 +197,7 @@ impl Journeys {
         if !self.follows(packet) {
             return;
         }
-        let last = self.hops.get_mut(&(packet.of, packet.number));
+        let last = self.hops.get_mut(&key(packet));
         if let Some(last) = last.and_then(|way| way.last_mut()) {
             last.line = line;
             last.work_ns += work_ns;
@@ -176,11 +211,11 @@ impl Journeys {
         stopped_ns: i64,
         line: usize,
     ) {
-        if self.limit_ns.is_none() {
-            return;
-        }
-        for packet in packets.filter(|packet| packet.kind == Kind::Voice) {
-            let last = self.hops.get(&(packet.of, packet.number));
+        for packet in packets {
+            if !self.follows(packet) {
+                continue;
+            }
+            let last = self.hops.get(&key(packet));
             if let Some(since_ns) = last.and_then(|way| way.last()).map(|last| last.since_ns) {
                 self.come_at(packet, Place::Rate, line, stopped_ns.max(since_ns));
                 self.come(packet, Place::FromGuest, line);
@@ -200,8 +235,7 @@ impl Journeys {
             return;
         }
         let oldest = there.find_map(|other| {
-            let way = self.hops.get(&(other.of, other.number));
-            let way = way.filter(|_| other.kind == Kind::Voice)?;
+            let way = self.follows(other).then(|| self.hops.get(&key(other)))??;
             way.iter().rev().find(|hop| hop.place == place).copied()
         });
         self.full_since(
@@ -212,7 +246,7 @@ impl Journeys {
         let paused_ns = oldest.map_or(0, |hop| {
             self.stood.paused_ns(hop.line, self.now_ns) - hop.paused_ns
         });
-        let way = self.hops.get_mut(&(packet.of, packet.number));
+        let way = self.hops.get_mut(&key(packet));
         if let Some(last) = way.and_then(|way| way.last_mut()) {
             last.paused_ns = paused_ns;
         }
@@ -231,85 +265,110 @@ impl Journeys {
         if !self.follows(packet) {
             return;
         }
-        let way = self.hops.get(&(packet.of, packet.number));
+        let way = self.hops.get(&key(packet));
         if way
             .and_then(|way| way.last())
             .is_none_or(|last| last.place != Place::Full)
         {
             self.come(packet, Place::Failure, self.media);
         }
-        self.tell(packet);
+        self.tell(key(packet));
     }
 
     /// The packet leaves a card now, and reaches its phone at that time.
     pub fn arrive(&mut self, packet: &Packet, at_ns: i64) {
-        let Some(limit_ns) = self.limit_ns.filter(|_| packet.kind == Kind::Voice) else {
+        if !self.follows(packet) {
             return;
+        }
+        let key = key(packet);
+        let since_ns = match packet.kind {
+            Kind::Voice => packet.sent_ns,
+            // An answer does not know when the message was sent.
+            _ => (self.hops.get(&key).and_then(|way| way.first()))
+                .map_or(packet.sent_ns, |first| first.since_ns),
         };
-        if at_ns - packet.sent_ns > limit_ns {
+        if self.is_late(key, since_ns, at_ns) {
             self.come(packet, Place::WireOut, self.media);
             self.come_at(packet, Place::Arrived, self.media, at_ns);
-            self.tell(packet);
-        } else if let Some(mut way) = self.hops.remove(&(packet.of, packet.number)) {
+            self.tell(key);
+        } else if let Some(mut way) = self.hops.remove(&key) {
             way.clear();
             self.spare.push(way);
         }
     }
 
+    /// Whether what has that key takes too long from one time to another.
+    fn is_late(&self, key: Key, since_ns: i64, at_ns: i64) -> bool {
+        self.limits.is_some_and(|limits| {
+            let limit_ns = if is_of_registration(key) {
+                limits.answer_ns
+            } else {
+                limits.voice_ns
+            };
+            at_ns - since_ns > limit_ns
+        })
+    }
+
     /// The run ends: packets that are late and still on their way are told, the oldest first.
     pub fn end(&mut self, now: i64) {
-        let Some(limit_ns) = self.limit_ns else {
-            return;
-        };
         self.now_ns = now;
-        let sent_ns = |way: &Vec<Hop>| way.first().map_or(now, |first| first.since_ns);
-        let mut late: Vec<(i64, (u64, u32))> = (self.hops.iter())
-            .map(|(&packet, way)| (sent_ns(way), packet))
-            .filter(|(sent_ns, _)| now - sent_ns > limit_ns)
+        let mut late: Vec<(i64, Key)> = (self.hops.iter())
+            .filter_map(|(&key, way)| Some((way.first()?.since_ns, key)))
+            .filter(|&(since_ns, key)| self.is_late(key, since_ns, now))
             .collect();
         late.sort_unstable();
-        for (sent_ns, (of, number)) in late {
-            let packet = Packet {
-                kind: Kind::Voice,
-                of,
-                number,
-                sent_ns,
-            };
-            self.come(&packet, Place::Unfinished, self.media);
-            self.tell(&packet);
+        for (_, key) in late {
+            self.come_by(key, Place::Unfinished, self.media, now);
+            self.tell(key);
         }
     }
 
-    /// Ends a packet's way with its records.
-    fn tell(&mut self, packet: &Packet) {
-        let Some(mut way) = self.hops.remove(&(packet.of, packet.number)) else {
+    /// A domain, whose first VCPU is `line`, was out: what it was in since when, and at last what came of it.
+    pub fn outage(&mut self, line: usize, stages: &[(Place, i64)]) {
+        if self.limits.is_none() {
+            return;
+        }
+        for &(place, since_ns) in stages {
+            self.record(line, RecordKind::Hop, hop(place, since_ns));
+        }
+        self.record(line, RecordKind::Outage, 0);
+    }
+
+    fn record(&mut self, line: usize, kind: RecordKind, argument: i64) {
+        let (domain, vcpu) = self.stood.names[line];
+        self.records.push(Record {
+            time_ns: self.now_ns,
+            argument,
+            cpu: NONE,
+            domain,
+            vcpu,
+            kind,
+        });
+    }
+
+    /// Ends a way with its records.
+    fn tell(&mut self, key: Key) {
+        let Some(mut way) = self.hops.remove(&key) else {
             return;
         };
-        let time_ns = self.now_ns;
-        let mut record = |line: usize, kind: RecordKind, argument: i64| {
-            let (domain, vcpu) = self.stood.names[line];
-            self.records.push(Record {
-                time_ns,
-                argument,
-                cpu: NONE,
-                domain,
-                vcpu,
-                kind,
-            });
-        };
         for at in &way {
-            record(at.line, RecordKind::Hop, hop(at.place, at.since_ns));
+            self.record(at.line, RecordKind::Hop, hop(at.place, at.since_ns));
             if at.place.is_end() && at.place != Place::Full {
                 continue;
             }
             for (on, ns) in [(Spent::Work, at.work_ns), (Spent::Pause, at.paused_ns)] {
                 if ns > 0 {
-                    record(at.line, RecordKind::Spent, spent(on, ns));
+                    self.record(at.line, RecordKind::Spent, spent(on, ns));
                 }
             }
         }
-        let number = job((packet.of % STREAMS) as u32, packet.number.into());
-        record(self.media, RecordKind::Packet, number);
+        let (of, number) = key;
+        let number = job((of / 2 % STREAMS) as u32, number.into());
+        if is_of_registration(key) {
+            self.record(self.signalling, RecordKind::Message, number);
+        } else {
+            self.record(self.media, RecordKind::Packet, number);
+        }
         way.clear();
         self.spare.push(way);
     }

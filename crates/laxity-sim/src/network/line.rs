@@ -219,6 +219,7 @@ mod tests {
         kind: Kind::Voice,
         of: 0,
         number: 0,
+        copy: 0,
         sent_ns: 0,
     };
 

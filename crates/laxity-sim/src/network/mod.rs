@@ -31,7 +31,8 @@ pub use state::Network;
 
 use crate::workloads::{Found, Workloads};
 use interface::Interface;
-use laxity_host::Host;
+use journey::Limits;
+use laxity_host::{ANSWER_NS, Host};
 use laxity_run::{NetworkResult, NicResult, Telephony};
 use laxity_trace::Record;
 use line::{Next, Step, What};
@@ -181,14 +182,23 @@ impl Workloads for Network {
 
     fn follow(&mut self, host: &Host) {
         if let Some(calls) = &host.calls {
-            let media = self.pools[self.media].vcpus.start;
+            let limits = Limits {
+                voice_ns: calls.acceptance.delay_ns,
+                answer_ns: ANSWER_NS,
+            };
+            let first = |pool: usize| self.pools[pool].vcpus.start;
+            let (media, signalling) = (
+                first(self.media),
+                first(self.signalling.unwrap_or(self.media)),
+            );
             self.journeys
-                .follow(calls.acceptance.delay_ns, &self.domain_of, media);
+                .follow(limits, &self.domain_of, media, signalling);
         }
     }
 
     fn end(&mut self, now: i64) {
         self.journeys.end(now);
+        self.tell_outages_at_end(now);
     }
 
     #[inline]

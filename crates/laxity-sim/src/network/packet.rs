@@ -8,6 +8,8 @@ pub struct Packet {
     pub of: u64,
     /// Its place in the stream; what a call is about to do.
     pub number: u32,
+    /// How often the phone had sent it before; of calls and registrations.
+    pub copy: u8,
     /// When it was sent.
     pub sent_ns: i64,
 }

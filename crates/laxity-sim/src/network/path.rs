@@ -297,6 +297,7 @@ impl Network {
                 kind: Kind::DiskDone,
                 of: call,
                 number: phones::INVITE,
+                copy: 0,
                 sent_ns: now,
             };
             self.put_into_guest(interface, packet);

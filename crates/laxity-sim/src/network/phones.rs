@@ -3,17 +3,15 @@
 use super::kept::{Keeper, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
 use crate::timers::NEVER;
-use laxity_host::{ArrivalRate, Calls, Transport};
+use laxity_host::{ANSWER_NS, ArrivalRate, Calls, Transport};
 use laxity_run::{CallsResult, KeptStream, RegistrationsResult, Times, Voice, WorstStream, ratio};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// After so long without an answer a phone sends its message again, and then after twice as long each time
-/// (RFC 3261, section 17.1.1.2) …
-const RETRANSMIT_NS: i64 = 500_000_000;
-/// … until it has sent it so often; 32 s after the first time it gives up.
+/// A phone sends its message again after [`ANSWER_NS`] without an answer, and then after twice as long each time, until
+/// it has sent it so often; 32 s after the first time it gives up (RFC 3261, section 17.1.1.2).
 const TRANSMISSIONS_MAX: u8 = 7;
 
 /// The messages of a call, from a phone to the signalling server and on to the other phone. Ten packets a call.
@@ -343,6 +341,7 @@ impl Phones {
             kind: Kind::Voice,
             of: number,
             number: stream.number,
+            copy: 0,
             sent_ns: now,
         };
         let piece = (stream.number / PIECE_PACKETS % 2) as usize;
@@ -403,8 +402,8 @@ impl Phones {
         };
         call.transmissions += 1;
         let wait_ns = match call.transmissions {
-            TRANSMISSIONS_MAX => RETRANSMIT_NS,
-            before => RETRANSMIT_NS << (before - 1),
+            TRANSMISSIONS_MAX => ANSWER_NS,
+            before => ANSWER_NS << (before - 1),
         };
         let transmissions = call.transmissions;
         self.event(
@@ -422,6 +421,7 @@ impl Phones {
             },
             of: number,
             number: u32::from(step),
+            copy: transmissions - 1,
             sent_ns: now,
         })
     }
@@ -436,6 +436,7 @@ impl Phones {
                 kind: Kind::Segment,
                 of: call,
                 number: ACKNOWLEDGE,
+                copy: 0,
                 sent_ns: now,
             }),
             Event::HangUp { call } => self.go_on(call, step::BYE, now),

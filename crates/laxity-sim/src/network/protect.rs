@@ -349,13 +349,23 @@ impl Protection {
         self.released.drain(..).chain(held).collect()
     }
 
-    /// When a domain that is absent runs on: the standby takes over when it has heard nothing for long enough.
+    /// When its host died.
+    pub fn failed_ns(&self) -> i64 {
+        self.failed_ns
+    }
+
+    /// When the standby of a domain that is absent takes over: it has heard nothing for long enough.
+    pub fn takes_over_ns(&self) -> i64 {
+        self.pair.next_effect_ns()
+    }
+
+    /// When a domain that is absent runs on.
     pub fn runs_on_ns(&self) -> i64 {
         let activation_ns = self
             .costs
             .failure
             .map_or(0, |failure| failure.activation_ns);
-        self.pair.next_effect_ns() + activation_ns
+        self.takes_over_ns() + activation_ns
     }
 
     /// The domain runs on at the standby, without protection.

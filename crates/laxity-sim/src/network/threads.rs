@@ -155,6 +155,7 @@ impl Network {
             kind: Kind::Bulk,
             of: sender.domain as u64,
             number: 0,
+            copy: 0,
             sent_ns: now,
         };
         self.at(now + sender.interval_ns, Outside::Send { pool });
@@ -192,6 +193,7 @@ domain = "media"
             kind: Kind::Signalling,
             of: 0,
             number,
+            copy: 0,
             sent_ns: 0,
         };
         let ready = |network: &Network| [0, 1].map(|vcpu| network.lines[vcpu].ready);

@@ -1,18 +1,19 @@
-//! Why packets of voice were late or lost, on random hosts with calls.
+//! Why packets of voice and messages of registrations were late or lost, and domains out, on random hosts with calls.
 //!
 //! The packets are those that the run's own record of streams has late or lost, and arrive when that says. Each one's
 //! causes sum to its lateness and its delays to its time on the way; the work on a packet that arrived is what the host
-//! file says. For some packets of each host the slow reference finds the same parts.
+//! file says. Messages are late exactly where phones sent them again, and an outage lasts for as long as the run says.
+//! For some of each host the slow reference finds the same parts.
 //!
 //! `LAXITY_WHY_CALLS` is the number of hosts (default one of each policy), `LAXITY_SEED` the first seed (default 0).
 
 use crate::reference::{self, Lines};
 use crate::{file, number_from_environment, trace};
-use laxity_host::{Host, Policy};
+use laxity_host::{ANSWER_NS, Host, Policy};
 use laxity_run::{LOST, Outcome};
 use laxity_trace::{Kind, Metadata, Place, Reader, Record, text};
-use laxity_why::{Account, Cause, Fate, Packet, Question, Watch, why};
-use std::collections::BTreeMap;
+use laxity_why::{Account, Cause, Fate, Packet, Question, Subject, Watch, why};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Packets of each host that the reference explains, too.
 const REFERENCED_PACKETS: usize = 3;
@@ -30,6 +31,9 @@ const NETWORK: &str = r#"{ interrupt = "2 us", receive = "3 us", transmit = "2 u
 const WORK_NS: i64 = 66_000;
 /// Netfront's part of it, outwards.
 const NETFRONT_NS: i64 = 2_000;
+/// What a message of a registration costs beside that, in place of the relay's cost.
+const SIGNALLING_NS: i64 = 2_000_000;
+const MESSAGE_WORK_NS: i64 = WORK_NS - 40_000 + SIGNALLING_NS;
 /// The same without the driver domain.
 const BYPASS_WORK_NS: i64 = 52_000;
 
@@ -85,6 +89,23 @@ fn host(seed: u64) -> Option<(Host, bool)> {
     let busy = draw.one_of(&["", "run = \"7 ms\", idle = \"3 ms\""]);
     let separator = if busy.is_empty() { "" } else { ", " };
     let cap = draw.one_of(&["", "cap = 20", "weight = 64"]);
+    let (mut signalling, mut registrations) = (String::new(), String::new());
+    if !bypasses && draw.below(3) == 0 {
+        signalling = format!(
+            "[[domain]]\nname = \"sip\"\nbudget = \"1 ms\"\nperiod = \"12 ms\"\n\
+             workload = {{ kind = \"signalling-server\", work = \"{SIGNALLING_NS} ns\", \
+             threads = {} }}\n",
+            1 + draw.below(3)
+        );
+        registrations = format!(
+            "registrations = \"{} /s\"\nsignalling-server = \"sip\"",
+            100 + draw.below(700)
+        );
+        more = more.replace(
+            "held = 40 }]",
+            "held = 40 }, { domain = \"sip\", interval = \"10 ms\", held = 60 }]",
+        );
+    }
     let text = format!(
         r#"
 duration = "1150 ms"
@@ -114,7 +135,9 @@ name = "busy"
 budget = "3 ms"
 period = "9 ms"
 workload = {{ kind = "cpu-bound"{separator}{busy} }}
+{signalling}
 [calls]
+{registrations}
 streams = {streams}
 media-server = "media"
 sample = 1
@@ -184,6 +207,76 @@ fn check_packet(packet: &Packet, limit_ns: i64, work_ns: i64) {
     }
 }
 
+/// Phones send a message again exactly where it was lost or its answer came late.
+fn check_messages(host: &Host, outcome: &Outcome, packets: &[Packet]) {
+    let registrations = outcome.result.telephony.as_ref();
+    let again = (registrations.and_then(|telephony| telephony.registrations.as_ref()))
+        .map_or(0, |registrations| registrations.retransmissions);
+    let messages = || {
+        packets
+            .iter()
+            .filter(|packet| packet.subject == Subject::Registration)
+    };
+    let numbers: BTreeSet<(u32, u64)> = messages()
+        .map(|packet| (packet.stream, packet.number))
+        .collect();
+    assert_eq!(numbers.len(), messages().count(), "told once");
+    // The run is so short that no phone sends a third time: it waits for twice as long then.
+    let unanswered = messages()
+        .filter(|packet| packet.number == 0)
+        .filter(|packet| packet.deadline_ns <= host.duration_ns);
+    assert_eq!(again, unanswered.count() as u64);
+}
+
+/// The domains that were out, and for how long, are those of the result.
+fn check_outages(host: &Host, outcome: &Outcome, packets: &[Packet]) {
+    let results = &outcome
+        .result
+        .telephony
+        .as_ref()
+        .expect("it has calls")
+        .protection;
+    let mut told: BTreeMap<&str, &Packet> = BTreeMap::new();
+    for packet in packets
+        .iter()
+        .filter(|packet| packet.subject == Subject::Outage)
+    {
+        let name = &*host.domains[usize::from(packet.domain)].name;
+        assert!(told.insert(name, packet).is_none(), "each is out once");
+    }
+    let Some(failure) = host
+        .network
+        .as_ref()
+        .and_then(|network| network.protect.as_ref().and_then(|protect| protect.failure))
+    else {
+        return assert!(told.is_empty());
+    };
+    assert_eq!(told.len(), results.len());
+    for result in results {
+        let packet = told[&*result.domain];
+        assert_eq!(packet.sent_ns, failure.at_ns);
+        let part = |cause| {
+            let parts = packet.parts.iter().map(|part| part.part);
+            parts
+                .filter(|part| part.cause == cause)
+                .map(|part| part.ns)
+                .sum::<i64>()
+        };
+        let (silence_ns, activation_ns) = (part(Cause::Silence), part(Cause::Activation));
+        assert_eq!(silence_ns + activation_ns, packet.late_ns);
+        match result.outage_ns {
+            Some(outage_ns) => {
+                assert_eq!((packet.fate, packet.late_ns), (Fate::Arrived, outage_ns));
+                assert_eq!(activation_ns, failure.activation_ns);
+            }
+            None => {
+                assert_eq!(packet.fate, Fate::Unfinished);
+                assert_eq!(packet.late_ns, host.duration_ns - failure.at_ns);
+            }
+        }
+    }
+}
+
 /// The packets are those that the run's own record of streams has late or lost.
 fn check_record(host: &Host, outcome: &Outcome, limit_ns: i64, packets: &[Packet]) {
     let voice = &outcome
@@ -192,10 +285,15 @@ fn check_record(host: &Host, outcome: &Outcome, limit_ns: i64, packets: &[Packet
         .as_ref()
         .expect("it has calls")
         .voice;
-    let lost = packets.iter().filter(|packet| packet.fate == Fate::Lost);
+    let packets = || {
+        packets
+            .iter()
+            .filter(|packet| packet.subject == Subject::Voice)
+    };
+    let lost = packets().filter(|packet| packet.fate == Fate::Lost);
     assert_eq!(lost.count() as u64, voice.lost);
     let mut told = BTreeMap::new();
-    for packet in packets {
+    for packet in packets() {
         let before = told.insert((u64::from(packet.stream), packet.number), packet);
         assert!(before.is_none(), "told once: {packet:?}");
     }
@@ -229,6 +327,7 @@ fn causes_of_late_packets_of_random_hosts() {
     let first = number_from_environment("LAXITY_SEED", 0);
     let mut causes = BTreeMap::<Cause, u64>::new();
     let mut places = BTreeMap::<Option<Place>, u64>::new();
+    let mut subjects = BTreeMap::<Subject, u64>::new();
     let (mut ran, mut referenced) = (0, 0);
     for seed in first..first + hosts {
         let Some((host, bypasses)) = host(seed) else {
@@ -245,7 +344,12 @@ fn causes_of_late_packets_of_random_hosts() {
         );
         let work_ns = if bypasses { BYPASS_WORK_NS } else { WORK_NS };
         for packet in &packets {
-            check_packet(packet, limit_ns, work_ns);
+            match packet.subject {
+                Subject::Voice => check_packet(packet, limit_ns, work_ns),
+                Subject::Registration => check_packet(packet, ANSWER_NS, MESSAGE_WORK_NS),
+                Subject::Outage => check_packet(packet, 0, 0),
+            }
+            *subjects.entry(packet.subject).or_default() += 1;
             for part in packet.parts.iter().filter(|part| part.part.ns > 0) {
                 *causes.entry(part.part.cause).or_default() += 1;
             }
@@ -254,6 +358,8 @@ fn causes_of_late_packets_of_random_hosts() {
             }
         }
         check_record(&host, &outcome, limit_ns, &packets);
+        check_messages(&host, &outcome, &packets);
+        check_outages(&host, &outcome, &packets);
         check_answer(&metadata, &records, &packets);
 
         let mut lines = Vec::new();
@@ -263,11 +369,13 @@ fn causes_of_late_packets_of_random_hosts() {
         let lines = Lines::parse(&String::from_utf8(lines).expect("text"), &metadata);
         // Early ones have few lines before them, which the reference reads again and again.
         let early = packets.len().min(60);
-        for packet in packets
-            .iter()
-            .take(early)
-            .step_by((early / REFERENCED_PACKETS).max(1))
-        {
+        let some = (packets.iter().take(early)).step_by((early / REFERENCED_PACKETS).max(1));
+        let others = [Subject::Registration, Subject::Outage];
+        let of_others = others.iter().filter_map(|&subject| {
+            let last = |packet: &&Packet| packet.subject == subject;
+            packets.iter().find(last)
+        });
+        for packet in some.chain(of_others) {
             let mut found: Vec<(String, i64)> = (packet.parts.iter())
                 .map(|part| (reference::packet_part(&metadata, part), part.part.delay_ns))
                 .collect();
@@ -276,7 +384,9 @@ fn causes_of_late_packets_of_random_hosts() {
             referenced += 1;
         }
     }
-    println!("{ran} hosts; causes: {causes:?}; lost: {places:?}; referenced: {referenced}");
+    println!(
+        "{ran} hosts with {subjects:?}; causes: {causes:?}; lost: {places:?}; referenced: {referenced}"
+    );
     if hosts >= 60 {
         let every = [
             Cause::Budget,
@@ -290,12 +400,15 @@ fn causes_of_late_packets_of_random_hosts() {
             Cause::Rate,
             Cause::Link,
             Cause::Failure,
+            Cause::Silence,
+            Cause::Activation,
         ];
         assert!(
             every.iter().all(|cause| causes.contains_key(cause)),
             "{causes:?}"
         );
         assert!(places.len() >= 4, "{places:?}");
+        assert_eq!(subjects.len(), 3, "{subjects:?}");
     }
 }
 
@@ -305,12 +418,20 @@ fn check_answer(metadata: &Metadata, records: &[Record], packets: &[Packet]) {
     let reader = || Reader::new(&bytes[..]).expect("a whole trace");
     let watch = Watch::of(reader()).expect("a whole trace");
     let answer = why(reader(), &watch, &Question::default()).expect("a whole trace");
-    let told = records.iter().filter(|record| record.kind == Kind::Packet);
+    let ends = [Kind::Packet, Kind::Message, Kind::Outage];
+    let told = records.iter().filter(|record| ends.contains(&record.kind));
     assert_eq!(told.count(), packets.len());
     assert_eq!(answer.late.len(), packets.len());
     assert_eq!(
-        answer.late_packets + answer.lost_packets,
-        packets.len() as u64
+        [
+            answer.late_packets + answer.lost_packets,
+            answer.late_messages + answer.lost_messages,
+            answer.outages
+        ],
+        [Subject::Voice, Subject::Registration, Subject::Outage].map(|subject| {
+            let of_subject = packets.iter().filter(|packet| packet.subject == subject);
+            of_subject.count() as u64
+        })
     );
     let sum_ns: i64 = packets.iter().map(|packet| packet.late_ns).sum();
     assert_eq!(answer.late_sum_ns, sum_ns);

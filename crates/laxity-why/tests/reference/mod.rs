@@ -2,7 +2,7 @@
 //! next.
 
 use laxity_trace::Metadata;
-use laxity_why::{Job, Packet, PacketPart, Part, Who};
+use laxity_why::{Job, Packet, PacketPart, Part, Subject, Who};
 use std::collections::BTreeMap;
 
 /// A line of the text.
@@ -415,9 +415,23 @@ struct Hop {
 impl Lines {
     /// The parts of the packet's way by their names, in the order of names.
     pub fn explain_packet(&self, metadata: &Metadata, packet: &Packet) -> Vec<(String, i64)> {
-        let detail = format!("stream {} #{}", packet.stream, packet.number);
+        let (event, detail) = match packet.subject {
+            Subject::Voice => (
+                "packet",
+                format!("stream {} #{}", packet.stream, packet.number),
+            ),
+            Subject::Registration => (
+                "message",
+                format!("registration {} #{}", packet.stream, packet.number),
+            ),
+            Subject::Outage => ("outage", String::new()),
+        };
+        let domain = &metadata.domains[usize::from(packet.domain)].name;
         let end = (self.lines.iter())
-            .position(|line| line.event == "packet" && line.detail == detail)
+            .position(|line| {
+                let is_domains = line.vcpu.split('/').next() == Some(domain);
+                line.event == event && line.detail == detail && is_domains
+            })
             .expect("it is told");
         // Nothing later matters.
         let before = Lines {
@@ -486,6 +500,8 @@ impl Lines {
             "wire-in" | "wire-out" => Some("Link"),
             "rate" => Some("Rate"),
             "held" => Some("Held"),
+            "silence" => Some("Silence"),
+            "activation" => Some("Activation"),
             _ => None,
         };
         if let Some(part) = alone {
