@@ -471,6 +471,23 @@ def test_only_what_a_host_with_calls_leaves_open_is_changed(
     assert run.telephony.voice.loss_ratio < 0.01
 
 
+def test_a_failure_after_short_runs_is_in_those_that_confirm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short_rounds(monkeypatch)
+    monkeypatch.setattr(calls, "SEEDS", 1)
+    monkeypatch.setattr(calls, "_can_be_heard", lambda: False)
+    host = Host.load(EXAMPLES / "protect.toml")
+    settings = ["protect.domains.1.interval=?", "calls.streams=10", "calls.registrations=10 /s"]
+    found = host.design(set=settings)
+    assert found.verdict == "holds"
+    run = Host.parse(found.host or "").run()
+    assert run.telephony is not None
+    assert run.telephony.drops.failure > 0
+    # The failure alone loses more than that.
+    assert host.design(set=[*settings, "calls.acceptance.loss=2 %"]).verdict == "impossible"
+
+
 @pytest.mark.parametrize("seed", [3, 4])
 def test_no_combination_carries_much_more_than_the_one_that_is_found(
     monkeypatch: pytest.MonkeyPatch, seed: int

@@ -18,6 +18,7 @@ from laxity.design.ladders import LAXITY, POLICIES, Ladder, ladders
 from laxity.errors import HostError, InputError, core_errors
 from laxity.policies import SCHEDULER_S
 from laxity.progress import silent
+from laxity.resolved import ending
 from laxity.results.acceptance import limits_of
 from laxity.results.design import Design, Remedy
 from laxity.voice.scoring import SCORED, scored_many
@@ -376,7 +377,7 @@ def _carried(
     asked = [(change, load) for change, of_change in loads.items() for load in of_change]
     results = _held(
         [
-            host.changed([*_load(change, load, seconds), f"seed={first + number}"])
+            host.changed([*_load(host, change, load, seconds), f"seed={first + number}"])
             for change, load in asked
             for number in range(seeds)
         ],
@@ -392,8 +393,17 @@ def _carried(
     return carried
 
 
-def _load(change: Change, streams: int, seconds: int) -> list[str]:
-    return [*change.overrides, f"calls.streams={streams}", f"duration={seconds} s"]
+def _load(host: Resolved, change: Change, streams: int, seconds: int) -> list[str]:
+    """A host with a change and so many streams, for so long; what comes later does not come."""
+    ends = ending(host.host, seconds * 10**9)
+    return [*change.overrides, f"calls.streams={streams}", *ends]
+
+
+def _confirming_s(host: ResolvedHost) -> int:
+    """How long a run is that confirms: it has the host's failure."""
+    protect = host["network"] and host["network"].get("protect")
+    whole_s = -(-host["duration_ns"] // 10**9)
+    return max(SECONDS, whole_s) if protect and protect["failure"] else SECONDS
 
 
 def _held(hosts: list[Resolved], workers: Workers | None, *, heard: bool = False) -> list[bool]:
@@ -415,7 +425,7 @@ def _confirmed(
     first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
     for _ in range(ATTEMPTS_MAX):
         looking(f"confirming {streams:,} streams")
-        load = _load(winner, streams, SECONDS)
+        load = _load(host, winner, streams, _confirming_s(host.host))
         seeds = [host.changed([*load, f"seed={first + number}"]) for number in range(SEEDS)]
         if streams and all(_held(seeds, workers, heard=heard)):
             return streams
