@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOTHING = "-"
 """Where there is no value."""
@@ -46,6 +50,11 @@ def percent(ratio: float) -> str:
 def number(value: int, word: str, words: str | None = None) -> str:
     """`1 job`, `2,000 jobs`."""
     return f"{value:,} {word if value == 1 else words or word + 's'}"
+
+
+def listed(words: Sequence[str], conjunction: str) -> str:
+    """`jobs`, `jobs and packets`, `jobs, packets and messages`."""
+    return f" {conjunction} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 NOT_MEASURED = "not measured"

@@ -43,7 +43,7 @@ Kind = Literal[
     "silence",
     "activation",
 ]
-What = Literal["job", "packet", "message", "outage"]
+What = Literal["outage", "job", "packet", "message"]
 LATE_KINDS: tuple[What, ...] = get_args(What)
 Place = Literal[
     "wire-in", "card", "to-guest", "socket", "from-guest", "rate", "held", "released", "wire-out"
@@ -164,10 +164,10 @@ class Why:
     def kinds(self) -> tuple[What, ...]:
         """The kinds of what was late or lost."""
         counts: dict[What, int] = {
+            "outage": self.outages,
             "job": self.late_jobs,
             "packet": self.late_packets + self.lost_packets,
             "message": self.late_messages + self.lost_messages,
-            "outage": self.outages,
         }
         return tuple(kind for kind, count in counts.items() if count)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import sys
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from conftest import EXAMPLES, HOST
 from laxity import Host, tracefile
-from laxity.errors import InputError
+from laxity.errors import HostError, InputError
+from laxity.policies import TABLE
 from laxity.tables import why as tables
 from laxity.why import Kind, Late, Place, why, with_remedies
 
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Laxity
+
+sys.path.insert(0, str(EXAMPLES.parent / "tools" / "check"))
+random_hosts = importlib.import_module("random_hosts")
 
 STARVED = """\
 duration = "100 ms"
@@ -123,6 +131,35 @@ def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
         still_late = {each.what for each in why(trace).late}
         assert late.what not in still_late, remedy
         assert run.missed == remedy.missed
+
+
+REMEDY_HOSTS = int(os.environ.get("LAXITY_REMEDY_HOSTS", "40"))
+"""Random hosts on which all that is said to help is run again."""
+
+
+def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    late_of, tried = Counter[str](), Counter[str]()
+    first = int(os.environ.get("LAXITY_SEED", "0"))
+    policies = [name for name, policy in TABLE.items() if "sim" in policy.substrates]
+    for seed in range(first, first + REMEDY_HOSTS):
+        policy = policies[seed % len(policies)]
+        host = Host.parse(random_hosts.host(seed, policy))
+        try:
+            host.run(trace=trace)
+        except HostError:
+            continue  # not every policy takes every host
+        found = with_remedies(why(trace, worst=1), host, [])
+        for late in found.late:
+            late_of[policy] += 1
+            for remedy in late.remedies or ():
+                tried[policy] += 1
+                run = host.run(set=[remedy.set], trace=trace)
+                said = f"seed {seed}, {policy}: {late.what} with {remedy.set}"
+                assert late.what not in {each.what for each in why(trace).late}, said
+                assert run.missed == remedy.missed, said
+    print(f"late: {dict(late_of)}; changes that helped: {dict(tried)}")
+    assert tried.total() > REMEDY_HOSTS / 4
 
 
 BESIDE = """\

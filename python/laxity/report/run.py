@@ -36,7 +36,7 @@ from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
 from laxity.tables.why import NAMES, lost_where, rule_phrase, shares, summed
-from laxity.text import NOT_MEASURED, NOTHING, number, percent, time
+from laxity.text import NOT_MEASURED, NOTHING, listed, number, percent, time
 from laxity.why import LATE_KINDS, why
 
 if TYPE_CHECKING:
@@ -385,7 +385,10 @@ def _timeline(
 def _late(found: Why, policy: str) -> Section:
     """What was late by most with its causes, and all lateness by cause and culprit."""
     kinds = found.kinds()
-    one, all_kinds = " or ".join(kinds), " and ".join(f"{kind}s" for kind in kinds)
+    one, all_kinds = listed(kinds, "or"), listed([f"{kind}s" for kind in kinds], "and")
+    late_kinds = [f"{kind}s" for kind in kinds if kind != "outage"]
+    were_late = f"{listed(late_kinds, 'and')} were late" if late_kinds else ""
+    were_out = "domains were out" if found.outages else ""
     worst = {
         kind: [
             plain(
@@ -417,14 +420,14 @@ def _late(found: Why, policy: str) -> Section:
         else ""
     )
     return Section(
-        f"Why {all_kinds} were late",
+        f"Why {', and '.join(filter(None, (were_out, were_late)))}",
         f"The causes of a {one} sum to its lateness.{lost} laxity why also says what would have "
         "helped.",
         tables=(
             *(
                 Table(
                     f"The {kind}s that were late by most",
-                    (kind, "arrived", "late by", "causes"),
+                    (kind, "began" if kind == "outage" else "arrived", "late by", "causes"),
                     rows,
                     0,
                 )

@@ -203,14 +203,14 @@ def why_table(why: Why, policy: str) -> RenderableType:
         jobs = number(why.jobs, "job")
         said = f"None of {jobs} was late" if why.jobs else "Nothing was late or lost"
         return Text(said, "bold green")
-    counts = [f"{why.late_jobs:,} of {number(why.jobs, 'job')} late"] if why.jobs else []
+    counts = [number(why.outages, "outage")] if why.outages else []
+    if why.jobs:
+        counts.append(f"{why.late_jobs:,} of {number(why.jobs, 'job')} late")
     if "packet" in kinds:
         counts.append(f"{number(why.late_packets, 'packet')} late, {why.lost_packets:,} lost")
     if "message" in kinds:
         late = f"{number(why.late_messages, 'message')} of registrations late"
         counts.append(f"{late}, {why.lost_messages:,} lost")
-    if "outage" in kinds:
-        counts.append(number(why.outages, "outage"))
     lines: list[RenderableType] = [
         heading(
             ", ".join(counts),
