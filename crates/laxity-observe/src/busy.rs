@@ -15,19 +15,15 @@ pub struct Busy {
     pub is_whole: bool,
 }
 
-/// The part of the usual work of a busy period that is a trifle.
-const TRIFLE: f64 = 0.01;
-
-/// Work that is too little to be a task's, ns: a part of the work of the busy period in which a usual nanosecond of
-/// work is done.
-pub fn trifle_ns(busy: &[Busy]) -> f64 {
+/// The usual work of a busy period, ns: that of the busy period in which a usual nanosecond of work is done.
+pub fn usual_ns(busy: &[Busy]) -> f64 {
     let whole = || {
         busy.iter()
             .filter(|busy| busy.is_whole)
             .map(|busy| busy.work_ns as f64)
     };
     let squares: f64 = whole().map(|work| work * work).sum();
-    TRIFLE * squares / whole().sum::<f64>().max(1.0)
+    squares / whole().sum::<f64>().max(1.0)
 }
 
 /// What a trace tells of a VCPU.

@@ -1,6 +1,6 @@
 //! Periods and offsets with which a task could be, as far as wakes tell.
 
-use crate::busy::{Busy, trifle_ns};
+use crate::busy::Busy;
 
 /// Wakes from which periods are taken: those after them only confirm.
 const WAKES: usize = 512;
@@ -25,9 +25,9 @@ pub struct Candidate {
     pub jitter_ns: f64,
 }
 
-/// All candidates, where wakes come up to `tolerance_ns` from arrivals. `busy` is in order, up to `end_ns`.
-pub fn candidates(busy: &[Busy], end_ns: i64, tolerance_ns: i64) -> Vec<Candidate> {
-    let trifle = trifle_ns(busy);
+/// All candidates, where wakes come up to `tolerance_ns` from arrivals, and busy periods with no more work than
+/// `trifle` ns begin with none. `busy` is in order, up to `end_ns`.
+pub fn candidates(busy: &[Busy], end_ns: i64, tolerance_ns: i64, trifle: f64) -> Vec<Candidate> {
     let wakes: Vec<(usize, i64)> = (busy.iter().enumerate())
         .filter(|(_, busy)| busy.start_ns > 0 && busy.work_ns as f64 > trifle)
         .map(|(index, busy)| (index, busy.start_ns))

@@ -9,8 +9,9 @@
 //!   least work per job that is left there. What costs nothing then is no task.
 //! - The costs of those that are left are then fitted to the work of all busy periods, in least squares.
 //!
-//! Busy periods with hardly any work are a kernel's own, such as its timer's, and need no task. A task that explains
-//! nearly nothing which the others do not is dropped.
+//! Busy periods with hardly any work are a kernel's own, such as its timer's, and need no task. How much work that is,
+//! is found, too: the least of [`TRIFLES`] with which tasks explain the rest, and not by many more tasks than with the
+//! next. A task that explains nearly nothing which the others do not is dropped.
 //!
 //! How exact wakes are is found, too: it is the smallest of [`TOLERANCES_NS`] with which the wakes are explained, and
 //! not by many more tasks than with a larger one.
@@ -19,13 +20,16 @@
 //! one task. Tasks of one period that are evenly spaced in it are one of a part of the period, and what some of them
 //! cost more is a task for itself.
 
-use crate::busy::{Busy, trifle_ns};
+use crate::busy::{Busy, usual_ns};
 use crate::candidates::{Candidate, candidates};
 use crate::squares::fit;
 use serde::Serialize;
 
 /// How far wakes may be from arrivals: a simulator's and those of kernels that are more and more busy.
 const TOLERANCES_NS: [i64; 5] = [500, 5_000, 20_000, 100_000, 500_000];
+/// The parts of the usual work of a busy period that may be a trifle: a simulator's, and those of kernels beside tasks
+/// that are smaller and smaller.
+const TRIFLES: [f64; 4] = [0.01, 0.03, 0.1, 0.2];
 /// Tasks of one VCPU.
 const TASKS_MAX: usize = 24;
 /// The part of the wakes that tasks explain at least.
@@ -42,6 +46,12 @@ const SIGNIFICANT: f64 = 30.0;
 const EXACT: f64 = 1e-5;
 /// One wake in so many is worth a task.
 const WAKES_PER_TASK: usize = 50;
+/// The number of tasks up to which none is suspected to be a kernel's own work.
+const FEW_TASKS: usize = 4;
+/// What may be left more of the work by fewer tasks.
+const SIMPLER_REST: f64 = 0.03;
+/// The part of the wakes that tasks explain at least where others beside a kernel's own work may explain nearly all.
+const PERIODIC_MIN: f64 = 0.3;
 /// Parts of a period that tasks which are evenly spaced in it are looked for.
 const PARTS_MAX: usize = 6;
 
@@ -78,8 +88,42 @@ pub struct Recognized {
 /// Finds periodic tasks in the busy periods of a VCPU, which are in order, up to `end_ns`. `None` if no tasks explain
 /// them: the VCPU never sleeps, or what it does is not periodic.
 pub fn recognize(busy: &[Busy], end_ns: i64) -> Option<Recognized> {
-    let found: Vec<Recognized> = (TOLERANCES_NS.iter())
-        .map(|&tolerance_ns| explain(busy, candidates(busy, end_ns, tolerance_ns)))
+    let usual_ns = usual_ns(busy);
+    let mut found: Option<Recognized> = None;
+    for part in TRIFLES {
+        let (explained, next) = beside(busy, end_ns, part * usual_ns);
+        found = match (found, next) {
+            (Some(found), Some(next)) if is_simpler(&next, &found) => Some(next),
+            (found, next) => found.or(next),
+        };
+        let is_enough = |found: &Recognized| found.tasks.len() <= FEW_TASKS;
+        if found.as_ref().is_some_and(is_enough) || explained < PERIODIC_MIN {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether one set of tasks says nearly as much as another one with far fewer.
+fn is_simpler(one: &Recognized, other: &Recognized) -> bool {
+    let are_far_fewer = other.tasks.len() > 2 * one.tasks.len() + 2;
+    are_far_fewer && one.rest <= other.rest + SIMPLER_REST
+}
+
+/// Tasks beside which busy periods with no more work than `trifle` ns are a kernel's own; and the part of the wakes
+/// that tasks explain at best, whether that is enough or not.
+fn beside(busy: &[Busy], end_ns: i64, trifle: f64) -> (f64, Option<Recognized>) {
+    let all: Vec<(f64, Recognized)> = (TOLERANCES_NS.iter())
+        .map(|&tolerance_ns| {
+            let candidates = candidates(busy, end_ns, tolerance_ns, trifle);
+            explain(busy, candidates, trifle)
+        })
+        .collect();
+    let explained = all
+        .iter()
+        .map(|(_, found)| found.explained)
+        .fold(0.0, f64::max);
+    let found: Vec<Recognized> = (all.into_iter())
         .filter(|(hit, found)| {
             *hit >= HIT_MIN
                 && found.explained >= EXPLAINED_MIN
@@ -88,17 +132,16 @@ pub fn recognize(busy: &[Busy], end_ns: i64) -> Option<Recognized> {
         })
         .map(|(_, found)| found)
         .collect();
-    let fewest = found.iter().map(|found| found.tasks.len()).min()?;
-    found
-        .into_iter()
-        .find(|found| found.tasks.len() * 2 <= fewest * 3)
+    let fewest = found.iter().map(|found| found.tasks.len()).min();
+    let few = |found: &Recognized| fewest.is_some_and(|fewest| found.tasks.len() * 2 <= fewest * 3);
+    (explained, found.into_iter().find(few))
 }
 
 /// A candidate with its column: the whole busy periods in which its jobs arrive, and how many.
 type Taken = (Candidate, Vec<(u32, u32)>);
 
 /// Tasks, and the part of the wakes that come with an arrival.
-fn explain(busy: &[Busy], mut pool: Vec<Candidate>) -> (f64, Recognized) {
+fn explain(busy: &[Busy], mut pool: Vec<Candidate>, trifle: f64) -> (f64, Recognized) {
     let work: Vec<f64> = (busy.iter())
         .map(|busy| {
             if busy.is_whole {
@@ -109,7 +152,6 @@ fn explain(busy: &[Busy], mut pool: Vec<Candidate>) -> (f64, Recognized) {
         })
         .collect();
     let all_work: f64 = work.iter().sum();
-    let trifle = trifle_ns(busy);
     let is_wake: Vec<bool> = work.iter().map(|&work| work > trifle).collect();
     let wakes = is_wake.iter().filter(|&&is_wake| is_wake).count().max(1);
     let exact = EXACT * all_work / wakes as f64;

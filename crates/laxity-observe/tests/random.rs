@@ -263,6 +263,61 @@ fn noise_does_not_hide_tasks() {
     count.assert_nearly_all(90);
 }
 
+/// A guest's kernel wakes its VCPU after most jobs, and now and then, for a tick that takes a part of what a job does.
+#[test]
+fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
+    const US: i64 = 1_000;
+    const TICK_NS: i64 = 4_000 * US;
+    let first = number_from_environment("LAXITY_SEED", 0);
+    for seed in first..first + 10 {
+        let draw = &mut Draw::new(seed);
+        let costs_us = [
+            draw.between(150, 400),
+            draw.between(150, 900),
+            draw.between(150, 900),
+        ];
+        let mut busy = Vec::new();
+        let mut add = |start_ns: i64, work_ns: i64| {
+            busy.push(Busy {
+                start_ns,
+                end_ns: start_ns + work_ns,
+                work_ns,
+                is_whole: true,
+            });
+            start_ns + work_ns
+        };
+        for number in 0..400 {
+            let jobs = [true, number % 2 == 0, number % 4 == 0];
+            let work_us: i64 = (costs_us.iter().zip(jobs))
+                .map(|(&cost_us, comes)| if comes { cost_us } else { 0 })
+                .sum();
+            let work_ns = work_us * US + draw.between(0, 5 * US);
+            let mut end_ns = add(number * 5 * TICK_NS + draw.between(1, 3 * US), work_ns);
+            for chance in [80, 10] {
+                end_ns = (end_ns / TICK_NS + 1) * TICK_NS - 600 * US;
+                if draw.between(1, 100) <= chance {
+                    end_ns = add(end_ns, draw.between(20 * US, 45 * US));
+                }
+                end_ns += TICK_NS / 2;
+            }
+        }
+        let end_ns = 400 * 5 * TICK_NS;
+        let found = recognize(&busy, end_ns)
+            .unwrap_or_else(|| panic!("seed {seed}: nothing is found of {costs_us:?}"));
+        let periods: Vec<i64> = (found.tasks.iter())
+            .map(|task| (task.period_ns + US / 2) / US)
+            .collect();
+        assert_eq!(periods, [20_000, 40_000, 80_000], "seed {seed}: {found:?}");
+        for (task, cost_us) in found.tasks.iter().zip(costs_us) {
+            let off_us = task.cost_ns / US - cost_us;
+            assert!(
+                off_us.abs() <= cost_us / 20,
+                "seed {seed}: {cost_us} us, {task:?}"
+            );
+        }
+    }
+}
+
 /// What is awake for a hundred years has as many arrivals as there are microseconds in hours, and nobody looks at each.
 #[test]
 fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
