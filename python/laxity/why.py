@@ -289,7 +289,7 @@ def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
     causes = {cause.cause for cause in late.causes if cause.ns}
 
     def holds(change: str) -> bool:
-        return _is_in_time(host, [*overrides, change], late)
+        return _helps(host, overrides, change, late)
 
     if uses("budget"):
         budget_ns = _smallest_budget_ns(host, overrides, late, parameters)
@@ -310,6 +310,25 @@ def _changes(host: Host, overrides: list[str], late: Late) -> Iterator[str]:
     for other in host.policies(overrides):
         if other != policy and holds(f"host.policy={other}"):
             yield f"host.policy={other}"
+
+
+def _helps(host: Host, overrides: list[str], change: str, late: Late) -> bool:
+    """Whether it is in time with the change, and has the same to do.
+
+    Tasks that are drawn are drawn for the budget of their domain: with another one they are others.
+    """
+    try:
+        changed = host.resolved([*overrides, change])
+    except HostError:
+        # The host file does not allow it.
+        return False
+    same = _work(changed) == _work(host.resolved(overrides))
+    return same and _is_in_time(host, [*overrides, change], late)
+
+
+def _work(resolved: Mapping[str, Any]) -> list[Any]:
+    """The tasks of all domains, whichever of their VCPUs has them."""
+    return [[{**task, "vcpu": None} for task in domain["tasks"]] for domain in resolved["domains"]]
 
 
 def _first(holds: Callable[[str], bool], changes: Iterable[str]) -> Iterator[str]:
@@ -349,7 +368,7 @@ def _smallest_budget_ns(
     name = _whose(late)
 
     def holds(budget_ns: int) -> bool:
-        return _is_in_time(host, [*overrides, f"domain.{name}.budget={budget_ns} ns"], late)
+        return _helps(host, overrides, f"domain.{name}.budget={budget_ns} ns", late)
 
     low_ns, high_ns = int(parameters["budget_ns"]), int(parameters["period_ns"])
     if low_ns >= high_ns or not holds(high_ns):

@@ -162,6 +162,16 @@ def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
     assert tried.total() > REMEDY_HOSTS / 4
 
 
+def test_a_budget_for_which_other_tasks_are_drawn_is_no_remedy(tmp_path: Path) -> None:
+    """With a budget of 1.49 ms the late job's task would have a deadline of 72 ms, not 159 ms."""
+    host, trace = Host.parse(random_hosts.host(528, "sporadic")), tmp_path / "trace.laxtrace"
+    host.run(trace=trace)
+    (late,) = with_remedies(why(trace, worst=1), host, []).late
+    assert late.deadline_ns - late.arrival_ns == 159_000_000
+    assert late.remedies
+    assert not [remedy for remedy in late.remedies if "budget" in remedy.set]
+
+
 BESIDE = """\
 duration = "200 ms"
 
