@@ -2000,6 +2000,7 @@ MUTATIONS += [
 
 APPLY = "python/laxity/apply/agent"
 WHY = "crates/laxity-why/src"
+OBSERVE = "crates/laxity-observe/src"
 
 MUTATIONS += [
     Mutation(
@@ -2044,6 +2045,22 @@ MUTATIONS += [
         "in_proportion(rest_ns, before_ns, delays_ns + 1)",
         "the causes of a job sum to its lateness",
         directory=WHY,
+    ),
+    Mutation(
+        "why-silence-lost",
+        "packet.rs",
+        "            Place::Silence => Some(Cause::Silence),\n",
+        "",
+        "the time until a standby takes over is a part of the outage",
+        directory=WHY,
+    ),
+    Mutation(
+        "observe-ticks-are-tasks",
+        "recognize.rs",
+        "[0.01, 0.03, 0.1, 0.2]",
+        "[0.01; 4]",
+        "a kernel's ticks are told from tasks that take little more",
+        directory=OBSERVE,
     ),
     Mutation(
         "changed-before-journal",
@@ -2204,8 +2221,9 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
         pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         words = ["env", "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1", "LAXITY_KILLS=50"]
         return {"apply": [*words, *pytest, "python/tests/test_apply.py", "-k", "not command_line"]}
-    if directory == WHY:
-        return {"why": [*cargo, "--package", "laxity-why"]}
+    if directory in {WHY, OBSERVE}:
+        package = Path(directory).parent.name
+        return {package.removeprefix("laxity-"): [*cargo, "--package", package]}
     simulator = [*cargo, "--package", "laxity-sim"]
     if directory in {SIMULATOR, NETWORK}:
         return {
