@@ -262,6 +262,13 @@ compare: ## HOSTS random hosts, from SEED on, against the reference
 	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-sim --test reference
 
+.PHONY: why
+why: setup ## Causes of lateness on HOSTS random hosts, from SEED on; what helps is run again on a tenth of them
+	LAXITY_WHY_HOSTS=$(or $(HOSTS),10000) LAXITY_SEED=$(or $(SEED),0) \
+	    $(CARGO_TEST) --package laxity-why --test random -- --nocapture
+	LAXITY_REMEDY_HOSTS=$$(( $(or $(HOSTS),10000) / 10 )) LAXITY_SEED=$(or $(SEED),0) \
+	    $(BIN)/python -m pytest -q -s python/tests/test_why.py -k random_hosts
+
 .PHONY: same
 same: setup ## Results beside those of BASE, a built checkout, byte for byte; with FULL=1 the papers in full
 	@test -n '$(BASE)' || { echo 'BASE is missing: make same BASE=../other' >&2; exit 2; }
@@ -372,6 +379,10 @@ results-voice: setup ## What loss costs the reference speech; writes docs/result
 .PHONY: fidelity-hosts
 fidelity-hosts: lab ## Random hosts on Xen and in the simulator, HOSTS of them; writes docs/results/fidelity.md
 	$(BIN)/python tools/pages/fidelity.py --hosts $(or $(HOSTS),60)
+
+.PHONY: observe-hosts
+observe-hosts: lab ## Random hosts of the labs of Xen and KVM, found again by observe; writes docs/results/observe.md
+	$(BIN)/python tools/pages/observe.py --hosts $(or $(HOSTS),20)
 
 .PHONY: soak
 soak: lab ## Ten emulated minutes of everything at once, on the hypervisor with assertions

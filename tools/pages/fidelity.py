@@ -106,10 +106,12 @@ def shares(draw: random.Random, count: int) -> list[float]:
             return parts
 
 
-def text(seed: int, policy: str) -> tuple[str, float]:
-    """A host file, and its load in percent."""
+def text(
+    seed: int, policy: str, load_percent: tuple[float, float] = LOAD_PERCENT
+) -> tuple[str, float]:
+    """A host file, and its load in percent, which is drawn between two values."""
     draw = random.Random(seed)  # noqa: S311 - hosts, not secrets
-    load = draw.uniform(*LOAD_PERCENT) / 100
+    load = draw.uniform(*load_percent) / 100
     lines = [
         f'duration = "{DURATION_S} s"',
         f"seed = {seed}",

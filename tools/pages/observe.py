@@ -1,0 +1,285 @@
+"""Writes docs/results/observe.md: random hosts of the labs, found again from who ran when.
+
+.venv/bin/python tools/pages/observe.py [--hosts N] [--seed SEED] [--kept] [SUBSTRATE ...]
+
+Each host runs on real Xen or on Linux with KVM, in the lab. `laxity observe` gets the trace, and
+how the host was configured as xl or libvirt would tell it, but no task: periods, costs and what
+the simulator makes of the host file are held against what is known. The policies take turns; on
+Xen, the hosts of one policy share a boot. What came of a host is kept in out/observe-hosts, and a
+host that is there is not run again. `--kept` runs none, and writes the page of all that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fidelity  # a module beside this one
+from laxity.host import Host
+from laxity.observe.known import of_host
+from laxity.observe.observed import observe_trace
+from laxity.substrates import of
+from laxity.substrates.xen import Xen, boot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from laxity.resolved import Resolved
+    from laxity.results.run import Run
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results" / "observe.md"
+OUTPUT = ROOT / "out" / "observe-hosts"
+
+POLICIES = {
+    "xen": ("deferrable", "sedf", "credit", "credit2", "rtds"),
+    "kvm": ("deferrable", "sedf", "credit"),
+}
+FIRST_SEED = 8001
+"""No host that was looked at while `observe` was written has such a number."""
+HOSTS = 20
+LOAD_PERCENT = (30, 80)
+
+PERIOD_PERCENT = 1.0
+COST_PERCENT = 5.0
+MISS_POINTS = 2.0
+
+HEAD = """\
+# Observing: random hosts of the labs, found again
+
+Written by `make observe-hosts`. Random hosts of {domains} domains with one to {tasks} tasks each
+(periods {periods} ms, loads {least} to {most} % of the one CPU, {duration} s) run on the emulated
+machines of the labs: real Xen, and Linux with KVM. No such host was looked at before. `laxity
+observe` gets the trace of who ran when, and how the host is configured, and no task. Its host file
+is then run in the simulator.
+
+A task is *found* if the host file has one of its domain whose period is within {period:g} %. Tasks
+that are no task of the host are *more*. Tasks of one period in one domain are released together
+here, and count as one: nobody can tell them apart who sees only the VCPU. A cost counts if it is
+within {cost:g} %; what the guest's kernel does for a job counts as the job's. The miss ratio of a
+domain counts if that of the model is within {miss:g} percentage points of what the guests reported.
+Asked for is all of it.
+
+| on | hosts | tasks | found | costs | more | domains | miss ratios | worst, points |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|
+"""
+
+EACH = """
+## Each host
+
+Periods and costs are those of the task that is off by most, of those that were found.
+
+| on | policy | seed | load | found | more | period off | cost off | miss points, by domain |
+|---|---|--:|--:|--:|--:|--:|--:|---|
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of one host."""
+
+    substrate: str
+    policy: str
+    seed: int
+    load_percent: float
+    tasks: int
+    more: int
+    """Tasks of the host file that the host does not have."""
+    period_percent: list[float]
+    """How far the periods of those that were found are off, without sign."""
+    cost_percent: list[float]
+    """The same of their costs."""
+    miss_points: list[float]
+    """By domain: what the guests missed less what the model misses."""
+
+
+Tasks = list[tuple[int, int]]
+"""The periods and costs of a domain's tasks, ns."""
+
+
+def off_percent(found_ns: int, known_ns: int) -> float:
+    """How far a value is off."""
+    return 100 * abs(found_ns - known_ns) / known_ns
+
+
+def matched(known: Tasks, found: Tasks) -> Iterator[tuple[float, float]]:
+    """How far period and cost of each task are off that was found; each is found once at most.
+
+    The nearest periods come first, and of equal ones the nearest costs.
+    """
+    pairs = sorted(
+        (off_percent(theirs[0], ours[0]), off_percent(theirs[1], ours[1]), place, other)
+        for place, ours in enumerate(known)
+        for other, theirs in enumerate(found)
+    )
+    left, unused = set(range(len(known))), set(range(len(found)))
+    for period, cost, place, other in pairs:
+        if period <= PERIOD_PERCENT and place in left and other in unused:
+            left.remove(place)
+            unused.remove(other)
+            yield period, cost
+
+
+def tasks(host: Resolved) -> list[Tasks]:
+    """Those of each domain. Jobs that always arrive together are those of one task."""
+    of_domains = []
+    for domain in host.host["domains"]:
+        costs_ns: dict[tuple[int, int], int] = defaultdict(int)
+        for task in domain["tasks"]:
+            costs_ns[task["period_ns"], task["offset_ns"]] += task["cost_ns"]
+        of_domains.append([(period_ns, cost_ns) for (period_ns, _), cost_ns in costs_ns.items()])
+    return of_domains
+
+
+def compare(substrate: str, host: Resolved, real: Run, load: float, directory: Path) -> Found:
+    """Observes a run, and holds what is found against the host."""
+    if real.trace is None:
+        raise SystemExit("the lab left no trace")
+    name, policy = f"{substrate}-{host.host['seed']}", host.host["policy"]
+    known = of_host(host.host, "as configured")
+    seen = observe_trace(real.trace, directory / f"{name}.seen.laxtrace", known, name)
+    model_host = seen.host.resolve()
+    model = of("sim").run(model_host, trace=None, say=lambda _: None)
+    ours, theirs = tasks(host), tasks(model_host)
+    off = [each for pair in zip(ours, theirs, strict=True) for each in matched(*pair)]
+    return Found(
+        substrate,
+        policy,
+        host.host["seed"],
+        load,
+        sum(map(len, ours)),
+        sum(map(len, theirs)) - len(off),
+        [period for period, _ in off],
+        [cost for _, cost in off],
+        [
+            100 * (measured.miss_ratio - modelled.miss_ratio)
+            for measured, modelled in zip(real.domains, model.domains, strict=True)
+        ],
+    )
+
+
+def runs(substrate: str, hosts: dict[str, Resolved], directory: Path) -> Iterable[Run]:
+    """The runs of hosts under one policy."""
+    if substrate == "xen":
+        yield from boot.boot(hosts, Xen().executor(), directory, log).values()
+        return
+    directory.mkdir(parents=True)
+    for name, host in hosts.items():
+        yield of(substrate).run(host, trace=directory / f"{name}.laxtrace", say=log)
+
+
+def log(line: str) -> None:
+    """Says what is done."""
+    print(line, file=sys.stderr)
+
+
+def run(substrate: str, policy: str, seeds: list[int]) -> None:
+    """Runs hosts, and keeps what came of each."""
+    texts = {seed: text(seed, policy) for seed in seeds}
+    hosts = {
+        f"host-{seed}": Host(written.encode(), f"host-{seed}.toml").resolve([])
+        for seed, (written, _) in texts.items()
+    }
+    directory = OUTPUT / f"boot-{substrate}-{policy}"
+    shutil.rmtree(directory, ignore_errors=True)
+    loads = [load for _, load in texts.values()]
+    of_all = zip(hosts.values(), runs(substrate, hosts, directory), loads, strict=True)
+    for host, real, load in of_all:
+        found = compare(substrate, host, real, load, directory)
+        path = OUTPUT / f"{substrate}-{found.policy}-{found.seed}.json"
+        path.write_text(json.dumps(asdict(found)))
+        log(str(found))
+
+
+def text(seed: int, policy: str) -> tuple[str, float]:
+    """A host file, and its load in percent."""
+    load = random.Random(seed).uniform(*LOAD_PERCENT)  # noqa: S311 - hosts, not secrets
+    return fidelity.text(seed, policy, (load, load))
+
+
+def within(values: Iterable[float], most: float) -> int:
+    """How many are no more than that, whatever their sign."""
+    return sum(abs(value) <= most for value in values)
+
+
+def summary(substrate: str, found: Sequence[Found]) -> str:
+    """A substrate's row."""
+    points = [each for one in found for each in one.miss_points]
+    costs = [each for one in found for each in one.cost_percent]
+    return (
+        f"| {substrate} | {len(found)} | {sum(one.tasks for one in found)} "
+        f"| {sum(len(one.period_percent) for one in found)} | {within(costs, COST_PERCENT)} "
+        f"| {sum(one.more for one in found)} | {len(points)} | {within(points, MISS_POINTS)} "
+        f"| {max(map(abs, points)):.1f} |"
+    )
+
+
+def row(one: Found) -> str:
+    """A host's row."""
+    points = ", ".join(f"{value:+.1f}" for value in one.miss_points)
+    return (
+        f"| {one.substrate} | {one.policy} | {one.seed} | {one.load_percent:.0f} % "
+        f"| {len(one.period_percent)} of {one.tasks} | {one.more} "
+        f"| {max(one.period_percent, default=0):.3f} % | {max(one.cost_percent, default=0):.1f} % "
+        f"| {points} |"
+    )
+
+
+def page(found: Sequence[Found]) -> str:
+    """The page."""
+    by_substrate = defaultdict(list)
+    for one in found:
+        by_substrate[one.substrate].append(one)
+    periods = fidelity.TASK_PERIODS_MS
+    head = HEAD.format(
+        domains=fidelity.DOMAINS,
+        tasks=fidelity.TASKS_MAX,
+        periods=f"{periods[0]} to {periods[-1]}",
+        least=LOAD_PERCENT[0],
+        most=LOAD_PERCENT[1],
+        duration=fidelity.DURATION_S,
+        period=PERIOD_PERCENT,
+        cost=COST_PERCENT,
+        miss=MISS_POINTS,
+    )
+    rows = [summary(*each) for each in by_substrate.items()]
+    return head + "\n".join(rows) + "\n" + EACH + "\n".join(map(row, found)) + "\n"
+
+
+def run_all(substrates: Sequence[str], hosts: int, first_seed: int) -> None:
+    """Runs the hosts that are not there."""
+    for substrate in substrates:
+        policies = POLICIES[substrate]
+        for turn, policy in enumerate(policies):
+            seeds = range(first_seed + turn, first_seed + hosts, len(policies))
+            kept = {seed: OUTPUT / f"{substrate}-{policy}-{seed}.json" for seed in seeds}
+            if missing := [seed for seed, path in kept.items() if not path.is_file()]:
+                run(substrate, policy, missing)
+
+
+def main() -> None:
+    """Runs what is missing, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=HOSTS, help="on each substrate")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--kept", action="store_true")
+    parser.add_argument("substrates", nargs="*", metavar="SUBSTRATE", choices=[*POLICIES, []])
+    arguments = parser.parse_args()
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    if not arguments.kept:
+        run_all(arguments.substrates or list(POLICIES), arguments.hosts, arguments.seed)
+    found = [Found(**json.loads(path.read_text())) for path in OUTPUT.glob("*.json")]
+    order = list(POLICIES)
+    found.sort(key=lambda one: (order.index(one.substrate), one.policy, one.seed))
+    PAGE.write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()
