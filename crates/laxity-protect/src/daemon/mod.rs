@@ -33,7 +33,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tracing::{error, info, warn};
 
 use crate::gate::{Gate, HELD_BYTES_MAX, Port};
-use crate::guest::{Disk, GuestError, Qemu};
+use crate::guest::{Disk, GuestError, probe_program};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
@@ -162,7 +162,7 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     }
     let mut guests = Vec::new();
     for vm in &vms {
-        let probed = Qemu::probe_program(&vm.guest).map_err(|source| DaemonError::Guest {
+        let probed = probe_program(&vm.guest).map_err(|source| DaemonError::Guest {
             vm: vm.name.clone(),
             source,
         })?;

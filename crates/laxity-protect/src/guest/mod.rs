@@ -14,6 +14,7 @@ pub mod patches;
 mod qemu;
 pub mod qmp;
 mod specification;
+mod trial;
 
 pub use changes::{Fingerprints, Tracker, compare};
 pub use confinement::User;
@@ -21,3 +22,4 @@ pub use disk::Disk;
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};
+pub use trial::probe_program;

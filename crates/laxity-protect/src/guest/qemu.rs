@@ -25,9 +25,7 @@ use super::disk::Disk;
 use super::memory::{Memory, Page};
 use super::nbd;
 use super::qmp::{Event, Qmp, QmpError, is_readable_by};
-use super::specification::{
-    Accelerator, Changes, Files, Sockets, Specification, accelerators, command_line, control_words,
-};
+use super::specification::{Accelerator, Changes, Files, Sockets, Specification, command_line};
 
 /// The library preloaded into QEMU, which makes the kernel track writes to the file that
 /// `LAXITY_GUEST_MEMORY` names.
@@ -37,7 +35,7 @@ const VERSION_MIN: (u32, u32) = (7, 2);
 /// Migration capabilities: shared memory stays in place, and the end of a migration is reported.
 const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
 /// Longest start of QEMU on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest capture or activation on a busy machine.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit of a device state, which normally has some hundred kilobytes: a QEMU that sends more has
@@ -76,6 +74,9 @@ pub enum GuestError {
     /// A file of the guest cannot be handed to QEMU.
     #[error(transparent)]
     File(#[from] NotHanded),
+    /// KVM was asked for and does not run guests.
+    #[error("KVM does not run guests: {0}; write accelerator = \"auto\" or \"tcg\"")]
+    Kvm(String),
     /// The tracker was asked for and is not available.
     #[error("{0}; write changes = \"auto\", and memory is compared instead")]
     Tracker(String),
@@ -267,52 +268,6 @@ impl Qemu {
                 tracing::warn!(vm = name, "QEMU: {line}");
             }
         });
-    }
-
-    /// Starts the program without a guest, and returns its version and the accelerator that would
-    /// run the guest, in words and in QEMU's terms; both must be the same on both hosts.
-    ///
-    /// # Errors
-    ///
-    /// The same as those of [`Qemu::start`].
-    pub fn probe_program(
-        specification: &Specification,
-    ) -> Result<(String, Accelerator), GuestError> {
-        let words = |control| {
-            let mut words: Vec<OsString> = Vec::new();
-            words.extend(
-                [
-                    "-nodefaults",
-                    "-no-user-config",
-                    "-display",
-                    "none",
-                    "-machine",
-                    "none",
-                ]
-                .map(OsString::from),
-            );
-            words.extend(accelerators(specification.accelerator));
-            words.extend(control_words(control));
-            words
-        };
-        let (mut child, mut qmp) = spawn(
-            &specification.program,
-            words,
-            &[],
-            Vec::new(),
-            User::of(
-                specification.number,
-                specification.accelerator != Accelerator::Tcg,
-            ),
-        )?;
-        let found = probe(&mut qmp).and_then(|()| Ok(qmp.execute("query-kvm", json!({}))?));
-        let _ = child.kill();
-        let _ = child.wait();
-        let (name, accelerator) = match found?["enabled"] == true {
-            true => ("kvm", Accelerator::Kvm),
-            false => ("tcg", Accelerator::Tcg),
-        };
-        Ok((format!("QEMU {} with {name}", qmp.version()), accelerator))
     }
 
     /// The reason why memory is compared instead of tracked; `None` if writes are tracked.
@@ -597,7 +552,7 @@ impl Qemu {
 /// Starts QEMU with the given environment, and completes the greeting. `words` makes the command
 /// line from the descriptor of QEMU's end of our connection; QEMU inherits `files` and runs as
 /// `user`.
-fn spawn(
+pub(super) fn spawn(
     program: &Path,
     words: impl FnOnce(RawFd) -> Vec<OsString>,
     environment: &[(&str, &Path)],
@@ -665,7 +620,7 @@ fn next_line(said: &mut impl BufRead) -> Option<String> {
 }
 
 /// Checks that QEMU has all features that are needed, and sets them up.
-fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
+pub(super) fn probe(qmp: &mut Qmp) -> Result<(), GuestError> {
     let version = qmp.version().to_string();
     let too_old = |lacks: String| GuestError::TooOld {
         version: version.clone(),

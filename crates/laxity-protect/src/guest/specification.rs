@@ -173,10 +173,6 @@ pub(super) fn command_line(
     } = sockets;
     let mut words: Vec<OsString> = Vec::new();
     let mut say = |these: &[&str]| words.extend(these.iter().map(OsString::from));
-    let machine = match kind {
-        Kind::Pc => "pc",
-        Kind::Microvm => "microvm,acpi=on,rtc=on",
-    };
     // Hot plug is disabled: a standby would not know of new devices, and the state of plugging need
     // not be saved.
     if *kind == Kind::Pc {
@@ -189,7 +185,7 @@ pub(super) fn command_line(
     }
     // QEMU would otherwise append to each state a description of its format that is longer than the
     // state.
-    let machine = format!("{machine},suppress-vmdesc=on");
+    let machine = format!("{},suppress-vmdesc=on", machine(*kind));
     say(&[
         "-name",
         &escaped(&specification.name),
@@ -270,6 +266,13 @@ pub(super) fn command_line(
         words.extend(["-incoming", "defer"].map(OsString::from));
     }
     words
+}
+
+pub(super) fn machine(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Pc => "pc",
+        Kind::Microvm => "microvm,acpi=on,rtc=on",
+    }
 }
 
 pub(super) fn accelerators(accelerator: Accelerator) -> Vec<OsString> {
