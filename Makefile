@@ -328,6 +328,10 @@ tightness: ## How tight the bounds of check are; writes docs/results/analysis.md
 results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
 	$(LAXITY) reproduce rt-xen -o out/rt-xen-results --docs docs/results/rt-xen.md || $(VERDICT)
 
+.PHONY: results-kvm
+results-kvm: setup ## Re-runs RT-Xen's experiments on KVM; writes docs/results/kvm.md
+	$(LAXITY) reproduce rt-xen --on kvm -o out/rt-xen-on-kvm --docs docs/results/kvm.md || $(VERDICT)
+
 .PHONY: results-lending
 results-lending: setup ## Lending servers on RT-Xen's task sets, beside the others; writes docs/results/lending.md
 	$(BIN)/python tools/pages/lending.py

@@ -20,7 +20,7 @@ from laxity_reproduce.bandwidth import on_linux as bandwidth_on_linux
 from laxity_reproduce.bandwidth import on_xen as bandwidth_on_xen
 from laxity_reproduce.lab import PROGRESS_STEPS, Lab
 from laxity_reproduce.reproduction import Experiment, Measurement, Reproduction, Row
-from laxity_reproduce.rt_xen import figure_5, figure_6, table_1, table_2, table_4
+from laxity_reproduce.rt_xen import figure_5, figure_6, on_kvm, table_1, table_2, table_4
 from laxity_reproduce.rt_xen.on_xen import experiments as on_xen
 from laxity_reproduce.soft_real_time import (
     beyond,
@@ -250,6 +250,10 @@ def _rt_xen_on_xen(experiment: str | None, quick: bool, say: Say) -> Reproductio
     return on_xen.reproduce(experiment, quick=quick, say=say)[0]
 
 
+def _rt_xen_on_kvm(experiment: str | None, quick: bool, say: Say) -> Reproduction:
+    return on_kvm.reproduce(experiment, quick=quick, say=say)
+
+
 def _bandwidth_on_xen(experiment: str | None, quick: bool, say: Say) -> Reproduction:
     del experiment, quick
     with tempfile.TemporaryDirectory(prefix="laxity-xen.") as directory:
@@ -264,6 +268,11 @@ MEASURED: dict[str, dict[str, _Measured]] = {
             tuple(on_xen.WINDOWS), _rt_xen_on_xen, "the task sets on Xen are fixed"
         ),
         "bandwidth": _Measured(("figure-4",), _bandwidth_on_xen, "the senders on Xen are fixed"),
+    },
+    "kvm": {
+        "rt-xen": _Measured(
+            tuple(on_kvm.WINDOWS), _rt_xen_on_kvm, "the task sets on KVM are fixed"
+        ),
     },
     "linux": {
         "bandwidth": _on_linux(

@@ -13,10 +13,10 @@ from laxity.lab import fingerprint, kvm_image, kvm_policies
 from laxity.lab.files import RESULTS
 from laxity.lab.kvm_machine import KvmMachine
 from laxity.substrates.kvm import collect
-from laxity.substrates.kvm.plan import RUN, Plan
+from laxity.substrates.kvm.plan import BOOT_S, RUN, Plan, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from laxity.lab.modes import Mode
     from laxity.progress import Say
@@ -38,36 +38,58 @@ def boot(
 
     Raises InputError before anything boots if Linux cannot run it, LabError if the machine fails.
     """
-    plan = Plan.of(host.host, mode=mode)
+    return boot_all({RUN: host}, mode, directory, say, options=options)[RUN]
+
+
+def boot_all(
+    hosts: Mapping[str, Resolved],
+    mode: Mode,
+    directory: Path,
+    say: Say,
+    *,
+    options: Sequence[str] = (),
+) -> dict[str, Run]:
+    """Runs hosts by name, one after the other, on one boot; returns their runs by name.
+
+    See `boot`; the results and the trace of each have its name.
+    """
+    plans = {name: Plan.of(host.host, mode=mode) for name, host in hosts.items()}
     try:
         (directory / RESULTS).mkdir(parents=True)
     except FileExistsError:
         raise InputError(f"{directory} is there already", "name a new directory") from None
     image = kvm_image.build(say)
     kvm_image.programs(say)
-    schedulers = kvm_policies.build([plan.policy], say) if plan.policy else None
-    say(f"{host.host['policy']} on KVM, Linux {image.version}: about {plan.estimate_s:.0f} s")
+    policies = {plan.policy.name: plan.policy for plan in plans.values() if plan.policy}
+    schedulers = kvm_policies.build(list(policies.values()), say) if policies else None
+    estimate_s = BOOT_S + sum(plan.run_s for plan in plans.values())
+    names = ", ".join(dict.fromkeys(host.host["policy"] for host in hosts.values()))
+    say(f"{names} on KVM, Linux {image.version}: about {estimate_s:.0f} s")
     began_ns = time.monotonic_ns()
     with tempfile.TemporaryDirectory(prefix="laxity.") as temporary:
-        plan.write(Path(temporary))
+        write_all(plans, Path(temporary))
         machine = KvmMachine(
             image,
             Path(temporary),
-            memory_mib=plan.memory_mib,
+            memory_mib=max(plan.memory_mib for plan in plans.values())
+            + sum(plan.traced_mib for plan in plans.values()),
             schedulers=schedulers,
             mode=mode,
-            cpus=int(host.host["cpus"]),
-            limit_s=LIMIT_S_MIN + LIMIT_S_PER_S * plan.estimate_s,
+            cpus=max(int(host.host["cpus"]) for host in hosts.values()),
+            limit_s=LIMIT_S_MIN + LIMIT_S_PER_S * estimate_s,
         )
         machine.run(directory, say)
-    return collect.run(
-        host,
-        directory / RESULTS / RUN,
-        directory / f"{RUN}.laxtrace",
-        wall_ns=time.monotonic_ns() - began_ns,
-        machine=fingerprint.read(directory),
-        options=options,
-    )
+    return {
+        name: collect.run(
+            host,
+            directory / RESULTS / name,
+            directory / f"{name}.laxtrace",
+            wall_ns=time.monotonic_ns() - began_ns,
+            machine=fingerprint.read(directory),
+            options=options,
+        )
+        for name, host in hosts.items()
+    }
 
 
 @contextmanager

@@ -126,9 +126,9 @@ class Plan:
         return int(LEAD_NS + LEAD_NS_A_VCPU * vcpus + max(ready_ns, default=0))
 
     @property
-    def estimate_s(self) -> float:
-        """A guess at the wall time that the emulated machine takes."""
-        return BOOT_S + float(self.lead_ns + self.host["duration_ns"]) / 1e9 / SPEED
+    def run_s(self) -> float:
+        """A guess at the wall time that the run takes in the emulated machine."""
+        return float(self.lead_ns + self.host["duration_ns"]) / 1e9 / SPEED
 
     def script(self) -> str:
         """The text of `plan.sh`."""
@@ -166,6 +166,23 @@ class Plan:
         """Writes it into a directory, which is made if it is not there."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / SCRIPT).write_text(self.script(), "utf-8")
+
+
+def write_all(plans: Mapping[str, Plan], directory: Path) -> None:
+    """Writes plans that are carried out one after the other, into a directory that is there.
+
+    Each leaves a directory of results that has its name. One plan is a plan by itself.
+    """
+    if list(plans) == [RUN]:
+        plans[RUN].write(directory)
+        return
+    lines = []
+    for name, plan in plans.items():
+        (directory / f"{name}.sh").write_text(plan.script(), "utf-8")
+        # A shell of its own forgets the domains of the plan before.
+        lines.append(f'(. "$PLAN/{name}.sh") || exit 1')
+        lines.append(f'mv "$RESULTS/{RUN}" "$RESULTS/{name}"')
+    (directory / SCRIPT).write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def is_linux(policy: str, parameter: str) -> bool:
