@@ -116,7 +116,7 @@ test-quick: ## What is soon told: lint, fewer random hosts, no real guests, pack
 .PHONY: compiled
 compiled: $(VENV)/.programs
 	cargo build --profile checked --workspace --quiet --lib --bins --tests --bench daemon
-	$(CARGO_TEST) --workspace --quiet --no-run --test failover --test disks
+	$(CARGO_TEST) --workspace --quiet --no-run --test failover --test faults --test disks
 
 .PHONY: lint
 lint: setup ## Formatting and lint of the three languages
