@@ -53,8 +53,9 @@ def test_calls_go_through_netback_to_a_guest_and_back(laxity: Laxity, tmp_path: 
     result: dict[str, Any] = json.loads(done.stdout)
     voice, drops = result["telephony"]["voice"], result["telephony"]["drops"]
     assert voice["streams_most"] == 20
-    # Streams begin one after the other within a period, and one packet less is sent of some.
-    assert 20 * 199 <= voice["sent"] <= 20 * 201
+    # Streams begin one after the other within a period, once the load is ready: with other bytes of
+    # the lab's programs that is some periods of 20 ms earlier or later.
+    assert 20 * 195 <= voice["sent"] <= 20 * 201
     assert voice["received"] + voice["lost"] == voice["sent"]
     assert voice["lost"] == sum(drops.values()) == 0
     assert 0 < voice["delay_ns"]["p50"] < voice["delay_ns"]["p99"] < 2_000_000
