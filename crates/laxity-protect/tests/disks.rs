@@ -58,7 +58,7 @@ fn nothing_seen_is_missing_from_the_disk() {
     let mut died = Vec::new();
     for failover in 0..failovers {
         let said = || format!("failover {failover}, seed {seed}");
-        let dead = next_death(&mut scene, &fates, &mut random);
+        let dead = scene::next_death(&mut scene, &fates, &mut random);
         died.push(fates[dead].clone().unwrap_or("killed".into()));
         let (survivor, answers) = (1 - dead, clients.seen.answers());
         let begun = Instant::now();
@@ -145,33 +145,4 @@ fn on_disk(scene: &Scene, host: usize) -> u64 {
         .chunks(4096)
         .map(|block| u64::from_le_bytes(block[..8].try_into().unwrap()));
     counts.max().unwrap_or(0)
-}
-
-/// Waits until a host has died: as it was told to at its start, or by a kill if the present primary
-/// was told nothing. Returns the host.
-fn next_death(
-    scene: &mut Scene,
-    fates: &[Option<String>; 2],
-    random: &mut rand_pcg::Pcg64Mcg,
-) -> usize {
-    let deadline = Instant::now() + scene::PATIENCE;
-    loop {
-        if let Some(dead) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
-            return dead;
-        }
-        let is_armed = |&host: &usize| scene.state(host).is_some_and(|vm| vm.state == "armed");
-        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)));
-        if let Some(primary) = primary.filter(|&primary| fates[primary].is_none()) {
-            std::thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
-            scene.kill(primary);
-            return primary;
-        }
-        let logs = || scene.logs();
-        assert!(
-            Instant::now() < deadline,
-            "no host dies, of those told {fates:?}\n{}",
-            logs()
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

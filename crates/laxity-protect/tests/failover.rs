@@ -57,37 +57,6 @@ const STANDBY_STEPS: [&str; 2] = ["staged", "committed"];
 const EPOCHS_MIN: u64 = 14;
 const EPOCHS: u64 = 16;
 
-/// Waits until a host has died: as it was told to at its start, or by a kill if the present primary
-/// was told nothing. Returns the host.
-///
-/// On a busy machine a standby may take over from a primary that lives. The hosts have then changed
-/// their parts, and what the new primary was told at its start counts.
-fn next_death(
-    scene: &mut Scene,
-    fates: &[Option<String>; 2],
-    random: &mut rand_pcg::Pcg64Mcg,
-) -> usize {
-    let deadline = Instant::now() + scene::PATIENCE;
-    loop {
-        if let Some(dead) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
-            return dead;
-        }
-        let is_armed = |&host: &usize| scene.state(host).is_some_and(|vm| vm.state == "armed");
-        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)));
-        if let Some(primary) = primary.filter(|&primary| fates[primary].is_none()) {
-            std::thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
-            scene.kill(primary);
-            return primary;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "no host dies, of those told {fates:?}\n{}",
-            scene.logs()
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn nothing_seen_is_forgotten() {
     let Some(_turn) = turn() else { return };
@@ -111,7 +80,7 @@ fn nothing_seen_is_forgotten() {
     let mut kills = Vec::new();
     for failover in 0..failovers {
         let said = || format!("failover {failover}, seed {seed}");
-        let dead = next_death(&mut scene, &fates, &mut random);
+        let dead = scene::next_death(&mut scene, &fates, &mut random);
         let survivor = 1 - dead;
         let (killed, answers) = (Instant::now(), clients.seen.answers());
         let how = fates[dead]

@@ -26,6 +26,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, bind, connect, send, socket,
 };
 use nix::unistd::Pid;
+use rand_core::RngCore as _;
 
 /// Time after which an event counts as missing; machines are shared.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -361,6 +362,37 @@ impl Drop for Scene {
             }
         }
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Waits until a host has died: as it was told to at its start, or by a kill if the present primary
+/// was told nothing. Returns the host.
+///
+/// On a busy machine a standby may take over from a primary that lives. The hosts have then changed
+/// their parts, and what the new primary was told at its start counts.
+pub fn next_death(
+    scene: &mut Scene,
+    fates: &[Option<String>; 2],
+    random: &mut rand_pcg::Pcg64Mcg,
+) -> usize {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(dead) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
+            return dead;
+        }
+        let is_armed = |&host: &usize| scene.state(host).is_some_and(|vm| vm.state == "armed");
+        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)));
+        if let Some(primary) = primary.filter(|&primary| fates[primary].is_none()) {
+            thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
+            scene.kill(primary);
+            return primary;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "no host dies, of those told {fates:?}\n{}",
+            scene.logs()
+        );
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
