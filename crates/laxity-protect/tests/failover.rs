@@ -509,7 +509,12 @@ fn a_standby_that_acknowledges_nothing_is_given_up() {
     let settings = "standby-lost = \"continue\"";
     let mut scene = Scene::new("stalled", &format!("{GUEST}\n{STEADY}\n{settings}"));
     scene.start(0, None);
+    scene.start(1, None);
     let clients = Clients::start();
+    // Silence of many seconds ends a connection that is being made: the guest cannot ask for its
+    // peer's address, forgets the request, and refuses the peer that answers it later.
+    clients.wait_for_connection();
+    scene.kill(1);
     scene.start_with(1, &["--stall-at", "staged:40"]);
     scene.wait_for_log(0, "acknowledges nothing");
     scene.wait_for(0, "copying");

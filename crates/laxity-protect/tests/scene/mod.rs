@@ -577,6 +577,7 @@ impl Said {
 pub struct Seen {
     highest: AtomicU64,
     answers: AtomicU64,
+    answers_by_tcp: AtomicU64,
     wrong: AtomicU64,
     /// Number of answers that a survivor would have had to know of.
     forgotten: AtomicU64,
@@ -656,6 +657,15 @@ impl Clients {
         }
     }
 
+    /// Waits until the guest has answered in the TCP connection.
+    pub fn wait_for_connection(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.seen.answers_by_tcp.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < deadline, "nobody answers by TCP");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Ends the clients. Returns the time that each answer by UDP took, and the number of answers
     /// by TCP.
     pub fn stop(self) -> (Vec<Duration>, u64) {
@@ -703,7 +713,6 @@ fn ask_by_udp(seen: &Seen, stop: &AtomicBool) -> Vec<Duration> {
 }
 
 fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
-    let mut answers = 0_u64;
     let mut stream = loop {
         match TcpStream::connect(GUEST) {
             Ok(stream) => break stream,
@@ -713,6 +722,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
     };
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answers = 0_u64;
     while !stop.load(Ordering::SeqCst) {
         let before = seen.highest();
         let mut answer = [0; Said::BYTES];
@@ -724,6 +734,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
         assert_eq!(said.request, answers);
         seen.note(said, before);
         answers += 1;
+        seen.answers_by_tcp.store(answers, Ordering::SeqCst);
         thread::sleep(PACE);
     }
     answers
