@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+PLACES_MAX = 2_000_000
+"""How many places a search remembers, some 400 bytes each."""
+
 Kind = Literal["register", "unregister", "lookup", "invite", "bye"]
 Seen = frozenset[str] | str | bool | None
 """What an operation was told: see `after`."""
@@ -71,12 +74,19 @@ def after(state: State, operation: Operation) -> State | None:
     return State(contacts, calls) if is_possible or not operation.is_answered else None
 
 
+class SearchError(Exception):
+    """The search has been at more places than it can remember."""
+
+
 def is_linearizable(history: Sequence[Operation], initial: State | None = None) -> bool:
-    """Whether there is an order of the operations that explains all that was seen."""
+    """Whether there is an order of the operations that explains all that was seen.
+
+    Raises SearchError if too many orders had to be looked at to tell.
+    """
     # A question without an answer explains nothing. What was answered first is tried first, since
-    # it is put on the stack last.
+    # it is put on the stack last. Those without an answer come in the order in which they began.
     operations = [each for each in history if each.is_answered or each.kind != "lookup"]
-    operations.sort(key=lambda each: each.end, reverse=True)
+    operations.sort(key=lambda each: (-each.end, each.begin))
     answered = sum(1 << at for at, each in enumerate(operations) if each.is_answered)
     reached = {(0, initial or State())}
     unexplored = list(reached)
@@ -87,16 +97,25 @@ def is_linearizable(history: Sequence[Operation], initial: State | None = None) 
         left = [(at, each) for at, each in enumerate(operations) if not done >> at & 1]
         # Whatever begins after an answer comes after the answered operation.
         until = min(each.end for _, each in left)
+        alike: set[tuple[Kind, str]] = set()
         for at, each in left:
             if each.begin > until:
                 continue
             next_state = after(state, each)
             if next_state is None:
                 continue
+            if not each.is_answered:
+                # One that changes nothing here may as well have no effect, and of several that do
+                # the same, the one that began first is as good as any.
+                if next_state == state or (each.kind, each.about) in alike:
+                    continue
+                alike.add((each.kind, each.about))
             place = (done | 1 << at, next_state)
             if place not in reached:
                 reached.add(place)
                 unexplored.append(place)
+        if len(reached) > PLACES_MAX:
+            raise SearchError(f"{len(reached)} places for {len(operations)} operations")
     return False
 
 

@@ -12,7 +12,7 @@ import re
 import socket
 import time
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,17 @@ class History:
     operations: dict[str, list[Operation]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def note(self, user: str, operation: Operation) -> None:
+    def begin(self, user: str, operation: Operation) -> None:
+        """Notes an operation that goes on: it may take effect from now on."""
         with self._lock:
             self.operations.setdefault(user, []).append(operation)
+
+    def end(self, user: str, operation: Operation, seen: Seen) -> None:
+        """Notes the answer to an operation that was begun."""
+        answered = replace(operation, seen=seen, end=time.monotonic())
+        with self._lock:
+            operations = self.operations[user]
+            operations[operations.index(operation)] = answered
 
     def answered(self, since: float = -math.inf) -> dict[str, int]:
         """The number of operations that began since then and were answered, by user."""
@@ -52,7 +60,9 @@ class History:
 
     def impossible(self) -> dict[str, Operation]:
         """The first answer of each user that nothing explains."""
-        found = {user: first_impossible(each) for user, each in self.operations.items()}
+        with self._lock:
+            histories = {user: list(each) for user, each in self.operations.items()}
+        found = {user: first_impossible(each) for user, each in histories.items()}
         return {user: operation for user, operation in found.items() if operation is not None}
 
 
@@ -71,6 +81,9 @@ class Phone(Thread):
         self._socket.settimeout(LOOK_EVERY_S)
         self.contact = f"sip:{name}@{address}:{self._socket.getsockname()[1]}"
         self._calls: set[str] = set()
+        self._answers: dict[tuple[str, str], str] = {}
+        """By method and first Via: a request that comes once more is answered as before (RFC 3261,
+        17.2). A server that takes over from the last checkpoint may not know of an answer."""
 
     def run(self) -> None:
         with closing(self._socket):
@@ -87,6 +100,9 @@ class Phone(Thread):
         method = request.split(" ", 1)[0]
         if method not in {"INVITE", "BYE", "CANCEL"}:
             return None
+        transaction = method, _headers(request, "Via")[0]
+        if transaction in self._answers:
+            return self._answers[transaction]
         (call,) = _headers(request, "Call-ID")
         stands = call in self._calls
         if method == "INVITE":
@@ -100,7 +116,8 @@ class Phone(Thread):
             lines += [f"{name}: {value}" for value in _headers(request, name)]
         lines += [f"To: {to}" if "tag=" in to else f"To: {to};tag=phone"]
         lines += [f"Contact: <{self.contact}>", "Content-Length: 0", "", ""]
-        return "\r\n".join(lines)
+        self._answers[transaction] = "\r\n".join(lines)
+        return self._answers[transaction]
 
 
 class Datagrams:
@@ -227,7 +244,7 @@ class Client(Thread):
             "lookup": [],
         }[kind]
         to = f"<sip:{user}@{server}>"
-        operation, call = self._begun(kind, contact if kind == "register" else "")
+        operation, call = self._begun(user, kind, contact if kind == "register" else "")
         answer = self._ask(server, "REGISTER", f"sip:{server}", to, to, call, 1, about)
         seen: Seen = None
         if answer is not None and kind == "lookup":
@@ -238,7 +255,7 @@ class Client(Thread):
         """Calls a user, and hangs up if the call stands; sometimes once more."""
         here = self._here(server)
         sender, to = f"<sip:client@{here}>", f"<sip:{user}@{server}>"
-        operation, call = self._begun("invite", "")
+        operation, call = self._begun(user, "invite", "")
         about = [f"Contact: <sip:client@{here}>"]
         answer = self._ask(server, "INVITE", f"sip:{user}@{server}", sender, to, call, 1, about)
         status = "" if answer is None else answer.split(" ", 2)[1]
@@ -255,7 +272,7 @@ class Client(Thread):
         next_hop = hop[1] if hop else server
         self._send(next_hop, "ACK", contact, sender, to, call, 1, within)
         for number in range(2, self._draw.choice((3, 3, 4))):
-            bye, _ = self._begun("bye", call)
+            bye, _ = self._begun(user, "bye", call)
             answer = self._ask(next_hop, "BYE", contact, sender, to, call, number, within)
             status = "" if answer is None else answer.split(" ", 2)[1]
             self._ended(user, bye, status == "200", status in {"200", "481"})
@@ -267,17 +284,18 @@ class Client(Thread):
         except OSError:
             return "unreached.invalid"
 
-    def _begun(self, kind: Kind, about: str) -> tuple[Operation, str]:
+    def _begun(self, user: str, kind: Kind, about: str) -> tuple[Operation, str]:
         """An operation from now on, and a call for it, which `invite` is about."""
         self._requests += 1
         call = f"client{self._number}-{self._requests}"
-        return Operation(kind, call if kind == "invite" else about, None, time.monotonic()), call
+        about = call if kind == "invite" else about
+        operation = Operation(kind, about, None, time.monotonic())
+        self._history.begin(user, operation)
+        return operation, call
 
     def _ended(self, user: str, operation: Operation, seen: Seen, is_answered: bool) -> None:
-        end = time.monotonic() if is_answered else math.inf
-        told = seen if is_answered else None
-        done = Operation(operation.kind, operation.about, told, operation.begin, end)
-        self._history.note(user, done)
+        if is_answered:
+            self._history.end(user, operation, seen)
 
     def _ask(self, server: str, method: str, *rest: object) -> str | None:
         """The final answer to a request; None if there is none for long."""

@@ -132,6 +132,19 @@ def test_long_histories_are_possible_until_a_registration_is_forgotten() -> None
         assert first_impossible([*history, kept, found]) == found, (SEED, number)
 
 
+def test_what_nobody_answered_for_long_is_searched_soon() -> None:
+    """After a takeover that took minutes, each client has given up again and again."""
+    unanswered = [
+        Operation(kind, about, None, begin)
+        for begin in range(40)
+        for kind, about in (("register", "a"), ("register", "b"), ("unregister", ""))
+    ]
+    found = Operation("lookup", "", frozenset("ab"), 50, 51)
+    assert is_linearizable([*unanswered, found])
+    never = Operation("lookup", "", frozenset("c"), 52, 53)
+    assert first_impossible([*unanswered, found, never]) == never
+
+
 def test_an_answer_that_came_to_nobody_may_have_taken_effect() -> None:
     register = Operation("register", "a", None, 0)
     there = Operation("lookup", "", frozenset("a"), 1, 2)
