@@ -435,13 +435,16 @@ fn voice_that_leaves(scene: &Scene, is_marked: bool) -> usize {
         let mut buffer = [0; 2048];
         let mut count = 0;
         // The end takes the same way, and comes after all that has not been dropped.
-        while let bytes = socket.recv(&mut buffer).unwrap()
-            && bytes != END_BYTES
-        {
-            count += usize::from(bytes == VOICE_BYTES);
-        }
+        let heard = loop {
+            match socket.recv(&mut buffer) {
+                Ok(END_BYTES) => break Ok(count),
+                Ok(bytes) => count += usize::from(bytes == VOICE_BYTES),
+                Err(error) => break Err(error),
+            }
+        };
+        // Also where nothing came for ten minutes: the sender would never end.
         ends.store(true, Ordering::SeqCst);
-        count
+        heard.unwrap()
     });
     is_ready.recv().unwrap();
     let sending = std::thread::spawn(move || {

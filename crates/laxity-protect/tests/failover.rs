@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use laxity_protect::daemon::control::{Answer, Request};
 use nix::sys::signal::Signal;
 use rand_core::{RngCore as _, SeedableRng as _};
-use scene::{Clients, Flood, Flooded, HOSTS, POWER_OFF, Scene, Strangers, ask_once};
+use scene::{Clients, Flood, Flooded, HOSTS, POWER_OFF, Scene, Strangers, ask_once, number};
 
 /// The guest. Debian's kernel alone does not fit into 80 MiB. On a busy machine an emulated timer is
 /// late, for which the kernel would not boot unless it is told not to check.
@@ -34,15 +34,6 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        Err(_) => default,
-    }
-}
-
 /// Steps of an epoch at which a primary, or a standby, dies.
 const PRIMARY_STEPS: [&str; 6] = [
     "stopped",
@@ -53,8 +44,7 @@ const PRIMARY_STEPS: [&str; 6] = [
     "released",
 ];
 const STANDBY_STEPS: [&str; 2] = ["staged", "committed"];
-/// Number of epochs by which the standby is armed: copying takes a few.
-const EPOCHS_MIN: u64 = 14;
+/// Number of protected epochs in one of which a primary dies.
 const EPOCHS: u64 = 16;
 
 #[test]
@@ -67,7 +57,7 @@ fn nothing_seen_is_forgotten() {
     let mut fates: [Option<String>; 2] = [None, None];
     let fate = |random: &mut rand_pcg::Pcg64Mcg| {
         let step = PRIMARY_STEPS[random.next_u32() as usize % PRIMARY_STEPS.len()];
-        let epoch = EPOCHS_MIN + random.next_u64() % EPOCHS;
+        let epoch = 1 + random.next_u64() % EPOCHS;
         (!random.next_u32().is_multiple_of(3)).then(|| format!("{step}:{epoch}"))
     };
     for host in [0, 1] {
@@ -196,10 +186,7 @@ fn the_life_of_a_guest() {
     scene.wait_for(1, "alone");
     scene.wait_for(0, "empty");
     scene.kill(0);
-    let answers = clients.seen.answers();
-    while clients.seen.answers() < answers + 20 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    clients.hear(20);
     scene.start(0, None);
     let done = scene.order(1, &Request::Protect { vm: vm() });
     assert_eq!(done, Answer::Taken, "{}", scene.logs());
@@ -229,16 +216,10 @@ fn the_life_of_a_guest() {
     // not heard.
     scene.signal(1, Signal::SIGSTOP);
     scene.wait_until(0, "active", |vm| vm.state == "alone");
-    let answers = clients.seen.answers();
-    while clients.seen.answers() < answers + 20 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    clients.hear(20);
     scene.signal(1, Signal::SIGCONT);
     scene.wait_for(0, "protected");
-    let answers = clients.seen.answers();
-    while clients.seen.answers() < answers + 50 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    clients.hear(50);
     assert_eq!(
         (clients.seen.forgotten(), clients.seen.wrong()),
         (0, 0),
@@ -278,10 +259,7 @@ fn a_flood_keeps_no_host_out() {
     scene.wait_for(LISTENS, "waiting");
     scene.start(0, None);
     scene.wait_for(LISTENS, "protected");
-    let answers = clients.seen.answers();
-    while clients.seen.answers() < answers + 20 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    clients.hear(20);
     let Flooded { connections, .. } = flood.stop();
     assert!(connections > 0, "there was no flood");
     let lost = (clients.seen.forgotten(), clients.seen.wrong());
@@ -455,21 +433,15 @@ fn a_witness_decides() {
     }
     scene.wait_for(0, "protected");
     let clients = Clients::start();
-    let hear = |count: usize| {
-        let answers = clients.seen.answers();
-        while clients.seen.answers() < answers + count as u64 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    hear(10);
+    clients.hear(10);
 
     // The standby is gone, and the witness will not let it take over any more.
     scene.kill(1);
     scene.wait_for(0, "alone");
-    hear(10);
+    clients.hear(10);
     scene.start(1, None);
     scene.wait_for(0, "protected");
-    hear(10);
+    clients.hear(10);
 
     // The witness is gone, too: neither host may go on until the witness answers again.
     let stopped = member.take().unwrap().stop();
@@ -480,10 +452,10 @@ fn a_witness_decides() {
     assert_eq!(clients.seen.answers(), answers, "nobody may be heard");
     member = Some(stopped.start());
     scene.wait_for(1, "alone");
-    hear(10);
+    clients.hear(10);
     scene.start(0, None);
     scene.wait_for(1, "protected");
-    hear(10);
+    clients.hear(10);
 
     // The standby and the witness fail at once: the primary may not go on until the witness
     // answers, whatever becomes of the standby.
@@ -495,7 +467,7 @@ fn a_witness_decides() {
     assert_eq!(clients.seen.answers(), answers, "nobody may be heard");
     let _member = stopped.start();
     scene.wait_for(1, "alone");
-    hear(10);
+    clients.hear(10);
     let lost = (clients.seen.forgotten(), clients.seen.wrong());
     assert_eq!(lost, (0, 0), "{}", scene.logs());
     clients.stop();
@@ -518,10 +490,7 @@ fn a_standby_that_acknowledges_nothing_is_given_up() {
     scene.start_with(1, &["--stall-at", "staged:40"]);
     scene.wait_for_log(0, "acknowledges nothing");
     scene.wait_for(0, "copying");
-    let answers = clients.seen.answers();
-    while clients.seen.answers() < answers + 20 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    clients.hear(20);
     assert_eq!(
         scene.state(1).unwrap().state,
         "empty",

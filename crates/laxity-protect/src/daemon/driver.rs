@@ -599,6 +599,11 @@ impl Run {
     fn say(&mut self, notice: Notice) {
         let vm = &self.driver.vm;
         match notice {
+            Notice::Protected(_) => reach(Step::Protected),
+            Notice::Alone => reach(Step::Alone),
+            _ => {}
+        }
+        match notice {
             Notice::Impossible(why) => match &self.answer.take() {
                 Some(answer) => drop(answer.send(why.into())),
                 None => debug!(vm, "{notice}"),

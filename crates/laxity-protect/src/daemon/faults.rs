@@ -26,6 +26,22 @@ pub(crate) enum Step {
     Committed,
     /// The guest is about to run here.
     Activating,
+    /// The standby is armed.
+    Protected,
+    /// No standby is armed any more.
+    Alone,
+}
+
+impl Step {
+    /// Whether a host with the guest takes it, in each epoch.
+    #[cfg(feature = "faults")]
+    fn is_of_primary(self) -> bool {
+        use Step::{Acknowledged, Begun, Captured, Released, Sent, Stopped};
+        matches!(
+            self,
+            Stopped | Captured | Begun | Sent | Acknowledged | Released
+        )
+    }
 }
 
 /// Says that a step has been reached.
@@ -41,7 +57,7 @@ pub(crate) fn reach(step: Step) {
 mod armed {
     use std::str::FromStr;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread;
 
     use nix::sys::signal::{Signal, kill};
@@ -61,7 +77,8 @@ mod armed {
         ("activating", Step::Activating),
     ];
 
-    /// A step, and which time that it is reached since the guest last began to run here.
+    /// A step, and which time that it is reached since the guest last began to run here. Steps of a
+    /// primary count while a standby is armed: without one the guest would be lost with its host.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct At {
         step: Step,
@@ -94,6 +111,7 @@ mod armed {
 
     static ARMED: OnceLock<(At, End)> = OnceLock::new();
     static REACHED: AtomicU64 = AtomicU64::new(0);
+    static IS_PROTECTED: AtomicBool = AtomicBool::new(false);
 
     /// From now on this process has not long to live. Only the first of several counts.
     pub fn arm(at: At, end: End) {
@@ -105,9 +123,19 @@ mod armed {
         let Some((at, end)) = ARMED.get() else {
             return;
         };
-        // A host that was overtaken and takes over later copies to a standby again before it may die.
-        if step == Step::Activating && at.step != step {
-            REACHED.store(0, Ordering::SeqCst);
+        match step {
+            Step::Protected => IS_PROTECTED.store(true, Ordering::SeqCst),
+            Step::Alone => IS_PROTECTED.store(false, Ordering::SeqCst),
+            // A host that was overtaken and takes over later copies to a standby again before it may
+            // die.
+            Step::Activating if at.step != step => {
+                REACHED.store(0, Ordering::SeqCst);
+                IS_PROTECTED.store(false, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        if step.is_of_primary() && !IS_PROTECTED.load(Ordering::SeqCst) {
+            return;
         }
         if at.step != step || REACHED.fetch_add(1, Ordering::SeqCst) + 1 != at.time {
             return;

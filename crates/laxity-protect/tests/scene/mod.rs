@@ -97,6 +97,14 @@ pub struct Scene {
     starts: u32,
 }
 
+/// A number of the environment, or a default.
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+    })
+}
+
 impl Scene {
     /// Makes a scene in a new network namespace, which the calling thread enters. `vm` is the
     /// virtual machine's part of the site file beside what the scene needs.
@@ -157,11 +165,18 @@ impl Scene {
     }
 
     pub fn wait_for_log(&self, host: usize, words: &str) {
+        self.wait_for_log_after(host, "", words);
+    }
+
+    /// What a host has said until now.
+    pub fn log(&self, host: usize) -> String {
+        fs::read_to_string(self.log_path(host)).unwrap_or_default()
+    }
+
+    /// Waits until a host says something after what it said before.
+    pub fn wait_for_log_after(&self, host: usize, before: &str, words: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while !fs::read_to_string(self.log_path(host))
-            .unwrap_or_default()
-            .contains(words)
-        {
+        while !self.log(host)[before.len()..].contains(words) {
             assert!(
                 Instant::now() < deadline,
                 "it does not say: {words}\n{}",
@@ -344,7 +359,7 @@ impl Scene {
         const LAST_LINES: usize = 60;
         let mut all = String::new();
         for (host, name) in HOSTS.iter().enumerate() {
-            let log = fs::read_to_string(self.log_path(host)).unwrap_or_default();
+            let log = self.log(host);
             let lines: Vec<&str> = log.lines().collect();
             let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
             all += &format!("--- {name}\n{}\n", last.join("\n"));
@@ -654,6 +669,16 @@ impl Clients {
             stop,
             udp,
             tcp,
+        }
+    }
+
+    /// Waits until there are so many answers more.
+    pub fn hear(&self, count: u64) {
+        let answers = self.seen.answers();
+        let deadline = Instant::now() + PATIENCE;
+        while self.seen.answers() < answers + count {
+            assert!(Instant::now() < deadline, "nobody answers");
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
