@@ -6,17 +6,19 @@ Each host runs on real Xen or on Linux with KVM, in the lab. `laxity observe` ge
 how the host was configured as xl or libvirt would tell it, but no task: periods, costs and what
 the simulator makes of the host file are held against what is known. The policies take turns; on
 Xen, the hosts of one policy share a boot. What came of a host is kept in out/observe-hosts, and a
-host that is there is not run again. `--kept` runs none, and writes the page of all that are there.
+host that is there is not run again, until what observes changes. `--kept` runs none. The page is
+written of the hosts that were asked for on both substrates, and says how many of them are missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import shutil
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "observe.md"
 OUTPUT = ROOT / "out" / "observe-hosts"
+OBSERVES = ("crates/laxity-observe/src", "python/laxity/observe")
+"""What finds a host again: a change of it makes what is kept worthless."""
 
 POLICIES = {
     "xen": ("deferrable", "sedf", "credit", "credit2", "rtds"),
@@ -66,7 +70,7 @@ here, and count as one: nobody can tell them apart who sees only the VCPU. A cos
 within {cost:g} %; what the guest's kernel does for a job counts as the job's. The miss ratio of a
 domain counts if that of the model is within {miss:g} percentage points of what the guests reported.
 Asked for is all of it.
-
+{missing}
 | on | hosts | tasks | found | costs | more | domains | miss ratios | worst, points |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|
 """
@@ -99,6 +103,9 @@ class Found:
     miss_points: list[float]
     """By domain: what the guests missed less what the model misses."""
 
+
+Asked = tuple[str, str, int]
+"""A host that is asked for: its substrate, its policy and its seed."""
 
 Tasks = list[tuple[int, int]]
 """The periods and costs of a domain's tasks, ns."""
@@ -193,8 +200,7 @@ def run(substrate: str, policy: str, seeds: list[int]) -> None:
     of_all = zip(hosts.values(), runs(substrate, hosts, directory), loads, strict=True)
     for host, real, load in of_all:
         found = compare(substrate, host, real, load, directory)
-        path = OUTPUT / f"{substrate}-{found.policy}-{found.seed}.json"
-        path.write_text(json.dumps(asdict(found)))
+        kept(substrate, found.policy, found.seed).write_text(json.dumps(asdict(found)))
         log(str(found))
 
 
@@ -232,7 +238,17 @@ def row(one: Found) -> str:
     )
 
 
-def page(found: Sequence[Found]) -> str:
+def missing(found: Sequence[Found], asked: Sequence[Asked]) -> str:
+    """The hosts of the page that were not run."""
+    there = {(one.substrate, one.policy, one.seed) for one in found}
+    counts = Counter((one[0], one[1]) for one in asked if one not in there)
+    return "".join(
+        f"\nNot run: {count} of the hosts under {policy} on {substrate}.\n"
+        for (substrate, policy), count in counts.items()
+    )
+
+
+def page(found: Sequence[Found], asked: Sequence[Asked]) -> str:
     """The page."""
     by_substrate = defaultdict(list)
     for one in found:
@@ -248,20 +264,29 @@ def page(found: Sequence[Found]) -> str:
         period=PERIOD_PERCENT,
         cost=COST_PERCENT,
         miss=MISS_POINTS,
+        missing=missing(found, asked),
     )
     rows = [summary(*each) for each in by_substrate.items()]
     return head + "\n".join(rows) + "\n" + EACH + "\n".join(map(row, found)) + "\n"
 
 
-def run_all(substrates: Sequence[str], hosts: int, first_seed: int) -> None:
-    """Runs the hosts that are not there."""
-    for substrate in substrates:
-        policies = POLICIES[substrate]
-        for turn, policy in enumerate(policies):
-            seeds = range(first_seed + turn, first_seed + hosts, len(policies))
-            kept = {seed: OUTPUT / f"{substrate}-{policy}-{seed}.json" for seed in seeds}
-            if missing := [seed for seed, path in kept.items() if not path.is_file()]:
-                run(substrate, policy, missing)
+def kept(substrate: str, policy: str, seed: int) -> Path:
+    """The file of what came of a host."""
+    digest = hashlib.sha256()
+    for directory in OBSERVES:
+        for path in sorted((ROOT / directory).glob("*.*")):
+            digest.update(path.read_bytes())
+    return OUTPUT / f"{substrate}-{policy}-{seed}-{digest.hexdigest()[:12]}.json"
+
+
+def planned(substrates: Sequence[str], hosts: int, first_seed: int) -> list[Asked]:
+    """The hosts of each substrate, under policies in turn."""
+    return [
+        (substrate, policy, seed)
+        for substrate in substrates
+        for turn, policy in enumerate(POLICIES[substrate])
+        for seed in range(first_seed + turn, first_seed + hosts, len(POLICIES[substrate]))
+    ]
 
 
 def main() -> None:
@@ -273,12 +298,18 @@ def main() -> None:
     parser.add_argument("substrates", nargs="*", metavar="SUBSTRATE", choices=[*POLICIES, []])
     arguments = parser.parse_args()
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    asked = planned(arguments.substrates or list(POLICIES), arguments.hosts, arguments.seed)
     if not arguments.kept:
-        run_all(arguments.substrates or list(POLICIES), arguments.hosts, arguments.seed)
-    found = [Found(**json.loads(path.read_text())) for path in OUTPUT.glob("*.json")]
-    order = list(POLICIES)
-    found.sort(key=lambda one: (order.index(one.substrate), one.policy, one.seed))
-    PAGE.write_text(page(found))
+        of_policies: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for substrate, policy, seed in asked:
+            if not kept(substrate, policy, seed).is_file():
+                of_policies[substrate, policy].append(seed)
+        for (substrate, policy), seeds in of_policies.items():
+            run(substrate, policy, seeds)
+    paths = [path for one in asked if (path := kept(*one)).is_file()]
+    found = [Found(**json.loads(path.read_text())) for path in paths]
+    if not arguments.substrates:
+        PAGE.write_text(page(found, asked))
 
 
 if __name__ == "__main__":
