@@ -35,7 +35,8 @@ def ending(host: ResolvedHost, end_ns: int) -> list[str]:
     """Overrides with which a run ends at that time, and does the same until then.
 
     A host file has no task whose first job comes after the end, and no failure of the host. Such a
-    task gets one in the last nanosecond, in which the host fails, too.
+    task gets one in the last nanosecond. Such a failure comes with the end: until then the host is
+    prepared for it and lives.
     """
     protect = host["network"] and host["network"].get("protect")
     failure = protect and protect["failure"]
@@ -46,11 +47,7 @@ def ending(host: ResolvedHost, end_ns: int) -> list[str]:
             for path, _, task in task_paths(host)
             if task["offset_ns"] >= end_ns
         ),
-        *(
-            [f"protect.failure.at={end_ns - 1} ns"]
-            if failure and failure["at_ns"] >= end_ns
-            else []
-        ),
+        *([f"protect.failure.at={end_ns} ns"] if failure and failure["at_ns"] > end_ns else []),
     ]
 
 

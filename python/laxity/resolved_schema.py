@@ -353,7 +353,7 @@ class Failure(TypedDict):
     """The death of the host of the protected domains."""
 
     at_ns: int
-    """The time of death; within the run."""
+    """The time of death; at most the end of the run, up to which the host then lives."""
     detection_ns: int
     """The silence after which the standby takes over; at least 3 ms."""
     activation_ns: int

@@ -17,6 +17,7 @@ from laxity.design import calls, placement
 from laxity.design.answered import answered
 from laxity.design.ladders import ladders
 from laxity.errors import HostError, InputError
+from laxity.resolved import ending
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -486,6 +487,17 @@ def test_a_failure_after_short_runs_is_in_those_that_confirm(
     assert run.telephony.drops.failure > 0
     # The failure alone loses more than that.
     assert host.design(set=[*settings, "calls.acceptance.loss=2 %"]).verdict == "impossible"
+
+
+def test_a_failure_after_the_end_of_a_short_run_takes_nothing_with_it() -> None:
+    """All that media sends in this second is held for one checkpoint, which it does not have."""
+    host = Host.load(EXAMPLES / "protect.toml")
+    settings = ["protect.domains.1.mode=net", "protect.domains.1.interval=2 s"]
+    run = host.run(set=[*settings, *ending(host.resolved(settings), 10**9)])
+    assert run.telephony is not None
+    assert max(each.waiting for each in run.telephony.protection) > 1000
+    assert run.telephony.drops.failure == run.telephony.voice.lost == 0
+    assert [each.outage_ns for each in run.telephony.protection] == [None, None]
 
 
 @pytest.mark.parametrize("seed", [3, 4])

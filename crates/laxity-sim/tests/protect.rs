@@ -280,6 +280,29 @@ fn in_no_net_mode_the_standby_waits_until_the_lease_has_run_out() {
 }
 
 #[test]
+fn a_run_that_ends_with_its_failure_is_the_beginning_of_one_that_goes_on() {
+    for mode in ["net", "no-net"] {
+        // A lease of 300 ms, that of a host without a failure, would end before it is renewed.
+        let run = |others: &[&str]| {
+            let mode = format!("protect.domains.0.mode=\"{mode}\"");
+            let outcome = protected(&[&["protect.rate=\"20 Mbit/s\"", &*mode], others].concat());
+            let early = packets(&outcome).filter(|&(_, sent_ns, _)| sent_ns < 2_900 * MS);
+            let arrived_ns: Vec<i64> = early.map(|(_, _, arrived_ns)| arrived_ns).collect();
+            (outcome, arrived_ns)
+        };
+        let failure = "protect.failure={ at = \"4 s\", detection = \"600 ms\" }";
+        let (short, of_short) = run(&[failure]);
+        let (long, of_long) = run(&[failure, "duration=\"6 s\""]);
+        assert_eq!(of_short, of_long);
+        assert_eq!(telephony(&short).drops.failure, 0);
+        assert_eq!(protection(&short).outage_ns, None);
+        assert!(telephony(&long).drops.failure > 0);
+        let (_, of_other) = run(&[]);
+        assert_eq!(of_short == of_other, mode == "net");
+    }
+}
+
+#[test]
 fn in_no_net_mode_output_ends_with_a_lease_that_is_not_renewed() {
     // A checkpoint takes 419 ms to the standby, and a lease lasts about as long as the detection of a failure, 300 ms.
     let outcome = protected(&[

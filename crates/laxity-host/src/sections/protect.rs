@@ -83,7 +83,7 @@ pub enum ProtectMode {
 /// The death of the host of the protected domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Failure {
-    /// The time of death; within the run.
+    /// The time of death; at most the end of the run, up to which the host then lives.
     pub at_ns: i64,
     /// The silence after which the standby takes over; at least 3 ms.
     pub detection_ns: i64,
@@ -167,7 +167,7 @@ pub(crate) struct ProtectedTable {
 )]
 #[schemars(extend("required" = ["at"]))]
 pub(crate) struct FailureTable {
-    /// The time of death.
+    /// The time of death. With the end of the run it changes nothing but what the host is prepared for.
     pub at: Field<Positive<SECOND_NS>>,
     /// The time that the standby waits for a sign of life.
     #[schemars(extend("default" = "300 ms"))]
@@ -248,7 +248,7 @@ fn failure_of(
     }
     let (at, place) = table.at.given()?;
     if let Some((end_ns, end)) = end
-        && at.ns >= end_ns
+        && at.ns > end_ns
     {
         problems.push(Problem {
             help: Some("let the host die before the run ends".into()),

@@ -227,7 +227,9 @@ impl Network {
             self.protections.push(protection);
             self.interfaces[interface].protection = Some(number);
         }
-        if let Some(failure) = protect.failure {
+        if let Some(failure) = protect.failure
+            && failure.at_ns < host.duration_ns
+        {
             self.at(failure.at_ns, Outside::Failure);
         }
     }
