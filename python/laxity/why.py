@@ -152,8 +152,8 @@ class Why:
     """Packets of voice that arrived late, or were still on their way at the end of the run."""
     lost_packets: int
     late_messages: int
-    """Messages of registrations whose answers came so late that the phones had sent them again, or
-    that were still on their way at the end of the run."""
+    """Messages of registrations whose answers came so late that the phones had sent them again or
+    given up, or had not come by the end of the run."""
     lost_messages: int
     outages: int
     late_sum_ns: int

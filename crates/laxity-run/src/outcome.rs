@@ -2,7 +2,7 @@
 
 use crate::responses::Responses;
 use crate::result::RunResult;
-use laxity_host::{ANSWER_NS, Host};
+use laxity_host::{ANSWER_WAITS_NS, Host};
 use laxity_trace::{CallsMetadata, DomainMetadata, Metadata, TaskMetadata};
 
 /// What a run found.
@@ -65,7 +65,10 @@ pub fn metadata(host: &Host, substrate: &str) -> Metadata {
             .collect(),
         calls: (host.calls.as_ref()).map(|calls| CallsMetadata {
             delay_ns: calls.acceptance.delay_ns,
-            answer_ns: calls.registrations.map(|_| ANSWER_NS),
+            answer_waits_ns: match calls.registrations {
+                Some(_) => ANSWER_WAITS_NS.to_vec(),
+                None => Vec::new(),
+            },
         }),
     }
 }

@@ -34,9 +34,9 @@ pub struct Metadata {
 pub struct CallsMetadata {
     /// A packet of voice that takes longer is late.
     pub delay_ns: i64,
-    /// A registration whose answer takes longer is sent again; none where nobody registers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer_ns: Option<i64>,
+    /// How long a phone waits for the answer to each copy of a registration's message; none where nobody registers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answer_waits_ns: Vec<i64>,
 }
 
 /// A domain of the run.

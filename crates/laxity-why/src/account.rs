@@ -360,7 +360,7 @@ impl<'a> Account<'a> {
             .as_ref()
             .and_then(|calls| match subject {
                 Subject::Voice => Some(calls.delay_ns),
-                Subject::Registration => calls.answer_ns,
+                Subject::Registration => calls.answer_waits_ns.get(number as usize).copied(),
                 Subject::Outage => Some(0),
             });
         self.packet = limit_ns.and_then(|limit_ns| {

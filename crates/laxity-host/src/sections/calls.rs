@@ -12,8 +12,20 @@ use super::domain::Domains;
 use super::workload::WorkloadKind;
 use crate::quantities::{ArrivalRate, Positive};
 
-/// A phone sends a message again that has no answer after so long: T1 of RFC 3261, section 17.1.1.1.
-pub const ANSWER_NS: i64 = 500_000_000;
+/// T1 of RFC 3261, section 17.1.1.1.
+const T1_NS: i64 = 500_000_000;
+
+/// How long a phone waits for the answer to each copy of a message until it sends the next one; after the last it gives
+/// up, 32 s after the first (RFC 3261, section 17.1.1.2).
+pub const ANSWER_WAITS_NS: [i64; 7] = [
+    T1_NS,
+    2 * T1_NS,
+    4 * T1_NS,
+    8 * T1_NS,
+    16 * T1_NS,
+    32 * T1_NS,
+    T1_NS,
+];
 
 const STREAMS_MAX: i64 = 100_000;
 const SAMPLE: i64 = 4;

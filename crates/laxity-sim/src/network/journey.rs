@@ -1,12 +1,14 @@
 //! The ways of voice packets and of registrations' messages, for the trace: where each was since when, told when it has
-//! arrived late or is lost. A message has arrived when its answer has. Outages are told in the same form.
+//! arrived late or is lost. A message has arrived when its answer has, and is late when its phone has sent it again or
+//! given up before. Outages are told in the same form.
 //!
 //! A run without a trace follows none. Nothing here changes what happens to a packet.
 
 use super::packet::{Kind, Packet};
 use super::phones;
+use laxity_host::ANSWER_WAITS_NS;
 use laxity_trace::{Kind as RecordKind, NONE, Place, Record, Spent, hop, job, spent};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Streams and registrations are told modulo this number.
@@ -14,14 +16,6 @@ const STREAMS: u64 = 1 << 24;
 
 /// What is followed: twice the number of the stream, or of the registration and one; and the packet's number there.
 type Key = (u64, u32);
-
-/// How long what is followed may take, from phone to phone.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub voice_ns: i64,
-    /// The limit of a registration's message, from phone to phone: until its answer is there.
-    pub answer_ns: i64,
-}
 
 /// Whether the packet is the message of a registration, or its answer.
 fn is_registration(packet: &Packet) -> bool {
@@ -31,12 +25,17 @@ fn is_registration(packet: &Packet) -> bool {
 fn key(packet: &Packet) -> Key {
     match packet.kind {
         Kind::Voice => (2 * packet.of, packet.number),
-        _ => (2 * packet.of + 1, packet.copy.into()),
+        _ => key_of_copy(packet.of, packet.copy.into()),
     }
 }
 
 fn is_of_registration((of, _): Key) -> bool {
     of % 2 == 1
+}
+
+/// The key of a copy of a registration's message: how often its phone sent the message before.
+fn key_of_copy(registration: u64, copy: u32) -> Key {
+    (2 * registration + 1, copy)
 }
 
 /// A place where a packet was.
@@ -100,14 +99,16 @@ impl Hasher for Mixed {
 /// The ways of the packets that are in the host.
 #[derive(Debug, Default)]
 pub struct Journeys {
-    /// None: nobody follows them.
-    limits: Option<Limits>,
+    /// How long a packet of voice may take, from phone to phone; None: nobody follows packets.
+    delay_ns: Option<i64>,
     /// The media server's first VCPU.
     media: usize,
     /// The signalling server's first VCPU; without one that of the media server.
     signalling: usize,
     now_ns: i64,
     hops: HashMap<Key, Vec<Hop>, BuildHasherDefault<Mixed>>,
+    /// Those of them that nobody waits for any more, and that are not told.
+    idle: HashSet<Key, BuildHasherDefault<Mixed>>,
     stood: Stood,
     records: Vec<Record>,
     /// Ways of packets that have ended, to be used again.
@@ -115,10 +116,10 @@ pub struct Journeys {
 }
 
 impl Journeys {
-    /// Follows packets from now on, and tells of those that take longer than these limits. `domain_of` has the domain
-    /// of each VCPU; the first VCPUs of the servers are `media` and `signalling`.
-    pub fn follow(&mut self, limits: Limits, domain_of: &[usize], media: usize, signalling: usize) {
-        self.limits = Some(limits);
+    /// Follows packets from now on, and tells of voice that takes longer than `delay_ns`. `domain_of` has the domain of
+    /// each VCPU; the first VCPUs of the servers are `media` and `signalling`.
+    pub fn follow(&mut self, delay_ns: i64, domain_of: &[usize], media: usize, signalling: usize) {
+        self.delay_ns = Some(delay_ns);
         self.media = media;
         self.signalling = signalling;
         self.stood.still = vec![(None, 0); domain_of.last().map_or(0, |last| last + 1)];
@@ -143,7 +144,7 @@ impl Journeys {
 
     #[inline]
     fn follows(&self, packet: &Packet) -> bool {
-        self.limits.is_some() && (packet.kind == Kind::Voice || is_registration(packet))
+        self.delay_ns.is_some() && (packet.kind == Kind::Voice || is_registration(packet))
     }
 
     /// The packet comes to a place, where the VCPU `line` is to handle it.
@@ -291,22 +292,43 @@ impl Journeys {
             self.come(packet, Place::WireOut, self.media);
             self.come_at(packet, Place::Arrived, self.media, at_ns);
             self.tell(key);
-        } else if let Some(mut way) = self.hops.remove(&key) {
-            way.clear();
-            self.spare.push(way);
+        } else if let Some((way, _)) = self.take(key) {
+            self.keep(way);
+        }
+    }
+
+    /// Takes out the way with that key; and whether somebody still waits for its packet.
+    fn take(&mut self, key: Key) -> Option<(Vec<Hop>, bool)> {
+        let way = self.hops.remove(&key)?;
+        let is_idle = is_of_registration(key) && self.idle.remove(&key);
+        Some((way, !is_idle))
+    }
+
+    /// Keeps a way that has ended, to be used again.
+    fn keep(&mut self, mut way: Vec<Hop>) {
+        way.clear();
+        self.spare.push(way);
+    }
+
+    /// The answer to a copy of the registration's message has reached the phone: it does not wait for the answer to
+    /// another one that it has not yet sent again.
+    pub fn answered(&mut self, registration: u64) {
+        for copy in 0..ANSWER_WAITS_NS.len() as u32 {
+            let key = key_of_copy(registration, copy);
+            let way = self.hops.get(&key).and_then(|way| way.first());
+            if way.is_some_and(|first| !self.is_late(key, first.since_ns, self.now_ns)) {
+                self.idle.insert(key);
+            }
         }
     }
 
     /// Whether what has that key takes too long from one time to another.
     fn is_late(&self, key: Key, since_ns: i64, at_ns: i64) -> bool {
-        self.limits.is_some_and(|limits| {
-            let limit_ns = if is_of_registration(key) {
-                limits.answer_ns
-            } else {
-                limits.voice_ns
-            };
-            at_ns - since_ns > limit_ns
-        })
+        let limit_ns = match key {
+            (_, copy) if is_of_registration(key) => ANSWER_WAITS_NS.get(copy as usize).copied(),
+            _ => self.delay_ns,
+        };
+        limit_ns.is_some_and(|limit_ns| at_ns - since_ns > limit_ns)
     }
 
     /// The run ends: packets that are late and still on their way are told, the oldest first.
@@ -325,7 +347,7 @@ impl Journeys {
 
     /// A domain, whose first VCPU is `line`, was out: what it was in since when, and at last what came of it.
     pub fn outage(&mut self, line: usize, stages: &[(Place, i64)]) {
-        if self.limits.is_none() {
+        if self.delay_ns.is_none() {
             return;
         }
         for &(place, since_ns) in stages {
@@ -346,12 +368,19 @@ impl Journeys {
         });
     }
 
-    /// Ends a way with its records.
+    /// Ends a way with its records, if somebody waits for its packet.
     fn tell(&mut self, key: Key) {
-        let Some(mut way) = self.hops.remove(&key) else {
+        let Some((way, is_awaited)) = self.take(key) else {
             return;
         };
-        for at in &way {
+        if is_awaited {
+            self.record_way(key, &way);
+        }
+        self.keep(way);
+    }
+
+    fn record_way(&mut self, key: Key, way: &[Hop]) {
+        for at in way {
             self.record(at.line, RecordKind::Hop, hop(at.place, at.since_ns));
             if at.place.is_end() && at.place != Place::Full {
                 continue;
@@ -369,8 +398,6 @@ impl Journeys {
         } else {
             self.record(self.media, RecordKind::Packet, number);
         }
-        way.clear();
-        self.spare.push(way);
     }
 
     /// What is to be told.

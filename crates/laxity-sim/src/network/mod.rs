@@ -31,8 +31,7 @@ pub use state::Network;
 
 use crate::workloads::{Found, Workloads};
 use interface::Interface;
-use journey::Limits;
-use laxity_host::{ANSWER_NS, Host};
+use laxity_host::Host;
 use laxity_run::{NetworkResult, NicResult, Telephony};
 use laxity_trace::Record;
 use line::{Next, Step, What};
@@ -103,8 +102,13 @@ impl Workloads for Network {
                 Outside::Failure => self.fail(at_ns),
                 Outside::Activation => self.activate(at_ns),
             }
-        } else if let Send::Packet(packet) = self.phones.serve(now) {
-            self.send_to_host(packet, now);
+        } else {
+            if let Send::Packet(packet) = self.phones.serve(now) {
+                self.send_to_host(packet, now);
+            }
+            if let Some(registration) = self.phones.take_answered() {
+                self.journeys.answered(registration);
+            }
         }
         self.look_ahead();
     }
@@ -182,17 +186,14 @@ impl Workloads for Network {
 
     fn follow(&mut self, host: &Host) {
         if let Some(calls) = &host.calls {
-            let limits = Limits {
-                voice_ns: calls.acceptance.delay_ns,
-                answer_ns: ANSWER_NS,
-            };
             let first = |pool: usize| self.pools[pool].vcpus.start;
             let (media, signalling) = (
                 first(self.media),
                 first(self.signalling.unwrap_or(self.media)),
             );
+            let delay_ns = calls.acceptance.delay_ns;
             self.journeys
-                .follow(limits, &self.domain_of, media, signalling);
+                .follow(delay_ns, &self.domain_of, media, signalling);
         }
     }
 

@@ -3,16 +3,15 @@
 use super::kept::{Keeper, PIECE_PACKETS};
 use super::packet::{Kind, Packet};
 use crate::timers::NEVER;
-use laxity_host::{ANSWER_NS, ArrivalRate, Calls, Transport};
+use laxity_host::{ANSWER_WAITS_NS, ArrivalRate, Calls, Transport};
 use laxity_run::{CallsResult, KeptStream, RegistrationsResult, Times, Voice, WorstStream, ratio};
 use rand_core::RngCore;
 use rand_pcg::Pcg32;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A phone sends its message again after [`ANSWER_NS`] without an answer, and then after twice as long each time, until
-/// it has sent it so often; 32 s after the first time it gives up (RFC 3261, section 17.1.1.2).
-const TRANSMISSIONS_MAX: u8 = 7;
+/// A phone that has sent its message so often gives up when no answer comes.
+const TRANSMISSIONS_MAX: u8 = ANSWER_WAITS_NS.len() as u8;
 
 /// The messages of a call, from a phone to the signalling server and on to the other phone. Ten packets a call.
 mod step {
@@ -175,6 +174,8 @@ pub struct Phones {
     delays: Times,
     setups: Times,
     registered: Times,
+    /// The registration whose answer has reached its phone, until somebody asks.
+    answered: Option<u64>,
     tally: Tally,
     jitter_ns_max: i64,
     jitter_sum_ns: f64,
@@ -238,6 +239,7 @@ impl Phones {
             delays: Times::new(),
             setups: Times::new(),
             registered: Times::new(),
+            answered: None,
             tally: Tally::default(),
             jitter_ns_max: 0,
             jitter_sum_ns: 0.0,
@@ -327,6 +329,12 @@ impl Phones {
         self.begin(number, now)
     }
 
+    /// The registration whose answer reached its phone when this was served last.
+    #[inline]
+    pub fn take_answered(&mut self) -> Option<u64> {
+        self.answered.take()
+    }
+
     fn speak(&mut self, number: u64, now: i64) -> Send {
         let Some(stream) = self.streams.get(number) else {
             return Send::Nothing;
@@ -401,11 +409,8 @@ impl Phones {
             return Send::Nothing;
         };
         call.transmissions += 1;
-        let wait_ns = match call.transmissions {
-            TRANSMISSIONS_MAX => ANSWER_NS,
-            before => ANSWER_NS << (before - 1),
-        };
         let transmissions = call.transmissions;
+        let wait_ns = ANSWER_WAITS_NS[usize::from(transmissions - 1)];
         self.event(
             now + wait_ns,
             Event::NoAnswer {
@@ -512,6 +517,7 @@ impl Phones {
             step::REGISTER => {
                 self.tally.registered += 1;
                 self.registered.record(now - started_ns);
+                self.answered = Some(number);
                 if self.transport != Transport::Udp {
                     self.event(now, Event::Acknowledge { call: number });
                 }

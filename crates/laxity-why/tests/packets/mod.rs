@@ -2,14 +2,15 @@
 //!
 //! The packets are those that the run's own record of streams has late or lost, and arrive when that says. Each one's
 //! causes sum to its lateness and its delays to its time on the way; the work on a packet that arrived is what the host
-//! file says. Messages are late exactly where phones sent them again, and an outage lasts for as long as the run says.
-//! For some of each host the slow reference finds the same parts.
+//! file says. Messages are late or lost exactly where phones sent them again, but for lost ones that another copy made
+//! up for; and an outage lasts for as long as the run says. For some of each host the slow reference finds the same
+//! parts.
 //!
 //! `LAXITY_WHY_CALLS` is the number of hosts (default one of each policy), `LAXITY_SEED` the first seed (default 0).
 
 use crate::reference::{self, Lines};
 use crate::{file, number_from_environment, trace};
-use laxity_host::{ANSWER_NS, Host, Policy};
+use laxity_host::{ANSWER_WAITS_NS, Host, Policy};
 use laxity_run::{LOST, Outcome};
 use laxity_trace::{Kind, Metadata, Place, Reader, Record, text};
 use laxity_why::{Account, Cause, Fate, Packet, Question, Subject, Watch, why};
@@ -207,7 +208,13 @@ fn check_packet(packet: &Packet, limit_ns: i64, work_ns: i64) {
     }
 }
 
-/// Phones send a message again exactly where it was lost or its answer came late.
+/// How long the phone waits for the answer to this copy of a message.
+fn wait_ns(packet: &Packet) -> i64 {
+    ANSWER_WAITS_NS[packet.number as usize]
+}
+
+/// Phones send a message again, or give up, exactly where it was lost or its answer came late; only a lost one is told
+/// although the answer to another copy came before the phone would have sent it again.
 fn check_messages(host: &Host, outcome: &Outcome, packets: &[Packet]) {
     let registrations = outcome.result.telephony.as_ref();
     let again = (registrations.and_then(|telephony| telephony.registrations.as_ref()))
@@ -221,11 +228,72 @@ fn check_messages(host: &Host, outcome: &Outcome, packets: &[Packet]) {
         .map(|packet| (packet.stream, packet.number))
         .collect();
     assert_eq!(numbers.len(), messages().count(), "told once");
-    // The run is so short that no phone sends a third time: it waits for twice as long then.
-    let unanswered = messages()
-        .filter(|packet| packet.number == 0)
-        .filter(|packet| packet.deadline_ns <= host.duration_ns);
-    assert_eq!(again, unanswered.count() as u64);
+    let arrived = messages().filter(|packet| packet.fate == Fate::Arrived);
+    let mut answered_ns = BTreeMap::<u32, i64>::new();
+    for packet in arrived {
+        let first_ns = answered_ns.entry(packet.stream).or_insert(i64::MAX);
+        *first_ns = packet.end_ns.min(*first_ns);
+    }
+    let mut unanswered = 0;
+    for packet in messages() {
+        let answered_ns = answered_ns.get(&packet.stream);
+        if answered_ns.is_some_and(|&answered_ns| answered_ns < packet.deadline_ns) {
+            assert_eq!(packet.fate, Fate::Lost, "nobody waits for it: {packet:?}");
+        } else if packet.number + 1 < ANSWER_WAITS_NS.len() as u64 {
+            unanswered += u64::from(packet.deadline_ns <= host.duration_ns);
+        }
+    }
+    assert_eq!(again, unanswered);
+}
+
+/// A server that falls ever further behind: phones send again what it answers too late, a second time and a third.
+#[test]
+fn messages_that_phones_send_again_and_again() {
+    const SIGNALLING_NS: i64 = 30_000_000;
+    let text = format!(
+        r#"
+duration = "9 s"
+[host]
+cpus = 2
+policy = "credit"
+network = {NETWORK}
+[[nic]]
+name = "eth0"
+[[domain]]
+name = "dom0"
+workload = {{ kind = "driver" }}
+[[domain]]
+name = "media"
+workload = {{ kind = "media-server" }}
+[[domain]]
+name = "sip"
+workload = {{ kind = "signalling-server", work = "{SIGNALLING_NS} ns", threads = 1 }}
+[calls]
+streams = 1
+media-server = "media"
+registrations = "50 /s"
+signalling-server = "sip"
+"#
+    );
+    let overrides: &[&str] = &[];
+    let host = laxity_host::load(&text, "host.toml", overrides).expect("the policy takes it");
+    let (outcome, metadata, records) = trace(&host);
+    let packets = packets(&metadata, &records);
+    let mut fates = BTreeMap::<(u64, &str), u64>::new();
+    for packet in &packets {
+        assert_eq!(packet.subject, Subject::Registration);
+        check_packet(packet, wait_ns(packet), WORK_NS - 40_000 + SIGNALLING_NS);
+        let fate = match packet.fate {
+            Fate::Arrived => "arrived",
+            Fate::Lost => "lost",
+            Fate::Unfinished => "unfinished",
+        };
+        *fates.entry((packet.number, fate)).or_default() += 1;
+    }
+    println!("{fates:?}");
+    check_messages(&host, &outcome, &packets);
+    let again = [0, 1].map(|number| fates.get(&(number, "arrived")));
+    assert!(again.iter().all(Option::is_some), "{fates:?}");
 }
 
 /// The domains that were out, and for how long, are those of the result.
@@ -346,7 +414,9 @@ fn causes_of_late_packets_of_random_hosts() {
         for packet in &packets {
             match packet.subject {
                 Subject::Voice => check_packet(packet, limit_ns, work_ns),
-                Subject::Registration => check_packet(packet, ANSWER_NS, MESSAGE_WORK_NS),
+                Subject::Registration => {
+                    check_packet(packet, wait_ns(packet), MESSAGE_WORK_NS);
+                }
                 Subject::Outage => check_packet(packet, 0, 0),
             }
             *subjects.entry(packet.subject).or_default() += 1;
