@@ -186,8 +186,8 @@ def why(
     """Explains the late jobs of a trace.
 
     `task` (`domain/task`) restricts it to one task, `worst` to so many, those that are late by
-    most, with an equal part for each kind; `every_job` explains jobs that were in time, too. Raises
-    InputError for a damaged trace, or a task that the trace has not.
+    most, with an equal part for each kind, outages first; `every_job` explains jobs that were in
+    time, too. Raises InputError for a damaged trace, or a task that the trace has not.
     """
     places = None if task is None else _places(tracefile.metadata(trace), task)
     with core_errors():

@@ -2055,6 +2055,22 @@ MUTATIONS += [
         directory=WHY,
     ),
     Mutation(
+        "why-kind-hidden",
+        "answer.rs",
+        "(most / late_kinds.max(1)).max(1)",
+        "most / late_kinds.max(1)",
+        "each kind of which any was late is explained",
+        directory=WHY,
+    ),
+    Mutation(
+        "why-copies-alike",
+        "account.rs",
+        "answer_waits_ns.get(number as usize)",
+        "answer_waits_ns.get(0)",
+        "a phone waits longer for the answer to a later copy",
+        directory=WHY,
+    ),
+    Mutation(
         "observe-ticks-are-tasks",
         "recognize.rs",
         "[0.01, 0.03, 0.1, 0.2]",

@@ -15,8 +15,8 @@ pub struct Question {
     /// Only jobs of this task, by the places of its domain and of itself.
     pub task: Option<(u16, u32)>,
     /// The number of jobs, packets, messages and outages that are explained, those that are late by most; all without
-    /// it. Each kind of which any was late has an equal part of them, if it has so many: none hides the others. The
-    /// totals are of all.
+    /// it. Each kind of which any was late has an equal part of them, at least one, if it has so many; outages come
+    /// first. No kind hides the others. The totals are of all.
     pub worst: Option<usize>,
     /// Jobs that were in time are explained, too.
     pub every_job: bool,
@@ -136,6 +136,7 @@ const OUTAGE: u32 = u32::MAX - 2;
 
 /// The kinds of what may be late, by [`Late::kind`].
 const KINDS: [&str; 4] = ["job", "packet", "message", "outage"];
+const OUTAGES: usize = 3;
 
 /// Collects the jobs of a trace.
 struct Answering<'a> {
@@ -163,8 +164,15 @@ impl Late {
             Late::Packet(packet) => match packet.subject {
                 Subject::Voice => 1,
                 Subject::Registration => 2,
-                Subject::Outage => 3,
+                Subject::Outage => OUTAGES,
             },
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        match self {
+            Late::Job(job) => job.late_ns > 0 || !job.is_complete,
+            Late::Packet(_) => true,
         }
     }
 }
@@ -174,17 +182,20 @@ impl Late {
 struct Worst(Late);
 
 impl Worst {
-    fn order(&self) -> (i64, i64, u16, u32, u64) {
-        match &self.0 {
-            Late::Job(job) => (-job.late_ns, job.end_ns, job.domain, job.task, job.number),
+    /// What was in time comes last.
+    fn order(&self) -> (bool, i64, i64, u16, u32, u64) {
+        let (late_ns, end_ns, domain, stream, number) = match &self.0 {
+            Late::Job(job) => (job.late_ns, job.end_ns, job.domain, job.task, job.number),
             Late::Packet(packet) => (
-                -packet.late_ns,
+                packet.late_ns,
                 packet.end_ns,
                 packet.domain,
                 packet.stream,
                 packet.number,
             ),
-        }
+        };
+        let is_in_time = !self.0.is_late();
+        (is_in_time, -late_ns, end_ns, domain, stream, number)
     }
 }
 
@@ -266,18 +277,17 @@ impl<'a> Answering<'a> {
             return;
         }
         self.answer.jobs += 1;
-        let is_late = job.late_ns > 0 || !job.is_complete;
-        if is_late {
+        let late = Late::Job(job);
+        if let (Late::Job(job), true) = (&late, late.is_late()) {
             self.answer.late_jobs += 1;
             self.answer.late_sum_ns = self.answer.late_sum_ns.saturating_add(job.late_ns);
             for part in &job.parts {
                 self.total(job.domain, job.task, None, part);
             }
-        }
-        if !is_late && !self.question.every_job {
+        } else if !self.question.every_job {
             return;
         }
-        self.keep(Late::Job(job));
+        self.keep(late);
     }
 
     fn packet(&mut self, packet: Packet) {
@@ -367,13 +377,22 @@ impl<'a> Answering<'a> {
     /// The worst, from the latest on, as [`Question::worst`] says.
     fn take_worst(&mut self) -> Vec<Worst> {
         let most = self.question.worst.unwrap_or(0);
-        let kinds = self.worst.iter().filter(|of_kind| !of_kind.is_empty());
-        let most_of_kind = most / kinds.count().max(1);
+        let mut kinds = std::mem::take(&mut self.worst).map(BinaryHeap::into_sorted_vec);
+        kinds.sort_by(|one, other| {
+            let rank = |of_kind: &[Worst]| {
+                let first = of_kind.first()?;
+                Some((first.0.kind() != OUTAGES, first.order()))
+            };
+            rank(one).cmp(&rank(other))
+        });
+        let late = |of_kind: &Vec<Worst>| of_kind.partition_point(|each| each.0.is_late());
+        let late_kinds = kinds.iter().filter(|of_kind| late(of_kind) > 0).count();
+        let most_of_kind = (most / late_kinds.max(1)).max(1);
         let mut worst = Vec::new();
         let mut others = Vec::new();
-        for of_kind in &mut self.worst {
-            let mut of_kind = std::mem::take(of_kind).into_sorted_vec();
-            others.extend(of_kind.split_off(of_kind.len().min(most_of_kind)));
+        for mut of_kind in kinds {
+            let kept = late(&of_kind).min(most_of_kind).min(most - worst.len());
+            others.extend(of_kind.split_off(kept));
             worst.extend(of_kind);
         }
         others.sort();
@@ -472,5 +491,119 @@ impl<'a> Answering<'a> {
                 })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(late_ns: i64) -> Job {
+        Job {
+            domain: 0,
+            task: 0,
+            number: 0,
+            arrival_ns: 0,
+            deadline_ns: 100,
+            end_ns: 100 + late_ns,
+            is_complete: true,
+            late_ns: late_ns.max(0),
+            parts: Vec::new(),
+        }
+    }
+
+    fn packet(subject: Subject, late_ns: i64) -> Packet {
+        Packet {
+            subject,
+            domain: 0,
+            stream: 0,
+            number: 0,
+            sent_ns: 0,
+            deadline_ns: 100,
+            end_ns: 100 + late_ns,
+            fate: Fate::Arrived,
+            lost_at: None,
+            late_ns,
+            parts: Vec::new(),
+        }
+    }
+
+    /// The kinds and latenesses that are explained, of so many.
+    fn worst(jobs: &[i64], packets: &[(Subject, i64)], most: usize) -> Vec<(&'static str, i64)> {
+        let metadata = Metadata {
+            substrate: "sim".into(),
+            policy: "credit".into(),
+            seed: 0,
+            duration_ns: 1_000_000,
+            cpus: 1,
+            domains: vec![laxity_trace::DomainMetadata {
+                name: "domain".into(),
+                vcpus: 1,
+                budget_ns: 0,
+                period_ns: 0,
+                tasks: vec![laxity_trace::TaskMetadata {
+                    name: "task".into(),
+                    vcpu: 0,
+                    cost_ns: 1,
+                    period_ns: 100,
+                    deadline_ns: 100,
+                    offset_ns: 0,
+                }],
+            }],
+            calls: None,
+        };
+        let question = Question {
+            worst: Some(most),
+            every_job: true,
+            ..Question::default()
+        };
+        let mut answering = Answering::new(&metadata, &question);
+        jobs.iter().for_each(|&late_ns| answering.job(job(late_ns)));
+        for &(subject, late_ns) in packets {
+            answering.packet(packet(subject, late_ns));
+        }
+        let late = answering.finish().late;
+        late.iter().map(|late| (late.kind, late.late_ns)).collect()
+    }
+
+    #[test]
+    fn no_kind_hides_another_and_outages_come_first() {
+        let packets = [
+            (Subject::Voice, 700),
+            (Subject::Voice, 800),
+            (Subject::Registration, 500),
+            (Subject::Registration, 600),
+            (Subject::Outage, 10),
+            (Subject::Outage, 20),
+        ];
+        let (job, voice, message, outage) = (
+            ("job", 900),
+            ("packet", 800),
+            ("message", 600),
+            ("outage", 20),
+        );
+        for (most, expected) in [
+            (1, vec![outage]),
+            (2, vec![job, outage]),
+            (3, vec![job, voice, outage]),
+            (4, vec![job, voice, message, outage]),
+            (5, vec![job, voice, ("packet", 700), message, outage]),
+        ] {
+            assert_eq!(worst(&[300, 900], &packets, most), expected);
+        }
+    }
+
+    #[test]
+    fn jobs_in_time_have_no_part() {
+        let packets = [5, 6, 7].map(|late_ns| (Subject::Outage, late_ns));
+        let outages = [("outage", 7), ("outage", 6), ("outage", 5), ("job", 0)];
+        for most in 1..=4 {
+            assert_eq!(worst(&[-50, -60], &packets, most), outages[..most]);
+        }
+        // A part that jobs do not fill with late ones is for others.
+        assert_eq!(
+            worst(&[9, -50, -60], &packets, 4),
+            [("job", 9), outages[0], outages[1], outages[2]]
+        );
     }
 }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from laxity.host import Host
     from laxity.why import Why
 
-WORST = 3
-"""Jobs that are explained one by one where nobody says how many."""
+WORST = 4
+"""How many are explained one by one where nobody says it: one of each kind, if all were late."""
 
 WORST_MAX = 1_000_000_000
 """More than any trace has."""
