@@ -14,12 +14,14 @@ from laxity.errors import HostError, InputError, core_errors
 from laxity.policies import BY_WEIGHT, PARAMETERS, TABLE
 from laxity.resolved import ending
 from laxity.results.records import decoded, encoded
+from laxity.results.streams import LOST, PACKET_NS
 from laxity.text import time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from laxity.host import Host
+    from laxity.results.streams import KeptStream
 
 Kind = Literal[
     "own-work",
@@ -70,6 +72,10 @@ WAY_ENDS: dict[What, int] = {
 
 RING_PACKETS = 1024
 """A proposed ring of a card."""
+
+LATER_NS = 2_000_000_000
+"""The time after its deadline for which a run goes on that looks for a packet of a call: what is
+sent in the last second has no record, and a change may let a call be set up later."""
 
 
 @dataclass(frozen=True)
@@ -226,16 +232,74 @@ def _may_be_helped(late: Late) -> bool:
 def remedies(host: Host, overrides: list[str], late: Late) -> tuple[Remedy, ...] | None:
     """Changes of the host with which it is in time: changes of values first, then policies.
 
-    Each is run up to the job's deadline to see that it is, and then as long as the host file says
-    to count what else is missed. None if the simulator has the job in time without any change: then
-    what changes do there says nothing about the run that was explained.
+    Each is run up to the deadline to see that it is, for a packet of a call until LATER_NS after
+    it, and then as long as the host file says to count what else is missed. None if the simulator
+    has the job in time without any change: then what changes do there says nothing about the run
+    that was explained. None also for a packet of a call in a run with so many streams that the
+    simulator does not keep each one's packets.
     """
-    if _is_in_time(host, overrides, late):
+    same = _same_in_every_run(host, overrides, late)
+    if same is None or _is_in_time(host, overrides, same):
         return None
     return tuple(
-        Remedy(change, _missed(host, [*overrides, change], late))
-        for change in _changes(host, overrides, late)
+        Remedy(change, _missed(host, [*overrides, change], same))
+        for change in _changes(host, overrides, same)
     )
+
+
+@dataclass(frozen=True)
+class _OfCall(Late):
+    """A packet of a call.
+
+    Streams of calls have numbers in the order in which they begin. A change of the host may reorder
+    them; calls keep their numbers.
+    """
+
+    call: int = 0
+    place: int = 0
+    """The number of the packet's stream among the call's, in the order in which they begin."""
+
+
+def _same_in_every_run(host: Host, overrides: list[str], late: Late) -> Late | None:
+    """What is late, named so that it is the same with every change; None if nothing says that."""
+    calls = host.resolved(overrides)["calls"]
+    if calls is None or late.kind != "packet":
+        return late
+    stream, _ = _numbers(late)
+    if stream < calls["streams"]:
+        return late
+    for (call, place), pieces in _streams_of_calls(host, overrides, late).items():
+        if pieces[0].stream == stream:
+            return _OfCall(**vars(late), call=call, place=place)
+    return None
+
+
+def _numbers(late: Late) -> tuple[int, int]:
+    """The numbers of a packet's stream, or of a registration, and of the packet or message."""
+    stream, number = late.what.rsplit("-", 1)[1].split("#")
+    return int(stream), int(number)
+
+
+def _streams_of_calls(
+    host: Host, overrides: list[str], late: Late
+) -> dict[tuple[int, int], list[KeptStream]]:
+    """The streams of calls up to after the deadline, by the call and their order in it, in pieces.
+
+    There are none if the simulator does not keep every stream.
+    """
+    ends = ending(host.resolved(overrides), late.deadline_ns + LATER_NS)
+    run = host.run(set=[*overrides, "calls.sample=1", *ends])
+    pieces_of: dict[int, list[KeptStream]] = {}
+    for piece in run.streams:
+        pieces_of.setdefault(piece.stream, []).append(piece)
+    if set(pieces_of) != set(range(len(pieces_of))):
+        return {}
+    streams: dict[tuple[int, int], list[KeptStream]] = {}
+    for _, pieces in sorted(pieces_of.items()):
+        call = pieces[0].call
+        if call is not None:
+            streams[call, int((call, 0) in streams)] = pieces
+    return streams
 
 
 def _missed(host: Host, overrides: list[str], late: Late) -> int:
@@ -387,6 +451,8 @@ def _smallest_budget_ns(
 
 def _is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     """Whether it is in time in a run of the simulator that ends at its deadline."""
+    if isinstance(late, _OfCall):
+        return _packet_of_call_is_in_time(host, overrides, late)
     if late.kind in WAY_ENDS:
         return _packet_is_in_time(host, overrides, late)
     task, number = late.what.rsplit("#", 1)
@@ -414,8 +480,8 @@ def _until(host: Host, overrides: list[str], late: Late) -> list[str]:
 
 def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
     """Whether it is neither late nor lost in a run that lasts until it would be late."""
-    stream, number = late.what.rsplit("-", 1)[1].split("#")
-    packet = (int(stream) << tracefile.JOB_NUMBER_BITS) | int(number)
+    stream, number = _numbers(late)
+    packet = (stream << tracefile.JOB_NUMBER_BITS) | number
     with tempfile.TemporaryDirectory(prefix="laxity.") as place:
         trace = Path(place) / "trace.laxtrace"
         try:
@@ -426,3 +492,25 @@ def _packet_is_in_time(host: Host, overrides: list[str], late: Late) -> bool:
         records = tracefile.records(trace)
         ended = records[records["kind"] == WAY_ENDS[late.kind]]
         return packet not in ended["argument"]
+
+
+def _packet_of_call_is_in_time(host: Host, overrides: list[str], late: _OfCall) -> bool:
+    """Whether the packet arrives, and in time.
+
+    It may be sent earlier or later than in the run that is explained, as its call is set up.
+    """
+    try:
+        streams = _streams_of_calls(host, overrides, late)
+    except HostError:
+        # The host file does not allow it.
+        return False
+    pieces = streams.get((late.call, late.place), [])
+    _, number = _numbers(late)
+    for piece in pieces:
+        sent_ns = pieces[0].start_ns + number * PACKET_NS
+        at = (sent_ns - piece.start_ns) // PACKET_NS
+        if 0 <= at < piece.arrived_ns.size:
+            arrived_ns = int(piece.arrived_ns[at])
+            limit_ns = late.deadline_ns - late.arrival_ns
+            return arrived_ns != LOST and arrived_ns - sent_ns <= limit_ns
+    return False

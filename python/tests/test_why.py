@@ -15,6 +15,7 @@ from conftest import EXAMPLES, HOST
 from laxity import Host, tracefile
 from laxity.errors import HostError, InputError
 from laxity.policies import TABLE
+from laxity.results.streams import PACKET_NS
 from laxity.tables import why as tables
 from laxity.why import Kind, Late, Place, why, with_remedies
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Laxity
+    from laxity.results.run import Run
+    from laxity.results.streams import KeptStream
 
 sys.path.insert(0, str(EXAMPLES.parent / "tools" / "check"))
 random_hosts = importlib.import_module("random_hosts")
@@ -332,6 +335,58 @@ def test_what_is_said_to_help_a_packet_helps(tmp_path: Path) -> None:
         assert late.what not in {each.what for each in after.late}
         assert after.late_packets + after.lost_packets == remedy.missed
     assert "late or lost)" in tables.remedy_sentence(late.remedies, is_packet=True)
+
+
+CALLED = (
+    CALLS.replace("200 ms", "600 ms")
+    .replace("ring = 16", "ring = 256")
+    .replace("streams = 400", 'streams = 60\nrate = "150 /s"\nhold = "200 ms"')
+    .replace('media-server = "media"', 'media-server = "media"\nsignalling-server = "sip"')
+    + """
+[[domain]]
+name = "batch"
+workload = { kind = "cpu-bound" }
+
+[[domain]]
+name = "sip"
+workload = { kind = "signalling-server", threads = 3 }
+"""
+)
+"""Calls that are set up in another order with other changes."""
+
+
+def streams_of_calls(run: Run) -> dict[tuple[int, int], KeptStream]:
+    """Each call's first and second stream, of calls that are shorter than a piece."""
+    of_calls = [stream for stream in run.streams if stream.call is not None]
+    seen = Counter[int]()
+    found = {}
+    for stream in sorted(of_calls, key=lambda stream: stream.start_ns):
+        assert stream.call is not None
+        found[stream.call, seen[stream.call]] = stream
+        seen[stream.call] += 1
+    return found
+
+
+def test_what_is_said_to_help_a_packet_of_a_call_helps_that_packet(tmp_path: Path) -> None:
+    host = Host.parse(CALLED)
+    trace = tmp_path / "trace.laxtrace"
+    host.run(trace=trace)
+    found = why(trace)
+    every = ["calls.sample=1", "duration=2400 ms"]
+    before = streams_of_calls(host.run(set=every))
+    place_of = {stream.stream: place for place, stream in before.items()}
+    numbers_of = {each: tuple(map(int, each.what.split("-")[1].split("#"))) for each in found.late}
+    late = [each for each, (stream, _) in numbers_of.items() if stream in place_of]
+    reordered = 0
+    for each in with_remedies(replace(found, late=tuple(late[::100])), host, []).late:
+        stream, number = numbers_of[replace(each, remedies=None)]
+        for remedy in each.remedies or ():
+            after = streams_of_calls(host.run(set=[*every, remedy.set]))
+            same = after[place_of[stream]]
+            took_ns = same.arrived_ns[number] - same.start_ns - number * PACKET_NS
+            assert 0 <= took_ns <= 10_000_000, f"{each.what} with {remedy.set}"
+            reordered += same.stream != stream
+    assert reordered > 1
 
 
 def test_people_get_sentences_about_packets(laxity: Laxity, tmp_path: Path) -> None:
