@@ -308,9 +308,9 @@ impl<H: Histories> Split<'_, H> {
 #[derive(Debug, Default)]
 pub struct Watch {
     way: Way,
-    /// The VCPUs that handle packets, by their domains and numbers.
+    /// The VCPUs that handle packets and messages, by their domains and numbers.
     pub vcpus: BTreeSet<(u16, u16)>,
-    /// How far back from its end the longest way goes.
+    /// How far back from its end the longest way of those goes. The stages of an outage are no matter of VCPUs.
     pub window_ns: i64,
 }
 
@@ -332,19 +332,57 @@ impl Watch {
 
     fn record(&mut self, record: &Record) {
         match record.kind {
-            Kind::Hop => {
-                self.vcpus.insert((record.domain, record.vcpu));
-                self.way.record(record, 0);
-            }
-            Kind::Packet | Kind::Message | Kind::Outage => {
+            Kind::Hop => self.way.record(record, 0),
+            Kind::Packet | Kind::Message => {
                 if let Some(earliest_ns) = self.way.earliest_ns() {
-                    self.window_ns = self
-                        .window_ns
-                        .max(record.time_ns.saturating_sub(earliest_ns));
+                    let goes_back_ns = record.time_ns.saturating_sub(earliest_ns);
+                    self.window_ns = self.window_ns.max(goes_back_ns);
                 }
-                self.way = Way::default();
+                self.vcpus.extend(self.way.hops.iter().map(|hop| hop.vcpu));
+                self.way.hops.clear();
             }
+            Kind::Outage => self.way.hops.clear(),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laxity_trace::{NONE, hop};
+
+    #[test]
+    fn outages_keep_no_history() {
+        let mut watch = Watch::default();
+        let mut tell = |time_ns, vcpu, way: &[(Place, i64)], end| {
+            let hops = way
+                .iter()
+                .map(|&(place, since_ns)| (Kind::Hop, hop(place, since_ns)));
+            for (kind, argument) in hops.chain([(end, 0)]) {
+                watch.record(&Record {
+                    time_ns,
+                    argument,
+                    cpu: NONE,
+                    domain: 1,
+                    vcpu,
+                    kind,
+                });
+            }
+        };
+        let outage = [
+            (Place::Silence, 1_000),
+            (Place::Activation, 8_000),
+            (Place::Arrived, 9_000),
+        ];
+        tell(9_000, 0, &outage, Kind::Outage);
+        tell(
+            9_500,
+            3,
+            &[(Place::Socket, 9_400), (Place::Full, 9_300)],
+            Kind::Packet,
+        );
+        assert_eq!(watch.vcpus, BTreeSet::from([(1, 3)]));
+        assert_eq!(watch.window_ns, 200);
     }
 }
