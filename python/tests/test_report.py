@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,7 @@ from laxity import additions, report
 from laxity.directory import Manifest
 from laxity.errors import InputError
 from laxity.plots import style
-from laxity.report import comparison
+from laxity.report import comparison, live
 from laxity.report.page import interval
 from laxity.report.window import cause, chosen_window, first_missed_ns
 from laxity.results.streams import LOST, PACKET_NS
@@ -273,7 +274,8 @@ def test_the_timeline_of_good_calls_is_around_the_slowest_packet(tmp_path: Path)
     assert "around the slowest sampled packet; none was lost or late" in text
 
 
-def test_protection_and_its_failure(tmp_path: Path) -> None:
+def test_protection_and_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LATE_MAX", 3)
     protected = laxity.Host.load(EXAMPLES / "protect.toml")
     run = protected.run(trace=tmp_path / "traced")
     scored(run).save(tmp_path / "run")
@@ -294,6 +296,16 @@ def test_protection_and_its_failure(tmp_path: Path) -> None:
         "the protected domains ran on in",
     ):
         assert said in document.text
+    (data,) = re.findall(
+        r'id="timeline-data">(.*)</script>', (tmp_path / "run/report.html").read_text("utf-8")
+    )
+    late = Counter(re.sub(r"\d+", "N", each["what"]) for each in json.loads(data)["late"])
+    assert late == {
+        "stream N, packet N": 3,
+        "registration N, message N": 3,
+        "outage of signalling": 1,
+        "outage of media": 1,
+    }
     first = document.text.index("Mean opinion score (MOS-LQO)")
     assert first < document.text.index("Raw PESQ (ITU-T P.862), ")
     assert first < document.text.index("E-model (ITU-T G.107)")

@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from bisect import bisect
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from laxity.report.page import Live
 from laxity.results.streams import LOST, PACKET_NS
 from laxity.tables.why import lost_where, shares
 from laxity.text import time
+from laxity.why import LATE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from laxity.report.window import Cause
     from laxity.resolved_schema import ResolvedHost
     from laxity.results.run import Run
-    from laxity.why import Why
+    from laxity.why import Late, What, Why
 
 STRETCH_RECORDS = 1 << 15
 """Records that a page decodes at once."""
@@ -36,7 +37,7 @@ EXACT_BYTES_MAX = 9_000_000
 """A page has so much of a run exactly, deflated: the parts next to what it is about."""
 
 LATE_MAX = 100
-"""Late jobs, and late packets, that a page goes to."""
+"""Late jobs, packets and messages, and outages, of each kind, that a page goes to."""
 
 
 def live(
@@ -57,10 +58,13 @@ def live(
     with core_errors():
         stretches, overview = _core.timeline_levels(str(trace), STRETCH_RECORDS)
     shown = {domain for domain, _ in vcpus_that_matter(timeline, metadata)}
-    packets = list(_explained_packets(found, metadata, run)) or _late_packets(run, host)
-    jobs = _late_jobs(found, metadata, run.policy)
-    late = [*islice(jobs, LATE_MAX), *islice(packets, LATE_MAX)]
-    late += islice(_outages(found, metadata, run.policy), LATE_MAX)
+    late_of = _most_late(found)
+    packets = _explained_packets([*late_of["packet"], *late_of["message"]], metadata, run)
+    late = [
+        *_late_jobs(late_of["job"], metadata, run.policy),
+        *(list(packets) or _late_packets(run, host)),
+        *_outages(late_of["outage"], metadata, run.policy),
+    ]
     late.sort(key=lambda each: each["from_ns"])
     content = {
         "duration_ns": metadata["duration_ns"],
@@ -119,8 +123,14 @@ def _text(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content)).decode()
 
 
+def _most_late(found: Why | None) -> dict[What, list[Late]]:
+    """Those of each kind to which a page goes: the first, which are late by most."""
+    every = found.late if found is not None else ()
+    return {kind: [late for late in every if late.kind == kind][:LATE_MAX] for kind in LATE_KINDS}
+
+
 def _late_jobs(
-    found: Why | None, metadata: Mapping[str, Any], policy: str
+    jobs: Iterable[Late], metadata: Mapping[str, Any], policy: str
 ) -> Iterable[dict[str, Any]]:
     """Where each late job was, until when, and why."""
     first = _first_vcpus(metadata)
@@ -129,9 +139,7 @@ def _late_jobs(
         for domain in metadata["domains"]
         for task in domain["tasks"]
     }
-    for late in found.late if found is not None else ():
-        if late.kind != "job":
-            continue
+    for late in jobs:
         end_ns = late.completion_ns
         yield {
             "what": late.what,
@@ -154,13 +162,11 @@ def _first_vcpus(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _explained_packets(
-    found: Why | None, metadata: Mapping[str, Any], run: Run
+    packets: Iterable[Late], metadata: Mapping[str, Any], run: Run
 ) -> Iterable[dict[str, Any]]:
     """Each late or lost packet or message: the VCPU where it was late, until when, and why."""
     first = _first_vcpus(metadata)
-    for late in found.late if found is not None else ():
-        if late.packet is None:
-            continue
+    for late in packets:
         of, number = late.what.rsplit("/", 1)[1].replace("-", " ").split("#")
         end_ns = late.deadline_ns if late.completion_ns is None else late.completion_ns
         at = next((cause.at for cause in late.causes if cause.at is not None), None)
@@ -178,13 +184,11 @@ def _explained_packets(
 
 
 def _outages(
-    found: Why | None, metadata: Mapping[str, Any], policy: str
+    outages: Iterable[Late], metadata: Mapping[str, Any], policy: str
 ) -> Iterable[dict[str, Any]]:
     """Each outage: the first VCPU of the domain that was out, until when, and why."""
     first = _first_vcpus(metadata)
-    for late in found.late if found is not None else ():
-        if late.kind != "outage":
-            continue
+    for late in outages:
         domain = late.what.removesuffix("/outage")
         end_ns = late.completion_ns
         yield {
