@@ -294,6 +294,7 @@ def test_protection_and_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         *("around the host's failure", "Checkpoints of the protected domains"),
         *("Users who registered", time(outage_ns), "registrations forgotten"),
         "the protected domains ran on in",
+        "The causes of an outage, a packet or a message sum to its lateness.",
     ):
         assert said in document.text
     (data,) = re.findall(

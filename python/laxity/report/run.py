@@ -385,7 +385,8 @@ def _timeline(
 def _late(found: Why, policy: str) -> Section:
     """What was late by most with its causes, and all lateness by cause and culprit."""
     kinds = found.kinds()
-    one, all_kinds = listed(kinds, "or"), listed([f"{kind}s" for kind in kinds], "and")
+    one = listed([f"{'an' if kind == 'outage' else 'a'} {kind}" for kind in kinds], "or")
+    all_kinds = listed([f"{kind}s" for kind in kinds], "and")
     late_kinds = [f"{kind}s" for kind in kinds if kind != "outage"]
     were_late = f"{listed(late_kinds, 'and')} were late" if late_kinds else ""
     were_out = "domains were out" if found.outages else ""
@@ -421,7 +422,7 @@ def _late(found: Why, policy: str) -> Section:
     )
     return Section(
         f"Why {', and '.join(filter(None, (were_out, were_late)))}",
-        f"The causes of a {one} sum to its lateness.{lost} laxity why also says what would have "
+        f"The causes of {one} sum to its lateness.{lost} laxity why also says what would have "
         "helped.",
         tables=(
             *(
