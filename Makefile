@@ -262,11 +262,13 @@ compare: ## HOSTS random hosts, from SEED on, against the reference
 	LAXITY_HOSTS=$(or $(HOSTS),1000000) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-sim --test reference
 
+# A tenth, and no fewer than one sees enough of.
+WHY_TENTH = $$(( $(or $(HOSTS),10000) > 400 ? $(or $(HOSTS),10000) / 10 : 40 ))
 .PHONY: why
-why: setup ## Causes of lateness on HOSTS random hosts, from SEED on; what helps is run again on a tenth of them
-	LAXITY_WHY_HOSTS=$(or $(HOSTS),10000) LAXITY_SEED=$(or $(SEED),0) \
+why: setup ## Causes on HOSTS random hosts, from SEED on; those of calls, and what helps, on a tenth
+	LAXITY_WHY_HOSTS=$(or $(HOSTS),10000) LAXITY_WHY_CALLS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
 	    $(CARGO_TEST) --package laxity-why --test random -- --nocapture
-	LAXITY_REMEDY_HOSTS=$$(( $(or $(HOSTS),10000) / 10 )) LAXITY_SEED=$(or $(SEED),0) \
+	LAXITY_REMEDY_HOSTS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
 	    $(BIN)/python -m pytest -q -s python/tests/test_why.py -k random_hosts
 
 .PHONY: same

@@ -139,6 +139,9 @@ def test_what_is_said_to_help_helps(tmp_path: Path, policy: str) -> None:
 REMEDY_HOSTS = int(os.environ.get("LAXITY_REMEDY_HOSTS", "40"))
 """Random hosts on which all that is said to help is run again."""
 
+REMEDY_HOSTS_SURE = 40
+"""The number from which on some have late jobs for sure, and changes that help."""
+
 
 def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
     trace = tmp_path / "trace.laxtrace"
@@ -162,7 +165,8 @@ def test_what_is_said_to_help_helps_on_random_hosts(tmp_path: Path) -> None:
                 assert late.what not in {each.what for each in why(trace).late}, said
                 assert run.missed == remedy.missed, said
     print(f"late: {dict(late_of)}; changes that helped: {dict(tried)}")
-    assert tried.total() > REMEDY_HOSTS / 4
+    if REMEDY_HOSTS >= REMEDY_HOSTS_SURE:
+        assert tried.total() > REMEDY_HOSTS / 4
 
 
 def test_a_budget_for_which_other_tasks_are_drawn_is_no_remedy(tmp_path: Path) -> None:
