@@ -12,6 +12,9 @@ NOTHING = "-"
 """Where there is no value."""
 
 UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+EXACT = 12
+"""Digits with which a time is written without rounding."""
+
 RATES = (("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3), ("bit/s", 1))
 
 

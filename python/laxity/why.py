@@ -15,7 +15,7 @@ from laxity.policies import BY_WEIGHT, PARAMETERS, TABLE
 from laxity.resolved import ending
 from laxity.results.records import decoded, encoded
 from laxity.results.streams import LOST, PACKET_NS
-from laxity.text import time
+from laxity.text import EXACT, time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,9 +54,6 @@ Rule = Literal["order", "back-to-back", "boost", "credits", "turn"]
 
 BUDGET_RUNS = 10
 """Runs that look for the smallest budget with which a job is in time."""
-
-EXACT = 12
-"""Digits with which a time is written without rounding."""
 
 PRIORITIES = {"priority": -1, "rt-priority": 1}
 """Parameters that are priorities, and the step from one to the next higher."""

@@ -156,7 +156,7 @@ def test_the_window_is_around_the_first_missed_deadline(late: Path) -> None:
     assert first == min(point["time_ns"] for point in whole["misses"])
     about = cause(run, run.trace, laxity.Host(run.origin.host, "host.toml").resolved())
     assert about
-    assert about.marks == ((first, "the first missed deadline"),)
+    assert about.marks == ((first, "the first deadline is missed"),)
     from_ns, to_ns = chosen_window(run, run.trace, about)
     assert 0 <= from_ns <= first <= to_ns <= run.duration_ns
     inside = json.loads(laxity._core.timeline(str(run.trace), from_ns, to_ns))
@@ -293,10 +293,12 @@ def test_protection_and_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for said in (
         *("around the host's failure", "Checkpoints of the protected domains"),
         *("Users who registered", time(outage_ns), "registrations forgotten"),
-        "the protected domains ran on in",
+        *("the protected domains ran on in", "The longest outages"),
         "The causes of an outage, a packet or a message sum to its lateness.",
+        "The red line is where the host fails, and the dotted one where all its domains run on.",
     ):
         assert said in document.text
+    assert "A triangle is an arrival" not in document.text
     (data,) = re.findall(
         r'id="timeline-data">(.*)</script>', (tmp_path / "run/report.html").read_text("utf-8")
     )

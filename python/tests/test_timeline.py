@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import browser
 import laxity
 import pytest
+from conftest import EXAMPLES
 from html_report import read
 from laxity.report import live
 from laxity.report.window import cause, chosen_window
@@ -124,6 +125,34 @@ def test_it_opens_where_the_figure_is(late: laxity.Run, window: browser.Browser)
     assert (seen["fromNs"], seen["toNs"], seen["level"]) == (*chosen, "exact")
     assert window.run("return document.querySelector('figure.drawn > .card').offsetHeight") == 0
     assert "batch" in window.run(f"return {ROOT}.querySelector('.labels').innerText")
+
+
+@needs_browser
+def test_all_columns_are_on_a_page_and_all_titles_on_a_phone(
+    window: browser.Browser, late: laxity.Run, tmp_path: Path
+) -> None:
+    assert late.trace
+    laxity.Host.load(EXAMPLES / "integrator.toml").run(duration="2 s").save(tmp_path / "run")
+    read(tmp_path / "run")
+    of_tables = (
+        "return [...document.querySelectorAll('.scroll')].filter({test}).map(at => at.innerText)"
+    )
+    is_wide = "at => at.scrollWidth > at.clientWidth"
+    is_cut = "at => at.querySelector('caption span').getBoundingClientRect().right > innerWidth"
+    titles = "document.querySelectorAll('caption span')"
+    try:
+        window.open(tmp_path / "run" / "report.html")
+        window.size(1280, 900)
+        assert window.run(of_tables.replace("{test}", is_wide)) == []
+        window.size(390, 900)
+        assert window.run("return document.documentElement.scrollWidth") == 390
+        assert window.run(of_tables.replace("{test}", is_wide))
+        window.run(f"{titles}.forEach(at => at.append(' and more'.repeat(9)))")
+        assert window.run(of_tables.replace("{test}", is_cut)) == []
+    finally:
+        window.size(1100, 900)
+        window.open(late.trace.parent / "report.html")
+        window.wait(f"{ROOT}.dataset.level === 'exact'")
 
 
 @needs_browser

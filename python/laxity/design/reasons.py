@@ -43,9 +43,9 @@ def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
     for other in design.alternatives:
         found = "nothing holds" if other.cpu_share is None else _beside(other.cpu_share, share)
         if other.choice == "any-phase":
-            yield f"Without regard to offsets (--any-phase) {found}."
+            yield f"Without regard to offsets (--any-phase), {found}."
         else:
-            yield f"Under {other.choice} {found}."
+            yield f"Under {other.choice}, {found}."
     if not any_phase:
         yield (
             "The offsets of the file count: a task that is released when its budget is replenished "

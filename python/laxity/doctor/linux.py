@@ -16,15 +16,12 @@ from laxity.doctor.suspicion import (
     with_budgets,
     with_tasks,
 )
-from laxity.text import percent, time
+from laxity.text import EXACT, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from laxity.doctor.suspicion import Host
-
-EXACT = 12
-"""Digits with which a time is written without rounding."""
 
 
 def quota_below_load(host: Host) -> Iterator[Suspicion]:

@@ -15,7 +15,7 @@ from laxity.doctor.suspicion import (
     with_tasks,
 )
 from laxity.policies import SCHEDULER_S
-from laxity.text import percent, time
+from laxity.text import EXACT, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def slice_above_deadline(host: Host) -> Iterator[Suspicion]:
             "host.time-slice",
             f"A VCPU that computes has turns of {time(slice_ns)}, and {name} can wait "
             f"{time(slack_ns)}.",
-            (f"host.time-slice={shorter_ns} ns",),
+            (f"host.time-slice={time(shorter_ns, digits=EXACT)}",),
             SOFT_REAL_TIME,
         )
 

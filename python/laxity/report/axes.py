@@ -19,6 +19,9 @@ class Across:
     data: pd.DataFrame
     x: str
     label: str
+    """Beside the axis, with the unit."""
+    name: str
+    """What stands in a sentence for the axis."""
     panel: str | None
     some: str
     """For a caption, if not all panels are shown."""
@@ -46,7 +49,8 @@ def across(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Acros
         data[panel] = pd.Categorical(data[panel], list(dict.fromkeys(data[panel])), ordered=True)
     panels = data[panel].nunique() if panel else 1
     some = f" Of {panels} panels, the first {PANELS_MAX}." if panels > PANELS_MAX else ""
-    return Across(data, x, _label(x, units[x]), panel, some)
+    name = "load" if x == LOAD else x
+    return Across(data, x, _label(x, units[x]), name, panel, some)
 
 
 def _label(key: str, unit: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from laxity.directory import Manifest
+from laxity.plots.voice import Measure, measures_against
 from laxity.report.page import (
     Cell,
     Page,
+    Picture,
     Section,
     Table,
     changes,
@@ -34,13 +39,12 @@ def page(directory: Path) -> Page:
     manifest = Manifest.load(directory)
     found = Capacity.load(directory)
     what = what_is_varied(found.key)
-    carried = found.carried
+    carried, own = found.carried, load_of(found.key, found.own)
     verdict = (
-        f"Carries {load_of(found.key, carried.load)} {what}."
+        f"Carries {load_of(found.key, carried.load)} {what}; the host file asks for {own}."
         if carried
         else "The smallest load is already too much."
     )
-    said = [" ".join(str(line).split()) for line in capacity_verdict(found)]
     seeds = found.seeds
     on = substrate_of(found.origin)
     duration_ns = found.tried[0].runs[0].duration_ns
@@ -48,21 +52,55 @@ def page(directory: Path) -> Page:
         kind="Capacity",
         verdict=verdict,
         tone="good" if found.passed else "bad",
-        lead=" ".join(f"{each}." for each in said),
+        lead=" ".join(_sentences(str(each)) for each in capacity_verdict(found)),
         facts=[
-            ("Asked for by the host file", f"{load_of(found.key, found.own)} {what}"),
+            ("Asked for by the host file", f"{own} {what}"),
             ("Seeds", f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
             ("Duration of each run", time(duration_ns)),
             *costs(found.profiles),
             *changes(manifest.overrides),
         ],
-        sections=[Section("Loads", tables=(_ramp(found),))],
+        sections=[Section("Loads", pictures=(_picture(found),), tables=(_ramp(found),))],
         command=command(
             ["capacity", "host.toml", "--seeds", str(len(seeds)), *on.words], manifest.overrides
         ),
         repeats=repeats(on),
         host=host_text(directory),
         version=manifest.version,
+    )
+
+
+def _sentences(verdict: str) -> str:
+    """A sentence, and another one of the limits on the lines beneath it."""
+    said, *limits = (line.strip().rstrip(".") for line in verdict.splitlines())
+    return f"{said}." + (f" Found: {', '.join(limits)}." if limits else "")
+
+
+def _picture(found: Capacity) -> Picture:
+    what = what_is_varied(found.key)
+    rows = [
+        {
+            "x": tried.load if found.key == "calls.streams" else tried.load / 3600,
+            "line": run.policy,
+            "loss": 100 * telephony.voice.loss_ratio,
+            "delay_ms": (telephony.voice.delay_ns.p999 or math.nan) / 1e6,
+        }
+        for tried in found.tried
+        for run, telephony in zip(tried.runs, tried.telephonies, strict=True)
+    ]
+    limits = found.tried[0].telephonies[0].limits
+    measures = (
+        Measure("loss", "Packets lost (%)", 100 * limits.loss),
+        Measure("delay_ms", "Delay of 99.9 % (ms)", limits.delay_ns / 1e6),
+    )
+    bands = " Bands go from the least to the greatest of the seeds." if len(found.seeds) > 1 else ""
+    return Picture(
+        "loads",
+        "Loss and delay at each load",
+        "What part of all packets was lost, and how long 99.9 % of them took at most. Dotted lines "
+        f"are the host file's limits.{bands}",
+        f"Curves of packet loss and delay against {what}. The table has the numbers.",
+        lambda: measures_against(pd.DataFrame(rows), what, measures),
     )
 
 

@@ -88,11 +88,25 @@ def live(
         "overview": _text(overview),
     }
     data = json.dumps(content, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    has_tasks = any(domain["tasks"] for domain in metadata["domains"])
     return Live(
-        "First cause" if about is not None else "Where it opened",
-        f"It opens around {about.what}." if about is not None else "",
-        data,
+        "First cause" if about is not None else "Where it opened", _note(about, has_tasks), data
     )
+
+
+def _note(about: Cause | None, has_tasks: bool) -> str:
+    """What the timeline opens at, and what its signs mean."""
+    said = []
+    if about is not None:
+        solid, *dotted = (what for _, what in about.marks)
+        then = f", and the dotted one where {dotted[0]}" if dotted else ""
+        said.append(f"It opens around {about.what}. The red line is where {solid}{then}.")
+    if has_tasks:
+        said.append(
+            "A triangle is an arrival, a circle a completion, and a short red line a missed "
+            "deadline."
+        )
+    return " ".join(said)
 
 
 def packed(

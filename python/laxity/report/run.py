@@ -35,7 +35,7 @@ from laxity.report.page import (
 from laxity.report.window import cause, chosen_window
 from laxity.results.run import Run
 from laxity.tables.run import lost_to_scheduling, rounded
-from laxity.tables.why import NAMES, lost_where, rule_phrase, shares, summed
+from laxity.tables.why import COUNTED, NAMES, lost_where, rule_phrase, shares, summed
 from laxity.text import NOT_MEASURED, NOTHING, listed, number, percent, time
 from laxity.why import LATE_KINDS, why
 
@@ -126,7 +126,7 @@ def _verdict(run: Run) -> tuple[str, str]:
 def _lead(run: Run) -> str:
     worst = worst_domain(run.domains)
     if worst is None:
-        return "One run is no guarantee: laxity check gives bounds for every task."
+        return "One run is no guarantee: `laxity check` gives bounds for every task."
     task = max(worst.tasks, key=lambda task: task.miss_ratio)
     unscathed = sum(1 for domain in run.domains if domain.jobs and not domain.missed)
     others = f" {number(unscathed, 'domain')} missed none." if unscathed else ""
@@ -228,20 +228,23 @@ def _tasks(run: Run, host: ResolvedHost, bounds_ns: Mapping[tuple[str, str], int
     ]
     columns = (
         *("domain", "task", "cost", "period", "deadline", "jobs", "missed", "miss ratio"),
-        *("response median", "99 %", "longest", "bound", "latest after its deadline"),
+        *("response median", "99 %", "longest", "bound", "late by"),
     )
     unfinished = sum(task.unfinished for domain in run.domains for task in domain.tasks)
-    note = "Response times are from arrival to completion, of all jobs; quantiles by nearest rank."
+    note = (
+        "Response times are from arrival to completion, of all jobs; quantiles by nearest rank. "
+        "Late by is the longest time after a deadline."
+    )
     if unfinished:
         note += (
             f" {number(unfinished, 'missed job was', 'missed jobs were')} not complete when the "
             "run ended; the times count what had passed by then."
         )
     note += (
-        " Bounds are those of laxity check for the host as its file says; one that a response "
+        " Bounds are those of `laxity check` for the host as its file says; one that a response "
         "passed is red."
         if bounds_ns
-        else " Analysis gives no bound for any of these tasks; laxity check says why."
+        else " Analysis gives no bound for any of these tasks; `laxity check` says why."
     )
     near = rounded(run)
     if near is not None:
@@ -308,7 +311,7 @@ def _responses(tasks: list[TaskTimes]) -> Section:
         else ""
     )
     bounds = (
-        " A blue line marks the bound of laxity check."
+        " A blue line marks the bound of `laxity check`."
         if any(task.bound_ns for task in shown)
         else ""
     )
@@ -393,7 +396,7 @@ def _late(found: Why, policy: str) -> Section:
     worst = {
         kind: [
             plain(
-                late.what,
+                late.what.removesuffix("/outage"),
                 time(late.arrival_ns, digits=6),
                 NOTHING if late.packet == "lost" and not late.late_ns else time(late.late_ns),
                 "; ".join(f"{time(ns)}: {words}" for ns, words in shares(late, policy))
@@ -422,13 +425,19 @@ def _late(found: Why, policy: str) -> Section:
     )
     return Section(
         f"Why {', and '.join(filter(None, (were_out, were_late)))}",
-        f"The causes of {one} sum to its lateness.{lost} laxity why also says what would have "
-        "helped.",
+        f"The causes of {one} sum to its lateness.{lost} `laxity why` also says what "
+        "would have helped.",
         tables=(
             *(
                 Table(
-                    f"The {kind}s that were late by most",
-                    (kind, "began" if kind == "outage" else "arrived", "late by", "causes"),
+                    *(
+                        ("The longest outages", ("domain", "began", "lasted", "causes"))
+                        if kind == "outage"
+                        else (
+                            f"The {kind}s that were late by most",
+                            (kind, "arrived", "late by", "causes"),
+                        )
+                    ),
                     rows,
                     0,
                 )
@@ -436,7 +445,7 @@ def _late(found: Why, policy: str) -> Section:
             ),
             Table(
                 f"The lateness of all {all_kinds} by cause and culprit",
-                ("cause", "culprit", "rule", "late by", "of all", f"late {all_kinds}"),
+                ("cause", "culprit", "rule", "late by", "of all", COUNTED.get(kinds, "times")),
                 all_late,
                 3,
             ),

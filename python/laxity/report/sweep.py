@@ -112,11 +112,11 @@ def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Pic
     label = laid.label
     return Picture(
         "miss-ratio",
-        f"Deadline miss ratio against {label}",
+        f"Deadline miss ratio against {laid.name}",
         f"All domains together.{bands}{laid.some} The dotted line is at {100 * LIMIT:g} %, below "
         "which RT-Xen calls a load within capacity.",
-        f"Curves of the miss ratio against {label}, at most {LINES_MAX} policies. The table has "
-        "the numbers.",
+        f"Curves of the miss ratio against {laid.name}, at most {LINES_MAX} policies. The table "
+        "has the numbers.",
         lambda: miss_ratios.miss_ratio_curves(
             laid.data, laid.x, label, panel=laid.panel, limit=LIMIT
         ),

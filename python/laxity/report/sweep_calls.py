@@ -96,7 +96,7 @@ class Voice:
             return text, ""
         where = f"{held.sum()} of {number(len(held), 'point')}"
         last = self._place(held[held].index[-1])
-        return f"The limits of loss and delay held at {where}, the last of them {last}.", ""
+        return f"The limits of loss and delay held at {where}. The last of these is {last}.", ""
 
     def sections(self) -> list[Section]:
         """Curves and a table."""
@@ -137,11 +137,11 @@ class Voice:
         some = bands if len(self.runs["seed"].unique()) > 1 else ""
         return Picture(
             "voice",
-            f"Voice against {laid.label}",
+            f"Voice against {laid.name}",
             "What part of all packets was lost, how long 99.9 % of them took at most, and the "
             "opinion score that the E-model (ITU-T G.107) expects from loss and delay. Dotted lines"
             f" are the host file's limits.{some}",
-            f"Curves of packet loss, delay and opinion score against {laid.label}. The table has "
+            f"Curves of packet loss, delay and opinion score against {laid.name}. The table has "
             "the numbers.",
             lambda: measures_against(data, laid.label, measures),
         )

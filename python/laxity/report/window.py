@@ -48,7 +48,7 @@ class Cause:
     what: str
     """For the caption: "the first missed deadline"."""
     marks: tuple[tuple[int, str], ...]
-    """When it was, ns, the beginning first; and what was then, for the legend."""
+    """When it was, ns, the beginning first; and a clause on what was then, for the legend."""
     width_ns: int | None = None
     """How much time shows it; None if that depends on who ran."""
 
@@ -64,7 +64,7 @@ def cause(run: Run, trace: Path, host: ResolvedHost) -> Cause | None:
         return failed
     first_ns = first_missed_ns(trace) if run.missed else None
     missed = first_ns is not None and Cause(
-        "the first missed deadline", ((first_ns, "the first missed deadline"),)
+        "the first missed deadline", ((first_ns, "the first deadline is missed"),)
     )
     packet = _packet(run, host)
     if missed and packet and packet.what.startswith("the first"):

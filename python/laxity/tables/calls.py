@@ -62,7 +62,7 @@ def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> Render
         cpu_table(result),
         "",
     ]
-    if telephony.calls is not None:
+    if telephony.calls is not None and telephony.calls.offered:
         lines.append(_calls(telephony.calls))
     if telephony.quality is not None:
         lines += _quality(telephony.quality)

@@ -46,6 +46,7 @@ def capacity_table(found: Capacity) -> RenderableType:
         Text(legend, "dim"),
         "",
         *capacity_verdict(found),
+        *_asked(found),
         *profiles(found.profiles),
         *_remedies(found),
     )
@@ -95,10 +96,15 @@ def capacity_verdict(found: Capacity) -> list[Text]:
             "not rely on it."
         )
         lines.append(Text(said, "yellow"))
-    if carried is not None and not found.passed:
-        own = load_of(found.key, found.own)
-        lines.append(Text(f"The host file asks for {own} {what}, which is too much", "yellow"))
     return lines
+
+
+def _asked(found: Capacity) -> list[Text]:
+    """Whether the host file asks for more than is carried."""
+    if found.carried is None or found.passed:
+        return []
+    asked = f"{load_of(found.key, found.own)} {what_is_varied(found.key)}"
+    return [Text(f"The host file asks for {asked}, which is too much", "yellow")]
 
 
 def what_is_varied(key: str) -> str:

@@ -20,7 +20,8 @@ def doctor_table(found: Diagnosis) -> RenderableType:
     """Each finding with its cost, its remedy and its reference."""
     looked = f"{number(found.rules, 'rule')}, {number(found.suspected, 'suspicion')}"
     if not found.findings:
-        return Text(f"Nothing found ({looked}, none of which a run confirmed)", "bold green")
+        none = ", none of which a run confirmed" if found.suspected else ""
+        return Text(f"Nothing found ({looked}{none})", "bold green")
     lines: list[RenderableType] = [
         Text(f"{number(len(found.findings), 'finding')} ({looked})", "bold")
     ]

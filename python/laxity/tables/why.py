@@ -207,10 +207,10 @@ def why_table(why: Why, policy: str) -> RenderableType:
     if why.jobs:
         counts.append(f"{why.late_jobs:,} of {number(why.jobs, 'job')} late")
     if "packet" in kinds:
-        counts.append(f"{number(why.late_packets, 'packet')} late, {why.lost_packets:,} lost")
+        counts.append(_late_and_lost("packet", "", why.late_packets, why.lost_packets))
     if "message" in kinds:
-        late = f"{number(why.late_messages, 'message')} of registrations late"
-        counts.append(f"{late}, {why.lost_messages:,} lost")
+        of = " of registrations"
+        counts.append(_late_and_lost("message", of, why.late_messages, why.lost_messages))
     lines: list[RenderableType] = [
         heading(
             ", ".join(counts),
@@ -224,6 +224,13 @@ def why_table(why: Why, policy: str) -> RenderableType:
             is_packet = each.packet is not None
             lines.append(Text(f"  {remedy_sentence(each.remedies, is_packet=is_packet)}", "dim"))
     return Group(*lines, "", _totals(why))
+
+
+def _late_and_lost(what: What, of: str, late: int, lost: int) -> str:
+    """`2 packets late, 3 lost`, without what there is none of."""
+    if not late:
+        return f"{number(lost, what)}{of} lost"
+    return f"{number(late, what)}{of} late" + (f", {lost:,} lost" if lost else "")
 
 
 def _totals(why: Why) -> Table:
