@@ -401,6 +401,7 @@ def test_a_slider_changes_a_value_and_its_answer(page: Page) -> None:
     page.put_cursor('budget = "2 ms"')
     before = page.shown("#now pre")
     slider = "#sliders label:nth-child(1)"
+    assert page.shown("#whose") == "Values of control"
     assert page.shown(slider).split() == ["budget", "2", "ms"]
     page.window.run(f"document.querySelector('{slider} input').focus()")
     page.window.press(RIGHT * 100)

@@ -57,7 +57,7 @@ def _command(reproduction: Reproduction) -> str:
 
 
 def _summary(reproduction: Reproduction) -> list[str]:
-    lines = ["| experiment | rows | reproduced | differ |", "|---|---|---|---|"]
+    lines = ["| experiment | rows | reproduced | differ |", "|---|--:|--:|--:|"]
     for experiment in reproduction.experiments:
         same = sum(row.verdict == "reproduced" for row in experiment.rows)
         total = len(experiment.rows)

@@ -227,7 +227,10 @@ def _picture(directory: Path, paper: str, name: str, heading: str) -> Picture | 
     if (paper, name) not in _DRAWINGS or not data.exists():
         return None
     draw, caption = _DRAWINGS[paper, name]
-    caption += STATED
     frame = read_table(data).to_pandas()
+    legends = draw(frame).legends
+    words = [text.get_text() for legend in legends for text in legend.get_texts()]
+    if any(text.startswith("published") for text in words):
+        caption += STATED
     alternative = f"{caption} The table has the numbers."
     return Picture(name, heading, caption, alternative, lambda: draw(frame))

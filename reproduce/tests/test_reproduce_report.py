@@ -68,4 +68,21 @@ def test_reproduce_with_curves(tmp_path: Path) -> None:
         )
         for quantum in (10, 100, 1000)
     ).to_parquet(directory / "data/figure-5.parquet")
-    assert read(directory).count("img") == 2
+    document = read(directory)
+    assert document.count("img") == 2
+    assert document.text.count("the paper states in numbers are marked as published") == 2
+
+
+def test_a_figure_without_published_values_says_nothing_of_them(tmp_path: Path) -> None:
+    directory = reproduction(tmp_path / "reproduce")
+    content = json.loads((directory / "reproduce.json").read_text("utf-8"))
+    content["paper"] = "bandwidth"
+    rows = [{"panel": "all", "line": "VM 1", "at_s": s, "delivered_mbit_s": 600} for s in (1, 2)]
+    (directory / "data").mkdir()
+    for experiment, name in zip(content["experiments"], ("bursty", "joining", "liar"), strict=True):
+        experiment["name"] = name
+        pd.DataFrame(rows).to_parquet(directory / f"data/{name}.parquet")
+    (directory / "reproduce.json").write_text(json.dumps(content), "utf-8")
+    document = read(directory)
+    assert document.count("img") == 3
+    assert "are marked as published" not in document.text

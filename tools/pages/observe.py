@@ -66,10 +66,10 @@ is then run in the simulator.
 
 A task is *found* if the host file has one of its domain whose period is within {period:g} %. Tasks
 that are no task of the host are *more*. Tasks of one period in one domain are released together
-here, and count as one: nobody can tell them apart who sees only the VCPU. A cost counts if it is
-within {cost:g} %; what the guest's kernel does for a job counts as the job's. The miss ratio of a
-domain counts if that of the model is within {miss:g} percentage points of what the guests reported.
-Asked for is all of it.
+here, and count as one: the VCPU alone does not tell them apart. A cost counts if it is within
+{cost:g} %; what the guest's kernel does for a job counts as the job's. The miss ratio of a domain
+counts if that of the model is within {miss:g} percentage points of what the guests reported. The
+aim is that every task is found, every cost and every domain counts, and there is none more.
 {missing}
 | on | hosts | tasks | found | costs | more | domains | miss ratios | worst, points |
 |---|--:|--:|--:|--:|--:|--:|--:|--:|

@@ -176,6 +176,8 @@ function showSliders(table, lineStart, lineEnd) {
   const isHere = (value) => value.place >= lineStart && value.place <= lineEnd;
   const chosen = [...found.filter(isHere), ...found.filter((value) => !isHere(value))].slice(0, SLIDERS_MAX);
   chosen.sort((one, other) => one.place - other.place);
+  const name = part.match(/^\s*name\s*=\s*"([^"]*)"/m)?.[1];
+  find("#whose").textContent = chosen.length && name ? `Values of ${name}` : "";
   find("#sliders").replaceChildren(...chosen.map(slider));
 }
 
