@@ -88,11 +88,12 @@ fn show(agreements: &Agreements) {
         Sharing::ByClass => "by class",
     };
     println!(
-        "{} carries {}, of which {} are reserved; the rest beyond the minima is shared {sharing}",
+        "{} carries {}, of which {} are reserved",
         agreements.link.interface,
         format_rate(agreements.link.rate_bit_s),
         format_rate(agreements.link.reserve_bit_s)
     );
+    println!("the rest beyond the minima is shared {sharing}");
     println!("rates when every virtual machine asks for its maximum:");
     for (holder, rate) in agreements.holders.iter().zip(rates) {
         println!(

@@ -99,8 +99,8 @@ fn show(site: &Site, json: bool) {
                 "  net: no output that has left is ever undone; output waits for its checkpoint"
             ),
             Mode::NoNet => println!(
-                "  no-net: output leaves at once; a failure undoes what happened since the last checkpoint, and the \
-                 standby takes over after {} ms at the earliest",
+                "  no-net: output leaves at once; a failure undoes what happened since the last\n    \
+                 checkpoint, and the standby takes over after {} ms at the earliest",
                 ms(settings.lease_ns)
             ),
         }
@@ -111,17 +111,22 @@ fn show(site: &Site, json: bool) {
                 );
             }
             (StandbyLost::Continue, true) => println!(
-                "  when its standby is silent, the guest runs on, unprotected, if the witness bars the standby from taking \
-                 over"
+                "  when its standby is silent, the guest runs on, unprotected, if the\n    \
+                 witness bars the standby from taking over"
             ),
             (StandbyLost::Continue, false) => println!(
-                "  AT YOUR RISK: when its standby is silent, the guest runs on; if only the connection was lost, the standby \
-                 takes over too, and both send"
+                "  AT YOUR RISK: when its standby is silent, the guest runs on; if only the\n    \
+                 connection was lost, the standby takes over too, and both send"
             ),
         }
         let (disks, volumes) = (vm.guest.disks.len(), vm.guest.volumes.len());
         println!(
-            "  protected: memory, devices and {volumes} disks; {disks} more disks are read-only"
+            "  protected: memory, devices and {}{}",
+            number(volumes, "disk"),
+            match disks {
+                0 => String::new(),
+                _ => format!("; {} can only be read", number(disks, "more disk")),
+            }
         );
     }
     for domain in &site.xen_domains {
@@ -135,6 +140,15 @@ fn show(site: &Site, json: bool) {
     }
 }
 
+/// `no disks`, `1 disk`, `2 disks`.
+fn number(count: usize, what: &str) -> String {
+    match count {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 /// Prints what Remus promises for a domain of Xen.
 fn show_domain(domain: &Domain) {
     let [begins, standby] = &domain.hosts;
@@ -145,14 +159,13 @@ fn show_domain(domain: &Domain) {
         domain.name
     );
     println!(
-        "  xl remus takes a checkpoint, then waits for {} ms until the next; a host counts as failed after {} ms of \
-         silence",
+        "  xl remus takes a checkpoint, then waits for {} ms until the next; a host\n    counts as failed after {} ms of silence",
         ms(settings.interval.minimum_ns),
         ms(settings.detection_ns)
     );
     match settings.mode {
         Mode::Net => println!(
-            "  net: output waits for its checkpoint, if libxl supports network buffering (docs/how-to/xen.md)"
+            "  net: output waits for its checkpoint, if libxl supports network buffering\n    (docs/how-to/xen.md)"
         ),
         Mode::NoNet => println!("  no-net: output leaves at once"),
     }
@@ -163,8 +176,8 @@ fn show_domain(domain: &Domain) {
             )
         }
         StandbyLost::Continue => println!(
-            "  AT YOUR RISK: when its standby is silent, the domain runs on; if only the connection was lost, the standby \
-             takes over too, and both send"
+            "  AT YOUR RISK: when its standby is silent, the domain runs on; if only the\n    \
+             connection was lost, the standby takes over too, and both send"
         ),
     }
     println!("  protected: memory and processors of a paravirtual guest; no disks");
