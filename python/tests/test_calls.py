@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 from conftest import EXAMPLES
+from html_report import read
 from hypothesis import given
 from hypothesis import strategies as st
 from laxity import Host, InputError, Run, report
@@ -18,6 +19,7 @@ from laxity.cli import app
 from laxity.results.acceptance import judged, limits_of
 from laxity.results.origin import Origin
 from laxity.results.schema import Engine, Overhead, Telephony
+from laxity.tables.calls import limit_lines
 from laxity.tables.capacity import capacity_verdict
 from laxity.telephony.bottleneck import Bottleneck
 from laxity.telephony.capacity import Capacity, Tried, search
@@ -123,7 +125,7 @@ def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int)
         assert failed[0] - held[-1] <= max(1, held[-1] // 100)
 
 
-def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
+def test_more_that_does_better_than_less_is_named_and_not_carried(tmp_path: Path) -> None:
     """A host where 985 streams are carried, 992 lost, 1,024 carried, 1,056 lost, 1,088 carried."""
     fails = range(64, 512, 64)
 
@@ -146,6 +148,18 @@ def test_more_that_does_better_than_less_is_named_and_not_carried() -> None:
     assert "Not monotone: " in said
     for each in found.isolated:
         assert str(each.load) in said
+    page = read(found.save(tmp_path / "out"))
+    assert "Carries 63 streams; the host file asks for 200." in page.text
+    assert "Found: loss 50.0 % (not below 1.00 %)." in page.text
+    assert ".." not in page.text.partition("Carries")[2].partition("Loads")[0]
+    assert "MOS" not in page.text
+
+
+def test_a_limit_says_on_which_side_of_it_the_value_is() -> None:
+    assert limit_lines(limits_of(telephony(loss_ratio=0.002, delay_ns=10**9))) == [
+        "  loss 0.20 % (below 1.00 %)",
+        "  delay 1 s (not below 150 ms)",
+    ]
 
 
 def tried(load: int, *, held: bool) -> Tried:

@@ -216,5 +216,10 @@ def test_json_and_text(laxity: Laxity, tmp_path: Path) -> None:
     assert finding["remedy"] == ["domain.vision.budget=4.95 ms"]
     said = laxity("doctor", example, "--duration", "2 s").stdout
     assert "--set 'domain.vision.budget=4.95 ms'" in said
-    assert "Nothing found" in laxity("doctor", EXAMPLES / "integrator.toml").stdout
+    said = laxity("doctor", EXAMPLES / "integrator.toml").stdout
+    assert said.endswith(" suspicions, none of which a run confirmed)\n")
+    said = laxity("doctor", EXAMPLES / "protect.toml", "--duration", "6 s").stdout
+    assert said.endswith(" rules, 0 suspicions)\n")
+    said = laxity("doctor", example, "--policy", "credit", "--duration", "2 s").stdout
+    assert "--set 'host.time-slice=1.125 ms'" in said
     laxity("doctor", tmp_path / "nothing.toml", code=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -391,6 +392,12 @@ def test_what_is_said_to_help_a_packet_of_a_call_helps_that_packet(tmp_path: Pat
             assert 0 <= took_ns <= 10_000_000, f"{each.what} with {remedy.set}"
             reordered += same.stream != stream
     assert reordered > 1
+
+
+def test_what_there_is_none_of_is_not_counted(laxity: Laxity) -> None:
+    said = laxity("why", EXAMPLES / "protect.toml", "--duration", "6 s").stdout
+    heading = " ".join(said.partition("\n\n")[0].split())
+    assert re.match(r"2 outages, [\d,]+ packets lost, \d+ messages of registrations lost", heading)
 
 
 def test_people_get_sentences_about_packets(laxity: Laxity, tmp_path: Path) -> None:

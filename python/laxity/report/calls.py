@@ -202,10 +202,20 @@ def comparison(runs: tuple[Run, ...], seeds: list[int]) -> Table:
                 *plain(*(time(ns) for ns in (delay_ns.p50, delay_ns.p999, delay_ns.max))),
                 *plain(NOTHING if jitter_ns is None else time(round(jitter_ns))),
                 *plain(lost_to_scheduling(run.overhead)),
+                _held(run.telephony),
             ]
         )
-    columns = ("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter")
-    return Table("Voice under each policy", (*columns, "lost to scheduling"), rows)
+    columns = (
+        *("policy", "packets", "lost", "delay, median", "99.9 %", "longest", "jitter"),
+        *("lost to scheduling", "limits held"),
+    )
+    return Table("Voice under each policy", columns, rows)
+
+
+def _held(telephony: Telephony) -> Cell:
+    limits = limits_of(telephony)
+    held = all(limit.held for limit in limits)
+    return Cell("yes", "good") if held else Cell("no", "bad")
 
 
 def _tone(count: int) -> str:

@@ -28,6 +28,7 @@ from laxity.telephony.capacity import Capacity
 from laxity.text import NOTHING, percent, time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from laxity.results.acceptance import Limit
@@ -105,16 +106,19 @@ def _picture(found: Capacity) -> Picture:
 
 
 def _ramp(found: Capacity) -> Table:
-    columns = (what_is_varied(found.key), "accepted", "lost", "delay, 99.9 %", "MOS", "bottleneck")
-    note = (
-        "Each load is shown with the worst of its seeds. MOS is PESQ's (P.862.1), the worst of the "
-        "sampled streams that lost most packets. Red: a limit that did not hold."
+    names = {"loss": "lost", "delay": "delay, 99.9 %"} | ({"MOS": "MOS"} if found.is_scored else {})
+    columns = (what_is_varied(found.key), "accepted", *names.values(), "bottleneck")
+    mos = (
+        " MOS is PESQ's (P.862.1), the worst of the sampled streams that lost most packets."
+        if found.is_scored
+        else ""
     )
+    note = f"Each load is shown with the worst of its seeds.{mos} Red: a limit that did not hold."
     rows = [
         [
             Cell(load_of(found.key, tried.load)),
             Cell(f"{tried.accepted} of {len(tried.runs)}", "good" if tried.held else "bad"),
-            *_cells(tried),
+            *_cells(tried, names),
             *plain(tried.gives_out.short if tried.gives_out else ""),
         ]
         for tried in found.tried
@@ -122,9 +126,9 @@ def _ramp(found: Capacity) -> Table:
     return Table("Every load that was tried", columns, rows, note=note)
 
 
-def _cells(tried: Tried) -> list[Cell]:
+def _cells(tried: Tried, names: Iterable[str]) -> list[Cell]:
     limits = {limit.name: limit for limit in tried.limits}
-    return [_cell(limits.get(name)) for name in ("loss", "delay", "MOS")]
+    return [_cell(limits.get(name)) for name in names]
 
 
 def _cell(limit: Limit | None) -> Cell:

@@ -167,13 +167,14 @@ def verdict(limits: list[Limit]) -> Text:
 
 
 def limit_lines(limits: list[Limit]) -> list[str]:
-    """One line for each limit: its name, what was found, the bound."""
+    """One line for each limit: its name, what was found, and on which side of the bound it is."""
     lines = []
     for limit in limits:
+        side = "below" if limit.held else "not below"
         bound = {
-            "loss": f"below {percent(limit.limit)}",
-            "delay": f"below {time(round(limit.limit))}",
-        }.get(limit.name, f"at least {limit.limit:.2f}")
+            "loss": f"{side} {percent(limit.limit)}",
+            "delay": f"{side} {time(round(limit.limit))}",
+        }.get(limit.name, f"{'at least' if limit.held else 'below'} {limit.limit:.2f}")
         found = found_text(limit) + (" %" if limit.name == "loss" else "")
         lines.append(f"  {limit.name} {found} ({bound})")
     return lines

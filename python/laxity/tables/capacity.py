@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def capacity_table(found: Capacity) -> RenderableType:
     """The ramp of loads, the carried load, and the bottleneck."""
-    names = ("loss", "delay", "MOS")
+    columns = {"loss": "lost %", "delay": "p99.9"} | ({"MOS": "MOS"} if found.is_scored else {})
     table = plain_table(
-        *right(what_is_varied(found.key), "accepted", "lost %", "p99.9", "MOS", "CPU %"),
+        *right(what_is_varied(found.key), "accepted", *columns.values(), "CPU %"),
         Column("bottleneck", overflow="fold"),
     )
     for tried in found.tried:
@@ -35,15 +35,16 @@ def capacity_table(found: Capacity) -> RenderableType:
         table.add_row(
             load(found, tried),
             Text(accepted, "green" if tried.held else "red"),
-            *(_limit_cell(limits.get(name)) for name in names),
+            *(_limit_cell(limits.get(name)) for name in columns),
             bare(max(used)),
             tried.gives_out.short if tried.gives_out else "",
         )
-    worst = f" Each is the worst of {len(found.seeds)} seeds." if len(found.seeds) > 1 else ""
-    legend = f"MOS: the worst of the streams that lost most packets.{worst}"
+    legend = ["MOS: the worst of the streams that lost most packets."] if found.is_scored else []
+    if len(found.seeds) > 1:
+        legend.append(f"Each row is the worst of {len(found.seeds)} seeds.")
     return Group(
         table,
-        Text(legend, "dim"),
+        *([Text(" ".join(legend), "dim")] if legend else []),
         "",
         *capacity_verdict(found),
         *_asked(found),

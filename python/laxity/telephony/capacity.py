@@ -115,6 +115,11 @@ class Capacity:
         return f"<laxity.Capacity {self.origin.name}: {self.key} {carried} carried>"
 
     @property
+    def is_scored(self) -> bool:
+        """Whether the quality of any stream was scored; runs may be too short for it."""
+        return any(limit.name == "MOS" for tried in self.tried for limit in tried.limits)
+
+    @property
     def refused(self) -> Tried | None:
         """The least load that failed; None if nothing did."""
         return next((each for each in self.tried if not each.held), None)
