@@ -117,6 +117,8 @@ def comparison_verdict(by_policy: Mapping[str, tuple[Run, ...]]) -> tuple[str, s
         for policy, runs in by_policy.items()
     }
     best = min(losses, key=lambda policy: losses[policy])
+    if losses[best] and len(losses) == 1:
+        return f"{percent(losses[best])} of the packets were lost under {best}.", ""
     if losses[best]:
         return f"Least was lost under {best}: {percent(losses[best])} of the packets.", ""
     clean = [policy for policy, loss in losses.items() if not loss]

@@ -93,7 +93,7 @@ def _budgets(quick: bool) -> list[Window]:
     del quick
     host = Host.parse(BUSY)
     return [
-        window(f"budgets-{policy}", policy, (), quick=False, host=host)
+        window(f"budgets-{policy}", policy, (), quick=False, host=host, what=policy)
         for policy in ("deferrable", "periodic", "polling", "sedf")
     ]
 
@@ -206,8 +206,8 @@ def _judge(name: str, windows: list[Window], found: Mapping[str, Compared | str]
 
 def _row(each: Window, found: Compared | str, make: Callable[[str, Compared], Row]) -> Row:
     if isinstance(found, str):
-        return Row(each.name, None, "no run", "differs", found)
-    return make(each.name, found)
+        return Row(each.what, None, "no run", "differs", found)
+    return make(each.what, found)
 
 
 def _budget_row(what: str, found: Compared) -> Row:

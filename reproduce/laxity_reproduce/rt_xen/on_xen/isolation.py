@@ -106,7 +106,8 @@ def windows(quick: bool) -> list[Window]:
 
 def _window(policy: str, case: str, seed: int, *, quick: bool) -> Window:
     name = f"table-2-{policy}-{case.replace(' ', '-')}-{seed}"
-    return window(name, policy, [*event_driven(policy), *overrides(case, seed)], quick=quick)
+    changes = [*event_driven(policy), *overrides(case, seed)]
+    return window(name, policy, changes, quick=quick, what=f"{case}, {policy}, seed {seed}")
 
 
 def judge(lab: XenLab) -> Experiment:

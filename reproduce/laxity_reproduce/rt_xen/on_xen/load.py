@@ -61,7 +61,8 @@ def _window(policy: str, pattern: str, load: int, *, quick: bool) -> Window:
         f"draw.load={load} %",
         f"seed={SEED}",
     ]
-    return window(f"figure-6-{policy}-{pattern}-{load}", policy, overrides, quick=quick)
+    name, what = f"figure-6-{policy}-{pattern}-{load}", f"{pattern}, {load} %, {policy}"
+    return window(name, policy, overrides, quick=quick, what=what)
 
 
 def judge(lab: XenLab) -> Experiment:

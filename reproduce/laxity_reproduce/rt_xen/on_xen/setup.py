@@ -55,6 +55,7 @@ def window(
     quick: bool,
     host: Host | None = None,
     policy_events: bool = True,
+    what: str = "",
 ) -> Window:
     """A window of a host, by default even.toml, with the policy that stands for the scheduler."""
     policy = STANDS_FOR[scheduler.removeprefix(STOCK)] if scheduler.startswith(STOCK) else scheduler
@@ -64,6 +65,7 @@ def window(
         host or paper_host(),
         (f"host.policy={policy}", duration(quick), *overrides),
         policy_events,
+        what,
     )
 
 

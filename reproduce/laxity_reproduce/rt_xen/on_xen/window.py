@@ -26,6 +26,8 @@ class Window:
     policy_events: bool = True
     """Whether what a policy says of itself is traced: budgets used up, replenishments. To say it
     takes time of the policy's."""
+    what: str = ""
+    """What stands in a table for it, if that is a row for each window."""
 
     @property
     def stock(self) -> str | None:
