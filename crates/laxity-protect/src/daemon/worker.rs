@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -134,6 +134,7 @@ impl Worker {
     ) -> std::io::Result<Worker> {
         let (sender, commands) = channel();
         let waiting_bytes = Arc::new(AtomicU64::new(0));
+        let flushes = start_flushing(disks.clone())?;
         let state = State {
             waiting_bytes: waiting_bytes.clone(),
             guest,
@@ -146,6 +147,7 @@ impl Worker {
             staged_device: Vec::new(),
             staged_disks: disk::Staged::default(),
             disks,
+            flushes,
             staging_failed: None,
             device: None,
             checked: Instant::now(),
@@ -228,6 +230,8 @@ struct State {
     staged_device: Vec<u8>,
     staged_disks: disk::Staged,
     disks: Vec<Arc<Disk>>,
+    /// Asks for a flush of the disks beside everything else.
+    flushes: SyncSender<()>,
     staging_failed: Option<String>,
     /// Device state of the current checkpoint, whose memory is QEMU's.
     device: Option<Vec<u8>>,
@@ -377,6 +381,14 @@ impl State {
                 "there is no checkpoint any more".into(),
             ));
         };
+        // A guest that was told that its writes have reached a disk finds them there, even if this
+        // host fails next.
+        for disk in &self.disks {
+            disk.flush().map_err(|source| GuestError::System {
+                what: "flush the image of a disk",
+                source,
+            })?;
+        }
         let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
         self.gate.learn(addresses);
         self.gate.begin();
@@ -614,6 +626,8 @@ impl State {
                 let what = "write to the image of a disk";
                 return self.lose(&GuestError::System { what, source });
             }
+            // A flush that has been asked for and has not begun suffices.
+            let _ = self.flushes.try_send(());
         }
         self.discard();
         reach(Step::Committed);
@@ -636,6 +650,20 @@ impl State {
             }
         }
     }
+}
+
+/// A thread that flushes the disks of a guest whenever it is asked to, so that little is left to
+/// flush when the guest is to run here. What fails is told by the flush before that.
+fn start_flushing(disks: Vec<Arc<Disk>>) -> std::io::Result<SyncSender<()>> {
+    let (asks, asked) = sync_channel(1);
+    thread::Builder::new().name("flush".into()).spawn(move || {
+        while asked.recv().is_ok() {
+            for disk in &disks {
+                let _ = disk.flush();
+            }
+        }
+    })?;
+    Ok(asks)
 }
 
 /// All pages of a memory, in ranges of one batch.

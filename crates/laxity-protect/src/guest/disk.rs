@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
@@ -50,6 +51,11 @@ pub struct Disk {
     state: Mutex<State>,
     /// Woken when writes may go on.
     goes_on: Condvar,
+    /// Whether anything may have been written since the last flush began, here or before the image
+    /// was opened.
+    is_unflushed: AtomicBool,
+    /// Held while the image is flushed, so that no flush ends before one that began earlier.
+    flushing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -64,8 +70,6 @@ struct State {
     is_bounded: bool,
     /// Whether all writes have to end now, because the guest is being paused.
     drains: bool,
-    /// Whether anything was written since the last flush.
-    is_unflushed: bool,
 }
 
 impl Disk {
@@ -110,9 +114,10 @@ impl Disk {
                 may_write: false,
                 is_bounded: false,
                 drains: false,
-                is_unflushed: false,
             }),
             goes_on: Condvar::new(),
+            is_unflushed: AtomicBool::new(true),
+            flushing: Mutex::new(()),
         })
     }
 
@@ -174,9 +179,15 @@ impl Disk {
         for block in offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {
             state.differs.set(block);
         }
-        state.is_unflushed = true;
         drop(state);
-        self.image.write_all_at(data, offset)
+        self.put(offset, data)
+    }
+
+    /// Writes to the image. A flush that begins later than this ends has it.
+    fn put(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let done = self.image.write_all_at(data, offset);
+        self.is_unflushed.store(true, Ordering::Release);
+        done
     }
 
     /// Makes all that was written survive a failure of this host.
@@ -185,10 +196,11 @@ impl Disk {
     ///
     /// Those of the image.
     pub fn flush(&self) -> io::Result<()> {
-        if std::mem::take(&mut self.state().is_unflushed) {
-            self.image.sync_data().inspect_err(|_| {
-                self.state().is_unflushed = true;
-            })?;
+        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_unflushed.swap(false, Ordering::AcqRel) {
+            self.image
+                .sync_data()
+                .inspect_err(|_| self.is_unflushed.store(true, Ordering::Release))?;
         }
         Ok(())
     }
@@ -395,8 +407,7 @@ impl Staged {
         {
             let (place, contents) = record.split_first_chunk().expect("it was checked");
             let (number, block) = placed(*place);
-            let image = &disks[number].image;
-            image.write_all_at(contents, block * BLOCK_BYTES as u64)?;
+            disks[number].put(block * BLOCK_BYTES as u64, contents)?;
         }
         Ok(())
     }
@@ -481,6 +492,38 @@ pub(super) mod tests {
         let mut contents = vec![0; disk.bytes() as usize];
         disk.read(0, &mut contents).unwrap();
         contents
+    }
+
+    /// An image that takes everything and cannot be flushed.
+    fn unflushable() -> Flock<File> {
+        let image = OpenOptions::new().read(true).write(true).open("/dev/zero");
+        Flock::lock(image.unwrap(), FlockArg::LockShared).unwrap()
+    }
+
+    #[test]
+    fn what_a_checkpoint_writes_is_flushed_with_what_the_guest_writes() {
+        let (mut here, mut there) = (disk("flush-here"), disk("flush-there"));
+        here.may_write(true);
+        for disk in [&mut here, &mut there] {
+            disk.flush().unwrap();
+            disk.image = unflushable();
+            disk.flush().expect("nothing was written");
+        }
+        let disks = [Arc::new(here), Arc::new(there)];
+        disks[0].write(0, b"the guest's").unwrap();
+        disks[0].flush().expect_err("it reaches the image");
+        let mut staged = Staged::default();
+        let block = [&place(1, 7)[..], &[1; BLOCK_BYTES]].concat();
+        staged.add(&block, &disks).unwrap();
+        staged.apply(&disks).unwrap();
+        disks[1].flush().expect_err("it reaches the image");
+    }
+
+    #[test]
+    fn what_was_written_before_an_image_was_opened_is_flushed() {
+        let mut disk = disk("flush-opened");
+        disk.image = unflushable();
+        disk.flush().expect_err("it reaches the image");
     }
 
     fn fill(disk: &Disk, block: u64, value: u8) {
