@@ -54,8 +54,9 @@ pub struct Disk {
     /// Whether anything may have been written since the last flush began, here or before the image
     /// was opened.
     is_unflushed: AtomicBool,
-    /// Held while the image is flushed, so that no flush ends before one that began earlier.
-    flushing: Mutex<()>,
+    /// Held while the image is flushed, so that no flush ends before one that began earlier. An
+    /// error stays: the system tells it once, and may have dropped what was to be written.
+    flushing: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl Disk {
             }),
             goes_on: Condvar::new(),
             is_unflushed: AtomicBool::new(true),
-            flushing: Mutex::new(()),
+            flushing: Mutex::new(None),
         })
     }
 
@@ -194,15 +195,19 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// Those of the image.
+    /// Those of the image, from the first one on for good.
     pub fn flush(&self) -> io::Result<()> {
-        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_unflushed.swap(false, Ordering::AcqRel) {
-            self.image
-                .sync_data()
-                .inspect_err(|_| self.is_unflushed.store(true, Ordering::Release))?;
+        let mut failed = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.is_none()
+            && self.is_unflushed.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.image.sync_data()
+        {
+            *failed = Some(error.to_string());
         }
-        Ok(())
+        match &*failed {
+            Some(reason) => Err(io::Error::other(format!("a flush failed: {reason}"))),
+            None => Ok(()),
+        }
     }
 
     /// Nothing is known of the other image any more.
@@ -517,6 +522,19 @@ pub(super) mod tests {
         staged.add(&block, &disks).unwrap();
         staged.apply(&disks).unwrap();
         disks[1].flush().expect_err("it reaches the image");
+    }
+
+    /// Linux tells one flush of an error, and the next one that all is well.
+    #[test]
+    fn no_flush_is_one_after_an_error() {
+        let mut disk = disk("flush-error");
+        let image = std::mem::replace(&mut disk.image, unflushable());
+        disk.flush().unwrap_err();
+        disk.image = image;
+        disk.flush().expect_err("what was written may be lost");
+        disk.may_write(true);
+        disk.write(0, b"more").unwrap();
+        disk.flush().expect_err("what was written may be lost");
     }
 
     #[test]
