@@ -17,10 +17,10 @@ use super::record::{Stored, incarnation};
 use super::worker::{Command, Report, Worker};
 use crate::clock::now_ns;
 use crate::gate::Gate;
-use crate::guest::disk::{self, Disk};
+use crate::guest::disk::Disk;
 use crate::protocol::message::{self, Message, Standing};
 use crate::protocol::{
-    Action, CheckpointId, Event, Node, Notice, Order, Output, Record, Settings, State, Verdict,
+    Action, Event, Node, Notice, Order, Output, Record, Settings, State, Verdict,
 };
 use crate::report::Shared;
 use crate::transport::Link;
@@ -507,7 +507,12 @@ impl Run {
             Action::Capture { number, full, arms } => {
                 worker.tell(Command::Capture { number, full, arms });
             }
-            Action::Sum(id) => self.sum(id)?,
+            Action::Sum(id) => {
+                let connection = self.connection.as_ref();
+                if let Some(connection) = connection.filter(|_| !self.driver.disks.is_empty()) {
+                    worker.tell(Command::Sum(id, connection.sender()));
+                }
+            }
             Action::Compare => worker.tell(Command::Compare(data.to_vec())),
             Action::Pause => worker.tell(Command::Pause),
             Action::Resume => {
@@ -537,33 +542,6 @@ impl Run {
             Action::Say(notice) => self.say(notice),
         }
         Ok(())
-    }
-
-    /// Sends the sums of the disks from a thread of its own, so that no epoch waits for them.
-    fn sum(&self, id: CheckpointId) -> io::Result<()> {
-        let disks = self.driver.disks.clone();
-        let Some(connection) = self.connection.as_ref().filter(|_| !disks.is_empty()) else {
-            return Ok(());
-        };
-        let (sender, vm) = (connection.sender(), self.driver.vm.clone());
-        let send = move || {
-            for sums in disk::sums(&disks) {
-                let sent = match sums {
-                    Ok(sums) => sender.send(Outgoing::Sums(id, sums)).is_ok(),
-                    Err(error) => {
-                        error!(vm, "the image of a disk cannot be read: {error}");
-                        false
-                    }
-                };
-                if !sent {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("sums".into())
-            .spawn(send)
-            .map(drop)
     }
 
     /// Asks the witness in a thread of its own, so that no epoch waits for the answer.

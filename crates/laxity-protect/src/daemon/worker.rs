@@ -17,7 +17,7 @@ use crate::guest::patches::{Staged, Writer};
 use crate::guest::{Captured, GuestError, PAGE_BYTES, Qemu, Specification, Timing};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::CHUNK_BYTES_MAX;
-use crate::protocol::{Header, Message, Part};
+use crate::protocol::{CheckpointId, Header, Message, Part};
 
 /// Size of one message of a checkpoint's memory, so that signs of life do not wait behind more.
 const BATCH_BYTES: usize = 256 << 10;
@@ -48,6 +48,9 @@ pub enum Command {
     },
     /// [`Action::Compare`](crate::protocol::Action::Compare) with these bytes.
     Compare(Vec<u8>),
+    /// [`Action::Sum`](crate::protocol::Action::Sum): sends the sums of the disks, from a thread of
+    /// its own so that no checkpoint waits for them.
+    Sum(CheckpointId, Sender<Outgoing>),
     /// Says whether output waits for checkpoints, so that an epoch's writes to disks are bounded.
     Bound(bool),
     /// Sends the last capture with this header.
@@ -297,6 +300,7 @@ impl State {
                     error!(vm = self.guest.name, "disks cannot be compared: {error}");
                 }
             }
+            Command::Sum(id, into) => self.sum(id, into),
             Command::Bound(is_bounded) => {
                 for disk in &self.disks {
                     disk.bound(is_bounded);
@@ -572,6 +576,29 @@ impl State {
         .ok()
     }
 
+    /// Begins to send sums. Whatever an earlier copy wrote has been written: a sum of what was
+    /// there before would count as one of what is there now.
+    fn sum(&self, id: CheckpointId, into: Sender<Outgoing>) {
+        let (disks, vm) = (self.disks.clone(), self.guest.name.clone());
+        let send = move || {
+            for sums in disk::sums(&disks) {
+                let sent = match sums {
+                    Ok(sums) => into.send(Outgoing::Sums(id, sums)).is_ok(),
+                    Err(error) => {
+                        error!(vm, "the image of a disk cannot be read: {error}");
+                        false
+                    }
+                };
+                if !sent {
+                    return;
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("sums".into()).spawn(send) {
+            error!(vm = self.guest.name, "cannot start a thread: {error}");
+        }
+    }
+
     fn stage(&mut self, part: Part, data: &[u8]) {
         /// Size limit of any guest's device state.
         const DEVICE_BYTES_MAX: usize = 256 << 20;
@@ -653,7 +680,7 @@ impl State {
 }
 
 /// A thread that flushes the disks of a guest whenever it is asked to, so that little is left to
-/// flush when the guest is to run here. What fails is told by the flush before that.
+/// flush when the guest is to run here. An error of it is that of the flush before that, too.
 fn start_flushing(disks: Vec<Arc<Disk>>) -> std::io::Result<SyncSender<()>> {
     let (asks, asked) = sync_channel(1);
     thread::Builder::new().name("flush".into()).spawn(move || {

@@ -32,8 +32,8 @@ pub enum Action {
         /// for a later one.
         arms: bool,
     },
-    /// Sends the sums of this host's disks, in pieces and beside everything else, as
-    /// [`Message::Sums`] with this identity.
+    /// Sends the sums of this host's disks, as they are after all earlier actions, in pieces and
+    /// beside everything else that follows, as [`Message::Sums`] with this identity.
     Sum(CheckpointId),
     /// Compares the bytes of this event's [`Message::Sums`] with the disks here: a piece of a disk
     /// whose sum is another belongs to a coming checkpoint.

@@ -20,6 +20,8 @@ pub(super) enum Happening {
     Step(Side, u64),
     /// A capture has succeeded or failed.
     Captured(Side, u64, Captured),
+    /// The blocks of a checkpoint have been written to the disk.
+    Committed(Side, u64),
     /// An activation has succeeded or failed.
     Activated(Side, u64, Option<(CheckpointId, Image)>),
     /// A claim reaches the witness, and its answer reaches a process.

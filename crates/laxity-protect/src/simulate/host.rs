@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::protocol::{Action, CheckpointId, Node, Output, Part, Record};
 
-use super::disk::{Differences, Disk};
+use super::disk::{Differences, Disk, patch};
 use super::guest::{Guest, Image, StateId};
 use super::happening::Happening;
 
@@ -38,6 +38,10 @@ pub(super) struct Process {
     /// The current checkpoint of a standby.
     pub store: Option<(CheckpointId, Image)>,
     pub staged: Parts,
+    /// Blocks that are still being written to the disk, checkpoint by checkpoint, and the time at
+    /// which all of them will be.
+    pub committing: VecDeque<Vec<u8>>,
+    pub commits_until_ns: i64,
     /// The acknowledged checkpoint, unless the promise has been taken back.
     pub promised: Option<CheckpointId>,
     /// The last captured checkpoint.
@@ -56,6 +60,17 @@ pub(super) struct Process {
     pub later: VecDeque<Later>,
     /// Time at which the process looks at its clock next.
     pub wakes_ns: i64,
+}
+
+impl Process {
+    /// A disk once all that is being committed is on it.
+    pub fn disk(&self, disk: &Disk) -> Disk {
+        let mut disk = *disk;
+        for blocks in &self.committing {
+            patch(&mut disk, blocks);
+        }
+        disk
+    }
 }
 
 /// The parts of a checkpoint.

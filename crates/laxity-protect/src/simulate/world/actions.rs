@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::disk::BLOCKS;
+use super::super::disk::{BLOCKS, patch};
 use super::super::guest::Image;
 use super::super::happening::{Captured, Happening};
 use super::super::host::{Freeze, Later, Parts};
 use super::super::network::Side;
-use super::{ACTIVATE_NS, CAPTURE_NS, SUM_NS, WITNESS_NS, World};
+use super::{ACTIVATE_NS, CAPTURE_NS, COMMIT_NS, SUM_NS, WITNESS_NS, World};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::Message;
 use crate::protocol::{Action, CheckpointId, Event, Header, Notice, Output, Part, Record};
@@ -223,7 +223,7 @@ impl World<'_> {
                         device,
                         blocks,
                     } = &process.staged;
-                    image.disk = host.disk;
+                    image.disk = process.disk(&host.disk);
                     image.patch(ram, device, blocks);
                     process.promised = Some(id);
                     self.observer.acknowledge(side, id, &image);
@@ -293,7 +293,8 @@ impl World<'_> {
         let (incarnation, Some(connection)) = (process.incarnation, process.connection) else {
             return;
         };
-        let mut when_ns = self.now_ns;
+        // The guest's thread does one thing after the other.
+        let mut when_ns = self.now_ns.max(process.commits_until_ns);
         for block in 0..BLOCKS {
             when_ns += self.draw.between(0, SUM_NS);
             self.at(
@@ -362,14 +363,35 @@ impl World<'_> {
             device,
             blocks,
         } = std::mem::take(&mut process.staged);
-        image.disk = host.disk;
+        image.disk = process.disk(&host.disk);
         image.patch(&ram, &device, &blocks);
-        host.disk = image.disk;
         process.store = Some((id, image));
+        process.committing.push_back(blocks);
+        let delay_ns = self.draw.between(0, COMMIT_NS);
+        let when_ns = self.now_ns.max(process.commits_until_ns) + delay_ns;
+        process.commits_until_ns = when_ns;
+        let happening = Happening::Committed(side, process.incarnation);
+        self.at(when_ns, happening);
+    }
+
+    /// The blocks of the oldest checkpoint that is being committed are on the disk.
+    pub(super) fn committed(&mut self, side: Side) {
+        let host = &mut self.hosts[side];
+        if let Some(process) = &mut host.process
+            && let Some(blocks) = process.committing.pop_front()
+        {
+            patch(&mut host.disk, &blocks);
+        }
     }
 
     pub(super) fn activate(&mut self, side: Side, action: Action) {
         let delay_ns = self.draw.between(ACTIVATE_NS.0, ACTIVATE_NS.1);
+        while self
+            .process(side)
+            .is_some_and(|process| !process.committing.is_empty())
+        {
+            self.committed(side);
+        }
         let host = &mut self.hosts[side];
         let Some(process) = &mut host.process else {
             return;

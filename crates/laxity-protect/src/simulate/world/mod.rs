@@ -26,6 +26,8 @@ const STEP_NS: (i64, i64) = (MS, 5 * MS);
 const CAPTURE_NS: (i64, i64) = (200_000, 1_500_000);
 /// Longest time for the sum of a block.
 const SUM_NS: i64 = 300_000;
+/// Longest time for the blocks of a checkpoint.
+const COMMIT_NS: i64 = 4 * MS;
 const ACTIVATE_NS: (i64, i64) = (500_000, 3 * MS);
 const WITNESS_NS: (i64, i64) = (200_000, 3 * MS);
 /// Time that a process waits for the witness.
@@ -258,6 +260,8 @@ impl World<'_> {
             guest: None,
             store: None,
             staged: Parts::default(),
+            committing: VecDeque::new(),
+            commits_until_ns: 0,
             promised: None,
             captured: Parts::default(),
             left: 0,
@@ -339,6 +343,7 @@ impl World<'_> {
             Happening::Wake(side, incarnation)
             | Happening::Step(side, incarnation)
             | Happening::Captured(side, incarnation, ..)
+            | Happening::Committed(side, incarnation)
             | Happening::Summed(side, incarnation, ..)
             | Happening::Activated(side, incarnation, ..)
             | Happening::Judged(side, incarnation, ..)
@@ -442,6 +447,7 @@ impl World<'_> {
                     self.send(side, &Message::Sums(id, &sums));
                 }
             }
+            Happening::Committed(..) => self.committed(side),
             Happening::Captured(_, _, captured) => self.captured(side, captured),
             Happening::Activated(_, _, from) => self.activated(side, from),
             Happening::Judged(_, _, expected, verdict) => {
