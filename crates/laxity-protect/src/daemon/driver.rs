@@ -434,9 +434,31 @@ impl Run {
                     &[],
                 )
             }
-            Report::CaptureFailed { number, reason } => {
+            Report::CaptureFailed {
+                number,
+                reason,
+                is_disk,
+            } => {
                 warn!(vm, "a checkpoint could not be taken: {reason}");
-                self.handle(Event::CaptureFailed { number }, &[])
+                if is_disk && self.has_heir() {
+                    return self.lose(&reason);
+                }
+                self.handle(Event::CaptureFailed { number }, &[])?;
+                self.note(format!("a checkpoint could not be taken: {reason}"));
+                Ok(())
+            }
+            Report::DiskFailed(reason) => {
+                error!(vm, "a disk fails: {reason}");
+                // The guest is told of the error where nothing better can be done.
+                let is_standby = matches!(
+                    self.node.status().state,
+                    State::Empty | State::Armed | State::Refused
+                );
+                if is_standby || self.has_heir() {
+                    self.lose(&reason)?;
+                }
+                self.note(format!("a disk fails: {reason}"));
+                Ok(())
             }
             Report::Activated => {
                 self.handle(Event::Activated, &[])?;
@@ -453,11 +475,17 @@ impl Run {
         }
     }
 
-    /// Handles the end of QEMU. A standby has nothing to take over with any more. A primary behaves
-    /// as one whose host has failed: it begins anew, and the other side takes over for lack of
-    /// signs of life.
+    /// Whether the other host can go on with the guest, and lives.
+    fn has_heir(&self) -> bool {
+        let status = self.node.status();
+        status.connected && matches!(status.state, State::Protected | State::Switching)
+    }
+
+    /// Handles the end of QEMU, or a guest that cannot go on here. A standby has nothing to take
+    /// over with any more. A primary behaves as one whose host has failed: it begins anew, and the
+    /// other side takes over for lack of signs of life.
     fn lose(&mut self, reason: &str) -> io::Result<()> {
-        error!(vm = self.driver.vm, "QEMU has ended: {reason}");
+        error!(vm = self.driver.vm, "the guest is lost here: {reason}");
         match self.node.status().state {
             State::Empty | State::Armed | State::Claiming | State::Refused => {
                 self.handle(Event::Unusable, &[])
@@ -604,12 +632,17 @@ impl Run {
         if let (Some(start_in_ns), true) = (start_in_ns, self.driver.begins_here) {
             self.start_at_ns = Some(now_ns() + start_in_ns);
         }
+        self.note(notice.to_string());
+    }
+
+    /// Tells the operator.
+    fn note(&self, notice: String) {
         let mut shared = self
             .driver
             .shared
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        shared.notice = notice.to_string();
+        shared.notice = notice;
     }
 
     fn show(&self) {
@@ -627,8 +660,9 @@ impl Run {
 mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
-    use crate::protocol::Part;
+    use crate::guest::Timing;
     use crate::protocol::interval::Bounds;
+    use crate::protocol::{CheckpointId, Part};
     use crate::protocol::{Mode, StandbyLost};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
@@ -705,6 +739,127 @@ mod tests {
         assert!(run.is_flooded());
         assert_eq!(commands.try_iter().count(), 3);
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// A guest with a standby that follows and, if wished, could take over; and its commands so far.
+    fn primary(name: &str, is_protected: bool) -> (Run, Receiver<Command>) {
+        let name = format!("laxity-protect-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let (mut run, commands) = run(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        std::fs::create_dir_all(&directory).unwrap();
+        run.handle(Event::Order(Order::Start { alone: true }), &[])
+            .unwrap();
+        run.handle(Event::Activated, &[]).unwrap();
+        run.handle(Event::Connected { connection: 3 }, &[]).unwrap();
+        let Settings {
+            mode,
+            witness,
+            lease_ns,
+            ..
+        } = run.driver.settings;
+        let hello = message::Hello {
+            vm: 1,
+            mode,
+            witness,
+            lease_ns,
+            host: 2,
+            incarnation: 2,
+            term: run.record.term,
+            standing: Standing::Standby {
+                held: None,
+                claiming: false,
+                unheard: false,
+            },
+            connection: 1,
+            answers: Some(3),
+        };
+        hear(&mut run, Message::Hello(hello));
+        assert_eq!(run.node.status().state, State::Copying);
+        for number in 1..=if is_protected { 2 } else { 0 } {
+            run.report(captured(number)).unwrap();
+            let term = run.record.term;
+            hear(
+                &mut run,
+                Message::Acknowledge(CheckpointId { term, number }),
+            );
+            thread::sleep(Duration::from_millis(30));
+            run.handle(Event::Timer, &[]).unwrap();
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        (run, commands)
+    }
+
+    fn hear(run: &mut Run, message: Message<'static>) {
+        let connection = 3;
+        let received = Event::Received {
+            connection,
+            message,
+        };
+        run.handle(received, &[]).unwrap();
+    }
+
+    fn captured(number: u64) -> Report {
+        Report::Captured {
+            number,
+            ram_bytes: 1,
+            device_bytes: 1,
+            disk_bytes: 0,
+            disk_left_bytes: 0,
+            pages: 1,
+            missed: 0,
+            timing: Timing::default(),
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_is_the_loss_of_a_guest_that_goes_on_elsewhere() {
+        let reports = [
+            || Report::DiskFailed("it is broken".into()),
+            || Report::CaptureFailed {
+                number: 3,
+                reason: "it is broken".into(),
+                is_disk: true,
+            },
+        ];
+        for report in reports {
+            let (mut run, commands) = primary("disk-protected", true);
+            assert_eq!(run.node.status().state, State::Protected);
+            let ended = thread::spawn(move || {
+                while let Ok(command) = commands.recv() {
+                    if let Command::Destroy(answer) = command {
+                        answer.send(()).unwrap();
+                        return true;
+                    }
+                }
+                false
+            });
+            run.report(report()).unwrap();
+            assert_eq!(run.node.status().state, State::Empty);
+            drop(run);
+            assert!(ended.join().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_does_not_end_the_only_guest() {
+        let (mut run, commands) = primary("disk-copying", false);
+        run.report(Report::DiskFailed("it is broken".into()))
+            .unwrap();
+        let number = 1;
+        let reason = "it is broken".into();
+        let is_disk = true;
+        run.report(Report::CaptureFailed {
+            number,
+            reason,
+            is_disk,
+        })
+        .unwrap();
+        assert_eq!(run.node.status().state, State::Copying);
+        let ends = |command: &Command| matches!(command, Command::Destroy(_));
+        assert!(!commands.try_iter().any(|command| ends(&command)));
+        let shared = run.driver.shared.lock().unwrap();
+        assert!(shared.notice.contains("it is broken"), "{}", shared.notice);
     }
 
     #[test]

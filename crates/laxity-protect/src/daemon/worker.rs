@@ -102,7 +102,11 @@ pub enum Report {
         number: u64,
         /// Reason of the failure.
         reason: String,
+        /// Whether the image of a disk is the reason.
+        is_disk: bool,
     },
+    /// The image of a disk has failed, for the reason given.
+    DiskFailed(String),
     /// Whether everything staged over the connection of this number can be committed, or why not.
     Checked(u64, Result<(), String>),
     /// The guest runs here.
@@ -253,8 +257,11 @@ impl State {
         }
     }
 
-    /// Checks whether the guest still exists.
+    /// Checks whether the images of the disks and the guest still work.
     fn look(&mut self) {
+        if let Some(reason) = self.take_failure() {
+            (self.report)(Report::DiskFailed(reason));
+        }
         let Some(qemu) = &mut self.qemu else { return };
         match qemu.has_ended() {
             Ok(false) => {}
@@ -265,6 +272,11 @@ impl State {
             Ok(true) => {}
             Err(error) => self.lose(&error),
         }
+    }
+
+    fn take_failure(&self) -> Option<String> {
+        let mut failures = self.disks.iter().filter_map(|disk| disk.take_failure());
+        failures.next()
     }
 
     fn lose(&mut self, error: &GuestError) {
@@ -388,10 +400,10 @@ impl State {
         // A guest that was told that its writes have reached a disk finds them there, even if this
         // host fails next.
         for disk in &self.disks {
-            disk.flush().map_err(|source| GuestError::System {
-                what: "flush the image of a disk",
-                source,
-            })?;
+            if disk.flush().is_err() {
+                let reason = disk.take_failure().unwrap_or_default();
+                return Err(GuestError::Disk(reason));
+            }
         }
         let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
         self.gate.learn(addresses);
@@ -432,7 +444,12 @@ impl State {
                     }
                 }
                 let reason = error.to_string();
-                (self.report)(Report::CaptureFailed { number, reason });
+                let is_disk = matches!(error, GuestError::Disk(_));
+                (self.report)(Report::CaptureFailed {
+                    number,
+                    reason,
+                    is_disk,
+                });
             }
         }
     }
@@ -473,22 +490,17 @@ impl State {
             taken = Some(Taken::take(disks, arms));
             reach(Step::Stopped);
         });
-        let taken = match (done, taken) {
-            (Ok(()), Some(Ok(taken))) => taken,
-            (Ok(()), Some(Err(source))) => {
-                return Err(GuestError::System {
-                    what: "read the disks",
-                    source,
-                });
-            }
-            (Ok(()), None) => Taken::default(),
-            (Err(error), taken) => {
-                if let Some(Ok(taken)) = taken {
-                    taken.put_back(disks);
-                }
-                return Err(error);
-            }
+        // A guest that was told of an error of its disk is not what the standby is to go on with.
+        let mut failures = disks.iter().filter_map(|disk| disk.take_failure());
+        let done = match failures.next() {
+            Some(reason) => Err(GuestError::Disk(reason)),
+            None => done,
         };
+        let taken = taken.and_then(Result::ok).unwrap_or_default();
+        if let Err(error) = done {
+            taken.put_back(disks);
+            return Err(error);
+        }
         let disk_left_bytes = taken.left_bytes;
         last.disks = taken.batches.into_iter().map(Arc::new).collect();
         if full || checks {
@@ -649,9 +661,9 @@ impl State {
             // SAFETY: nothing is committed where the guest runs, and one that waits was started to.
             self.staged.apply(unsafe { qemu.waiting_memory() });
             self.device = Some(std::mem::take(&mut self.staged_device));
-            if let Err(source) = self.staged_disks.apply(&self.disks) {
-                let what = "write to the image of a disk";
-                return self.lose(&GuestError::System { what, source });
+            if let Err(error) = self.staged_disks.apply(&self.disks) {
+                let reason = self.take_failure().unwrap_or_else(|| error.to_string());
+                return self.lose(&GuestError::Disk(reason));
             }
             // A flush that has been asked for and has not begun suffices.
             let _ = self.flushes.try_send(());

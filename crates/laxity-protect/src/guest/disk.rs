@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -46,6 +46,8 @@ pub const DISKS_MAX: usize = 8;
 /// A disk and its image, locked against other processes.
 #[derive(Debug)]
 pub struct Disk {
+    /// Place of the image.
+    path: PathBuf,
     image: Flock<File>,
     bytes: u64,
     state: Mutex<State>,
@@ -71,6 +73,8 @@ struct State {
     is_bounded: bool,
     /// Whether all writes have to end now, because the guest is being paused.
     drains: bool,
+    /// An error of the image that nobody has taken notice of.
+    failure: Option<String>,
 }
 
 impl Disk {
@@ -107,6 +111,7 @@ impl Disk {
             ))
         })?;
         Ok(Disk {
+            path: path.into(),
             image,
             bytes,
             state: Mutex::new(State {
@@ -115,6 +120,7 @@ impl Disk {
                 may_write: false,
                 is_bounded: false,
                 drains: false,
+                failure: None,
             }),
             goes_on: Condvar::new(),
             is_unflushed: AtomicBool::new(true),
@@ -154,7 +160,20 @@ impl Disk {
     ///
     /// Those of the image.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.image.read_exact_at(into, offset)
+        self.noted("read", self.image.read_exact_at(into, offset))
+    }
+
+    /// Notes an error of the image.
+    fn noted(&self, what: &str, done: io::Result<()>) -> io::Result<()> {
+        done.inspect_err(|error| {
+            let failure = format!("cannot {what} {}: {error}", self.path.display());
+            self.state().failure = Some(failure);
+        })
+    }
+
+    /// The last error of the image since this was asked last.
+    pub fn take_failure(&self) -> Option<String> {
+        self.state().failure.take()
     }
 
     /// Writes for the guest.
@@ -188,7 +207,7 @@ impl Disk {
     fn put(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let done = self.image.write_all_at(data, offset);
         self.is_unflushed.store(true, Ordering::Release);
-        done
+        self.noted("write to", done)
     }
 
     /// Makes all that was written survive a failure of this host.
@@ -204,10 +223,11 @@ impl Disk {
         {
             *failed = Some(error.to_string());
         }
-        match &*failed {
-            Some(reason) => Err(io::Error::other(format!("a flush failed: {reason}"))),
+        let done = match &*failed {
+            Some(reason) => Err(io::Error::other(reason.clone())),
             None => Ok(()),
-        }
+        };
+        self.noted("flush", done)
     }
 
     /// Nothing is known of the other image any more.
@@ -535,6 +555,40 @@ pub(super) mod tests {
         disk.may_write(true);
         disk.write(0, b"more").unwrap();
         disk.flush().expect_err("what was written may be lost");
+    }
+
+    #[test]
+    fn an_error_of_the_image_is_told_once() {
+        let mut disk = disk("failure");
+        disk.may_write(true);
+        assert_eq!(disk.take_failure(), None);
+        disk.image = unflushable();
+        disk.flush().unwrap_err();
+        let flushed = disk.take_failure().unwrap();
+        assert!(flushed.starts_with("cannot flush /"), "{flushed}");
+        assert_eq!(disk.take_failure(), None);
+        // There is nothing to read, and no room.
+        for (special, what) in [("/dev/null", "read"), ("/dev/full", "write to")] {
+            let image = OpenOptions::new().read(true).write(true).open(special);
+            disk.image = Flock::lock(image.unwrap(), FlockArg::LockShared).unwrap();
+            let done = match what {
+                "read" => disk.read(0, &mut [0]),
+                _ => disk.write(0, b"more"),
+            };
+            done.unwrap_err();
+            let failure = disk.take_failure().unwrap();
+            assert!(
+                failure.starts_with(&format!("cannot {what} /")),
+                "{failure}"
+            );
+        }
+        disk.may_write(false);
+        disk.write(0, b"more").unwrap_err();
+        assert_eq!(
+            disk.take_failure(),
+            None,
+            "the guest waits, and the image is well"
+        );
     }
 
     #[test]

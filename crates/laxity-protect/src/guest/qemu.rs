@@ -83,6 +83,9 @@ pub enum GuestError {
     /// QEMU could not save or load the devices' state.
     #[error("QEMU could not {0} the devices' state: {1}")]
     Migration(&'static str, String),
+    /// The image of a disk fails.
+    #[error("{0}")]
+    Disk(String),
     /// QEMU does not obey.
     #[error(transparent)]
     Qmp(#[from] QmpError),
