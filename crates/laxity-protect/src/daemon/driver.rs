@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io;
 use std::mem;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -26,6 +26,8 @@ use crate::report::Shared;
 use crate::transport::Link;
 use crate::witness::Witness;
 
+/// Longest time for a checkpoint while the other host could go on with the guest instead.
+const CAPTURE_NS_MAX: i64 = 30_000_000_000;
 /// Longest time between two updates of the state that others see.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time after a failed boot of a guest before the next attempt.
@@ -105,6 +107,7 @@ impl Driver {
             actions: Vec::new(),
             answer: None,
             sent_at_ns: 0,
+            capture_at_ns: None,
             start_at_ns: None,
             held: None,
             waiting: VecDeque::new(),
@@ -135,6 +138,8 @@ struct Run {
     /// Channel to the operator while an order is carried out.
     answer: Option<Sender<String>>,
     sent_at_ns: i64,
+    /// Time at which the checkpoint that is being taken was asked for.
+    capture_at_ns: Option<i64>,
     /// Time at which to boot the guest here unless another host has it.
     start_at_ns: Option<i64>,
     held: Option<End>,
@@ -185,8 +190,20 @@ impl Run {
             {
                 self.start_unasked()?;
             }
+            self.look_at_capture()?;
             self.show();
         }
+    }
+
+    /// Gives a guest up whose checkpoint does not end, as with a disk that hangs: its output waits,
+    /// and the other host, which hears this one, does not take over.
+    fn look_at_capture(&mut self) -> io::Result<()> {
+        let ends_ns = self.capture_at_ns.map(|at_ns| at_ns + CAPTURE_NS_MAX);
+        if ends_ns.is_some_and(|ends_ns| now_ns() >= ends_ns) && self.has_heir() {
+            let limit_s = CAPTURE_NS_MAX / 1_000_000_000;
+            self.lose(&format!("a checkpoint was not taken in {limit_s} s"))?;
+        }
+        Ok(())
     }
 
     /// Boots the guest if no host has it. A guest that has run before may have written to disks, and
@@ -399,6 +416,12 @@ impl Run {
 
     fn report(&mut self, report: Report) -> io::Result<()> {
         let vm = self.driver.vm.clone();
+        if matches!(
+            report,
+            Report::Captured { .. } | Report::CaptureFailed { .. }
+        ) {
+            self.capture_at_ns = None;
+        }
         match report {
             Report::Captured {
                 number,
@@ -494,7 +517,10 @@ impl Run {
             _ => {
                 self.driver.gate.set(Output::Closed);
                 self.close();
-                self.driver.worker.destroy();
+                // The guest's thread may hang, and does this before anything else then.
+                let (answer, _) = channel();
+                self.driver.worker.tell(Command::Destroy(answer));
+                self.capture_at_ns = None;
                 let Driver { settings, host, .. } = self.driver;
                 self.incarnation = incarnation()?;
                 self.node = Node::new(settings, host, self.incarnation, self.record, now_ns());
@@ -533,6 +559,7 @@ impl Run {
                 self.driver.dial();
             }
             Action::Capture { number, full, arms } => {
+                self.capture_at_ns = Some(now_ns());
                 worker.tell(Command::Capture { number, full, arms });
             }
             Action::Sum(id) => {
@@ -665,7 +692,6 @@ mod tests {
     use crate::protocol::{CheckpointId, Part};
     use crate::protocol::{Mode, StandbyLost};
     use std::os::unix::net::UnixStream;
-    use std::sync::mpsc::channel;
 
     fn run(directory: &std::path::Path) -> (Run, Receiver<Command>) {
         let (stored, record) = Stored::open(directory, "media").unwrap();
@@ -677,9 +703,9 @@ mod tests {
             standby_lost: StandbyLost::Stop,
             witness: false,
             heartbeat_ns: 50_000_000,
-            detection_ns: 300_000_000,
+            detection_ns: 3_600_000_000_000,
             lease_ns: 800_000_000,
-            stall_ns: 3_000_000_000,
+            stall_ns: 3_600_000_000_000,
             checkpoint_bytes_max: 1 << 20,
             drift_ppm: 200,
             interval: Bounds {
@@ -715,6 +741,7 @@ mod tests {
             actions: Vec::new(),
             answer: None,
             sent_at_ns: 0,
+            capture_at_ns: None,
             start_at_ns: None,
             held: None,
             waiting: VecDeque::new(),
@@ -783,8 +810,10 @@ mod tests {
                 &mut run,
                 Message::Acknowledge(CheckpointId { term, number }),
             );
-            thread::sleep(Duration::from_millis(30));
-            run.handle(Event::Timer, &[]).unwrap();
+            while run.capture_at_ns.is_none() {
+                thread::sleep(Duration::from_millis(5));
+                run.handle(Event::Timer, &[]).unwrap();
+            }
         }
         std::fs::remove_dir_all(&directory).unwrap();
         (run, commands)
@@ -825,19 +854,25 @@ mod tests {
         for report in reports {
             let (mut run, commands) = primary("disk-protected", true);
             assert_eq!(run.node.status().state, State::Protected);
-            let ended = thread::spawn(move || {
-                while let Ok(command) = commands.recv() {
-                    if let Command::Destroy(answer) = command {
-                        answer.send(()).unwrap();
-                        return true;
-                    }
-                }
-                false
-            });
             run.report(report()).unwrap();
             assert_eq!(run.node.status().state, State::Empty);
-            drop(run);
-            assert!(ended.join().unwrap());
+            let ends = |command: Command| matches!(command, Command::Destroy(_));
+            assert!(commands.try_iter().any(ends));
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_without_end_is_the_loss_of_a_guest_that_goes_on_elsewhere() {
+        for is_protected in [true, false] {
+            let (mut run, commands) = primary("hangs", is_protected);
+            let begun_ns = run.capture_at_ns.expect("one is being taken");
+            run.look_at_capture().unwrap();
+            assert_ne!(run.node.status().state, State::Empty);
+            run.capture_at_ns = Some(begun_ns - CAPTURE_NS_MAX);
+            run.look_at_capture().unwrap();
+            assert_eq!(run.node.status().state == State::Empty, is_protected);
+            let ends = |command: Command| matches!(command, Command::Destroy(_));
+            assert_eq!(commands.try_iter().any(ends), is_protected);
         }
     }
 

@@ -27,6 +27,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 /// Interval at which the thread checks whether the guest has ended by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Longest time that an end waits for what the thread is doing.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// A command for the thread, named like the corresponding
 /// [`protocol::Action`](crate::protocol::Action).
 #[derive(Debug)]
@@ -195,11 +198,13 @@ impl Worker {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the guest, and waits until that is done.
+    /// Ends the guest, and waits until that is done, but not for a disk that hangs.
     pub fn destroy(&self) {
         let (answer, answered) = channel();
         self.tell(Command::Destroy(answer));
-        answered.recv().expect("each question is answered");
+        if answered.recv_timeout(DESTROY_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            warn!("a guest could not be ended: a disk hangs");
+        }
     }
 }
 
@@ -591,6 +596,9 @@ impl State {
     /// Begins to send sums. Whatever an earlier copy wrote has been written: a sum of what was
     /// there before would count as one of what is there now.
     fn sum(&self, id: CheckpointId, into: Sender<Outgoing>) {
+        if self.qemu.is_none() {
+            self.disks.iter().for_each(|disk| disk.settle());
+        }
         let (disks, vm) = (self.disks.clone(), self.guest.name.clone());
         let send = move || {
             for sums in disk::sums(&disks) {

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 use twox_hash::XxHash3_128;
@@ -59,6 +60,8 @@ pub struct Disk {
     /// Held while the image is flushed, so that no flush ends before one that began earlier. An
     /// error stays: the system tells it once, and may have dropped what was to be written.
     flushing: Mutex<Option<String>>,
+    /// Threads that serve the disk to a guest, or did.
+    servers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -125,7 +128,13 @@ impl Disk {
             goes_on: Condvar::new(),
             is_unflushed: AtomicBool::new(true),
             flushing: Mutex::new(None),
+            servers: Mutex::default(),
         })
+    }
+
+    /// Place of the image.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Size in bytes.
@@ -146,6 +155,31 @@ impl Disk {
     pub fn bound(&self, is_bounded: bool) {
         self.state().is_bounded = is_bounded;
         self.goes_on.notify_all();
+    }
+
+    /// Takes a thread that serves the disk.
+    pub fn is_served_by(&self, server: JoinHandle<()>) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.push(server);
+    }
+
+    /// The guest has ended: no write of it begins any more, and one that waits ends.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.may_write = false;
+        state.drains = true;
+        self.goes_on.notify_all();
+    }
+
+    /// Waits until nothing that a guest which has ended had begun is left, which is for as long as
+    /// the image hangs.
+    pub fn settle(&self) {
+        let servers =
+            std::mem::take(&mut *self.servers.lock().unwrap_or_else(PoisonError::into_inner));
+        for server in servers {
+            let _ = server.join();
+        }
+        self.drain(false);
     }
 
     /// Says whether the guest is being paused, for which no write may wait.
@@ -589,6 +623,28 @@ pub(super) mod tests {
             None,
             "the guest waits, and the image is well"
         );
+    }
+
+    #[test]
+    fn an_end_waits_for_no_write_and_what_follows_does() {
+        let disk = Arc::new(disk("settles"));
+        disk.may_write(true);
+        disk.bound(true);
+        disk.state().differs.count += EPOCH_BLOCKS_MAX;
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let (late, served) = (disk.clone(), disk.clone());
+        disk.is_served_by(std::thread::spawn(move || {
+            late.write(0, b"late").unwrap_err();
+            // The image hangs.
+            begun.recv().unwrap();
+        }));
+        disk.end();
+        let settled = std::thread::spawn(move || served.settle());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!settled.is_finished(), "its server has not ended");
+        begin.send(()).unwrap();
+        settled.join().unwrap();
+        assert!(contents(&disk).starts_with(b"\0"));
     }
 
     #[test]

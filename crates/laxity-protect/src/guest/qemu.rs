@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -153,8 +153,6 @@ pub struct Qemu {
     fingerprints: Option<Fingerprints>,
     has_ended: bool,
     disks: Vec<Arc<Disk>>,
-    /// Threads that serve the disks, as long as the process has its end of their connections.
-    servers: Vec<JoinHandle<()>>,
 }
 
 impl Qemu {
@@ -191,11 +189,11 @@ impl Qemu {
         let (network, network_theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&network);
         widen(&network_theirs);
-        let mut servers = Vec::new();
         let mut volumes = Vec::new();
         for disk in disks {
             let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
-            servers.push(serve(ours, disk.clone()).map_err(system("start a thread"))?);
+            disk.settle();
+            serve(ours, disk.clone()).map_err(system("start a thread"))?;
             volumes.push(theirs);
         }
         let inherited: Vec<RawFd> = volumes.iter().map(UnixStream::as_raw_fd).collect();
@@ -232,7 +230,6 @@ impl Qemu {
             fingerprints: None,
             has_ended: false,
             disks: disks.to_vec(),
-            servers,
         };
         qemu.may_write(!waits);
         qemu.forward_what_it_says(&specification.name);
@@ -663,26 +660,28 @@ impl Drop for Qemu {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // No write of this guest may come after its end.
-        self.may_write(false);
-        self.drain(true);
-        for server in self.servers.drain(..) {
-            let _ = server.join();
+        // What a disk is doing may last for as long as its image hangs. The next guest waits for it.
+        for disk in &self.disks {
+            disk.end();
         }
-        self.drain(false);
     }
 }
 
 /// A thread that serves a disk on this connection.
-fn serve(mut client: UnixStream, disk: Arc<Disk>) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("disk".into()).spawn(move || {
+fn serve(mut client: UnixStream, disk: Arc<Disk>) -> io::Result<()> {
+    let served = disk.clone();
+    let serve = move || {
         // A guest that ends breaks the connection without a word.
-        if let Err(error) = nbd::serve(&mut client, &disk)
+        if let Err(error) = nbd::serve(&mut client, &served)
             && error.kind() == io::ErrorKind::InvalidData
         {
-            tracing::warn!("a disk is not served any more: {error}");
+            let path = served.path().display();
+            tracing::warn!("QEMU gets nothing of {path} any more: {error}");
         }
-    })
+    };
+    let server = thread::Builder::new().name("disk".into()).spawn(serve)?;
+    disk.is_served_by(server);
+    Ok(())
 }
 
 fn failed(what: &'static str, reason: &str) -> GuestError {
