@@ -402,14 +402,6 @@ impl State {
                 "there is no checkpoint any more".into(),
             ));
         };
-        // A guest that was told that its writes have reached a disk finds them there, even if this
-        // host fails next.
-        for disk in &self.disks {
-            if disk.flush().is_err() {
-                let reason = disk.take_failure().unwrap_or_default();
-                return Err(GuestError::Disk(reason));
-            }
-        }
         let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
         self.gate.learn(addresses);
         self.gate.begin();

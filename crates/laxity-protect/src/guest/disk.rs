@@ -553,7 +553,13 @@ pub(super) mod tests {
         contents
     }
 
-    /// An image that takes everything and cannot be flushed.
+    /// A disk that takes everything and cannot be flushed.
+    pub fn unflushable_disk(name: &str) -> Disk {
+        let mut disk = disk(name);
+        disk.image = unflushable();
+        disk
+    }
+
     fn unflushable() -> Flock<File> {
         let image = OpenOptions::new().read(true).write(true).open("/dev/zero");
         Flock::lock(image.unwrap(), FlockArg::LockShared).unwrap()

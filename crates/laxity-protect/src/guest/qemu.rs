@@ -38,6 +38,9 @@ const CAPABILITIES: [&str; 2] = ["x-ignore-shared", "events"];
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest capture or activation on a busy machine.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait for a pause of a guest with disks: QEMU brings all their requests to an end, and
+/// flushes them.
+const DISKS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Limit of a device state, which normally has some hundred kilobytes: a QEMU that sends more has
 /// been taken over.
 pub const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
@@ -288,6 +291,25 @@ impl Qemu {
         }
     }
 
+    /// Longest wait for a pause.
+    fn pause_timeout(&self) -> Duration {
+        match self.disks.is_empty() {
+            true => MIGRATION_TIMEOUT,
+            false => DISKS_TIMEOUT,
+        }
+    }
+
+    /// Flushes the disks. QEMU does so whenever the guest pauses, and finds little left to flush
+    /// after this.
+    fn flush(&self) -> Result<(), GuestError> {
+        for disk in &self.disks {
+            if disk.flush().is_err() {
+                return Err(GuestError::Disk(disk.take_failure().unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
     /// Number of pages of the guest's memory.
     pub fn pages(&self) -> usize {
         self.memory.len()
@@ -342,6 +364,7 @@ impl Qemu {
         cut: impl FnOnce(),
     ) -> Result<(), GuestError> {
         while self.next_event(Duration::ZERO)?.is_some() {}
+        self.flush()?;
         let begun = Instant::now();
         self.drain(true);
         self.save(&mut captured.device_state)?;
@@ -424,7 +447,7 @@ impl Qemu {
         self.qmp
             .execute("migrate", json!({ "uri": "fd:checkpoint" }))?;
         state.clear();
-        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        let deadline = Instant::now() + self.pause_timeout();
         // The loop has a deadline, where `read_to_end` would wait forever for a hanging QEMU.
         let read = system("read the devices' state");
         let mut part = vec![0; 256 << 10];
@@ -479,6 +502,9 @@ impl Qemu {
     ///
     /// If QEMU does not take it. It is of no use any more then.
     pub fn activate(&mut self, state: &[u8]) -> Result<(), GuestError> {
+        // A guest that was told that its writes have reached a disk finds them there, even if this
+        // host fails next.
+        self.flush()?;
         self.may_write(true);
         let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&ours);
@@ -509,8 +535,10 @@ impl Qemu {
     ///
     /// If QEMU has gone, or does not come to an end with it.
     pub fn give_up(&mut self) -> Result<(), GuestError> {
-        self.qmp.execute("migrate_cancel", json!({}))?;
-        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        let timeout = self.pause_timeout();
+        self.qmp
+            .execute_within(timeout, "migrate_cancel", json!({}))?;
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             let said = self.qmp.execute("query-migrate", json!({}))?;
             let is_over = matches!(
@@ -532,8 +560,11 @@ impl Qemu {
     ///
     /// If QEMU does not.
     pub fn stop(&mut self) -> Result<(), GuestError> {
+        // QEMU says what became of a flush that fails.
+        let _ = self.flush();
         self.drain(true);
-        self.qmp.execute("stop", json!({}))?;
+        let timeout = self.pause_timeout();
+        self.qmp.execute_within(timeout, "stop", json!({}))?;
         Ok(())
     }
 
@@ -697,7 +728,48 @@ fn widen(socket: &UnixStream) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::disk::tests::unflushable_disk;
     use super::*;
+
+    /// A process in QEMU's place, with a disk that cannot be flushed, and QEMU's end of its socket.
+    fn with_bad_disk(name: &str) -> (Qemu, UnixStream) {
+        let (control, mut theirs) = UnixStream::pair().unwrap();
+        let version = r#"{"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}}}}"#;
+        let words = format!("{version}\n{}\n", r#"{"return": {}, "id": 1}"#);
+        theirs.write_all(words.as_bytes()).unwrap();
+        let qmp = Qmp::greet(control, START_TIMEOUT).unwrap();
+        let mut said = [0; 256];
+        let count = theirs.read(&mut said).unwrap();
+        assert!(said[..count].ends_with(b"}"), "one command, and all of it");
+        let qemu = Qemu {
+            child: Command::new("sleep").arg("3600").spawn().unwrap(),
+            qmp,
+            memory: Memory::create(1 << 20, None).unwrap().0,
+            tracker: None,
+            why_compared: None,
+            fingerprints: None,
+            has_ended: false,
+            disks: vec![Arc::new(unflushable_disk(name))],
+        };
+        (qemu, theirs)
+    }
+
+    #[test]
+    fn disks_are_flushed_before_a_guest_pauses_and_before_one_goes_on() {
+        let (mut qemu, mut theirs) = with_bad_disk("flush-first");
+        theirs.set_nonblocking(true).unwrap();
+        let captured = qemu.capture(&mut Captured::default(), &[], false, || {});
+        let activated = qemu.activate(b"state");
+        for done in [captured, activated] {
+            assert!(matches!(done, Err(GuestError::Disk(_))), "{done:?}");
+        }
+        let asked = theirs.read(&mut [0]).unwrap_err();
+        assert_eq!(
+            asked.kind(),
+            io::ErrorKind::WouldBlock,
+            "QEMU was told nothing"
+        );
+    }
 
     #[test]
     fn a_line_without_end_is_read_in_parts() {

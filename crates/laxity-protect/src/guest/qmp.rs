@@ -128,7 +128,21 @@ impl Qmp {
     ///
     /// If QEMU says no, or nothing.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
-        self.send(command, &arguments, None, TIMEOUT)
+        self.execute_within(TIMEOUT, command, arguments)
+    }
+
+    /// Executes a command that may take long and returns QEMU's answer.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU says no, or nothing within `timeout`.
+    pub fn execute_within(
+        &mut self,
+        timeout: Duration,
+        command: &str,
+        arguments: Value,
+    ) -> Result<Value, QmpError> {
+        self.send(command, &arguments, None, timeout)
     }
 
     /// Passes a file descriptor to QEMU, which then knows it by `name`.
