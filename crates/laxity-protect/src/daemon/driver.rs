@@ -768,8 +768,9 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// A guest with a standby that follows and, if wished, could take over; and its commands so far.
-    fn primary(name: &str, is_protected: bool) -> (Run, Receiver<Command>) {
+    /// A guest with a standby that has acknowledged some checkpoints, and could take over from the
+    /// second one on.
+    fn primary(name: &str, acknowledged: u64) -> (Run, Receiver<Command>) {
         let name = format!("laxity-protect-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let (mut run, commands) = run(&directory);
@@ -803,7 +804,7 @@ mod tests {
         };
         hear(&mut run, Message::Hello(hello));
         assert_eq!(run.node.status().state, State::Copying);
-        for number in 1..=if is_protected { 2 } else { 0 } {
+        for number in 1..=acknowledged {
             run.report(captured(number)).unwrap();
             let term = run.record.term;
             hear(
@@ -852,7 +853,7 @@ mod tests {
             },
         ];
         for report in reports {
-            let (mut run, commands) = primary("disk-protected", true);
+            let (mut run, commands) = primary("disk-protected", 2);
             assert_eq!(run.node.status().state, State::Protected);
             run.report(report()).unwrap();
             assert_eq!(run.node.status().state, State::Empty);
@@ -864,7 +865,7 @@ mod tests {
     #[test]
     fn a_checkpoint_without_end_is_the_loss_of_a_guest_that_goes_on_elsewhere() {
         for is_protected in [true, false] {
-            let (mut run, commands) = primary("hangs", is_protected);
+            let (mut run, commands) = primary("hangs", if is_protected { 2 } else { 0 });
             let begun_ns = run.capture_at_ns.expect("one is being taken");
             run.look_at_capture().unwrap();
             assert_ne!(run.node.status().state, State::Empty);
@@ -877,8 +878,46 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_that_leaves_blocks_does_not_arm_a_standby() {
+        for left_bytes in [0, 4096] {
+            let (mut run, commands) = primary("left", 1);
+            let Report::Captured {
+                number,
+                ram_bytes,
+                device_bytes,
+                disk_bytes,
+                pages,
+                missed,
+                timing,
+                ..
+            } = captured(2)
+            else {
+                unreachable!()
+            };
+            let asked = commands.try_iter().last();
+            assert!(matches!(asked, Some(Command::Capture { arms: true, .. })));
+            run.report(Report::Captured {
+                number,
+                ram_bytes,
+                device_bytes,
+                disk_bytes,
+                disk_left_bytes: left_bytes,
+                pages,
+                missed,
+                timing,
+            })
+            .unwrap();
+            let sent = commands.try_iter().find_map(|command| match command {
+                Command::Send(header, _) => Some(header),
+                _ => None,
+            });
+            assert_eq!(sent.unwrap().arms, left_bytes == 0);
+        }
+    }
+
+    #[test]
     fn a_disk_that_fails_does_not_end_the_only_guest() {
-        let (mut run, commands) = primary("disk-copying", false);
+        let (mut run, commands) = primary("disk-copying", 0);
         run.report(Report::DiskFailed("it is broken".into()))
             .unwrap();
         let number = 1;

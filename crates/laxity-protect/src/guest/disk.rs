@@ -33,16 +33,25 @@ const SUM_BYTES: usize = 16;
 const PIECES_A_MESSAGE: u64 = 128;
 /// Blocks of one part of a checkpoint.
 const BATCH_BLOCKS: usize = 60;
-/// Blocks that a checkpoint has while the disks are being copied: 16 MiB.
-const COPIED_BLOCKS: usize = (16 << 20) / BLOCK_BYTES;
+/// Blocks that a checkpoint has while the disks are being copied, besides as many as the guest has
+/// written in its epoch, so that less is left after each: 16 MiB.
+const COPIED_BLOCKS: u64 = (16 << 20) / BLOCK_BYTES as u64;
 /// Blocks that a guest may write in an epoch before its writes wait for the end of the epoch: 64
 /// MiB.
 const EPOCH_BLOCKS_MAX: u64 = (64 << 20) / BLOCK_BYTES as u64;
-/// Limit of the disks' part of a checkpoint: an epoch's blocks of all disks and the writes that were
-/// on their way when it ended.
-pub const STAGED_BYTES_MAX: usize = 512 << 20;
 /// Limit of the number of a guest's disks.
 pub const DISKS_MAX: usize = 8;
+/// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
+pub(super) const QUEUE_REQUESTS: u64 = 64;
+/// Blocks of the longest request that Linux makes unless it is told otherwise, which has 1280 KiB
+/// and may begin and end within a block.
+const REQUEST_BLOCKS: u64 = (1280 << 10) / BLOCK_BYTES as u64 + 1;
+/// Blocks that an epoch's part of a checkpoint has at most: those of writes that did not wait, and
+/// of those that were on their way when it ended.
+const STAGED_BLOCKS_MAX: u64 =
+    DISKS_MAX as u64 * (EPOCH_BLOCKS_MAX + (QUEUE_REQUESTS + 1) * REQUEST_BLOCKS);
+/// Limit of the disks' part of a checkpoint.
+pub const STAGED_BYTES_MAX: usize = STAGED_BLOCKS_MAX as usize * RECORD_BYTES;
 
 /// A disk and its image, locked against other processes.
 #[derive(Debug)]
@@ -70,6 +79,8 @@ struct State {
     unknown: Bits,
     /// Blocks that belong to a coming checkpoint.
     differs: Bits,
+    /// How many of these were added by the guest since the last checkpoint.
+    written: u64,
     /// Whether the guest runs here.
     may_write: bool,
     /// Whether the guest's output waits for checkpoints, so that they must not grow without end.
@@ -120,6 +131,7 @@ impl Disk {
             state: Mutex::new(State {
                 unknown: Bits::new(bytes.div_ceil(PIECE_BYTES as u64)),
                 differs: Bits::new(bytes / BLOCK_BYTES as u64),
+                written: 0,
                 may_write: false,
                 is_bounded: false,
                 drains: false,
@@ -217,7 +229,7 @@ impl Disk {
     /// If the guest does not run here, and those of the image.
     pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        while state.is_bounded && !state.drains && state.differs.count >= EPOCH_BLOCKS_MAX {
+        while state.is_bounded && !state.drains && state.written >= EPOCH_BLOCKS_MAX {
             let woken = self.goes_on.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
@@ -230,9 +242,11 @@ impl Disk {
         let end = offset + data.len() as u64;
         // The blocks are noted before they change: a comparison that reads them meanwhile counts
         // for nothing then.
+        let before = state.differs.count;
         for block in offset / BLOCK_BYTES as u64..end.div_ceil(BLOCK_BYTES as u64) {
             state.differs.set(block);
         }
+        state.written += state.differs.count - before;
         drop(state);
         self.put(offset, data)
     }
@@ -269,6 +283,7 @@ impl Disk {
         let mut state = self.state();
         state.unknown.set_all();
         state.differs.clear_all();
+        state.written = 0;
     }
 
     /// Notes that blocks belong to a coming checkpoint.
@@ -348,6 +363,22 @@ pub fn compare(disks: &[Arc<Disk>], message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// How many blocks a checkpoint gets at the end of an epoch.
+fn most_of(disks: &[Arc<Disk>], all: bool) -> u64 {
+    let mut written = 0;
+    let mut is_bounded = true;
+    for disk in disks {
+        let mut state = disk.state();
+        written += std::mem::take(&mut state.written);
+        is_bounded &= state.is_bounded;
+    }
+    match (all, is_bounded) {
+        (true, true) => u64::MAX,
+        (true, false) => STAGED_BLOCKS_MAX,
+        (false, _) => STAGED_BLOCKS_MAX.min(COPIED_BLOCKS + written),
+    }
+}
+
 /// The disks' part of a checkpoint.
 #[derive(Debug, Default)]
 pub struct Taken {
@@ -359,17 +390,18 @@ pub struct Taken {
 
 impl Taken {
     /// Takes the blocks for a checkpoint of a guest that stands still: all that differ, or, while
-    /// the disks are being copied, the next ones.
+    /// the disks are being copied, the next ones. As long as no write waits, all may be too many:
+    /// some are left then.
     ///
     /// # Errors
     ///
     /// If an image cannot be read; all blocks still belong to a coming checkpoint then.
     pub fn take(disks: &[Arc<Disk>], all: bool) -> io::Result<Taken> {
         let mut taken = Taken::default();
-        let mut most = if all { usize::MAX } else { COPIED_BLOCKS };
+        let mut most = most_of(disks, all);
         for (number, disk) in disks.iter().enumerate() {
             let blocks = disk.state().differs.first(most);
-            most -= blocks.len();
+            most -= blocks.len() as u64;
             for block in blocks {
                 let mut contents = [0; BLOCK_BYTES];
                 if let Err(error) = disk.read(block * BLOCK_BYTES as u64, &mut contents) {
@@ -401,6 +433,7 @@ impl Taken {
             let (place, _) = record.split_first_chunk().expect("it is longer");
             let (number, block) = placed(*place);
             disks[number].differ(std::iter::once(block));
+            disks[number].state().written += 1;
         }
     }
 }
@@ -515,7 +548,7 @@ impl Bits {
     }
 
     /// The lowest members, `most` of them if there are as many.
-    fn first(&self, most: usize) -> Vec<u64> {
+    fn first(&self, most: u64) -> Vec<u64> {
         let words = self.words.iter().zip((0..).step_by(64));
         let members = words
             .filter(|(word, _)| **word != 0)
@@ -524,7 +557,9 @@ impl Bits {
                 bits.filter(move |bit| word & 1 << bit != 0)
                     .map(move |bit| first + bit)
             });
-        members.take(most).collect()
+        members
+            .take(usize::try_from(most).unwrap_or(usize::MAX))
+            .collect()
     }
 }
 
@@ -537,10 +572,14 @@ pub(super) mod tests {
 
     /// A disk of a few zero blocks, whose image has no name any more.
     pub fn disk(name: &str) -> Disk {
+        disk_of(name, BLOCKS)
+    }
+
+    fn disk_of(name: &str, blocks: u64) -> Disk {
         let name = format!("laxity-disk-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let image = File::create(&path).unwrap();
-        image.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
+        image.set_len(blocks * BLOCK_BYTES as u64).unwrap();
         let disk = Disk::open(&path).unwrap();
         assert!(Disk::open(&path).is_err(), "it is locked");
         std::fs::remove_file(path).unwrap();
@@ -636,7 +675,7 @@ pub(super) mod tests {
         let disk = Arc::new(disk("settles"));
         disk.may_write(true);
         disk.bound(true);
-        disk.state().differs.count += EPOCH_BLOCKS_MAX;
+        disk.state().written += EPOCH_BLOCKS_MAX;
         let (begin, begun) = std::sync::mpsc::channel::<()>();
         let (late, served) = (disk.clone(), disk.clone());
         disk.is_served_by(std::thread::spawn(move || {
@@ -733,6 +772,37 @@ pub(super) mod tests {
         assert_eq!(here[0].left_bytes(), 0);
     }
 
+    /// A guest that writes more in each epoch than is copied besides.
+    #[test]
+    fn less_is_left_after_each_checkpoint_whatever_the_guest_writes() {
+        let blocks = 4 * COPIED_BLOCKS;
+        let disks = [Arc::new(disk_of("busy", blocks))];
+        let disk = &disks[0];
+        disk.may_write(true);
+        disk.differ(0..blocks);
+        let mut left_bytes = disk.left_bytes();
+        let mut checkpoints = 0;
+        while left_bytes > 0 {
+            // The lowest blocks, again and again.
+            for block in 0..COPIED_BLOCKS + 1 {
+                disk.write(block * BLOCK_BYTES as u64, b"busy").unwrap();
+            }
+            let taken = Taken::take(&disks, false).unwrap();
+            assert!(taken.left_bytes < left_bytes, "after {checkpoints}");
+            left_bytes = taken.left_bytes;
+            checkpoints += 1;
+        }
+        assert!(checkpoints > 1, "one had all of them");
+    }
+
+    #[test]
+    fn as_much_as_no_standby_takes_is_left_as_long_as_writes_do_not_wait() {
+        let disks = [Arc::new(disk("much"))];
+        assert_eq!(most_of(&disks, true), STAGED_BLOCKS_MAX);
+        disks[0].bound(true);
+        assert_eq!(most_of(&disks, true), u64::MAX);
+    }
+
     #[test]
     fn blocks_and_sums_of_other_disks_are_refused() {
         let disks = [Arc::new(disk("others"))];
@@ -760,7 +830,7 @@ pub(super) mod tests {
         let disk = disk("bounded");
         disk.may_write(true);
         disk.bound(true);
-        disk.state().differs.count += EPOCH_BLOCKS_MAX;
+        disk.state().written += EPOCH_BLOCKS_MAX;
         std::thread::scope(|scope| {
             let written = scope.spawn(|| disk.write(0, b"late"));
             std::thread::sleep(std::time::Duration::from_millis(50));

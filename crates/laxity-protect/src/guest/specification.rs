@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::{Handed, NotHanded};
+use super::disk::QUEUE_REQUESTS;
 
 /// The accelerator that runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -252,7 +253,8 @@ pub(super) fn command_line(
         ]);
         // The guest is told of an error, where QEMU would pause it, and nobody would let it go on.
         let device = block_device(*kind);
-        let queue = format!("queue-size={QUEUE},discard=off,write-zeroes=off");
+        let queue =
+            format!("num-queues=1,queue-size={QUEUE_REQUESTS},discard=off,write-zeroes=off");
         say(&[
             "-device",
             &format!("{device},drive=volume{number},{queue},werror=report,rerror=report"),
@@ -292,9 +294,6 @@ pub(super) fn control_words(control: RawFd) -> [OsString; 4] {
     let socket = format!("socket,id=control,fd={control}");
     ["-chardev", &socket, "-mon", "chardev=control,mode=control"].map(OsString::from)
 }
-
-/// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
-const QUEUE: u32 = 64;
 
 fn block_device(kind: Kind) -> String {
     match kind {

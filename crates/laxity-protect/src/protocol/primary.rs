@@ -308,13 +308,15 @@ impl Primary {
                 let Some(capture) = self.capture.take() else {
                     return Next::Stay;
                 };
+                // More than one checkpoint may have was written: the standby is not armed yet.
+                let arms = capture.arms && (self.exposed.is_some() || disk_left_bytes == 0);
                 let header = Header {
                     id: CheckpointId {
                         term: common.term,
                         number,
                     },
                     full: capture.full,
-                    arms: capture.arms,
+                    arms,
                     ram_bytes,
                     device_bytes,
                     disk_bytes,
