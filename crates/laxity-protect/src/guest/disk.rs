@@ -336,7 +336,7 @@ pub fn sums(disks: &[Arc<Disk>]) -> impl Iterator<Item = io::Result<Vec<u8>>> {
 ///
 /// # Errors
 ///
-/// If it is none of such disks, or an image cannot be read.
+/// If it is none of such disks.
 pub fn compare(disks: &[Arc<Disk>], message: &[u8]) -> io::Result<()> {
     let refused = || io::Error::other("sums of other disks than these");
     let (place, sums) = message.split_first_chunk().ok_or_else(refused)?;
@@ -352,7 +352,9 @@ pub fn compare(disks: &[Arc<Disk>], message: &[u8]) -> io::Result<()> {
         if !disk.state().unknown.has(number) {
             continue;
         }
-        let is_same = disk.sum(number, &mut piece)? == sum;
+        // A piece that cannot be read is left for the checkpoints, which cannot be taken as long as
+        // that is so.
+        let is_same = disk.sum(number, &mut piece).is_ok_and(|here| here == sum);
         let begin = number * PIECE_BLOCKS;
         let end = (begin + PIECE_BLOCKS).min(disk.bytes / BLOCK_BYTES as u64);
         if !is_same {
@@ -801,6 +803,28 @@ pub(super) mod tests {
         assert_eq!(most_of(&disks, true), STAGED_BLOCKS_MAX);
         disks[0].bound(true);
         assert_eq!(most_of(&disks, true), u64::MAX);
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_read_is_not_forgotten() {
+        let mut here = disk("unreadable");
+        let image = OpenOptions::new().read(true).write(true).open("/dev/null");
+        let image = Flock::lock(image.unwrap(), FlockArg::LockShared).unwrap();
+        let image = std::mem::replace(&mut here.image, image);
+        let mut disks = [Arc::new(here)];
+        let there = [Arc::new(disk("readable"))];
+        disks[0].forget();
+        for message in sums(&there) {
+            compare(&disks, &message.unwrap()).unwrap();
+        }
+        assert!(disks[0].take_failure().is_some());
+        Taken::take(&disks, false).unwrap_err();
+        // The image can be read again.
+        Arc::get_mut(&mut disks[0]).unwrap().image = image;
+        let taken = Taken::take(&disks, false).unwrap();
+        let bytes: usize = taken.batches.iter().map(Vec::len).sum();
+        assert_eq!(bytes, BLOCKS as usize * RECORD_BYTES);
+        assert_eq!(taken.left_bytes, 0);
     }
 
     #[test]
