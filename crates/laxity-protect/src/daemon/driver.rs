@@ -109,6 +109,7 @@ impl Driver {
             sent_at_ns: 0,
             capture_at_ns: None,
             start_at_ns: None,
+            unused_term: None,
             held: None,
             waiting: VecDeque::new(),
             checks: 0,
@@ -142,6 +143,8 @@ struct Run {
     capture_at_ns: Option<i64>,
     /// Time at which to boot the guest here unless another host has it.
     start_at_ns: Option<i64>,
+    /// The term in which this process alone has tried to boot a guest that had never run.
+    unused_term: Option<u64>,
     held: Option<End>,
     /// Frames that arrived behind the checkpoint under inspection.
     waiting: VecDeque<Frame>,
@@ -209,12 +212,19 @@ impl Run {
     /// Boots the guest if no host has it. A guest that has run before may have written to disks, and
     /// nobody but the operator knows which host's are the newer ones.
     fn start_unasked(&mut self) -> io::Result<()> {
-        if self.driver.disks.is_empty() || self.record.term == 0 {
-            return self.handle(Event::Order(Order::Start { alone: false }), &[]);
+        let term = self.record.term;
+        let never_ran = term == 0 || self.unused_term == Some(term);
+        if never_ran || self.driver.disks.is_empty() {
+            self.handle(Event::Order(Order::Start { alone: false }), &[])?;
+            if never_ran && self.node.status().state != State::Empty {
+                self.unused_term = Some(self.record.term);
+            }
+            return Ok(());
         }
         info!(
             vm = self.driver.vm,
-            "its disks were written before: if no host has the guest, order `start` where it ran last"
+            "its disks may have been written before: if no host has the guest, order `start` where \
+             it ran last"
         );
         Ok(())
     }
@@ -484,12 +494,15 @@ impl Run {
                 Ok(())
             }
             Report::Activated => {
+                self.unused_term = None;
                 self.handle(Event::Activated, &[])?;
                 self.driver.gate.thaw();
                 Ok(())
             }
             Report::ActivationFailed(reason) => {
                 error!(vm, "the guest cannot run here: {reason}");
+                // A witness may have given another term than was expected.
+                self.unused_term = self.unused_term.map(|_| self.record.term);
                 self.handle(Event::ActivationFailed, &[])
             }
             Report::Checked(number, result) => self.checked(number, result),
@@ -688,6 +701,7 @@ mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
     use crate::guest::Timing;
+    use crate::guest::disk::tests::disk;
     use crate::protocol::interval::Bounds;
     use crate::protocol::{CheckpointId, Part};
     use crate::protocol::{Mode, StandbyLost};
@@ -743,6 +757,7 @@ mod tests {
             sent_at_ns: 0,
             capture_at_ns: None,
             start_at_ns: None,
+            unused_term: None,
             held: None,
             waiting: VecDeque::new(),
             checks: 2,
@@ -779,6 +794,26 @@ mod tests {
         run.handle(Event::Order(Order::Start { alone: true }), &[])
             .unwrap();
         run.handle(Event::Activated, &[]).unwrap();
+        greet(&mut run);
+        assert_eq!(run.node.status().state, State::Copying);
+        for number in 1..=acknowledged {
+            run.report(captured(number)).unwrap();
+            let term = run.record.term;
+            hear(
+                &mut run,
+                Message::Acknowledge(CheckpointId { term, number }),
+            );
+            while run.capture_at_ns.is_none() {
+                thread::sleep(Duration::from_millis(5));
+                run.handle(Event::Timer, &[]).unwrap();
+            }
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        (run, commands)
+    }
+
+    /// Connects to another host that has nothing.
+    fn greet(run: &mut Run) {
         run.handle(Event::Connected { connection: 3 }, &[]).unwrap();
         let Settings {
             mode,
@@ -802,22 +837,7 @@ mod tests {
             connection: 1,
             answers: Some(3),
         };
-        hear(&mut run, Message::Hello(hello));
-        assert_eq!(run.node.status().state, State::Copying);
-        for number in 1..=acknowledged {
-            run.report(captured(number)).unwrap();
-            let term = run.record.term;
-            hear(
-                &mut run,
-                Message::Acknowledge(CheckpointId { term, number }),
-            );
-            while run.capture_at_ns.is_none() {
-                thread::sleep(Duration::from_millis(5));
-                run.handle(Event::Timer, &[]).unwrap();
-            }
-        }
-        std::fs::remove_dir_all(&directory).unwrap();
-        (run, commands)
+        hear(run, Message::Hello(hello));
     }
 
     fn hear(run: &mut Run, message: Message<'static>) {
@@ -934,6 +954,31 @@ mod tests {
         assert!(!commands.try_iter().any(|command| ends(&command)));
         let shared = run.driver.shared.lock().unwrap();
         assert!(shared.notice.contains("it is broken"), "{}", shared.notice);
+    }
+
+    #[test]
+    fn a_first_boot_that_fails_is_tried_again() {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-protect-boots-{}", std::process::id()));
+        let (mut run, commands) = run(&directory);
+        run.driver.disks = vec![Arc::new(disk("boots"))];
+        greet(&mut run);
+        let boots = |commands: &Receiver<Command>| {
+            let is_boot = |command: &Command| matches!(command, Command::Boot);
+            commands.try_iter().filter(is_boot).count()
+        };
+        for _ in 0..2 {
+            run.start_unasked().unwrap();
+            assert_eq!(boots(&commands), 1);
+            run.report(Report::ActivationFailed("there is no room".into()))
+                .unwrap();
+            greet(&mut run);
+        }
+        // Another process has had the guest since.
+        run.record.term += 1;
+        run.start_unasked().unwrap();
+        assert_eq!(boots(&commands), 0);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -566,7 +566,7 @@ impl Bits {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use rand_core::{RngCore as _, SeedableRng as _};
 
