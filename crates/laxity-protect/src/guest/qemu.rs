@@ -102,7 +102,7 @@ pub enum GuestError {
     },
 }
 
-fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
+pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> GuestError {
     move |source| GuestError::System {
         what,
         source: source.into(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::confinement::{Handed, User, sealed};
-use super::qemu::{GuestError, START_TIMEOUT, probe, spawn};
+use super::qemu::{GuestError, START_TIMEOUT, probe, spawn, system};
 use super::qmp::{Qmp, QmpError};
 use super::specification::{Accelerator, Specification, accelerators, control_words, machine};
 
@@ -42,11 +42,18 @@ pub fn probe_program(specification: &Specification) -> Result<(String, Accelerat
             ]
             .map(OsString::from),
         );
-        words.extend(accelerators(Accelerator::Tcg));
+        // A QEMU without emulation begins with KVM alone.
+        words.extend(accelerators(match specification.accelerator {
+            Accelerator::Tcg => Accelerator::Tcg,
+            _ => Accelerator::Auto,
+        }));
         words.extend(control_words(control));
         words
     };
-    let user = User::of(specification.number, false);
+    let user = User::of(
+        specification.number,
+        specification.accelerator != Accelerator::Tcg,
+    );
     let (mut child, mut qmp) = spawn(&specification.program, words, &[], Vec::new(), user)?;
     let found = probe(&mut qmp);
     let _ = child.kill();
@@ -54,7 +61,7 @@ pub fn probe_program(specification: &Specification) -> Result<(String, Accelerat
     found?;
     let (name, accelerator) = match specification.accelerator {
         Accelerator::Tcg => ("tcg", Accelerator::Tcg),
-        wanted => match (wanted, try_accelerator(specification, Accelerator::Kvm)) {
+        wanted => match (wanted, try_accelerator(specification, Accelerator::Kvm)?) {
             (_, Ok(())) => ("kvm", Accelerator::Kvm),
             (Accelerator::Kvm, Err(reason)) => return Err(GuestError::Kvm(reason)),
             (_, Err(reason)) => {
@@ -66,14 +73,18 @@ pub fn probe_program(specification: &Specification) -> Result<(String, Accelerat
     Ok((format!("QEMU {} with {name}", qmp.version()), accelerator))
 }
 
-/// Runs a small program with an accelerator, on the guest's kind of machine and processor.
+/// Runs a small program with an accelerator, on the guest's kind of machine and processor. Returns
+/// the reason if the accelerator does not run it.
 ///
 /// # Errors
 ///
-/// The reason, if it does not come to its end.
-fn try_accelerator(specification: &Specification, accelerator: Accelerator) -> Result<(), String> {
+/// If it cannot be tried, or QEMU does not answer in time, which tells nothing about the accelerator.
+fn try_accelerator(
+    specification: &Specification,
+    accelerator: Accelerator,
+) -> Result<Result<(), String>, GuestError> {
     let user = User::of(specification.number, accelerator != Accelerator::Tcg);
-    let program = sealed(c"laxity-trial", PROGRAM).map_err(|error| error.to_string())?;
+    let program = sealed(c"laxity-trial", PROGRAM).map_err(system("write a program"))?;
     let mut handed = Handed::default();
     let firmware = handed.open(program);
     let words = |control| {
@@ -94,14 +105,19 @@ fn try_accelerator(specification: &Specification, accelerator: Accelerator) -> R
     };
     let files = handed.descriptors().collect();
     let spawned = spawn(&specification.program, words, &[], files, user);
-    let (mut child, mut qmp) = spawned.map_err(|error| error.to_string())?;
-    let over = wait_for_end(&mut qmp);
-    if over.is_err() {
+    let (mut child, mut qmp) = match spawned {
+        Ok(spawned) => spawned,
+        Err(GuestError::Ended { said, .. }) => return Ok(Err(said)),
+        Err(error) => return Err(error),
+    };
+    let over = wait_for_end(&mut qmp, START_TIMEOUT);
+    if !matches!(over, Ok(Ok(()))) {
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| error.to_string())?;
+    let status = child.wait().map_err(system("wait for QEMU"))?;
+    let over = over?;
     if over.is_ok() && status.code() == Some(RAN_CODE) {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
@@ -112,29 +128,37 @@ fn try_accelerator(specification: &Specification, accelerator: Accelerator) -> R
     let end = over
         .err()
         .unwrap_or_else(|| format!("it ended with {status}"));
-    Err(match complaint {
+    Ok(Err(match complaint {
         Some(complaint) => format!("{end}: {complaint}"),
         None => end,
-    })
+    }))
 }
 
-/// Lets QEMU run, and returns when it has ended.
-fn wait_for_end(qmp: &mut Qmp) -> Result<(), String> {
-    let deadline = Instant::now() + START_TIMEOUT;
+/// Lets QEMU run, and returns when it has ended, or the reason why it never will.
+///
+/// # Errors
+///
+/// If QEMU does not answer, or has not ended within `timeout`.
+fn wait_for_end(qmp: &mut Qmp, timeout: Duration) -> Result<Result<(), String>, QmpError> {
+    let deadline = Instant::now() + timeout;
     let mut next = qmp.execute("cont", json!({})).map(drop);
     loop {
         match next {
             Ok(()) => {}
-            Err(QmpError::Gone) => return Ok(()),
-            Err(error) => return Err(error.to_string()),
+            Err(QmpError::Gone) => return Ok(Ok(())),
+            Err(error) => return Err(error),
         }
         let left = deadline.saturating_duration_since(Instant::now());
         match qmp.event(left) {
             Ok(Some(event)) if event.name == "STOP" => {
-                return Err("it stopped at an instruction that it cannot run".into());
+                return Ok(Err("it stopped at an instruction that it cannot run".into()));
             }
             Ok(None) if left == Duration::ZERO => {
-                return Err(format!("it did not end in {} s", START_TIMEOUT.as_secs()));
+                let waited_for = "the end of a trial of its accelerator".into();
+                return Err(QmpError::Silent {
+                    waited_for,
+                    timeout,
+                });
             }
             heard => next = heard.map(drop),
         }
@@ -143,7 +167,9 @@ fn wait_for_end(qmp: &mut Qmp) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
@@ -193,22 +219,37 @@ mod tests {
         for kind in [Kind::Pc, Kind::Microvm] {
             for cpu in [None, Some("max")] {
                 let done = try_accelerator(&guest(&program, kind, cpu), Accelerator::Tcg);
-                assert_eq!(done, Ok(()), "{kind:?} {cpu:?}");
+                assert_eq!(done.unwrap(), Ok(()), "{kind:?} {cpu:?}");
             }
             let done = try_accelerator(&guest(&program, kind, Some(OLD)), Accelerator::Tcg);
-            assert!(done.unwrap_err().starts_with("it ended with"), "{kind:?}");
+            let reason = done.unwrap().unwrap_err();
+            assert!(reason.starts_with("it ended with"), "{kind:?}: {reason}");
         }
     }
 
-    /// QEMU is told to emulate where it is told to use KVM, with further words: that is a KVM which
-    /// runs what these words leave.
+    #[test]
+    fn a_trial_without_end_says_nothing_of_the_accelerator() {
+        let (control, mut theirs) = UnixStream::pair().unwrap();
+        let answers = r#"{"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}}}}
+{"return": {}, "id": 1}
+{"return": {}, "id": 2}
+"#;
+        theirs.write_all(answers.as_bytes()).unwrap();
+        let mut qmp = Qmp::greet(control, START_TIMEOUT).unwrap();
+        let done = wait_for_end(&mut qmp, Duration::from_millis(20));
+        assert!(matches!(done, Err(QmpError::Silent { .. })), "{done:?}");
+    }
+
+    /// QEMU is told to emulate where it is told to use KVM, with further words for a trial: that is
+    /// a KVM which runs what these words leave.
     fn with_kvm(name: &str, further: &str, qemu: &Path) -> PathBuf {
         let name = format!("laxity-trial-{name}-{}", std::process::id());
         let path = env::temp_dir().join(name);
         let script = format!(
-            "#!/bin/sh\nmore=\nfirst=1\nfor word; do\n\
+            "#!/bin/sh\nmore=\ntrial=\nfirst=1\nfor word; do\n\
              [ -z \"$first\" ] || set --\nfirst=\n\
-             [ \"$word\" != kvm ] || {{ word=tcg; more='{further}'; }}\n\
+             [ \"$word\" != -bios ] || trial=1\n\
+             [ \"$word\" != kvm ] || {{ word=tcg; more=${{trial:+'{further}'}}; }}\n\
              set -- \"$@\" \"$word\"\ndone\nexec {} \"$@\" $more\n",
             qemu.display()
         );
@@ -237,6 +278,18 @@ mod tests {
         assert!(name.ends_with("with tcg"), "{name}");
         let (_, accelerator) = probed(&bad, Accelerator::Tcg).unwrap();
         assert_eq!(accelerator, Accelerator::Tcg);
+        // One without emulation is not asked to emulate.
+        let alone = good.with_extension("alone");
+        let script = format!(
+            "#!/bin/sh\ncase \" $* \" in *' kvm '*) exec {} \"$@\";; esac\n\
+             echo 'invalid accelerator tcg' >&2; exit 1\n",
+            good.display()
+        );
+        fs::write(&alone, script).unwrap();
+        fs::set_permissions(&alone, fs::Permissions::from_mode(0o755)).unwrap();
+        let (_, accelerator) = probed(&alone, Accelerator::Kvm).unwrap();
+        assert_eq!(accelerator, Accelerator::Kvm);
+        fs::remove_file(alone).unwrap();
         let refused = probed(&bad, Accelerator::Kvm).unwrap_err();
         assert!(matches!(refused, GuestError::Kvm(_)), "{refused}");
         fs::remove_file(good).unwrap();
