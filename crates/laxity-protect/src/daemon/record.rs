@@ -61,7 +61,7 @@ impl Stored {
             Err(error) => return Err(error),
         };
         let stored = Stored { path, _lock: lock };
-        // Twice, so that both files have the size of a record, whoever wrote what is there.
+        // The record is written twice, so that both files have its size, whoever wrote them.
         for _ in 0..2 {
             stored.write(record)?;
         }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 use twox_hash::XxHash3_128;
 
@@ -39,6 +40,8 @@ const COPIED_BLOCKS: u64 = (16 << 20) / BLOCK_BYTES as u64;
 /// Blocks that a guest may write in an epoch before its writes wait for the end of the epoch: 64
 /// MiB.
 const EPOCH_BLOCKS_MAX: u64 = (64 << 20) / BLOCK_BYTES as u64;
+/// How to make an image.
+const HELP: &str = "make it with truncate -s 1G, say, of the same size on both hosts";
 /// Limit of the number of a guest's disks.
 pub const DISKS_MAX: usize = 8;
 /// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
@@ -109,19 +112,24 @@ impl Disk {
         let metadata = image.metadata()?;
         let bytes = metadata.len();
         if !metadata.is_file() {
-            return Err(told("it is no regular file".into()));
+            return Err(told(format!("it is no regular file: {HELP}")));
         }
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
-            let help = "make it with truncate -s 1G, say, of the same size on both hosts";
             return Err(told(format!(
-                "{bytes} bytes are no whole number of blocks of 4096: {help}"
+                "{bytes} bytes are no whole number of blocks of {BLOCK_BYTES}: {HELP}"
             )));
         }
-        let image = Flock::lock(image, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| told("another process has it".into()))?;
+        let image = Flock::lock(image, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            told("another disk or process has it: give each disk an image of its own".into())
+        })?;
         fallocate(&*image, FallocateFlags::empty(), 0, bytes as i64).map_err(|error| {
+            let what = match error {
+                Errno::ENOSPC | Errno::EDQUOT => "there is no room for",
+                Errno::EOPNOTSUPP => "this file system takes no room in advance for",
+                _ => "no room could be taken for",
+            };
             told(format!(
-                "there is no room for all of its {bytes} bytes, which a guest may write: {error}"
+                "{what} all of its {bytes} bytes, which a guest may write: {error}"
             ))
         })?;
         Ok(Disk {
@@ -583,7 +591,8 @@ pub(crate) mod tests {
         let image = File::create(&path).unwrap();
         image.set_len(blocks * BLOCK_BYTES as u64).unwrap();
         let disk = Disk::open(&path).unwrap();
-        assert!(Disk::open(&path).is_err(), "it is locked");
+        let locked = Disk::open(&path).unwrap_err().to_string();
+        assert!(locked.contains("an image of its own"), "{locked}");
         std::fs::remove_file(path).unwrap();
         disk
     }

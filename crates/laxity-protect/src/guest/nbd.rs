@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::disk::Disk;
+use super::disk::{BLOCK_BYTES, Disk};
 
 const GREETING: u64 = 0x4e42_444d_4147_4943;
 const OPTION: u64 = 0x4948_4156_454f_5054;
@@ -38,7 +38,6 @@ const FORCED: u16 = 1;
 
 const REQUEST_BYTES: usize = 28;
 const SECTOR_BYTES: u32 = 512;
-const BLOCK_BYTES: u32 = 4096;
 /// Longest read or write, which the client is told.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Longest data of an option: an export's name has at most 4 KiB, and a few words follow.
@@ -148,7 +147,7 @@ fn negotiate(client: &mut (impl Read + Write), bytes: u64) -> io::Result<bool> {
                 let export = [&[0, 0][..], &export].concat();
                 answer(client, option, INFORMATION, &export)?;
                 let mut sizes = vec![0, 3];
-                for size in [SECTOR_BYTES, BLOCK_BYTES, TRANSFER_BYTES_MAX] {
+                for size in [SECTOR_BYTES, BLOCK_BYTES as u32, TRANSFER_BYTES_MAX] {
                     sizes.extend_from_slice(&size.to_be_bytes());
                 }
                 answer(client, option, INFORMATION, &sizes)?;

@@ -107,7 +107,7 @@ static struct answer answer(uint64_t request)
     count++;
     slot = (uint64_t *)slots[count % SLOTS];
     before = count > begun + SLOTS ? count - SLOTS : 0;
-    // At both ends of the page, and in its middle.
+    // The count stands at both ends of the page, and in its middle.
     if (slot[0] != before || slot[255] != before || slot[511] != before)
         is_wrong++;
     slot[0] = slot[255] = slot[511] = count;
