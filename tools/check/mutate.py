@@ -1810,6 +1810,14 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-armed-with-blocks-left",
+        "primary.rs",
+        "let arms = capture.arms && (self.exposed.is_some() || disk_left_bytes == 0);",
+        "let arms = capture.arms;",
+        "a standby takes over only with all blocks that were written",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-sums-of-before",
         "primary.rs",
         "                if self.whole == Some(id) {",

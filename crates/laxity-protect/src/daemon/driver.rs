@@ -803,10 +803,7 @@ mod tests {
                 &mut run,
                 Message::Acknowledge(CheckpointId { term, number }),
             );
-            while run.capture_at_ns.is_none() {
-                thread::sleep(Duration::from_millis(5));
-                run.handle(Event::Timer, &[]).unwrap();
-            }
+            await_capture(&mut run);
         }
         std::fs::remove_dir_all(&directory).unwrap();
         (run, commands)
@@ -847,6 +844,14 @@ mod tests {
             message,
         };
         run.handle(received, &[]).unwrap();
+    }
+
+    /// Waits until the next checkpoint is asked for.
+    fn await_capture(run: &mut Run) {
+        while run.capture_at_ns.is_none() {
+            thread::sleep(Duration::from_millis(5));
+            run.handle(Event::Timer, &[]).unwrap();
+        }
     }
 
     fn captured(number: u64) -> Report {
@@ -932,6 +937,16 @@ mod tests {
                 _ => None,
             });
             assert_eq!(sent.unwrap().arms, left_bytes == 0);
+            let term = run.record.term;
+            hear(
+                &mut run,
+                Message::Acknowledge(CheckpointId { term, number }),
+            );
+            await_capture(&mut run);
+            let Some(Command::Capture { arms, .. }) = commands.try_iter().last() else {
+                panic!("a checkpoint is asked for");
+            };
+            assert_eq!(arms, left_bytes == 0);
         }
     }
 
