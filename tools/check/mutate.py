@@ -1720,6 +1720,14 @@ MUTATIONS += [
         directory=PROTECT,
     ),
     Mutation(
+        "protect-refused-boots",
+        "standby.rs",
+        "                    self.doing = Doing::Idle;\n                }\n                if let",
+        "                }\n                if let",
+        "a host that lost its checkpoint boots no guest by itself",
+        directory=PROTECT,
+    ),
+    Mutation(
         "protect-lease-not-waited",
         "standby.rs",
         "        silence_ns.max(self.promised_ns + common.settings.lease_wait_ns())",

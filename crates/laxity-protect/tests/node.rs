@@ -4,7 +4,7 @@ use laxity_protect::protocol::checkpoint::Digest;
 use laxity_protect::protocol::message::{Held, Standing};
 use laxity_protect::protocol::{
     Action, CheckpointId, Event, Header, Hello, Message, Mode, Node, Notice, Order, Output, Part,
-    Reason, Record, Settings, StandbyLost, State, Unworkable, interval,
+    Reason, Record, Settings, StandbyLost, State, Unworkable, Verdict, interval,
 };
 
 const SETTINGS: Settings = Settings {
@@ -421,6 +421,32 @@ fn a_process_that_was_asleep_does_not_take_silence_for_a_failure() {
             .any(|action| matches!(action, Action::Activate(_)))
     );
     assert_eq!(side.node.status().state, State::Armed);
+}
+
+#[test]
+fn a_refused_standby_that_loses_its_checkpoint_waits_for_an_order() {
+    let mut side = Side::standby(Settings {
+        witness: true,
+        ..SETTINGS
+    });
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    while side.node.status().state != State::Claiming {
+        side.wait(1);
+        assert!(side.now_ns < 200, "it never takes over");
+    }
+    side.handle(Event::Verdict {
+        expected: 1,
+        verdict: Verdict::Refused { current: 2 },
+    });
+    assert_eq!(side.node.status().state, State::Refused);
+    assert!(side.handle(Event::Unusable).contains(&Action::Forget));
+    assert_eq!(side.node.status().state, State::Empty);
+    let claim = |expected| Action::Claim { expected };
+    let actions = side.hear(hello(SETTINGS, 1, NOTHING));
+    assert!(!actions.contains(&claim(2)), "{actions:?}");
+    let actions = side.handle(Event::Order(Order::Start { alone: true }));
+    assert!(actions.contains(&claim(1)), "{actions:?}");
 }
 
 #[test]

@@ -206,6 +206,10 @@ impl Standby {
                 let staged = self.staging.map(|staging| staging.header.id);
                 let id = staged.or(self.held.map(|held| held.id));
                 self.forget(actions);
+                if let Doing::Refused { .. } = self.doing {
+                    // With its checkpoint went its claim: only an order boots the guest anew.
+                    self.doing = Doing::Idle;
+                }
                 if let (Some(id), Doing::Following) = (id, self.doing) {
                     actions.push(Action::Send(Message::Reject(id, Reason::Full)));
                     return Next::Disconnect(Notice::Rejected(Reason::Full));
