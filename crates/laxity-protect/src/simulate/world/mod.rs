@@ -197,7 +197,11 @@ impl World<'_> {
             let is_armed = process.store.is_some_and(|(id, _)| {
                 id.term == highest && self.observer.taken(id).is_some_and(|taken| taken.armed)
             });
-            match (is_armed, (has_guest || activates) && is_newest) {
+            // A standby whose memory was lost while it claims finds nothing to activate.
+            let can_activate = !self.hosts[side].activation_fails;
+            let is_armed = is_armed && can_activate;
+            let serves = has_guest || (activates && can_activate);
+            match (is_armed, serves && is_newest) {
                 (_, true) => Some(true),
                 (true, false) if self.disarmed == Some(highest) => None,
                 (is_armed, false) => Some(is_armed),
