@@ -49,6 +49,7 @@ SERVER_PACKAGES = (
     *("libc6", "libgcc-s1"),
 )
 LIMIT_S = 7200
+CONNECT_S_MAX = 600
 CARD = "e1000"
 """One of QEMU's cards, whose driver is a single module."""
 
@@ -302,8 +303,10 @@ def server_of(directory: Path, debs: list[Path], port: int) -> list[cpio.Entry]:
     )
     ssh = directory / "bin/ssh"
     ssh.parent.mkdir()
-    # ssh looks for the configuration of its user where the user database says, not in $HOME.
-    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {directory}/config "$@"\n')
+    # ssh looks for the configuration of its user where the user database says, not in $HOME. What
+    # comes first holds: a busy computer's emulated machine takes long to exchange keys.
+    options = f"-F {directory}/config -o ConnectTimeout={CONNECT_S_MAX}"
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
     ssh.chmod(0o755)
     return [
         cpio.file("bin/dropbear", dropbear, executable=True),

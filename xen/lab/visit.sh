@@ -9,8 +9,9 @@
 # It ends by itself when nobody listens to it any more.
 set -u
 
-# What it may do before it hears that it shall end: to create a domain takes longest.
-END_S=40
+# What it may do before it hears that it shall end, and what it then does to tidy up: a busy host takes
+# minutes to create a domain. Whoever kills it earlier leaves its tracer behind.
+END_S=300
 
 leave() {
     # Who is ending is not to be ended in the middle: what follows would be done again.
