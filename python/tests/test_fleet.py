@@ -18,8 +18,12 @@ from conftest import FLEET as EXAMPLE
 from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.errors import HostError, InputError
-from laxity.fleet import exact
+from laxity.fleet import exact, neighbourhood
+from laxity.fleet.calls import Judge
 from laxity.fleet.fleet import Fleet
+from laxity.fleet.held import STEPS, counted
+from laxity.fleet.problem import FleetFile
+from laxity.results.records import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -513,3 +517,128 @@ def test_an_override_moves_a_guest() -> None:
     assert Fleet.parse(text).design().moves == ()
     found = Fleet.parse(text).design(set='guest.plc.hosts=["south"]')
     assert [(move.here, move.to) for move in found.moves] == [("north", "south")]
+
+
+# Fleets that greedy placement does not answer, and that are too large for the solver as a whole.
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_cpu_has_more_than_one_of_what_fits_it(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    cuts = sorted(draw.choice([draw.random(), draw.randrange(13) / 12]) for _ in range(4))
+    shares = [high - low for low, high in itertools.pairwise([0.0, *cuts, 1.0])]
+    for steps in STEPS:
+        assert sum(counted(share, steps) for share in shares) <= 1 + 1e-9, (seed, shares)
+
+
+def test_halves_of_cpus_prove_what_sums_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    found = Fleet.parse(HEAD + hosts(3) + many(4)).design()
+    assert found.verdict == "impossible"
+    assert [demand.what for demand in found.conflict] == ["guest"] * 4
+    assert "counted in 2 parts of a CPU" in found.reasons[0]
+
+
+def test_standbys_count_while_a_host_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    guests = "".join(
+        f'[[guest]]\nname = "g{n}"\nbudget = "{budget} ms"\nperiod = "10 ms"\nprotected = true\n'
+        for n, budget in enumerate([4, 4, 4, 4])
+    )
+    found = Fleet.parse(HEAD + hosts(2) + guests).design()
+    assert found.verdict == "impossible"
+    assert "while any one host is down" in found.reasons[0]
+    assert {demand.what for demand in found.conflict} == {"guest", "protected"}
+
+
+def test_guests_without_room_are_placed_by_moving_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ortools")
+    # Only 5 with 5, and 4 with 3 and 3, fill all hosts.
+    costs_ms = [5] * 6 + [4] * 6 + [3] * 12
+    guests = "".join(
+        f'[[guest]]\nname = "g{n}"\nbudget = "{cost} ms"\nperiod = "10 ms"\n'
+        for n, cost in enumerate(costs_ms)
+    )
+    text = HEAD + hosts(9) + guests
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 9 * len(costs_ms) - 1)
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    assert list(faults(text, *places_of(found))) == []
+    monkeypatch.setattr(neighbourhood, "SIZES", ())
+    assert Fleet.parse(text).design().verdict == "unknown"
+
+
+# Guests with calls.
+
+CALLER = '[[guest]]\nname = "media"\nstreams = 100\n'
+CONTROL = (
+    '[[guest]]\nname = "plc"\nprotected = true\n'
+    'tasks = [{ name = "loop", cost = "2 ms", period = "10 ms" }]\n'
+)
+
+
+def test_calls_find_their_budget_and_hold_on_every_host() -> None:
+    text = HEAD + hosts(2) + CALLER + "protected = true\n" + CONTROL
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    (place,) = [host for host in found.hosts if "media" in host.guests]
+    written = Host.parse(place.host or "")
+    domain = next(d for d in tomllib.loads(place.host or "")["domain"] if d["name"] == "media")
+    longer = ["duration=10 s"]
+    assert written.run(seed=77, set=longer).passed
+    # The file's own CPU is full where others take all the rest, and the budget is little more than
+    # what the calls need: with a half of it they are not accepted.
+    half = f"domain.media.budget={int(domain['budget'].split()[0]) // 2} {domain['budget'][-2:]}"
+    assert not written.run(seed=77, set=[*longer, half]).passed
+
+
+def test_two_guests_with_calls_share_a_host_after_a_failure() -> None:
+    other = CALLER.replace("media", "voice").replace("100", "60")
+    text = HEAD + hosts(2) + "".join(guest + "protected = true\n" for guest in (CALLER, other))
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    assert all(host.failures <= 1 for host in found.hosts)
+    assert sum(host.cpu_share_most > host.cpu_share for host in found.hosts) >= 1
+    assert any("calls of each guest are accepted" in reason for reason in found.reasons)
+
+
+def test_each_host_is_simulated_with_its_own_guests() -> None:
+    voice = CALLER.replace("media", "voice").replace("100", "400")
+    core = _core.FleetFile((HEAD + hosts(1) + CALLER + voice).encode(), "fleet.toml", [])
+    judge = Judge(core, decoded(json.loads(core.fleet()), FleetFile))
+    # What is enough for 100 streams is too little for 400.
+    values = [
+        (f"domain.{name}.{key}", f'"{ms} ms"')
+        for name in ("media", "voice")
+        for key, ms in (("budget", 3), ("period", 10))
+    ]
+    asked = [(0, frozenset({guest}), tuple(values[2 * guest : 2 * guest + 2])) for guest in (0, 1)]
+    assert judge.holds(asked) == [True, False]
+    assert judge.holds(asked[::-1]) == [False, True]
+
+
+def test_calls_that_no_host_carries_are_impossible_and_what_was_only_simulated_is_not() -> None:
+    found = Fleet.parse(HEAD + hosts(2) + CALLER.replace("100", "2000")).design()
+    assert found.verdict == "impossible"
+    assert [demand.guests for demand in found.conflict] == [("media",)]
+    control = CONTROL.replace("2 ms", "9 ms")
+    found = Fleet.parse(HEAD + hosts(2) + CALLER + "protected = true\n" + control).design()
+    assert found.verdict == "unknown"
+    assert "proves nothing" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("guest", "head", "message"),
+    [
+        ('workload = { kind = "driver" }\n', HEAD, "is no media-server"),
+        ('tasks = [{ name = "t", cost = "1 ms", period = "9 ms" }]\n', HEAD, "has tasks beside"),
+        ("streams = 0\n", HEAD, "whole number from 1"),
+        ("", HEAD.replace("deferrable", "?"), "policy of a host"),
+    ],
+)
+def test_guests_with_calls_that_make_no_sense_are_refused(
+    guest: str, head: str, message: str
+) -> None:
+    caller = '[[guest]]\nname = "media"\n' if "streams" in guest else CALLER
+    with pytest.raises((HostError, InputError), match=message):
+        Fleet.parse(head + hosts(2) + caller + guest).design()

@@ -31,6 +31,14 @@ impl Piece {
         }
     }
 
+    /// Whether it is a table with this key.
+    pub fn has(&self, key: &str) -> bool {
+        match &self.0.value {
+            Value::Table(entries) => entries.iter().any(|entry| &*entry.key == key),
+            _ => false,
+        }
+    }
+
     /// A table without some of its keys.
     #[must_use]
     pub fn without(mut self, keys: &[&str]) -> Piece {

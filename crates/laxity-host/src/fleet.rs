@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 
 use laxity_config::{
-    Field, FileError, Flag, List, Measured, Name, Piece, Problem, Problems, Span, kinds, suggest,
+    Field, FileError, Flag, List, Measured, Name, Piece, Problem, Problems, Span, Whole, kinds,
+    suggest,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,15 +16,24 @@ use serde::{Deserialize, Serialize};
 use crate::checks::unique;
 use crate::document::{Document, texts};
 use crate::quantities::BitRate;
+use crate::sections::calls::STREAMS_MAX;
 use crate::sections::domain::DomainTable;
 use crate::sections::host::HostTable;
 use crate::sections::run::{RunDuration, Seed};
+use crate::sections::workload::WorkloadKind;
 
 /// Keys of a host that its host file does not have.
 const OF_HOSTS: [&str; 2] = ["name", "link"];
 
 /// Keys of a guest that its `[[domain]]` does not have.
-const OF_GUESTS: [&str; 5] = ["host", "hosts", "protected", "standby", "minimum"];
+const OF_GUESTS: [&str; 6] = [
+    "host",
+    "hosts",
+    "protected",
+    "standby",
+    "minimum",
+    "streams",
+];
 
 /// A fleet for `laxity design`: hosts, and guests (virtual machines) that are to be placed on them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -94,6 +104,9 @@ struct GuestTable {
     standby: Field<Name>,
     /// The rate that the guest's agreement promises it of its host's link. By default nothing.
     minimum: Field<Measured<BitRate>>,
+    /// The number of streams of voice through the guest, which is then a media server with a network card of its own.
+    /// Its budget and period are found by simulation. By default none.
+    streams: Field<Whole<1, STREAMS_MAX>>,
     #[serde(rename = "$domain")]
     #[schemars(flatten)]
     domain: DomainTable,
@@ -148,6 +161,12 @@ pub struct FleetGuest {
     pub vcpus: u32,
     /// Whether its CPUs are open: the file names none.
     pub affinity: bool,
+    /// The number of streams of voice through it; 0 if it has no calls.
+    pub streams: u32,
+    /// Whether its budget is open.
+    pub budget: bool,
+    /// Its period, where that is given.
+    pub period_ns: Option<i64>,
 }
 
 /// A fleet file.
@@ -168,7 +187,24 @@ struct Pieces {
     document: laxity_config::Document,
     run: Vec<(&'static str, Piece)>,
     hosts: Vec<Piece>,
+    /// The guests as analysis sees them.
     guests: Vec<Piece>,
+    /// The guests as they are written.
+    callers: Vec<Piece>,
+}
+
+/// What a guest with calls does, unless its file says more.
+const MEDIA_SERVER: &str = "workload = { kind = \"media-server\" }";
+
+/// What a guest with calls does at worst.
+const CPU_BOUND: &str = "workload = { kind = \"cpu-bound\" }";
+
+/// A table that no file has.
+fn literal(text: &str) -> Piece {
+    let document =
+        laxity_config::Document::parse(format!("[table]\n{text}").as_bytes(), "", &kinds::FLEET);
+    let piece = document.ok().and_then(|document| document.piece("table"));
+    piece.expect("the text is a table")
 }
 
 impl Fleet {
@@ -201,13 +237,49 @@ impl Fleet {
     /// The host file of a host with these guests, in this order.
     pub fn host(&self, host: usize, guests: &[usize]) -> Document {
         let pieces = &self.pieces;
-        let domains = guests.iter().map(|&guest| pieces.guests[guest].clone());
+        let domains = guests.iter().map(|&guest| self.guest(guest));
         let of_host = [
             ("host", pieces.hosts[host].clone()),
             ("domain", Piece::list(domains)),
         ];
         let all = pieces.run.iter().cloned().chain(of_host);
         Document(pieces.document.of_pieces(all).of_kind(&kinds::HOST))
+    }
+
+    /// The host file of a host with these guests, in which one of them has its calls, and a card of
+    /// its own. A host file has the calls of one domain: all other guests with calls compute
+    /// without a pause.
+    pub fn host_with_calls(&self, host: usize, guests: &[usize], caller: usize) -> Document {
+        let pieces = &self.pieces;
+        let name = &self.guests[caller].name;
+        let streams = self.guests[caller].streams;
+        let domains = guests.iter().map(|&guest| match guest == caller {
+            true => (pieces.callers[guest].clone()).over(&literal(MEDIA_SERVER)),
+            false => self.guest(guest),
+        });
+        let of_host = [
+            ("host", pieces.hosts[host].clone()),
+            ("domain", Piece::list(domains)),
+            (
+                "nic",
+                Piece::list([literal(&format!("name = \"eth0\"\ndomain = {name:?}"))]),
+            ),
+            (
+                "calls",
+                literal(&format!("streams = {streams}\nmedia-server = {name:?}")),
+            ),
+        ];
+        let all = pieces.run.iter().cloned().chain(of_host);
+        Document(pieces.document.of_pieces(all).of_kind(&kinds::HOST))
+    }
+
+    /// A guest as analysis sees it: one with calls uses all of its budget.
+    fn guest(&self, guest: usize) -> Piece {
+        let piece = self.pieces.guests[guest].clone();
+        match self.guests[guest].streams {
+            0 => piece,
+            _ => piece.over(&literal(CPU_BOUND)),
+        }
     }
 
     /// Checks every host and every guest as host files are checked.
@@ -221,8 +293,15 @@ impl Fleet {
             let Some(largest) = hosts.max_by_key(|&host| self.hosts[host].cpus) else {
                 continue;
             };
-            let (_, open) = self.host(largest, &[guest]).open(&[""; 0])?;
-            self.guests[guest].affinity = open.domains[0].affinity;
+            let document = match self.guests[guest].streams {
+                0 => self.host(largest, &[guest]),
+                _ => self.host_with_calls(largest, &[guest], guest),
+            };
+            let (resolved, open) = document.open(&[""; 0])?;
+            let (found, domain) = (&mut self.guests[guest], &open.domains[0]);
+            (found.affinity, found.budget) = (domain.affinity, domain.budget);
+            let period_ns = resolved.domains[0].parameters.period_ns;
+            found.period_ns = (!domain.period).then_some(period_ns);
         }
         Ok(())
     }
@@ -322,6 +401,12 @@ fn pieces(document: &laxity_config::Document) -> Pieces {
             .collect(),
         hosts: elements("host").into_iter().map(host).collect(),
         guests: (elements("guest").into_iter())
+            .map(|piece| match piece.has("streams") {
+                true => piece.without(&OF_GUESTS).without(&["workload"]),
+                false => piece.without(&OF_GUESTS),
+            })
+            .collect(),
+        callers: (elements("guest").into_iter())
             .map(|piece| piece.without(&OF_GUESTS))
             .collect(),
     }
@@ -427,6 +512,15 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
         let place = table.domain.tasks.span.unwrap_or(span);
         problems.report(place, format!("the tasks of {title} are drawn"), help);
     }
+    let kind = table.domain.kind();
+    if let (Some(_), Some(place), Some(kind)) =
+        (table.streams.value, table.domain.workload.span, kind)
+        && kind != WorkloadKind::MediaServer
+    {
+        let message = format!("{title} has streams and is no media-server");
+        let help = "leave the workload out, or give it kind = \"media-server\"";
+        problems.report(place, message, help);
+    }
     FleetGuest {
         name: name(&table.domain.name),
         host,
@@ -436,6 +530,9 @@ fn guest(table: &GuestTable, span: Span, names: &Names<'_>, problems: &Problems)
         minimum_bit_s: table.minimum.value.map_or(0, |rate| rate.0.bit_s),
         vcpus: table.domain.vcpus(),
         affinity: true,
+        streams: table.streams.or(0) as u32,
+        budget: true,
+        period_ns: None,
     }
 }
 

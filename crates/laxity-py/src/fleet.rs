@@ -88,6 +88,11 @@ impl FleetFile {
         })
     }
 
+    /// The host file of a host with these guests, one of which has its calls, as text.
+    fn host_with_calls(&self, host: usize, guests: Vec<usize>, caller: usize) -> String {
+        self.fleet.host_with_calls(host, &guests, caller).to_toml()
+    }
+
     /// The host file of a host with these guests, as text.
     fn host(&self, host: usize, guests: Vec<usize>) -> String {
         self.fleet.host(host, &guests).to_toml()

@@ -140,7 +140,7 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
     return _design(asked, winner, overrides, streams, remedies)
 
 
-def _can_be_heard() -> bool:
+def can_be_heard() -> bool:
     """Whether what scores voice is installed."""
     try:
         extras.require("pesq")
@@ -171,7 +171,7 @@ def _design(
     chosen = (
         f"{winner.what}: carries {streams:,} streams, with {SEEDS} seeds that it was not chosen by."
     )
-    if not _can_be_heard():
+    if not can_be_heard():
         chosen += " What voice sounds like was not judged, which needs the extra `voice`."
     others = [
         f"{remedy.what}: {remedy.streams:,} streams in a short run."
@@ -421,7 +421,7 @@ def _confirmed(
     host: Resolved, winner: Change, streams: int, looking: Say, workers: Workers | None
 ) -> int:
     """The load that holds with other seeds and for longer, and sounds well enough."""
-    heard = _can_be_heard()
+    heard = can_be_heard()
     first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
     for _ in range(ATTEMPTS_MAX):
         looking(f"confirming {streams:,} streams")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from laxity.fleet.held import EPSILON
+from laxity.fleet.held import EPSILON, STEPS
 from laxity.fleet.problem import Asked, Problem
 from laxity.text import number, rate
 
@@ -58,48 +58,75 @@ def parts(problem: Problem) -> Iterator[Problem]:
 def overfull(problem: Problem, holding: Holding) -> Overfull | None:
     """The fewest guests of some hosts that need more than these have; None if none do."""
     for hosts, guests in confined(problem):
-        likes = holding.likes(hosts)
-        shares = {guest: _least(holding, likes, guest) for guest in guests}
         cpus = sum(problem.file.hosts[host].cpus for host in hosts)
-        found = _too_many(shares, cpus + EPSILON * len(hosts))
-        if found:
-            needed = sum(shares[guest] for guest in found)
-            said = (
-                f"{number(len(found), 'guest')} need at least {needed:.1f} CPUs by themselves, and "
-                f"the {number(len(hosts), 'host')} that may have them have {cpus}."
-                if needed < inf
-                else "No values were found with which the guest holds by itself."
-            )
-            return _of(problem, hosts, found, ("guest",), said)
-        minima = {guest: float(problem.minimum(guest)) for guest in guests}
-        links = sum(map(problem.link, hosts))
-        found = _too_many(minima, links)
-        if found:
-            promised = rate(int(sum(minima[guest] for guest in found)))
-            said = (
-                f"{number(len(found), 'guest')} are promised {promised}, and the links of the "
-                f"{number(len(hosts), 'host')} that may have them have {rate(links)}."
-            )
-            return _of(problem, hosts, found, ("guest", "minimum"), said)
+        have = f"{number(len(hosts), 'host')} that may have them have"
+        for standing in _standing(problem, hosts, guests):
+            also = ("protected",) if standing else ()
+            while_down = " while any one host is down" if standing else ""
+            for kind, needs in enumerate(_least(holding, hosts, guests)):
+                found, needed = _too_many(needs, standing, cpus + EPSILON * len(hosts))
+                if found:
+                    by = f", counted in {STEPS[kind - 1]} parts of a CPU" if kind else ""
+                    said = (
+                        f"{number(len(found), 'guest')} need at least {needed:.1f} CPUs by "
+                        f"themselves{while_down}{by}, and the {have} {cpus}."
+                        if needed < inf
+                        else "No values were found with which the guest holds by itself."
+                    )
+                    return _of(problem, hosts, found, ("guest", *also), said)
+            minima = {guest: float(problem.minimum(guest)) for guest in guests}
+            links = sum(map(problem.link, hosts))
+            found, promised = _too_many(minima, standing, links)
+            if found:
+                said = (
+                    f"{number(len(found), 'guest')} are promised {rate(int(promised))}"
+                    f"{while_down}, and the links of the {have} {rate(links)}."
+                )
+                return _of(problem, hosts, found, ("guest", "minimum", *also), said)
     return None
 
 
-def _least(holding: Holding, likes: list[int], guest: int) -> float:
-    """The least part of a CPU that a guest needs on hosts of these sorts."""
-    shares = [holding.share(like, guest) for like in likes]
-    return min((share for share in shares if share is not None), default=inf)
+def _standing(
+    problem: Problem, hosts: frozenset[int], guests: list[int]
+) -> Iterator[dict[int, float]]:
+    """Factors by which guests count more than once: none does at first.
+
+    Each of n hosts fails in turn: each host is then there n - 1 times, a protected
+    guest runs n times, and another guest n - 1 times.
+    """
+    yield {}
+    protected = [guest for guest in guests if problem.protected(guest)]
+    if protected and len(hosts) > 1:
+        yield dict.fromkeys(protected, len(hosts) / (len(hosts) - 1))
 
 
-def _too_many(needs: dict[int, float], have: float) -> list[int]:
-    """The fewest guests that need more than there is, the greatest first; none if all fit."""
+def _least(holding: Holding, hosts: frozenset[int], guests: list[int]) -> list[dict[int, float]]:
+    """The least that guests need on any of these hosts, in each way in which needs are counted."""
+    likes = holding.likes(hosts)
+    nothing_is_enough = (inf,) * (1 + len(STEPS))
+    all_needs = {
+        guest: [holding.needs(like, guest) or nothing_is_enough for like in likes]
+        for guest in guests
+    }
+    return [
+        {guest: min(needs[kind] for needs in of_likes) for guest, of_likes in all_needs.items()}
+        for kind in range(1 + len(STEPS))
+    ]
+
+
+def _too_many(
+    needs: dict[int, float], factors: dict[int, float], have: float
+) -> tuple[list[int], float]:
+    """The fewest guests that need more than there is, and what they need; none if all fit."""
+    whole = {guest: need * factors.get(guest, 1.0) for guest, need in needs.items()}
     needed = 0.0
     found = []
-    for guest in sorted(needs, key=lambda guest: (-needs[guest], guest)):
+    for guest in sorted(whole, key=lambda guest: (-whole[guest], guest)):
         found.append(guest)
-        needed += needs[guest]
-        if needed > have:
-            return found
-    return []
+        needed += whole[guest]
+        if needed > have * (1 + EPSILON):
+            return found, needed
+    return [], needed
 
 
 def _of(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from laxity.fleet.held import STEPS
 from laxity.fleet.problem import Placement
 
 if TYPE_CHECKING:
@@ -58,10 +59,14 @@ def place(
     *,
     near: Placement | None = None,
     fewest: bool = True,
+    work: float = SOLVER_WORK,
+    rounds: int = ROUNDS_MAX,
 ) -> Placement | Outcome:
-    """Places all guests, with the fewest moves if asked; `near` is where the search begins."""
-    work = SOLVER_WORK
-    for attempt in range(1, ROUNDS_MAX + 1):
+    """Places all guests, with the fewest moves if asked; `near` is where the search begins.
+
+    `work` limits the solver, in its own units of work; analysis looks at `rounds` placements.
+    """
+    for attempt in range(1, rounds + 1):
         looking(f"solving: attempt {attempt}, {len(cuts)} sets of guests cannot be together")
         model = _Model(problem, holding, cuts)
         found = model.solve(near=near, fewest=fewest, work=work)
@@ -103,6 +108,9 @@ class _Model:
             for failed in allowed[guest]
             if failed != host
         }
+        self._may_have: dict[int, list[int]] = defaultdict(list)
+        for guest, host in self._on:
+            self._may_have[host].append(guest)
         failures: dict[int, set[int]] = defaultdict(set)
         for _, host, other in self._taken:
             failures[host].add(other)
@@ -196,18 +204,23 @@ class _Model:
 
     def _fit(self, host: int, failed: int | None) -> None:
         """What guests need by themselves, and what they are promised of the link."""
-        parts, promised = [], []
-        for guest in self._problem.guests:
-            share = self._holding.share(host, guest)
+        parts: list[list[Any]] = [[] for _ in range(1 + len(STEPS))]
+        promised = []
+        for guest in self._may_have[host]:
+            needs = self._holding.needs(host, guest)
             minimum = self._problem.minimum(guest)
             for there in self._there(guest, host, failed):
-                if share is None:
+                if needs is None:
                     self._model.add(there == 0)
                 else:
-                    parts.append(int(share * PARTS) * there)
+                    for of_need, need in zip(parts, needs, strict=True):
+                        # VCPUs that count as nothing are left out.
+                        if need * PARTS >= 1:
+                            of_need.append(int(need * PARTS) * there)
                 if minimum:
                     promised.append(minimum * there)
-        self._model.add(sum(parts) <= self._problem.file.hosts[host].cpus * PARTS)
+        for of_need in parts:
+            self._model.add(sum(of_need) <= self._problem.file.hosts[host].cpus * PARTS)
         self._model.add(sum(promised) <= self._problem.link(host))
 
     def _cut(self, cuts: Cuts) -> None:

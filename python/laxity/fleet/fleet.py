@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from laxity import _core, files
 from laxity.errors import InputError, core_errors
-from laxity.fleet import bounds, conflict, exact, greedy
+from laxity.fleet import bounds, calls, conflict, exact, greedy, neighbourhood
 from laxity.fleet.cuts import Cuts
 from laxity.fleet.exact import Outcome
 from laxity.fleet.held import Holding
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 PARTS_MAX = 8
 """Parts of a fleet that is too large for the solver which it looks at, at most."""
+
+MARGINS = (1.0, 1.1, 1.25)
+"""Budgets of guests with calls are raised by these factors while simulation refuses hosts."""
 
 
 class Fleet:
@@ -62,11 +65,52 @@ class Fleet:
         `set` has overrides, and `looking` is told what is going on. Raises HostError if the file or
         an override is wrong, and InputError if no analysis knows what a guest needs.
         """
+        overrides = overrides_of(set)
+        core, file = self._read(overrides)
+        needs = calls.needs(core, file, looking)
+        for guest, need in needs.items():
+            if need is None:
+                return _silent(file.guests[guest].name)
+        for factor in MARGINS:
+            found_by_simulation = [
+                override
+                for guest, need in needs.items()
+                if need is not None
+                for override in need.overrides(file.guests[guest].name, factor)
+            ]
+            core, file = self._read([*overrides, *found_by_simulation])
+            looking("looking at each guest")
+            design = _Design(core, file, looking)
+            found = design.found()
+            if found.holds or not (needs and design.refused):
+                break
+        return _without_proof(found, [file.guests[guest].name for guest in needs])
+
+    def _read(self, overrides: list[str]) -> tuple[_core.FleetFile, FleetFile]:
         with core_errors():
-            core = _core.FleetFile(self.text, self.name, overrides_of(set))
-            file = decoded(json.loads(core.fleet()), FleetFile)
-        looking("looking at each guest")
-        return _Design(core, file, looking).found()
+            core = _core.FleetFile(self.text, self.name, overrides)
+            return core, decoded(json.loads(core.fleet()), FleetFile)
+
+
+def _silent(guest: str) -> FleetDesign:
+    """A guest whose calls are more than whole CPUs carry."""
+    demand = Conflict("guest", (guest,), f"{guest} runs")
+    said = f"1 demand cannot hold. With all of its CPUs {guest} does not carry its streams."
+    return FleetDesign(verdict="impossible", reasons=(said,), conflict=(demand,))
+
+
+def _without_proof(found: FleetDesign, searched: list[str]) -> FleetDesign:
+    """What rests on budgets that a simulation found is no proof that nothing holds."""
+    named = {guest for demand in found.conflict for guest in demand.guests}
+    by_simulation = sorted(named.intersection(searched))
+    if found.verdict != "impossible" or not by_simulation:
+        return found
+    said = (
+        f"{found.reasons[0]} The budget of {', '.join(by_simulation)} is what calls need beside "
+        "the worst neighbours; less may be enough beside others, so this proves nothing. Give "
+        "budgets to ask whether these hold."
+    )
+    return FleetDesign(verdict="unknown", reasons=(said,))
 
 
 class _Design:
@@ -78,25 +122,32 @@ class _Design:
         self._cuts = Cuts(self._holding)
         self._names = [guest.name for guest in file.guests]
 
+    @property
+    def refused(self) -> int:
+        """The hosts that hold by analysis and did not in simulation."""
+        return self._holding.judge.refused
+
     def found(self) -> FleetDesign:
         problem = Problem.of(self._file)
-        placement = greedy.place(problem, self._holding, self._cuts, self._looking)
+        begun = greedy.place(problem, self._holding, self._cuts, self._looking)
+        placement = None if problem.missing(begun) else begun
         least = least_moves(problem, self._cuts)
         small = exact.fits(problem)
-        if placement is not None and len(_moved(problem, placement)) > least and small:
-            better = exact.place(problem, self._holding, self._cuts, self._looking, near=placement)
-            if isinstance(better, Placement):
-                placement, least = better, len(_moved(problem, better))
-        elif placement is None and small:
-            outcome = exact.place(problem, self._holding, self._cuts, self._looking)
-            if outcome is Outcome.IMPOSSIBLE:
+        if small and (placement is None or len(_moved(problem, placement)) > least):
+            outcome = exact.place(problem, self._holding, self._cuts, self._looking, near=placement)
+            if outcome is Outcome.IMPOSSIBLE and placement is None:
                 return self._impossible(problem)
             if isinstance(outcome, Placement):
                 placement, least = outcome, len(_moved(problem, outcome))
         if placement is None:
-            return self._proved(problem) or FleetDesign(
-                verdict="unknown", reasons=tuple(self._unknown(problem))
+            proved = self._proved(problem)
+            if proved is not None:
+                return proved
+            placement = neighbourhood.place(
+                problem, self._holding, self._cuts, self._looking, begun
             )
+        if placement is None:
+            return FleetDesign(verdict="unknown", reasons=tuple(self._unknown(problem)))
         return self._placed(problem, placement, least)
 
     def _proved(self, problem: Problem) -> FleetDesign | None:
@@ -178,6 +229,10 @@ class _Design:
                 "guaranteed",
                 "give guests with several VCPUs an affinity, and priorities to all or to none",
             )
+        judge = self._holding.judge
+        callers = judge.callers(guests)
+        if callers:
+            text = judge.text(host, guests, callers[0], held.values)
         return text, len(tasks)
 
     def _reasons(self, problem: Problem, found: FleetDesign) -> Iterator[str]:
@@ -197,6 +252,12 @@ class _Design:
                 "After a failure a host has the guests whose standbys it has, with budgets and "
                 "CPUs of all its guests found anew."
             )
+        if any(guest.streams for guest in self._file.guests):
+            yield (
+                "The calls of each guest are accepted in simulation, and no deadline is missed "
+                "beside them, while all other guests with calls use all of their budgets. A host "
+                "file has the calls of the guest with most streams."
+            )
         if self._cuts:
             yield f"Analysis found {len(self._cuts)} sets of guests too much for one host."
 
@@ -208,7 +269,9 @@ class _Design:
         have = sum(host.cpus for host in self._file.hosts)
         yield (
             "No placement was found, and it is not proved that there is none. The guests need at "
-            f"least {need:.1f} CPUs by themselves, and the hosts have {have}."
+            f"least {need:.1f} CPUs by themselves, and the hosts have {have}. A little more room "
+            "would help: one more host, or guests that need less, are protected by none, or may be "
+            "on more hosts."
         )
 
     def _impossible(self, problem: Problem) -> FleetDesign:
@@ -218,7 +281,7 @@ class _Design:
 
     def _is_impossible(self, fewer: Problem) -> bool:
         """Whether the solver proves that there is no placement."""
-        if greedy.place(fewer, self._holding, self._cuts, silent) is not None:
+        if not fewer.missing(greedy.place(fewer, self._holding, self._cuts, silent)):
             return False
         self._looking(f"{len(fewer.asked)} demands that may be in conflict")
         outcome = exact.place(fewer, self._holding, self._cuts, silent, fewest=False)

@@ -26,13 +26,16 @@ ROUNDS_MAX = 60
 """Rounds of analysis and moves, at most."""
 
 
-def place(problem: Problem, holding: Holding, cuts: Cuts, looking: Say) -> Placement | None:
-    """Places all guests so that every host holds, also after any failure; None if it does not."""
+def place(problem: Problem, holding: Holding, cuts: Cuts, looking: Say) -> Placement:
+    """Places guests so that every host holds, also after any failure; not all, if some do not fit.
+
+    What does not fit after `ROUNDS_MAX` rounds is left out.
+    """
     state = _State(problem, holding, cuts)
     state.keep_today()
-    for _ in range(ROUNDS_MAX):
-        if not state.place_rest():
-            return None
+    for number in range(2 * ROUNDS_MAX):
+        if number < ROUNDS_MAX:
+            state.place_rest()
         placement = state.placement()
         looking(f"placing: {len(cuts)} sets of guests cannot be together")
         conflicts = cuts.learn(placement.loads())
@@ -40,7 +43,7 @@ def place(problem: Problem, holding: Holding, cuts: Cuts, looking: Say) -> Place
             return placement
         for host, guests in conflicts:
             state.remove_one(host, guests)
-    return None
+    return state.placement()
 
 
 class _State:
@@ -92,31 +95,37 @@ class _State:
             if standby is not None and guest in self._hosts and self._takes_standby(standby, guest):
                 self._put_standby(guest, standby)
 
-    def place_rest(self) -> bool:
-        """Places guests that are nowhere, and missing standbys; returns whether all fit."""
+    def place_rest(self) -> None:
+        """Places guests that are nowhere, and missing standbys, as far as they fit."""
         greatest_first = sorted(self._needed, key=lambda guest: (-self._needed[guest], guest))
         for guest in greatest_first:
             if guest in self._hosts:
                 continue
             host = next((h for h in self._by_room(guest) if self._takes(h, guest)), None)
             if host is None:
-                return False
+                continue
             self._put(guest, host)
             standby = self._standbys.pop(guest, None)
             if standby is not None and self._takes_standby(standby, guest):
                 self._put_standby(guest, standby)
         for guest in greatest_first:
-            if guest in self._standbys or not self._problem.protected(guest):
+            if (
+                guest not in self._hosts
+                or guest in self._standbys
+                or not self._problem.protected(guest)
+            ):
                 continue
             standby = next((h for h in self._by_room(guest) if self._takes_standby(h, guest)), None)
-            if standby is None:
-                return False
-            self._put_standby(guest, standby)
-        return True
+            if standby is not None:
+                self._put_standby(guest, standby)
 
     def remove_one(self, host: int, guests: frozenset[int]) -> None:
         """Takes one of guests that cannot be together away from a host."""
-        there = [g for g in guests if self._standbys.get(g) == host or self._hosts.get(g) == host]
+        there = [
+            guest
+            for guest in guests
+            if guest in self._hosts and host in (self._hosts[guest], self._standbys.get(guest))
+        ]
         if len(there) < len(guests):
             return  # Another conflict took one away already.
         # A guest that is there today costs a move, and the greatest makes most room.
@@ -176,8 +185,7 @@ class _State:
         return self._fits(host, self._own[host] | self._of[host][own] | {guest})
 
     def _fits(self, host: int, guests: set[int]) -> bool:
-        shares = [self._holding.share(host, guest) for guest in guests]
-        if None in shares or sum(filter(None, shares)) > self._cpus[host]:
+        if not self._holding.fits(host, guests):
             return False
         if sum(self._minima[guest] for guest in guests) > self._links[host]:
             return False

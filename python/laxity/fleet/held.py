@@ -1,4 +1,6 @@
-"""Whether a host holds with some guests, by analysis: the values that `laxity design` would write.
+"""Whether a host holds with some guests: the values that `laxity design` would write.
+
+Analysis finds them; a host whose guests have calls is simulated with them, too.
 
 CPUs do not affect one another, so where all guests have one VCPU and no CPU of their own, each CPU
 is designed by itself, and what was found for one is used wherever the same guests meet again.
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from laxity.design import placement
 from laxity.errors import InputError, core_errors
+from laxity.fleet.calls import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +27,22 @@ ATTEMPTS_MAX = 12
 """Placements on the CPUs of one host that are tried, at most."""
 
 EPSILON = 1e-9
+
+STEPS = (2, 3, 4)
+"""Needs are also counted in halves, thirds and quarters of a CPU; see `counted`."""
+
+
+def counted(share: float, steps: int) -> float:
+    """What a share of a CPU takes of it, if CPUs are divided by as many steps.
+
+    No CPU has more than one of what its VCPUs are counted as: a dual feasible function (Fekete and
+    Schepers, 2001). In halves, each VCPU that needs more than half a CPU has one for itself.
+    """
+    parts = share * steps
+    nearest = round(parts)
+    if abs(parts - nearest) < EPSILON * steps:
+        return nearest / steps
+    return int(parts) / (steps - 1)
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,7 @@ class Holding:
         """Finds what each guest needs by itself, on each sort of host."""
         self._core = core
         self.file = file
+        self.judge = Judge(core, file)
         likes = self.likes(range(len(file.hosts)))
         try:
             with core_errors():
@@ -50,6 +70,10 @@ class Holding:
         except InputError as error:
             raise _refused(error) from None
         self._shares = dict(zip(likes, shares, strict=True))
+        self._needs = {
+            like: [self._needs_of(guest, share) for guest, share in enumerate(of_like)]
+            for like, of_like in self._shares.items()
+        }
         self._cpus: dict[tuple[int, Guests], Held | None] = {}
         self._hosts: dict[tuple[int, Guests], Held | None] = {}
 
@@ -60,6 +84,23 @@ class Holding:
     def share(self, host: int, guest: int) -> float | None:
         """The least part of a CPU that a guest needs on a host; None if nothing is enough."""
         return self._shares[self.file.hosts[host].like][guest]
+
+    def needs(self, host: int, guest: int) -> tuple[float, ...] | None:
+        """The share, and the same as each of `STEPS` counts it: none may exceed a host's CPUs."""
+        return self._needs[self.file.hosts[host].like][guest]
+
+    def _needs_of(self, guest: int, share: float | None) -> tuple[float, ...] | None:
+        if share is None:
+            return None
+        vcpus = self.file.guests[guest].vcpus
+        return (share, *(vcpus * counted(share / vcpus, steps) for steps in STEPS))
+
+    def fits(self, host: int, guests: Iterable[int]) -> bool:
+        """Whether what guests need by themselves fits a host."""
+        needs = [self.needs(host, guest) for guest in guests]
+        known = [of_guest for of_guest in needs if of_guest is not None]
+        cpus = self.file.hosts[host].cpus + EPSILON
+        return len(known) == len(needs) and all(sum(of) <= cpus for of in zip(*known, strict=True))
 
     def holds(self, host: int, guests: Guests) -> bool:
         """Whether a host holds with these guests."""
@@ -79,7 +120,7 @@ class Holding:
         parted = []
         whole = []
         for like, guests in sorted(new, key=lambda key: (key[0], sorted(key[1]))):
-            if not self._may_hold(like, guests):
+            if not self.fits(like, guests):
                 self._hosts[like, guests] = None
             elif self._is_parted(like, guests):
                 parted.append((like, guests))
@@ -90,13 +131,19 @@ class Holding:
         self._look_cpus((like, cpu) for (like, _), cpus in places.items() for cpu in cpus)
         for key, cpus in places.items():
             self._hosts[key] = self._settled(*key, cpus)
+        self._judge(sorted(new, key=lambda key: (key[0], sorted(key[1]))))
 
-    def _may_hold(self, like: int, guests: Guests) -> bool:
-        """Whether what the guests need by themselves fits."""
-        shares = [self._shares[like][guest] for guest in guests]
-        known = [share for share in shares if share is not None]
-        cpus = self.file.hosts[like].cpus
-        return len(known) == len(shares) and sum(known) <= cpus + EPSILON
+    def _judge(self, keys: list[tuple[int, Guests]]) -> None:
+        """What holds by analysis and has calls must hold in simulation too."""
+        asked = [
+            (like, guests, held.values)
+            for like, guests in keys
+            if (held := self._hosts[like, guests]) and self.judge.callers(guests)
+        ]
+        answers = self.judge.holds(asked)
+        for (like, guests, _), holds in zip(asked, answers, strict=True):
+            if not holds:
+                self._hosts[like, guests] = None
 
     def _is_parted(self, like: int, guests: Guests) -> bool:
         of_guests = [self.file.guests[guest] for guest in guests]

@@ -37,6 +37,9 @@ class FleetGuest:
     minimum_bit_s: int
     vcpus: int
     affinity: bool
+    streams: int
+    budget: bool
+    period_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,18 @@ class Placement:
 
     hosts: tuple[int | None, ...]
     standbys: tuple[int | None, ...]
+
+    def updated(self, other: Placement) -> Placement:
+        """The same with the guests of another placement where that has them."""
+        new = {guest for guest, host in enumerate(other.hosts) if host is not None}
+
+        def chosen(
+            own: tuple[int | None, ...], others: tuple[int | None, ...]
+        ) -> tuple[int | None, ...]:
+            both = enumerate(zip(own, others, strict=True))
+            return tuple(after if n in new else before for n, (before, after) in both)
+
+        return Placement(chosen(self.hosts, other.hosts), chosen(self.standbys, other.standbys))
 
     def loads(self) -> Loads:
         """What each host runs, with no failure and after each failure that brings it a guest."""
@@ -99,6 +114,16 @@ class Problem:
         running = {demand.guests[0] for demand in kept if demand.what == "guest"}
         return replace(self, asked=frozenset(d for d in kept if running.issuperset(d.guests)))
 
+    def confined(self, places: dict[int, set[int]]) -> Problem:
+        """The same for these guests alone, each only where it may be and where this says."""
+        guests = list(self.file.guests)
+        for guest, hosts in places.items():
+            there = tuple(host for host in self.allowed(guest) if host in hosts)
+            guests[guest] = replace(guests[guest], hosts=there)
+        asked = {demand for demand in self.asked if set(demand.guests) <= places.keys()}
+        asked |= {Asked("hosts", (guest,)) for guest in places}
+        return Problem(replace(self.file, guests=tuple(guests)), frozenset(asked))
+
     @property
     def guests(self) -> list[int]:
         """The guests that must run."""
@@ -107,6 +132,15 @@ class Problem:
     def protected(self, guest: int) -> bool:
         """Whether a guest needs a standby."""
         return Asked("protected", (guest,)) in self.asked
+
+    def missing(self, placement: Placement) -> list[int]:
+        """The guests that a placement leaves out, or leaves without the standby that they need."""
+        return [
+            guest
+            for guest in self.guests
+            if placement.hosts[guest] is None
+            or (self.protected(guest) and placement.standbys[guest] is None)
+        ]
 
     def allowed(self, guest: int) -> tuple[int, ...]:
         """The hosts that may have a guest or its standby."""

@@ -27,7 +27,7 @@ pub const ANSWER_WAITS_NS: [i64; 7] = [
     T1_NS,
 ];
 
-const STREAMS_MAX: i64 = 100_000;
+pub(crate) const STREAMS_MAX: i64 = 100_000;
 const SAMPLE: i64 = 4;
 
 /// The calls of a host.
