@@ -15,7 +15,7 @@ from laxity.fleet.held import STEPS
 from laxity.fleet.problem import Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from laxity.fleet.cuts import Cuts
     from laxity.fleet.held import Holding
@@ -61,14 +61,18 @@ def place(
     fewest: bool = True,
     work: float = SOLVER_WORK,
     rounds: int = ROUNDS_MAX,
+    staying: Collection[int] = (),
 ) -> Placement | Outcome:
     """Places all guests, with the fewest moves if asked; `near` is where the search begins.
 
     `work` limits the solver, in its own units of work; analysis looks at `rounds` placements.
+    Guests in `staying`, and their standbys, stay where `near` has them.
     """
     for attempt in range(1, rounds + 1):
         looking(f"solving: attempt {attempt}, {len(cuts)} sets of guests cannot be together")
         model = _Model(problem, holding, cuts)
+        if near is not None:
+            model.keep(staying, near)
         found = model.solve(near=near, fewest=fewest, work=work)
         if isinstance(found, Outcome):
             return found
@@ -152,6 +156,14 @@ class _Model:
                 if solver.boolean_value(variable):
                     places[guest] = host
         return Placement(tuple(hosts), tuple(standbys))
+
+    def keep(self, guests: Collection[int], near: Placement) -> None:
+        """Guests and their standbys stay where they are."""
+        for guest in guests:
+            for place, variables in ((near.hosts, self._on), (near.standbys, self._standby)):
+                host = place[guest]
+                if host is not None and (guest, host) in variables:
+                    self._model.add(variables[guest, host] == 1)
 
     def _move_least(self) -> None:
         """What is somewhere today stays there, as far as that can be."""

@@ -78,7 +78,8 @@ class Fleet:
                 if need is not None
                 for override in need.overrides(file.guests[guest].name, factor)
             ]
-            core, file = self._read([*overrides, *found_by_simulation])
+            if found_by_simulation:
+                core, file = self._read([*overrides, *found_by_simulation])
             looking("looking at each guest")
             design = _Design(core, file, looking)
             found = design.found()

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from laxity.fleet.problem import Problem
     from laxity.progress import Say
 
-SIZES = (3, 6, 6, 10, 10, 15)
+SIZES = (3, 5, 8, 8, 12, 12)
 """Hosts whose guests may move, for each attempt to place one more guest."""
 
 ATTEMPTS_MAX = 40
 """Attempts for all guests together."""
 
-WORK = 0.4
+WORK = 1.0
 """The solver's limit for an attempt, in its own units of work."""
 
-ROUNDS = 6
+ROUNDS = 30
 """Placements of an attempt that analysis looks at, at most."""
 
 
@@ -41,6 +41,7 @@ def place(
     """Completes a placement in which every host holds; None if that was not found."""
     draw = random.Random(1)  # noqa: S311 - no secret
     left = ATTEMPTS_MAX
+    near = near.without(problem.missing(near))
     while missing := problem.missing(near):
         if len(missing) > left:
             return None
@@ -48,11 +49,20 @@ def place(
         guest = max(missing, key=lambda guest: (_need(problem, holding, guest), -guest))
         for hosts in _sets_of_hosts(problem, holding, near, guest, draw):
             looking(f"{len(missing)} guests have no room: moving those of {len(hosts)} hosts")
-            part = problem.confined(_places(problem, near, guest, hosts))
+            places, staying = _places(problem, near, guest, hosts)
+            part = problem.confined(places)
             left -= 1
             if exact.fits(part):
                 found = exact.place(
-                    part, holding, cuts, silent, near=near, fewest=False, work=WORK, rounds=ROUNDS
+                    part,
+                    holding,
+                    cuts,
+                    silent,
+                    near=near,
+                    fewest=False,
+                    work=WORK,
+                    rounds=ROUNDS,
+                    staying=staying,
                 )
                 if isinstance(found, Placement):
                     near = near.updated(found)
@@ -61,7 +71,8 @@ def place(
                 return None
         else:
             return None
-    return near
+    # Each part was looked at by itself; the whole is what counts.
+    return None if cuts.learn(near.loads()) else near
 
 
 def _need(problem: Problem, holding: Holding, guest: int) -> float:
@@ -88,10 +99,13 @@ def _sets_of_hosts(
             return
 
 
-def _places(problem: Problem, near: Placement, guest: int, free: set[int]) -> dict[int, set[int]]:
-    """Where each guest of a part of the problem may be: what is on free hosts, on any of these.
+def _places(
+    problem: Problem, near: Placement, guest: int, free: set[int]
+) -> tuple[dict[int, set[int]], set[int]]:
+    """Hosts that each guest of a part of the problem may have, and the guests that stay.
 
-    Guests on hosts to which none of these can come are left out.
+    What is on free hosts may be on any of these. Guests on hosts to which none of those can come
+    are left out.
     """
     complete = {*problem.guests}.difference(problem.missing(near))
     here = {
@@ -100,8 +114,6 @@ def _places(problem: Problem, near: Placement, guest: int, free: set[int]) -> di
     }
     moving = {other for other, own in here.items() if other == guest or own & free}
     touched = free.union(*(here[other] for other in moving))
-    return {
-        other: own | free if other in moving else own
-        for other, own in here.items()
-        if own & touched or other == guest
-    }
+    staying = {other for other, own in here.items() if own & touched} - moving
+    places = {other: here[other] | free for other in moving}
+    return places | {other: here[other] for other in staying}, staying

@@ -69,6 +69,15 @@ class Placement:
     hosts: tuple[int | None, ...]
     standbys: tuple[int | None, ...]
 
+    def without(self, guests: Iterable[int]) -> Placement:
+        """The same with some guests nowhere."""
+        left_out = set(guests)
+        hosts, standbys = (
+            tuple(None if guest in left_out else host for guest, host in enumerate(places))
+            for places in (self.hosts, self.standbys)
+        )
+        return Placement(hosts, standbys)
+
     def updated(self, other: Placement) -> Placement:
         """The same with the guests of another placement where that has them."""
         new = {guest for guest, host in enumerate(other.hosts) if host is not None}
