@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 SIZES = (3, 5, 8, 8, 12, 12)
 """Hosts whose guests may move, for each attempt to place one more guest."""
 
-ATTEMPTS_MAX = 40
+ATTEMPTS_MAX = 24
 """Attempts for all guests together."""
 
 WORK = 1.0
 """The solver's limit for an attempt, in its own units of work."""
 
-ROUNDS = 30
+ROUNDS = 15
 """Placements of an attempt that analysis looks at, at most."""
 
 
