@@ -477,7 +477,7 @@ def test_a_failure_after_short_runs_is_in_those_that_confirm(
 ) -> None:
     short_rounds(monkeypatch)
     monkeypatch.setattr(calls, "SEEDS", 1)
-    monkeypatch.setattr(calls, "_can_be_heard", lambda: False)
+    monkeypatch.setattr(calls, "can_be_heard", lambda: False)
     host = Host.load(EXAMPLES / "protect.toml")
     settings = ["protect.domains.1.interval=?", "calls.streams=10", "calls.registrations=10 /s"]
     found = host.design(set=settings)
