@@ -1,7 +1,7 @@
 // The page: an editor, whose text goes to the server while it is written, and the answers.
 "use strict";
 
-const AFTER_KEY_MS = 60;
+const AFTER_KEY_MS = 40;
 const SLIDERS_MAX = 12;
 const SLIDER_STEPS = 200;
 const QUANTITY = /(^|[{,]\s*|\s)([\w-]+)\s*=\s*("?)(\d+(?:\.\d+)?)(\s*[A-Za-zµμ%][A-Za-zµμ%/]*)?\3(?=[ \t]*(?:[,}\]#]|$))/gm;

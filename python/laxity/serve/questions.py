@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 NAME = "host.toml"
 """How messages call the text of the page."""
 
-RUN_NS = 100_000_000
+RUN_NS = 60_000_000
 """A run that is estimated to take longer is shortened to this."""
 
-TRACED_RUN_NS = 60_000_000
+TRACED_RUN_NS = 30_000_000
 """The same for a run that is traced and explained, which takes nearly twice as long."""
 
 WORST = 4
