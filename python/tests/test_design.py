@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from itertools import chain, pairwise, product
+from itertools import chain, groupby, pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from laxity import Host, _core
@@ -17,6 +19,7 @@ from laxity.design import calls, placement
 from laxity.design.answered import answered
 from laxity.design.ladders import ladders
 from laxity.errors import HostError, InputError
+from laxity.progress import silent
 from laxity.resolved import ending
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -446,6 +449,35 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter rounds, where the choice is tested and not how sure it is."""
     monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
     monkeypatch.setattr(calls, "SECONDS", 1)
+
+
+def test_what_carries_most_in_longer_runs_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of the short runs is not, where it carries less when it is tried for longer."""
+    longer = {"first": 90, "second": 95, "third": 80}
+    asked: list[dict[str, str]] = []
+
+    def held(hosts: list[dict[str, str]], *_: object, **__: object) -> list[bool]:
+        asked.extend(hosts)
+        return [int(host["streams"]) <= longer[host["what"]] for host in hosts]
+
+    def changed(overrides: list[str]) -> dict[str, str]:
+        return dict(override.removeprefix("calls.").split("=") for override in overrides)
+
+    monkeypatch.setattr(calls, "_held", held)
+    monkeypatch.setattr(calls, "LOWER", 0.9)
+    monkeypatch.setattr(calls, "ending", lambda *_: [])
+    of_host = {"seed": 5, "network": None, "duration_ns": 10**9}
+    host: Any = SimpleNamespace(host=of_host, changed=changed)
+    carried = [
+        (calls.Change(what, (f"what={what}",)), streams)
+        for what, streams in (("first", 100), ("second", 95), ("third", 95))
+    ]
+    best, streams = calls._best(host, carried, silent, None)
+    assert (best.what, streams) == ("second", 95)
+    assert [what for what, _ in groupby(host["what"] for host in asked)] == ["first", "second"]
+    # Those that confirm it have chosen nothing.
+    seeds = [int(host["seed"]) for host in asked]
+    assert not {*seeds[-calls.SEEDS :]} & {*seeds[: -calls.SEEDS]}
 
 
 def test_only_what_a_host_with_calls_leaves_open_is_changed(

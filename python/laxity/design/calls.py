@@ -4,7 +4,8 @@ Changes are told apart by simulation, by successive halving (Jamieson and Talwal
 tried shortly, the better half for longer, and so on. Before each further round the best change of
 each kind is also joined with the best of all, so that pairs and triples of changes are tried only
 where their parts are good. All of a round have the same seed and so the same packets (common random
-numbers). What is found is then tried with other seeds.
+numbers). The best of the last round are then tried with other seeds and for longer, and what
+carries most of these with other seeds again.
 """
 
 from __future__ import annotations
@@ -128,8 +129,7 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
         kept = max(1, -(-len(left) // KEPT))
         known += [change for change in left if change not in known]
         left = left[:kept]
-    winner = left[0]
-    streams = _confirmed(host, winner, carried[winner], looking, workers)
+    winner, streams = _best(host, [(change, carried[change]) for change in left], looking, workers)
     remedies = tuple(
         Remedy(change.what, streams if change is winner else carried[change])
         for change in sorted(known, key=lambda change: (change is not winner, -carried[change]))
@@ -417,17 +417,40 @@ def _held(hosts: list[Resolved], workers: Workers | None, *, heard: bool = False
     ]
 
 
-def _confirmed(
-    host: Resolved, winner: Change, streams: int, looking: Say, workers: Workers | None
-) -> int:
-    """The load that holds with other seeds and for longer, and sounds well enough."""
-    heard = can_be_heard()
+def _best(
+    host: Resolved, carried: Sequence[tuple[Change, int]], looking: Say, workers: Workers | None
+) -> tuple[Change, int]:
+    """The change that carries most in longer runs, and how much with seeds that chose nothing.
+
+    `carried` has what each carried in short runs, the greatest first: none carries more than that.
+    """
     first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
+    best, most = carried[0][0], 0
+    for change, at_most in carried:
+        if at_most <= most:
+            break
+        looking(f"{change.what}: {at_most:,} streams for longer")
+        streams = _confirmed(host, change, at_most, most, first, workers)
+        if streams:
+            best, most = change, streams
+    looking(f"confirming {most:,} streams")
+    return best, _confirmed(host, best, most, 0, first + SEEDS, workers)
+
+
+def _confirmed(
+    host: Resolved, change: Change, streams: int, most: int, first: int, workers: Workers | None
+) -> int:
+    """The load that holds for longer, with seeds from the first on, and sounds well enough.
+
+    0 if it is not more than `most`.
+    """
+    heard = can_be_heard()
     for _ in range(ATTEMPTS_MAX):
-        looking(f"confirming {streams:,} streams")
-        load = _load(host, winner, streams, _confirming_s(host.host))
+        if streams <= most:
+            break
+        load = _load(host, change, streams, _confirming_s(host.host))
         seeds = [host.changed([*load, f"seed={first + number}"]) for number in range(SEEDS)]
-        if streams and all(_held(seeds, workers, heard=heard)):
+        if all(_held(seeds, workers, heard=heard)):
             return streams
         streams = int(streams * LOWER)
     return 0
