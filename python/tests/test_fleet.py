@@ -7,7 +7,7 @@ import json
 import random
 import sys
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from laxity.fleet import exact, neighbourhood
 from laxity.fleet.calls import Judge
 from laxity.fleet.fleet import Fleet
 from laxity.fleet.held import STEPS, counted
-from laxity.fleet.problem import FleetFile
+from laxity.fleet.problem import FleetFile, Problem
 from laxity.results.records import decoded
 
 if TYPE_CHECKING:
@@ -547,8 +547,20 @@ def test_standbys_count_while_a_host_is_down(monkeypatch: pytest.MonkeyPatch) ->
     )
     found = Fleet.parse(HEAD + hosts(2) + guests).design()
     assert found.verdict == "impossible"
-    assert "while any one host is down" in found.reasons[0]
+    assert "With each host down in turn, 3 guests need at least 1.2 CPUs" in found.reasons[0]
     assert {demand.what for demand in found.conflict} == {"guest", "protected"}
+
+
+def test_a_conflict_of_sums_names_no_standby_that_is_not_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    guest = '[[guest]]\nname = "g{}"\nbudget = "4 ms"\nperiod = "10 ms"\nprotected = true\n'
+    text = HEAD + hosts(3) + "".join(guest.format(n) for n in range(6))
+    found = Fleet.parse(text).design()
+    # Six times 0.4 of a CPU, of which those with standbys count half as much again, are over 3.
+    what = Counter(demand.what for demand in found.conflict)
+    assert what == {"guest": 6, "protected": 4}
 
 
 def test_guests_without_room_are_placed_by_moving_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -566,6 +578,34 @@ def test_guests_without_room_are_placed_by_moving_others(monkeypatch: pytest.Mon
     assert list(faults(text, *places_of(found))) == []
     monkeypatch.setattr(neighbourhood, "SIZES", ())
     assert Fleet.parse(text).design().verdict == "unknown"
+
+
+def test_guests_make_room_on_hosts_that_the_one_without_room_may_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("ortools")
+    guest = '[[guest]]\nname = "{}"\nbudget = "5 ms"\nperiod = "10 ms"\n'
+    here = "".join(guest.format(name) + 'host = "h0"\n' for name in ("a", "b"))
+    text = HEAD + hosts(4) + here + guest.format("c") + 'hosts = ["h0"]\n'
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 8)
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    assert list(faults(text, *places_of(found))) == []
+
+
+def test_the_order_of_demands_is_that_of_guests() -> None:
+    guests = "".join(f'[[guest]]\nname = "g{n}"\nbudget = "1 ms"\n' for n in range(12))
+    apart = "".join(f'[[apart]]\nguests = ["g{n}", "g{n + 1}"]\n' for n in range(0, 12, 2))
+    core = _core.FleetFile((HEAD + hosts(2) + guests + apart).encode(), "fleet.toml", [])
+    problem = Problem.of(decoded(json.loads(core.fleet()), FleetFile))
+    assert list(problem.apart()) == list(range(12))
+
+
+def test_a_host_is_read_without_guests_that_it_may_not_have() -> None:
+    text = HEAD + '[[host]]\nname = "small"\n[[host]]\nname = "big"\ncpus = 4\n'
+    guest = '[[guest]]\nname = "g"\nbudget = "1 ms"\naffinity = [3]\nhosts = ["big"]\n'
+    found = Fleet.parse(text + guest).design()
+    assert [host.guests for host in found.hosts] == [(), ("g",)]
 
 
 # Guests with calls.
@@ -670,6 +710,31 @@ def test_calls_that_no_host_carries_are_impossible_and_what_was_only_simulated_i
     found = Fleet.parse(HEAD + hosts(2) + CALLER + "protected = true\n" + control).design()
     assert found.verdict == "unknown"
     assert "proves nothing" in found.reasons[0]
+
+
+def test_calls_are_placed_where_a_host_carries_them() -> None:
+    slow = '[[host]]\nname = "slow"\nnetwork = { relay = "300 us" }\n'
+    text = HEAD + slow + '[[host]]\nname = "fast"\n' + CALLER
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    assert [host.guests for host in found.hosts] == [(), ("media",)]
+    text = HEAD + '[[host]]\nname = "one"\n[[host]]\nname = "two"\ncpus = 2\n' + CALLER
+    found = Fleet.parse(text + "affinity = [1]\n").design()
+    assert [host.guests for host in found.hosts] == [(), ("media",)]
+
+
+def test_a_media_server_may_say_what_more_it_does() -> None:
+    found = Fleet.parse(HEAD + hosts(1) + CALLER + "workload = { transcode = true }\n").design()
+    (place,) = found.hosts
+    (domain,) = tomllib.loads(place.host or "")["domain"]
+    assert domain["workload"] == {"kind": "media-server", "transcode": True}
+
+
+def test_what_simulation_refuses_is_not_impossible() -> None:
+    budget = 'budget = "100 us"\nperiod = "10 ms"\n'
+    found = Fleet.parse(HEAD + hosts(1) + CALLER + budget).design()
+    assert found.verdict == "unknown"
+    assert "Simulation refused hosts with the calls of media" in found.reasons[0]
 
 
 @pytest.mark.parametrize(

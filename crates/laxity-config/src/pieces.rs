@@ -62,6 +62,22 @@ impl Piece {
         self
     }
 
+    /// The same, also within tables that both have.
+    #[must_use]
+    pub fn over_all(self, other: &Piece) -> Piece {
+        let mut merged = self.over(other);
+        if let (Value::Table(own), Value::Table(others)) = (&mut merged.0.value, &other.0.value) {
+            for entry in Arc::make_mut(own) {
+                if let Some(other) = others.iter().find(|other| other.key == entry.key) {
+                    entry.node = Piece(entry.node.clone())
+                        .over_all(&Piece(other.node.clone()))
+                        .0;
+                }
+            }
+        }
+        merged
+    }
+
     /// The value as TOML, in one line.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();

@@ -199,6 +199,10 @@ const MEDIA_SERVER: &str = "workload = { kind = \"media-server\" }";
 /// What a guest with calls does at worst.
 const CPU_BOUND: &str = "workload = { kind = \"cpu-bound\" }";
 
+/// A guest that needs next to nothing.
+const ANY_GUEST: &str =
+    "name = \"any\"\ntasks = [{ name = \"any\", cost = \"1 us\", period = \"1 s\" }]";
+
 /// A table that no file has.
 fn literal(text: &str) -> Piece {
     let document =
@@ -254,7 +258,7 @@ impl Fleet {
         let name = &self.guests[caller].name;
         let streams = self.guests[caller].streams;
         let domains = guests.iter().map(|&guest| match guest == caller {
-            true => (pieces.callers[guest].clone()).over(&literal(MEDIA_SERVER)),
+            true => (pieces.callers[guest].clone()).over_all(&literal(MEDIA_SERVER)),
             false => self.guest(guest),
         });
         let of_host = [
@@ -273,6 +277,17 @@ impl Fleet {
         Document(pieces.document.of_pieces(all).of_kind(&kinds::HOST))
     }
 
+    /// The host file of a host with a guest that every host can have.
+    fn host_of_any(&self, host: usize) -> Document {
+        let pieces = &self.pieces;
+        let of_host = [
+            ("host", pieces.hosts[host].clone()),
+            ("domain", Piece::list([literal(ANY_GUEST)])),
+        ];
+        let all = pieces.run.iter().cloned().chain(of_host);
+        Document(pieces.document.of_pieces(all).of_kind(&kinds::HOST))
+    }
+
     /// A guest as analysis sees it: one with calls uses all of its budget.
     fn guest(&self, guest: usize) -> Piece {
         let piece = self.pieces.guests[guest].clone();
@@ -285,7 +300,7 @@ impl Fleet {
     /// Checks every host and every guest as host files are checked.
     fn check(&mut self) -> Result<(), FileError> {
         for host in 0..self.hosts.len() {
-            let (resolved, open) = self.host(host, &[0]).open(&[""; 0])?;
+            let (resolved, open) = self.host_of_any(host).open(&[""; 0])?;
             (self.hosts[host].cpus, self.hosts[host].policy) = (resolved.cpus, open.policy);
         }
         for guest in 0..self.guests.len() {

@@ -61,7 +61,9 @@ impl FleetFile {
                 };
                 let of_host = |&host: &usize| {
                     let guests = (0..fleet.guests.len()).into_par_iter();
-                    guests.map(|guest| share(host, guest)).collect()
+                    let shares: Vec<_> = guests.map(|guest| share(host, guest)).collect();
+                    // The first refusal, whichever thread was first.
+                    shares.into_iter().collect()
                 };
                 hosts.iter().map(of_host).collect()
             })?;
@@ -80,7 +82,8 @@ impl FleetFile {
                 let values = values.map_err(|(message, help)| Refused::Question(message, help))?;
                 Ok(values.map(|found| (found.policy, found.cpu_share, found.values)))
             };
-            of.par_iter().map(found).collect()
+            let all: Vec<_> = of.par_iter().map(found).collect();
+            all.into_iter().collect()
         })?;
         all.map_err(|refused| match refused {
             Refused::File(error) => host_error(&error),

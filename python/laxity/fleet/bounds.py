@@ -59,30 +59,34 @@ def overfull(problem: Problem, holding: Holding) -> Overfull | None:
     """The fewest guests of some hosts that need more than these have; None if none do."""
     for hosts, guests in confined(problem):
         cpus = sum(problem.file.hosts[host].cpus for host in hosts)
-        have = f"{number(len(hosts), 'host')} that may have them have"
+        count = number(len(hosts), "host")
         for standing in _standing(problem, hosts, guests):
-            also = ("protected",) if standing else ()
-            while_down = " while any one host is down" if standing else ""
+            share = (len(hosts) - 1) / len(hosts) if standing else 1.0
+            when = "With each host down in turn, " if standing else ""
+            those = "the hosts that are left" if standing else f"the {count} that may have them"
+            have = f"have{' on average' if standing else ''}"
             for kind, needs in enumerate(_least(holding, hosts, guests)):
-                found, needed = _too_many(needs, standing, cpus + EPSILON * len(hosts))
-                if found:
+                over = _too_many(needs, standing, cpus + EPSILON * len(hosts))
+                if over is not None:
                     by = f", counted in {STEPS[kind - 1]} parts of a CPU" if kind else ""
                     said = (
-                        f"{number(len(found), 'guest')} need at least {needed:.1f} CPUs by "
-                        f"themselves{while_down}{by}, and the {have} {cpus}."
-                        if needed < inf
+                        f"{when}{number(len(over.guests), 'guest')} need at least "
+                        f"{over.needed * share:.1f} CPUs by themselves{by}, and {those} {have} "
+                        f"{cpus * share:.4g}."
+                        if over.needed < inf
                         else "No values were found with which the guest holds by itself."
                     )
-                    return _of(problem, hosts, found, ("guest", *also), said)
+                    return _of(problem, hosts, over, ("guest",), said)
             minima = {guest: float(problem.minimum(guest)) for guest in guests}
             links = sum(map(problem.link, hosts))
-            found, promised = _too_many(minima, standing, links)
-            if found:
+            over = _too_many(minima, standing, links)
+            if over is not None:
                 said = (
-                    f"{number(len(found), 'guest')} are promised {rate(int(promised))}"
-                    f"{while_down}, and the links of the {have} {rate(links)}."
+                    f"{when}{number(len(over.guests), 'guest')} are promised "
+                    f"{rate(int(over.needed * share))}, and the links of {those} {have} "
+                    f"{rate(int(links * share))}."
                 )
-                return _of(problem, hosts, found, ("guest", "minimum", *also), said)
+                return _of(problem, hosts, over, ("guest", "minimum"), said)
     return None
 
 
@@ -114,24 +118,45 @@ def _least(holding: Holding, hosts: frozenset[int], guests: list[int]) -> list[d
     ]
 
 
-def _too_many(
-    needs: dict[int, float], factors: dict[int, float], have: float
-) -> tuple[list[int], float]:
-    """The fewest guests that need more than there is, and what they need; none if all fit."""
-    whole = {guest: need * factors.get(guest, 1.0) for guest, need in needs.items()}
+@dataclass(frozen=True)
+class _TooMany:
+    """Guests that need more than there is; without any of them the others fit."""
+
+    guests: list[int]
+    standing: set[int]
+    """Those of them whose standby counts: without any of these standbys all fit."""
+    needed: float
+
+
+def _too_many(needs: dict[int, float], factors: dict[int, float], have: float) -> _TooMany | None:
+    """The fewest guests that need more than there is, and the fewest standbys; None if all fit."""
+    have *= 1 + EPSILON
+
+    def whole(guest: int) -> float:
+        return needs[guest] * factors.get(guest, 1.0)
+
     needed = 0.0
-    found = []
-    for guest in sorted(whole, key=lambda guest: (-whole[guest], guest)):
+    found: list[int] = []
+    for guest in sorted(needs, key=lambda guest: (-whole(guest), guest)):
         found.append(guest)
-        needed += whole[guest]
-        if needed > have * (1 + EPSILON):
-            return found, needed
-    return [], needed
+        needed += whole(guest)
+        if needed > have:
+            break
+    else:
+        return None
+    standing = set(found).intersection(factors)
+    for guest in sorted(standing, key=lambda guest: (needs[guest], guest)):
+        without = needed - whole(guest) + needs[guest]
+        if without > have:
+            needed = without
+            standing.remove(guest)
+    return _TooMany(found, standing, needed)
 
 
 def _of(
-    problem: Problem, hosts: frozenset[int], guests: list[int], asked: tuple[str, ...], said: str
+    problem: Problem, hosts: frozenset[int], over: _TooMany, asked: tuple[str, ...], said: str
 ) -> Overfull:
     kinds = asked if len(hosts) == len(problem.file.hosts) else (*asked, "hosts")
-    demands = {Asked(kind, (guest,)) for kind in kinds for guest in guests}
+    demands = {Asked(kind, (guest,)) for kind in kinds for guest in over.guests}
+    demands |= {Asked("protected", (guest,)) for guest in over.standing}
     return Overfull(problem.with_only(demands & problem.asked), said)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from laxity import _core, substrates
 from laxity.design.calls import can_be_heard
-from laxity.errors import InputError, core_errors
+from laxity.errors import HostError, InputError, core_errors
 from laxity.progress import silent
 from laxity.resolved import Resolved, ending
 from laxity.voice.scoring import SCORED, scored_many
@@ -63,7 +63,7 @@ def open_callers(file: FleetFile) -> list[int]:
 
 
 def needs(core: _core.FleetFile, file: FleetFile, looking: Say) -> dict[int, Need | None]:
-    """What each of these guests needs on any of its hosts; None if whole CPUs are not enough."""
+    """What each of these guests needs on its hosts; None if whole CPUs are enough on none."""
     found: dict[int, Need | None] = {}
     known: dict[tuple[str, ...], Need | None] = {}
     for guest in open_callers(file):
@@ -93,6 +93,15 @@ class _Worst:
         self._host = _resolved(text, "fleet.toml", ())
         self._cpus = cpus
 
+    def can_have(self, need: Need, vcpus: int) -> bool:
+        """Whether the guest can be there, which the CPUs that it names may forbid."""
+        try:
+            (run,) = self.runs(need, vcpus, [1], 1)
+            return bool(run.host)
+        except HostError:
+            # The guest's file was read for its largest host before, and is right there.
+            return False
+
     def runs(self, need: Need, vcpus: int, seeds: Iterable[int], seconds: int) -> list[Resolved]:
         """The host, to be run once with each of these seeds."""
         of_guest = need.budget_ns * -(-vcpus // self._cpus)
@@ -114,7 +123,7 @@ class _Worst:
 
 
 def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Need | None:
-    """The least part of a CPU with which all these hosts hold, and the longest such period."""
+    """The least part of a CPU with which all hosts hold that can, and the longest such period."""
 
     def need(period_ns: int, steps: int) -> Need:
         return Need(period_ns * steps // STEPS, period_ns)
@@ -130,8 +139,13 @@ def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Nee
         count = len(worst) * len(seeds)
         return [all(answers[n * count : (n + 1) * count]) for n in range(len(asked))]
 
-    # With all of a CPU, the period does not matter.
-    if not held([need(periods_ns[0], STEPS)], range(1, 2), 1, heard=False)[0]:
+    # With all of a CPU, the period does not matter. Hosts on which not even that is enough have no
+    # say: guests with calls are simulated wherever they are placed.
+    whole = need(periods_ns[0], STEPS)
+    worst = [host for host in worst if host.can_have(whole, vcpus)]
+    enough = _accepted([host.runs(whole, vcpus, [1], 1)[0] for host in worst], heard=False)
+    worst = [host for host, is_enough in zip(worst, enough, strict=True) if is_enough]
+    if not worst:
         return None
     # For each period, a number of steps that is too little and one that is enough.
     bounds = dict.fromkeys(periods_ns, (0, STEPS + 1))
@@ -207,7 +221,7 @@ def _resolved(text: str, name: str, overrides: Iterable[str]) -> Resolved:
 def _accepted(hosts: Sequence[Resolved], *, heard: bool) -> list[bool]:
     """Whether each run kept to all limits of its calls, and missed no deadline."""
     answers: list[bool] = []
-    # Many runs at once are of one file.
+    # Runs at once are of one file.
     for _, of_file in groupby(hosts, key=lambda host: id(host.file)):
         runs = substrates.of("sim").run_many(list(of_file), say=silent, streams=heard)
         if heard:

@@ -82,10 +82,10 @@ class Fleet:
                 core, file = self._read([*overrides, *found_by_simulation])
             looking("looking at each guest")
             design = _Design(core, file, looking)
-            found = design.found()
-            if found.holds or not (needs and design.refused):
+            found = _without_proof(design.found(), file, needs, refused=design.refused > 0)
+            if found.verdict != "unknown" or not (needs and design.refused):
                 break
-        return _without_proof(found, [file.guests[guest].name for guest in needs])
+        return found
 
     def _read(self, overrides: list[str]) -> tuple[_core.FleetFile, FleetFile]:
         with core_errors():
@@ -96,21 +96,35 @@ class Fleet:
 def _silent(guest: str) -> FleetDesign:
     """A guest whose calls are more than whole CPUs carry."""
     demand = Conflict("guest", (guest,), f"{guest} runs")
-    said = f"1 demand cannot hold. With all of its CPUs {guest} does not carry its streams."
+    said = f"1 demand cannot hold. A CPU for each of its VCPUs does not carry {guest}'s streams."
     return FleetDesign(verdict="impossible", reasons=(said,), conflict=(demand,))
 
 
-def _without_proof(found: FleetDesign, searched: list[str]) -> FleetDesign:
-    """What rests on budgets that a simulation found is no proof that nothing holds."""
+def _without_proof(
+    found: FleetDesign, file: FleetFile, searched: Iterable[int], *, refused: bool
+) -> FleetDesign:
+    """What rests on a simulation's budgets, or on hosts that it refused, is no proof of a conflict.
+
+    `searched` are the guests whose budgets were found by simulation; with `refused`, hosts were
+    refused.
+    """
     named = {guest for demand in found.conflict for guest in demand.guests}
-    by_simulation = sorted(named.intersection(searched))
-    if found.verdict != "impossible" or not by_simulation:
-        return found
-    said = (
-        f"{found.reasons[0]} The budget of {', '.join(by_simulation)} is what calls need beside "
-        "the worst neighbours; less may be enough beside others, so this proves nothing. Give "
-        "budgets to ask whether these hold."
+    by_simulation = sorted(named.intersection(file.guests[guest].name for guest in searched))
+    judged = sorted(
+        guest.name for guest in file.guests if refused and guest.streams and guest.name in named
     )
+    if found.verdict != "impossible" or not (by_simulation or judged):
+        return found
+    demands = "; ".join(demand.said for demand in found.conflict)
+    why = (
+        f"The budget of {', '.join(by_simulation)} is what calls need beside the worst neighbours; "
+        "less may be enough beside others, so this proves nothing. Give budgets to ask whether "
+        "these hold."
+        if by_simulation
+        else f"Simulation refused hosts with the calls of {', '.join(judged)}; with other values "
+        "these might hold, so this proves nothing."
+    )
+    said = f"No placement was found in which all of this holds: {demands}. {why}"
     return FleetDesign(verdict="unknown", reasons=(said,))
 
 
@@ -244,8 +258,10 @@ class _Design:
         )
         if found.moved:
             known = found.moves_least == found.moved
+            with_calls = any(guest.streams for guest in self._file.guests)
             yield (
                 f"{'No' if known else 'It is not proved that no'} placement has fewer moves"
+                + (" as far as simulation tells what calls need" if known and with_calls else "")
                 + ("." if known else f"; {found.moves_least} are needed at least.")
             )
         if any(map(problem.protected, problem.guests)):

@@ -31,6 +31,9 @@ ATTEMPTS_MAX = 24
 WORK = 1.0
 """The solver's limit for an attempt, in its own units of work."""
 
+WAYS_OUT = 2
+"""Hosts with most room that are added: guests that may be there can make room on the others."""
+
 ROUNDS = 15
 """Placements of an attempt that analysis looks at, at most."""
 
@@ -82,19 +85,25 @@ def _need(problem: Problem, holding: Holding, guest: int) -> float:
 def _sets_of_hosts(
     problem: Problem, holding: Holding, near: Placement, guest: int, draw: random.Random
 ) -> Iterator[set[int]]:
-    """Some of the hosts that may have a guest: those with most room first, then more by chance."""
-    room = {host: float(problem.file.hosts[host].cpus) for host in problem.allowed(guest)}
+    """Some of the hosts that may have a guest: those with most room first, then more by chance.
+
+    With them come a few that may not have it.
+    """
+    allowed = set(problem.allowed(guest))
+    room = {host: float(of_host.cpus) for host, of_host in enumerate(problem.file.hosts)}
     for other, host in enumerate(near.hosts):
-        if host in room:
+        if host is not None:
             room[host] -= holding.share(host, other) or 0.0
-    by_room = sorted(room, key=lambda host: (-room[host], host))
+    everywhere = sorted(room, key=lambda host: (-room[host], host))
+    by_room = [host for host in everywhere if host in allowed]
+    ways_out = set([host for host in everywhere if host not in allowed][:WAYS_OUT])
     for number, size in enumerate(SIZES):
         if number:
             # Each host's place in the order is drawn, with room as a start.
             chance = {host: draw.random() * (number + place) for place, host in enumerate(by_room)}
-            yield set(sorted(by_room, key=lambda host: chance[host])[:size])
+            yield set(sorted(by_room, key=lambda host: chance[host])[:size]) | ways_out
         else:
-            yield set(by_room[:size])
+            yield set(by_room[:size]) | ways_out
         if size >= len(by_room):
             return
 
@@ -104,8 +113,8 @@ def _places(
 ) -> tuple[dict[int, set[int]], set[int]]:
     """Hosts that each guest of a part of the problem may have, and the guests that stay.
 
-    What is on free hosts may be on any of these. Guests on hosts to which none of those can come
-    are left out.
+    What is on free hosts may be on any of these that may have it. Guests on hosts to which none of
+    those can come are left out.
     """
     complete = {*problem.guests}.difference(problem.missing(near))
     here = {

@@ -169,11 +169,11 @@ class Problem:
     def apart(self) -> dict[int, set[int]]:
         """The guests that may not share a host with each guest that has such."""
         found: dict[int, set[int]] = defaultdict(set)
-        for demand in self.asked:
-            if demand.what == "apart":
-                one, other = demand.guests
-                found[one].add(other)
-                found[other].add(one)
+        # The order of a set depends on the process, and that of constraints on what is found.
+        for demand in sorted(demand for demand in self.asked if demand.what == "apart"):
+            one, other = demand.guests
+            found[one].add(other)
+            found[other].add(one)
         return found
 
     def today_of(self, guest: int) -> list[int]:
