@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab.errors import LabError
+from laxity.lab.errors import LabError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ class Shell:
     ) -> subprocess.CompletedProcess[bytes]:
         """Runs a command, in which all that is not ours has been quoted.
 
-        Raises LabError if the machine cannot be reached or takes too long.
+        Raises UnreachableError if the machine cannot be reached, LabError if it takes too long.
         """
         try:
             # A file: to write into a pipe that a failed command does not read would end us. And in
@@ -86,7 +86,7 @@ class Shell:
         except subprocess.TimeoutExpired:
             raise LabError(f"{self.name} took more than {limit_s:.0f} s for `{command}`") from None
         if self.words[0] == SSH_COMMAND[0] and done.returncode == SSH_ITSELF_FAILED:
-            raise LabError(
+            raise UnreachableError(
                 f"ssh does not reach {self.name}: {end(done.stderr)}",
                 f"see that `{shlex.join([*self.words, 'true'])}` works without a password",
             )
@@ -102,14 +102,21 @@ class Shell:
 
     @contextmanager
     def directory(self) -> Iterator[str]:
-        """Gives a directory there, which is removed in the end."""
+        """Gives a directory there, which is removed in the end.
+
+        It stays if the machine cannot be reached any more: what still runs there needs it.
+        """
         home = self.checked("mktemp -d /tmp/laxity.XXXXXXXX").decode().strip()
         if re.fullmatch(r"/tmp/laxity\.\w{8}", home) is None:  # noqa: S108 - made by mktemp
             raise LabError(f"{self.name} made no temporary directory, but said {home!r}")
         try:
             yield home
-        finally:
+        except UnreachableError:
+            raise
+        except BaseException:
             self.checked(f"rm -rf {home}")
+            raise
+        self.checked(f"rm -rf {home}")
 
     def send(self, directory: str, files: Mapping[str, bytes]) -> None:
         """Writes files, which are executable, into a directory there."""

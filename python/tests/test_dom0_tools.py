@@ -292,8 +292,12 @@ def recorded(path: Path) -> tuple[tuple[Any, ...], dict[int, bytes]]:
     return tuple(times), rings
 
 
+SHORT = ("--for", 1_000_000)
+
+
 def soon_ns() -> int:
-    return time.time_ns() + 1_000_000_000
+    """Time enough for a program to begin on a busy computer."""
+    return time.time_ns() + 10_000_000_000
 
 
 def test_a_ring_is_emptied_recorded_and_unrolled(trace: Path, tmp_path: Path) -> None:
@@ -320,9 +324,8 @@ def test_a_ring_is_emptied_recorded_and_unrolled(trace: Path, tmp_path: Path) ->
 def test_a_full_ring_is_an_error_and_says_so_in_the_file(trace: Path, tmp_path: Path) -> None:
     full = 3 * 4096 - 8
     for size, code in ((full - 80, 0), (full - 72, 1), (full, 1)):
-        until = ("--until", soon_ns())
         done = run(
-            *(trace, "record", *until, tmp_path / "t"), code=code, FAKE_PAGES=3, FAKE_BYTES=size
+            *(trace, "record", *SHORT, tmp_path / "t"), code=code, FAKE_PAGES=3, FAKE_BYTES=size
         )
         assert ("CPU 0's buffer of 3 pages was full" in done.stderr) == bool(code)
         times, rings = recorded(tmp_path / "t")
@@ -332,6 +335,12 @@ def test_a_full_ring_is_an_error_and_says_so_in_the_file(trace: Path, tmp_path: 
             header, tsc = struct.unpack_from("<IQ", rest)
             assert header == 1 << 31 | 4 << 28 | 0x1F001
             assert tsc == times[2]
+
+
+def test_a_trace_lasts_as_long_as_it_is_told(trace: Path, tmp_path: Path) -> None:
+    run(trace, "record", "--for", 300_000_000, tmp_path / "t", FAKE_BYTES=64)
+    times, _ = recorded(tmp_path / "t")
+    assert times[3] - times[1] >= 300_000_000
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -367,6 +376,10 @@ TRACE_WRONG = [
     ("record --until soon FILE", "--until is wrong"),
     ("record --until 0 FILE", "--until is wrong"),
     ("record --until 5 FILE", "--until is in the past"),
+    ("record --for 1s FILE", "--for is wrong"),
+    ("record --for 0 FILE", "--for is wrong"),
+    ("record --for 86400000000001 FILE", "--for is wrong"),
+    ("record --for 5 --until 5 FILE", "usage"),
     ("record --pages 0 FILE", "--pages is wrong"),
     ("record --pages 65536 FILE", "--pages is wrong"),
     # The words of the table, less its head, for all CPUs before the last.
@@ -387,7 +400,7 @@ def test_wrong_words_are_refused_by_trace(
 
 
 def test_buffers_stay_as_large_as_they_are(trace: Path, tmp_path: Path) -> None:
-    words = (trace, "record", "--until", soon_ns(), "--pages")
+    words = (trace, "record", *SHORT, "--pages")
     said = run(*words, 4, tmp_path / "t", code=2, FAKE_PAGES=3).stderr
     assert "Xen's trace buffers have 3 pages a CPU" in said
-    run(trace, "record", "--until", soon_ns(), "--pages", 3, tmp_path / "t", FAKE_PAGES=3)
+    run(*words, 3, tmp_path / "t", FAKE_PAGES=3)

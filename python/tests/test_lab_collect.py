@@ -167,7 +167,7 @@ def calls_report() -> dict[str, object]:
     sink = {"received": 2, "lost": 1, "dropped": 0, "duplicates": 0, "delay": QUANTILES}
     return {
         "calls": {"streams_most": 3},
-        "load": {"streams": 3, "sent": 3},
+        "load": {"streams": 3, "sent": 3, "failed": 0},
         "sink": {**sink, "per_stream": streams},
         "relay": None,
     }

@@ -17,7 +17,7 @@ import pytest
 from conftest import HOST
 from laxity import Host, InputError, substrates
 from laxity.cli import ended
-from laxity.lab.errors import LabError
+from laxity.lab.errors import LabError, UnreachableError
 from laxity.substrates.xen import Xen, executors
 from laxity.substrates.xen.plan import Plan, Window
 
@@ -75,6 +75,13 @@ SSH = """\
 #!/bin/sh
 echo "ssh $*" >>"$DIARY"
 for command; do :; done
+case $* in
+*--leave*)
+    left=$(cat "$STATE/deaf" 2>/dev/null || echo 0)
+    echo $((left - 1)) >"$STATE/deaf"
+    [ "$left" -le 0 ] || { echo 'Connection timed out' >&2; exit 255; }
+    ;;
+esac
 [ ! -f "$STATE/unreachable" ] || { echo 'Permission denied (publickey).' >&2; exit 255; }
 exec sh -c "$command"
 """
@@ -375,6 +382,22 @@ def test_hosts_that_cannot_do_it_are_refused(fake: FakeHost, tmp_path: Path) -> 
     fake.write("unreachable", "")
     with pytest.raises(LabError, match=r"ssh does not reach root@server: Permission denied"):
         executors.executor("ssh://root@server", "live").execute(plan(), tmp_path, print)
+
+
+def test_a_host_that_is_hard_to_reach_is_left_as_it_was(
+    fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "LEAVING_PAUSE_S", 0)
+    before, there = fake.homes(), executors.executor("ssh://root@server", "live")
+    fake.write("deaf", "3")
+    there.execute(plan(), results(tmp_path), lambda _: None)
+    assert fake.homes() == before
+    # One that is out of reach for good needs what is there to tidy up by itself.
+    fake.write("deaf", "1000")
+    with pytest.raises(UnreachableError, match="Connection timed out"):
+        there.execute(plan(), results(tmp_path / "again"), lambda _: None)
+    (home,) = fake.homes() - before
+    assert (home / "visit.sh").is_file()
 
 
 def test_a_comparison_that_a_running_xen_cannot_make_does_not_begin(fake: FakeHost) -> None:

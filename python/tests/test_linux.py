@@ -540,7 +540,7 @@ def test_a_report_becomes_a_telephony_section() -> None:
         {"stream": 4, "expected": 5, "received": 0, "lost": 5, "jitter_ns": None},
     ]
     report: dict[str, Any] = {
-        "load": {"streams": 3, "sent": 20},
+        "load": {"streams": 3, "sent": 20, "failed": 0},
         "relay": {"received": 15, "dropped": 4, "forwarded": 14, "failed": 1},
         "sink": {
             "lost": 7,
@@ -561,6 +561,12 @@ def test_a_report_becomes_a_telephony_section() -> None:
     assert found["voice"]["delay_ns"]["p50"] == 2
     assert found["voice"]["delay_ns"]["p999"] is None
     assert sum(found["drops"].values()) == report["sink"]["lost"]
+    # One of them never left: a full socket refused it.
+    report["load"] = {"streams": 3, "sent": 19, "failed": 1}
+    again = telephony_of_report(report, 0)
+    assert again["voice"] == found["voice"]
+    assert again["drops"]["socket"] == found["drops"]["socket"] + 1
+    assert sum(again["drops"].values()) == report["sink"]["lost"]
     placed = {"attempted": 4, "established": 3, "failed": 1, "retransmissions": 9, "setup": None}
     report["signalling"] = {"calls": placed}
     calls = telephony_of_report(report, 0)["calls"]

@@ -38,6 +38,7 @@
 
 #define FILE_VERSION 1
 #define SECOND_NS INT64_C(1000000000)
+#define FOR_NS_MAX (86400 * SECOND_NS)
 
 /* A record with all that it may carry: header, time, seven words. */
 #define RECORD_BYTES_MAX (4 + 8 + 4 * TRACE_EXTRA_MAX)
@@ -69,10 +70,11 @@ struct buffers {
 };
 
 static const char usage[] =
-    "usage: laxity-trace record [--events EVENTS] [--until TIME] [--pages N] FILE\n"
+    "usage: laxity-trace record [--events EVENTS] [--until TIME | --for NS] [--pages N] FILE\n"
     "\n"
     "Records Xen's trace buffers into FILE. Runs in dom0. Prints \"recording\", the\n"
-    "TSC and CLOCK_REALTIME in ns once tracing is on, and ends at TIME, or on SIGINT or SIGTERM.\n"
+    "TSC and CLOCK_REALTIME in ns once tracing is on, and ends at TIME, NS later, or on SIGINT or\n"
+    "SIGTERM.\n"
     "\n"
     "  --events EVENTS  what to trace: names with commas between them, or Xen's mask\n"
     "                   as a number (default: sched)\n"
@@ -81,6 +83,7 @@ static const char usage[] =
     "                              events when one of these runs\n"
     "                     measure  costs, from a measured build\n"
     "  --until TIME     CLOCK_REALTIME in ns at which tracing ends\n"
+    "  --for NS         how long it lasts, however late it begins\n"
     "  --pages N        memory for each CPU's buffer, in pages of 4 KiB, when Xen has\n"
     "                   no buffers yet; they stay until the next boot (default: a\n"
     "                   minute of 5,000 records a second)\n"
@@ -363,7 +366,9 @@ static bool put_ring(FILE *file, const struct buffers *buffers, const struct rin
     return full;
 }
 
-static int record(uint32_t events, uint64_t until_ns, uint32_t pages, const char *path)
+/* until_ns and for_ns: at most one is given; the other is 0. */
+static int record(uint32_t events, uint64_t until_ns, uint64_t for_ns, uint32_t pages,
+                  const char *path)
 {
     struct {
         char magic[8];
@@ -396,7 +401,7 @@ static int record(uint32_t events, uint64_t until_ns, uint32_t pages, const char
     header.start = start_tracing(&buffers, events);
     printf("recording %" PRIu64 " %" PRIu64 "\n", header.start.tsc, header.start.time_ns);
     fflush(stdout);
-    wait_until(until_ns, &signals);
+    wait_until(for_ns ? header.start.time_ns + for_ns : until_ns, &signals);
     stop_tracing();
     header.stop = instant_now(CLOCK_REALTIME);
 
@@ -418,14 +423,11 @@ static int record(uint32_t events, uint64_t until_ns, uint32_t pages, const char
 int main(int count, char **words)
 {
     static const struct option options[] = {
-        {"events", required_argument, NULL, 'e'},
-        {"until", required_argument, NULL, 'u'},
-        {"pages", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
+        {"events", required_argument, NULL, 'e'}, {"until", required_argument, NULL, 'u'},
+        {"for", required_argument, NULL, 'f'},    {"pages", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     uint32_t events = TRC_SCHED_VERBOSE;
-    uint64_t until_ns = 0, pages = 0;
+    uint64_t until_ns = 0, for_ns = 0, pages = 0;
     int option;
 
     while ((option = getopt_long(count, words, "", options, NULL)) != -1) {
@@ -436,6 +438,10 @@ int main(int count, char **words)
         case 'u':
             if (!parse_number(optarg, &until_ns) || !until_ns || until_ns > INT64_MAX)
                 refuse("--until", optarg, "nanoseconds since 1970");
+            break;
+        case 'f':
+            if (!parse_number(optarg, &for_ns) || !for_ns || for_ns > (uint64_t)FOR_NS_MAX)
+                refuse("--for", optarg, "1 ns to a day");
             break;
         case 'p':
             if (!parse_number(optarg, &pages) || !pages || pages > UINT16_MAX)
@@ -449,9 +455,9 @@ int main(int count, char **words)
             return EXIT_REFUSED;
         }
     }
-    if (count - optind != 2 || strcmp(words[optind], "record")) {
+    if (count - optind != 2 || strcmp(words[optind], "record") || (until_ns && for_ns)) {
         fputs(usage, stderr);
         return EXIT_REFUSED;
     }
-    return record(events, until_ns, pages, words[optind + 1]);
+    return record(events, until_ns, for_ns, pages, words[optind + 1]);
 }

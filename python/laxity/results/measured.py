@@ -44,7 +44,8 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
     voice = {
         "streams": report["load"]["streams"],
         "streams_most": report["calls"]["streams_most"],
-        "sent": report["load"]["sent"],
+        # The sink misses those that a full socket refused, as what is lost on the way.
+        "sent": report["load"]["sent"] + report["load"]["failed"],
         "received": received,
         "lost": lost,
         "on_their_way": 0,
@@ -65,7 +66,7 @@ def telephony_of_report(report: Mapping[str, Any], there: int) -> dict[str, Any]
         # These were lost on the way to a socket, in the queue of the process that reads the cable.
         "nic_receive": max(0, lost_in_network(report)),
         "netback": 0,
-        "socket": relay["dropped"] + sink["dropped"],
+        "socket": report["load"]["failed"] + relay["dropped"] + sink["dropped"],
         "netfront": 0,
         "nic_transmit": relay["failed"],
         "held": 0,

@@ -15,13 +15,14 @@ import math
 import shlex
 import tarfile
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from laxity.errors import InputError
 from laxity.lab import image
-from laxity.lab.errors import LabError
+from laxity.lab.errors import LabError, UnreachableError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
 from laxity.lab.xen_machine import XenMachine
 from laxity.policies import OWN_PARAMETERS, can_switch
@@ -48,6 +49,7 @@ BOOTING_S_MAX = 600.0
 """For each guest, as in lib.sh."""
 VISIT_S_MAX = 1200.0
 """For all that is neither."""
+LEAVING_TRIES, LEAVING_PAUSE_S = 5, 2.0
 TRIES_S = 7.0
 """For each second of a run, which lib.sh may try as often but one."""
 
@@ -287,9 +289,20 @@ class RealHost:
             # and the visit has to be there to tidy up.
             done = self.shell.run(f"sh {home}/visit.sh {home}; exit $?", limit_s=limit_s)
         finally:
-            self.shell.checked(f"sh {home}/visit.sh --leave {home}")
+            self._leave(home)
         if done.returncode != 0:
             raise LabError(f"the run on {self.shell.name} failed: {end(done.stderr)}")
+
+    def _leave(self, home: str) -> None:
+        """Ends the visit. A busy host may not take a connection at once."""
+        for _ in range(LEAVING_TRIES - 1):
+            try:
+                self.shell.checked(f"sh {home}/visit.sh --leave {home}")
+            except UnreachableError:
+                time.sleep(LEAVING_PAUSE_S)
+            else:
+                return
+        self.shell.checked(f"sh {home}/visit.sh --leave {home}")
 
     def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
         """What the plan left, if it left anything, and Xen's log."""

@@ -143,10 +143,9 @@ def _scheduler(
 def _trace(shell: Shell, home: str, duration_s: float, directory: Path) -> Path:
     """Records Xen's buffers; nothing of ours runs there in the end, whatever happens."""
     pages = min(PAGES_MAX, max(PAGES_MIN, math.ceil(duration_s * PAGES_PER_S)))
-    # Xen's clock is read in whole seconds; what is traced is longer than what is asked for.
     begin = (
-        f"until=$(($(date +%s) + {math.ceil(duration_s) + 1}))000000000; "
-        f"{home}/{TRACE} record --events sched,laxity --until $until --pages {pages} "
+        f"{home}/{TRACE} record --events sched,laxity --for {math.ceil(duration_s * 1e9)} "
+        f"--pages {pages} "
         f"{home}/{BUFFERS} & echo $! >{home}/pid; wait $!"
     )
     try:
