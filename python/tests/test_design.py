@@ -350,8 +350,11 @@ def test_the_solver_places_what_worst_fit_does_not() -> None:
     places = placement.solve(shares, [0.0, 0.0], [])
     assert places is not None
     assert sorted(map(places.count, (0, 1))) in ([3, 3], [2, 4])
-    assert placement.solve(shares, [0.0, 0.0], [{0}]) is None
-    apart = placement.solve(shares, [0.0, 0.0], [{0, 1}])
+    assert placement.solve(shares, [0.0, 0.0], [{0: 0}, {0: 1}]) is None
+    elsewhere = placement.solve(shares, [0.0, 0.0], [{0: 0}])
+    assert elsewhere is not None
+    assert elsewhere[0] == 1
+    apart = placement.solve(shares, [0.0, 0.0], [{0: cpu, 1: cpu} for cpu in (0, 1)])
     assert apart is not None
     assert apart[0] != apart[1]
     assert placement.solve([0.6, 0.6, 0.6], [0.0, 0.0], []) is None
@@ -449,6 +452,62 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter rounds, where the choice is tested and not how sure it is."""
     monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
     monkeypatch.setattr(calls, "SECONDS", 1)
+
+
+def test_the_answer_does_not_depend_on_how_many_streams_the_file_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short_rounds(monkeypatch)
+    monkeypatch.setattr(calls, "can_be_heard", lambda: False)
+    carried = {
+        streams: Host.parse(CALLS).design(set=[f"calls.streams={streams}"])
+        for streams in (5, 300, 20_000)
+    }
+    most = carried[300].remedies[0].streams
+    for streams, found in carried.items():
+        assert 0.6 * most < found.remedies[0].streams < most / 0.6, (streams, found.remedies[0])
+    assert "has 20,000 streams, and no change" in carried[20_000].reasons[1]
+    assert "no change" not in carried[300].reasons[1]
+
+
+def test_a_domain_is_kept_from_the_cpu_of_another_and_not_from_all() -> None:
+    pytest.importorskip("ortools")
+    found = Host.parse("""
+duration = "1 s"
+host = { cpus = 2, policy = "deferrable" }
+[[domain]]
+name = "pinned"
+affinity = [0]
+budget = "10 ms"
+period = "20 ms"
+priority = 1
+workload = { kind = "cpu-bound" }
+[[domain]]
+name = "short"
+period = "1 ms"
+tasks = [{ name = "t", cost = "400 us", period = "1 ms" }]
+[[domain]]
+name = "long"
+period = "10 ms"
+tasks = [{ name = "t", cost = "5200 us", period = "10 ms" }]
+""").design()
+    assert found.verdict == "holds", found.reasons
+
+
+def test_budgets_that_are_given_are_blamed_and_no_task() -> None:
+    full = '[[domain]]\nname = "{}"\nbudget = "6 ms"\nperiod = "10 ms"\n'
+    text = (
+        'duration = "1 s"\nhost = { cpus = 1, policy = "deferrable" }\n'
+        + full.format("a")
+        + full.format("b")
+        + '[[domain]]\nname = "c"\nbudget = "1 ms"\nperiod = "10 ms"\n'
+        + 'tasks = [{ name = "t", cost = "10 us", period = "10 ms" }]\n'
+    )
+    found = Host.parse(text).design()
+    assert (found.verdict, found.conflict) == ("impossible", ())
+    assert found.reasons == (
+        "Budgets that are given are more than their CPUs have, without any task.",
+    )
 
 
 def test_what_carries_most_in_longer_runs_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -594,7 +594,9 @@ def test_guests_make_room_on_hosts_that_the_one_without_room_may_not_have(
 
 
 def test_the_order_of_demands_is_that_of_guests() -> None:
-    guests = "".join(f'[[guest]]\nname = "g{n}"\nbudget = "1 ms"\n' for n in range(12))
+    guests = "".join(
+        f'[[guest]]\nname = "g{n}"\nbudget = "1 ms"\nperiod = "9 ms"\n' for n in range(12)
+    )
     apart = "".join(f'[[apart]]\nguests = ["g{n}", "g{n + 1}"]\n' for n in range(0, 12, 2))
     core = _core.FleetFile((HEAD + hosts(2) + guests + apart).encode(), "fleet.toml", [])
     problem = Problem.of(decoded(json.loads(core.fleet()), FleetFile))
@@ -603,7 +605,9 @@ def test_the_order_of_demands_is_that_of_guests() -> None:
 
 def test_a_host_is_read_without_guests_that_it_may_not_have() -> None:
     text = HEAD + '[[host]]\nname = "small"\n[[host]]\nname = "big"\ncpus = 4\n'
-    guest = '[[guest]]\nname = "g"\nbudget = "1 ms"\naffinity = [3]\nhosts = ["big"]\n'
+    guest = (
+        '[[guest]]\nname = "g"\nbudget = "1 ms"\nperiod = "9 ms"\naffinity = [3]\nhosts = ["big"]\n'
+    )
     found = Fleet.parse(text + guest).design()
     assert [host.guests for host in found.hosts] == [(), ("g",)]
 

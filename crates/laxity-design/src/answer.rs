@@ -189,11 +189,12 @@ pub fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
         ));
     }
     let idle = host.domains.iter().zip(&open.domains);
-    let mut idle = idle.filter(|(domain, open)| open.budget && domain.tasks.is_empty());
+    let mut idle =
+        idle.filter(|(domain, open)| (open.budget || open.period) && domain.tasks.is_empty());
     if let Some((domain, _)) = idle.next() {
         return Some((
             format!(
-                "nothing tells how much {} needs: it has no tasks and no budget",
+                "nothing tells how much {} needs: it has no tasks, and no budget and period",
                 domain.name
             ),
             "write its budget and period, or its tasks".into(),

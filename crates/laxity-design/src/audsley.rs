@@ -20,8 +20,8 @@ use crate::group::fits;
 /// Analyses of one domain below others in the search through orders; all orders of six domains take fewer.
 const ANALYSES_MAX: usize = 2_000;
 
-/// The domains with their priorities; `None` if no order was found in which all are guaranteed. Where a priority is
-/// given, all are taken as they are.
+/// The domains with their priorities; `None` if no order was found in which all are guaranteed. Priorities that are
+/// given stay, and the others are found around them.
 ///
 /// A domain without tasks has no deadline that analysis could guarantee: its budget is what it is promised. Beside one,
 /// all budgets have to fit their CPUs.
@@ -30,12 +30,21 @@ pub(crate) fn prioritized(host: &Host, open: &[OpenDomain]) -> Option<Vec<Domain
         return None;
     }
     let count = host.domains.len();
-    if !host.policy.is_fixed_priority_server() || open.iter().any(|open| !open.priority) {
-        let holds = (0..count).all(|number| is_guaranteed(host, number))
-            || (0..count).all(|number| is_accepted(host, number));
-        return holds.then(|| host.domains.clone());
+    let is_open = |number: usize| open[number].priority;
+    if !host.policy.is_fixed_priority_server() || !(0..count).any(is_open) {
+        return holds(host).then(|| host.domains.clone());
     }
-    from_the_lowest(host).or_else(|| from_the_highest(host))
+    if !(0..count).all(is_open) {
+        return from_the_highest(host, is_open);
+    }
+    from_the_lowest(host).or_else(|| from_the_highest(host, is_open))
+}
+
+/// Whether all domains hold as they are.
+fn holds(host: &Host) -> bool {
+    let mut numbers = 0..host.domains.len();
+    numbers.clone().all(|number| is_guaranteed(host, number))
+        || numbers.all(|number| is_accepted(host, number))
 }
 
 /// Audsley's method.
@@ -61,7 +70,7 @@ fn from_the_lowest(host: &Host) -> Option<Vec<Domain>> {
 }
 
 /// Orders from the highest priority down, those with the shortest deadlines first.
-fn from_the_highest(host: &Host) -> Option<Vec<Domain>> {
+fn from_the_highest(host: &Host, is_open: impl Fn(usize) -> bool) -> Option<Vec<Domain>> {
     let mut left: Vec<usize> = (0..host.domains.len()).collect();
     left.sort_by_key(|&number| {
         let deadlines = host.domains[number].tasks.iter();
@@ -74,34 +83,46 @@ fn from_the_highest(host: &Host) -> Option<Vec<Domain>> {
         domains: Vec::new(),
         ..host.clone()
     };
-    let order = go_on(host, &mut prefix, &left, &mut 0)?;
-    let mut domains = host.domains.clone();
-    for (&number, priority) in order.iter().zip(1..) {
-        domains[number].parameters.priority = priority;
+    let order = go_on(host, &is_open, &mut prefix, &left, &mut 0)?;
+    let mut found = host.clone();
+    for (number, priority) in order {
+        found.domains[number].parameters.priority = priority;
     }
-    Some(domains)
+    // Domains of one priority, which only a file gives, are above one another.
+    holds(&found).then_some(found.domains)
 }
 
-/// An order of the domains `left`, each accepted below those of `prefix` and those before it.
-fn go_on(host: &Host, prefix: &mut Host, left: &[usize], tried: &mut usize) -> Option<Vec<usize>> {
+/// An order of the domains `left` with their priorities, each accepted below those of `prefix` and those before it.
+fn go_on(
+    host: &Host,
+    is_open: &impl Fn(usize) -> bool,
+    prefix: &mut Host,
+    left: &[usize],
+    tried: &mut usize,
+) -> Option<Vec<(usize, u32)>> {
     if left.is_empty() {
         return Some(Vec::new());
     }
+    let above = (prefix.domains.last()).map_or(0, |domain| domain.parameters.priority);
     for &number in left {
         if *tried >= ANALYSES_MAX {
             return None;
         }
-        *tried += 1;
-        let place = prefix.domains.len();
         let mut domain = host.domains[number].clone();
-        domain.parameters.priority = place as u32 + 1;
+        if is_open(number) {
+            domain.parameters.priority = above + 1;
+        } else if domain.parameters.priority < above {
+            return None; // It is too late for this one, whatever comes next.
+        }
+        *tried += 1;
+        let (place, priority) = (prefix.domains.len(), domain.parameters.priority);
         prefix.domains.push(domain);
         if is_accepted(prefix, place) {
             let rest: Vec<usize> = (left.iter().copied())
                 .filter(|&other| other != number)
                 .collect();
-            if let Some(mut order) = go_on(host, prefix, &rest, tried) {
-                order.insert(0, number);
+            if let Some(mut order) = go_on(host, is_open, prefix, &rest, tried) {
+                order.insert(0, (number, priority));
                 return Some(order);
             }
         }

@@ -44,7 +44,8 @@ pub struct Relief {
 pub struct Impossible {
     /// The policy, of several that which is tried first.
     pub policy: String,
-    /// Demands that cannot be guaranteed together. Without any one of them, the others can.
+    /// Demands that cannot be guaranteed together. Without any one of them, the others can. None where budgets that
+    /// are given are too much without any demand.
     pub conflict: Vec<Demand>,
     /// The part of its CPU's time that the demands in conflict need.
     pub load: f64,
@@ -119,10 +120,15 @@ fn demand(group: &Group, (domain, task): Place) -> Demand {
 }
 
 /// Demands that cannot hold together, none of which can be left out: a deletion filter (Chinneck and Dravnieks, 1991),
-/// which first leaves out halves and quarters of those that are left (as QuickXplain of Junker, 2004, does).
+/// which first leaves out halves and quarters of those that are left (as QuickXplain of Junker, 2004, does). None if
+/// not even the budgets that are given hold together.
 fn conflict(group: &Group, effort: Effort) -> Vec<Place> {
     // Little effort finds it sooner, and may call a conflict what much effort designs.
-    let found = filtered(group, effort.least(group.host.domains.len()));
+    let least = effort.least(group.host.domains.len());
+    if !holds(group, &[], effort) {
+        return Vec::new(); // Budgets that are given are too much by themselves.
+    }
+    let found = filtered(group, least);
     if holds(group, &found, effort) {
         return filtered(group, effort);
     }

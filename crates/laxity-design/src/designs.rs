@@ -29,10 +29,12 @@ pub(crate) fn groups_designed(
 ) -> Result<Vec<Group>, Box<Failed>> {
     let groups = Group::all(host, open);
     let effort = effort.among(groups.len());
-    groups
+    let all: Vec<_> = groups
         .into_par_iter()
         .map(|group| designed(group, request, effort))
-        .collect()
+        .collect();
+    // The first that failed, whichever thread was first.
+    all.into_iter().collect()
 }
 
 /// The group with values for what is open.

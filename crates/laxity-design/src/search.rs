@@ -197,15 +197,8 @@ impl<'g> Search<'g> {
     }
 
     fn by_urgency(&self, mut numbers: Vec<usize>) -> Vec<usize> {
-        numbers.sort_by_key(|&number| {
-            let item = &self.items[number];
-            let given = match item.open.priority {
-                true => 0,
-                false => item.domain.parameters.priority,
-            };
-            (given, item.urgency_ns)
-        });
-        numbers
+        numbers.sort_by_key(|&number| self.items[number].urgency_ns);
+        self.given_in_time(numbers)
     }
 
     fn is_spent(&self) -> bool {
@@ -360,19 +353,37 @@ impl<'g> Search<'g> {
             };
             let number = order.remove(failed);
             order.insert(0, number);
-            order = self.given_first(order);
+            order = self.given_in_time(order);
             moved += 1;
         }
     }
 
-    /// Given priorities stay in their order.
-    fn given_first(&self, mut order: Vec<usize>) -> Vec<usize> {
-        let given = |number: usize| match self.items[number].open.priority {
-            true => 0,
-            false => self.items[number].domain.parameters.priority,
-        };
-        order.sort_by_key(|&number| given(number));
-        order
+    /// An order as near to this one as given priorities allow: each of these in its place among the others given, and
+    /// before so many domains are above it that one of them would have its priority.
+    fn given_in_time(&self, order: Vec<usize>) -> Vec<usize> {
+        let given_of = |number: usize| self.items[number].domain.parameters.priority;
+        let wanted = |number: usize| order.iter().position(|&other| other == number);
+        let (open, mut given): (Vec<usize>, Vec<usize>) =
+            (order.iter()).partition(|&&number| self.items[number].open.priority);
+        given.sort_by_key(|&number| given_of(number));
+        let (mut open, mut given) = (open.into_iter().peekable(), given.into_iter().peekable());
+        let mut arranged = Vec::with_capacity(order.len());
+        let mut above = 0;
+        loop {
+            let first = match (open.peek(), given.peek()) {
+                (None, None) => return arranged,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (Some(&one), Some(&other)) => {
+                    given_of(other) <= above + 1 || wanted(other) < wanted(one)
+                }
+            };
+            let next = if first { given.next() } else { open.next() };
+            if let Some(number) = next {
+                above = if first { given_of(number) } else { above + 1 };
+                arranged.push(number);
+            }
+        }
     }
 
     /// Puts a domain with the best of its periods below those that are there, and above `below` others, each of which

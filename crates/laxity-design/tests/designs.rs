@@ -454,3 +454,83 @@ fn budgets_without_tasks_fit_their_cpu() {
     assert!(matches!(of(1), Answer::Holds(_)));
     assert!(!matches!(of(2), Answer::Holds(_)));
 }
+
+const ONE_CPU: &str = "duration = \"1 s\"\n[host]\ncpus = 1\npolicy = \"deferrable\"\n";
+
+#[test]
+fn a_given_priority_stays_and_others_are_found_around_it() {
+    let given = "[[domain]]\nname = \"slow\"\nbudget = \"5 ms\"\nperiod = \"20 ms\"\n\
+        tasks = [{ name = \"s\", cost = \"4 ms\", period = \"100 ms\" }]\n\
+        [[domain]]\nname = \"fast\"\nbudget = \"1 ms\"\nperiod = \"2 ms\"\npriority = 1\n\
+        tasks = [{ name = \"f\", cost = \"500 us\", period = \"2 ms\" }]\n";
+    let Answer::Holds(found) = designed(&format!("{ONE_CPU}{given}")) else {
+        panic!("fast comes first, and slow has time enough below it");
+    };
+    let priorities: Vec<u32> = found.domains.iter().map(|each| each.priority).collect();
+    assert_eq!(priorities, [2, 1]);
+
+    // More domains than orders are tried of, in which the given one is not the most urgent.
+    for (given, others) in [(1, 3), (1, 8), (4, 8)] {
+        let mut text = format!(
+            "{ONE_CPU}[[domain]]\nname = \"dom0\"\nbudget = \"1 ms\"\nperiod = \"10 ms\"\n\
+             priority = {given}\n"
+        );
+        for number in 0..others {
+            text += &format!(
+                "[[domain]]\nname = \"d{number}\"\n\
+                 tasks = [{{ name = \"t\", cost = \"100 us\", period = \"10 ms\" }}]\n"
+            );
+        }
+        let Answer::Holds(found) = designed(&text) else {
+            panic!("{given} of {others}: their load is small");
+        };
+        assert_eq!(found.domains[0].priority, given);
+        let mut priorities: Vec<u32> = found.domains.iter().map(|each| each.priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        assert_eq!(priorities.len(), others + 1, "{given} of {others}");
+    }
+}
+
+#[test]
+fn budgets_that_are_too_much_by_themselves_are_no_conflict_of_tasks() {
+    let full = |name: &str| {
+        format!("[[domain]]\nname = \"{name}\"\nbudget = \"6 ms\"\nperiod = \"10 ms\"\n")
+    };
+    let text = format!(
+        "{ONE_CPU}{}{}[[domain]]\nname = \"c\"\nbudget = \"1 ms\"\nperiod = \"10 ms\"\n\
+         tasks = [{{ name = \"t\", cost = \"10 us\", period = \"10 ms\" }}]\n",
+        full("a"),
+        full("b")
+    );
+    let Answer::Impossible(found) = designed(&text) else {
+        panic!("12 ms of every 10 ms are given");
+    };
+    assert_eq!((found.conflict.len(), found.reliefs.len()), (0, 0));
+}
+
+#[test]
+fn of_several_cpus_that_fail_the_first_is_told() {
+    let mut text = ONE_CPU.replace("cpus = 1", "cpus = 2");
+    for (name, cpu, period) in [
+        ("a", 0, ""),
+        ("b", 0, ""),
+        ("c", 1, "10 ms"),
+        ("d", 1, "10 ms"),
+    ] {
+        let period = match period {
+            "" => String::new(),
+            given => format!("period = \"{given}\"\n"),
+        };
+        text += &format!(
+            "[[domain]]\nname = \"{name}\"\naffinity = [{cpu}]\n{period}\
+             tasks = [{{ name = \"t\", cost = \"6 ms\", period = \"10 ms\" }}]\n"
+        );
+    }
+    for _ in 0..20 {
+        let Answer::Impossible(found) = designed(&text) else {
+            panic!("each CPU has 12 ms of work in every 10 ms");
+        };
+        assert_eq!(found.group, ["a", "b"]);
+    }
+}

@@ -22,6 +22,7 @@ from laxity.progress import silent
 from laxity.resolved import ending
 from laxity.results.acceptance import limits_of
 from laxity.results.design import Design, Remedy
+from laxity.telephony.capacity import STREAMS_MAX
 from laxity.voice.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ ROUNDS = (
 """Seconds and seeds of the runs of a load, and loads as factors of what was carried in the round
 before; at first of the streams that the file asks for."""
 
+GREATER, SMALLER = (1.2, 1.5, 2.0, 3.0, 4.0), (0.1, 0.2, 0.4, 0.6, 0.8)
+"""Where all loads of a round hold, or none does: as factors of the greatest, or of the least."""
+
+WIDENED_MAX = 3
+"""How often a change's loads are made greater, or smaller, in a round."""
+
 KEPT = 2
 """One in this many goes on to the next round."""
 
@@ -49,7 +56,8 @@ SEEDS, SECONDS = 3, 10
 LOWER = 0.9
 """A load that fails there is lowered by this factor."""
 
-ATTEMPTS_MAX = 10
+ATTEMPTS_MAX, HALF = 10, 0.5
+"""After so many attempts it is halved."""
 
 NAMED_MAX = 20
 """Other changes that are named, those that carry most first."""
@@ -137,7 +145,7 @@ def find_remedy(host: Resolved, looking: Say, workers: Workers | None = None) ->
     # An override of the winner comes after the first value for the same path.
     values = dict(override.split("=", 1) for override in (*first, *winner.overrides))
     overrides = [f"{path}={value}" for path, value in values.items()]
-    return _design(asked, winner, overrides, streams, remedies)
+    return _design(asked, own, winner, overrides, streams, remedies)
 
 
 def can_be_heard() -> bool:
@@ -162,6 +170,7 @@ def _rungs(of_open: Iterable[Ladder]) -> Iterator[Change]:
 
 def _design(
     host: Resolved,
+    own: int,
     winner: Change,
     overrides: list[str],
     streams: int,
@@ -173,6 +182,11 @@ def _design(
     )
     if not can_be_heard():
         chosen += " What voice sounds like was not judged, which needs the extra `voice`."
+    too_few = (
+        [f"The file has {own:,} streams, and no change that was tried carries so many."]
+        if 0 < streams < own
+        else []
+    )
     others = [
         f"{remedy.what}: {remedy.streams:,} streams in a short run."
         for remedy in remedies
@@ -187,7 +201,7 @@ def _design(
         cpu_share=None,
         load=0.0,
         guaranteed=0,
-        reasons=(chosen, *others[:NAMED_MAX]),
+        reasons=(chosen, *too_few, *others[:NAMED_MAX]),
         remedies=remedies,
     )
 
@@ -362,7 +376,7 @@ def _pinned(parts: Sequence[tuple[Sequence[str], int]]) -> Change:
 
 
 def _loads(around: int, factors: Sequence[float]) -> list[int]:
-    return sorted({max(1, round(around * factor)) for factor in factors})
+    return sorted({min(max(1, round(around * factor)), STREAMS_MAX) for factor in factors})
 
 
 def _carried(
@@ -372,7 +386,38 @@ def _carried(
     seeds: int,
     workers: Workers | None,
 ) -> dict[Change, int]:
-    """The greatest load of each change up to which all loads held with all seeds; 0 if none did."""
+    """The greatest load of each change up to which all loads held with all seeds; 0 if none did.
+
+    Where the greatest of a change's loads holds, greater ones are tried, and smaller ones where the
+    least fails.
+    """
+    carried = dict.fromkeys(loads, 0)
+    for _ in range(1 + WIDENED_MAX):
+        held = _which_held(host, loads, seconds, seeds, workers)
+        further: dict[Change, list[int]] = {}
+        for change, of_change in loads.items():
+            failed = [load for load in of_change if not held[change, load]]
+            holding = [load for load in of_change if not failed or load < failed[0]]
+            if holding:
+                carried[change] = holding[-1]
+            if not failed and of_change[-1] < STREAMS_MAX:
+                further[change] = _loads(of_change[-1], GREATER)
+            elif not holding and not carried[change] and of_change[0] > 1:
+                further[change] = _loads(of_change[0], SMALLER)
+        if not further:
+            break
+        loads = further
+    return carried
+
+
+def _which_held(
+    host: Resolved,
+    loads: dict[Change, list[int]],
+    seconds: int,
+    seeds: int,
+    workers: Workers | None,
+) -> dict[tuple[Change, int], bool]:
+    """Whether each load of each change held with all seeds."""
     first = host.host["seed"]
     asked = [(change, load) for change, of_change in loads.items() for load in of_change]
     results = _held(
@@ -383,14 +428,7 @@ def _carried(
         ],
         workers,
     )
-    carried = dict.fromkeys(loads, 0)
-    failed: set[Change] = set()
-    for index, (change, load) in enumerate(asked):
-        if not all(results[index * seeds : (index + 1) * seeds]):
-            failed.add(change)
-        elif change not in failed:
-            carried[change] = load
-    return carried
+    return {of: all(results[index * seeds : (index + 1) * seeds]) for index, of in enumerate(asked)}
 
 
 def _load(host: Resolved, change: Change, streams: int, seconds: int) -> list[str]:
@@ -422,19 +460,30 @@ def _best(
 ) -> tuple[Change, int]:
     """The change that carries most in longer runs, and how much with seeds that chose nothing.
 
-    `carried` has what each carried in short runs, the greatest first: none carries more than that.
+    `carried` has what each carried in short runs: none carries more than that.
     """
     first = host.host["seed"] + max(seeds for _, seeds, _ in ROUNDS)
-    best, most = carried[0][0], 0
-    for change, at_most in carried:
-        if at_most <= most:
+    at_most = dict(carried)
+    is_longer: set[Change] = set()
+    best, most, tries = carried[0][0], 0, 0
+    while at_most:
+        # What was tried for longer comes before what carried as much in a short run.
+        change = max(at_most, key=lambda each: (at_most[each], each in is_longer))
+        streams = at_most[change]
+        if streams <= most:
             break
-        looking(f"{change.what}: {at_most:,} streams for longer")
-        streams = _confirmed(host, change, at_most, most, first, workers)
+        if change not in is_longer:
+            looking(f"{change.what}: {streams:,} streams for longer")
+            at_most[change] = _confirmed(host, change, streams, most, first, workers)
+            is_longer.add(change)
+            continue
+        looking(f"confirming {streams:,} streams")
+        tries += 1
+        del at_most[change]
+        streams = _confirmed(host, change, streams, most, first + SEEDS * tries, workers)
         if streams:
             best, most = change, streams
-    looking(f"confirming {most:,} streams")
-    return best, _confirmed(host, best, most, 0, first + SEEDS, workers)
+    return best, most
 
 
 def _confirmed(
@@ -445,12 +494,12 @@ def _confirmed(
     0 if it is not more than `most`.
     """
     heard = can_be_heard()
-    for _ in range(ATTEMPTS_MAX):
-        if streams <= most:
-            break
+    attempt = 0
+    while streams > most:
         load = _load(host, change, streams, _confirming_s(host.host))
         seeds = [host.changed([*load, f"seed={first + number}"]) for number in range(SEEDS)]
         if all(_held(seeds, workers, heard=heard)):
             return streams
-        streams = int(streams * LOWER)
+        attempt += 1
+        streams = int(streams * (LOWER if attempt < ATTEMPTS_MAX else HALF))
     return 0

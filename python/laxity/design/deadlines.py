@@ -50,7 +50,9 @@ def find_design(
         host, growth=growth, most_room=most_room, any_phase=any_phase, looking=looking
     )
     if found["verdict"] == "impossible":
-        return _impossible(found)
+        with core_errors():
+            opened = json.loads(host.file.open(host.overrides, any_phase))
+        return _impossible(found, opened["host"]["cpus"])
     written = answered(host, cpus, found["values"])
     return _checked(written, found, any_phase, looking, workers)
 
@@ -85,10 +87,10 @@ def values(
     return found, cpus
 
 
-def _impossible(found: dict[str, Any]) -> Design:
+def _impossible(found: dict[str, Any], cpus: int) -> Design:
     blank: dict[str, Any] = {"host": None, "cpu_share": None, "guaranteed": 0, "reasons": []}
     design = decoded({**found, **blank}, Design)
-    return replace(design, reasons=tuple(reasons.of_conflict(design)))
+    return replace(design, reasons=tuple(reasons.of_conflict(design, cpus)))
 
 
 def _checked(

@@ -1,8 +1,9 @@
 """CPUs for domains: worst fit first, and a constraint solver where that fails.
 
 The solver is OR-Tools' CP-SAT. Each set of domains that analysis finds too much for one CPU becomes
-a constraint, and the solver places all anew (logic-based Benders decomposition, Hooker and
-Ottosson, 2003), until all CPUs hold or no placement is left.
+a constraint, for that CPU alone where domains of given CPUs are on it, and the solver places all
+anew (logic-based Benders decomposition, Hooker and Ottosson, 2003), until all CPUs hold or no
+placement is left.
 """
 
 from __future__ import annotations
@@ -65,13 +66,19 @@ def placed(
     if found["verdict"] != "impossible":
         return found, overrides(places)
     names = [opened["host"]["domains"][number]["name"] for number, _ in domains]
-    apart: list[set[int]] = []
+    refused: list[dict[int, int]] = []
     for attempt in range(min(PLACEMENTS_MAX, max(PLACED_MAX // len(domains), 1))):
         looking(f"placing, attempt {attempt + 2}")
-        apart.append(_indices(found, names))
-        if not apart[-1]:
+        placed_here = _placed_in_conflict(found, names, places)
+        if not placed_here:
             break  # The conflict is among domains whose CPUs are given.
-        new = solve(shares, used, apart, places)
+        if set(found["group"]) <= set(names):
+            # All CPUs are alike.
+            refused += [dict.fromkeys(placed_here, cpu) for cpu in range(cpus)]
+        else:
+            # Domains whose CPUs are given share those of the conflict.
+            refused.append(placed_here)
+        new = solve(shares, used, refused, places)
         if new is None:
             break
         trial = answer(overrides(new))
@@ -93,10 +100,10 @@ def _used(opened: Answer, free: set[int]) -> list[float]:
     return used
 
 
-def _indices(found: Answer, names: list[str]) -> set[int]:
-    """The domains of a conflict that can be placed."""
+def _placed_in_conflict(found: Answer, names: list[str], places: Sequence[int]) -> dict[int, int]:
+    """The domains of a conflict that can be placed, each with its CPU."""
     return {
-        index
+        index: places[index]
         for index, name in enumerate(names)
         if any(demand["domain"] == name for demand in found["conflict"])
     }
@@ -116,13 +123,13 @@ def worst_fit(shares: Sequence[float], used: Sequence[float]) -> list[int]:
 def solve(
     shares: Sequence[float],
     used: Sequence[float],
-    apart: Sequence[set[int]],
+    refused: Sequence[dict[int, int]],
     near: Sequence[int] = (),
 ) -> list[int] | None:
     """A CPU for each share, such that the fullest is about least full; None if none is found.
 
-    No CPU has more than it has time for, and none has all of a set in `apart`. The search begins at
-    the placement `near`.
+    No CPU has more than it has time for, and in no set of `refused` all are on those CPUs. The
+    search begins at the placement `near`.
     """
     from ortools.sat.python import cp_model  # noqa: PLC0415 - only where worst fit fails
 
@@ -135,8 +142,8 @@ def solve(
     for cpu in cpus:
         load = sum(int(share * PARTS) * on[index][cpu] for index, share in enumerate(shares))
         model.add(load + int(used[cpu] * PARTS) <= fullest)
-        for together in apart:
-            model.add_bool_or([~on[index][cpu] for index in together])
+    for together in refused:
+        model.add_bool_or([~on[index][cpu] for index, cpu in together.items()])
     model.minimize(fullest)
     for of_domain, cpu in zip(on, near, strict=False):
         model.add_hint(of_domain[cpu], value=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from laxity.text import percent, time
@@ -23,10 +24,10 @@ def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
         f"{percent(design.load)}. The rest pays for scheduling and waiting, or was given."
     )
     if design.room_factor is not None:
-        yield f"Every cost may be {design.room_factor:.3g} times what it is."
+        yield f"Every cost may be {_down(design.room_factor)} times what it is."
     if len(design.front) > 1:
         points = [
-            f"{percent(point.cpu_share)} for {point.room_factor:.3g} times"
+            f"{percent(point.cpu_share)} for {_down(point.room_factor)} times"
             for point in design.front
         ]
         yield f"Room for every cost to grow reserves more: {', '.join(points)}."
@@ -41,7 +42,11 @@ def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
             f"{_exact(room.cost_ns)} with the budgets as they are."
         )
     for other in design.alternatives:
-        found = "nothing holds" if other.cpu_share is None else _beside(other.cpu_share, share)
+        found = (
+            "nothing was found that holds"
+            if other.cpu_share is None
+            else _beside(other.cpu_share, share)
+        )
         if other.choice == "any-phase":
             yield f"Without regard to offsets (--any-phase), {found}."
         else:
@@ -60,6 +65,11 @@ def _binding(binding: Binding) -> str:
         f"{binding.domain}: with {_exact(binding.too_little_ns)} the deadline of {binding.task}, "
         f"{_exact(binding.deadline_ns)}, is not guaranteed{what}."
     )
+
+
+def _down(factor: float) -> str:
+    """A factor that holds, of which no more than that is said."""
+    return f"{math.floor(factor * 1000) / 1000:g}"
 
 
 def _exact(ns: int) -> str:
@@ -112,9 +122,12 @@ def of_too_many_misses(design: Design, cpus: int) -> Iterator[str]:
         yield f"No values were found with which at most {limit} of each task's deadlines is missed."
 
 
-def of_conflict(design: Design) -> Iterator[str]:
-    """The demands in conflict, and the smallest relief."""
+def of_conflict(design: Design, cpus: int) -> Iterator[str]:
+    """The demands in conflict, and the smallest relief; `cpus` is how many the host has."""
     count = len(design.conflict)
+    if not count:
+        yield "Budgets that are given are more than their CPUs have, without any task."
+        return
     together = "cannot hold" if count == 1 else f"cannot hold together ({count} tasks)"
     if design.room_factor is not None:
         together += f" if every cost is {design.room_factor:.3g} times what it is"
@@ -124,10 +137,15 @@ def of_conflict(design: Design) -> Iterator[str]:
     )
     if count > 1:
         yield "Without any one of them the others hold."
+    # Domains of other CPUs may be in conflict, too.
+    whole = "Everything holds" if cpus == 1 else "What is on their CPUs holds"
     for relief in design.reliefs:
         yield (
-            f"Everything holds if {relief.task} of {relief.domain} costs {_exact(relief.cost_ns)}, "
+            f"{whole} if {relief.task} of {relief.domain} costs {_exact(relief.cost_ns)}, "
             f"{percent(relief.part)} less."
         )
     if not design.reliefs:
-        yield "No lower cost of one of these tasks alone is enough for the whole host."
+        yield (
+            "No lower cost of one of these tasks alone is enough for "
+            f"{'the whole host' if cpus == 1 else 'all that is on their CPUs'}."
+        )

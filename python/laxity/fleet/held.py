@@ -161,13 +161,17 @@ class Holding:
         """The values of all CPUs; guests are placed anew while a CPU has too many."""
         order = sorted(guests)
         shares = [self._shares[like][guest] or 0.0 for guest in order]
-        apart: list[set[int]] = []
+        refused: list[dict[int, int]] = []
         for _ in range(ATTEMPTS_MAX):
             failed = [cpu for cpu in cpus if cpu and self._cpus[like, cpu] is None]
             if not failed:
                 return self._together(like, cpus)
-            apart += [{order.index(guest) for guest in cpu} for cpu in failed]
-            places = placement.solve(shares, [0.0] * len(cpus), apart)
+            refused += [
+                dict.fromkeys(map(order.index, guests), cpu)
+                for guests in failed
+                for cpu in range(len(cpus))
+            ]
+            places = placement.solve(shares, [0.0] * len(cpus), refused)
             if places is None:
                 return None
             cpus = _on_cpus(order, places, len(cpus))
