@@ -558,6 +558,9 @@ impl Run {
         match action {
             Action::Persist(record) => {
                 self.record = record;
+                if self.node.status().state != State::Activating {
+                    self.unused_term = None; // The other host's term: the guest may run there.
+                }
                 self.driver.stored.write(record)?;
             }
             Action::Send(message) => self.send(Outgoing::Message(message)),
@@ -603,7 +606,10 @@ impl Run {
             Action::Discard => worker.tell(Command::Discard),
             Action::Commit(_) => worker.tell(Command::Commit),
             Action::Forget => worker.tell(Command::Forget),
-            Action::Activate(_) => worker.tell(Command::Activate),
+            Action::Activate(_) => {
+                worker.tell(Command::Activate);
+                self.unused_term = None; // The guest has run before.
+            }
             Action::Boot => worker.tell(Command::Boot),
             Action::Announce => gate.announce(),
             Action::Claim { expected } => self.claim(expected),
@@ -724,7 +730,7 @@ mod tests {
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 25_000_000,
-                maximum_ns: 400_000_000,
+                maximum_ns: 3_600_000_000_000,
                 pause_share_percent: 20,
             },
         };
@@ -989,8 +995,15 @@ mod tests {
                 .unwrap();
             greet(&mut run);
         }
-        // Another process has had the guest since.
-        run.record.term += 1;
+        // The other host has had the guest since, and then this one could not run it.
+        let term = run.record.term + 1;
+        run.carry_out(Action::Persist(Record { term }), &[])
+            .unwrap();
+        run.start_unasked().unwrap();
+        assert_eq!(boots(&commands), 0);
+        run.report(Report::ActivationFailed("its image is damaged".into()))
+            .unwrap();
+        greet(&mut run);
         run.start_unasked().unwrap();
         assert_eq!(boots(&commands), 0);
         std::fs::remove_dir_all(&directory).unwrap();
