@@ -37,8 +37,8 @@ LOOPS = (EXAMPLES / "three-loops.toml").read_text()
 
 @contextmanager
 def served(text: str = HOST, **options: Any) -> Iterator[Server]:
-    """A server on loopback, on any port that is free."""
-    with Server(text, **options) as server:
+    """A server on loopback, on any port that is free. A busy computer answers late."""
+    with Server(text, **{"answer_s": 600, **options}) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:

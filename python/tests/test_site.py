@@ -256,7 +256,7 @@ class Started:
         """The first balancer that answers, as a client comes to it."""
         for address in self.balancers():
             try:
-                registrar.ask(self.clients, address, "OPTIONS", address, tries=2)
+                registrar.ask(self.clients, address, "OPTIONS", address, tries=10)
             except InputError:
                 continue
             return address

@@ -47,11 +47,11 @@ fn port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Claims until the member, which listens before it answers, has answered.
-fn first_claim(witness: &Witness, incarnation: u64) -> Verdict {
+/// The verdict on a claim, which may be repeated: a member of a busy computer may not answer in time.
+fn told(witness: &Witness, expected: u64, incarnation: u64) -> Verdict {
     let deadline = Instant::now() + Duration::from_secs(600);
     loop {
-        match witness.claim(0, incarnation) {
+        match witness.claim(expected, incarnation) {
             Ok(verdict) => return verdict,
             Err(reason) => assert!(Instant::now() < deadline, "{reason}"),
         }
@@ -70,17 +70,17 @@ fn a_term_is_given_out_once() {
     let member = etcd::Member::start(&endpoint, None);
     let silent = format!("http://127.0.0.1:{}", port());
     let witness = site.witness(&[&silent, &endpoint], "counter");
-    let granted = |term| Ok(Verdict::Granted { term });
-    let refused = |current| Ok(Verdict::Refused { current });
-    assert_eq!(Ok(first_claim(&witness, 1)), granted(1));
-    assert_eq!(witness.claim(0, 1), granted(1), "it is told again");
-    assert_eq!(witness.claim(0, 2), refused(1));
-    assert_eq!(witness.claim(7, 2), refused(1));
-    assert_eq!(witness.claim(1, 2), granted(2));
-    assert_eq!(witness.claim(0, 1), refused(2), "that was before");
+    let granted = |term| Verdict::Granted { term };
+    let refused = |current| Verdict::Refused { current };
+    assert_eq!(told(&witness, 0, 1), granted(1));
+    assert_eq!(told(&witness, 0, 1), granted(1), "it is told again");
+    assert_eq!(told(&witness, 0, 2), refused(1));
+    assert_eq!(told(&witness, 7, 2), refused(1));
+    assert_eq!(told(&witness, 1, 2), granted(2));
+    assert_eq!(told(&witness, 0, 1), refused(2), "that was before");
     let another = site.witness(&[&endpoint], "media");
     assert_eq!(
-        another.claim(0, 1),
+        told(&another, 0, 1),
         granted(1),
         "of another virtual machine"
     );
@@ -90,12 +90,12 @@ fn a_term_is_given_out_once() {
         let claims: Vec<_> = (0..8)
             .map(|incarnation| {
                 let witness = witness.clone();
-                thread::spawn(move || witness.claim(expected, 100 + incarnation))
+                thread::spawn(move || told(&witness, expected, 100 + incarnation))
             })
             .collect();
         let verdicts: Vec<_> = claims
             .into_iter()
-            .map(|claim| claim.join().unwrap().unwrap())
+            .map(|claim| claim.join().unwrap())
             .collect();
         let is_granted = |verdict: &&Verdict| matches!(verdict, Verdict::Granted { .. });
         assert_eq!(
@@ -108,11 +108,7 @@ fn a_term_is_given_out_once() {
     let stopped = member.stop();
     assert!(witness.claim(12, 3).is_err(), "nobody answers");
     let _member = stopped.start();
-    let deadline = Instant::now() + Duration::from_secs(600);
-    while witness.claim(12, 3).is_err() {
-        assert!(Instant::now() < deadline);
-    }
-    assert_eq!(witness.claim(12, 3), granted(13), "it remembers");
+    assert_eq!(told(&witness, 12, 3), granted(13), "it remembers");
 }
 
 #[test]
@@ -124,10 +120,12 @@ fn both_sides_prove_who_they_are() {
     let (site, stranger) = (Site::new("ours"), Site::new("strange"));
     let endpoint = format!("https://127.0.0.1:{}", port());
     let _member = etcd::Member::start(&endpoint, Some(&site.0));
-    let verdict = first_claim(&site.witness(&[&endpoint], "counter"), 1);
+    let verdict = told(&site.witness(&[&endpoint], "counter"), 0, 1);
     assert_eq!(verdict, Verdict::Granted { term: 1 });
-    let refused = stranger.witness(&[&endpoint], "counter").claim(1, 2);
-    assert!(refused.unwrap_err().contains("certificate"));
+    // A member of a busy computer may not answer in time.
+    let stranger = stranger.witness(&[&endpoint], "counter");
+    let mut refusals = (0..600).map(|_| stranger.claim(1, 2).unwrap_err());
+    assert!(refusals.any(|refusal| refusal.contains("certificate")));
     let plain = endpoint.replace("https", "http");
     assert!(site.witness(&[&plain], "counter").claim(1, 2).is_err());
 }
