@@ -494,6 +494,17 @@ tasks = [{ name = "t", cost = "5200 us", period = "10 ms" }]
     assert found.verdict == "holds", found.reasons
 
 
+def test_given_budgets_are_placed_anew_where_worst_fit_gives_a_cpu_too_much() -> None:
+    pytest.importorskip("ortools")
+    text = 'duration = "1 s"\nhost = { cpus = 2, policy = "deferrable" }\n' + "".join(
+        f'[[domain]]\nname = "d{number}"\nbudget = "{ms} ms"\nperiod = "6 ms"\n'
+        f'tasks = [{{ name = "t", cost = "{ms * 900} us", period = "6 ms" }}]\n'
+        for number, ms in enumerate((3, 3, 2, 2, 2))
+    )
+    found = Host.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+
+
 def test_budgets_that_are_given_are_blamed_and_no_task() -> None:
     full = '[[domain]]\nname = "{}"\nbudget = "6 ms"\nperiod = "10 ms"\n'
     text = (

@@ -101,12 +101,12 @@ def _used(opened: Answer, free: set[int]) -> list[float]:
 
 
 def _placed_in_conflict(found: Answer, names: list[str], places: Sequence[int]) -> dict[int, int]:
-    """The domains of a conflict that can be placed, each with its CPU."""
-    return {
-        index: places[index]
-        for index, name in enumerate(names)
-        if any(demand["domain"] == name for demand in found["conflict"])
-    }
+    """The domains of a conflict that can be placed, each with its CPU.
+
+    Where budgets that are given are too much without any task, it is all that share the CPU.
+    """
+    blamed = {demand["domain"] for demand in found["conflict"]} or {*found["group"]}
+    return {index: places[index] for index, name in enumerate(names) if name in blamed}
 
 
 def worst_fit(shares: Sequence[float], used: Sequence[float]) -> list[int]:
