@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laxity.errors import InputError
-from laxity.lab.errors import LabError, UnreachableError
+from laxity.lab.errors import LabError, LeftRunningError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,14 +104,14 @@ class Shell:
     def directory(self) -> Iterator[str]:
         """Gives a directory there, which is removed in the end.
 
-        It stays if the machine cannot be reached any more: what still runs there needs it.
+        It stays where what was begun may still run there, as LeftRunningError says.
         """
         home = self.checked("mktemp -d /tmp/laxity.XXXXXXXX").decode().strip()
         if re.fullmatch(r"/tmp/laxity\.\w{8}", home) is None:  # noqa: S108 - made by mktemp
             raise LabError(f"{self.name} made no temporary directory, but said {home!r}")
         try:
             yield home
-        except UnreachableError:
+        except LeftRunningError:
             raise
         except BaseException:
             self.checked(f"rm -rf {home}")

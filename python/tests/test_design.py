@@ -751,3 +751,27 @@ def test_changes_of_one_kind_are_not_joined() -> None:
         assert len(joint.kinds) == 2
         keys = [override.partition("=")[0] for override in joint.overrides]
         assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("head", "keys"),
+    [
+        ('cpus = 1\npolicy = "sedf"', ('priority = "?"', "")),
+        ('cpus = 1\npolicy = "sedf"', ("priority = 1", "")),
+        ('cpus = 1\npolicy = "?"', ('priority = "?"', 'priority = "?"')),
+        ('cpus = 1\npolicy = "deferrable"', ('affinity = "?"', "")),
+        ('cpus = 2\npolicy = "deferrable"', ('affinity = "?"', 'vcpus = 2\naffinity = "?"')),
+    ],
+)
+def test_every_value_that_is_asked_for_is_written(head: str, keys: tuple[str, str]) -> None:
+    text = f'duration = "1 s"\n[host]\n{head}\n' + "".join(
+        f'[[domain]]\nname = "d{number}"\n{of_domain}\n'
+        'tasks = [{ name = "t", cost = "1 ms", period = "10 ms" }]\n'
+        for number, of_domain in enumerate(keys)
+    )
+    found = Host.parse(text).design()
+    assert found.verdict == "holds", found.reasons
+    assert "?" not in (found.host or "?")
+    for number, of_domain in enumerate(keys):
+        written = tomllib.loads(found.host or "")["domain"][number]
+        assert all(line.split(" = ")[0] in written for line in of_domain.splitlines())

@@ -641,9 +641,7 @@ def test_two_guests_with_calls_share_a_host_after_a_failure() -> None:
     text = HEAD + hosts(2) + "".join(guest + "protected = true\n" for guest in (CALLER, other))
     found = Fleet.parse(text).design()
     assert found.verdict == "holds", found.reasons
-    assert all(host.failures <= 1 for host in found.hosts)
     assert sum(host.cpu_share_most > host.cpu_share for host in found.hosts) >= 1
-    assert any("calls of each guest are accepted" in reason for reason in found.reasons)
     # After the failure both are on one CPU, with the budgets that they have alone: each is run with
     # its calls while the other uses all of its budget, with seeds that judged nothing.
     domains = {

@@ -17,7 +17,7 @@ import pytest
 from conftest import HOST
 from laxity import Host, InputError, substrates
 from laxity.cli import ended
-from laxity.lab.errors import LabError, UnreachableError
+from laxity.lab.errors import LabError, LeftRunningError
 from laxity.substrates.xen import Xen, executors
 from laxity.substrates.xen.plan import Plan, Window
 
@@ -76,6 +76,9 @@ SSH = """\
 echo "ssh $*" >>"$DIARY"
 for command; do :; done
 case $* in
+*"visit.sh /"*)
+    [ ! -f "$STATE/cut" ] || { echo 'Connection reset' >&2; exit 255; }
+    ;;
 *--leave*)
     left=$(cat "$STATE/deaf" 2>/dev/null || echo 0)
     echo $((left - 1)) >"$STATE/deaf"
@@ -392,9 +395,15 @@ def test_a_host_that_is_hard_to_reach_is_left_as_it_was(
     fake.write("deaf", "3")
     there.execute(plan(), results(tmp_path), lambda _: None)
     assert fake.homes() == before
+    # A connection that breaks during the visit leaves nothing there either.
+    fake.write("cut", "")
+    with pytest.raises(LabError, match="Connection reset"):
+        there.execute(plan(), results(tmp_path / "cut"), lambda _: None)
+    assert fake.homes() == before
+    (fake.state / "cut").unlink()
     # One that is out of reach for good needs what is there to tidy up by itself.
     fake.write("deaf", "1000")
-    with pytest.raises(UnreachableError, match="Connection timed out"):
+    with pytest.raises(LeftRunningError, match=r"Connection timed out; its visit ends by itself"):
         there.execute(plan(), results(tmp_path / "again"), lambda _: None)
     (home,) = fake.homes() - before
     assert (home / "visit.sh").is_file()

@@ -2275,8 +2275,10 @@ def build_policies(tree: Path) -> None:
         sys.exit("the policies do not compile")
 
 
-def first_failure(tree: Path, tests: Tests, timeout_s: int | None) -> str | None:
-    """The name of the test that fails, or None if none does."""
+def first_failure(
+    tree: Path, tests: Tests, timeout_s: int | None, *, shows: bool = False
+) -> str | None:
+    """The name of the test that fails, or None if none does. `shows` prints what it said."""
     for name, command in tests.items():
         with subprocess.Popen(
             ["prlimit", f"--cpu={CPU_S}", "--", *command],  # noqa: S607
@@ -2296,6 +2298,8 @@ def first_failure(tree: Path, tests: Tests, timeout_s: int | None) -> str | None
             print(output, file=sys.stderr)
             sys.exit(f"the mutation does not compile: {name}")
         if run.returncode:
+            if shows:
+                print(output, file=sys.stderr)
             return name
     return None
 
@@ -2334,7 +2338,7 @@ def main() -> int:
         for directory in sorted({mutation.directory for mutation in chosen})
         for command in tests_of(target, directory, policy_tests).values()
     }
-    if failed := first_failure(tree, unbroken, None):  # builds what is needed, too
+    if failed := first_failure(tree, unbroken, None, shows=True):  # builds what is needed, too
         sys.exit(f"without any mutation this fails: {failed}")
     for mutation in chosen:
         started = time.monotonic()

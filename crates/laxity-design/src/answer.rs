@@ -280,6 +280,10 @@ fn values(host: &Host, open: &Open, domains: &[DomainDesign]) -> Vec<(String, St
         values.push(("host.policy".into(), format!("{:?}", host.policy.name())));
     }
     let time = |ns: i64| format!("{:?}", laxity_config::format_duration(ns));
+    // Under SEDF they mean nothing, but a file has them of all domains or of none.
+    let has_priorities = host.policy != Policy::Sedf || open.has_priorities;
+    let cpus: Vec<String> = (0..host.cpus).map(|cpu| cpu.to_string()).collect();
+    let all_cpus = format!("[{}]", cpus.join(", "));
     for (open, domain) in open.domains.iter().zip(domains) {
         let mut put = |is_open: bool, key: &str, value: String| {
             if is_open {
@@ -288,12 +292,13 @@ fn values(host: &Host, open: &Open, domains: &[DomainDesign]) -> Vec<(String, St
         };
         put(open.budget, "budget", time(domain.budget_ns));
         put(open.period, "period", time(domain.period_ns));
-        let has_priorities = host.policy != Policy::Sedf;
         put(
             open.priority && has_priorities,
             "priority",
             domain.priority.to_string(),
         );
+        // CPUs that were chosen are given by now: these are all that the domain may run on.
+        put(open.affinity_is_asked, "affinity", all_cpus.clone());
     }
     values
 }

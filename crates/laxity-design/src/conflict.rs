@@ -123,12 +123,11 @@ fn demand(group: &Group, (domain, task): Place) -> Demand {
 /// which first leaves out halves and quarters of those that are left (as QuickXplain of Junker, 2004, does). None if
 /// not even the budgets that are given hold together.
 fn conflict(group: &Group, effort: Effort) -> Vec<Place> {
-    // Little effort finds it sooner, and may call a conflict what much effort designs.
-    let least = effort.least(group.host.domains.len());
     if !holds(group, &[], effort) {
-        return Vec::new(); // Budgets that are given are too much by themselves.
+        return Vec::new();
     }
-    let found = filtered(group, least);
+    // Little effort finds it sooner, and may call a conflict what much effort designs.
+    let found = filtered(group, effort.least(group.host.domains.len()));
     if holds(group, &found, effort) {
         return filtered(group, effort);
     }

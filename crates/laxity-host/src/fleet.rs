@@ -105,7 +105,7 @@ struct GuestTable {
     /// The rate that the guest's agreement promises it of its host's link. By default nothing.
     minimum: Field<Measured<BitRate>>,
     /// The number of streams of voice through the guest, which is then a media server with a network card of its own.
-    /// Its budget and period are found by simulation. By default none.
+    /// Its budget and period are found by simulation where they are not given. By default none.
     streams: Field<Whole<1, STREAMS_MAX>>,
     #[serde(rename = "$domain")]
     #[schemars(flatten)]

@@ -12,6 +12,8 @@ use crate::sections::domain::{DomainTable, Domains};
 pub struct Open {
     /// Whether the policy is open.
     pub policy: bool,
+    /// Whether a domain has a key `priority`, be it "?": then each needs a value.
+    pub has_priorities: bool,
     /// In the order of the file.
     pub domains: Vec<OpenDomain>,
     /// The paths of all other values that are written "?", such as `domain.media.weight`.
@@ -31,6 +33,8 @@ pub struct OpenDomain {
     pub priority: bool,
     /// Whether the CPUs are open: the file gives none, or "?".
     pub affinity: bool,
+    /// Whether "?" is written for the CPUs.
+    pub affinity_is_asked: bool,
 }
 
 impl Open {
@@ -64,8 +68,11 @@ pub(crate) fn open_values(keys: &[OpenKey], file: &File, root: Span, problems: &
             .value
             .as_ref()
             .is_some_and(|host| host.policy.is_absent()),
+        has_priorities: (domains.tables.iter())
+            .any(|(table, _)| !table.parameters.priority.is_absent())
+            || keys.iter().any(|key| key.path.ends_with(".priority")),
         domains: (domains.tables.iter().enumerate())
-            .map(|(index, (table, _))| open_domain(index, table, policy))
+            .map(|(index, (table, _))| open_domain(index, table, policy, keys))
             .collect(),
         others: Vec::new(),
     };
@@ -93,13 +100,21 @@ pub(crate) fn open_values(keys: &[OpenKey], file: &File, root: Span, problems: &
     }
 }
 
-fn open_domain(index: usize, table: &DomainTable, policy: Option<Policy>) -> OpenDomain {
+fn open_domain(
+    index: usize,
+    table: &DomainTable,
+    policy: Option<Policy>,
+    keys: &[OpenKey],
+) -> OpenDomain {
     let parameters = &table.parameters;
     let has_none = policy.is_some_and(|policy| !policy.has_budgets());
     let has_slice = policy == Some(Policy::Sedf) && !parameters.slice.is_absent();
     let name = table.name.value.as_ref().map(|name| name.0.clone());
+    let path = format!("domain.{}", name.unwrap_or_else(|| index.to_string()));
+    let affinity = format!("{path}.affinity");
     OpenDomain {
-        path: format!("domain.{}", name.unwrap_or_else(|| index.to_string())),
+        affinity_is_asked: keys.iter().any(|key| key.path == affinity),
+        path,
         budget: !has_none && parameters.budget.is_absent() && !has_slice,
         period: !has_none && parameters.period.is_absent(),
         priority: !has_none && parameters.priority.is_absent(),

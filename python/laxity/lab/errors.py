@@ -10,4 +10,8 @@ class LabError(InputError):
 
 
 class UnreachableError(LabError):
-    """A machine cannot be reached any more: what runs there goes on, or ends by itself."""
+    """A machine cannot be reached."""
+
+
+class LeftRunningError(LabError):
+    """What was begun on a machine may still run there, and needs its files."""

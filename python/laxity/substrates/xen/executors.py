@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from laxity.errors import InputError
 from laxity.lab import image
-from laxity.lab.errors import LabError, UnreachableError
+from laxity.lab.errors import LabError, LeftRunningError, UnreachableError
 from laxity.lab.files import CONSOLE, GUEST_ROOT, HOME, HOTPLUG, KERNEL, NETWORK_ROOT, RESULTS
 from laxity.lab.xen_machine import XenMachine
 from laxity.policies import OWN_PARAMETERS, can_switch
@@ -50,6 +50,7 @@ BOOTING_S_MAX = 600.0
 VISIT_S_MAX = 1200.0
 """For all that is neither."""
 LEAVING_TRIES, LEAVING_PAUSE_S = 5, 2.0
+"""To end a visit on a host that cannot be reached at once."""
 TRIES_S = 7.0
 """For each second of a run, which lib.sh may try as often but one."""
 
@@ -295,14 +296,18 @@ class RealHost:
 
     def _leave(self, home: str) -> None:
         """Ends the visit. A busy host may not take a connection at once."""
-        for _ in range(LEAVING_TRIES - 1):
+        for tries_left in reversed(range(LEAVING_TRIES)):
             try:
                 self.shell.checked(f"sh {home}/visit.sh --leave {home}")
-            except UnreachableError:
+            except UnreachableError as error:
+                if not tries_left:
+                    raise LeftRunningError(
+                        f"{error.message}; its visit ends by itself",
+                        f"see that it has, and remove {home} there",
+                    ) from None
                 time.sleep(LEAVING_PAUSE_S)
             else:
                 return
-        self.shell.checked(f"sh {home}/visit.sh --leave {home}")
 
     def _fetch(self, home: str, plan: Plan, directory: Path) -> None:
         """What the plan left, if it left anything, and Xen's log."""
