@@ -134,17 +134,19 @@ class Host:
 
         With `growth` every cost may then be this factor greater, with `most_room` as much greater
         as can be. With `missed_max`, a part of each task's jobs, no more than these miss their
-        deadlines in simulation. For a host with calls: the change that lets it carry most streams.
-        See `find_design` of each kind, and `find_remedy`; `looking` is told what is being tried.
+        deadlines in simulation; under a policy that goes by weights, every cost may then be as much
+        greater as can be. For a host with calls: the change that lets it carry most streams, while
+        no task misses more than that, or any deadline. See `find_design` of each kind, and
+        `find_remedy`; `looking` is told what is being tried.
         """
-        from laxity.design import calls, deadlines, misses
+        from laxity.design import calls, deadlines, misses, shares
 
         host = self.resolve(overrides_of(set, policy=policy))
         has_room = most_room or growth is not None
-        if missed_max is not None and (has_room or calls.has_calls(host)):
+        if missed_max is not None and has_room:
             raise InputError(
-                "a limit of missed deadlines is for tasks, and for the aim of least CPU time",
-                "leave --room and --growth out; calls have their limits in [calls.acceptance]",
+                "a limit of missed deadlines is for the aim of least CPU time, or of most streams",
+                "leave --room and --growth out",
             )
         if most_room and growth is not None:
             raise InputError("--room and --growth are two aims", "leave one of them out")
@@ -159,7 +161,9 @@ class Host:
                     "room to grow is for tasks: of a host with calls, most streams are the aim",
                     "leave --room and --growth out",
                 )
-            return calls.find_remedy(host, looking, workers)
+            return calls.find_remedy(host, looking, workers, missed_max=missed_max)
+        if missed_max is not None and shares.is_for(host):
+            return shares.find_design(host, missed_max, looking, workers)
         if missed_max is not None:
             return misses.find_design(
                 host, missed_max, any_phase=any_phase, looking=looking, workers=workers

@@ -50,6 +50,11 @@ def percent(ratio: float) -> str:
     return f"{value:.{max(0, 2 - max(0, math.floor(math.log10(value))))}f} %"
 
 
+def down(factor: float) -> str:
+    """A factor that holds, of which no more than that is said."""
+    return f"{math.floor(factor * 1000) / 1000:g}"
+
+
 def number(value: int, word: str, words: str | None = None) -> str:
     """`1 job`, `2,000 jobs`."""
     return f"{value:,} {word if value == 1 else words or word + 's'}"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from laxity import Host, _core
 from laxity.cli import guarded
-from laxity.design import calls, placement
+from laxity.design import changes, halving, placement
 from laxity.design.answered import answered
 from laxity.design.ladders import ladders
 from laxity.errors import HostError, InputError
-from laxity.progress import silent
 from laxity.resolved import ending
+from laxity.telephony.capacity import STREAMS_MAX
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -308,7 +308,7 @@ def test_a_limit_of_misses_is_a_part_of_a_whole(
 def test_a_limit_of_misses_is_not_for_calls_or_room() -> None:
     with pytest.raises(InputError, match="limit of missed deadlines"):
         Host.parse(LOOPS).design(missed_max=0.1, most_room=True)
-    with pytest.raises(InputError, match="limit of missed deadlines"):
+    with pytest.raises(InputError, match="for tasks, and the host has none"):
         Host.load(EXAMPLES / "telephony.toml").design(missed_max=0.1)
 
 
@@ -409,6 +409,13 @@ def test_many_domains_are_answered_either_way(percent: int, verdict: str) -> Non
         assert parts == sorted(parts)
 
 
+STREAMS = halving.Load(
+    300,
+    STREAMS_MAX,
+    overrides=lambda streams: [f"calls.streams={streams}"],
+    said=lambda streams: f"{streams} streams",
+)
+
 CALLS = """
 duration = "1 s"
 [host]
@@ -450,15 +457,17 @@ def test_the_best_change_carries_more_and_is_the_same_each_time(
 
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter rounds, where the choice is tested and not how sure it is."""
-    monkeypatch.setattr(calls, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25))))
-    monkeypatch.setattr(calls, "SECONDS", 1)
+    monkeypatch.setattr(
+        halving, "ROUNDS", ((1, 1, (0.5, 1.0, 2.0, 4.0)), (1, 2, (0.75, 1.0, 1.25)))
+    )
+    monkeypatch.setattr(halving, "SECONDS", 1)
 
 
 def test_the_answer_does_not_depend_on_how_many_streams_the_file_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     short_rounds(monkeypatch)
-    monkeypatch.setattr(calls, "can_be_heard", lambda: False)
+    monkeypatch.setattr(halving, "can_be_heard", lambda: False)
     carried = {
         streams: Host.parse(CALLS).design(set=[f"calls.streams={streams}"])
         for streams in (5, 300, 20_000)
@@ -524,30 +533,30 @@ def test_budgets_that_are_given_are_blamed_and_no_task() -> None:
 def test_what_carries_most_in_longer_runs_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the short runs is not, where it carries less when it is tried for longer."""
     longer = {"first": 90, "second": 95, "third": 80}
-    asked: list[dict[str, str]] = []
+    asked: list[dict[str, Any]] = []
 
-    def held(hosts: list[dict[str, str]], *_: object, **__: object) -> list[bool]:
+    def held(hosts: list[dict[str, Any]]) -> list[bool]:
         asked.extend(hosts)
-        return [int(host["streams"]) <= longer[host["what"]] for host in hosts]
+        return [host["streams"] <= longer[host["what"]] for host in hosts]
 
-    def changed(overrides: list[str]) -> dict[str, str]:
-        return dict(override.removeprefix("calls.").split("=") for override in overrides)
+    def changed(_: halving.Trials, change: halving.Change, streams: int, __: int, seed: int) -> Any:
+        return {"what": change.what, "streams": streams, "seed": seed}
 
-    monkeypatch.setattr(calls, "_held", held)
-    monkeypatch.setattr(calls, "LOWER", 0.9)
-    monkeypatch.setattr(calls, "ending", lambda *_: [])
+    monkeypatch.setattr(halving, "LOWER", 0.9)
+    monkeypatch.setattr(halving.Trials, "held", lambda _, hosts, **__: held(hosts))
+    monkeypatch.setattr(halving.Trials, "changed", changed)
     of_host = {"seed": 5, "network": None, "duration_ns": 10**9}
-    host: Any = SimpleNamespace(host=of_host, changed=changed)
+    host: Any = SimpleNamespace(host=of_host, has_streams=True)
     carried = [
-        (calls.Change(what, (f"what={what}",)), streams)
+        (halving.Change(what, ()), streams)
         for what, streams in (("first", 100), ("second", 95), ("third", 95))
     ]
-    best, streams = calls._best(host, carried, silent, None)
+    best, streams = halving.best(halving.Trials(host, STREAMS, 0.0), carried)
     assert (best.what, streams) == ("second", 95)
     assert [what for what, _ in groupby(host["what"] for host in asked)] == ["first", "second"]
     # Those that confirm it have chosen nothing.
-    seeds = [int(host["seed"]) for host in asked]
-    assert not {*seeds[-calls.SEEDS :]} & {*seeds[: -calls.SEEDS]}
+    seeds = [host["seed"] for host in asked]
+    assert not {*seeds[-halving.SEEDS :]} & {*seeds[: -halving.SEEDS]}
 
 
 def test_only_what_a_host_with_calls_leaves_open_is_changed(
@@ -578,8 +587,8 @@ def test_a_failure_after_short_runs_is_in_those_that_confirm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     short_rounds(monkeypatch)
-    monkeypatch.setattr(calls, "SEEDS", 1)
-    monkeypatch.setattr(calls, "can_be_heard", lambda: False)
+    monkeypatch.setattr(halving, "SEEDS", 1)
+    monkeypatch.setattr(halving, "can_be_heard", lambda: False)
     host = Host.load(EXAMPLES / "protect.toml")
     settings = ["protect.domains.1.interval=?", "calls.streams=10", "calls.registrations=10 /s"]
     found = host.design(set=settings)
@@ -617,18 +626,19 @@ def test_no_combination_carries_much_more_than_the_one_that_is_found(
     of_open = ladders(host.file.open_paths(host.overrides), host)
     host = host.changed(override for ladder in of_open for override in ladder.rungs[0])
     every = [
-        calls.Change(str(number), tuple(chain.from_iterable(rungs)))
+        halving.Change(str(number), tuple(chain.from_iterable(rungs)))
         for number, rungs in enumerate(product(*(ladder.rungs for ladder in of_open)))
     ]
     assert len(every) == 5 * 4 * 3
     loads = list(range(150, 1051, 150))
-    carried = calls._carried(host, dict.fromkeys(every, loads), 1, 1, None)
+    trials = halving.Trials(host, STREAMS, 0.0)
+    carried = halving.carried_by(trials, dict.fromkeys(every, loads), 1, 1)
     found = file.design(set=settings)
     assert found.host is not None
-    answered = calls.Change("found", ())
-    of_answer = Host.parse(found.host).resolve([])
+    answered = halving.Change("found", ())
+    of_answer = halving.Trials(Host.parse(found.host).resolve([]), STREAMS, 0.0)
     assert (
-        calls._carried(of_answer, {answered: loads}, 1, 1, None)[answered]
+        halving.carried_by(of_answer, {answered: loads}, 1, 1)[answered]
         >= max(carried.values()) - 150
     )
     assert max(carried.values()) > 1.5 * min(carried.values())
@@ -716,13 +726,13 @@ def test_changes_of_cards_keep_their_other_settings(cards: str, settings: tuple[
     network = host.host["network"]
     assert network is not None
     before = network["nics"]
-    changes = [
+    of_cards = [
         change
-        for change in calls.changes_of(host.host, has_cards=bool(cards))
+        for change in changes.changes_of(host.host, has_cards=bool(cards))
         if "cards" in change.kinds
     ]
-    assert len(changes) == 3
-    for change in changes:
+    assert len(of_cards) == 3
+    for change in of_cards:
         written = answered(host, change.overrides)
         assert written.host["network"] == host.changed(change.overrides).host["network"]
         network = written.host["network"]
@@ -744,10 +754,10 @@ def test_changes_of_cards_keep_their_other_settings(cards: str, settings: tuple[
 
 def test_changes_of_one_kind_are_not_joined() -> None:
     host = Host.parse(CALLS).resolved()
-    changes = list(calls.changes_of(host))
-    kinds = {kind for change in changes for kind in change.kinds}
+    every = list(changes.changes_of(host))
+    kinds = {kind for change in every for kind in change.kinds}
     assert kinds == {"weight", "cap", "policy", "cards", "CPUs"}
-    for joint in calls._joint(changes):
+    for joint in halving.joined(every):
         assert len(joint.kinds) == 2
         keys = [override.partition("=")[0] for override in joint.overrides]
         assert len(keys) == len(set(keys))

@@ -176,7 +176,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
                 "the {} policy gives no VCPU a budget of its own, and guarantees no deadline",
                 host.policy.name()
             ),
-            "write policy = \"?\", or \"deferrable\", say".into(),
+            "write policy = \"?\", or \"deferrable\", say, or give --missed".into(),
         ));
     }
     if let Some(domain) = host.domains.iter().find(|domain| domain.workload.is_some()) {

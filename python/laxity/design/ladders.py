@@ -1,16 +1,19 @@
-"""Values that are tried for what the file of a host with calls leaves open.
+"""Values that are tried for what a file leaves open whose host no analysis judges.
 
-No analysis knows what such a host carries, so each open value has a ladder: a few values that span
-what is sensible, the usual one first.
+Such are hosts with calls, and policies that go by weights. Each open value has a ladder: a few
+values that span what is sensible, the usual one first.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
+from laxity.design.halving import Change
 from laxity.errors import InputError, core_errors
 
 if TYPE_CHECKING:
@@ -49,6 +52,9 @@ INTERVALS = ("100 ms", "25 ms", "50 ms", "200 ms", "400 ms")
 
 RINGS = (256, 64, 1024, 4096)
 
+COMBINATIONS_MAX = 128
+"""Up to so many combinations of values are all tried; of more, those of the best values."""
+
 FEW_CPUS = 8
 """Up to so many CPUs, runs of CPUs may overlap."""
 
@@ -60,6 +66,50 @@ class Ladder:
     paths: tuple[str, ...]
     rungs: tuple[tuple[str, ...], ...]
     """Overrides, one for each path."""
+
+
+@dataclass(frozen=True)
+class OpenValues:
+    """What a host file leaves open."""
+
+    ladders: tuple[Ladder, ...]
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Overrides with the first value of each."""
+        return tuple(override for ladder in self.ladders for override in ladder.rungs[0])
+
+    @property
+    def changes(self) -> Iterator[Change]:
+        """The first values, then each other value of one ladder with the first of the others.
+
+        All combinations of values, if these are few.
+        """
+        if math.prod(len(ladder.rungs) for ladder in self.ladders) <= COMBINATIONS_MAX:
+            for rungs in product(*(ladder.rungs for ladder in self.ladders)):
+                overrides = tuple(chain.from_iterable(rungs))
+                yield Change(_said(overrides), overrides)
+            return
+        yield Change(_said(self.first), self.first)
+        for ladder in self.ladders:
+            for rung in ladder.rungs[1:]:
+                yield Change(_said(rung), rung, frozenset(ladder.paths))
+
+    def with_change(self, change: Change) -> list[str]:
+        """Overrides of all values, with those of a change in place of the first for its paths."""
+        values = dict(override.split("=", 1) for override in (*self.first, *change.overrides))
+        return [f"{path}={value}" for path, value in values.items()]
+
+
+def open_values(host: Resolved) -> OpenValues:
+    """Returns what the host file leaves open. Raises as `ladders` does."""
+    with core_errors():
+        paths = host.file.open_paths(host.overrides)
+    return OpenValues(tuple(ladders(paths, host)) if paths else ())
+
+
+def _said(overrides: Iterable[str]) -> str:
+    return ", ".join(override.replace("=", " = ", 1) for override in overrides)
 
 
 def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
@@ -101,7 +151,7 @@ def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool
     if values is None:
         raise InputError(
             f"nothing is known that would tell `{path}`",
-            "write a value; of a host with calls may be open: policy; of a domain "
+            "write a value; open may be here: policy; of a domain "
             f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum and maximum; a "
             "protected domain's interval; a card's ring",
         )

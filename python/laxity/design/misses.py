@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from laxity.design import phases, reasons
 from laxity.design.answered import answered
 from laxity.design.deadlines import values
+from laxity.design.overload import load, load_of, overload
 from laxity.errors import core_errors
 from laxity.resolved import task_paths
 from laxity.results.check import Check
-from laxity.results.design import Demand, Design, DomainDesign
+from laxity.results.design import Design, DomainDesign
 from laxity.text import time
 
 if TYPE_CHECKING:
@@ -263,10 +264,6 @@ def _share(domain: Domain) -> float:
     return len(domain["vcpus"]) * parameters["budget_ns"] / period_ns if period_ns else 0.0
 
 
-def _load(domain: Domain) -> float:
-    return sum(task["cost_ns"] / task["period_ns"] for task in domain["tasks"])
-
-
 def _grain_ns(domain: Domain) -> int:
     """A round number of ns that is about one part in `GRAINS` of the period."""
     grain_ns = 1
@@ -278,14 +275,14 @@ def _grain_ns(domain: Domain) -> int:
 def _least_ns(domain: Domain) -> int:
     """A budget with which the tasks and a little scheduling are served in the long run."""
     period_ns, grain_ns = domain["parameters"]["period_ns"], _grain_ns(domain)
-    least_ns = _load(domain) / len(domain["vcpus"]) * period_ns * (1 + SPARE)
+    least_ns = load(domain) / len(domain["vcpus"]) * period_ns * (1 + SPARE)
     return min(-(-int(least_ns) // grain_ns) * grain_ns, period_ns)
 
 
 def _grains(domain: Domain) -> tuple[int, int]:
     """A budget in grains, and one that is too little, since the tasks need more."""
     parameters, grain_ns = domain["parameters"], _grain_ns(domain)
-    needed_ns = _load(domain) / len(domain["vcpus"]) * parameters["period_ns"]
+    needed_ns = load(domain) / len(domain["vcpus"]) * parameters["period_ns"]
     return -(-parameters["budget_ns"] // grain_ns), int(needed_ns / grain_ns) - 1
 
 
@@ -296,7 +293,7 @@ def _holds(search: _Search, found: Values, runs: list[Run]) -> Design:
         policy=host.host["policy"],
         host=host.text.decode(),
         cpu_share=found.cpu_share,
-        load=_load_of(host.host),
+        load=load_of(host.host),
         guaranteed=_guaranteed(host, any_phase=search.any_phase),
         reasons=(),
         domains=tuple(
@@ -306,7 +303,7 @@ def _holds(search: _Search, found: Values, runs: list[Run]) -> Design:
                 period_ns=domain["parameters"]["period_ns"],
                 priority=domain["parameters"]["priority"],
                 share=_share(domain),
-                load=_load(domain),
+                load=load(domain),
             )
             for domain in host.host["domains"]
         ),
@@ -334,44 +331,18 @@ def _guaranteed(host: Resolved, *, any_phase: bool) -> int:
     return sum(task.guaranteed for domain in check.domains for task in domain.tasks)
 
 
-def _load_of(host: ResolvedHost) -> float:
-    return sum(_load(domain) for domain in host["domains"]) / host["cpus"]
-
-
 def _impossible(search: _Search) -> Design:
     host = search.opened
-    overload = _overload(host, search.missed_max)
+    demands = overload(host, search.missed_max)
     design = Design(
         verdict="impossible",
         policy=host["policy"],
         host=None,
         cpu_share=None,
-        load=sum(demand.cost_ns / demand.period_ns for demand in overload) or _load_of(host),
+        load=sum(demand.cost_ns / demand.period_ns for demand in demands) or load_of(host),
         guaranteed=0,
         reasons=(),
         missed_max=search.missed_max,
-        conflict=overload,
+        conflict=demands,
     )
     return replace(design, reasons=tuple(reasons.of_too_many_misses(design, host["cpus"])))
-
-
-def _overload(host: ResolvedHost, missed_max: float) -> tuple[Demand, ...]:
-    """Tasks that need more time than all CPUs have, none of which can be left out; or none."""
-
-    def is_too_much(demands: list[Demand]) -> bool:
-        load = sum(demand.cost_ns / demand.period_ns for demand in demands)
-        return load * (1 - missed_max) > host["cpus"]
-
-    demands = [
-        Demand(
-            domain["name"], task["name"], task["cost_ns"], task["period_ns"], task["deadline_ns"]
-        )
-        for _, domain, task in task_paths(host)
-    ]
-    if not is_too_much(demands):
-        return ()
-    for demand in sorted(demands, key=lambda demand: demand.cost_ns / demand.period_ns):
-        fewer = [each for each in demands if each is not demand]
-        if is_too_much(fewer):
-            demands = fewer
-    return tuple(demands)

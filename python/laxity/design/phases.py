@@ -34,15 +34,26 @@ def runs(
     guarantee rests on.
     """
     duration_ns = _duration_ns(host.host, jobs_max)
-    changed = []
-    for seed in seeds:
-        phases = random.Random(seed)  # noqa: S311 - no secret
-        offsets = [
-            f"{path}.offset={_phase_ns(domain, task, duration_ns, phases, any_phase=any_phase)} ns"
-            for path, domain, task in task_paths(host.host)
-        ]
-        changed.append(host.changed([*offsets, f"seed={seed}", f"duration={duration_ns} ns"]))
+    changed = [
+        host.changed(
+            [
+                *offsets(host.host, seed, duration_ns, any_phase=any_phase),
+                f"seed={seed}",
+                f"duration={duration_ns} ns",
+            ]
+        )
+        for seed in seeds
+    ]
     return substrates.of("sim").run_many(changed, say=silent, workers=workers)
+
+
+def offsets(host: ResolvedHost, seed: int, duration_ns: int, *, any_phase: bool) -> list[str]:
+    """Overrides with offsets of all tasks that are drawn from a seed, as `runs` has them."""
+    phases = random.Random(seed)  # noqa: S311 - no secret
+    return [
+        f"{path}.offset={_phase_ns(domain, task, duration_ns, phases, any_phase=any_phase)} ns"
+        for path, domain, task in task_paths(host)
+    ]
 
 
 def simulated(results: Sequence[Run]) -> Simulated:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from laxity.text import percent, time
+from laxity.text import down, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,10 +23,10 @@ def of_design(design: Design, *, any_phase: bool) -> Iterator[str]:
         f"{percent(design.load)}. The rest pays for scheduling and waiting, or was given."
     )
     if design.room_factor is not None:
-        yield f"Every cost may be {_down(design.room_factor)} times what it is."
+        yield f"Every cost may be {down(design.room_factor)} times what it is."
     if len(design.front) > 1:
         points = [
-            f"{percent(point.cpu_share)} for {_down(point.room_factor)} times"
+            f"{percent(point.cpu_share)} for {down(point.room_factor)} times"
             for point in design.front
         ]
         yield f"Room for every cost to grow reserves more: {', '.join(points)}."
@@ -67,11 +66,6 @@ def _binding(binding: Binding) -> str:
     )
 
 
-def _down(factor: float) -> str:
-    """A factor that holds, of which no more than that is said."""
-    return f"{math.floor(factor * 1000) / 1000:g}"
-
-
 def _exact(ns: int) -> str:
     return time(ns, digits=6)
 
@@ -106,6 +100,23 @@ def of_misses(
             f"{domain}: with {_exact(budget_ns)} {task} misses {percent(miss_ratio)} of its "
             f"deadlines in one of {seeds} runs."
         )
+
+
+def of_choices(design: Design, seeds: int) -> Iterator[str]:
+    """What was chosen for a policy that goes by weights, and what other choices carry."""
+    chosen, *others = design.choices
+    yield (
+        f"{chosen.what}: every cost may be {down(chosen.room_factor)} times what it is, with "
+        f"{seeds} seeds and phases that it was not chosen by."
+    )
+    for other in others[:NAMED_MAX]:
+        yield f"{other.what}: {down(other.room_factor)} times, in short runs."
+
+
+def of_broken(broken: Iterable[str]) -> Iterator[str]:
+    """The limits that the best choice does not keep to."""
+    for limit in broken:
+        yield f"With the costs of the file and the best of these, {limit}."
 
 
 def of_too_many_misses(design: Design, cpus: int) -> Iterator[str]:

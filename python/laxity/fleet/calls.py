@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from laxity import _core, substrates
-from laxity.design.calls import can_be_heard
+from laxity.design.halving import can_be_heard
 from laxity.errors import HostError, InputError, core_errors
 from laxity.progress import silent
 from laxity.resolved import Resolved, ending

@@ -100,6 +100,16 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Values for what is open under a policy that goes by weights, and the room that they leave."""
+
+    what: str
+    room_factor: float
+    """The factor by which every cost may be greater: in short runs; of what was chosen, as checked
+    with other seeds and phases."""
+
+
+@dataclass(frozen=True)
 class Simulated:
     """The simulation that the result was checked by, with other seeds and phases."""
 
@@ -133,7 +143,7 @@ class Design:
     rooms: tuple[Room, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     room_factor: float | None = None
-    """The factor by which every cost may be greater, where room was asked for."""
+    """The factor by which every cost may be greater, where room was asked for, or is the aim."""
     front: tuple[Point, ...] = ()
     """What room costs, from none to the most."""
     missed_max: float | None = None
@@ -145,6 +155,8 @@ class Design:
     reliefs: tuple[Relief, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     """What was tried for a host with calls, the best first."""
+    choices: tuple[Choice, ...] = ()
+    """What was tried under a policy that goes by weights, the best first."""
 
     @property
     def holds(self) -> bool:

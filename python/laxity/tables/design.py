@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from laxity.tables.layout import heading, name_column, plain_table, right
-from laxity.text import NOTHING, bare, number, percent, time
+from laxity.text import NOTHING, bare, down, number, percent, time
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 def design_table(found: Design) -> RenderableType:
     """The values of each domain or the demands in conflict, the reasons, the verdict."""
     lines: list[RenderableType] = [heading(found.policy, "by design"), ""]
-    if found.holds and not found.remedies:
+    if found.domains:
         lines += _values(found)
     elif found.conflict:
         lines += _conflict(found)
     lines += [Text(f"- {reason}") for reason in found.reasons]
     lines.append("")
     if found.remedies:
-        said = "Holds: the voice is within its limits" if found.holds else "No change is enough"
+        tasks = "" if found.missed_max is None else ", and so are the tasks' misses"
+        holds = f"Holds: the voice is within its limits{tasks}"
+        said = holds if found.holds else "No change is enough"
         lines.append(Text(said, "bold green" if found.holds else "bold red"))
     elif found.holds and found.simulated is not None and found.missed_max is not None:
         lines += _within(found, found.simulated, found.missed_max)
@@ -54,10 +56,15 @@ def design_table(found: Design) -> RenderableType:
 
 def _within(found: Design, simulated: Simulated, missed_max: float) -> list[RenderableType]:
     first, last = simulated.seeds[0], simulated.seeds[-1]
+    beside = (
+        f"costs may be {down(found.room_factor)} times"
+        if found.room_factor is not None
+        else f"{percent(found.cpu_share or 0)} of CPU time reserved"
+    )
     return [
         Text(
             f"Holds: at most {percent(missed_max)} of each task's deadlines missed in simulation, "
-            f"{percent(found.cpu_share or 0)} of CPU time reserved",
+            f"{beside}",
             "bold green",
         ),
         Text(
@@ -65,7 +72,11 @@ def _within(found: Design, simulated: Simulated, missed_max: float) -> list[Rend
             f"{number(simulated.jobs, 'job')}, {simulated.missed} missed, at most "
             f"{percent(simulated.miss_ratio_max)} of a task's in one run"
         ),
-        Text(f"{number(found.guaranteed, 'deadline')} guaranteed by analysis all the same"),
+        Text(
+            f"{number(found.guaranteed, 'deadline')} guaranteed by analysis all the same"
+            if found.domains
+            else f"No analysis guarantees deadlines under {found.policy}"
+        ),
     ]
 
 
