@@ -137,7 +137,7 @@ def test_without_a_limit_of_misses_the_help_names_it(
     monkeypatch.setattr(sys, "argv", ["laxity", "design", str(path), "--missed", "0.1 %"])
     assert guarded() == 0
     said = capsys.readouterr().out
-    assert "costs may be" in said
+    assert "missed in simulation, every cost may be" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80
     monkeypatch.setattr(sys, "argv", ["laxity", "design", str(path), "--missed", "0.1 %", "--json"])
     assert guarded() == 0

@@ -57,7 +57,7 @@ def design_table(found: Design) -> RenderableType:
 def _within(found: Design, simulated: Simulated, missed_max: float) -> list[RenderableType]:
     first, last = simulated.seeds[0], simulated.seeds[-1]
     beside = (
-        f"costs may be {down(found.room_factor)} times"
+        f"every cost may be {down(found.room_factor)} times what it is"
         if found.room_factor is not None
         else f"{percent(found.cpu_share or 0)} of CPU time reserved"
     )
