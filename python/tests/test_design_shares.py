@@ -12,7 +12,7 @@ from laxity import Host
 from laxity.cli import guarded
 from laxity.design import halving, phases, shares
 from laxity.design.ladders import open_values
-from laxity.errors import InputError
+from laxity.errors import HostError, InputError
 from laxity.resolved import task_paths
 
 if TYPE_CHECKING:
@@ -195,6 +195,39 @@ def test_a_task_that_no_change_helps_is_named(monkeypatch: pytest.MonkeyPatch) -
     found = Host.parse(BESIDE).design(set="domain.control.tasks.loop.deadline=2001 us")
     assert found.verdict == "impossible"
     assert "loop misses" in found.reasons[0]
+
+
+DRAWN = """
+duration = "1 s"
+seed = 1
+[host]
+cpus = 1
+policy = "deferrable"
+[draw]
+load = 0.1
+tasks = 2
+cost = ["1 ms", "2 ms"]
+[[domain]]
+name = "d"
+budget = "2 ms"
+period = "10 ms"
+tasks = "drawn"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "missed_max"),
+    [
+        (DRAWN, None),
+        (DRAWN, 0.1),
+        (DRAWN.replace("deferrable", "credit2"), 0.1),
+        (BESIDE + DRAWN[DRAWN.index("[draw]") :], None),
+    ],
+)
+def test_tasks_that_are_drawn_are_refused_in_one_error(text: str, missed_max: float | None) -> None:
+    with pytest.raises(HostError, match="drawn tasks are others with each seed") as caught:
+        Host.parse(text).design(missed_max=missed_max)
+    assert str(caught.value).count("error:") <= 1
 
 
 def test_the_policy_may_be_open_where_weights_are() -> None:

@@ -9,7 +9,7 @@ from laxity.design.answered import answered
 from laxity.design.changes import changes_of
 from laxity.design.halving import Change
 from laxity.design.ladders import open_values
-from laxity.errors import InputError
+from laxity.errors import InputError, core_errors
 from laxity.resolved import task_paths
 from laxity.results.design import Design, Remedy
 from laxity.telephony.capacity import STREAMS_MAX
@@ -54,6 +54,10 @@ def find_remedy(
             "write calls.streams, or ask `laxity capacity`",
         )
     has_tasks = any(task_paths(of_host))
+    if has_tasks:
+        # It refuses tasks that are drawn.
+        with core_errors():
+            first.file.open(first.overrides, any_phase=False)
     if missed_max is not None and not has_tasks:
         raise InputError(
             "a limit of missed deadlines is for tasks, and the host has none",
