@@ -27,6 +27,7 @@ OURS = (
     *(
         "responses.parquet",
         "response-counts.parquet",
+        "streams.parquet",
         "sweep.parquet",
         "capacity.json",
         "data",

@@ -161,7 +161,9 @@ class Host:
                     "room to grow is for tasks: of a host with calls, most streams are the aim",
                     "leave --room and --growth out",
                 )
-            return calls.find_remedy(host, looking, workers, missed_max=missed_max)
+            return calls.find_remedy(
+                host, looking, workers, missed_max=missed_max, any_phase=any_phase
+            )
         if missed_max is not None and shares.is_for(host):
             return shares.find_design(host, missed_max, looking, workers)
         if missed_max is not None:
@@ -385,6 +387,8 @@ class Host:
         from laxity.telephony import capacity
 
         host = self.resolve(overrides_of(set, policy=policy, seed=seed, duration=duration))
+        if remedies:
+            calls.checked(host)
         found = capacity.find_capacity(host, substrates.of(on), seeds, say, looking)
         if not remedies:
             return found

@@ -265,10 +265,12 @@ class Point:
     packet_loss_ratio: Mean | None
     """The loss ratio of all packets of voice; None without calls."""
     delay_ns_p999: Mean | None
-    """The delay that 99.9 % of the packets do not exceed; None without calls."""
+    """The delay that 99.9 % of the packets do not exceed; None without calls, or if none came."""
     passed: int
-    """With so many seeds no deadline was missed, and loss and delay of calls were accepted. Voice
-    is not scored in a sweep."""
+    """With so many seeds no deadline was missed, loss and delay of calls were accepted, and
+    agreements held. Voice is not scored in a sweep."""
+    denied: int | None
+    """With so many seeds a domain got less than its minimum; None without agreements."""
     reserved: float | None
     """CPUs that all budgets reserve; None under a policy that knows no budgets."""
 
@@ -293,10 +295,10 @@ class Best:
     the nearest to passing."""
 
 
-def _distance(point: Point) -> tuple[float, float, float]:
+def _distance(point: Point) -> tuple[float, ...]:
     """How far a point is from passing."""
     lost = point.packet_loss_ratio.mean if point.packet_loss_ratio else 0.0
-    return (-point.passed, point.miss_ratio.mean, lost)
+    return (-point.passed, point.miss_ratio.mean, lost, point.denied or 0)
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,8 @@ class Rows:
     """Calls and voice of each run; None without calls."""
     profiles: tuple[Profile, ...]
     """The profiles of costs that the runs used."""
+    denied: pa.Array | None
+    """Whether the domain got less than its agreement's minimum; None without agreements."""
 
     @classmethod
     def of_columns(
@@ -335,7 +339,11 @@ class Rows:
         if telephony and telephony[0] is not None:
             calls = [judged(decoded(json.loads(each), Telephony)) for each in telephony if each]
         run_of_row = first_run + np.frombuffer(content["run"], "<i8")
-        return cls(run_of_row, columns, calls, profiles)
+        denied = np.frombuffer(content["denied"], "<i8")
+        has_agreements = bool((denied >= 0).any())
+        return cls(
+            run_of_row, columns, calls, profiles, pa.array(denied > 0) if has_agreements else None
+        )
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> Rows:
@@ -364,6 +372,9 @@ class Rows:
             columns,
             calls or None,
             tuple(dict.fromkeys(profile for run in runs for profile in run.profiles)),
+            pa.array([domain.name in run.denied for run in runs for domain in run.domains])
+            if any(run.network is not None and run.network.agreements for run in runs)
+            else None,
         )
 
 
@@ -458,6 +469,11 @@ class Sweep:
         if "accepted" in table.column_names:
             accepted = table.column("accepted").take(_column(runs_rows)).to_pylist()
             passed &= np.array([each is not False for each in accepted])
+        denied = None
+        if "denied" in table.column_names:
+            of_row = table.column("denied").to_numpy()
+            denied = np.bincount(run_of_row, of_row) > 0
+            passed &= ~denied
         reserved = _reserved(table, run_of_row, len(runs_rows))
         runs_of_point: list[list[int]] = [[] for _ in points_rows]
         for run, point in enumerate(point_of_row[runs_rows].tolist()):
@@ -467,7 +483,7 @@ class Sweep:
             if name not in table.column_names:
                 return None
             values = table.column(name).take(_column(runs_rows[runs])).drop_null()
-            return mean(values.to_pylist() or [math.nan])
+            return mean(values.to_pylist()) if len(values) else None
 
         firsts = table.select([*keys, "policy"]).take(_column(points_rows)).to_pylist()
         return [
@@ -479,6 +495,7 @@ class Sweep:
                 mean_of("packet_loss_ratio", runs),
                 mean_of("delay_ns_p999", runs),
                 int(passed[runs].sum()),
+                None if denied is None else int(denied[runs].sum()),
                 None if math.isnan(reserved[runs[0]]) else float(reserved[runs[0]]),
             )
             for first, runs in zip(firsts, runs_of_point, strict=True)
@@ -496,9 +513,9 @@ class Sweep:
             most = max(load_of[point.values[load.key]] for point in holding)
             holding_most = [point for point in holding if load_of[point.values[load.key]] == most]
             return Best(holding_most[0], points, len(holding), "most load")
-        reserved = {point.reserved for point in holding}
-        if len(reserved) > 1 and None not in reserved:
-            cheapest = min(holding, key=lambda point: point.reserved or 0.0)
+        with_budgets = [point for point in holding if point.reserved is not None]
+        if len({point.reserved for point in with_budgets}) > 1:
+            cheapest = min(with_budgets, key=lambda point: point.reserved or 0.0)
             return Best(cheapest, points, len(holding), "cheapest")
         return Best(holding[0], points, len(holding), "first")
 
@@ -529,6 +546,7 @@ class Sweep:
                     and asdict(point.packet_loss_ratio),
                     "delay_ns_p999": point.delay_ns_p999 and asdict(point.delay_ns_p999),
                     "passed": point.passed,
+                    "denied": point.denied,
                     "reserved": point.reserved,
                 }
                 for point in best.points
@@ -602,7 +620,8 @@ def _table(grid: Grid, rows: Rows) -> pa.Table:
         column = axis.array(at)
         fields.append(_axis_field(axis, column.type))
         columns.append(column)
-    for name, column in (*rows.columns, *_of_calls(rows)):
+    denied = [] if rows.denied is None else [("denied", rows.denied)]
+    for name, column in (*rows.columns, *_of_calls(rows), *denied):
         fields.append(pa.field(name, column.type))
         columns.append(column)
     metadata = {PROFILES: json.dumps([asdict(profile) for profile in rows.profiles])}

@@ -30,6 +30,8 @@ from typer.testing import CliRunner
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from conftest import Laxity
+
 TELEPHONY = EXAMPLES / "telephony.toml"
 QUICK = ("duration=5 s", "calls.streams=40", "calls.rate=2 /s")
 ALONE = ("domain.batch-1.cap=1", "domain.batch-2.cap=1")
@@ -288,3 +290,46 @@ def test_sweeps_have_loss_and_delay(host: Host, tmp_path: Path) -> None:
     assert "loss and delay accepted" in " ".join(output.split())
     strict = host.sweep([*QUICK, *ALONE, work, "calls.acceptance.delay=1 ms"])
     assert [point.holds for point in strict.points()] == [True, False]
+
+
+BESIDE = """
+duration = "1 s"
+host = { cpus = 1, policy = "credit", network = "iptcomm-2009" }
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "media"
+workload = { kind = "media-server" }
+[[domain]]
+name = "batch"
+workload = { kind = "cpu-bound" }
+[[domain]]
+name = "control"
+tasks = [{ name = "loop", cost = "9 ms", period = "10 ms" }]
+[calls]
+streams = 5
+media-server = "media"
+acceptance = { loss = "99 %", delay = "10 s", mos = 1.0 }
+"""
+
+
+def test_tasks_beside_calls_are_told(laxity: Laxity, tmp_path: Path) -> None:
+    """Where the calls are accepted and every deadline is missed, each view says both."""
+    host = tmp_path / "host.toml"
+    host.write_text(BESIDE)
+    said = laxity("run", host, "-o", tmp_path / "run", "--strict", code=1).stdout
+    assert "Accepted" in said
+    assert "missed their deadlines" in said
+    laxity("report", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "missed their deadline." in page
+    policies = ("--policy", "credit,credit2", "-o", tmp_path / "compare")
+    said = laxity("compare", host, *policies).stdout
+    assert "missed % control" in said
+    laxity("report", tmp_path / "compare")
+    assert "Miss ratio of each domain" in (tmp_path / "compare" / "report.html").read_text()
+    weights = ("--set", "domain.control.weight=1|2")
+    said = " ".join(laxity("sweep", host, *weights).stdout.split())
+    assert "miss %" in said
+    assert "of the deadlines missed" in said

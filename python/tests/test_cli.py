@@ -503,6 +503,34 @@ def test_sweep_has_a_row_a_point(laxity: Laxity, host: Path, tmp_path: Path) -> 
     assert content["rows"] == table.to_pylist()
 
 
+def test_where_nothing_arrives_there_is_no_delay(laxity: Laxity) -> None:
+    words = ("--set", "calls.streams=10|20", "--duration", "1 ms", "--json")
+    found = laxity("sweep", EXAMPLES / "telephony.toml", *words).stdout
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    points = json.loads(found, parse_constant=refuse)["points"]
+    assert [point["delay_ns_p999"] for point in points] == [None, None]
+
+
+def test_the_cheapest_is_among_those_with_budgets(laxity: Laxity, tmp_path: Path) -> None:
+    host = tmp_path / "host.toml"
+    host.write_text(
+        """
+        duration = "100 ms"
+        host = { cpus = 1, policy = "deferrable" }
+        domain = [
+          { name = "a", budget = "2 ms", period = "10 ms",
+            tasks = [{ name = "t", cost = "1 ms", period = "10 ms" }] },
+        ]
+        """
+    )
+    words = ("--policy", "deferrable,credit", "--set", "domain.a.budget=4|3|2 ms")
+    said = " ".join(laxity("sweep", host, *words).stdout.split())
+    assert "Cheapest, with budgets of 20.0 % of a CPU in all: domain.a.budget = 2 ms under" in said
+
+
 def test_a_wide_sweep_has_a_row_a_policy(laxity: Laxity, host: Path) -> None:
     words = ("--set", "domain.control.budget=1..2:1 ms", "--set", "draw.load=50..100:50 %")
     done = laxity("sweep", host, *words, "--policy", ",".join(WITHOUT_LAXITY))

@@ -11,9 +11,13 @@ import pytest
 from laxity import Host
 from laxity.cli import guarded
 from laxity.design import halving, phases, shares
-from laxity.design.ladders import open_values
+from laxity.design.calls import find_remedy
+from laxity.design.changes import changes_of
+from laxity.design.ladders import POLICIES, ladders, open_values
 from laxity.errors import HostError, InputError
+from laxity.progress import silent
 from laxity.resolved import task_paths
+from laxity.telephony import capacity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -237,3 +241,87 @@ def test_the_policy_may_be_open_where_weights_are() -> None:
         WEIGHTS.replace('"credit2"', '"?"').replace('weight = "?"', "").replace('cap = "?"', "")
     )
     assert not shares.is_for(Host.parse(servers).resolve([]))
+
+
+def test_the_policy_is_one_that_every_domain_fits() -> None:
+    text = """
+    duration = "1 s"
+    host = { cpus = 1, policy = "?" }
+    domain = [
+      { name = "a", budget = "?", period = "?", weight = "?",
+        tasks = [{ name = "t", cost = "1 ms", period = "10 ms" }] },
+      { name = "batch", weight = 256, workload = { kind = "cpu-bound" } },
+    ]
+    """
+    found = Host.parse(text).design(missed_max=0.05)
+    assert found.policy in POLICIES
+
+
+def test_names_may_have_dots() -> None:
+    text = WEIGHTS.replace('name = "control"', 'name = "control.1"')
+    text = text.replace('name = "loop"', 'name = "loop.period"')
+    found = Host.parse(text).design(missed_max=0.001)
+    assert found.verdict == "holds"
+    # What follows a domain's name may be a task's.
+    with pytest.raises(InputError, match="nothing is known"):
+        ladders(["domain.control.1.tasks.loop.period.period"], Host.parse(text).resolve([]))
+
+
+def test_a_task_beside_calls_may_begin_at_any_time() -> None:
+    """In step with its budget it misses nothing, and out of step every deadline."""
+    text = """
+    duration = "1 s"
+    host = { cpus = 4, policy = "polling", network = "iptcomm-2009" }
+    [[domain]]
+    name = "dom0"
+    affinity = [0]
+    budget = "10 ms"
+    period = "10 ms"
+    workload = { kind = "driver" }
+    [[domain]]
+    name = "media"
+    affinity = [1]
+    budget = "10 ms"
+    period = "10 ms"
+    workload = { kind = "media-server" }
+    [[domain]]
+    name = "control"
+    affinity = [2]
+    budget = "2 ms"
+    period = "5 ms"
+    tasks = [{ name = "loop", cost = "1500 us", period = "5 ms", deadline = "3 ms" }]
+    [[nic]]
+    name = "eth0"
+    ring = "?"
+    [calls]
+    streams = 10
+    media-server = "media"
+    """
+    host = Host.parse(text).resolve([])
+    assert find_remedy(host, silent).verdict == "holds"
+    found = find_remedy(host, silent, any_phase=True)
+    assert found.verdict == "impossible"
+    assert "loop misses" in found.reasons[0]
+
+
+def test_a_rare_task_does_not_make_runs_longer_than_the_file() -> None:
+    rare = BESIDE.replace('period = "5 ms"', 'period = "1 h"')
+    host = Host.parse(rare).resolve([])
+    load = halving.Load(100, 100, overrides=lambda _: [], said=str)
+    trials = halving.Trials(host, load, 0.0)
+    assert trials.changed(halving.Change("", ()), 1, 2, 0).host["duration_ns"] == 2 * 10**9
+
+
+def test_many_cpus_do_not_make_many_changes() -> None:
+    host = Host.parse(BESIDE).resolved("host.cpus=1024")
+    assert len(list(changes_of(host))) < 1000
+
+
+def test_remedies_that_are_refused_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        pytest.fail("the search had begun")
+
+    monkeypatch.setattr(capacity, "find_capacity", refuses)
+    calls = BESIDE.replace("streams = 100", 'rate = "3600 /h"\nhold = "1 s"')
+    with pytest.raises(InputError, match="none that are always there"):
+        Host.parse(calls).capacity(remedies=True)

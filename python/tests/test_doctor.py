@@ -223,3 +223,27 @@ def test_json_and_text(laxity: Laxity, tmp_path: Path) -> None:
     said = laxity("doctor", example, "--policy", "credit", "--duration", "2 s").stdout
     assert "--set 'host.time-slice=1.125 ms'" in said
     laxity("doctor", tmp_path / "nothing.toml", code=2)
+
+
+def test_a_budget_of_all_of_a_period_is_proposed_to_the_nanosecond(tmp_path: Path) -> None:
+    """Rounded up, it would be more than the period, and the host file would refuse it."""
+    path = tmp_path / "host.toml"
+    path.write_text(
+        """
+        duration = "1 s"
+        host = { cpus = 1, policy = "deferrable" }
+        domain = [
+          { name = "a", budget = "14 ms", period = "16.667 ms",
+            tasks = [{ name = "t", cost = "15.5 ms", period = "16.667 ms" }] },
+        ]
+        """
+    )
+    host = Host.load(path)
+    found = {finding.rule: finding for finding in diagnose(host).findings}
+    assert found["budget-below-load"].cost.with_remedy == 0
+
+
+def test_what_would_take_too_long_is_refused_before_it_runs(laxity: Laxity) -> None:
+    said = laxity("doctor", EXAMPLES / "overload.toml", "--duration", "10000 h", code=2).stderr
+    assert "with and without each remedy, take about" in " ".join(said.split())
+    assert "take a shorter --duration" in said

@@ -534,3 +534,17 @@ def test_the_command_outlives_browsers_that_go_away(host: Path) -> None:
 
 def test_a_port_that_is_taken_is_refused(server: Server, laxity: Laxity) -> None:
     assert "leave --port out" in laxity("serve", "--port", server.server_port, code=2).stderr
+
+
+def test_a_question_under_way_ends_with_the_server() -> None:
+    """Its process would go on computing for nobody, and no limit would end it."""
+    answerers = serving.Answerers(600)
+    processes = list(answerers._all)
+    asked = answerers._idle.get()
+    asked.connection.send((time.sleep, 1_000_000))
+    answerers.close()
+    assert len(processes) == serving.PROCESSES
+    assert all(process.program.poll() is not None for process in processes)
+    # Whoever awaits its answer finds the process dead, and starts none in its place.
+    assert answerers._replaced(asked) is asked
+    assert answerers._all == processes

@@ -140,7 +140,7 @@ def test_each_process_does_some() -> None:
         pids = set(two.pids)
         found = [each for _, part in two.results(squares, range(1000)) for each in part]
     assert [square for square, _ in found] == [item * item for item in range(1000)]
-    assert {pid for _, pid in found} <= pids
+    assert {pid for _, pid in found} == pids
     assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):

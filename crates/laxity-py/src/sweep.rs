@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 /// The texts that occur in columns; the columns, 8 little-endian bytes a row; and the telephony of each run as JSON.
 ///
 /// `run` is the number of the row's run, `policy` and `domain` are places among the texts, ratios and `reserved` (NaN
-/// where there are no budgets) are `f64`, and all else is `i64`.
+/// where there are no budgets) are `f64`, and all else is `i64`: `denied` is 1 where the domain got less than its
+/// agreement's minimum, and -1 on hosts without agreements.
 pub type Columns = (
     Vec<String>,
     BTreeMap<&'static str, Vec<u8>>,
@@ -23,7 +24,7 @@ pub struct Rows {
     telephony: Option<String>,
 }
 
-const NUMBERS: [&str; 9] = [
+const NUMBERS: [&str; 10] = [
     "seed",
     "jobs",
     "missed",
@@ -33,12 +34,19 @@ const NUMBERS: [&str; 9] = [
     "schedule_calls",
     "context_switches",
     "loss_ratio",
+    "denied",
 ];
 
 /// Takes the rows of a run from its result.
 pub fn rows(result: &RunResult) -> serde_json::Result<Rows> {
     let telephony = result.telephony.as_ref().map(serde_json::to_string);
     let overhead = &result.overhead;
+    let network = result.network.as_ref();
+    let agreements = network.map_or(&[][..], |network| &network.agreements);
+    let denied = |domain: &str| match agreements {
+        [] => -1_i64,
+        all => (all.iter().any(|each| each.domain == domain && !each.is_held)).into(),
+    };
     let numbers = result.domains.iter().map(|domain| {
         [
             result.seed.to_le_bytes(),
@@ -51,6 +59,7 @@ pub fn rows(result: &RunResult) -> serde_json::Result<Rows> {
             overhead.schedule_calls.unwrap_or(0).to_le_bytes(),
             overhead.context_switches.unwrap_or(0).to_le_bytes(),
             overhead.loss_ratio.unwrap_or(0.0).to_le_bytes(),
+            denied(&domain.name).to_le_bytes(),
         ]
     });
     Ok(Rows {

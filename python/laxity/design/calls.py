@@ -8,9 +8,9 @@ from laxity.design import halving
 from laxity.design.answered import answered
 from laxity.design.changes import changes_of
 from laxity.design.halving import Change
-from laxity.design.ladders import open_values
+from laxity.design.ladders import OpenValues, open_values
 from laxity.errors import InputError, core_errors
-from laxity.resolved import task_paths
+from laxity.resolved import calls_of, task_paths
 from laxity.results.design import Design, Remedy
 from laxity.telephony.capacity import STREAMS_MAX
 from laxity.text import percent
@@ -29,35 +29,47 @@ def has_calls(host: Resolved) -> bool:
     return host.gives("calls")
 
 
+def checked(host: Resolved) -> tuple[OpenValues, Resolved]:
+    """Returns what the file of a host with calls leaves open, and the host with first values.
+
+    Raises InputError and HostError as `find_remedy` does.
+    """
+    opened = open_values(host)
+    first = host.changed(opened.first)
+    calls = first.host["calls"]
+    if calls is None or not calls["streams"]:
+        raise InputError(
+            "changes to a host are told apart by the streams that they carry, and it has none that "
+            "are always there",
+            "write calls.streams, or ask `laxity capacity` without --remedies",
+        )
+    if any(task_paths(first.host)):
+        # It refuses tasks that are drawn.
+        with core_errors():
+            first.file.open(first.overrides, any_phase=False)
+    return opened, first
+
+
 def find_remedy(
     host: Resolved,
     looking: Say,
     workers: Workers | None = None,
     *,
     missed_max: float | None = None,
+    any_phase: bool = False,
 ) -> Design:
     """Finds which change to the host lets it carry most streams, and checks it with other seeds.
 
-    No task misses more than the part `missed_max` of its deadlines; any, if that is None. Where the
+    No task misses more than the part `missed_max` of its deadlines; any, if that is None. Tasks
+    begin at any time with `any_phase`, and else stay in step with their domain's budget. Where the
     file leaves values open, the changes are other values for these, and nothing else is changed.
     Raises InputError if the host has no streams that are always there, if nothing is known that
     could be tried for an open value, or if a limit of misses is for no task.
     """
-    opened = open_values(host)
-    first = host.changed(opened.first)
+    opened, first = checked(host)
     of_host = first.host
-    calls = of_host["calls"]
-    own = calls["streams"] if calls is not None else 0
-    if not own:
-        raise InputError(
-            "the host has calls that come and go, and no streams that are always there",
-            "write calls.streams, or ask `laxity capacity`",
-        )
+    own = calls_of(of_host)["streams"]
     has_tasks = any(task_paths(of_host))
-    if has_tasks:
-        # It refuses tasks that are drawn.
-        with core_errors():
-            first.file.open(first.overrides, any_phase=False)
     if missed_max is not None and not has_tasks:
         raise InputError(
             "a limit of missed deadlines is for tasks, and the host has none",
@@ -74,7 +86,7 @@ def find_remedy(
         overrides=lambda streams: [f"calls.streams={streams}"],
         said=lambda streams: f"{streams:,} streams",
     )
-    trials = halving.Trials(first, load, missed_max or 0.0, looking, workers)
+    trials = halving.Trials(first, load, missed_max or 0.0, any_phase, looking, workers)
     found = halving.search(trials, changes)
     overrides = opened.with_change(found.winner)
     holds = found.most > 0

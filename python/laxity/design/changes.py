@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laxity.design.halving import Change
-from laxity.design.ladders import LAXITY, POLICIES
+from laxity.design.ladders import FEW_CPUS, LAXITY, POLICIES, is_round
 from laxity.policies import SCHEDULER_S
 
 if TYPE_CHECKING:
@@ -146,13 +146,14 @@ def _cpus_apart(
     """CPUs of their own for the domains that serve packets."""
     serving = [*driver, *media]
     names = [*serving, *others]
-    for count in range(1, cpus):
+    counts = [count for count in range(1, cpus) if cpus <= FEW_CPUS or is_round(count)]
+    for count in counts:
         for first in dict.fromkeys(map(tuple, (driver, serving))):
             rest = [name for name in names if name not in first]
             if first and rest:
                 yield _pinned([(list(first), count), (rest, cpus - count)])
-        for more in range(1, cpus - count):
-            if driver and media and others:
+        for more in counts:
+            if more < cpus - count and driver and media and others:
                 parts = [(driver, count), (media, more), (others, cpus - count - more)]
                 yield _pinned(parts)
 

@@ -23,7 +23,7 @@ from laxity.text import percent
 from laxity.voice.scoring import SCORED, scored_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from laxity.progress import Say
     from laxity.resolved import Resolved
@@ -51,7 +51,7 @@ SEEDS, SECONDS = 3, 10
 """Runs that check what was found: with seeds that it was not chosen by, and longer."""
 
 JOBS = 4
-"""Jobs of each task in a run, at least."""
+"""Jobs of each task in a run, at least, if the file's duration is enough for them."""
 
 LOWER = 0.9
 """A load that fails there is lowered by this factor."""
@@ -100,6 +100,8 @@ class Trials:
     load: Load
     missed_max: float
     """The part of its deadlines that each task may miss in each run."""
+    any_phase: bool = False
+    """Tasks that are in step with their domain's budget do not stay so."""
     looking: Say = silent
     workers: Workers | None = None
 
@@ -116,11 +118,12 @@ class Trials:
         changed = self.host.changed([*change.overrides, *self.load.overrides(load)])
         tasks = [task for _, _, task in task_paths(self.host.host)]
         longest_ns = max((task["period_ns"] for task in tasks), default=0)
-        duration_ns = max(seconds * 10**9, JOBS * longest_ns)
+        most_ns = min(JOBS * longest_ns, self.host.host["duration_ns"])
+        duration_ns = max(seconds * 10**9, most_ns)
         ends = [*ending(self.host.host, duration_ns), f"seed={seed}"]
         if not tasks:
             return changed.changed(ends)
-        drawn = phases.offsets(changed.host, seed, duration_ns, any_phase=False)
+        drawn = phases.offsets(changed.host, seed, duration_ns, any_phase=self.any_phase)
         return changed.changed([*ends, *drawn])
 
     def held(self, hosts: Sequence[Resolved], *, heard: bool = False) -> list[bool]:
@@ -138,6 +141,8 @@ class Trials:
         for limit in limits_of(run.telephony) if run.telephony is not None else ():
             if not limit.held:
                 yield f"{limit.name} is not within its limit"
+        for domain in run.denied:
+            yield f"{domain} gets less than its agreement's minimum"
 
     def broken_by(self, change: Change, load: int) -> list[str]:
         """The limits that the host with a change and a load does not keep to."""
@@ -167,12 +172,14 @@ class Found:
 
 def search(trials: Trials, changes: Sequence[Change]) -> Found:
     """Finds which of the changes carries most; those that the host file does not allow are out."""
-    left = [change for change in changes if _is_possible(trials.host, change)]
+    left = [change for change in changes if is_possible(trials.host, change.overrides)]
     carried = dict.fromkeys(left, trials.load.own)
     known: list[Change] = []
     for number, (seconds, seeds, factors) in enumerate(ROUNDS):
         if number:
-            joint = [change for change in joined(left) if _is_possible(trials.host, change)]
+            joint = [
+                change for change in joined(left) if is_possible(trials.host, change.overrides)
+            ]
             # What is joined carries about as much as the better of its parts.
             carried |= dict.fromkeys(joint, carried[left[0]])
             left += joint
@@ -199,10 +206,10 @@ def can_be_heard() -> bool:
     return True
 
 
-def _is_possible(host: Resolved, change: Change) -> bool:
-    """Whether the host file allows the change: it may have values that contradict it."""
+def is_possible(host: Resolved, overrides: Iterable[str]) -> bool:
+    """Whether the host file allows overrides: it may have values that contradict them."""
     try:
-        return bool(host.changed(change.overrides).host)
+        return bool(host.changed(overrides).host)
     except HostError:
         return False
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from laxity.design.halving import Change
+from laxity.design.halving import Change, is_possible
 from laxity.errors import InputError, core_errors
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ COMBINATIONS_MAX = 128
 """Up to so many combinations of values are all tried; of more, those of the best values."""
 
 FEW_CPUS = 8
-"""Up to so many CPUs, runs of CPUs may overlap."""
+"""Up to so many CPUs, runs of CPUs may overlap, and any number of them is tried."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,14 @@ def open_values(host: Resolved) -> OpenValues:
     """Returns what the host file leaves open. Raises as `ladders` does."""
     with core_errors():
         paths = host.file.open_paths(host.overrides)
-    return OpenValues(tuple(ladders(paths, host)) if paths else ())
+    found = ladders(paths, host) if paths else []
+    if "host.policy" not in paths:
+        return OpenValues(tuple(found))
+    policy, *others = found
+    first = OpenValues(tuple(others)).first
+    possible = tuple(rung for rung in policy.rungs if is_possible(host, (*rung, *first)))
+    # If none is, the first says why.
+    return OpenValues((Ladder(policy.paths, possible or policy.rungs), *others))
 
 
 def _said(overrides: Iterable[str]) -> str:
@@ -138,7 +145,7 @@ def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
 
 
 def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool) -> Ladder:
-    domain = re.fullmatch(r"domain\.([^.]+)\.([^.]+)", path)
+    domain = re.fullmatch(r"domain\.(.+)\.([^.]+)", path)
     if domain and domain[2] == "budget":
         period = f"domain.{domain[1]}.period"
         if period in left:
@@ -152,7 +159,7 @@ def _ladder(path: str, left: list[str], host: ResolvedHost, *, has_budgets: bool
         raise InputError(
             f"nothing is known that would tell `{path}`",
             "write a value; open may be here: policy; of a domain "
-            f"{', '.join(OF_DOMAIN)} and priority; an agreement's minimum and maximum; a "
+            f"{', '.join(OF_DOMAIN)}; an agreement's minimum and maximum; a "
             "protected domain's interval; a card's ring",
         )
     return Ladder((path,), tuple((f"{path}={value}",) for value in values))
@@ -165,19 +172,22 @@ def _values(
     if path == "host.policy":
         return (*SERVERS, *POLICIES) if has_budgets else POLICIES
     values: Iterable[str] | None = None
-    if domain and domain[2] in OF_DOMAIN:
-        values = OF_DOMAIN[domain[2]](host, _number(host, domain[1]))
+    number = _number(host, domain[1]) if domain else None
+    if domain and number is not None and domain[2] in OF_DOMAIN:
+        values = OF_DOMAIN[domain[2]](host, number)
     elif re.fullmatch(r"protect\.domains\.\d+\.interval", path):
         values = INTERVALS
-    elif re.fullmatch(r"nic\.[^.]+\.ring", path):
+    elif re.fullmatch(r"nic\..+\.ring", path):
         values = map(str, RINGS)
     return values
 
 
-def _number(host: ResolvedHost, name: str) -> int:
-    """The number of a domain that a path names, by its own name or by its number."""
+def _number(host: ResolvedHost, name: str) -> int | None:
+    """The number of a domain that a path names, by its own name or by its number; None if none."""
     names = [domain["name"] for domain in host["domains"]]
-    return names.index(name) if name in names else int(name)
+    if name in names:
+        return names.index(name)
+    return int(name) if name.isdecimal() else None
 
 
 def _budgets(budget: str, period: str) -> Ladder:
@@ -204,12 +214,17 @@ def _laxities(_: ResolvedHost, __: int) -> tuple[str, ...]:
     return (LAXITY, "100 us", "300 us", "3 ms", "10 ms")
 
 
+def is_round(cpus: int) -> bool:
+    """Whether a number of CPUs is a power of two, or one less."""
+    return cpus & (cpus + 1) == 0 or cpus & (cpus - 1) == 0
+
+
 def _affinities(host: ResolvedHost, _: int) -> Iterator[str]:
     """All CPUs, and all runs of neighbouring CPUs whose length is a power of two or one less."""
     cpus = host["cpus"]
     yield str(list(range(cpus)))
     for length in range(1, cpus):
-        if length & (length + 1) == 0 or length & (length - 1) == 0:
+        if is_round(length):
             for first in range(0, cpus - length + 1, 1 if cpus <= FEW_CPUS else length):
                 yield str(list(range(first, first + length)))
 

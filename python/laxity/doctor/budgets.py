@@ -16,7 +16,7 @@ from laxity.doctor.suspicion import (
     with_budgets,
 )
 from laxity.policies import MODELS
-from laxity.text import percent, time
+from laxity.text import EXACT, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def budget_below_load(host: Host) -> Iterator[Suspicion]:
             f"domain.{name}.budget",
             f"The tasks of {name} need {percent(needed)} of a CPU on each VCPU, and its budget is "
             f"{percent(share(domain))}: jobs fall behind further and further.",
-            (f"domain.{name}.budget={time(budget_ns)}",),
+            (f"domain.{name}.budget={time(budget_ns, digits=EXACT)}",),
             ANALYSIS,
         )
 
@@ -59,7 +59,7 @@ def budget_just_enough(host: Host) -> Iterator[Suspicion]:
             f"The budget of {name}, {percent(share(domain))}, is hardly more than the "
             f"{percent(needed)} that its tasks need: what is not used in one period is missing in "
             "another.",
-            (f"domain.{name}.budget={time(budget_ns)}",),
+            (f"domain.{name}.budget={time(budget_ns, digits=EXACT)}",),
             DAVIS_BURNS,
         )
 

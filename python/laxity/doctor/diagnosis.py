@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from laxity._core import TIME_NS_MAX
 from laxity.doctor.rules import RULES
 from laxity.errors import HostError, InputError
 from laxity.results.records import encoded
+from laxity.substrates.sim import Sim
+from laxity.substrates.sim.estimate import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from laxity.host import Host
     from laxity.progress import Progress
+    from laxity.resolved import Resolved
     from laxity.results.run import Run
 
 SAVED = 0.5
@@ -65,7 +69,10 @@ class Diagnosis:
 def diagnose(
     host: Host, overrides: Iterable[str] = (), progress: Progress | None = None
 ) -> Diagnosis:
-    """Looks at a host by every rule, and runs it with and without each remedy."""
+    """Looks at a host by every rule, and runs it with and without each remedy.
+
+    Raises InputError before anything runs if that is estimated to take more than an hour.
+    """
     settings = list(overrides)
     resolved = host.resolved(settings)
     # Helpers have no keys of domains that a remedy could change.
@@ -73,6 +80,9 @@ def diagnose(
     looked_at = {**resolved, "domains": domains}
     suspected = [(name, each) for name, rule in RULES.items() for each in rule(looked_at)]
     findings: list[Finding] = []
+    if suspected:
+        # With a remedy, the host has about as many events as without.
+        _refuse_beyond_an_hour(host.resolve(settings), len(suspected) + 1)
     base = host.run(set=settings) if suspected else None
     for done, (name, suspicion) in enumerate(suspected):
         if progress is not None:
@@ -95,6 +105,16 @@ def diagnose(
                 )
             )
     return Diagnosis(tuple(findings), len(suspected), len(RULES))
+
+
+def _refuse_beyond_an_hour(host: Resolved, runs: int) -> None:
+    estimate, resources = Sim().estimate([host]), Resources.free()
+    takes = replace(estimate, runs=1, cpu_ns=estimate.cpu_ns * runs)
+    if takes.time_ns(resources) > TIME_NS_MAX:
+        raise InputError(
+            f"{runs} runs, with and without each remedy, take {takes.say(resources)}",
+            "take a shorter --duration",
+        )
 
 
 def _cost(base: Run, changed: Run) -> Cost | None:

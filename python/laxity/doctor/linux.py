@@ -39,7 +39,7 @@ def quota_below_load(host: Host) -> Iterator[Suspicion]:
             f"domain.{name}.quota",
             f"The tasks of {name} need {percent(demand(domain))} of a CPU, and its cpu.max is "
             f"{percent(quota_ns / period_ns)}.",
-            (f"domain.{name}.quota={time(enough_ns)}",),
+            (f"domain.{name}.quota={time(enough_ns, digits=EXACT)}",),
             LINUX_BANDWIDTH,
         )
 

@@ -76,17 +76,18 @@ def page(directory: Path) -> Page:
         *([Section("Each run", tables=(_runs(runs, seeds),))] if several else []),
     ]
     if runs[0].telephony is not None:
-        verdict, tone = calls.comparison_verdict(comparison.by_policy())
-        sections = [
-            Section(
-                "Voice",
-                pictures=calls.comparison_pictures(runs, seeds),
-                tables=(
-                    *([calls.comparison_means(comparison.by_policy())] if several else []),
-                    calls.comparison(runs, seeds),
-                ),
-            )
-        ]
+        of_calls, tone_of_calls = calls.comparison_verdict(comparison.by_policy())
+        missed = any(run.missed for run in runs)
+        verdict, tone = (f"{of_calls} {verdict}", "") if missed else (of_calls, tone_of_calls)
+        voice = Section(
+            "Voice",
+            pictures=calls.comparison_pictures(runs, seeds),
+            tables=(
+                *([calls.comparison_means(comparison.by_policy())] if several else []),
+                calls.comparison(runs, seeds),
+            ),
+        )
+        sections = [voice, *(sections if any(run.jobs for run in runs) else [])]
     on = substrate_of(comparison.origin, runs[0].substrate)
     seeds_option = ["--seeds", str(len(seeds))] if len(seeds) > 1 else []
     return Page(

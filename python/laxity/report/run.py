@@ -82,7 +82,9 @@ def page(directory: Path, window: tuple[int, int] | None) -> Page:
     verdict, tone = _verdict(run)
     lead = _lead(run)
     if run.telephony is not None:
-        verdict, tone = calls.verdict(run.telephony)
+        of_calls, tone_of_calls = calls.verdict(run.telephony)
+        # Tasks beside calls are spoken of where they missed.
+        verdict, tone = (f"{of_calls} {verdict}", tone) if run.missed else (of_calls, tone_of_calls)
         lead = calls.lead(run.telephony)
     elif run.network is not None and run.network.agreements and not run.missed:
         verdict, tone = calls.agreements_verdict(run.network)

@@ -45,7 +45,9 @@ async function ask() {
   }
   asking = false;
   show(of);
-  if (question + "\n" + text.value !== asked) ask();
+  // What was refused may be asked again as it is.
+  if (answer.refused) asked = null;
+  if (question + "\n" + text.value !== now) ask();
 }
 
 function soon() {
@@ -216,6 +218,8 @@ function move(value, by) {
 
 function changed() {
   showLines(new Set());
+  // The answer is one to what was there before.
+  find("#take").hidden = true;
   find("#save").href = "data:text/plain;charset=utf-8," + encodeURIComponent(text.value);
   soon();
 }

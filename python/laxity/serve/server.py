@@ -17,7 +17,7 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -85,8 +85,11 @@ class Answerers:
         self._answer_s = answer_s
         # The last one to answer is the next: it has imported what most questions need.
         self._idle: queue.LifoQueue[Process] = queue.LifoQueue()
-        for _ in range(PROCESSES):
-            self._idle.put(Process())
+        self._lock = Lock()
+        self._is_closed = False
+        self._all = [Process() for _ in range(PROCESSES)]
+        for process in self._all:
+            self._idle.put(process)
 
     def answer(self, question: str, text: str) -> dict[str, Any]:
         """Raises BusyError or TooLongError."""
@@ -97,8 +100,7 @@ class Answerers:
         try:
             return self._answer_of(process, question, text)
         except BaseException:
-            process.end()
-            process = Process()
+            process = self._replaced(process)
             raise
         finally:
             self._idle.put(process)
@@ -113,10 +115,22 @@ class Answerers:
         found: dict[str, Any] = value
         return found
 
+    def _replaced(self, process: Process) -> Process:
+        """Ends a process, and returns a new one in its place, or the old one after `close`."""
+        process.end()
+        with self._lock:
+            if self._is_closed:
+                return process
+            new = Process()
+            self._all[self._all.index(process)] = new
+            return new
+
     def close(self) -> None:
-        """Ends those that are idle; the others end when they find nobody to answer to."""
-        while not self._idle.empty():
-            self._idle.get().end()
+        """Ends all, whatever they do."""
+        with self._lock:
+            self._is_closed = True
+            for process in self._all:
+                process.end()
 
 
 class Server(ThreadingHTTPServer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -13,10 +12,10 @@ from laxity.resolved import calls_of, network_of
 from laxity.results.acceptance import limits_of
 from laxity.results.run import mean_wait_ns
 from laxity.statistics import mean
-from laxity.tables.comparison import compared, cpu_lost
+from laxity.tables.comparison import compared, cpu_lost, miss_cell
 from laxity.tables.layout import heading, mean_cell, plain_table, profiles, right
 from laxity.tables.network import cpu_table, lost, sent_table
-from laxity.tables.run import cost_and_speed
+from laxity.tables.run import cost_and_speed, task_lines
 from laxity.tables.sweep import sweep_verdict, values_of
 from laxity.text import NOTHING, bare, number, percent, time
 
@@ -66,7 +65,7 @@ def calls_table(result: Run, telephony: Telephony, host: ResolvedHost) -> Render
         lines.append(_calls(telephony.calls))
     if telephony.quality is not None:
         lines += _quality(telephony.quality)
-    lines.append(verdict(limits_of(telephony)))
+    lines += [verdict(limits_of(telephony)), *task_lines(result)]
     lines += [*profiles(result.profiles), *cost_and_speed(result)]
     return Group(*lines)
 
@@ -224,9 +223,17 @@ def calls_comparison_table(result: Comparison) -> RenderableType:
         (f"wait {name}", [_wait([run.domains[place] for run in runs]) for runs in by_policy])
         for place, name in enumerate(domains)
     ]
+    missed: list[Row] = [
+        (
+            f"missed % {name}",
+            [miss_cell([run.domains[place] for run in runs]) for runs in by_policy],
+        )
+        for place, name in enumerate(domains)
+        if result.runs[0].domains[place].tasks
+    ]
     lost: list[Row] = [("CPU lost %", [cpu_lost(runs) for runs in by_policy])]
     streams = number(max(each.voice.streams_most for of in telephonies for each in of), "stream")
-    return compared(result, "voice", [rows, work, waits, lost], streams)
+    return compared(result, "voice", [rows, missed, work, waits, lost], streams)
 
 
 def _accepted(of: list[Telephony]) -> Text:
@@ -264,9 +271,10 @@ def calls_sweep_table(result: Sweep) -> RenderableType:
     keys = [axis.key + (f", {axis.unit}" if axis.unit else "") for axis in result.axes]
     is_policy_swept = any(axis.key == "host.policy" for axis in result.axes)
     names = [] if is_policy_swept else ["policy"]
+    missed = ["miss %"] if any(point.miss_ratio.mean for point in points) else []
     table = plain_table(
         *(Column(key, justify="right", overflow="fold") for key in keys),
-        *right(*names, "lost %", "delay p99.9"),
+        *right(*names, "lost %", "delay p99.9", *missed),
     )
     for point in points:
         policy = [] if is_policy_swept else [point.policy]
@@ -275,7 +283,8 @@ def calls_sweep_table(result: Sweep) -> RenderableType:
             *values_of(result, point),
             *policy,
             NOTHING if lost is None else mean_cell(lost),
-            NOTHING if late_ns is None or math.isnan(late_ns.mean) else time(round(late_ns.mean)),
+            NOTHING if late_ns is None else time(round(late_ns.mean)),
+            *(mean_cell(point.miss_ratio) for _ in missed),
         )
     seeds = points[0].seeds
     sure = "" if seeds == 1 else f": mean of {seeds} seeds ± 95 % confidence"

@@ -28,16 +28,18 @@ def comparison_table(result: Comparison) -> RenderableType:
     domains = [domain.name for domain in result.runs[0].domains]
     sections: list[list[Row]] = [
         [
-            (name, [_miss_of([run.domains[index] for run in runs]) for runs in by_policy.values()])
+            (name, [miss_cell([run.domains[index] for run in runs]) for runs in by_policy.values()])
             for index, name in enumerate(domains)
         ],
-        [("all domains", [_miss_of(runs) for runs in by_policy.values()])],
+        [("all domains", [miss_cell(runs) for runs in by_policy.values()])],
         [
             (title, [_mean_of(overhead_of(runs, name)) for runs in by_policy.values()])
             for title, name in (("decisions", "schedule_calls"), ("switches", "context_switches"))
         ]
         + [("CPU lost %", [cpu_lost(runs) for runs in by_policy.values()])],
     ]
+    if any(run.network is not None and run.network.agreements for run in result.runs):
+        sections.append([("agreements held", [_held(runs) for runs in by_policy.values()])])
     return compared(result, "miss %", sections, number(result.runs[0].jobs, "job"))
 
 
@@ -123,7 +125,14 @@ def cpu_lost(runs: Sequence[Run]) -> Text:
     return mean_cell(mean(known), "", "") if len(known) == len(ratios) else Text(NOTHING)
 
 
-def _miss_of(parts: Sequence[Run | DomainResult]) -> Text:
+def _held(runs: Sequence[Run]) -> Text:
+    """Whether every domain got its agreement's minimum in every run."""
+    denied = list(dict.fromkeys(name for run in runs for name in run.denied))
+    return Text(f"not {', '.join(denied)}", "red") if denied else Text("yes", "green")
+
+
+def miss_cell(parts: Sequence[Run | DomainResult]) -> Text:
+    """The mean miss ratio of runs, or of a domain in them; nothing where no deadline fell."""
     if not any(part.jobs for part in parts):
         return Text(NOTHING)
     return mean_cell(mean([part.miss_ratio for part in parts]))

@@ -31,7 +31,7 @@ def run_table(result: Run) -> RenderableType:
         heading(
             result.policy, f"on {result.substrate}, {time(result.duration_ns)}, seed {result.seed}"
         ),
-        *_tasks(result),
+        *task_lines(result),
         *([] if result.network is None else network_lines(result, result.network)),
         *profiles(result.profiles),
         *cost_and_speed(result),
@@ -46,9 +46,10 @@ def run_table(result: Run) -> RenderableType:
     return Group(*lines)
 
 
-def _tasks(result: Run) -> list[RenderableType]:
-    """Domains and their tasks; nothing of a host that only sends packets."""
-    if result.network is not None and not any(domain.tasks for domain in result.domains):
+def task_lines(result: Run) -> list[RenderableType]:
+    """Domains, their tasks, and whether deadlines were met; nothing of hosts with packets alone."""
+    has_packets = result.network is not None or result.telephony is not None
+    if has_packets and not any(domain.tasks for domain in result.domains):
         return []
     legend = "p50, p99, max: response times. late by: the longest time after a deadline"
     return ["", _run_table(result), Text(legend, "dim"), "", _misses(result)]

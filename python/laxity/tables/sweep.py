@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from laxity.tables.layout import GAP, WIDTH, heading, mean_cell, plain_table, profiles, right
-from laxity.text import percent
+from laxity.text import number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,11 +69,17 @@ def best_point(best: Best) -> tuple[str, str]:
             if point.packet_loss_ratio is not None
             else f"{percent(point.miss_ratio.mean)} missed"
         )
+        if has_calls and point.miss_ratio.mean:
+            missed += f", {percent(point.miss_ratio.mean)} of the deadlines missed"
+        if point.denied:
+            missed += f", agreements not held with {number(point.denied, 'seed')}"
         some = f", passed with {point.passed} of {point.seeds} seeds" if point.passed else ""
         return f"No point of {points:,} passes. Nearest: {where}, {missed}{some}", "bad"
     passing = "Every point" if best.holding == points else f"{best.holding:,} of {points:,} points"
     passes = "passes" if best.holding in (1, points) else "pass"
     what = "loss and delay accepted" if has_calls else "every deadline met"
+    if point.denied is not None:
+        what += ", agreements held"
     seeds = f" with each of {point.seeds} seeds" if point.seeds > 1 else ""
     match best.why:
         case "cheapest":
@@ -82,7 +88,7 @@ def best_point(best: Best) -> tuple[str, str]:
         case "most load":
             why = f"Most load: {where}"
         case _:
-            why = f"All of them reserve the same; the first: {where}"
+            why = f"None of them reserves less than another; the first: {where}"
     return f"{passing} {passes}: {what}{seeds}. {why}", "good"
 
 
