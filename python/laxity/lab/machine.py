@@ -60,7 +60,7 @@ ROOT, SHELF = "root.cpio", "shelf"
 
 POLL_S = 0.05
 SETTLE_S = 2.0
-"""For the rest of what a crash says."""
+"""For the rest of what a crash says, which is shown and decides nothing."""
 
 PROGRESS = "laxity: "
 """Begins the lines of the console that are for us, see xen/lab/init."""
@@ -114,7 +114,7 @@ class Machine(ABC):
     firmware: ClassVar[tuple[str, ...]]
     """The files that QEMU runs before the kernel."""
     crashes: ClassVar[Crashes]
-    """What its console says when it has crashed, and how we call that."""
+    """What its console says when it has crashed, in a line or in two, and how we call that."""
 
     @abstractmethod
     def contents(self) -> dict[str, bytes]:
@@ -210,7 +210,7 @@ class Machine(ABC):
         """Returns when dom0 has done all, or the machine is off."""
         end_s = time.monotonic() + self.limit_s
         silent_s = time.monotonic() + self.silence_s
-        starved_s = 0.0
+        starved_s, before = 0.0, ""
         while process.poll() is None:
             _wait(cut)
             starved_s = max(starved_s, _starved_s(process.pid))
@@ -218,7 +218,8 @@ class Machine(ABC):
             if lines := console.read():
                 silent_s = now_s + self.silence_s
             for line in lines:
-                self._refuse_crash(line, console)
+                self._refuse_crash(before, line, console)
+                before = line
                 if quiet := QUIET.match(line):
                     silent_s += QUIET_WALL_S_PER_S * int(quiet[1])
                 if line.startswith(ENDED):
@@ -232,14 +233,16 @@ class Machine(ABC):
                     f"the machine hangs: nothing has come on its console for {self.silence_s:.0f} s"
                 )
         for line in console.read():
-            self._refuse_crash(line, console)
+            self._refuse_crash(before, line, console)
+            before = line
         if process.returncode != 0:
             complaint = process.stderr.read().decode(errors="replace") if process.stderr else ""
             raise console.error(f"{QEMU} ended with code {process.returncode}: {complaint.strip()}")
 
-    def _refuse_crash(self, line: str, console: _Console) -> None:
+    def _refuse_crash(self, before: str, line: str, console: _Console) -> None:
+        """Raises LabError if a line, or one with the line before it, says that it has crashed."""
         for pattern, what in self.crashes:
-            if pattern.search(line):
+            if pattern.search(line) or pattern.search(f"{before}\n{line}"):
                 time.sleep(SETTLE_S)
                 console.read()
                 if STARVED in console.text():

@@ -25,7 +25,8 @@ all times.
 """
 
 CRASHES = (
-    (re.compile(r"Panic on CPU \d+"), "Xen has crashed"),
+    # With its reason, which is the next line, however much later a busy computer writes it.
+    (re.compile(r"Panic on CPU \d+:\n"), "Xen has crashed"),
     (re.compile(r"Hardware Dom0 (crashed|halted|shutdown)"), "dom0 has ended too early"),
     (re.compile(r"Kernel panic - not syncing"), "dom0's kernel has crashed"),
     (
