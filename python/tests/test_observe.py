@@ -271,14 +271,18 @@ def test_weights_and_quotas_of_control_groups() -> None:
 UNSHARE = shutil.which("unshare") or "unshare"
 
 LOOP = """
-import time
-start = time.monotonic_ns()
-for number in range(6000):
+import itertools, os, time
+parent, start = os.getppid(), time.monotonic_ns()
+for number in itertools.count(1):
     until = time.monotonic_ns() + 500_000
     while time.monotonic_ns() < until:
         pass
-    time.sleep(max(0, start + (number + 1) * 10_000_000 - time.monotonic_ns()) / 1e9)
+    time.sleep(max(0, start + number * 10_000_000 - time.monotonic_ns()) / 1e9)
+    if os.getppid() != parent:
+        break
 """
+ATTEMPTS = 40
+"""On a busy machine a process may get no CPU for seconds, and the kernel may lose events."""
 
 
 def _can_trace() -> bool:
@@ -292,38 +296,44 @@ def test_this_machine(tmp_path: Path) -> None:
     """What is found depends on what else runs here; that it is written does not."""
     process = subprocess.Popen([sys.executable, "-c", LOOP])
     try:
-        mount = f'mount -t tracefs nodev {TRACING} && exec "$@"'
-        words = (
-            "-c",
-            "from laxity.cli import main; main()",
-            "observe",
-            "--duration",
-            "2 s",
-            "-o",
-            tmp_path / "seen",
-        )
-        domain = ("--domain", f"loop={process.pid}", "--json")
-        done = subprocess.run(
-            [UNSHARE, "-m", "sh", "-c", mount, "sh", sys.executable, *words, *domain],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        for attempt in range(ATTEMPTS):
+            seen = tmp_path / f"seen-{attempt}"
+            complaint = _observe_this_machine(f"loop={process.pid}", seen)
+            if not complaint:
+                break
+            assert "lost" in complaint or "never ran" in complaint, complaint
+        else:
+            pytest.fail(complaint)
     finally:
         process.kill()
         process.wait()
-    content = json.loads(done.stdout)
-    assert content["domains"][0]["vcpus"][0]["work_ns"] > 0
-    host = Host.load(tmp_path / "seen" / "host.toml").resolved()
+    host = Host.load(seen / "host.toml").resolved()
     assert host["domains"][0]["name"] == "loop"
-    text = (tmp_path / "seen" / "trace.dat").read_bytes()
-    assert text.startswith(MAGIC)
+    assert (seen / "trace.dat").read_bytes().startswith(MAGIC)
+
+
+def _observe_this_machine(domain: str, seen: Path) -> str:
+    """Observes it for two seconds, and leaves nothing; what was wrong, if anything was."""
+    mount = f'mount -t tracefs nodev {TRACING} && exec "$@"'
+    command = [sys.executable, "-c", "from laxity.cli import main; main()", "observe"]
+    command += ["--duration", "2 s", "-o", str(seen), "--domain", domain, "--json"]
+    with subprocess.Popen(
+        [UNSHARE, "-m", "sh", "-c", mount, "sh", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as observing:
+        said, complaint = observing.communicate()
     mounted = f"mount -t tracefs nodev {TRACING} && ls {TRACING}/instances"
     left = subprocess.run(
         [UNSHARE, "-m", "sh", "-c", mounted], capture_output=True, text=True, check=True
     )
-    assert "laxity" not in left.stdout
+    # Others may be tracing, too; each program of the line above has become the next.
+    assert f"laxity-{observing.pid}" not in left.stdout.split()
+    if observing.returncode != 0:
+        return complaint
+    content = json.loads(said)
+    return "" if content["domains"][0]["vcpus"][0]["work_ns"] > 0 else "the loop never ran"
 
 
 def test_the_model_is_held_against_a_trace(laxity: Laxity, out: Path, tmp_path: Path) -> None:
