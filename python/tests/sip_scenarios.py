@@ -85,7 +85,7 @@ def register() -> str:
     headers = [
         "Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]",
         *("Max-Forwards: 70", FROM_CALLER, "To: <sip:[field0]@[remote_ip]>", "Call-ID: [call_id]"),
-        *("CSeq: {} REGISTER", "Contact: <sip:[field0]@[local_ip]:[local_port]>", "Expires: 600"),
+        *("CSeq: {} REGISTER", "Contact: <sip:[field0]@[local_ip]:[local_port]>", "Expires: 86400"),
     ]
     text = "\n".join(headers)
     ask, prove = (

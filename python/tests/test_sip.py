@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
+import time
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from ipaddress import IPv4Interface
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 import sip_scenarios as sip
+from attempts import first_good
 from laxity import programs
 from laxity.errors import InputError
 from laxity.namespaces.network import CLIENT, Machine, switch
@@ -38,12 +42,14 @@ from sip_scenarios import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CLIENTS, BALANCER, SERVER, MEDIA = "192.0.2.9", "192.0.2.21", "192.0.2.31", "192.0.2.41"
-PATIENT = "192.0.2.32"
-"""A server that lets a call ring for minutes, and tells of calls at `BETWEEN_PORT`."""
+INDIRECT = "192.0.2.32"
+"""A server that tells of calls at `BETWEEN_PORT`."""
+IMPATIENT = "192.0.2.33"
+"""A server that lets a call ring for two seconds, and not for minutes as the others."""
 REALM = "voice.example"
 PASSWORDS = {"anna": "blue", "bela": "green", "carl": "red"}
 LOAD = {f"user{number}": "load" for number in range(20)}
@@ -52,9 +58,13 @@ CONTROL_PORT = 2223
 BETWEEN_PORT = CONTROL_PORT + 1
 ANSWERS_LOST = 8
 """More than Kamailio's module rtpengine asks for at once, which is six times in six seconds."""
+ANSWER_TRIES_MAX = 600
+"""A second each."""
 RINGING_MS = 2_000
-FLOW_S_MAX = 600.0
-"""For a flow that takes two seconds on an idle machine: it has then been forgotten."""
+FLOW_S_MAX = 120.0
+"""For a flow that takes two seconds on an idle machine: requests are sent again for 32 s alone."""
+FORGOTTEN_S = 60.0
+"""Time after which nothing of a call that failed is sent again, 35 s by Kamailio's timers."""
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("kamailio", "sipp", "ip", "nsenter"))),
@@ -83,19 +93,17 @@ def phone(
     (place.files / f"{name}.csv").write_text(f"SEQUENTIAL\n{user};{credentials};{other}\n")
     command = ["sipp", "-sf", f"{name}.xml", "-inf", f"{name}.csv", "-m", "1", "-nostdin"]
     command += ["-i", CLIENTS, "-p", str(PORTS[user]), "-mp", str(PORTS[user] + 4_000)]
-    command += [
-        "-trace_err",
-        "-error_file",
-        f"{name}.errors",
-        *more[1:],
-    ]
+    command += [*signalling.ENDURING, "-trace_err", "-error_file", f"{name}.errors", *more[1:]]
     with process(name, [*command, f"{server}:{signalling.SIP_PORT}"], place) as started:
         yield started
 
 
 def ends(place: Place, name: str, started: Process) -> None:
     """Waits for a phone to have done all of its scenario."""
-    code = started.popen.wait(FLOW_S_MAX)
+    try:
+        code = started.popen.wait(FLOW_S_MAX)
+    except subprocess.TimeoutExpired:
+        code = None
     errors = place.files / f"{name}.errors"
     assert code == 0, (name, errors.read_text() if errors.exists() else started.complaint())
 
@@ -138,17 +146,18 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
         relay = programs.find("laxity-media")
     except InputError as error:
         pytest.skip(str(error))
-    addresses = (BALANCER, SERVER, PATIENT, MEDIA)
+    addresses = (BALANCER, SERVER, INDIRECT, IMPATIENT, MEDIA)
     machines = [Machine(a, IPv4Interface(f"{a}/24")) for a in addresses]
     with ExitStack() as stack:
         namespaces = stack.enter_context(switch(IPv4Interface(f"{CLIENTS}/24"), machines))
         at = {name: Place(namespace, files=files) for name, namespace in namespaces.items()}
         command = [str(relay), "relay", "--control", f"{MEDIA}:{CONTROL_PORT}"]
-        command += ["--address", MEDIA, "--control-from", f"{SERVER},{MEDIA}"]
+        command += ["--address", MEDIA, "--control-from", f"{SERVER},{IMPATIENT},{MEDIA}"]
         stack.enter_context(process("relay", command, at[MEDIA])).wait_for_port(CONTROL_PORT)
         for address, port, ringing_ms in (
-            (SERVER, CONTROL_PORT, RINGING_MS),
-            (PATIENT, BETWEEN_PORT, None),
+            (SERVER, CONTROL_PORT, None),
+            (INDIRECT, BETWEEN_PORT, None),
+            (IMPATIENT, CONTROL_PORT, RINGING_MS),
         ):
             server = signalling.proxy(
                 f"server-{address}",
@@ -163,11 +172,22 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
         yield at
 
 
+def flows(flow: Callable[[], None]) -> None:
+    """Lets phones do their scenarios.
+
+    Who answers half a second late, as on a busy machine, gets the request a second time, and SIPp
+    may take that for the next request of its scenario. The flow then begins anew.
+    """
+    first_good(flow, after=lambda: time.sleep(FORGOTTEN_S))
+
+
 def have_registered(here: Place, server: str) -> Place:
-    for user in PASSWORDS:
-        register_once = scenario("register", register())
-        with phone(here, user, register_once, server=server) as started:
+    def once(user: str) -> None:
+        with phone(here, user, scenario("register", register()), server=server) as started:
             ends(here, user, started)
+
+    for user in PASSWORDS:
+        flows(partial(once, user))
     return here
 
 
@@ -285,23 +305,39 @@ FLOWS = {
 @pytest.mark.parametrize("flow", FLOWS)
 def test_a_basic_flow(clients: Place, flow: str) -> None:
     calling, being_called = FLOWS[flow]
-    with phone(clients, "bela", scenario(flow, *being_called)) as callee:
-        callee.wait_for_port(PORTS["bela"])
-        with phone(clients, "anna", scenario(flow, *calling), "bela") as caller:
-            ends(clients, "anna", caller)
-            ends(clients, "bela", callee)
+    server = BALANCER
+    if flow == "no answer":
+        # Phones of the other flows may take longer than that on a busy machine.
+        server = IMPATIENT
+        have_registered(clients, server)
+
+    def once() -> None:
+        with phone(clients, "bela", scenario(flow, *being_called)) as callee:
+            callee.wait_for_port(PORTS["bela"])
+            calls = scenario(flow, *calling)
+            with phone(clients, "anna", calls, "bela", server=server) as caller:
+                ends(clients, "anna", caller)
+                ends(clients, "bela", callee)
+
+    flows(once)
 
 
 def test_what_the_media_server_was_not_told_of_is_not_passed_on(places: dict[str, Place]) -> None:
-    with closing(Between(places[MEDIA].namespace, ANSWERS_LOST)) as between:
-        here = have_registered(places[CLIENT], PATIENT)
-        with phone(here, "bela", scenario("call", answered(), hung_up())) as callee:
+    here = have_registered(places[CLIENT], INDIRECT)
+
+    def once() -> None:
+        with (
+            closing(Between(places[MEDIA].namespace, ANSWERS_LOST)) as between,
+            phone(here, "bela", scenario("call", answered(), hung_up())) as callee,
+        ):
             callee.wait_for_port(PORTS["bela"])
             calling = scenario("call", called(), ended(3))
-            with phone(here, "anna", calling, "bela", server=PATIENT) as caller:
+            with phone(here, "anna", calling, "bela", server=INDIRECT) as caller:
                 ends(here, "anna", caller)
                 ends(here, "bela", callee)
-        assert between.to_lose == 0
+            assert between.to_lose == 0
+
+    flows(once)
 
 
 def test_a_call_is_transferred(clients: Place) -> None:
@@ -315,15 +351,19 @@ def test_a_call_is_transferred(clients: Place) -> None:
         reply("200 OK"),
         ended(4),
     )
-    with (
-        phone(clients, "carl", scenario("target", answered(), hung_up())) as third,
-        phone(clients, "bela", scenario("refer", sip.transferred()), "carl") as callee,
-    ):
-        for started, name in ((third, "carl"), (callee, "bela")):
-            started.wait_for_port(PORTS[name])
-        with phone(clients, "anna", calling, "bela") as caller:
-            for name, each in (("anna", caller), ("bela", callee), ("carl", third)):
-                ends(clients, name, each)
+
+    def once() -> None:
+        with (
+            phone(clients, "carl", scenario("target", answered(), hung_up())) as third,
+            phone(clients, "bela", scenario("refer", sip.transferred()), "carl") as callee,
+        ):
+            for started, name in ((third, "carl"), (callee, "bela")):
+                started.wait_for_port(PORTS[name])
+            with phone(clients, "anna", calling, "bela") as caller:
+                for name, each in (("anna", caller), ("bela", callee), ("carl", third)):
+                    ends(clients, name, each)
+
+    flows(once)
 
 
 def answer(
@@ -345,7 +385,7 @@ def answer(
         lines += [f"From: <sip:{name}@{REALM}>;tag=1", f"To: <sip:{name}@{REALM}>{to_tag}"]
         lines += [f"Call-ID: {number}", f"CSeq: 1 {method}", "Max-Forwards: 70", *headers]
         message = "\r\n".join([*lines, "Content-Length: 0", "", ""]).encode()
-        for _ in range(30):
+        for _ in range(ANSWER_TRIES_MAX):
             asking.sendto(message, (server, signalling.SIP_PORT))
             try:
                 while True:

@@ -38,6 +38,12 @@ REGISTER_RATE = 100
 STATISTICS_S = 1
 """Between two of SIPp's dumps: its least."""
 WATCHDOG_TRIGGERS_MAX = 1_000_000
+ENDURING = tuple(
+    word
+    for kind in ("minor", "major")
+    for word in (f"-watchdog_{kind}_maxtriggers", str(WATCHDOG_TRIGGERS_MAX))
+)
+"""SIPp gives up where it is kept waiting for a CPU too often; here somebody always is."""
 MEDIA_PORT, MEDIA_PORT_LAST = 10_000, 32_766
 """The parties' ports, below those that the kernel gives out by itself."""
 CALLS_MAX = (MEDIA_PORT_LAST - MEDIA_PORT) // 4
@@ -294,10 +300,6 @@ def _sipp(
 ) -> Iterator[Process]:
     files = ["-sf", str(FILES / f"{scenario}.xml"), "-inf", f"{scenario}.csv"]
     here = ["-i", client, "-p", str(port), f"{server}:{SIP_PORT}"]
-    # SIPp gives up where it is kept waiting for a CPU too often; here somebody always is.
-    endure = []
-    for kind in ("minor", "major"):
-        endure += [f"-watchdog_{kind}_maxtriggers", str(WATCHDOG_TRIGGERS_MAX)]
     traces = ["-trace_stat", "-fd", str(STATISTICS_S)]
     traces += ["-trace_counts", "-trace_rtt", "-rtt_freq", "1", "-nostdin"]
     # Before all that is not real-time, as the load is: the users are not to be late themselves.
@@ -305,7 +307,7 @@ def _sipp(
     if subprocess.run([*first, "true"], capture_output=True, check=False).returncode != 0:
         first = []
     with process(
-        scenario, [*first, "sipp", *files, *endure, *traces, *more, *here], place
+        scenario, [*first, "sipp", *files, *ENDURING, *traces, *more, *here], place
     ) as started:
         yield started
 
