@@ -10,18 +10,31 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-ATTEMPTS = 20
+ATTEMPTS = 8
 
 
-def first_good(attempt: Callable[[], Found], after: Callable[[], None] = lambda: None) -> Found:
-    """What the first attempt gives whose assertions hold; the last attempt's failure if none does.
+class SpoiledError(Exception):
+    """An attempt says nothing, or not what it should, because something was late."""
 
-    `after` is called after each that failed, before the next one. A failure is told as a warning.
+
+def require(is_so: bool, otherwise: str) -> None:
+    """Raises SpoiledError unless something is so that is only late to be so on a busy machine."""
+    if not is_so:
+        raise SpoiledError(otherwise)
+
+
+def first_unspoiled(
+    attempt: Callable[[int], Found], after: Callable[[], None] = lambda: None
+) -> Found:
+    """What the first attempt gives that raises no SpoiledError; the last one's error if none does.
+
+    Each is given how many times as long as the first it is to take: 1, 2, 4 and so on. `after` is
+    called after each that was spoiled, before the next. Why it was is told as a warning.
     """
-    for number in range(1, ATTEMPTS):
+    for number in range(ATTEMPTS - 1):
         try:
-            return attempt()
-        except AssertionError as error:
-            warnings.warn(f"attempt {number} failed: {error}", stacklevel=2)
+            return attempt(2**number)
+        except SpoiledError as error:
+            warnings.warn(f"attempt {number + 1} was spoiled: {error}", stacklevel=2)
             after()
-    return attempt()
+    return attempt(2 ** (ATTEMPTS - 1))

@@ -12,6 +12,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from attempts import first_unspoiled, require
 from conftest import EXAMPLES
 from laxity import Host
 from laxity.observe import here, threads
@@ -281,8 +282,6 @@ for number in itertools.count(1):
     if os.getppid() != parent:
         break
 """
-ATTEMPTS = 40
-"""On a busy machine a process may get no CPU for seconds, and the kernel may lose events."""
 
 
 def _can_trace() -> bool:
@@ -296,14 +295,7 @@ def test_this_machine(tmp_path: Path) -> None:
     """What is found depends on what else runs here; that it is written does not."""
     process = subprocess.Popen([sys.executable, "-c", LOOP])
     try:
-        for attempt in range(ATTEMPTS):
-            seen = tmp_path / f"seen-{attempt}"
-            complaint = _observe_this_machine(f"loop={process.pid}", seen)
-            if not complaint:
-                break
-            assert "lost" in complaint or "never ran" in complaint, complaint
-        else:
-            pytest.fail(complaint)
+        seen = first_unspoiled(lambda factor: _observe_loop(process.pid, factor, tmp_path))
     finally:
         process.kill()
         process.wait()
@@ -312,11 +304,16 @@ def test_this_machine(tmp_path: Path) -> None:
     assert (seen / "trace.dat").read_bytes().startswith(MAGIC)
 
 
-def _observe_this_machine(domain: str, seen: Path) -> str:
-    """Observes it for two seconds, and leaves nothing; what was wrong, if anything was."""
+def _observe_loop(process: int, duration_s: int, directory: Path) -> Path:
+    """Observes a process for so long, and leaves what was seen in the directory, and no more.
+
+    On a busy machine the process may get no CPU for a while, and the kernel may lose events.
+    """
+    seen = directory / f"seen-{duration_s}"
     mount = f'mount -t tracefs nodev {TRACING} && exec "$@"'
     command = [sys.executable, "-c", "from laxity.cli import main; main()", "observe"]
-    command += ["--duration", "2 s", "-o", str(seen), "--domain", domain, "--json"]
+    command += ["--duration", f"{duration_s} s", "-o", str(seen)]
+    command += ["--domain", f"loop={process}", "--json"]
     with subprocess.Popen(
         [UNSHARE, "-m", "sh", "-c", mount, "sh", *command],
         stdout=subprocess.PIPE,
@@ -330,10 +327,11 @@ def _observe_this_machine(domain: str, seen: Path) -> str:
     )
     # Others may be tracing, too; each program of the line above has become the next.
     assert f"laxity-{observing.pid}" not in left.stdout.split()
-    if observing.returncode != 0:
-        return complaint
-    content = json.loads(said)
-    return "" if content["domains"][0]["vcpus"][0]["work_ns"] > 0 else "the loop never ran"
+    require("never ran" not in complaint and "kernel lost" not in complaint, complaint)
+    assert observing.returncode == 0, complaint
+    work_ns = json.loads(said)["domains"][0]["vcpus"][0]["work_ns"]
+    require(work_ns > 0, "the loop did not work")
+    return seen
 
 
 def test_the_model_is_held_against_a_trace(laxity: Laxity, out: Path, tmp_path: Path) -> None:

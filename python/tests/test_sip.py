@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sip_scenarios as sip
-from attempts import first_good
+from attempts import first_unspoiled, require
 from laxity import programs
 from laxity.errors import InputError
 from laxity.namespaces.network import CLIENT, Machine, switch
@@ -105,7 +105,8 @@ def ends(place: Place, name: str, started: Process) -> None:
     except subprocess.TimeoutExpired:
         code = None
     errors = place.files / f"{name}.errors"
-    assert code == 0, (name, errors.read_text() if errors.exists() else started.complaint())
+    said = errors.read_text() if errors.exists() else started.complaint()
+    require(code == 0, f"{name} ended with {code}: {said}")
 
 
 class Between:
@@ -178,7 +179,7 @@ def flows(flow: Callable[[], None]) -> None:
     Who answers half a second late, as on a busy machine, gets the request a second time, and SIPp
     may take that for the next request of its scenario. The flow then begins anew.
     """
-    first_good(flow, after=lambda: time.sleep(FORGOTTEN_S))
+    first_unspoiled(lambda _: flow(), after=lambda: time.sleep(FORGOTTEN_S))
 
 
 def have_registered(here: Place, server: str) -> Place:
