@@ -16,6 +16,7 @@ import jsonschema
 import laxity
 import numpy as np
 import pytest
+from attempts import first_unspoiled, require
 from laxity import _core, cli, programs
 from laxity.errors import InputError
 from laxity.namespaces import groups as control_groups
@@ -208,14 +209,25 @@ def traces_of(run: int) -> list[Path]:
 def assert_accounted(result: dict[str, Any]) -> None:
     """Every packet that was sent came, or is in one of the counts of whoever lost it."""
     load, relay, sink = result["load"], result["relay"], result["sink"]
-    assert load["sent"] > 0
     assert load["failed"] == 0
-    assert 0 < sink["received"] <= relay["forwarded"] <= relay["received"] <= load["sent"]
+    assert sink["received"] <= relay["forwarded"] <= relay["received"] <= load["sent"]
     assert sink["expected"] == load["sent"]
     assert sink["received"] + sink["lost"] == load["sent"]
     by_server = relay["dropped"] + relay["received"] - relay["forwarded"]
     assert sink["lost"] == by_server + sink["dropped"] + lost_in_network(result)
     assert sink["misdirected"] == sink["foreign"] == sink["duplicates"] == 0
+    require(sink["received"] > 0, "no packet came in time")
+
+
+def run_once(on_stage: Scene) -> dict[str, Any]:
+    """A run on a machine that may be too busy for what its users do to be done in time."""
+    try:
+        result = media.run(on_stage)
+    except InputError as error:
+        require("none was answered" not in error.message, error.message)
+        raise
+    assert_accounted(result)
+    return result
 
 
 @pytest.mark.usefixtures("able")
@@ -223,80 +235,105 @@ def test_a_run_accounts_for_every_packet_and_leaves_nothing() -> None:
     cpu = min(os.sched_getaffinity(0))
     neighbour = Neighbour("batch", Share(256, 10, (cpu,)), threads=1)
     server = Server("media", Share(256, 0, (cpu,)), threads=2, work_ns=1000, transcode=True)
-    result = media.run(Scene(Calls(400 * MS, streams=20, sample=1), server, (neighbour,)))
-    assert_accounted(result)
-    assert result["sink"]["streams"] == result["load"]["streams"] == 20
-    assert result["relay"]["calls"] == result["calls"]["calls"] == 10
-    assert result["signalling"] is None
-    # A cap of a tenth of a CPU. More than half a CPU would be none.
-    assert 0.0 < result["cpu_ns"]["batch"] < 0.5 * result["elapsed_ns"]
-    assert result["cpu_ns"]["media"] > 0
-    packets = result["packets"]
-    assert len(packets) == result["sink"]["received"]
-    assert set(packets["stream"]) == set(range(20))
-    assert (packets["arrived_ns"] - packets["sent_ns"]).max() == pytest.approx(
-        result["sink"]["delay"]["max_ns"], rel=1e-2
-    )
+
+    def once(factor: int) -> None:
+        calls = Calls(400 * factor * MS, streams=20, sample=1)
+        result = run_once(Scene(calls, server, (neighbour,)))
+        assert result["sink"]["streams"] == result["load"]["streams"] == 20
+        assert result["relay"]["calls"] == result["calls"]["calls"] == 10
+        assert result["signalling"] is None
+        # A cap of a tenth of a CPU. More than half a CPU would be none.
+        assert result["cpu_ns"]["batch"] < 0.5 * result["elapsed_ns"]
+        packets = result["packets"]
+        assert len(packets) == result["sink"]["received"]
+        assert (packets["arrived_ns"] - packets["sent_ns"]).max() == pytest.approx(
+            result["sink"]["delay"]["max_ns"], rel=1e-2
+        )
+        for domain in ("batch", "media"):
+            require(result["cpu_ns"][domain] > 0, f"{domain} had no CPU")
+        require(set(packets["stream"]) == set(range(20)), "of some stream nothing came")
+
+    first_unspoiled(once)
     assert traces_of(os.getpid()) == []
 
 
 @pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("transcode", [False, True])
 def test_rtpengine_stands_in_for_the_media_server(transcode: bool) -> None:
-    require(media_server.PACKAGES)
+    need(media_server.PACKAGES)
     server = Server("media", SHARE, threads=2, transcode=transcode, program="rtpengine")
-    result = media.run(Scene(Calls(400 * MS, streams=12), server))
-    assert_accounted(result)
-    assert result["sink"]["streams"] == 12
-    assert result["relay"]["calls"] == 6
-    assert set(result["packets"]["stream"]) <= {0, 1, 8, 9}
+
+    def once(factor: int) -> None:
+        result = run_once(Scene(Calls(400 * factor * MS, streams=12), server))
+        assert result["sink"]["streams"] == 12
+        assert result["relay"]["calls"] == 6
+        assert set(result["packets"]["stream"]) <= {0, 1, 8, 9}
+
+    first_unspoiled(once)
     assert traces_of(os.getpid()) == []
 
 
 @pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("program", ["laxity", "rtpengine"])
 def test_calls_are_set_up_by_sip(program: MediaProgram) -> None:
-    require(signalling.PROGRAMS | (media_server.PACKAGES if program == "rtpengine" else {}))
+    need(signalling.PROGRAMS | (media_server.PACKAGES if program == "rtpengine" else {}))
     server = Server("media", SHARE, threads=2, program=program)
-    calls = Calls(3_000 * MS, rate_per_s=4.0, hold_ns=1_000 * MS)
-    result = media.run(Scene(calls, server, signalling=Signalling("proxy", SHARE)))
-    registrations, placed = result["signalling"]["registrations"], result["signalling"]["calls"]
-    assert registrations["sent"] == registrations["succeeded"] == 5
-    assert registrations["failed"] == placed["failed"] == 0
-    assert placed["attempted"] >= placed["established"] > 0
-    # Calls and their media are one: those who were answered spoke, both ways. SIPp counts a little
-    # longer than the parties speak, so that the end may come before a caller or only a callee.
-    answered, streams = result["calls"]["setup"]["count"], result["load"]["streams"]
-    assert answered <= placed["established"] <= result["relay"]["calls"] <= placed["attempted"]
-    assert answered < streams <= 2 * answered
-    assert {stream % 2 for stream in result["packets"]["stream"]} == {0, 1}
-    assert result["cpu_ns"]["proxy"] > 0
-    assert_accounted(result)
+
+    def once(factor: int) -> None:
+        calls = Calls(3_000 * factor * MS, rate_per_s=4.0 / factor, hold_ns=1_000 * factor * MS)
+        result = run_once(Scene(calls, server, signalling=Signalling("proxy", SHARE)))
+        registrations, placed = result["signalling"]["registrations"], result["signalling"]["calls"]
+        assert registrations["sent"] == 5
+        assert placed["attempted"] >= placed["established"] > 0
+        # SIPp gives up what it has sent again for half a minute.
+        require(registrations["succeeded"] == 5, f"registrations: {registrations}")
+        require(registrations["failed"] == placed["failed"] == 0, f"calls: {placed}")
+        # Calls and their media are one: those who were answered spoke, both ways. SIPp counts a
+        # little longer than the parties speak, so that the end may come before a caller or only a
+        # callee.
+        setup, streams = result["calls"]["setup"], result["load"]["streams"]
+        answered = 0 if setup is None else setup["count"]
+        assert answered <= placed["established"] <= result["relay"]["calls"] <= placed["attempted"]
+        assert answered <= streams <= 2 * placed["established"]
+        require(answered < streams <= 2 * answered, f"{answered} calls, {streams} streams")
+        directions = {stream % 2 for stream in result["packets"]["stream"]}
+        require(directions == {0, 1}, f"only one way: {directions}")
+        assert result["cpu_ns"]["proxy"] > 0
+
+    first_unspoiled(once)
     assert traces_of(os.getpid()) == []
 
 
 @pytest.mark.usefixtures("able")
 def test_calls_come_and_go_without_sip_and_sip_without_voice() -> None:
-    require(signalling.PROGRAMS)
+    need(signalling.PROGRAMS)
     server = Server("media", SHARE, threads=1)
-    coming = Calls(1_000 * MS, rate_per_s=10.0, hold_ns=300 * MS)
-    result = media.run(Scene(coming, server))
-    assert_accounted(result)
-    assert result["load"]["streams"] == 2 * result["relay"]["calls"] == 20
-    assert 2 <= result["calls"]["streams_most"] <= 20
-    assert result["signalling"] is None
 
-    beside = Calls(2_000 * MS, streams=5, rate_per_s=5.0, through_media_server=False)
-    result = media.run(Scene(beside, server, signalling=Signalling("proxy", SHARE)))
-    assert_accounted(result)
-    assert result["load"]["streams"] == result["calls"]["streams_most"] == 5
-    assert result["relay"]["calls"] == result["calls"]["calls"] == 3
-    assert result["signalling"]["calls"]["established"] > 0
+    def coming(factor: int) -> None:
+        calls = Calls(1_000 * factor * MS, rate_per_s=10.0 / factor, hold_ns=300 * factor * MS)
+        result = run_once(Scene(calls, server))
+        assert result["relay"]["calls"] == 10
+        assert 2 <= result["calls"]["streams_most"] <= result["load"]["streams"] <= 20
+        assert result["signalling"] is None
+        # The last call comes when a tenth of the time is left.
+        require(result["load"]["streams"] == 20, "a call came too late to be heard")
+
+    def beside(factor: int) -> None:
+        calls = Calls(
+            2_000 * factor * MS, streams=5, rate_per_s=5.0 / factor, through_media_server=False
+        )
+        result = run_once(Scene(calls, server, signalling=Signalling("proxy", SHARE)))
+        assert result["load"]["streams"] == result["calls"]["streams_most"] == 5
+        assert result["relay"]["calls"] == result["calls"]["calls"] == 3
+        assert result["signalling"]["calls"]["established"] > 0
+
+    first_unspoiled(coming)
+    first_unspoiled(beside)
 
 
 @pytest.mark.usefixtures("able")
 def test_who_did_not_register_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    require(signalling.PROGRAMS)
+    need(signalling.PROGRAMS)
     monkeypatch.setattr(signalling, "register", lambda *_: {})
     server = Server("media", SHARE, threads=1)
     calls = Calls(1_000 * MS, rate_per_s=4.0, hold_ns=1_000 * MS)
@@ -315,7 +352,7 @@ def test_a_run_that_fails_leaves_nothing() -> None:
     assert traces_of(os.getpid()) == []
 
 
-def require(programs: Mapping[str, str]) -> None:
+def need(programs: Mapping[str, str]) -> None:
     """Skips what this machine lacks."""
     try:
         process.require(programs)
@@ -356,22 +393,69 @@ def kill_a_run(how: str) -> int:
 
 @pytest.mark.usefixtures("able")
 def test_a_killed_run_leaves_nothing() -> None:
-    require(signalling.PROGRAMS)
+    need(signalling.PROGRAMS)
     killed = kill_a_run("attended")
     wait_until(lambda: traces_of(killed) == [])
 
 
 @pytest.mark.usefixtures("able")
 def test_what_a_run_left_all_the_same_is_removed_by_the_next() -> None:
-    require(signalling.PROGRAMS)
-    killed = kill_a_run("unattended")
-    assert traces_of(killed) != []
-    with (
-        process.workplace(),
-        network.network(),
-        control_groups.groups({"probe": Share(256, 0, (0,))}),
-    ):
-        assert traces_of(killed) == []
+    need(signalling.PROGRAMS)
+
+    def once(_: int) -> None:
+        killed = kill_a_run("unattended")
+        require(traces_of(killed) != [], "another run on this machine has removed it")
+        with (
+            process.workplace(),
+            network.network(),
+            control_groups.groups({"probe": Share(256, 0, (0,))}),
+        ):
+            assert traces_of(killed) == []
+
+    first_unspoiled(once)
+
+
+def test_two_runs_may_remove_the_same_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other one is always faster: it removes what this one is about to."""
+    left = tmp_path / "laxity-999999999"
+    (left / "media").mkdir(parents=True)
+    remove = Path.rmdir
+
+    def removed_before(path: Path) -> None:
+        remove(path)
+        remove(path)
+
+    monkeypatch.setattr(Path, "rmdir", removed_before)
+    control_groups._remove(left)
+    assert not left.exists()
+
+    namespace = tmp_path / "laxity-999999998-client"
+    namespace.touch()
+
+    def refuse(*words: str) -> None:
+        assert words == ("netns", "delete", namespace.name)
+        namespace.unlink()
+        raise InputError("cannot remove it: no such file")
+
+    monkeypatch.setattr(network, "NAMESPACES", tmp_path)
+    monkeypatch.setattr(network, "_ip", refuse)
+    network._remove_left_behind()
+
+
+def test_what_a_killed_run_left_and_still_uses_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    # As the kernel refuses while a process is in the group.
+    used = tmp_path / "laxity-999999999"
+    used.mkdir()
+    (used / "process").touch()
+    monkeypatch.setattr(control_groups, "LEFT_BEHIND_S_MAX", 0.0)
+    made = control_groups.Groups({"a": Share(256, 50, (1,))}, tmp_path)
+    assert made.entries("a")[0].parent.is_dir()
+    assert used.exists()
 
 
 def running(run: int, group: str) -> list[str]:
@@ -600,23 +684,33 @@ media-server = "media"
 def test_a_host_file_runs_and_has_the_record_of_every_substrate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
     judged: list[int] = []
     # The machine may be too busy to keep the time, which is not what is tested here.
     monkeypatch.setattr(run, "check_duration", lambda *durations: judged.extend(durations))
-    result = laxity.Host.parse(HOST).run(on="linux", say=said.append)
-    assert (result.substrate, result.policy, result.duration_ns) == ("linux", "linux", 1_000 * MS)
-    jsonschema.validate(result.to_json(), json.loads(_core.result_schema()))
-    assert judged == [result.duration_ns, result.measured_duration_ns]
-    assert result.telephony is not None
-    voice = result.telephony.voice
-    assert (voice.streams, voice.streams_most) == (10, 10)
-    assert voice.received + voice.lost == voice.sent > 0
-    assert result.domain("media").cpu_ns > 0
-    assert result.domain("batch").cpu_ns > 0
-    assert {stream.stream for stream in result.streams} == {0, 1, 8, 9}
-    assert any(line.startswith("dom0: the kernel drives the network") for line in said)
-    assert any("load average" in line for line in said)
+
+    def once(factor: int) -> laxity.Run:
+        said: list[str] = []
+        judged.clear()
+        text = HOST.replace('duration = "1 s"', f'duration = "{factor} s"')
+        result = laxity.Host.parse(text).run(on="linux", say=said.append)
+        assert (result.substrate, result.policy) == ("linux", "linux")
+        assert result.duration_ns == factor * 1_000 * MS
+        jsonschema.validate(result.to_json(), json.loads(_core.result_schema()))
+        assert judged == [result.duration_ns, result.measured_duration_ns]
+        assert any(line.startswith("dom0: the kernel drives the network") for line in said)
+        assert any("load average" in line for line in said)
+        assert result.telephony is not None
+        voice = result.telephony.voice
+        assert (voice.streams, voice.streams_most) == (10, 10)
+        assert voice.received + voice.lost == voice.sent > 0
+        for domain in ("media", "batch"):
+            require(result.domain(domain).cpu_ns > 0, f"{domain} had no CPU")
+        kept = {stream.stream for stream in result.streams}
+        assert kept <= {0, 1, 8, 9}
+        require(kept == {0, 1, 8, 9}, f"of the streams that are kept, only {kept} came")
+        return result
+
+    result = first_unspoiled(once)
     result.save(tmp_path / "out")
     loaded = laxity.Run.load(tmp_path / "out")
     assert loaded == result

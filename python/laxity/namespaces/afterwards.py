@@ -14,7 +14,7 @@ REMOVE = """
 cat >/dev/null
 for name in $1; do ip netns delete "$name"; done
 rm -rf "$2"
-for try in $(seq 50); do
+for try in $(seq 6000); do
     left=
     for group in $3; do
         rmdir "$group"
@@ -25,7 +25,8 @@ for try in $(seq 50); do
 done
 """
 """Waits for the end of its input, which comes with the end of whoever writes it, however that is.
-Processes of the run end with it, but may take a moment to leave their groups."""
+Processes of the run end with it, but may take a moment to leave their groups: minutes on a machine
+that has no time for them."""
 
 
 @contextmanager

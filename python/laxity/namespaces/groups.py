@@ -10,7 +10,7 @@ import math
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +34,10 @@ V1_SHARES = (2, 1024, 262_144)
 """The kernel's least, default and greatest weight."""
 V1_CONTROLLERS = ("cpu", "cpuacct", "cpuset")
 PREFIX = "laxity-"
-REMOVAL_S_MAX = 5.0
-"""For processes that were killed to be gone."""
+REMOVAL_S_MAX = 120.0
+"""For processes that were killed to be gone, however busy the machine is."""
+LEFT_BEHIND_S_MAX = 5.0
+"""For those of another run that was killed: what it left can also go later."""
 
 Settings = dict[str, str]
 """What is written to a group: by file, with its controller before it under v1."""
@@ -175,7 +177,8 @@ class Groups:
         for hierarchy in self._hierarchies:
             for path in hierarchy.glob(f"{PREFIX}*"):
                 if is_left_behind(path.name):
-                    _remove(path)
+                    with suppress(OSError):
+                        _remove(path, LEFT_BEHIND_S_MAX)
 
 
 def is_left_behind(name: str) -> bool:
@@ -184,17 +187,15 @@ def is_left_behind(name: str) -> bool:
     return found is not None and not Path(f"/proc/{found[1]}").exists()
 
 
-def _remove(path: Path) -> None:
-    if not path.exists():
-        return
-    deadline_s = time.monotonic() + REMOVAL_S_MAX
-    for group in (*(child for child in path.iterdir() if child.is_dir()), path):
-        while True:
+def _remove(path: Path, s_max: float = REMOVAL_S_MAX) -> None:
+    """Removes a group with those in it. Another run may be removing it, too."""
+    deadline_s = time.monotonic() + s_max
+    for group in (*(child for child in path.glob("*") if child.is_dir()), path):
+        while group.exists():
             try:
                 group.rmdir()
-                break
             except OSError:
-                if time.monotonic() > deadline_s:
+                if group.exists() and time.monotonic() > deadline_s:
                     raise
                 time.sleep(0.01)
 

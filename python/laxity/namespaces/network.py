@@ -118,10 +118,14 @@ def network() -> Iterator[dict[str, str]]:
 
 
 def _remove_left_behind() -> None:
-    """Namespaces of runs that were killed."""
+    """Namespaces of runs that were killed; another run may be removing them, too."""
     for path in NAMESPACES.glob(f"{PREFIX}*"):
         if is_left_behind(path.name):
-            _ip("netns", "delete", path.name)
+            try:
+                _ip("netns", "delete", path.name)
+            except InputError:
+                if path.exists():
+                    raise
 
 
 def _ip(*arguments: str) -> None:

@@ -123,8 +123,9 @@ class _Usage:
         self._at_ns, self._before_ns = time.monotonic_ns(), self._read()
 
     def report(self) -> dict[str, Any]:
-        elapsed_ns = time.monotonic_ns() - self._at_ns
+        # No CPU time is counted of another time than the one that is told.
         now_ns = self._read()
+        elapsed_ns = time.monotonic_ns() - self._at_ns
         used_ns = {name: now_ns[name] - before_ns for name, before_ns in self._before_ns.items()}
         return {"elapsed_ns": elapsed_ns, "cpu_ns": used_ns}
 
