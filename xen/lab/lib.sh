@@ -40,8 +40,8 @@ WAKES_NS=25000
 CONSOLES=/var/log/xen/console
 # Of calls; none unless the plan has some.
 streams=0
-# Whether guests run programs beside their tasks.
-has_programs=
+# The guests that run programs beside their tasks.
+programs=
 # Of Xen's trace buffers; laxity-trace knows how many are enough without calls.
 pages=
 
@@ -269,10 +269,11 @@ connect() {
 
 # program NAME PATH ARGUMENT...: what a guest runs beside its tasks
 program() {
-    find_domain "$1"
+    name=$1
+    find_domain "$name"
     shift
     do_or_fail xenstore-write "$store/program" "$(printf '%s\n' "$@")"
-    has_programs=1
+    programs="$programs $name"
 }
 
 # calls ADDRESS:PORT STREAMS SAMPLE PAGES: of the next window, through the media server that is told of calls there; the
@@ -316,12 +317,25 @@ window() {
         find_domain "$name"
         do_or_fail xenstore-write "$store/report" "$run"
         wait_for "$name" "$REPORT_S" "done $run"
+        wait_for_report "$name"
         sed -n "/^laxity-report $run /,/^laxity-report-end $run/p" "$(console "$name")" >"$into/$name.jobs"
-        [ -z "$has_programs" ] ||
+        [ -z "$programs" ] ||
             sed -n "/^laxity-output $run/,/^laxity-output-end $run/p" "$(console "$name")" >"$into/$name.output"
     done <"$into/guests"
     counters "$into/counters-after.json"
     say "run $run is done"
+}
+
+# wait_for_report NAME: until all of a guest's report is here. What it writes comes by another way than what it says in
+# xenstore, and may come later.
+wait_for_report() {
+    read -r now _ </proc/uptime
+    until=$((${now%%.*} + REPORT_S))
+    until grep -q "^laxity-report-end $run[[:space:]]*\$" "$(console "$1")"; do
+        read -r now _ </proc/uptime
+        [ "${now%%.*}" -lt "$until" ] || die_of "$1" "has not written all of its report in $REPORT_S s"
+        sleep 0.2
+    done
 }
 
 # try_window EVENTS: one try, during which dom0 does nothing. False, with who is to blame in $late, if somebody was not
@@ -365,6 +379,10 @@ try_window() {
     if [ $(($(date +%s) * SECOND_NS)) -ge $start ]; then
         late=dom0
     elif [ "$streams" -gt 0 ]; then
+        # A media server of the try before would be told of the calls, and end with them.
+        for name in $programs; do
+            wait_for "$name" "$READY_S" "serves $run $start" "ran $run $start" "late $run $start"
+        done
         laxity-media calls --json --media-server "$media_server" --streams "$streams" --duration "$duration ns" \
             --begin "$start" --packets "$into/packets" --sample "$sample" >"$into/calls.json" 2>"$into/calls.log" &
         parties=$!

@@ -16,9 +16,11 @@
  *                          until the report is asked for; absent: none
  *   data/laxity/run        dom0, last: the run, see request.h; the guest watches this
  *   data/laxity/report     dom0: the name of the run whose report the guest is to write now
- *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once; then for each run "ran NAME
- *                          START_NS" at its end and "done NAME" after the whole report, or "late
- * NAME START_NS LATE_NS" if not all was ready at the start, or "error TEXT"
+ *   data/laxity/state      the guest: "ready ITERATIONS_PER_MS" once; then for each run "serves
+ *                          NAME START_NS DURATION_NS" once its program was started, if it has
+ *                          one, "ran NAME START_NS" at its end and "done NAME" after the whole
+ *                          report, or "late NAME START_NS LATE_NS" if not all was ready at the
+ *                          start, or "error TEXT"
  *
  * A run that was late may be asked for again with a later start. A run that is asked for while the
  * report of the one before is awaited takes its place: nobody wants that report any more.
@@ -242,9 +244,9 @@ static bool write_slowly(const char *report, size_t bytes)
     return good;
 }
 
-/* Starts the program that dom0 asks for, if it does: `is_running` says so. */
-static bool start_program(struct store *store, struct program *program, bool *is_running,
-                          struct failure *failure)
+/* Starts the program that dom0 asks for, if it does, and tells dom0: `is_running` says so. */
+static bool start_program(struct store *store, struct program *program, const char *run_text,
+                          bool *is_running, struct failure *failure)
 {
     char *lines;
     if (!store_read(store, STORE "program", &lines, failure))
@@ -252,6 +254,11 @@ static bool start_program(struct store *store, struct program *program, bool *is
     *is_running = lines && program_start(program, lines, failure);
     bool good = !lines || *is_running;
     free(lines);
+    if (*is_running) {
+        char state[RUN_NAME_BYTES + 64];
+        snprintf(state, sizeof state, "serves %s", run_text);
+        good = store_write(store, STORE "state", state, failure);
+    }
     return good;
 }
 
@@ -283,7 +290,7 @@ static bool run_and_report(struct store *store, const struct runner *runner, str
         return fail(failure, "there is no memory for a report");
     struct program program;
     bool has_program = false;
-    bool good = start_program(store, &program, &has_program, failure) &&
+    bool good = start_program(store, &program, run_text, &has_program, failure) &&
                 run_nodes(store, runner, since, run_text, request, console, failure);
     good = !fclose(console) && good && wait_for_dom0(store, request, run_text, failure);
     if (has_program && good)
