@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES_MAX = 65_535
 LOOK_EVERY_S = 0.2
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 """How long a client waits for an answer: longer than a host needs to take over. It is no verdict:
 the client then does not know."""
 

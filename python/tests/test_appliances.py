@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,9 @@ ADDRESS = "10.0.2.15"
 ARGUMENTS = "console=ttyS0 quiet loglevel=1 cryptomgr.notests mitigations=off no_timer_check"
 BOOT_S = 1200.0
 ASK_S = 2.0
+"""Until a question is asked again by UDP. By TCP it would be another, from another port."""
+LOOPBACK = f"127.{1 + (os.getpid() >> 16) % 254}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+"""This process's own address of this computer: a free port stays free until QEMU takes it."""
 MIB = 2**20
 
 pytestmark = [
@@ -42,7 +46,7 @@ def booted(made: image.Appliance, arguments: str, *ports: tuple[str, int]) -> It
     """A machine with 128 MiB, whose console is in the file; it is off afterwards."""
     console = made.root.with_suffix(".console")
     forwards = "".join(
-        f",hostfwd={kind}:127.0.0.1:{local(port)}-{ADDRESS}:{port}" for kind, port in ports
+        f",hostfwd={kind}:{LOOPBACK}:{local(port)}-{ADDRESS}:{port}" for kind, port in ports
     )
     words = [QEMU, "-M", "pc", "-accel", "tcg", "-m", "128", "-nodefaults", "-display", "none"]
     words += ["-kernel", str(made.kernel), "-initrd", str(made.root)]
@@ -65,7 +69,7 @@ def booted(made: image.Appliance, arguments: str, *ports: tuple[str, int]) -> It
 def local(_: int) -> int:
     """A port of this computer that nobody else has, for that one of the machine."""
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((LOOPBACK, 0))
         found: int = free.getsockname()[1]
         return found
 
@@ -75,9 +79,9 @@ def ask(kind: socket.SocketKind, port: int, question: bytes, console: Path) -> b
     until = time.monotonic() + BOOT_S
     while time.monotonic() < until:
         with socket.socket(socket.AF_INET, kind) as asking:
-            asking.settimeout(ASK_S)
+            asking.settimeout(ASK_S if kind == socket.SOCK_DGRAM else BOOT_S)
             try:
-                asking.connect(("127.0.0.1", local(port)))
+                asking.connect((LOOPBACK, local(port)))
                 asking.send(question)
                 # What is asked again by UDP comes from the same port: there it is answered.
                 while kind == socket.SOCK_DGRAM and time.monotonic() < until:
@@ -160,12 +164,12 @@ def test_the_media_appliance_drops_what_strangers_send(tmp_path: Path) -> None:
         while "is open to 192.0.2.31,192.0.2.32 alone" not in console.read_text():
             assert time.monotonic() < until, console.read_text()
             time.sleep(0.1)
-        with socket.create_connection(("127.0.0.1", local(2224))) as closed:
+        with socket.create_connection((LOOPBACK, local(2224))) as closed:
             closed.settimeout(5 * ASK_S)
             with pytest.raises(TimeoutError):
                 closed.recv(1)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            stranger.connect(("127.0.0.1", local(2223)))
+            stranger.connect((LOOPBACK, local(2223)))
             stranger.settimeout(ASK_S)
             for _ in range(3):
                 stranger.send(b'1 {"command":"ping"}')

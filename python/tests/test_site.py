@@ -275,7 +275,7 @@ def test_a_site_survives_a_host_and_a_balancer(tmp_path: Path) -> None:
         pytest.skip(f"needs root and these programs: {', '.join(absent)}")
     path = tmp_path / "site.toml"
     # Six emulated guests on a machine that others use: who is slow is not to be taken for dead.
-    path.write_text(SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "4 s"'))
+    path.write_text(SITE.read_text().replace("[[vm]]", '[[vm]]\ndetection = "10 s"'))
     command = [sys.executable, "-c", "from laxity.cli import main; main()", "site", str(path)]
     with (tmp_path / "errors").open("w+") as errors:
         popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -400,7 +400,7 @@ def _a_call(site: Started, files: Path, client: str, user: str) -> Iterator[Call
             # What comes again, since an answer waits for its checkpoint, is no reason to hang up.
             command += ["-default_behaviors", "all,-abortunexp", "-cid_str", "held%u"]
             # How long an answer takes is the machine's.
-            command += ["-max_retrans", "1000"]
+            command += ["-max_retrans", "1000", *signalling.ENDURING]
             command += ["-trace_logs", "-log_file", f"{name}.log"]
             where = f"{server}:{signalling.SIP_PORT}"
             started = stack.enter_context(process(name, [*command, where], place))
