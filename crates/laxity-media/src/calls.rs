@@ -539,7 +539,15 @@ impl Sink<'_> {
         let mut over_ns = None;
         let mut last_ns = 0;
         loop {
-            let timeout = EpollTimeout::from(socket::RECEIVE_WAIT_MS);
+            // Packets may have come while this thread did not run: only a look that began late enough
+            // and found nothing ends the measurement.
+            let looked_ns = clock::monotonic_ns();
+            let is_out_of_time = over_ns.is_some_and(|over_ns| looked_ns > over_ns + LINGER_NS_MAX);
+            let timeout = if is_out_of_time {
+                EpollTimeout::ZERO
+            } else {
+                EpollTimeout::from(socket::RECEIVE_WAIT_MS)
+            };
             let ready = match self.epoll.wait(&mut events, timeout) {
                 Err(nix::errno::Errno::EINTR) => 0,
                 waited => waited.map_err(MediaError::system("wait for several sockets"))?,
@@ -547,10 +555,9 @@ impl Sink<'_> {
             self.listen_at_doors()?;
             let all = sent_in_all.load(Ordering::Relaxed);
             if all != u64::MAX {
-                let now_ns = clock::monotonic_ns();
-                let over_ns = *over_ns.get_or_insert(now_ns);
-                let is_quiet = now_ns > over_ns.max(last_ns) + LINGER_NS;
-                if self.session.received() >= all || is_quiet || now_ns > over_ns + LINGER_NS_MAX {
+                let over_ns = *over_ns.get_or_insert_with(clock::monotonic_ns);
+                let is_quiet = is_out_of_time || looked_ns > over_ns.max(last_ns) + LINGER_NS;
+                if self.session.received() >= all || (ready == 0 && is_quiet) {
                     break;
                 }
             }

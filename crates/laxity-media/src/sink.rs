@@ -82,6 +82,7 @@ pub fn measure(
     let start_ns = clock::monotonic_ns();
     let mut last_ns = start_ns;
     while !stop.load(Ordering::Relaxed) && !session.is_complete() {
+        let looked_ns = clock::monotonic_ns();
         let received = receiver.receive(socket)?;
         let now_ns = clock::monotonic_ns();
         if received == 0 {
@@ -90,7 +91,8 @@ pub fn measure(
             } else {
                 start_ns + options.wait_ns
             };
-            if now_ns >= over_ns {
+            // Packets may have come since, while this thread did not run.
+            if looked_ns >= over_ns {
                 break;
             }
             continue;

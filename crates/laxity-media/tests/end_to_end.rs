@@ -362,6 +362,57 @@ fn calls_have_ports_of_their_own() {
     }
 }
 
+/// What comes while the program does not run is received, however long that is: here, longer than it
+/// waits for a packet.
+#[test]
+fn packets_that_came_while_nothing_ran_are_received() {
+    use nix::sys::signal::{Signal, kill};
+    const SENT: usize = 20;
+    const STOPPED: Duration = Duration::from_secs(3);
+    let received = || {
+        let ports = free_ports(2);
+        let between = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let patience = Some(Duration::from_secs(600));
+        between.set_read_timeout(patience).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
+            .args(["calls", "--json", "--duration=400 ms"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut orders = process.stdin.take().unwrap();
+        let [one, other] = ports[..] else {
+            panic!("there are two")
+        };
+        let to = between.local_addr().unwrap();
+        writeln!(
+            orders,
+            "open a {one}\nopen a {other}\nsend a {one} {to} 0\nbegin"
+        )
+        .unwrap();
+        orders.flush().unwrap();
+        let packets = std::iter::repeat_with(|| {
+            let mut packet = [0; 2000];
+            let bytes = between.recv(&mut packet).unwrap();
+            packet[..bytes].to_vec()
+        });
+        let packets: Vec<Vec<u8>> = packets.take(SENT).collect();
+        // The program's time to send ends 20 ms later.
+        std::thread::sleep(Duration::from_millis(200));
+        let id = nix::unistd::Pid::from_raw(process.id() as i32);
+        kill(id, Signal::SIGSTOP).unwrap();
+        for packet in &packets {
+            between.send_to(packet, other).unwrap();
+        }
+        std::thread::sleep(STOPPED);
+        kill(id, Signal::SIGCONT).unwrap();
+        let report = report_of(&process.wait_with_output().unwrap());
+        report["sink"]["received"].as_u64().unwrap()
+    };
+    // A test that does not run itself may stop the program when it has ended.
+    assert!((0..8).any(|_| received() == SENT as u64));
+}
+
 #[test]
 fn another_calls_packets_are_not_counted_as_ones_own() {
     // Without a server, the first call's caller sends to the second call's caller, whose own stream
