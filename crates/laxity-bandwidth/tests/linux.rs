@@ -120,14 +120,27 @@ fn agreements_hold_through_the_daemons_life_and_death() {
         let are_near = rates.iter().zip(EXPECTED).all(is_near);
         require(are_near, &format!("not {EXPECTED:?}"), rates)
     });
-    let snapshot = scene.wait_for("all to be held back", |snapshot| {
+    scene.wait_for("all to be held back", |snapshot| {
         snapshot.holders[..3]
             .iter()
             .all(|each| each.throttled_ns > 100_000_000)
     });
-    for holder in &snapshot.holders[..3] {
-        assert_eq!(holder.violations, 0, "{holder:?}");
-    }
+    // A busy machine's kernel may not send for a while, which is a violation.
+    once(|| {
+        let violations = || {
+            let snapshot = scene.wait_for("a look", |_| true);
+            let holders = snapshot.holders[..3].iter();
+            holders.map(|each| each.violations).collect::<Vec<_>>()
+        };
+        let before = violations();
+        std::thread::sleep(WHILE);
+        let after = violations();
+        if before == after {
+            Ok(())
+        } else {
+            Err(format!("minima were not held: {before:?}, then {after:?}"))
+        }
+    });
 
     // The kernel goes on enforcing after the daemon is killed.
     scene.signal(Signal::SIGKILL);
@@ -279,6 +292,7 @@ fn new_agreements_are_taken_on_and_bad_ones_are_not() {
 fn a_look_at_those_who_have_sent_misses_nobody() {
     const MACHINES: usize = 5;
     const LOOKS: usize = 60;
+    const BURSTS_MAX: u64 = 1_000;
     let Some(scene) = scene("looks", MACHINES) else {
         return;
     };
@@ -287,7 +301,7 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
     let agreements = (0..MACHINES).map(|at| agreement(at, 1, "1", "4", ""));
     let text = HEAD.to_string() + &agreements.collect::<String>();
     let (tell, told): (Vec<_>, Vec<_>) = (0..MACHINES).map(|_| channel::<u64>()).unzip();
-    let _senders: Vec<_> = (told.into_iter().enumerate())
+    let senders: Vec<_> = (told.into_iter().enumerate())
         .map(|(at, told)| {
             let pace: Pace = Box::new(move |socket, _| {
                 for count in told {
@@ -299,44 +313,62 @@ fn a_look_at_those_who_have_sent_misses_nobody() {
             scene.send(at, pace)
         })
         .collect();
-    let looking = std::thread::spawn({
-        let host = scene.host();
-        move || {
-            scene::enter(&host);
-            let (mut tree, holders) = scene::tree(&text);
-            let mut random = Pcg64Mcg::seed_from_u64(seed);
-            let mut waits = 0;
-            for _ in 0..LOOKS {
-                for tell in &tell {
-                    // Most bursts are empty; some take longer than one read's interval to leave.
-                    let count = [0, 0, 0, 0, 1, 20][random.next_u64() as usize % 6];
-                    tell.send(count).unwrap();
-                }
-                std::thread::sleep(Duration::from_millis(random.next_u64() % 8));
-                tree.read().unwrap();
+    let look = || {
+        scene::enter(&scene.host());
+        let (mut tree, holders) = scene::tree(&text);
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        for _ in 0..LOOKS {
+            for tell in &tell {
+                // Most bursts are empty; some take longer than one read's interval to leave.
+                let count = [0, 0, 0, 0, 1, 20][random.next_u64() as usize % 6];
+                tell.send(count).unwrap();
             }
-            drop(tell);
-            let all = |tree: &Tree| -> Vec<Counters> {
-                (0..=holders).map(|at| tree.counters(at)).collect()
-            };
-            // The loop runs until all queues are empty and no class is read any more.
-            while all(&tree).iter().any(|each| each.backlog_bytes > 0) {
+            std::thread::sleep(Duration::from_millis(random.next_u64() % 8));
+            tree.read().unwrap();
+        }
+        let all =
+            |tree: &Tree| -> Vec<Counters> { (0..=holders).map(|at| tree.counters(at)).collect() };
+        let is_waiting = |tree: &Tree| all(tree).iter().any(|each| each.backlog_bytes > 0);
+        // The last read of some burst finds a queue, which only later ones find empty. A burst leaves
+        // in 60 ms, and this thread may not run for longer.
+        let mut bursts = 0;
+        while !is_waiting(&tree) {
+            assert!(bursts < BURSTS_MAX, "no read finds a queue");
+            tell[0].send(20).unwrap();
+            bursts += 1;
+            let until = std::time::Instant::now() + Duration::from_millis(10 * bursts);
+            while !is_waiting(&tree) && std::time::Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
                 tree.read().unwrap();
-                waits += 1;
             }
+        }
+        drop(tell);
+        drop(senders);
+        // The loop runs until all queues are empty and no class is read any more.
+        while is_waiting(&tree) {
+            std::thread::sleep(Duration::from_millis(1));
+            tree.read().unwrap();
+        }
+        // The reads are compared where the kernel has counted nothing meanwhile, such as packets that
+        // it still had on their way, or its own questions for neighbours.
+        let known = loop {
             std::thread::sleep(Duration::from_millis(100));
+            let before = scene.classes();
             for _ in 0..2 {
                 tree.read().unwrap();
             }
             let known = all(&tree);
             tree.read_all().unwrap();
-            assert_eq!(known, all(&tree), "LAXITY_SEED={seed}");
-            assert!(waits > 0 && known.iter().all(|each| each.bytes > 0));
-            tree.close().unwrap();
-        }
-    });
-    looking.join().unwrap();
+            if scene.classes() == before {
+                break known;
+            }
+        };
+        assert_eq!(known, all(&tree), "LAXITY_SEED={seed}");
+        assert!(known[..holders].iter().all(|each| each.bytes > 0));
+        tree.close().unwrap();
+    };
+    // The thread enters the host's namespace, and ends.
+    std::thread::scope(|threads| threads.spawn(look).join().unwrap());
 }
 
 /// In a guest that sends voice and bulk, expedited packets leave before packets that have waited
@@ -350,13 +382,13 @@ fn expedited_packets_go_before_those_that_wait() {
     let Some(mut scene) = scene("voice", 1) else {
         return;
     };
-    // The rate is so low that the bulk waits for ten seconds.
+    // The rate is so low that the bulk would wait for minutes, however late the voice comes.
     let text = HEAD
-        .replace("40 Mbit/s", "100 kbit/s")
-        .replace("1 Mbit/s", "1 kbit/s");
+        .replace("40 Mbit/s", "5 kbit/s")
+        .replace("1 Mbit/s", "100 bit/s");
     let text = text
         + "[[agreement]]\nname = \"vm0\"\ninterface = \"vif0\"\nclass = 1\n\
-           minimum = \"90 kbit/s\"\nmaximum = \"100 kbit/s\"\n";
+           minimum = \"4 kbit/s\"\nmaximum = \"5 kbit/s\"\n";
     let file = scene.write("agreements.toml", &text);
     scene.start(&file);
 
@@ -585,7 +617,7 @@ fn a_link_has_one_daemon_which_keeps_its_tree() {
     assert!(scene.log().contains(said), "{}", scene.log());
     // Changes of other parts of the link's traffic control are ignored.
     scene.tc("qdisc add dev up0 ingress");
-    let snapshot = scene.snapshot().unwrap();
+    let snapshot = scene.wait_for("a look", |_| true);
     let later = scene.wait_for("some looks", |later| later.periods > snapshot.periods + 5);
     assert_eq!(later.restored, snapshot.restored);
 
@@ -889,6 +921,8 @@ fn what_enters_by_an_interface_upon_a_machines_own_belongs_to_the_machine() {
         .replace("interface = \"vif1\"", "interface = \"part0\"");
     scene.write("agreements.toml", &own);
     scene.wait_for("the reload", |snapshot| snapshot.reloads == 1);
+    // What the first agreement's packets were before, they stay until they have left.
+    scene.wait_until_quiet();
     let before = ["10", "11"].map(|class| scene.sent_packets(class));
     let deadline = std::time::Instant::now() + Duration::from_secs(600);
     let now = loop {
@@ -949,7 +983,7 @@ fn ports_whose_packets_cannot_be_known_are_refused() {
         assert!(std::time::Instant::now() < deadline, "{}", scene.log());
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(!scene.snapshot().unwrap().holders[2].is_present);
+    assert!(!scene.wait_for("a look", |_| true).holders[2].is_present);
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
 }

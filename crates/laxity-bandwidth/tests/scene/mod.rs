@@ -142,6 +142,19 @@ impl Scene {
         holders.collect()
     }
 
+    /// Waits until nothing leaves by the link and nothing waits for it.
+    pub fn wait_until_quiet(&self) {
+        let mut before = self.classes();
+        loop {
+            thread::sleep(Duration::from_millis(500));
+            let now = self.classes();
+            if now == before && now.values().all(|(_, is_waiting)| !is_waiting) {
+                return;
+            }
+            before = now;
+        }
+    }
+
     pub fn host(&self) -> String {
         format!("{}-host", self.name)
     }
@@ -560,7 +573,7 @@ impl Listener {
 
 /// The result of the first attempt that succeeds.
 pub fn once<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    const TIMES: usize = 40;
+    const TIMES: usize = 200;
     let mut reason = String::new();
     for _ in 0..TIMES {
         match attempt() {
