@@ -197,13 +197,18 @@ struct Server {
 
 impl Server {
     fn start(options: &[&str]) -> Server {
+        Server::start_at("127.0.0.1", options)
+    }
+
+    /// A server whose ports for media are of this address of loopback.
+    fn start_at(address: &str, options: &[&str]) -> Server {
         // The port was free a moment ago; the server is asked until it answers.
         let port = UdpSocket::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_laxity-media"))
-            .args(["relay", "--json", "--address", "127.0.0.1", "--control"])
+            .args(["relay", "--json", "--address", address, "--control"])
             .args([&port.to_string(), "--control-from=127.0.0.1"])
             .args(options)
             .stdout(Stdio::piped())
@@ -311,55 +316,68 @@ fn calls(tell: impl FnOnce(&mut ChildStdin)) -> Output {
     process.wait_with_output().unwrap()
 }
 
+/// Tries something with more and more time, until it was not too late on a busy computer.
+fn until_in_time(mut is_in_time: impl FnMut(Duration) -> bool) {
+    let times = (0..6).map(|try_| Duration::from_millis(400 << (2 * try_)));
+    assert!({ times }.any(|time| is_in_time(time)), "it never was");
+}
+
 #[test]
 fn calls_have_ports_of_their_own() {
     for transcode in [false, true] {
-        let server = Server::start(if transcode { &["--transcode"] } else { &[] });
-        let parties = free_ports(8);
-        let report = report_of(&calls(|orders| {
-            for (number, pair) in parties.chunks(2).enumerate() {
-                let (_, offered) = server.describe("offer", &number.to_string(), pair[0]);
-                let (first_to, first_type) =
-                    server.describe("answer", &number.to_string(), pair[1]);
-                let (second_to, second_type) =
-                    server.describe("offer", &number.to_string(), pair[0]);
-                // The same offer again, as after a lost answer, gets the same port.
-                assert_eq!(second_type, offered);
-                assert_eq!(first_type, if transcode { "8" } else { "0" });
-                for (local, to, payload_type) in [
-                    (pair[0], first_to, "0"),
-                    (pair[1], second_to, &*second_type),
-                ] {
-                    writeln!(orders, "open {number} {local}").unwrap();
-                    writeln!(orders, "send {number} {local} {to} {payload_type}").unwrap();
-                }
-            }
-            orders.flush().unwrap();
-            std::thread::sleep(Duration::from_millis(1500));
-            (0..4).for_each(|number| writeln!(orders, "end {number}").unwrap());
-        }));
-        let deleted = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
-        assert_eq!(deleted["result"], "ok");
-        let again = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
-        assert_eq!(again["error-reason"], "there is no call 0");
-        let relayed = server.end();
-        let count = |part: &Value, name: &str| part[name].as_u64().unwrap();
-        let (load, relay, sink) = (&report["load"], &relayed["relay"], &report["sink"]);
-        assert_eq!(
-            (count(&report["calls"], "calls"), count(relay, "calls")),
-            (4, 4)
-        );
-        assert_eq!((count(load, "streams"), count(sink, "streams")), (8, 8));
-        let sent = count(load, "sent");
-        assert!(sent >= 8 && count(load, "due") == sent);
-        assert_eq!(count(sink, "expected"), sent);
-        assert_eq!(count(sink, "received") + count(sink, "lost"), sent);
-        assert_eq!(count(relay, "received") + count(relay, "dropped"), sent);
-        assert_eq!(count(relay, "forwarded"), count(relay, "received"));
-        let dropped = count(relay, "dropped") + count(sink, "dropped");
-        assert_eq!(count(sink, "lost"), dropped);
-        assert_eq!(count(sink, "misdirected") + count(sink, "foreign"), 0);
+        until_in_time(|time| have_ports_of_their_own(transcode, time));
     }
+}
+
+/// Whether all streams of calls that last for `time` were sent, and heard by who waits two seconds.
+fn have_ports_of_their_own(transcode: bool, time: Duration) -> bool {
+    let server = Server::start(if transcode { &["--transcode"] } else { &[] });
+    let parties = free_ports(8);
+    let report = report_of(&calls(|orders| {
+        for (number, pair) in parties.chunks(2).enumerate() {
+            let (_, offered) = server.describe("offer", &number.to_string(), pair[0]);
+            let (first_to, first_type) = server.describe("answer", &number.to_string(), pair[1]);
+            let (second_to, second_type) = server.describe("offer", &number.to_string(), pair[0]);
+            // The same offer again, as after a lost answer, gets the same port.
+            assert_eq!(second_type, offered);
+            assert_eq!(first_type, if transcode { "8" } else { "0" });
+            for (local, to, payload_type) in [
+                (pair[0], first_to, "0"),
+                (pair[1], second_to, &*second_type),
+            ] {
+                writeln!(orders, "open {number} {local}").unwrap();
+                writeln!(orders, "send {number} {local} {to} {payload_type}").unwrap();
+            }
+        }
+        orders.flush().unwrap();
+        std::thread::sleep(time);
+        (0..4).for_each(|number| writeln!(orders, "end {number}").unwrap());
+    }));
+    let deleted = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
+    assert_eq!(deleted["result"], "ok");
+    let again = server.ask(&json!({"command": "delete", "call-id": "0", "from-tag": "a"}));
+    assert_eq!(again["error-reason"], "there is no call 0");
+    let relayed = server.end();
+    let count = |part: &Value, name: &str| part[name].as_u64().unwrap();
+    let (load, relay, sink) = (&report["load"], &relayed["relay"], &report["sink"]);
+    assert_eq!(
+        (count(&report["calls"], "calls"), count(relay, "calls")),
+        (4, 4)
+    );
+    let sent = count(load, "sent");
+    assert_eq!((count(load, "streams"), count(load, "due")), (8, sent));
+    if sent < 8 {
+        return false;
+    }
+    assert_eq!(count(sink, "streams"), 8);
+    assert_eq!(count(sink, "expected"), sent);
+    assert_eq!(count(sink, "received") + count(sink, "lost"), sent);
+    assert_eq!(count(relay, "forwarded"), count(relay, "received"));
+    let relayed = count(relay, "received") + count(relay, "dropped");
+    let dropped = count(relay, "dropped") + count(sink, "dropped");
+    assert!(relayed <= sent && dropped <= count(sink, "lost"));
+    assert_eq!(count(sink, "misdirected") + count(sink, "foreign"), 0);
+    relayed == sent && dropped == count(sink, "lost")
 }
 
 /// What comes while the program does not run is received, however long that is: here, longer than it
@@ -444,13 +462,18 @@ fn another_calls_packets_are_not_counted_as_ones_own() {
 
 #[test]
 fn calls_are_set_up_at_a_media_server_and_forgotten_there() {
+    until_in_time(are_set_up_and_forgotten);
+}
+
+/// Whether all streams of calls that last for `time` were sent, and heard by who waits two seconds.
+fn are_set_up_and_forgotten(time: Duration) -> bool {
     let server = Server::start(&["--transcode"]);
     let calls = laxity_media(&[
         "calls",
         "--media-server",
         &server.control.peer_addr().unwrap().to_string(),
         "--streams=5",
-        "--duration=400 ms",
+        &format!("--duration={} ms", time.as_millis()),
         "--json",
     ]);
     let report = report_of(&calls);
@@ -458,15 +481,16 @@ fn calls_are_set_up_at_a_media_server_and_forgotten_there() {
     assert_eq!(report["calls"]["calls"], 3);
     assert_eq!(report["calls"]["streams_most"], 5);
     let sent = report["load"]["sent"].as_u64().unwrap();
-    assert!(sent >= 5, "{sent}");
     assert_eq!(relay["relay"]["calls"], 3);
     let counted = |part: &str, name: &str| {
         let of = if part == "relay" { &relay } else { &report };
         of[part][name].as_u64().unwrap()
     };
     let dropped = counted("relay", "dropped") + counted("sink", "dropped");
-    assert_eq!(counted("sink", "received") + dropped, sent);
+    let accounted = counted("sink", "received") + dropped;
+    assert!(accounted <= sent, "{report} {relay}");
     assert_eq!(counted("sink", "stray"), 0);
+    sent >= 5 && accounted == sent
 }
 
 #[test]
@@ -594,11 +618,15 @@ fn a_call_is_changed_and_ended_by_its_parties_alone() {
 
 #[test]
 fn strangers_are_not_answered_and_no_source_takes_all_ports() {
-    let server = Server::start(&[
+    // The address is this process's own: other processes may have such ports of others.
+    let [.., high, middle, low] = std::process::id().to_be_bytes();
+    let address = format!("127.{}.{middle}.{low}", u16::from(high) % 254 + 1);
+    let options = [
         "--ports=39000-39063",
         "--control-from=127.0.0.2",
         "--expire=1 h",
-    ]);
+    ];
+    let server = Server::start_at(&address, &options);
     // Ports for 16 calls exist, half of them for each of the two addresses.
     let taken = (0..20)
         .map(|call| server.ask(&question("offer", &call.to_string(), "a", "")))
