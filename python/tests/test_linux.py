@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -329,6 +332,24 @@ def test_calls_come_and_go_without_sip_and_sip_without_voice() -> None:
 
     first_unspoiled(coming)
     first_unspoiled(beside)
+
+
+@pytest.mark.usefixtures("able")
+def test_a_media_server_that_is_late_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "WAIT_S", 0.02)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer_late() -> None:
+            *_, (question, asker) = (server.recvfrom(1000) for _ in range(20))
+            cookie, _, _ = question.partition(b" ")
+            server.sendto(cookie + b' {"result": "pong"}', asker)
+
+        answering = Thread(target=answer_late)
+        answering.start()
+        with closing(control.Control(Path("/proc/self/ns/net"), *server.getsockname())) as asking:
+            assert asking.ask("ping")["result"] == "pong"
+        answering.join()
 
 
 @pytest.mark.usefixtures("able")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_S = 1.0
-TRIES = 5
+TRIES = 120
+"""Two minutes for one that a busy machine gives no CPU; one that is gone refuses at once."""
 DATAGRAM_BYTES_MAX = 65_535
 CLONE_NEWNET = 0x4000_0000
 """The flag of setns(2) for a network namespace."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-TRIES = 30
+TRIES = 120
 ASKED_AT_ONCE = 10
 ANSWER_S = 1.0
 DATAGRAM_BYTES_MAX = 65_535
