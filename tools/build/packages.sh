@@ -61,8 +61,13 @@ done
 if ((${#missing[@]})) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
     echo "installing Debian packages: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    # Another checkout may be installing the same: apt waits for nobody who has the lists. Servers that
+    # a package starts do not keep the lock.
+    exec 9</var/lib/dpkg
+    flock 9
+    apt-get update -qq 9<&-
+    apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends "${missing[@]}" >/dev/null 9<&-
+    exec 9<&-
 elif ((${#missing[@]})); then
     echo "missing Debian packages: ${missing[*]}"
     echo "install them as root (apt-get install ${missing[*]}); tests that need them are skipped"
