@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use scene::{Clients, Scene};
 
 /// A guest whose hosts do not take a busy machine for a failure.
-const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"3 s\"\n\
+const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"10 s\"\n\
                      append = \"quiet no_timer_check\"";
 
 /// Whether this machine supports a scene; the test says so otherwise.
@@ -115,7 +115,8 @@ fn failures_on_a_bad_network() {
     nothing_is_lost(&scene, &clients);
 
     // Neither does the standby's.
-    let (before, said) = (scene.state(0).unwrap(), scene.log(0));
+    let before = scene.wait_until(0, "there", |_| true);
+    let said = scene.log(0);
     kill(guest_of(&scene, 1), Signal::SIGKILL).unwrap();
     scene.wait_for_log_after(0, &said, "copying to a standby");
     clients.hear(20);

@@ -321,8 +321,35 @@ impl Scene {
             .unwrap()
     }
 
-    pub fn order(&self, host: usize, request: &Request) -> Answer {
-        ask(&self.socket(host), request).unwrap()
+    /// Has a daemon take an order. A daemon that did not answer in time may have taken it already,
+    /// and refuses it then: only what comes of it tells.
+    pub fn order(&self, host: usize, request: &Request) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut is_certain = true;
+        loop {
+            match ask(&self.socket(host), request) {
+                Ok(Answer::Taken) => return,
+                Ok(Answer::Refused(_)) if !is_certain => return,
+                Err(_) if Instant::now() < deadline => is_certain = false,
+                other => panic!(
+                    "{} does not take it: {other:?}\n{}",
+                    HOSTS[host],
+                    self.logs()
+                ),
+            }
+        }
+    }
+
+    /// Has a daemon refuse an order.
+    pub fn order_refused(&self, host: usize, request: &Request) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match ask(&self.socket(host), request) {
+                Ok(Answer::Refused(_)) => return,
+                Err(_) if Instant::now() < deadline => {}
+                other => panic!("{} takes it: {other:?}\n{}", HOSTS[host], self.logs()),
+            }
+        }
     }
 
     /// Number of a daemon's process.
@@ -596,8 +623,17 @@ pub struct Seen {
     wrong: AtomicU64,
     /// Number of answers that a survivor would have had to know of.
     forgotten: AtomicU64,
-    /// Times of the answers.
-    times: Mutex<Vec<Instant>>,
+    /// Times of the answers, in order.
+    times: Mutex<Vec<Answered>>,
+}
+
+/// Times of a request that was answered.
+#[derive(Debug, Clone, Copy)]
+struct Answered {
+    /// The request was sent for the first time.
+    asked: Instant,
+    /// The answer came.
+    at: Instant,
 }
 
 impl Seen {
@@ -622,17 +658,25 @@ impl Seen {
         let times = self.times.lock().unwrap();
         let silences = times
             .windows(2)
-            .filter(|pair| (begin..end).contains(&pair[1]));
+            .filter(|pair| (begin..end).contains(&pair[1].at));
         let longest = silences
-            .max_by_key(|pair| pair[1] - pair[0])
+            .max_by_key(|pair| pair[1].at - pair[0].at)
             .expect("there were answers");
-        longest[1] - begin
+        longest[1].at - begin
     }
 
-    /// Notes an answer to a request that was sent when `before` had been seen: the guest must have
-    /// counted further.
-    fn note(&self, said: Said, before: u64) {
-        self.times.lock().unwrap().push(Instant::now());
+    /// Number of answers to requests that were sent after an instant. An answer to an earlier one
+    /// may be on its way for as long as its client does not run.
+    pub fn answers_to_later(&self, instant: Instant) -> usize {
+        let times = self.times.lock().unwrap();
+        times.iter().filter(|each| each.asked > instant).count()
+    }
+
+    /// Notes an answer to a request that was sent at `asked`, when `before` had been seen: the guest
+    /// must have counted further.
+    fn note(&self, said: Said, asked: Instant, before: u64) {
+        let at = Instant::now();
+        self.times.lock().unwrap().push(Answered { asked, at });
         self.answers.fetch_add(1, Ordering::SeqCst);
         self.highest.fetch_max(said.count, Ordering::SeqCst);
         self.wrong.fetch_max(said.wrong, Ordering::SeqCst);
@@ -719,7 +763,7 @@ fn ask_by_udp(seen: &Seen, stop: &AtomicBool) -> Vec<Duration> {
                     Ok(Said::BYTES) => {
                         let said = Said::of(&answer);
                         if said.request == request {
-                            seen.note(said, before);
+                            seen.note(said, begun, before);
                             took.push(begun.elapsed());
                             thread::sleep(PACE);
                             continue 'requests;
@@ -749,7 +793,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answers = 0_u64;
     while !stop.load(Ordering::SeqCst) {
-        let before = seen.highest();
+        let (before, begun) = (seen.highest(), Instant::now());
         let mut answer = [0; Said::BYTES];
         let asked = stream
             .write_all(&answers.to_le_bytes())
@@ -757,7 +801,7 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
         asked.unwrap_or_else(|error| panic!("the connection did not survive: {error}"));
         let said = Said::of(&answer);
         assert_eq!(said.request, answers);
-        seen.note(said, before);
+        seen.note(said, begun, before);
         answers += 1;
         seen.answers_by_tcp.store(answers, Ordering::SeqCst);
         thread::sleep(PACE);
