@@ -1900,6 +1900,22 @@ MUTATIONS += [
         directory=PROTECT_PAGES,
     ),
     Mutation(
+        "protect-disk-cached",
+        "disk.rs",
+        "            PosixFadviseAdvice::POSIX_FADV_DONTNEED,\n",
+        "            PosixFadviseAdvice::POSIX_FADV_NORMAL,\n",
+        "what is read of an image comes from the disk",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
+        "protect-disks-unbounded",
+        "disk.rs",
+        "        if self.bytes > staged_bytes_max(disks.len()) {\n",
+        "        if self.bytes > staged_bytes_max(DISKS_MAX) {\n",
+        "what a checkpoint has of disks is bounded by their number",
+        directory=PROTECT_PAGES,
+    ),
+    Mutation(
         "protect-read-beyond-the-disk",
         "nbd.rs",
         "let fits = end.is_some_and(|end| end <= disk.bytes());",

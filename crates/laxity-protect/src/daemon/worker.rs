@@ -471,6 +471,8 @@ impl State {
             device: Arc::default(),
             disks: Vec::new(),
         });
+        // The last checkpoint has been acknowledged, or its standby is gone.
+        last.disks.clear();
         let Last {
             writer, captured, ..
         } = last;

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
 use twox_hash::XxHash3_128;
 
 /// Size of the blocks of which changes are noted.
@@ -49,12 +50,14 @@ pub(super) const QUEUE_REQUESTS: u64 = 64;
 /// Blocks of the longest request that Linux makes unless it is told otherwise, which has 1280 KiB
 /// and may begin and end within a block.
 const REQUEST_BLOCKS: u64 = (1280 << 10) / BLOCK_BYTES as u64 + 1;
-/// Blocks that an epoch's part of a checkpoint has at most: those of writes that did not wait, and
-/// of those that were on their way when it ended.
-const STAGED_BLOCKS_MAX: u64 =
-    DISKS_MAX as u64 * (EPOCH_BLOCKS_MAX + (QUEUE_REQUESTS + 1) * REQUEST_BLOCKS);
-/// Limit of the disks' part of a checkpoint.
-pub const STAGED_BYTES_MAX: usize = STAGED_BLOCKS_MAX as usize * RECORD_BYTES;
+/// Blocks of each disk that a checkpoint has at most: those of writes that did not wait, and of those
+/// that were on their way when its epoch ended.
+const STAGED_BLOCKS_MAX: u64 = EPOCH_BLOCKS_MAX + (QUEUE_REQUESTS + 1) * REQUEST_BLOCKS;
+
+/// Limit of the part of a checkpoint that so many disks have, in bytes.
+pub fn staged_bytes_max(disks: usize) -> usize {
+    disks * STAGED_BLOCKS_MAX as usize * RECORD_BYTES
+}
 
 /// A disk and its image, locked against other processes.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub struct Disk {
     /// Held while the image is flushed, so that no flush ends before one that began earlier. An
     /// error stays: the system tells it once, and may have dropped what was to be written.
     flushing: Mutex<Option<String>>,
+    /// Time at which the flush began that has not ended.
+    flushes_since: Mutex<Option<Instant>>,
     /// Threads that serve the disk to a guest, or did.
     servers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -132,6 +137,19 @@ impl Disk {
                 "{what} all of its {bytes} bytes, which a guest may write: {error}"
             ))
         })?;
+        // After a flush that failed the system's cache may have what the disk lost, marked as written:
+        // a sum of it would be that of the other host's block, and the block would not be copied. What
+        // is read from now on comes from the disk.
+        image
+            .sync_data()
+            .map_err(|error| told(format!("it cannot be flushed: {error}")))?;
+        posix_fadvise(
+            &*image,
+            0,
+            bytes as i64,
+            PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+        )
+        .map_err(|error| told(format!("what is cached of it cannot be dropped: {error}")))?;
         Ok(Disk {
             path: path.into(),
             image,
@@ -148,6 +166,7 @@ impl Disk {
             goes_on: Condvar::new(),
             is_unflushed: AtomicBool::new(true),
             flushing: Mutex::new(None),
+            flushes_since: Mutex::new(None),
             servers: Mutex::default(),
         })
     }
@@ -273,17 +292,34 @@ impl Disk {
     /// Those of the image, from the first one on for good.
     pub fn flush(&self) -> io::Result<()> {
         let mut failed = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.is_none()
-            && self.is_unflushed.swap(false, Ordering::AcqRel)
-            && let Err(error) = self.image.sync_data()
-        {
-            *failed = Some(error.to_string());
+        if failed.is_none() && self.is_unflushed.swap(false, Ordering::AcqRel) {
+            self.flushes(Some(Instant::now()));
+            if let Err(error) = self.image.sync_data() {
+                *failed = Some(error.to_string());
+            }
+            self.flushes(None);
         }
         let done = match &*failed {
             Some(reason) => Err(io::Error::other(reason.clone())),
             None => Ok(()),
         };
         self.noted("flush", done)
+    }
+
+    /// Notes since when a flush has not ended.
+    pub(crate) fn flushes(&self, since: Option<Instant>) {
+        *self
+            .flushes_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Time at which a flush began that has not ended, of an image that may hang.
+    pub fn flushes_since(&self) -> Option<Instant> {
+        *self
+            .flushes_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing is known of the other image any more.
@@ -382,10 +418,11 @@ fn most_of(disks: &[Arc<Disk>], all: bool) -> u64 {
         written += std::mem::take(&mut state.written);
         is_bounded &= state.is_bounded;
     }
+    let most = disks.len() as u64 * STAGED_BLOCKS_MAX;
     match (all, is_bounded) {
         (true, true) => u64::MAX,
-        (true, false) => STAGED_BLOCKS_MAX,
-        (false, _) => STAGED_BLOCKS_MAX.min(COPIED_BLOCKS + written),
+        (true, false) => most,
+        (false, _) => most.min(COPIED_BLOCKS + written),
     }
 }
 
@@ -483,7 +520,7 @@ impl Staged {
             return Err("it has blocks of other disks than these".into());
         }
         self.bytes += batch.len();
-        if self.bytes > STAGED_BYTES_MAX {
+        if self.bytes > staged_bytes_max(disks.len()) {
             return Err("it has more blocks of disks than one epoch may have".into());
         }
         self.batches.push(batch.to_vec());
@@ -576,6 +613,7 @@ impl Bits {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
     use rand_core::{RngCore as _, SeedableRng as _};
 
     const BLOCKS: u64 = 40;
@@ -810,8 +848,77 @@ pub(crate) mod tests {
     fn as_much_as_no_standby_takes_is_left_as_long_as_writes_do_not_wait() {
         let disks = [Arc::new(disk("much"))];
         assert_eq!(most_of(&disks, true), STAGED_BLOCKS_MAX);
+        let two = [disks[0].clone(), Arc::new(disk("much-more"))];
+        assert_eq!(most_of(&two, true), 2 * STAGED_BLOCKS_MAX);
         disks[0].bound(true);
         assert_eq!(most_of(&disks, true), u64::MAX);
+    }
+
+    /// The operator's page says how much memory each disk takes (docs/how-to/protection.md).
+    #[test]
+    fn what_a_checkpoint_has_of_disks_is_bounded_by_their_number() {
+        assert_eq!(staged_bytes_max(1).div_ceil(1 << 20), 146);
+        for count in 1..=DISKS_MAX {
+            let disks: Vec<Arc<Disk>> = (0..count)
+                .map(|number| Arc::new(disk(&format!("memory-{count}-{number}"))))
+                .collect();
+            let block = [&place(0, 1)[..], &[0; BLOCK_BYTES]].concat();
+            let mut staged = Staged {
+                bytes: staged_bytes_max(count) - RECORD_BYTES,
+                ..Staged::default()
+            };
+            staged.add(&block, &disks).unwrap();
+            let more = staged.add(&block, &disks).unwrap_err();
+            assert!(more.contains("more blocks"), "{more}");
+        }
+    }
+
+    /// Pages of a file that the system has in its cache.
+    fn cached_pages(path: &Path, bytes: usize) -> usize {
+        let file = File::open(path).unwrap();
+        let mut pages = vec![0_u8; bytes.div_ceil(4096)];
+        // SAFETY: the mapping is of this file, is not read, and ends here.
+        unsafe {
+            use std::os::fd::AsRawFd as _;
+            let (at, shared) = (std::ptr::null_mut(), libc::MAP_SHARED);
+            let at = libc::mmap(at, bytes, libc::PROT_READ, shared, file.as_raw_fd(), 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            assert_eq!(libc::mincore(at, bytes, pages.as_mut_ptr()), 0);
+            assert_eq!(libc::munmap(at, bytes), 0);
+        }
+        pages.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    fn what_is_read_of_an_image_comes_from_the_disk_and_not_from_a_cache() {
+        const BYTES: usize = 1 << 20;
+        let program = std::env::current_exe().unwrap();
+        let directory = program.parent().unwrap();
+        if statfs(directory).unwrap().filesystem_type() == TMPFS_MAGIC {
+            eprintln!("SKIPPED: {} is in memory alone", directory.display());
+            return;
+        }
+        let path = directory.join(format!("cached-{}.disk", std::process::id()));
+        std::fs::write(&path, vec![1; BYTES]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let before = cached_pages(&path, BYTES);
+        let opened = Disk::open(&path);
+        let after = cached_pages(&path, BYTES);
+        std::fs::remove_file(&path).unwrap();
+        opened.unwrap();
+        assert!(before > 0, "it was written a moment ago");
+        assert_eq!(after, 0);
+    }
+
+    #[test]
+    fn a_flush_that_does_not_end_is_seen() {
+        let disk = disk("hangs");
+        assert_eq!(disk.flushes_since(), None);
+        disk.flush().unwrap();
+        assert_eq!(disk.flushes_since(), None);
+        let begun = Instant::now();
+        disk.flushes(Some(begun));
+        assert_eq!(disk.flushes_since(), Some(begun));
     }
 
     #[test]
