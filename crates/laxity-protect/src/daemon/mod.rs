@@ -412,6 +412,37 @@ fn prepare_domain(
     Ok((running, xen, record))
 }
 
+/// The pauses before connections: none after one that has lasted, and twice as long after each that
+/// failed or ended at once, as where the other host wants nothing of this one.
+#[derive(Debug)]
+struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses {
+            next: Pauses::SHORTEST,
+        }
+    }
+}
+
+impl Pauses {
+    const SHORTEST: Duration = Duration::from_millis(50);
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// The pause after a connection that has lasted for so long.
+    fn after(&mut self, lasted: Duration) -> Duration {
+        if lasted >= Pauses::LONGEST {
+            self.next = Pauses::SHORTEST;
+            return Duration::ZERO;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(Pauses::LONGEST);
+        pause
+    }
+}
+
 /// A thread that connects to the other host whenever it is asked to, for as long as that takes.
 fn start_dialler(
     site: &Site,
@@ -420,8 +451,6 @@ fn start_dialler(
     preamble: &Preamble,
     inputs: &Sender<Input>,
 ) -> io::Result<Sender<()>> {
-    const PAUSE_MIN: Duration = Duration::from_millis(50);
-    const PAUSE_MAX: Duration = Duration::from_secs(1);
     const SAY_EVERY: Duration = Duration::from_secs(60);
     let (asks, asked) = channel();
     let address = site.host(peer).expect("the site file was checked").address;
@@ -429,8 +458,12 @@ fn start_dialler(
     let peer = peer.to_string();
     thread::Builder::new().name("dial".into()).spawn(move || {
         let mut said: Option<Instant> = None;
+        let mut connected: Option<Instant> = None;
+        let mut pauses = Pauses::default();
         while asked.recv().is_ok() {
-            let mut pause = PAUSE_MIN;
+            if let Some(connected) = connected {
+                thread::sleep(pauses.after(connected.elapsed()));
+            }
             let link = loop {
                 let failed = match dial(&keys, address, &peer, &preamble) {
                     Ok(link) if link.preamble.guest == preamble.guest => break link,
@@ -441,10 +474,10 @@ fn start_dialler(
                     warn!(vm = preamble.vm, peer, "cannot connect: {failed}");
                     said = Some(Instant::now());
                 }
-                thread::sleep(pause);
-                pause = (pause * 2).min(PAUSE_MAX);
+                thread::sleep(pauses.after(Duration::ZERO));
             };
             said = None;
+            connected = Some(Instant::now());
             // Requests that came in the meantime are answered by this connection.
             while asked.try_recv().is_ok() {}
             if inputs.send(Input::Link(Box::new(link))).is_err() {
@@ -523,4 +556,20 @@ fn take_signals() -> nix::Result<SigSet> {
     signals.add(Signal::SIGINT);
     signals.thread_block()?;
     Ok(signals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_not_wanted_connects_once_a_second() {
+        let mut pauses = Pauses::default();
+        let at_once = Duration::from_millis(3);
+        let ms: Vec<u128> = (0..7).map(|_| pauses.after(at_once).as_millis()).collect();
+        assert_eq!(ms, [50, 100, 200, 400, 800, 1000, 1000]);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(pauses.after(hour), Duration::ZERO);
+        assert_eq!(pauses.after(at_once), Pauses::SHORTEST);
+    }
 }
