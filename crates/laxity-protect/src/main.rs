@@ -284,7 +284,7 @@ fn switchover(vm: String, socket: &Path) -> Result<(), String> {
             .find(|each| each.name == vm)
             .map(|each| &*each.state);
         match state {
-            Some("empty" | "armed") => {
+            Some("empty" | "hanging" | "armed") => {
                 println!(
                     "{vm} runs on the other host after {} ms",
                     begun.elapsed().as_millis()

@@ -141,6 +141,8 @@ pub struct VmState {
     pub checkpoint: u64,
     /// Whether the other host is connected.
     pub connected: bool,
+    /// Whether something takes too long, or has failed and is tried again later.
+    pub stalled: bool,
     /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<u64>,
     /// Time since the last acknowledgement, of a primary.
@@ -215,6 +217,7 @@ pub fn word(state: State) -> &'static str {
         State::AtRisk => "at-risk",
         State::Off => "off",
         State::Empty => "empty",
+        State::Hanging => "hanging",
         State::Armed => "armed",
         State::Claiming => "claiming",
         State::Refused => "refused",
@@ -223,7 +226,7 @@ pub fn word(state: State) -> &'static str {
 }
 
 /// All states, in the order of their numbers in the metrics.
-const STATES: [State; 12] = [
+const STATES: [State; 13] = [
     State::Alone,
     State::Copying,
     State::Protected,
@@ -232,6 +235,7 @@ const STATES: [State; 12] = [
     State::AtRisk,
     State::Off,
     State::Empty,
+    State::Hanging,
     State::Armed,
     State::Claiming,
     State::Refused,
@@ -268,6 +272,7 @@ impl Board {
                     .and_then(|status| status.checkpoint)
                     .map_or(0, |id| id.number),
                 connected: status.is_some_and(|status| status.connected),
+                stalled: status.is_some_and(|status| status.is_stalled),
                 interval_ns: status
                     .and_then(|status| status.interval_ns)
                     .map(|ns| ns as u64),
@@ -361,6 +366,13 @@ impl Snapshot {
         table.push('\n');
         for vm in &self.vms {
             let _ = writeln!(table, "{}: {}", vm.name, vm.notice);
+            if vm.stalled {
+                let _ = writeln!(
+                    table,
+                    "{}: STALLED: something takes too long, or fails again and again",
+                    vm.name
+                );
+            }
             if vm.disk_left_bytes > 0 {
                 let left = vm.disk_left_bytes.div_ceil(1 << 20);
                 let _ = writeln!(
@@ -429,10 +441,15 @@ type TimeFamily = (&'static str, &'static str, fn(&VmState) -> Quantiles);
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let vms = self.0.snapshot().vms;
-        let gauges: [Family; 7] = [
+        let gauges: [Family; 8] = [
             ("connected", "Whether the other host is connected", |vm| {
                 f64::from(vm.connected)
             }),
+            (
+                "stalled",
+                "Whether something takes too long, or has failed and is tried again later",
+                |vm| f64::from(vm.stalled),
+            ),
             ("term", "The holder's number", |vm| vm.term as f64),
             (
                 "interval_seconds",

@@ -478,8 +478,41 @@ fn a_standby_that_acknowledges_nothing_is_given_up() {
     scene.wait_for_log(0, "acknowledges nothing");
     scene.wait_for(0, "copying");
     clients.hear(20);
-    let stalled = scene.wait_until(1, "there", |_| true);
-    assert_eq!(stalled.state, "empty", "it has nothing to take over with");
+    let state = scene.wait_until(1, "there", |_| true).state;
+    assert!(
+        ["empty", "hanging"].contains(&&*state),
+        "{state}: it has nothing to take over with"
+    );
+    scene.kill(1);
+    scene.start(1, None);
+    scene.wait_for(0, "protected");
+    assert_eq!(
+        (clients.seen.forgotten(), clients.seen.wrong()),
+        (0, 0),
+        "{}",
+        scene.logs()
+    );
+    clients.stop();
+}
+
+/// A standby that cannot put a checkpoint by, as with a disk that hangs, says so, and the guest is
+/// heard again whatever the operator prefers when a standby is lost.
+#[test]
+fn a_standby_that_hangs_gives_itself_up() {
+    let Some(_turn) = turn() else { return };
+    let settings = "standby-lost = \"stop\"";
+    let mut scene = Scene::new("hangs", &format!("{GUEST}\n{STEADY}\n{settings}"));
+    scene.start(0, None);
+    scene.start(1, None);
+    let clients = Clients::start();
+    clients.wait_for_connection();
+    scene.kill(1);
+    scene.start_with(1, &["--stall-at", "staged:40"]);
+    scene.wait_for(1, "hanging");
+    scene.wait_until(0, "about to copy again", |vm| {
+        vm.state == "alone" && vm.stalled
+    });
+    clients.hear(20);
     scene.kill(1);
     scene.start(1, None);
     scene.wait_for(0, "protected");

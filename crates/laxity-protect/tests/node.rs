@@ -516,11 +516,14 @@ fn what_the_standby_has_is_asked_for_before_it_is_taken_for_granted() {
             .hear(hello(SETTINGS, 1, armed(3)))
             .contains(&counts)
     );
-    let actions = broken().hear(hello(SETTINGS, 1, NOTHING));
+    let mut forgotten = broken();
+    let actions = forgotten.hear(hello(SETTINGS, 1, NOTHING));
     assert!(
         actions.contains(&Action::Output(Output::Open)),
         "{actions:?}"
     );
+    // The last copy of everything began less than the longest interval ago.
+    let actions = forgotten.wait(40);
     assert!(
         actions.contains(&Action::Capture {
             number: 4,
@@ -617,4 +620,283 @@ fn sums_of_an_earlier_copy_count_for_nothing() {
     side.captured(1);
     assert!(!is_compared(&mut side, id(1, 0)));
     assert!(is_compared(&mut side, id(1, 1)));
+}
+
+/// A standby that has been told to take over from the second checkpoint.
+fn taking_over() -> Side {
+    let mut side = Side::standby(SETTINGS);
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    let actions = side.hear(Message::Handover(id(1, 2)));
+    assert!(actions.contains(&Action::Activate(id(1, 2))), "{actions:?}");
+    side
+}
+
+const LATE: Action = Action::Say(Notice::ActivationLate);
+
+/// What a node says of itself, last.
+fn said(actions: &[Action]) -> Option<Hello> {
+    actions.iter().rev().find_map(|action| match action {
+        Action::Send(Message::Hello(hello)) => Some(*hello),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_guest_that_does_not_run_in_time_is_given_back_to_the_host_that_still_has_it() {
+    let mut side = taking_over();
+    assert_eq!(live(&mut side, 990), []);
+    assert!(!side.node.status().is_stalled);
+    assert_eq!(live(&mut side, 10), [LATE, Action::Abandon]);
+    assert!(side.node.status().is_stalled);
+    assert_eq!(live(&mut side, 100), [], "it is said once");
+    // It may run until whoever lets it run has said that it does not.
+    assert_eq!(side.node.status().state, State::Activating);
+    let actions = side.handle(Event::ActivationFailed);
+    assert!(actions.contains(&Action::Forget), "{actions:?}");
+    let hello = said(&actions).unwrap();
+    let unheard = Standing::Standby {
+        held: None,
+        claiming: false,
+        unheard: true,
+    };
+    assert_eq!((hello.term, hello.standing), (2, unheard));
+}
+
+#[test]
+fn a_guest_that_nobody_else_has_is_waited_for_however_late_it_is() {
+    let mut side = taking_over();
+    side.handle(Event::Disconnected { connection: 1 });
+    let mut actions = side.wait(1_000);
+    actions.extend(side.wait(100_000));
+    assert!(actions.contains(&LATE), "{actions:?}");
+    side.handle(Event::Connected { connection: 1 });
+    actions.extend(side.hear(hello(SETTINGS, 1, NOTHING)));
+    assert!(!actions.contains(&Action::Abandon), "{actions:?}");
+    // The host that had it is back.
+    let actions = side.hear(hello(SETTINGS, 1, Standing::Primary));
+    assert!(actions.contains(&Action::Abandon), "{actions:?}");
+    side.handle(Event::Activated);
+    assert_eq!(side.node.status().state, State::Alone, "it ran already");
+    assert!(!side.node.status().is_stalled);
+}
+
+#[test]
+fn a_guest_that_runs_elsewhere_in_a_later_term_is_given_up_before_it_runs() {
+    let mut side = taking_over();
+    // A standby that has nothing does not go on, whatever its term is.
+    let actions = side.hear(hello(SETTINGS, 4, NOTHING));
+    assert!(!actions.contains(&Action::Abandon), "{actions:?}");
+    let actions = side.hear(hello(SETTINGS, 5, Standing::Primary));
+    assert!(actions.contains(&Action::Abandon), "{actions:?}");
+    let actions = side.handle(Event::ActivationFailed);
+    assert!(
+        actions.contains(&Action::Persist(Record { term: 5 })),
+        "{actions:?}"
+    );
+    assert_eq!(side.node.status().state, State::Empty);
+    // It follows, although the greeting came too early.
+    let next = Header {
+        id: id(5, 7),
+        ..header(7, true, false)
+    };
+    side.hear_checkpoint(next);
+    assert_eq!(side.node.status().checkpoint, Some(id(5, 7)));
+}
+
+#[test]
+fn a_standby_whose_thread_hangs_gives_up_what_it_has_and_takes_nothing() {
+    let mut side = Side::standby(SETTINGS);
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    side.hear(Message::Begin(header(3, false, true)));
+    let rejected = |number| Action::Send(Message::Reject(id(1, number), Reason::Full));
+    let hangs = [Notice::Hangs, Notice::Lost].map(Action::Say);
+    let hangs = [hangs[0], Action::Disconnect, hangs[1]];
+    assert_eq!(side.handle(Event::Hangs), []);
+    assert_eq!(side.node.status().state, State::Armed, "it may be gone");
+    let actions = side.hear(Message::Heartbeat);
+    assert_eq!(
+        actions,
+        [Action::Discard, Action::Forget, rejected(3)]
+            .into_iter()
+            .chain(hangs)
+            .collect::<Vec<_>>()
+    );
+    let status = side.node.status();
+    assert_eq!((status.state, status.is_stalled), (State::Hanging, true));
+    side.handle(Event::Connected { connection: 1 });
+    let actions = side.hear(hello(SETTINGS, 1, Standing::Primary));
+    let nothing = said(&actions).map(|hello| hello.standing);
+    assert_eq!(nothing, Some(NOTHING));
+    let actions = side.hear(Message::Begin(header(4, true, false)));
+    assert_eq!(
+        actions,
+        [rejected(4)].into_iter().chain(hangs).collect::<Vec<_>>()
+    );
+    side.handle(Event::Connected { connection: 1 });
+    side.hear(hello(SETTINGS, 1, Standing::Primary));
+    let actions = side.hear(Message::Chunk(Part::Ram, b"state"));
+    assert!(!actions.contains(&Action::Stage(Part::Ram)), "{actions:?}");
+    side.handle(Event::Connected { connection: 1 });
+    side.hear(hello(SETTINGS, 1, Standing::Primary));
+    side.handle(Event::Recovers);
+    assert_eq!(side.node.status().state, State::Empty);
+    side.hear_checkpoint(header(5, true, false));
+    assert_eq!(side.node.status().checkpoint, Some(id(1, 5)));
+}
+
+#[test]
+fn a_standby_whose_primary_is_silent_keeps_what_it_has_though_its_thread_hangs() {
+    let mut side = Side::standby(SETTINGS);
+    side.hear_checkpoint(header(1, true, false));
+    side.hear_checkpoint(header(2, false, true));
+    assert_eq!(side.handle(Event::Hangs), []);
+    side.handle(Event::Disconnected { connection: 1 });
+    assert_eq!(side.node.status().state, State::Armed);
+    let start = Event::Order(Order::Start { alone: true });
+    let actions = side.handle(start);
+    let mut said = actions.iter();
+    assert!(
+        said.any(|action| matches!(action, Action::Say(Notice::Impossible(_)))),
+        "{actions:?}"
+    );
+    let mut actions = Vec::new();
+    while !actions.contains(&Action::Activate(id(1, 2))) {
+        actions = side.wait(1);
+        assert!(side.now_ns < 200, "it never takes over");
+    }
+}
+
+#[test]
+fn only_a_standby_that_was_not_told_to_forget_is_an_heir() {
+    let protected = |standby_lost| {
+        let mut side = Side::primary(Settings {
+            standby_lost,
+            ..SETTINGS
+        });
+        assert!(!side.node.status().has_heir, "nothing is copied");
+        protect(&mut side);
+        assert!(!side.node.status().has_heir, "it may never arrive");
+        side.hear(Message::Acknowledge(id(1, 2)));
+        assert!(side.node.status().has_heir);
+        side
+    };
+    let mut side = protected(StandbyLost::Stop);
+    side.handle(Event::Order(Order::Unprotect));
+    assert!(!side.node.status().has_heir);
+    let mut side = protected(StandbyLost::Stop);
+    side.handle(Event::Disconnected { connection: 1 });
+    assert!(!side.node.status().has_heir);
+    let mut side = protected(StandbyLost::Continue);
+    side.wait(5);
+    side.captured(3);
+    live(&mut side, 1_010);
+    assert!(!side.node.status().has_heir);
+}
+
+/// Lets every checkpoint from this one on fail for some time, with signs of life. Returns all actions
+/// except heartbeats, with the number of checkpoints that were asked for.
+fn fail_captures(side: &mut Side, number: u64, for_ns: i64) -> (Vec<Action>, usize) {
+    let mut actions = Vec::new();
+    for _ in 0..for_ns / 10 {
+        actions.extend(side.handle(Event::CaptureFailed { number }));
+        actions.extend(live(side, 10));
+    }
+    let asked = |action: &&Action| matches!(action, Action::Capture { .. });
+    let count = actions.iter().filter(asked).count();
+    (actions, count)
+}
+
+#[test]
+fn a_standby_for_which_no_checkpoint_can_be_taken_is_told_to_forget() {
+    for (standby_lost, gives_up) in [(StandbyLost::Continue, true), (StandbyLost::Stop, false)] {
+        let fails = Action::Say(Notice::CapturesFail { gives_up });
+        let disarm = Action::Send(Message::Disarm { term: 1 });
+        let mut side = Side::primary(Settings {
+            standby_lost,
+            ..SETTINGS
+        });
+        protect(&mut side);
+        side.hear(Message::Acknowledge(id(1, 2)));
+        side.wait(5);
+        let (actions, _) = fail_captures(&mut side, 3, 940);
+        assert!(!actions.contains(&fails), "{actions:?}");
+        // One that can be taken begins it anew.
+        side.wait(10);
+        side.captured(3);
+        side.hear(Message::Acknowledge(id(1, 3)));
+        side.wait(5);
+        let (actions, _) = fail_captures(&mut side, 4, 940);
+        assert!(!actions.contains(&fails), "{actions:?}");
+        // A standby that is there again has not waited, either.
+        side.handle(Event::Disconnected { connection: 1 });
+        side.handle(Event::Connected { connection: 1 });
+        let held = Some(Held {
+            id: id(1, 3),
+            armed: true,
+        });
+        side.hear(hello(
+            SETTINGS,
+            1,
+            Standing::Standby {
+                held,
+                claiming: false,
+                unheard: false,
+            },
+        ));
+        let (actions, _) = fail_captures(&mut side, 4, 990);
+        assert!(!actions.contains(&fails), "{actions:?}");
+        let (actions, _) = fail_captures(&mut side, 4, 100);
+        assert_eq!(actions.iter().filter(|action| **action == fails).count(), 1);
+        assert_eq!(actions.contains(&disarm), gives_up);
+        assert!(side.node.status().is_stalled);
+        if gives_up {
+            let actions = side.hear(hello(SETTINGS, 1, NOTHING));
+            assert!(
+                actions.contains(&Action::Output(Output::Open)),
+                "{actions:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_guest_without_a_standby_is_paused_less_and_less_often_for_what_fails() {
+    let mut side = Side::primary(SETTINGS);
+    let (_, asked) = fail_captures(&mut side, 1, 20_000);
+    // After 50 ns, and twice as long each time, up to 10,000.
+    assert_eq!(asked, 8);
+    let status = side.node.status();
+    assert_eq!((status.state, status.is_stalled), (State::Alone, true));
+}
+
+#[test]
+fn copies_that_fail_begin_less_and_less_often() {
+    let mut side = Side::primary(SETTINGS);
+    let mut number = 1;
+    let mut times_ns = vec![0];
+    let mut later = 0;
+    while side.now_ns < 20_000 {
+        side.captured(number);
+        side.hear(Message::Reject(id(1, number), Reason::Full));
+        number += 1;
+        side.handle(Event::Disconnected { connection: 1 });
+        side.handle(Event::Connected { connection: 1 });
+        let mut actions = side.hear(hello(SETTINGS, 1, NOTHING));
+        let is_later = |action: &&Action| matches!(action, Action::Say(Notice::CopiesLater { .. }));
+        later += actions.iter().filter(is_later).count();
+        let status = side.node.status();
+        assert_eq!((status.state, status.is_stalled), (State::Alone, true));
+        while !actions.contains(&Action::Say(Notice::Copying)) {
+            actions = live(&mut side, 10);
+        }
+        times_ns.push(side.now_ns);
+    }
+    let waits_ns: Vec<i64> = times_ns.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(
+        waits_ns,
+        [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000]
+    );
+    assert_eq!(later, waits_ns.len());
 }

@@ -49,7 +49,7 @@ UP_S_MAX = 1200.0
 """For all guests to be up and protected, on a machine that emulates them."""
 LOOK_EVERY_S = 0.5
 """At guests that boot: who asks more often takes from them what they boot with."""
-ELSEWHERE = {"armed", "empty", "waiting", "refused", "starting"}
+ELSEWHERE = {"armed", "empty", "hanging", "waiting", "refused", "starting"}
 """States of a guest on a host that does not run it; see docs/how-to/protection.md."""
 SAFE, GONE, UP = "protected", "gone", "up"
 

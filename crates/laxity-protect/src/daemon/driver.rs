@@ -14,9 +14,10 @@ use tracing::{debug, error, info, warn};
 use super::connection::{Connection, Heard, Outgoing};
 use super::faults::{Step, reach};
 use super::record::{Stored, incarnation};
-use super::worker::{Command, Report, Worker};
+use super::worker::{Command, HANGS_AFTER, Report, Worker};
 use crate::clock::now_ns;
 use crate::gate::Gate;
+use crate::guest::Permit;
 use crate::guest::disk::Disk;
 use crate::protocol::message::{self, Message, Standing};
 use crate::protocol::{
@@ -26,8 +27,9 @@ use crate::report::Shared;
 use crate::transport::Link;
 use crate::witness::Witness;
 
-/// Longest time for a checkpoint while the other host could go on with the guest instead.
-const CAPTURE_NS_MAX: i64 = 30_000_000_000;
+/// Longest time without a checkpoint while the other host could go on with the guest instead, and
+/// longest time for putting one by while the other host waits for that.
+const HANGS_AFTER_NS: i64 = HANGS_AFTER.as_nanos() as i64;
 /// Longest time between two updates of the state that others see.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time after a failed boot of a guest before the next attempt.
@@ -51,6 +53,10 @@ pub enum Input {
     Verdict(u64, u64, Verdict),
     /// An order of the operator, and the channel for the answer.
     Order(Order, Sender<String>),
+    /// A guest was given up before it began to run.
+    Abandoned,
+    /// The guest's thread does not come back.
+    Hangs,
     /// An event of the connection with this number, which carries a stream of Xen's.
     Xen(u64, super::stream::Event),
     /// The daemon ends.
@@ -108,11 +114,16 @@ impl Driver {
             answer: None,
             sent_at_ns: 0,
             capture_at_ns: None,
+            failing_since_ns: None,
+            permit: Permit::default(),
             start_at_ns: None,
             unused_term: None,
             held: None,
             waiting: VecDeque::new(),
             checks: 0,
+            checks_since_ns: None,
+            hangs: None,
+            hangs_so_far: 0,
         };
         let done = run.go();
         run.driver.gate.set(Output::Closed);
@@ -141,6 +152,11 @@ struct Run {
     sent_at_ns: i64,
     /// Time at which the checkpoint that is being taken was asked for.
     capture_at_ns: Option<i64>,
+    /// Time at which the first of the checkpoints was asked for that could not be taken in a row,
+    /// all while the other host could have gone on with the guest.
+    failing_since_ns: Option<i64>,
+    /// The permission of the guest's thread to let the guest run.
+    permit: Permit,
     /// Time at which to boot the guest here unless another host has it.
     start_at_ns: Option<i64>,
     /// The term in which this process alone has tried to boot a guest that had never run.
@@ -150,6 +166,12 @@ struct Run {
     waiting: VecDeque<Frame>,
     /// Number of questions to the guest's thread so far.
     checks: u64,
+    /// Time since which the thread has answered none of them, if there are any.
+    checks_since_ns: Option<i64>,
+    /// Number of times that the thread was taken for one that hangs, if it has not come back since
+    /// the last one.
+    hangs: Option<u64>,
+    hangs_so_far: u64,
 }
 
 /// The end of a checkpoint, while the guest's thread checks whether all that was staged can be
@@ -194,19 +216,49 @@ impl Run {
                 self.start_unasked()?;
             }
             self.look_at_capture()?;
+            self.look_at_thread()?;
             self.show();
         }
     }
 
-    /// Gives a guest up whose checkpoint does not end, as with a disk that hangs: its output waits,
-    /// and the other host, which hears this one, does not take over.
+    /// Gives a guest up whose checkpoint does not end, as with a disk that hangs, or of which none
+    /// can be taken: its output waits, and the other host, which hears this one, does not take over.
     fn look_at_capture(&mut self) -> io::Result<()> {
-        let ends_ns = self.capture_at_ns.map(|at_ns| at_ns + CAPTURE_NS_MAX);
-        if ends_ns.is_some_and(|ends_ns| now_ns() >= ends_ns) && self.has_heir() {
-            let limit_s = CAPTURE_NS_MAX / 1_000_000_000;
+        if !self.has_heir() {
+            self.failing_since_ns = None;
+            return Ok(());
+        }
+        let since_ns = self.failing_since_ns.or(self.capture_at_ns);
+        if since_ns.is_some_and(|since_ns| now_ns() >= since_ns + HANGS_AFTER_NS) {
+            let limit_s = HANGS_AFTER.as_secs();
             self.lose(&format!("a checkpoint was not taken in {limit_s} s"))?;
         }
         Ok(())
+    }
+
+    /// Gives a checkpoint up that the guest's thread does not put by, as with a disk that hangs: the
+    /// other host's output waits for it.
+    fn look_at_thread(&mut self) -> io::Result<()> {
+        let ends_ns = self
+            .checks_since_ns
+            .map(|since_ns| since_ns + HANGS_AFTER_NS);
+        if self.hangs.is_none() && ends_ns.is_some_and(|ends_ns| now_ns() >= ends_ns) {
+            let limit_s = HANGS_AFTER.as_secs();
+            error!(
+                vm = self.driver.vm,
+                "a checkpoint was not put by in {limit_s} s"
+            );
+            self.hang()?;
+        }
+        Ok(())
+    }
+
+    /// Takes nothing in until the guest's thread has done all that it was told and no disk hangs.
+    fn hang(&mut self) -> io::Result<()> {
+        self.hangs_so_far += 1;
+        self.hangs = Some(self.hangs_so_far);
+        self.driver.worker.tell(Command::Ask(self.hangs_so_far));
+        self.handle(Event::Hangs, &[])
     }
 
     /// Boots the guest if no host has it. A guest that has run before may have written to disks, and
@@ -249,6 +301,12 @@ impl Run {
                 }
                 Ok(())
             }
+            Input::Abandoned => {
+                self.note_unused_term();
+                self.handle(Event::ActivationFailed, &[])?;
+                self.hang()
+            }
+            Input::Hangs => self.hang(),
             Input::Xen(..) | Input::Stop => Ok(()),
         }
     }
@@ -268,7 +326,8 @@ impl Run {
     }
 
     fn hear(&mut self, number: u64, heard: Heard) -> io::Result<()> {
-        let is_flooded = self.is_flooded();
+        // Nothing is put by for a thread that hangs, and the other host must hear that it does.
+        let is_flooded = self.hangs.is_none() && self.is_flooded();
         let Some(connection) = self
             .connection
             .as_mut()
@@ -318,6 +377,7 @@ impl Run {
                 self.checks += 1;
                 let check = self.checks;
                 self.driver.worker.tell(Command::Check(check));
+                self.checks_since_ns.get_or_insert(now_ns());
                 self.held = Some(End { check, frame });
                 Ok(())
             }
@@ -357,6 +417,7 @@ impl Run {
 
     /// Handles the result of a check.
     fn checked(&mut self, check: u64, result: Result<(), String>) -> io::Result<()> {
+        self.checks_since_ns = (check < self.checks).then(now_ns);
         let Some(End { frame, .. }) = self.held.take_if(|end| end.check == check) else {
             return Ok(());
         };
@@ -426,11 +487,13 @@ impl Run {
 
     fn report(&mut self, report: Report) -> io::Result<()> {
         let vm = self.driver.vm.clone();
-        if matches!(
-            report,
-            Report::Captured { .. } | Report::CaptureFailed { .. }
-        ) {
-            self.capture_at_ns = None;
+        match &report {
+            Report::Captured { .. } => (self.capture_at_ns, self.failing_since_ns) = (None, None),
+            Report::CaptureFailed { .. } => {
+                let asked_ns = self.capture_at_ns.take();
+                self.failing_since_ns = self.failing_since_ns.or(asked_ns);
+            }
+            _ => {}
         }
         match report {
             Report::Captured {
@@ -485,12 +548,33 @@ impl Run {
                 // The guest is told of the error where nothing better can be done.
                 let is_standby = matches!(
                     self.node.status().state,
-                    State::Empty | State::Armed | State::Refused
+                    State::Empty | State::Hanging | State::Armed | State::Refused
                 );
                 if is_standby || self.has_heir() {
                     self.lose(&reason)?;
                 }
                 self.note(format!("a disk fails: {reason}"));
+                Ok(())
+            }
+            Report::DiskHangs(reason) => {
+                error!(vm, "a disk hangs: {reason}");
+                let is_standby = matches!(self.node.status().state, State::Empty | State::Armed);
+                if is_standby && self.hangs.is_none() {
+                    self.hang()?;
+                }
+                self.note(format!("a disk hangs: {reason}"));
+                Ok(())
+            }
+            Report::Back(number) => {
+                if self.hangs.take_if(|hang| *hang == number).is_none() {
+                    return Ok(());
+                }
+                self.handle(Event::Recovers, &[])
+            }
+            Report::Activated if self.node.status().state != State::Activating => {
+                error!(vm, "a guest runs that nobody waits for: it is ended");
+                let (answer, _) = channel();
+                self.driver.worker.tell(Command::Destroy(answer));
                 Ok(())
             }
             Report::Activated => {
@@ -501,8 +585,7 @@ impl Run {
             }
             Report::ActivationFailed(reason) => {
                 error!(vm, "the guest cannot run here: {reason}");
-                // A witness may have given another term than was expected.
-                self.unused_term = self.unused_term.map(|_| self.record.term);
+                self.note_unused_term();
                 self.handle(Event::ActivationFailed, &[])
             }
             Report::Checked(number, result) => self.checked(number, result),
@@ -511,10 +594,15 @@ impl Run {
         }
     }
 
-    /// Whether the other host can go on with the guest, and lives.
+    /// Notes that a guest which had never run could not be made to run: a witness may have given
+    /// another term than was expected.
+    fn note_unused_term(&mut self) {
+        self.unused_term = self.unused_term.map(|_| self.record.term);
+    }
+
+    /// Whether the other host can go on with the guest, lives, and was not told to forget it.
     fn has_heir(&self) -> bool {
-        let status = self.node.status();
-        status.connected && matches!(status.state, State::Protected | State::Switching)
+        self.node.status().has_heir
     }
 
     /// Handles the end of QEMU, or a guest that cannot go on here. A standby has nothing to take
@@ -523,22 +611,24 @@ impl Run {
     fn lose(&mut self, reason: &str) -> io::Result<()> {
         error!(vm = self.driver.vm, "the guest is lost here: {reason}");
         match self.node.status().state {
-            State::Empty | State::Armed | State::Claiming | State::Refused => {
+            State::Empty | State::Hanging | State::Armed | State::Claiming | State::Refused => {
                 self.handle(Event::Unusable, &[])
             }
-            State::Activating => self.handle(Event::ActivationFailed, &[]),
+            // This is about an earlier QEMU. The guest's thread has been told to let the guest run,
+            // and says what became of that: until then it may run.
+            State::Activating => Ok(()),
             _ => {
                 self.driver.gate.set(Output::Closed);
                 self.close();
                 // The guest's thread may hang, and does this before anything else then.
                 let (answer, _) = channel();
                 self.driver.worker.tell(Command::Destroy(answer));
-                self.capture_at_ns = None;
+                (self.capture_at_ns, self.failing_since_ns) = (None, None);
                 let Driver { settings, host, .. } = self.driver;
                 self.incarnation = incarnation()?;
                 self.node = Node::new(settings, host, self.incarnation, self.record, now_ns());
                 self.driver.dial();
-                Ok(())
+                self.hang()
             }
         }
     }
@@ -590,7 +680,11 @@ impl Run {
                 worker.tell(Command::Resume);
                 gate.thaw();
             }
-            Action::Destroy => worker.destroy(),
+            Action::Destroy => {
+                if !worker.destroy() {
+                    let _ = self.driver.sender.send(Input::Hangs);
+                }
+            }
             Action::Output(output) => {
                 gate.set(output);
                 if !self.driver.disks.is_empty() {
@@ -607,10 +701,19 @@ impl Run {
             Action::Commit(_) => worker.tell(Command::Commit),
             Action::Forget => worker.tell(Command::Forget),
             Action::Activate(_) => {
-                worker.tell(Command::Activate);
+                self.permit = Permit::default();
+                worker.tell(Command::Activate(self.permit.clone()));
                 self.unused_term = None; // The guest has run before.
             }
-            Action::Boot => worker.tell(Command::Boot),
+            Action::Boot => {
+                self.permit = Permit::default();
+                worker.tell(Command::Boot(self.permit.clone()));
+            }
+            Action::Abandon => {
+                if self.permit.take() {
+                    let _ = self.driver.sender.send(Input::Abandoned);
+                }
+            }
             Action::Announce => gate.announce(),
             Action::Claim { expected } => self.claim(expected),
             Action::Say(notice) => self.say(notice),
@@ -663,15 +766,20 @@ impl Run {
             Notice::Waiting
             | Notice::AtRisk
             | Notice::Stalled { .. }
+            | Notice::CapturesFail { .. }
             | Notice::ActivationFailed
+            | Notice::ActivationLate
+            | Notice::Hangs
             | Notice::Fenced { .. } => error!(vm, "{notice}"),
-            Notice::Alone | Notice::Lost | Notice::Disagrees | Notice::Rejected(_) => {
-                warn!(vm, "{notice}")
-            }
+            Notice::Alone
+            | Notice::Lost
+            | Notice::Disagrees
+            | Notice::Rejected(_)
+            | Notice::CopiesLater { .. } => warn!(vm, "{notice}"),
             _ => info!(vm, "{notice}"),
         }
         let start_in_ns = match notice {
-            Notice::Greeted { .. } => Some(0),
+            Notice::Greeted { .. } | Notice::Recovers => Some(0),
             Notice::ActivationFailed => Some(START_AGAIN_NS),
             _ => None,
         };
@@ -762,11 +870,16 @@ mod tests {
             answer: None,
             sent_at_ns: 0,
             capture_at_ns: None,
+            failing_since_ns: None,
+            permit: Permit::default(),
             start_at_ns: None,
             unused_term: None,
             held: None,
             waiting: VecDeque::new(),
             checks: 2,
+            checks_since_ns: None,
+            hangs: None,
+            hangs_so_far: 0,
         };
         (run, commands)
     }
@@ -887,6 +1000,8 @@ mod tests {
             let (mut run, commands) = primary("disk-protected", 2);
             assert_eq!(run.node.status().state, State::Protected);
             run.report(report()).unwrap();
+            assert_eq!(run.node.status().state, State::Hanging);
+            run.report(Report::Back(1)).unwrap();
             assert_eq!(run.node.status().state, State::Empty);
             let ends = |command: Command| matches!(command, Command::Destroy(_));
             assert!(commands.try_iter().any(ends));
@@ -899,13 +1014,156 @@ mod tests {
             let (mut run, commands) = primary("hangs", if is_protected { 2 } else { 0 });
             let begun_ns = run.capture_at_ns.expect("one is being taken");
             run.look_at_capture().unwrap();
-            assert_ne!(run.node.status().state, State::Empty);
-            run.capture_at_ns = Some(begun_ns - CAPTURE_NS_MAX);
+            assert_ne!(run.node.status().state, State::Hanging);
+            run.capture_at_ns = Some(begun_ns - HANGS_AFTER_NS);
             run.look_at_capture().unwrap();
-            assert_eq!(run.node.status().state == State::Empty, is_protected);
+            assert_eq!(run.node.status().state == State::Hanging, is_protected);
             let ends = |command: Command| matches!(command, Command::Destroy(_));
             assert_eq!(commands.try_iter().any(ends), is_protected);
         }
+    }
+
+    fn ends(command: &Command) -> bool {
+        matches!(command, Command::Destroy(_))
+    }
+
+    fn capture_fails(run: &mut Run) {
+        let reason = "QEMU does not".into();
+        let report = Report::CaptureFailed {
+            number: 3,
+            reason,
+            is_disk: false,
+        };
+        run.report(report).unwrap();
+    }
+
+    #[test]
+    fn checkpoints_that_cannot_be_taken_are_the_loss_of_a_guest_that_goes_on_elsewhere() {
+        let (mut run, commands) = primary("captures", 2);
+        capture_fails(&mut run);
+        let since_ns = run.failing_since_ns.expect("since it was asked for");
+        // The next one was asked for a moment ago.
+        (run.failing_since_ns, run.capture_at_ns) =
+            (Some(since_ns - HANGS_AFTER_NS), Some(now_ns()));
+        run.look_at_capture().unwrap();
+        assert_eq!(run.node.status().state, State::Hanging);
+        assert!(commands.try_iter().any(|command| ends(&command)));
+    }
+
+    #[test]
+    fn a_guest_is_not_ended_whose_standby_was_told_to_forget_it() {
+        let failures: [fn(&mut Run); 3] = [
+            |run| {
+                let broken = "it is broken".into();
+                run.report(Report::DiskFailed(broken)).unwrap();
+            },
+            |run| {
+                run.capture_at_ns = Some(now_ns() - HANGS_AFTER_NS);
+                run.look_at_capture().unwrap();
+            },
+            |run| {
+                capture_fails(run);
+                run.failing_since_ns = Some(now_ns() - HANGS_AFTER_NS);
+                run.look_at_capture().unwrap();
+                assert_eq!(
+                    run.failing_since_ns, None,
+                    "it would count for the next standby"
+                );
+            },
+        ];
+        for fails in failures {
+            let (mut run, commands) = primary("disarmed", 2);
+            run.handle(Event::Order(Order::Unprotect), &[]).unwrap();
+            fails(&mut run);
+            assert!(!commands.try_iter().any(|command| ends(&command)));
+            assert_eq!(run.node.status().state, State::Protected);
+        }
+    }
+
+    /// A host that has been told to boot the guest, and the permission to.
+    fn activating(name: &str) -> (Run, Receiver<Command>, Permit) {
+        let name = format!("laxity-protect-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let (mut run, commands) = run(&directory);
+        run.handle(Event::Order(Order::Start { alone: true }), &[])
+            .unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(run.node.status().state, State::Activating);
+        let permit = commands.try_iter().find_map(|command| match command {
+            Command::Boot(permit) => Some(permit),
+            _ => None,
+        });
+        (run, commands, permit.unwrap())
+    }
+
+    #[test]
+    fn a_guest_is_given_up_unless_it_has_begun_to_run() {
+        let (mut run, commands, permit) = activating("abandons");
+        run.carry_out(Action::Abandon, &[]).unwrap();
+        assert!(!permit.take(), "the guest's thread may not begin any more");
+        let input = run.driver.inputs.try_recv().unwrap();
+        run.take(input).unwrap();
+        assert_eq!(run.node.status().state, State::Hanging);
+        assert!(matches!(commands.try_iter().last(), Some(Command::Ask(1))));
+        run.report(Report::Back(1)).unwrap();
+        assert_eq!(run.node.status().state, State::Empty);
+
+        let (mut run, _commands, permit) = activating("begins");
+        assert!(permit.take());
+        run.carry_out(Action::Abandon, &[]).unwrap();
+        assert!(run.driver.inputs.try_recv().is_err());
+        run.report(Report::Activated).unwrap();
+        assert_eq!(run.node.status().state, State::Alone);
+    }
+
+    #[test]
+    fn the_end_of_an_earlier_guest_says_nothing_of_one_that_is_about_to_run() {
+        let (mut run, _commands, _permit) = activating("earlier");
+        run.report(Report::Gone("it was killed".into())).unwrap();
+        run.report(Report::Activated).unwrap();
+        assert_eq!(run.node.status().state, State::Alone);
+    }
+
+    #[test]
+    fn a_guest_that_nobody_waits_for_is_ended() {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-protect-stray-{}", std::process::id()));
+        let (mut run, commands) = run(&directory);
+        run.report(Report::Activated).unwrap();
+        assert_eq!(run.node.status().state, State::Empty);
+        assert!(commands.try_iter().any(|command| ends(&command)));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_not_put_by_is_given_up() {
+        let directory =
+            std::env::temp_dir().join(format!("laxity-protect-put-by-{}", std::process::id()));
+        let (mut run, commands) = run(&directory);
+        let end = Message::End {
+            id: CheckpointId { term: 1, number: 1 },
+            checksum: 0,
+        };
+        let mut bytes = Vec::new();
+        message::encode(&end, 0, &mut bytes);
+        run.read(3, Frame { sequence: 0, bytes }).unwrap();
+        run.look_at_thread().unwrap();
+        assert_eq!(run.node.status().state, State::Empty);
+        let since_ns = run.checks_since_ns.expect("the thread is asked");
+        run.checks_since_ns = Some(since_ns - HANGS_AFTER_NS);
+        // The connection that it came on may be gone.
+        run.close();
+        run.look_at_thread().unwrap();
+        assert_eq!(run.node.status().state, State::Hanging);
+        let asks = |command: &Command| matches!(command, Command::Ask(_));
+        assert_eq!(commands.try_iter().filter(asks).count(), 1);
+        run.look_at_thread().unwrap();
+        assert_eq!(commands.try_iter().count(), 0, "that is known");
+        run.report(Report::Checked(3, Ok(()))).unwrap();
+        run.report(Report::Back(1)).unwrap();
+        assert_eq!(run.node.status().state, State::Empty);
+        assert_eq!(run.checks_since_ns, None);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
@@ -970,7 +1228,7 @@ mod tests {
             is_disk,
         })
         .unwrap();
-        assert_eq!(run.node.status().state, State::Copying);
+        assert_eq!(run.node.status().state, State::Alone, "nothing is copied");
         let ends = |command: &Command| matches!(command, Command::Destroy(_));
         assert!(!commands.try_iter().any(|command| ends(&command)));
         let shared = run.driver.shared.lock().unwrap();
@@ -985,7 +1243,7 @@ mod tests {
         run.driver.disks = vec![Arc::new(disk("boots"))];
         greet(&mut run);
         let boots = |commands: &Receiver<Command>| {
-            let is_boot = |command: &Command| matches!(command, Command::Boot);
+            let is_boot = |command: &Command| matches!(command, Command::Boot(_));
             commands.try_iter().filter(is_boot).count()
         };
         for _ in 0..2 {

@@ -14,7 +14,7 @@ use super::faults::{Step, reach};
 use crate::gate::Gate;
 use crate::guest::disk::{self, Disk, Taken};
 use crate::guest::patches::{Staged, Writer};
-use crate::guest::{Captured, GuestError, PAGE_BYTES, Qemu, Specification, Timing};
+use crate::guest::{Captured, GuestError, PAGE_BYTES, Permit, Qemu, Specification, Timing};
 use crate::protocol::checkpoint::Digest;
 use crate::protocol::message::CHUNK_BYTES_MAX;
 use crate::protocol::{CheckpointId, Header, Message, Part};
@@ -29,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Longest time that an end waits for what the thread is doing.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time after which a disk, or this thread for a disk, counts as one that hangs: none that works
+/// needs so long for what one epoch has written.
+pub const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// A command for the thread, named like the corresponding
 /// [`protocol::Action`](crate::protocol::Action).
@@ -36,10 +39,11 @@ const DESTROY_TIMEOUT: Duration = Duration::from_secs(20);
 pub enum Command {
     /// Prepares a guest that waits for a state to continue from.
     Prepare,
-    /// [`Action::Boot`](crate::protocol::Action::Boot).
-    Boot,
-    /// [`Action::Activate`](crate::protocol::Action::Activate).
-    Activate,
+    /// [`Action::Boot`](crate::protocol::Action::Boot), unless the permission was taken before.
+    Boot(Permit),
+    /// [`Action::Activate`](crate::protocol::Action::Activate), unless the permission was taken
+    /// before.
+    Activate(Permit),
     /// [`Action::Capture`](crate::protocol::Action::Capture).
     Capture {
         /// Number of the checkpoint.
@@ -62,6 +66,8 @@ pub enum Command {
     Stage(Part, Vec<u8>),
     /// Reports whether everything staged over the connection of this number can be committed.
     Check(u64),
+    /// Reports with this number when all earlier commands have been carried out and no disk hangs.
+    Ask(u64),
     /// [`Action::Discard`](crate::protocol::Action::Discard).
     Discard,
     /// [`Action::Commit`](crate::protocol::Action::Commit).
@@ -112,6 +118,10 @@ pub enum Report {
     DiskFailed(String),
     /// Whether everything staged over the connection of this number can be committed, or why not.
     Checked(u64, Result<(), String>),
+    /// A disk hangs, as is told.
+    DiskHangs(String),
+    /// The answer to [`Command::Ask`] with this number.
+    Back(u64),
     /// The guest runs here.
     Activated,
     /// The guest could not be made to run here.
@@ -161,6 +171,8 @@ impl Worker {
             staging_failed: None,
             device: None,
             checked: Instant::now(),
+            disk_hangs: false,
+            asked: None,
         };
         thread::Builder::new()
             .name("guest".into())
@@ -198,13 +210,16 @@ impl Worker {
         self.waiting_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the guest, and waits until that is done, but not for a disk that hangs.
-    pub fn destroy(&self) {
+    /// Ends the guest, and waits until that is done, but not for a disk that hangs. Returns whether
+    /// it is done.
+    pub fn destroy(&self) -> bool {
         let (answer, answered) = channel();
         self.tell(Command::Destroy(answer));
-        if answered.recv_timeout(DESTROY_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            warn!("a guest could not be ended: a disk hangs");
+        let is_late = answered.recv_timeout(DESTROY_TIMEOUT) == Err(RecvTimeoutError::Timeout);
+        if is_late {
+            warn!("a guest could not be ended yet: a disk hangs");
         }
+        !is_late
     }
 }
 
@@ -248,6 +263,10 @@ struct State {
     /// Device state of the current checkpoint, whose memory is QEMU's.
     device: Option<Vec<u8>>,
     checked: Instant,
+    /// Whether a disk hangs, which was reported.
+    disk_hangs: bool,
+    /// Number of a [`Command::Ask`] without an answer.
+    asked: Option<u64>,
 }
 
 impl State {
@@ -267,6 +286,7 @@ impl State {
         if let Some(reason) = self.take_failure() {
             (self.report)(Report::DiskFailed(reason));
         }
+        self.look_for_hanging();
         let Some(qemu) = &mut self.qemu else { return };
         match qemu.has_ended() {
             Ok(false) => {}
@@ -276,6 +296,28 @@ impl State {
             }
             Ok(true) => {}
             Err(error) => self.lose(&error),
+        }
+    }
+
+    fn look_for_hanging(&mut self) {
+        let mut hanging = self.disks.iter().filter(|disk| {
+            let since = disk.flushes_since();
+            since.is_some_and(|since| since.elapsed() > HANGS_AFTER)
+        });
+        match hanging.next() {
+            Some(disk) if !self.disk_hangs => {
+                let (path, limit_s) = (disk.path().display(), HANGS_AFTER.as_secs());
+                let reason = format!("{path} is being flushed for more than {limit_s} s");
+                self.disk_hangs = true;
+                (self.report)(Report::DiskHangs(reason));
+            }
+            Some(_) => {}
+            None => {
+                self.disk_hangs = false;
+                if let Some(number) = self.asked.take() {
+                    (self.report)(Report::Back(number));
+                }
+            }
         }
     }
 
@@ -300,13 +342,13 @@ impl State {
                     error!(vm = self.guest.name, "{error}");
                 }
             }
-            Command::Boot => {
-                let done = self.start(false);
+            Command::Boot(permit) => {
+                let done = self.boot(&permit);
                 self.begun(done);
             }
-            Command::Activate => {
+            Command::Activate(permit) => {
                 reach(Step::Activating);
-                let done = self.activate();
+                let done = self.activate(&permit);
                 self.begun(done);
             }
             Command::Capture { number, full, arms } => self.capture(number, full, arms),
@@ -345,6 +387,7 @@ impl State {
                 }
                 (self.report)(Report::Checked(number, checked));
             }
+            Command::Ask(number) => self.asked = Some(number),
             Command::Discard => self.discard(),
             Command::Commit => self.commit(),
             Command::Forget => self.device = None,
@@ -355,6 +398,7 @@ impl State {
                 self.device = None;
                 self.last = None;
                 self.stands = Stands::Waiting;
+                self.disk_hangs = false;
                 self.gate.detach();
                 let _ = answer.send(());
             }
@@ -395,7 +439,17 @@ impl State {
         Ok(())
     }
 
-    fn activate(&mut self) -> Result<(), GuestError> {
+    fn boot(&mut self, permit: &Permit) -> Result<(), GuestError> {
+        self.qemu = None;
+        // This is for as long as an image hangs.
+        self.disks.iter().for_each(|disk| disk.settle());
+        if !permit.take() {
+            return Err(GuestError::GivenUp);
+        }
+        self.start(false)
+    }
+
+    fn activate(&mut self, permit: &Permit) -> Result<(), GuestError> {
         let (Some(qemu), Some(device)) = (&mut self.qemu, self.device.take()) else {
             return Err(GuestError::Migration(
                 "load",
@@ -405,7 +459,7 @@ impl State {
         let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
         self.gate.learn(addresses);
         self.gate.begin();
-        qemu.activate(state)
+        qemu.activate(state, permit)
     }
 
     fn begun(&mut self, done: Result<(), GuestError>) {
@@ -418,7 +472,10 @@ impl State {
                 self.qemu = None;
                 self.device = None;
                 self.gate.detach();
-                (self.report)(Report::ActivationFailed(error.to_string()));
+                // Whoever gave the guest up knows.
+                if !matches!(error, GuestError::GivenUp) {
+                    (self.report)(Report::ActivationFailed(error.to_string()));
+                }
             }
         }
     }
@@ -736,6 +793,90 @@ fn split_device(device: &[u8]) -> Option<(Vec<IpAddr>, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::{FrameStream, Port};
+    use crate::guest::disk::tests::disk;
+    use crate::guest::{Accelerator, Changes, Kind};
+    use std::os::unix::net::UnixStream;
+
+    /// A thread's state before any command, with a guest that no program runs.
+    fn state(disk: Arc<Disk>) -> (State, Receiver<Report>) {
+        let (outside, _) = UnixStream::pair().unwrap();
+        let outside = Port::Stream(FrameStream::new(outside).unwrap());
+        let (reports, reported) = channel();
+        let (flushes, _) = sync_channel(1);
+        let state = State {
+            waiting_bytes: Arc::default(),
+            guest: Specification {
+                name: "media".into(),
+                number: 1,
+                program: "/nowhere/qemu".into(),
+                kind: Kind::Pc,
+                accelerator: Accelerator::Tcg,
+                cpu: None,
+                vcpus: 1,
+                memory_bytes: 1 << 20,
+                kernel: None,
+                initrd: None,
+                append: String::new(),
+                disks: Vec::new(),
+                volumes: Vec::new(),
+                mac: [0; 6],
+                console: None,
+                arguments: Vec::new(),
+                changes: Changes::Auto,
+            },
+            gate: Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap()),
+            report: Box::new(move |report| reports.send(report).unwrap()),
+            qemu: None,
+            stands: Stands::Waiting,
+            last: None,
+            staged: Staged::default(),
+            staged_device: Vec::new(),
+            staged_disks: disk::Staged::default(),
+            disks: vec![disk],
+            flushes,
+            staging_failed: None,
+            device: None,
+            checked: Instant::now(),
+            disk_hangs: false,
+            asked: None,
+        };
+        (state, reported)
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_told_of_once_and_whoever_asks_waits_for_it() {
+        let disk = Arc::new(disk("hangs-told"));
+        let (mut state, reported) = state(disk.clone());
+        let hangs_since = Instant::now().checked_sub(2 * HANGS_AFTER);
+        disk.flushes(Some(hangs_since.expect("the system has run for a minute")));
+        state.look();
+        state.look();
+        let told = reported.try_recv().unwrap();
+        assert!(matches!(told, Report::DiskHangs(_)), "{told:?}");
+        state.obey(Command::Ask(4));
+        state.look();
+        assert!(reported.try_recv().is_err());
+        disk.flushes(None);
+        state.look();
+        let told = reported.try_recv().unwrap();
+        assert!(matches!(told, Report::Back(4)), "{told:?}");
+        assert!(reported.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_guest_that_was_given_up_is_not_booted() {
+        let (mut state, reported) = state(Arc::new(disk("not-booted")));
+        let permit = Permit::default();
+        state.obey(Command::Boot(permit.clone()));
+        let failed = reported.try_recv().unwrap();
+        assert!(matches!(failed, Report::ActivationFailed(_)), "it is tried");
+        assert!(!permit.take(), "it cannot be given up any more");
+        let permit = Permit::default();
+        assert!(permit.take());
+        state.obey(Command::Boot(permit));
+        assert!(reported.try_recv().is_err());
+    }
 
     #[test]
     fn the_devices_part_comes_apart_as_it_was_joined() {

@@ -766,6 +766,8 @@ impl Run {
             }),
             connected: self.peer.is_some(),
             interval_ns: is_primary.then_some(self.xen.domain.settings.interval.minimum_ns),
+            has_heir: false,
+            is_stalled: false,
         });
         counts.notice.clone_from(&self.notice);
     }

@@ -20,6 +20,6 @@ pub use changes::{Fingerprints, Tracker, compare};
 pub use confinement::User;
 pub use disk::Disk;
 pub use memory::{Memory, PAGE_BYTES, Page};
-pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Qemu, TRACKER, Timing};
+pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Permit, Qemu, TRACKER, Timing};
 pub use specification::{Accelerator, Changes, Kind, Specification};
 pub use trial::probe_program;

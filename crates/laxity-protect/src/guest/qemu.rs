@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,9 @@ pub enum GuestError {
     /// The image of a disk fails.
     #[error("{0}")]
     Disk(String),
+    /// The guest was given up before it began to run.
+    #[error("it was given up before it began to run")]
+    GivenUp,
     /// QEMU does not obey.
     #[error(transparent)]
     Qmp(#[from] QmpError),
@@ -141,6 +145,18 @@ pub struct Captured {
     pub missed: u64,
     /// Times of the steps.
     pub timing: Timing,
+}
+
+/// The permission to let a guest run, which is taken once: by whoever is about to let it run, or by
+/// whoever gives it up before. A disk may hang for any time in between.
+#[derive(Debug, Clone, Default)]
+pub struct Permit(Arc<AtomicBool>);
+
+impl Permit {
+    /// Takes the permission. Returns whether it was still there.
+    pub fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
 }
 
 /// A running QEMU. Dropping it ends the process and frees its memory.
@@ -496,15 +512,19 @@ impl Qemu {
         unsafe { self.memory.pages_mut() }
     }
 
-    /// Continues from a device state; the memory must be of the same moment.
+    /// Continues from a device state; the memory must be of the same moment. For as long as a disk
+    /// takes to be flushed before, `permit` can be taken from it.
     ///
     /// # Errors
     ///
-    /// If QEMU does not take it. It is of no use any more then.
-    pub fn activate(&mut self, state: &[u8]) -> Result<(), GuestError> {
+    /// If QEMU does not take it, or the guest was given up. It is of no use any more then.
+    pub fn activate(&mut self, state: &[u8], permit: &Permit) -> Result<(), GuestError> {
         // A guest that was told that its writes have reached a disk finds them there, even if this
         // host fails next.
         self.flush()?;
+        if !permit.take() {
+            return Err(GuestError::GivenUp);
+        }
         self.may_write(true);
         let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&ours);
@@ -728,11 +748,11 @@ fn widen(socket: &UnixStream) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::disk::tests::unflushable_disk;
+    use super::super::disk::tests::{disk, unflushable_disk};
     use super::*;
 
-    /// A process in QEMU's place, with a disk that cannot be flushed, and QEMU's end of its socket.
-    fn with_bad_disk(name: &str) -> (Qemu, UnixStream) {
+    /// A process in QEMU's place with this disk, and QEMU's end of its socket.
+    fn with_disk(disk: Disk) -> (Qemu, UnixStream) {
         let (control, mut theirs) = UnixStream::pair().unwrap();
         let version = r#"{"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}}}}"#;
         let words = format!("{version}\n{}\n", r#"{"return": {}, "id": 1}"#);
@@ -749,17 +769,17 @@ mod tests {
             why_compared: None,
             fingerprints: None,
             has_ended: false,
-            disks: vec![Arc::new(unflushable_disk(name))],
+            disks: vec![Arc::new(disk)],
         };
         (qemu, theirs)
     }
 
     #[test]
     fn disks_are_flushed_before_a_guest_pauses_and_before_one_goes_on() {
-        let (mut qemu, mut theirs) = with_bad_disk("flush-first");
+        let (mut qemu, mut theirs) = with_disk(unflushable_disk("flush-first"));
         theirs.set_nonblocking(true).unwrap();
         let captured = qemu.capture(&mut Captured::default(), &[], false, || {});
-        let activated = qemu.activate(b"state");
+        let activated = qemu.activate(b"state", &Permit::default());
         for done in [captured, activated] {
             assert!(matches!(done, Err(GuestError::Disk(_))), "{done:?}");
         }
@@ -769,6 +789,26 @@ mod tests {
             io::ErrorKind::WouldBlock,
             "QEMU was told nothing"
         );
+    }
+
+    #[test]
+    fn a_guest_that_was_given_up_while_its_disk_was_flushed_never_runs() {
+        let (mut qemu, mut theirs) = with_disk(disk("given-up"));
+        theirs.set_nonblocking(true).unwrap();
+        let permit = Permit::default();
+        assert!(permit.take());
+        let activated = qemu.activate(b"state", &permit);
+        assert!(
+            matches!(activated, Err(GuestError::GivenUp)),
+            "{activated:?}"
+        );
+        let asked = theirs.read(&mut [0]).unwrap_err();
+        assert_eq!(
+            asked.kind(),
+            io::ErrorKind::WouldBlock,
+            "QEMU was told nothing"
+        );
+        qemu.disks[0].write(0, b"more").unwrap_err();
     }
 
     #[test]

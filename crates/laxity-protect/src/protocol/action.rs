@@ -64,6 +64,9 @@ pub enum Action {
     Activate(CheckpointId),
     /// Boots the guest. [`Event::Activated`] follows.
     Boot,
+    /// Gives up what [`Action::Activate`] or [`Action::Boot`] began, unless the guest runs already
+    /// or is being started: it never runs then, and [`Event::ActivationFailed`] follows.
+    Abandon,
     /// Announces the guest's addresses to the network.
     Announce,
     /// Asks the witness to give the term after `expected` to this incarnation if `expected` was
@@ -129,6 +132,17 @@ pub enum Notice {
     },
     /// A checkpoint could not be taken.
     CaptureFailed,
+    /// No checkpoint could be taken for too long.
+    CapturesFail {
+        /// Whether the standby is told to forget its checkpoints, so that the guest is heard again,
+        /// unprotected.
+        gives_up: bool,
+    },
+    /// Copying to the standby has failed, and begins again later.
+    CopiesLater {
+        /// Time until then.
+        in_ns: i64,
+    },
     /// The other host has a higher term: this one stops for good.
     Fenced {
         /// Term of the other host.
@@ -153,6 +167,12 @@ pub enum Notice {
     },
     /// The guest could not be made to run here.
     ActivationFailed,
+    /// The guest should have run here long ago.
+    ActivationLate,
+    /// The thread that handles the guest does not come back.
+    Hangs,
+    /// The thread that handles the guest has come back.
+    Recovers,
     /// The witness gave the term to another process.
     Refused {
         /// The term that was given out last.
@@ -192,7 +212,10 @@ impl fmt::Display for Notice {
                 "UNPROTECTED: the guest runs here, without a standby"
             ),
             Notice::Rejected(Reason::Full) => {
-                write!(formatter, "the standby has no room for the guest")
+                write!(
+                    formatter,
+                    "the standby cannot take the guest; its log says why"
+                )
             }
             Notice::Rejected(Reason::Corrupt) => {
                 write!(formatter, "the standby got a damaged checkpoint")
@@ -207,6 +230,19 @@ impl fmt::Display for Notice {
                 "SILENT: the standby lives and acknowledges nothing; waiting for it, or for the operator to unprotect"
             ),
             Notice::CaptureFailed => write!(formatter, "a checkpoint could not be taken"),
+            Notice::CapturesFail { gives_up: true } => write!(
+                formatter,
+                "no checkpoint can be taken: the standby is told to forget, so that the guest goes on, UNPROTECTED"
+            ),
+            Notice::CapturesFail { gives_up: false } => write!(
+                formatter,
+                "SILENT: no checkpoint can be taken; waiting for one, or for the operator to unprotect"
+            ),
+            Notice::CopiesLater { in_ns } => write!(
+                formatter,
+                "UNPROTECTED: copying to the standby has failed; it begins again in {} ms",
+                in_ns / 1_000_000
+            ),
             Notice::Fenced { term } => {
                 write!(
                     formatter,
@@ -225,6 +261,16 @@ impl fmt::Display for Notice {
             Notice::ActivationFailed => {
                 write!(formatter, "the guest could not be made to run here")
             }
+            Notice::ActivationLate => write!(
+                formatter,
+                "SILENT: the guest should run here and does not yet, as when a disk hangs: it goes on as soon as the \
+                 disk does, or at the other host if that still has it"
+            ),
+            Notice::Hangs => write!(
+                formatter,
+                "the guest's thread does not come back, as when a disk hangs: this host stands by for nobody until it does"
+            ),
+            Notice::Recovers => write!(formatter, "the guest's thread is back, and no disk hangs"),
             Notice::Refused { current } => {
                 write!(
                     formatter,

@@ -24,6 +24,9 @@ pub enum State {
     Off,
     /// It has no checkpoint to take over with.
     Empty,
+    /// It has none, and takes none until the thread that handles the guest comes back, which a disk
+    /// that hangs keeps.
+    Hanging,
     /// It could take over.
     Armed,
     /// It has asked the witness for a term.

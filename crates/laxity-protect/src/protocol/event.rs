@@ -56,9 +56,14 @@ pub enum Event<'a> {
     /// A checkpoint could not be staged or committed: the memory on this host is not usable any
     /// more.
     Unusable,
+    /// The thread that handles the guest has not come back for too long, as when a disk hangs.
+    /// [`Event::Recovers`] follows.
+    Hangs,
+    /// That thread has done all that it was told, and no disk hangs.
+    Recovers,
     /// The guest runs here, after [`Action::Activate`] or [`Action::Boot`].
     Activated,
-    /// The guest could not be made to run here.
+    /// The guest could not be made to run here, and will not run any more.
     ActivationFailed,
     /// The guest has ended by itself.
     GuestOff,

@@ -50,6 +50,10 @@ pub struct Status {
     pub connected: bool,
     /// Interval between checkpoints, of a primary.
     pub interval_ns: Option<i64>,
+    /// Whether the other host lives, could go on with the guest, and was not told to forget it.
+    pub has_heir: bool,
+    /// Whether something takes too long, or has failed and is tried again later.
+    pub is_stalled: bool,
 }
 
 /// One host's part in the protection of one virtual machine.
@@ -147,20 +151,26 @@ impl Node {
     /// The externally visible state.
     pub fn status(&self) -> Status {
         let common = &self.common;
-        let (state, checkpoint, interval_ns) = match &self.role {
-            Role::Primary(primary) => (
-                primary.state(),
-                primary.acknowledged(common),
-                Some(primary.interval_ns()),
-            ),
-            Role::Standby(standby) => (standby.state(), standby.held().map(|held| held.id), None),
-        };
-        Status {
-            state,
-            term: common.term,
-            checkpoint,
-            connected: common.peer.is_some(),
-            interval_ns,
+        let (term, connected) = (common.term, common.peer.is_some());
+        match &self.role {
+            Role::Primary(primary) => Status {
+                state: primary.state(),
+                term,
+                checkpoint: primary.acknowledged(common),
+                connected,
+                interval_ns: Some(primary.interval_ns()),
+                has_heir: primary.has_heir(),
+                is_stalled: primary.is_stalled(),
+            },
+            Role::Standby(standby) => Status {
+                state: standby.state(),
+                term,
+                checkpoint: standby.held().map(|held| held.id),
+                connected,
+                interval_ns: None,
+                has_heir: false,
+                is_stalled: standby.is_stalled(),
+            },
         }
     }
 

@@ -41,6 +41,14 @@ pub struct Primary {
     /// Whether the standby was once too slow: until it is armed again, it is armed only if it keeps
     /// up.
     stalled: bool,
+    /// Checkpoints that could not be taken since the last one that was.
+    failing: Option<Failing>,
+    /// Number of copies of all of the memory that have begun, since the last one that lasted.
+    copies: u32,
+    /// Time before which no other copy begins.
+    copy_at_ns: i64,
+    /// Whether a copy was put off until then, which has not begun.
+    copies_later: bool,
     due_ns: i64,
     interval_ns: i64,
     transfer_ns: i64,
@@ -80,6 +88,16 @@ struct Flight {
     last: bool,
     /// Whether it was found to take too long.
     stalled: bool,
+}
+
+/// Checkpoints that could not be taken, in a row.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    times: u32,
+    /// Time since which the standby that is connected waits for one.
+    since_ns: i64,
+    /// Whether that was found to take too long.
+    is_late: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +144,10 @@ impl Primary {
             disk_left_bytes: 0,
             whole: None,
             stalled: false,
+            failing: None,
+            copies: 0,
+            copy_at_ns: now_ns,
+            copies_later: false,
             due_ns: now_ns,
             interval_ns: settings.interval.minimum_ns,
             transfer_ns: 0,
@@ -147,9 +169,28 @@ impl Primary {
             (Some(_), Some(_)) => State::Protected,
             (Some(_), None) if self.guest == Guest::Runs => State::Protected,
             (Some(_), None) => State::Waiting,
+            (None, Some(_)) if self.waits_to_copy() => State::Alone,
             (None, Some(_)) => State::Copying,
             (None, None) => State::Alone,
         }
+    }
+
+    /// Whether a standby is there, and nothing has been sent to it.
+    fn waits_to_copy(&self) -> bool {
+        self.follower != self.session && self.capture.is_none() && self.flight.is_none()
+    }
+
+    /// Whether the standby lives, could take over, and was not told to forget.
+    pub(super) fn has_heir(&self) -> bool {
+        let could = matches!(self.state(), State::Protected | State::Switching);
+        could && self.session.is_some()
+    }
+
+    /// Whether it waits for a checkpoint or its acknowledgement for too long, or is about to try
+    /// again what has failed.
+    pub(super) fn is_stalled(&self) -> bool {
+        let waits = self.session.is_some() && self.exposed.is_none() && self.waits_to_copy();
+        self.failing.is_some() || self.flight.is_some_and(|flight| flight.stalled) || waits
     }
 
     pub(super) fn acknowledged(&self, common: &Common) -> Option<CheckpointId> {
@@ -308,6 +349,7 @@ impl Primary {
                 let Some(capture) = self.capture.take() else {
                     return Next::Stay;
                 };
+                self.failing = None;
                 // More than one checkpoint may have was written: the standby is not armed yet.
                 let arms = capture.arms && (self.exposed.is_some() || disk_left_bytes == 0);
                 let header = Header {
@@ -341,7 +383,17 @@ impl Primary {
                 if let Some(capture) = self.capture.take() {
                     actions.push(Action::Say(Notice::CaptureFailed));
                     self.switching = false;
-                    self.due_ns = capture.begun_ns + common.settings.interval.maximum_ns;
+                    let failing = self.failing.get_or_insert(Failing {
+                        times: 0,
+                        since_ns: capture.begun_ns,
+                        is_late: false,
+                    });
+                    failing.times += 1;
+                    // Output waits for the next one, or nobody waits and each costs a pause.
+                    self.due_ns = match self.exposed {
+                        Some(_) => capture.begun_ns + common.settings.interval.maximum_ns,
+                        None => now_ns + common.settings.retry_ns(failing.times),
+                    };
                     if self.guest == Guest::Runs {
                         actions.push(Action::Resume);
                     }
@@ -403,6 +455,11 @@ impl Primary {
             });
             if full {
                 self.whole = None;
+                if std::mem::take(&mut self.copies_later) {
+                    actions.push(Action::Say(Notice::Copying));
+                }
+                self.copies = self.copies.saturating_add(1);
+                self.copy_at_ns = now_ns + common.settings.retry_ns(self.copies);
             }
             actions.push(Action::Capture {
                 number: self.number + 1,
@@ -418,11 +475,16 @@ impl Primary {
         self.exposed.is_some() && self.session.is_none() && goes_on && !self.at_risk
     }
 
-    /// Time at which a standby that lives and does not acknowledge is given up.
+    /// Time at which a standby that lives and does not acknowledge is given up, or one for which no
+    /// checkpoint can be taken.
     fn stalls_ns(&self, common: &Common) -> Option<i64> {
-        let flight = self.flight?;
-        let waits = self.exposed.is_some() && self.session.is_some() && !flight.stalled;
-        waits.then_some(flight.sent_ns + common.settings.stall_ns)
+        let (since_ns, is_known) = match (self.flight, self.failing) {
+            (Some(flight), _) => (flight.sent_ns, flight.stalled),
+            (None, Some(failing)) => (failing.since_ns, failing.is_late),
+            (None, None) => return None,
+        };
+        let waits = self.exposed.is_some() && self.session.is_some() && !is_known;
+        waits.then_some(since_ns + common.settings.stall_ns)
     }
 
     fn may_capture(&self) -> bool {
@@ -457,6 +519,11 @@ impl Primary {
         }
         self.session = Some(peer);
         self.due_ns = self.due_ns.min(now_ns);
+        if let Some(failing) = &mut self.failing {
+            // This standby has not waited yet.
+            failing.since_ns = now_ns;
+            failing.is_late = false;
+        }
         self.resume(actions);
         if self.output == Output::Closed {
             let output = match common.settings.mode {
@@ -488,7 +555,14 @@ impl Primary {
         self.acknowledged = None;
         self.flight = None;
         self.rounds = 0;
-        actions.push(Action::Say(Notice::Copying));
+        self.copies_later = now_ns < self.copy_at_ns;
+        if self.copies_later {
+            self.due_ns = self.copy_at_ns;
+            let in_ns = self.copy_at_ns - now_ns;
+            actions.push(Action::Say(Notice::CopiesLater { in_ns }));
+        } else {
+            actions.push(Action::Say(Notice::Copying));
+        }
     }
 
     fn captured(&mut self, common: &mut Common, flight: Flight, actions: &mut Vec<Action>) {
@@ -548,6 +622,9 @@ impl Primary {
                 self.rounds = 0;
                 self.stalled = false;
             }
+            if now_ns >= self.copy_at_ns {
+                self.copies = 0;
+            }
             match common.settings.mode {
                 Mode::Net => actions.push(Action::Release { through: id.number }),
                 Mode::NoNet => {
@@ -593,15 +670,18 @@ impl Primary {
         }
     }
 
-    /// Handles a standby that lives, and so does not take over, and acknowledges nothing, so that
-    /// the guest is not heard either. Only the standby can promise never to take over: it is told
-    /// to forget, unless the operator prefers silence.
+    /// Handles a standby that lives, and so does not take over, and acknowledges nothing or gets
+    /// nothing to acknowledge, so that the guest is not heard either. Only the standby can promise
+    /// never to take over: it is told to forget, unless the operator prefers silence.
     fn stall(&mut self, common: &Common, actions: &mut Vec<Action>) {
+        let gives_up = common.settings.standby_lost == StandbyLost::Continue;
         if let Some(flight) = &mut self.flight {
             flight.stalled = true;
+            actions.push(Action::Say(Notice::Stalled { gives_up }));
+        } else if let Some(failing) = &mut self.failing {
+            failing.is_late = true;
+            actions.push(Action::Say(Notice::CapturesFail { gives_up }));
         }
-        let gives_up = common.settings.standby_lost == StandbyLost::Continue;
-        actions.push(Action::Say(Notice::Stalled { gives_up }));
         if gives_up {
             self.stalled = true;
             self.switching = false;

@@ -46,6 +46,9 @@ pub mod defaults {
 
 /// Least number of heartbeats in `detection`: fewer lost ones in a row are no loss of the host.
 pub const DETECTION_HEARTBEATS: i64 = 3;
+/// Longest time until something that failed is tried again, in multiples of the time after which a
+/// standby counts as stalled: a try costs the guest a pause.
+const RETRY_STALLS: i64 = 10;
 /// Least number of longest intervals in a lease, which must not run out from one checkpoint to the next.
 pub const LEASE_INTERVALS: i64 = 2;
 
@@ -64,7 +67,9 @@ pub struct Settings {
     pub heartbeat_ns: i64,
     /// Silence after which the other side counts as lost.
     pub detection_ns: i64,
-    /// Time without an acknowledgement after which a living standby counts as stalled.
+    /// Time without an acknowledgement after which a living standby counts as stalled; also the
+    /// time without a checkpoint, and the time until a guest runs after a takeover, after which that
+    /// counts as too long.
     pub stall_ns: i64,
     /// Time for which output may leave after the capture of an acknowledged checkpoint; No-Net
     /// only.
@@ -176,6 +181,17 @@ impl Settings {
                 self.lease_ns + drift_ns as i64 + 1
             }
         }
+    }
+
+    /// Time before something is tried again that has failed this many times in a row: the longest
+    /// interval at first, and twice as long each time, up to [`RETRY_STALLS`].
+    pub(super) fn retry_ns(&self, failures: u32) -> i64 {
+        let shortest_ns = self.interval.maximum_ns;
+        let longest_ns = self.stall_ns.saturating_mul(RETRY_STALLS);
+        let doublings = failures.saturating_sub(1).min(i64::BITS - 2);
+        shortest_ns
+            .saturating_mul(1 << doublings)
+            .min(longest_ns.max(shortest_ns))
     }
 
     /// Whether no host is ever heard beside another holder of the guest, whatever fails.

@@ -21,6 +21,9 @@ pub struct Standby {
     doing: Doing,
     /// Whether [`Standing::Standby`] is unheard.
     unheard: bool,
+    /// Whether the thread that handles the guest does not come back, so that no checkpoint can be
+    /// taken in.
+    hangs: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +40,12 @@ enum Doing {
     /// The witness has given the term to a process of the other host, which may never have used it.
     Refused { current: u64 },
     /// The host has begun to run the guest, from a checkpoint or by booting.
-    Activating,
+    Activating {
+        /// Time from which on that takes too long.
+        late_ns: i64,
+        /// Whether it does, which has been said.
+        is_late: bool,
+    },
 }
 
 impl Standby {
@@ -49,6 +57,7 @@ impl Standby {
             primary_heard_ns: now_ns,
             doing: Doing::Idle,
             unheard: false,
+            hangs: false,
         }
     }
 
@@ -59,7 +68,7 @@ impl Standby {
     pub(super) fn standing(&self) -> Standing {
         Standing::Standby {
             held: self.held,
-            claiming: matches!(self.doing, Doing::Asking { .. } | Doing::Activating),
+            claiming: matches!(self.doing, Doing::Asking { .. } | Doing::Activating { .. }),
             unheard: self.unheard,
         }
     }
@@ -68,17 +77,26 @@ impl Standby {
         match self.doing {
             Doing::Asking { .. } => State::Claiming,
             Doing::Refused { .. } => State::Refused,
-            Doing::Activating => State::Activating,
+            Doing::Activating { .. } => State::Activating,
             Doing::Idle | Doing::Following if self.armed().is_some() => State::Armed,
+            Doing::Idle | Doing::Following if self.hangs => State::Hanging,
             Doing::Idle | Doing::Following => State::Empty,
         }
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.hangs || matches!(self.doing, Doing::Activating { is_late: true, .. })
     }
 
     pub(super) fn wake_ns(&self, common: &Common) -> Option<i64> {
         match self.doing {
             Doing::Idle | Doing::Following => self.armed().map(|_| self.take_over_ns(common)),
             Doing::Asking { again_ns, .. } => again_ns,
-            Doing::Refused { .. } | Doing::Activating => None,
+            Doing::Activating {
+                late_ns,
+                is_late: false,
+            } => Some(late_ns),
+            Doing::Refused { .. } | Doing::Activating { .. } => None,
         }
     }
 
@@ -106,7 +124,8 @@ impl Standby {
         hello: &Hello,
         actions: &mut Vec<Action>,
     ) -> Next {
-        if self.doing == Doing::Activating {
+        if let Doing::Activating { .. } = self.doing {
+            self.give_back(common, actions);
             return Next::Stay;
         }
         if hello.term > common.term {
@@ -141,6 +160,11 @@ impl Standby {
             return Next::Stay;
         }
         self.hear_primary(now_ns);
+        if let Some(id) = self.futile(&message) {
+            self.forget(actions);
+            actions.push(Action::Send(Message::Reject(id, Reason::Full)));
+            return Next::Disconnect(Notice::Hangs);
+        }
         match message {
             Message::Heartbeat => {}
             Message::Begin(header) => {
@@ -156,7 +180,6 @@ impl Standby {
                 self.staging = Some(Staging::new(header));
             }
             Message::Chunk(part, data) => {
-                actions.push(Action::Stage(part));
                 if !self
                     .staging
                     .as_mut()
@@ -166,6 +189,7 @@ impl Standby {
                         "more of a checkpoint than it announced",
                     ));
                 }
+                actions.push(Action::Stage(part));
             }
             Message::End { id, checksum } => {
                 let staging = self.staging.as_ref();
@@ -215,15 +239,24 @@ impl Standby {
                     return Next::Disconnect(Notice::Rejected(Reason::Full));
                 }
             }
-            (Event::Activated, Doing::Activating) => {
+            (Event::Hangs, _) => self.hangs = true,
+            (Event::Recovers, _) => {
+                self.hangs = false;
+                actions.push(Action::Say(Notice::Recovers));
+            }
+            (Event::Activated, Doing::Activating { .. }) => {
                 return Next::Primary(self.held.map_or(0, |held| held.id.number));
             }
-            (Event::ActivationFailed, Doing::Activating) => {
+            (Event::ActivationFailed, Doing::Activating { .. }) => {
                 actions.push(Action::Say(Notice::ActivationFailed));
                 self.forget(actions);
                 self.doing = Doing::Idle;
                 self.unheard = true;
                 self.tell(common, actions);
+                // A greeting that came in the meantime did not count.
+                if let Some(peer) = common.peer {
+                    return self.greet(common, now_ns, &peer, actions);
+                }
             }
             (
                 Event::Verdict { expected, verdict },
@@ -256,9 +289,45 @@ impl Standby {
                 expected,
                 again_ns: Some(again_ns),
             } if now_ns >= again_ns => self.ask(expected, actions),
+            Doing::Activating {
+                late_ns,
+                is_late: false,
+            } if now_ns >= late_ns => {
+                self.doing = Doing::Activating {
+                    late_ns,
+                    is_late: true,
+                };
+                actions.push(Action::Say(Notice::ActivationLate));
+                self.give_back(common, actions);
+            }
             _ => {}
         }
         Next::Stay
+    }
+
+    /// Gives the guest up that is about to run here, if the other host has it: in a later term, or
+    /// silently in an earlier one while this host takes too long. A guest that nobody else has is not
+    /// given up.
+    fn give_back(&self, common: &Common, actions: &mut Vec<Action>) {
+        let Some(peer) = common.peer else { return };
+        let is_late = matches!(self.doing, Doing::Activating { is_late: true, .. });
+        let is_due = is_late || peer.term > common.term;
+        if peer.standing == Standing::Primary && is_due {
+            actions.push(Action::Abandon);
+        }
+    }
+
+    /// The checkpoint that cannot be taken in, while the thread that handles the guest hangs. A
+    /// primary that speaks waits for its acknowledgement, and is not heard meanwhile. One that is
+    /// silent may be gone: its guest goes on here once the thread does.
+    fn futile(&self, message: &Message) -> Option<CheckpointId> {
+        let staged = self.staging.map(|staging| staging.header.id);
+        let held = self.held.map(|held| held.id);
+        let begins = match message {
+            Message::Begin(header) => Some(header.id),
+            _ => None,
+        };
+        staged.or(held).or(begins).filter(|_| self.hangs)
     }
 
     fn armed(&self) -> Option<CheckpointId> {
@@ -387,7 +456,10 @@ impl Standby {
     }
 
     fn activate(&mut self, common: &mut Common, term: u64, actions: &mut Vec<Action>) {
-        self.doing = Doing::Activating;
+        self.doing = Doing::Activating {
+            late_ns: common.event_ns.saturating_add(common.settings.stall_ns),
+            is_late: false,
+        };
         common.set_term(term, actions);
         actions.push(match self.held {
             Some(held) => Action::Activate(held.id),
@@ -413,6 +485,9 @@ impl Standby {
                 return self.claim(common, expected, actions);
             }
             Order::Start { .. } if !idle => "the guest runs already, or is about to",
+            Order::Start { .. } if self.hangs => {
+                "the guest's thread hangs here, as when a disk does"
+            }
             Order::Start { .. } if self.armed().is_some() => {
                 "this host has a checkpoint, from which it takes over by itself"
             }

@@ -22,8 +22,18 @@ pub(super) enum Happening {
     Captured(Side, u64, Captured),
     /// The blocks of a checkpoint have been written to the disk.
     Committed(Side, u64),
-    /// An activation has succeeded or failed.
-    Activated(Side, u64, Option<(CheckpointId, Image)>),
+    /// An activation of this number has succeeded or failed.
+    Activated(Side, u64, u64, Option<(CheckpointId, Image)>),
+    /// A guest was given up before it ran.
+    Abandoned(Side, u64),
+    /// The guest's thread has looked at the end of a checkpoint.
+    Checked(Side, u64),
+    /// The guest's thread should have looked at the end of this number long ago.
+    Overdue(Side, u64, u64),
+    /// The guest's thread does not hang any more.
+    Back(Side, u64),
+    /// A disk could not be flushed after a commit.
+    FlushFailed(Side, u64),
     /// A claim reaches the witness, and its answer reaches a process.
     Claimed(u64, u64),
     Judged(Side, u64, u64, Verdict),
@@ -47,5 +57,7 @@ pub(super) struct Captured {
     /// The holder of the guest, see [`Guest::holder`](super::guest::Guest::holder).
     pub holder: usize,
     pub fails: bool,
+    /// Whether the disk is the reason.
+    pub is_disk: bool,
     pub begun_ns: i64,
 }

@@ -22,6 +22,10 @@ pub(super) struct Host {
     pub disk_full_until_ns: i64,
     /// Time that the disk takes for a record.
     pub slow_disk_ns: i64,
+    /// Times until which the disk hangs, cannot be flushed, and no checkpoint can be taken.
+    pub disk_hangs_until_ns: i64,
+    pub disk_fails_until_ns: i64,
+    pub captures_fail_until_ns: i64,
     pub capture_fails: bool,
     pub activation_fails: bool,
     pub unusable: bool,
@@ -42,6 +46,19 @@ pub(super) struct Process {
     /// which all of them will be.
     pub committing: VecDeque<Vec<u8>>,
     pub commits_until_ns: i64,
+    /// Time until which the guest's thread hangs, as something is to be written to a disk.
+    pub hangs_until_ns: i64,
+    /// Whether that was noticed.
+    pub hangs: bool,
+    /// The end of a checkpoint that the guest's thread has to look at, and the frames behind it.
+    pub put_by: VecDeque<(u64, Vec<u8>)>,
+    /// Number of such ends so far.
+    pub ends: u64,
+    /// Number of activations so far, and the time at which the guest begins to run in the last one,
+    /// until which it can be given up.
+    pub activations: (u64, i64),
+    /// Time since which no checkpoint could be taken, although the other host could go on.
+    pub failing_since_ns: Option<i64>,
     /// The acknowledged checkpoint, unless the promise has been taken back.
     pub promised: Option<CheckpointId>,
     /// The last captured checkpoint.
@@ -108,6 +125,9 @@ impl Host {
             slow_capture_ns: 0,
             disk_full_until_ns: 0,
             slow_disk_ns: 0,
+            disk_hangs_until_ns: 0,
+            disk_fails_until_ns: 0,
+            captures_fail_until_ns: 0,
             capture_fails: false,
             activation_fails: false,
             unusable: false,

@@ -86,6 +86,20 @@ coverage! {
     captures_failed,
     /// Guests that could not be made to run.
     activations_failed,
+    /// Guests that ran later than they should.
+    activations_late,
+    /// Guests that were given up before they ran.
+    abandoned,
+    /// Standbys whose guest's thread hung for too long.
+    hung,
+    /// Standbys that were given up because no checkpoint could be taken.
+    captures_given_up,
+    /// Guests that were left to the other host for the same reason.
+    left_to_heir,
+    /// Copies that began later than they could.
+    copies_later,
+    /// Disks that could not be flushed.
+    disks_failed,
     /// Sums of disks that were compared.
     compared,
     /// Standbys without room.

@@ -91,6 +91,27 @@ pub enum Fault {
         /// Length of the wait.
         by_ns: i64,
     },
+    /// A host's disk hangs: what is to be written to it or flushed ends when that is over.
+    DiskHangs {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the fault.
+        for_ns: i64,
+    },
+    /// A host's disk cannot be flushed.
+    DiskFails {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the fault.
+        for_ns: i64,
+    },
+    /// No checkpoint can be taken on a host, for another reason than its disk.
+    CapturesFail {
+        /// Side of the fault.
+        side: usize,
+        /// Length of the fault.
+        for_ns: i64,
+    },
     /// A host is out of memory: the process that holds the guest's memory is killed, whether the
     /// guest runs in it or not, and the daemon is not.
     OutOfMemory {
@@ -185,6 +206,9 @@ impl Plan {
         if draw.chance(8) {
             faults.extend(Plan::random_pair(draw, &settings));
         }
+        if draw.chance(16) {
+            faults.extend(Plan::random_late_takeover(draw));
+        }
         faults.sort_by_key(|(time_ns, _)| *time_ns);
         let healed_ns = faults.last().map_or(FIRST_NS * 15, |(time_ns, _)| {
             time_ns + draw.between(0, 120 * MS)
@@ -249,11 +273,33 @@ impl Plan {
         [(time_ns, crash(draw, side)), (time_ns + later_ns, second)]
     }
 
+    /// A disk that hangs when its host is about to take over from one that lives: by order, or
+    /// because it is not heard for a while.
+    fn random_late_takeover(draw: &mut Draw) -> [(i64, Fault); 2] {
+        let time_ns = draw.between(FIRST_NS, LAST_NS);
+        let hangs = Fault::DiskHangs {
+            side: draw.below(2),
+            for_ns: draw.between(60 * MS, 160 * MS),
+        };
+        let second = if draw.chance(2) {
+            Fault::Switchover
+        } else {
+            Fault::Cut {
+                from: [true; 2],
+                for_ns: draw.between(20 * MS, 60 * MS),
+            }
+        };
+        [
+            (time_ns, hangs),
+            (time_ns + draw.between(0, 10 * MS), second),
+        ]
+    }
+
     fn random_fault(draw: &mut Draw, settings: &Settings) -> Fault {
         let side = draw.below(2);
         let for_ns = draw.between(MS, 120 * MS);
         let actions = draw.below(24) as u32;
-        match draw.below(42) {
+        match draw.below(48) {
             0..5 => Fault::Crash {
                 side,
                 actions,
@@ -309,6 +355,9 @@ impl Plan {
                 by_ns: draw.between(MS, 60 * MS),
             },
             41 => Fault::OutOfMemory { side },
+            42..45 => Fault::DiskHangs { side, for_ns },
+            45 => Fault::DiskFails { side, for_ns },
+            46 | 47 => Fault::CapturesFail { side, for_ns },
             30 | 31 => Fault::SendsPart {
                 side,
                 without: [Part::Ram, Part::Device, Part::Disk][draw.below(3)],

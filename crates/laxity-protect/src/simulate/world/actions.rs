@@ -110,6 +110,16 @@ impl World<'_> {
                 }
             }
             Action::Activate(_) | Action::Boot => self.activate(side, action),
+            Action::Abandon => {
+                let now_ns = self.now_ns;
+                if let Some(process) = self.process_mut(side)
+                    && now_ns < process.activations.1
+                {
+                    process.activations.0 += 1;
+                    let incarnation = process.incarnation;
+                    self.at(now_ns, Happening::Abandoned(side, incarnation));
+                }
+            }
             Action::Output(output) => {
                 if let Some(process) = self.process_mut(side) {
                     process.gate.output = output;
@@ -196,6 +206,9 @@ impl World<'_> {
             Notice::Waiting => self.coverage.waited += 1,
             Notice::Stalled { gives_up: true } => self.coverage.stalled += 1,
             Notice::Alone => self.coverage.alone += 1,
+            Notice::ActivationLate => self.coverage.activations_late += 1,
+            Notice::CapturesFail { gives_up: true } => self.coverage.captures_given_up += 1,
+            Notice::CopiesLater { .. } => self.coverage.copies_later += 1,
             Notice::Fenced { .. } => self.coverage.fenced += 1,
             Notice::AtRisk => {
                 self.coverage.at_risk += 1;
@@ -313,7 +326,10 @@ impl World<'_> {
         let Some(guest) = &mut process.guest else {
             return;
         };
-        let fails = std::mem::take(&mut host.capture_fails);
+        let is_disk = now_ns < host.disk_fails_until_ns;
+        let fails = std::mem::take(&mut host.capture_fails)
+            || is_disk
+            || now_ns < host.captures_fail_until_ns;
         guest.runs = false;
         if full {
             process.differences.forget();
@@ -332,6 +348,7 @@ impl World<'_> {
             number,
             holder: guest.holder,
             fails,
+            is_disk,
             begun_ns: now_ns,
         };
         let happening = Happening::Captured(side, process.incarnation, captured);
@@ -368,10 +385,18 @@ impl World<'_> {
         process.store = Some((id, image));
         process.committing.push_back(blocks);
         let delay_ns = self.draw.between(0, COMMIT_NS);
-        let when_ns = self.now_ns.max(process.commits_until_ns) + delay_ns;
+        let begins_ns = self.now_ns.max(host.disk_hangs_until_ns);
+        let when_ns = begins_ns.max(process.commits_until_ns) + delay_ns;
         process.commits_until_ns = when_ns;
-        let happening = Happening::Committed(side, process.incarnation);
-        self.at(when_ns, happening);
+        if begins_ns > self.now_ns {
+            process.hangs_until_ns = when_ns;
+        }
+        let incarnation = process.incarnation;
+        let fails = self.now_ns < host.disk_fails_until_ns;
+        self.at(when_ns, Happening::Committed(side, incarnation));
+        if fails {
+            self.at(when_ns, Happening::FlushFailed(side, incarnation));
+        }
     }
 
     /// The blocks of the oldest checkpoint that is being committed are on the disk.
@@ -404,7 +429,14 @@ impl World<'_> {
             }
             _ => None,
         };
-        let happening = Happening::Activated(side, process.incarnation, from);
+        // A disk is flushed before.
+        let begins_ns = self
+            .now_ns
+            .max(host.disk_hangs_until_ns)
+            .max(process.hangs_until_ns);
+        process.activations = (process.activations.0 + 1, begins_ns);
+        let number = process.activations.0;
+        let happening = Happening::Activated(side, process.incarnation, number, from);
         if let Some((id, _)) = from {
             self.watch_gate(1 - side);
             if self.observer.is_handed_over(id) {
@@ -413,6 +445,6 @@ impl World<'_> {
                 self.coverage.takeovers += 1;
             }
         }
-        self.at(self.now_ns + delay_ns, happening);
+        self.at(begins_ns + delay_ns, happening);
     }
 }

@@ -68,6 +68,15 @@ impl World<'_> {
                 self.hosts[side].disk_full_until_ns = self.now_ns + for_ns;
             }
             Fault::SlowDisk { side, by_ns } => self.hosts[side].slow_disk_ns = by_ns,
+            Fault::DiskHangs { side, for_ns } => {
+                self.hosts[side].disk_hangs_until_ns = self.now_ns + for_ns;
+            }
+            Fault::DiskFails { side, for_ns } => {
+                self.hosts[side].disk_fails_until_ns = self.now_ns + for_ns;
+            }
+            Fault::CapturesFail { side, for_ns } => {
+                self.hosts[side].captures_fail_until_ns = self.now_ns + for_ns;
+            }
             Fault::OutOfMemory { side } => {
                 if let Some(process) = self.process_mut(side) {
                     let incarnation = process.incarnation;
@@ -174,6 +183,9 @@ impl World<'_> {
             host.slow_capture_ns = 0;
             host.disk_full_until_ns = 0;
             host.slow_disk_ns = 0;
+            host.disk_hangs_until_ns = 0;
+            host.disk_fails_until_ns = 0;
+            host.captures_fail_until_ns = 0;
             host.capture_fails = false;
             host.activation_fails = false;
             host.unusable = false;
@@ -204,7 +216,7 @@ impl World<'_> {
         let state = process.node.status().state;
         self.coverage.guests_killed += 1;
         match state {
-            State::Empty | State::Armed | State::Refused => {
+            State::Empty | State::Hanging | State::Armed | State::Refused => {
                 self.handle(side, Event::Unusable, &[]);
             }
             // There is nothing left to activate.
@@ -215,6 +227,66 @@ impl World<'_> {
                 self.begin(side);
             }
         }
+    }
+
+    /// A disk could not be flushed: the guest is lost here if that is better than an error of its disk.
+    pub(super) fn flush_failed(&mut self, side: Side) {
+        let Some(process) = self.process(side) else {
+            return;
+        };
+        let status = process.node.status();
+        let is_standby = matches!(
+            status.state,
+            State::Empty | State::Hanging | State::Armed | State::Refused
+        );
+        self.coverage.disks_failed += 1;
+        if is_standby || status.has_heir {
+            self.lose_guest(side);
+        }
+    }
+
+    /// A process notices that its guest's thread hangs.
+    fn hang(&mut self, side: Side) {
+        let now_ns = self.now_ns;
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        process.hangs = true;
+        let (until_ns, incarnation) = (process.hangs_until_ns.max(now_ns), process.incarnation);
+        self.at(until_ns, Happening::Back(side, incarnation));
+        self.handle(side, Event::Hangs, &[]);
+    }
+
+    pub(super) fn back(&mut self, side: Side) {
+        if let Some(process) = self.process_mut(side)
+            && std::mem::take(&mut process.hangs)
+        {
+            self.handle(side, Event::Recovers, &[]);
+        }
+    }
+
+    /// No thread has looked at the end of a checkpoint for too long.
+    pub(super) fn overdue(&mut self, side: Side, end: u64) {
+        if let Some(process) = self.process_mut(side)
+            && !process.put_by.is_empty()
+            && process.ends == end
+            && !process.hangs
+        {
+            self.coverage.hung += 1;
+            self.hang(side);
+        }
+    }
+
+    /// A guest was given up that never runs then.
+    pub(super) fn abandoned(&mut self, side: Side) {
+        let Some(process) = self.process_mut(side) else {
+            return;
+        };
+        process.unheard = Some(process.node.status().term);
+        process.hangs_until_ns = process.hangs_until_ns.max(process.activations.1);
+        self.coverage.abandoned += 1;
+        self.handle(side, Event::ActivationFailed, &[]);
+        self.hang(side);
     }
 
     pub(super) fn freeze(&mut self, side: Side, freeze: Freeze) {

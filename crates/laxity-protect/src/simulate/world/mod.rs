@@ -33,7 +33,9 @@ const WITNESS_NS: (i64, i64) = (200_000, 3 * MS);
 /// Time that a process waits for the witness.
 const WITNESS_PATIENCE_NS: i64 = 10 * MS;
 /// Time after the end of all faults by which a host has to serve.
-const SETTLE_NS: i64 = 600 * MS;
+const SETTLE_NS: i64 = 2_000 * MS;
+/// Time after which a process notices that its guest's thread hangs, or that no checkpoint can be taken.
+const HANGS_AFTER_NS: i64 = 40 * MS;
 const STARTED_NS: i64 = 2 * MS;
 /// Interval at which an operator repeats an order until it is carried out.
 const ORDER_AGAIN_NS: i64 = 5 * MS;
@@ -204,6 +206,8 @@ impl World<'_> {
             match (is_armed, serves && is_newest) {
                 (_, true) => Some(true),
                 (true, false) if self.disarmed == Some(highest) => None,
+                // A last sign of life may be on its way.
+                (true, false) if process.hangs => None,
                 (is_armed, false) => Some(is_armed),
             }
         });
@@ -266,6 +270,12 @@ impl World<'_> {
             staged: Parts::default(),
             committing: VecDeque::new(),
             commits_until_ns: 0,
+            hangs_until_ns: 0,
+            hangs: false,
+            put_by: VecDeque::new(),
+            ends: 0,
+            activations: (0, 0),
+            failing_since_ns: None,
             promised: None,
             captured: Parts::default(),
             left: 0,
@@ -317,6 +327,7 @@ impl World<'_> {
             && process.connection == Some(number)
         {
             process.connection = None;
+            process.put_by.clear();
         }
         let arrival_ns = self
             .network
@@ -350,6 +361,11 @@ impl World<'_> {
             | Happening::Committed(side, incarnation)
             | Happening::Summed(side, incarnation, ..)
             | Happening::Activated(side, incarnation, ..)
+            | Happening::Abandoned(side, incarnation)
+            | Happening::Checked(side, incarnation)
+            | Happening::Overdue(side, incarnation, _)
+            | Happening::Back(side, incarnation)
+            | Happening::FlushFailed(side, incarnation)
             | Happening::Judged(side, incarnation, ..)
             | Happening::GuestKilled(side, incarnation)
             | Happening::Thaw(side, incarnation) => Some((side, Some(incarnation))),
@@ -453,7 +469,12 @@ impl World<'_> {
             }
             Happening::Committed(..) => self.committed(side),
             Happening::Captured(_, _, captured) => self.captured(side, captured),
-            Happening::Activated(_, _, from) => self.activated(side, from),
+            Happening::Activated(_, _, number, from) => self.activated(side, number, from),
+            Happening::Abandoned(..) => self.abandoned(side),
+            Happening::Checked(..) => self.checked(side),
+            Happening::Overdue(_, _, end) => self.overdue(side, end),
+            Happening::Back(..) => self.back(side),
+            Happening::FlushFailed(..) => self.flush_failed(side),
             Happening::Judged(_, _, expected, verdict) => {
                 match verdict {
                     Verdict::Granted { .. } => self.coverage.granted += 1,

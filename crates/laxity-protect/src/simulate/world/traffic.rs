@@ -6,9 +6,9 @@ use super::super::host::{Later, Process};
 use super::super::network::Damage;
 use super::super::network::Side;
 use super::super::observer::Taken;
-use super::{STEP_NS, World};
+use super::{HANGS_AFTER_NS, STEP_NS, World};
 use crate::protocol::message::{self, Message};
-use crate::protocol::{CheckpointId, Event, Mode, Output};
+use crate::protocol::{CheckpointId, Event, Output};
 
 impl World<'_> {
     pub(super) fn send(&mut self, side: Side, message: &Message) {
@@ -53,16 +53,11 @@ impl World<'_> {
         match message::decode(frame, connection.taken[side]) {
             Ok(message) => {
                 connection.taken[side] += 1;
-                let event = Event::Received {
-                    connection: number as u64,
-                    message,
-                };
-                let data = match message {
-                    Message::Chunk(_, data) | Message::Sums(_, data) => data,
-                    _ => &[],
-                };
-                self.note(|| format!("{side} <- {message:?}"));
-                self.handle(side, event, data);
+                let sequence = connection.taken[side] - 1;
+                if self.puts_by(side, sequence, frame, &message) {
+                    return self.handle(side, received(number, Message::Heartbeat), &[]);
+                }
+                self.take_in(side, number, message);
             }
             Err(_) => {
                 self.coverage.damaged += 1;
@@ -70,6 +65,59 @@ impl World<'_> {
                 let connection = number as u64;
                 self.handle(side, Event::Disconnected { connection }, &[]);
             }
+        }
+    }
+
+    fn take_in(&mut self, side: Side, number: usize, message: Message) {
+        let data = match message {
+            Message::Chunk(_, data) | Message::Sums(_, data) => data,
+            _ => &[],
+        };
+        self.note(|| format!("{side} <- {message:?}"));
+        self.handle(side, received(number, message), data);
+    }
+
+    /// Whether a frame waits, because it or one before it is the end of a checkpoint, which a thread
+    /// that hangs has to look at.
+    fn puts_by(&mut self, side: Side, sequence: u64, frame: &[u8], message: &Message) -> bool {
+        let now_ns = self.now_ns;
+        let Some(process) = self.process_mut(side) else {
+            return false;
+        };
+        let waits = !process.put_by.is_empty();
+        let begins = matches!(message, Message::End { .. }) && now_ns < process.hangs_until_ns;
+        match message {
+            Message::Disarm { .. } => {
+                process.put_by.clear();
+                false
+            }
+            Message::Heartbeat => false,
+            _ if !waits && !begins => false,
+            _ => {
+                process.put_by.push_back((sequence, frame.to_vec()));
+                if !waits {
+                    process.ends += 1;
+                    let (end, incarnation) = (process.ends, process.incarnation);
+                    let until_ns = process.hangs_until_ns;
+                    self.at(until_ns, Happening::Checked(side, incarnation));
+                    let late_ns = now_ns + HANGS_AFTER_NS;
+                    self.at(late_ns, Happening::Overdue(side, incarnation, end));
+                }
+                true
+            }
+        }
+    }
+
+    /// The guest's thread has looked at the end of a checkpoint, if that still waits for it.
+    pub(super) fn checked(&mut self, side: Side) {
+        let now_ns = self.now_ns;
+        let ready = |process: &&mut Process| now_ns >= process.hangs_until_ns;
+        while let Some(process) = self.process_mut(side).filter(ready)
+            && let Some(number) = process.connection
+            && let Some((sequence, frame)) = process.put_by.pop_front()
+        {
+            let message = message::decode(&frame, sequence).expect("it was decoded before");
+            self.take_in(side, number, message);
         }
     }
 
@@ -137,6 +185,7 @@ impl World<'_> {
             number,
             holder,
             fails,
+            is_disk,
             begun_ns,
         } = captured;
         let now_ns = self.now_ns;
@@ -150,9 +199,19 @@ impl World<'_> {
             return;
         };
         if fails {
+            let has_heir = process.node.status().has_heir;
+            let since_ns = *process.failing_since_ns.get_or_insert(begun_ns);
+            if !has_heir {
+                process.failing_since_ns = None;
+            }
             self.coverage.captures_failed += 1;
+            if has_heir && (is_disk || now_ns - since_ns >= HANGS_AFTER_NS) {
+                self.coverage.left_to_heir += u64::from(!is_disk);
+                return self.lose_guest(side);
+            }
             return self.handle(side, Event::CaptureFailed { number }, &[]);
         }
+        process.failing_since_ns = None;
         let state = guest.state;
         process.gate.epoch = number + 1;
         let event = Event::Captured {
@@ -173,7 +232,26 @@ impl World<'_> {
         self.handle(side, event, &[]);
     }
 
-    pub(super) fn activated(&mut self, side: Side, from: Option<(CheckpointId, Image)>) {
+    pub(super) fn activated(
+        &mut self,
+        side: Side,
+        number: u64,
+        from: Option<(CheckpointId, Image)>,
+    ) {
+        let now_ns = self.now_ns;
+        let Some(process) = self.process(side) else {
+            return;
+        };
+        if process.activations.0 != number {
+            return;
+        }
+        if now_ns < self.hosts[side].disk_fails_until_ns {
+            self.coverage.disks_failed += 1;
+            self.hosts[side].activation_fails = true;
+        }
+        if from.is_some() {
+            self.watch_gate(1 - side);
+        }
         if std::mem::take(&mut self.hosts[side].activation_fails) {
             self.coverage.activations_failed += 1;
             if let Some(process) = self.process_mut(side) {
@@ -206,11 +284,16 @@ impl World<'_> {
     pub(super) fn watch_gate(&mut self, side: Side) {
         let host = &self.hosts[side];
         let has_guest = |process: &&Process| process.guest.is_some();
-        if let Some(process) = host.process.as_ref().filter(has_guest)
-            && self.plan.settings.mode == Mode::NoNet
-        {
+        if let Some(process) = host.process.as_ref().filter(has_guest) {
             let (output, clock_ns) = (process.gate.output, host.clock_ns(self.now_ns));
             self.observer.watch_gate(output, clock_ns);
         }
+    }
+}
+
+fn received(number: usize, message: Message<'_>) -> Event<'_> {
+    Event::Received {
+        connection: number as u64,
+        message,
     }
 }
