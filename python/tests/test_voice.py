@@ -123,6 +123,13 @@ def test_concealment_leaves_what_is_whole_and_fills_what_is_not() -> None:
     assert (spandsp.conceal(other, there) == heard).all()
 
 
+def test_concealment_takes_no_frames_that_spandsp_would_write_past() -> None:
+    frames = reference()[: 30 * 400].reshape(400, 30)
+    assert spandsp.conceal(frames, [True] * 399 + [False]).shape == frames.shape
+    with pytest.raises(ValueError, match="frames of 29 samples"):
+        spandsp.conceal(frames[:, :29], [True] * 400)
+
+
 def test_without_spandsp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spandsp, "LIBRARY", "libspandsp.so.0")
     spandsp._library.cache_clear()
@@ -201,6 +208,7 @@ def test_a_packet_that_no_row_tells_of_is_lost() -> None:
         ({"arrived_ns": np.zeros(1500, np.int64)}, "arrives before it is sent"),
         ({"packet_ns": 0}, "packets of 0 ns"),
         ({"packet_ns": 20 * MS + 1}, "packets of 20000001 ns"),
+        ({"packet_ns": 29 * 125_000}, r"(?s)packets of 3625000 ns.*at least 3\.75 ms"),
         ({"laws": ()}, "laws"),
         ({"laws": ("opus",)}, "opus"),
     ],

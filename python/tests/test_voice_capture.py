@@ -111,6 +111,17 @@ def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path
     assert whys["00000005"] == "has payload type 18; 0 (PCMU) or 8 (PCMA) was expected"
 
 
+def test_a_stream_of_packets_too_short_to_be_concealed_is_not_scored(path: Path) -> None:
+    short = [(number * 20 * MS, rtp(number, 1, size=29)) for number in range(400)]
+    shortest = [(number * 20 * MS, rtp(number, 2, size=30)) for number in range(400)]
+    path.write_bytes(pcap([*short, *shortest]))
+    found = captures.read(path)
+    assert [call.packet_ns for call in found.calls] == [3_750_000]
+    (left,) = found.unscored
+    assert (left.name.split()[0], left.packets) == ("00000001", 400)
+    assert left.why == "has packets of 3.625 ms; 3.75 ms is the shortest"
+
+
 @pytest.mark.parametrize(
     ("octets", "what"),
     [
@@ -119,6 +130,7 @@ def test_streams_that_cannot_be_scored_are_named_and_the_others_found(path: Path
         (pcap([]), "has no RTP: of 0 packets"),
         (pcap([(0, b"INVITE sip:a@b SIP/2.0\r\n")] * 3), "3 not RTP"),
         (pcap(stream(1, 1))[:-5], "no RTP: .* the file ends in the middle of packet 1"),
+        (pcap([(n * MS, rtp(n, 1, size=8)) for n in range(9)]), "no call .* has packets of 1.0 ms"),
         (pcap(stream(1, payload_type=18)), "no call that can be scored: .* payload type 18"),
     ],
 )

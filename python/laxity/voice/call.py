@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from laxity.errors import InputError
 from laxity.voice.reference import SAMPLES_PER_SECOND
-from laxity.voice.spandsp import LAWS, Law
+from laxity.voice.spandsp import FRAME_SAMPLES_MIN, LAWS, Law
 
 LOST = -1
 """In place of the time of arrival of a packet that did not arrive."""
@@ -23,6 +23,7 @@ LOST_FOR_ONE_MAX = 100
 grows with its length (`crates/laxity-media/src/speech.rs` has the same for captures)."""
 
 SAMPLE_NS = 1_000_000_000 // SAMPLES_PER_SECOND
+PACKET_NS_MIN = FRAME_SAMPLES_MIN * SAMPLE_NS
 
 Times = npt.NDArray[np.int64]
 
@@ -85,6 +86,12 @@ class Call:
             raise InputError(
                 f"call {self.name}: packets of {self.packet_ns} ns",
                 f"give a whole number of samples of {SAMPLE_NS} ns",
+            )
+        if self.packet_ns < PACKET_NS_MIN:
+            raise InputError(
+                f"call {self.name}: packets of {self.packet_ns} ns, which are too short to be "
+                "concealed",
+                f"give packets of at least {PACKET_NS_MIN / 1e6} ms",
             )
         if not self.laws or not set(self.laws) <= set(LAWS):
             raise InputError(f"call {self.name}: laws {self.laws}", 'they are "mu" and "a"')

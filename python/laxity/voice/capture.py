@@ -10,7 +10,7 @@ import numpy as np
 
 from laxity import _core, files
 from laxity.errors import InputError
-from laxity.voice.call import SAMPLE_NS, Call
+from laxity.voice.call import PACKET_NS_MIN, SAMPLE_NS, Call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +87,10 @@ def read(path: Path) -> Capture:
             unscored.append(Unscored(stream["name"], stream["packets"], stream["problem"]))
             continue
         packet_ns = stream["packet_samples"] * SAMPLE_NS
+        if packet_ns < PACKET_NS_MIN:
+            why = f"has packets of {packet_ns / 1e6} ms; {PACKET_NS_MIN / 1e6} ms is the shortest"
+            unscored.append(Unscored(stream["name"], stream["packets"], why))
+            continue
         numbers = (np.frombuffer(octets, "<i8") for octets in (sequence, arrived))
         besides = LeftOut(**stream["left_out"])
         if besides:
@@ -103,7 +107,7 @@ def read(path: Path) -> Capture:
         raise InputError(
             f"{path} has no call that can be scored: stream {first.name} {first.why}"
             + (f", and {len(unscored) - 1:,} more" if len(unscored) > 1 else ""),
-            "only streams of G.711 can be",
+            f"only streams of G.711 can be, in packets of at least {PACKET_NS_MIN / 1e6} ms",
         )
     counts = {key: found[key] for key in ("packets", "not_udp", "not_rtp", "cut_packet")}
     return Capture(calls, unscored, **counts, left_out=left_out)

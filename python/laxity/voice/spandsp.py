@@ -30,6 +30,11 @@ LIBRARY = "libspandsp.so.2"
 MODES = {"a": 0, "mu": 1}
 """spandsp's `G711_ALAW` and `G711_ULAW`."""
 
+FRAME_SAMPLES_MIN = 30
+"""Samples of the shortest frame that is concealed. At the start of a gap spandsp's `plc_fillin`
+blends a quarter of a pitch period, at most 30 samples, and writes them however short the frame
+is."""
+
 
 @cache
 def _library() -> ctypes.CDLL:
@@ -83,7 +88,8 @@ def conceal(frames: Samples, is_there: Iterable[bool]) -> Samples:
     """What is heard of `frames`, shape `(frames, samples)`, where some are not there.
 
     Those are made up from what came before them; the frame after a gap is blended into what was
-    made up. What stands in a frame that is not there plays no part.
+    made up. What stands in a frame that is not there plays no part. Raises ValueError if frames are
+    shorter than `FRAME_SAMPLES_MIN`.
     """
     return next(concealed([(frames, is_there)]))
 
@@ -96,6 +102,8 @@ def concealed(blocks: Iterable[tuple[Samples, Iterable[bool]]]) -> Iterator[Samp
         for frames, is_there in blocks:
             heard = np.array(frames, np.int16, order="C")
             samples = heard.shape[1]
+            if samples < FRAME_SAMPLES_MIN:
+                raise ValueError(f"frames of {samples} samples: spandsp writes past their ends")
             for frame, was_there in zip(heard, is_there, strict=True):
                 step = library.plc_rx if was_there else library.plc_fillin
                 step(state, frame.ctypes.data, samples)
