@@ -76,6 +76,14 @@ class Axis:
         chosen = np.array(self.numbers)[places]
         return _column(chosen.astype(np.int64) if is_whole else chosen)
 
+    def text(self, value: Any) -> str:  # noqa: ANN401 - a number or text
+        """A value as `--set` takes it, of one in the table of a sweep."""
+        return str(value) if self.numbers is None else self._text_of_number[float(value)]
+
+    @cached_property
+    def _text_of_number(self) -> dict[float, str]:
+        return dict(zip(self.numbers or (), self.values, strict=True))
+
 
 def parse_setting(text: str) -> Axis | None:
     """What `--set` goes through: a range `A..B:STEP`, both ends included, or a list `A|B|C`.
@@ -488,7 +496,7 @@ class Sweep:
         firsts = table.select([*keys, "policy"]).take(_column(points_rows)).to_pylist()
         return [
             Point(
-                {axis.key: self._text(axis, first[axis.key]) for axis in self.axes},
+                {axis.key: axis.text(first[axis.key]) for axis in self.axes},
                 first["policy"],
                 len(runs),
                 mean(ratios[runs].tolist()),
@@ -518,12 +526,6 @@ class Sweep:
             cheapest = min(with_budgets, key=lambda point: point.reserved or 0.0)
             return Best(cheapest, points, len(holding), "cheapest")
         return Best(holding[0], points, len(holding), "first")
-
-    @staticmethod
-    def _text(axis: Axis, value: object) -> str:
-        if axis.numbers is None:
-            return str(value)
-        return axis.values[axis.numbers.index(float(str(value)))]
 
     def to_json(self) -> dict[str, Any]:
         """Returns `axes`, `points` (means over seeds), `best`, and `rows` (all of the table)."""

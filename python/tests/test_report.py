@@ -337,6 +337,21 @@ def test_sweep_of_calls(tmp_path: Path, streams: str, said: str) -> None:
         assert column in document.text
 
 
+@pytest.mark.parametrize(
+    ("durations", "said"),
+    [
+        ("1 s|50 us", "held up to duration = 1 s; at duration = 50 us, no packet arrived."),
+        ("40 us|50 us", "held at no point: no packet arrived."),
+        # Numbers are those of the sweep, however long they are.
+        ("1000000000|10000000000 ns", "held at every point, up to duration = 10000000000 ns."),
+    ],
+)
+def test_sweep_of_durations(tmp_path: Path, durations: str, said: str) -> None:
+    text = CALLS.format(duration="1 s", cpus=1, streams=10)
+    laxity.Host.parse(text).sweep([f"duration={durations}"]).save(tmp_path / "sweep")
+    assert said in heading(read(tmp_path / "sweep"))
+
+
 def test_a_swept_limit_is_the_limit_of_its_points(tmp_path: Path) -> None:
     text = CALLS.format(duration="1 s", cpus=1, streams=10)
     settings = ["calls.acceptance.delay=1 ns|1 s"]

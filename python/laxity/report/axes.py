@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from laxity.plots.miss_ratios import PANELS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from laxity.sweep import Axis
 
 LOAD = "draw.load"
 
@@ -27,21 +32,21 @@ class Across:
     """For a caption, if not all panels are shown."""
 
 
-def across(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Across:
+def across(frame: pd.DataFrame, axes: Mapping[str, Axis]) -> Across:
     """Along the axis: the key with most numbers; a panel for each combination of the others."""
+    keys = list(axes)
     numeric = [key for key in keys if pd.api.types.is_numeric_dtype(frame[key])]
     x = max(numeric or keys, key=lambda key: int(frame[key].nunique()))
     others = [key for key in keys if key != x]
     data = frame.copy()
-    if x == LOAD and x in numeric and not units[x]:
+    if x == LOAD and x in numeric and not axes[x].unit:
         data[x] = 100 * data[x]
     panel = None
     if others:
         panel = "panel"
         data[panel] = [
             ", ".join(
-                f"{key} = {value_text(value, units[key])}"
-                for key, value in zip(others, row, strict=True)
+                f"{key} = {axes[key].text(value)}" for key, value in zip(others, row, strict=True)
             )
             for row in data[others].itertuples(index=False, name=None)
         ]
@@ -50,16 +55,10 @@ def across(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Acros
     panels = data[panel].nunique() if panel else 1
     some = f" Of {panels} panels, the first {PANELS_MAX}." if panels > PANELS_MAX else ""
     name = "load" if x == LOAD else x
-    return Across(data, x, _label(x, units[x]), name, panel, some)
+    return Across(data, x, _label(x, axes[x].unit), name, panel, some)
 
 
 def _label(key: str, unit: str) -> str:
     if key == LOAD:
         return "Load (% of each domain's share)"
     return f"{key} ({unit})" if unit else key
-
-
-def value_text(value: Any, unit: str) -> str:  # noqa: ANN401 - a number or text
-    """A value of an axis, with its unit."""
-    text = value if isinstance(value, str) else f"{value:.10g}"
-    return f"{text} {unit}" if unit else text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from laxity.directory import Manifest
 from laxity.plots import miss_ratios
 from laxity.plots.style import LINES_MAX
-from laxity.report.axes import across, value_text
+from laxity.report.axes import across
 from laxity.report.page import (
     Cell,
     Page,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from laxity.sweep import Axis
+
 LIMIT = 0.05
 """RT-Xen's definition of capacity: the largest load that misses less (section 5.5)."""
 
@@ -44,8 +46,8 @@ def page(directory: Path) -> Page:
     sweep = Sweep.load(directory)
     table = sweep.arrow()
     columns = table.column_names
-    keys = [key for key in columns[: columns.index("policy")] if key != "host.policy"]
-    units = {key: _unit(table.schema.field(key).metadata) for key in keys}
+    axes = {axis.key: axis for axis in sweep.axes if axis.key != "host.policy"}
+    keys = list(axes)
     frame = table.to_pandas()
     seeds = sorted(int(seed) for seed in frame["seed"].unique())
     policies = list(frame["policy"].unique())
@@ -56,13 +58,13 @@ def page(directory: Path) -> Page:
     verdict, tone = _verdict(sweep, frame)
     sections = []
     if keys and frame["jobs"].sum():
-        picture = _picture(frame, keys, units)
+        picture = _picture(frame, axes)
         sections.append(Section("Miss ratio", pictures=(picture,)))
     if frame["jobs"].sum() or "packet_loss_ratio" not in columns:
-        points_table = _points(frame, keys, units, several=several)
+        points_table = _points(frame, axes, several=several)
         sections.append(Section("All points", tables=(points_table,)))
     if "packet_loss_ratio" in columns:
-        voice = Voice.of(directory, frame, keys, units)
+        voice = Voice.of(directory, frame, axes)
         verdict, tone = voice.verdict()
         sections = [*voice.sections(), *sections]
     on = substrate_of(sweep.origin)
@@ -91,10 +93,6 @@ def page(directory: Path) -> Page:
     )
 
 
-def _unit(metadata: Mapping[bytes, bytes] | None) -> str:
-    return (metadata or {}).get(b"unit", b"").decode("utf-8")
-
-
 def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
     if not frame["jobs"].sum():
         return "No deadline fell within these runs.", ""
@@ -102,8 +100,8 @@ def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
     return f"{sentence}.", tone
 
 
-def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Picture:
-    laid = across(frame, keys, units)
+def _picture(frame: pd.DataFrame, axes: Mapping[str, Axis]) -> Picture:
+    laid = across(frame, axes)
     bands = (
         " Bands are 95 % confidence intervals of the mean over the seeds."
         if len(laid.data["seed"].unique()) > 1
@@ -123,7 +121,8 @@ def _picture(frame: pd.DataFrame, keys: list[str], units: dict[str, str]) -> Pic
     )
 
 
-def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, several: bool) -> Table:
+def _points(frame: pd.DataFrame, axes: Mapping[str, Axis], *, several: bool) -> Table:
+    keys = list(axes)
     points = miss_ratios.miss_ratios(frame, [*keys, "policy"])
     policies = list(frame["policy"].unique())
     cells: dict[tuple[Any, ...], dict[str, Cell]] = {}
@@ -139,7 +138,7 @@ def _points(frame: pd.DataFrame, keys: list[str], units: dict[str, str], *, seve
         )
     rows = [
         [
-            *(Cell(value_text(value, units[key])) for key, value in zip(keys, place, strict=True)),
+            *(Cell(axes[key].text(value)) for key, value in zip(keys, place, strict=True)),
             *(of_place.get(policy, Cell(NOTHING)) for policy in policies),
         ]
         for place, of_place in cells.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.host import Host
 from laxity.plots.voice import Measure, measures_against
-from laxity.report.axes import across, value_text
+from laxity.report.axes import across
 from laxity.report.page import Cell, Picture, Section, Table, interval, plain
 from laxity.resolved import calls_of
 from laxity.results.origin import load_origin
@@ -20,12 +20,14 @@ from laxity.voice import e_model
 from laxity.voice.playout import BUFFER_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
 
     from laxity.resolved_schema import Acceptance
     from laxity.results.origin import Origin
+    from laxity.sweep import Axis
 
 MEASURES = ("loss", "delay_ms", "mos")
 """What a run is judged by, as columns of a run's row."""
@@ -38,18 +40,16 @@ class Voice:
     runs: pd.DataFrame
     """A row for each run: the swept keys, `policy`, `seed`, `MEASURES`, `accepted` and the limits
     that it was held against."""
-    keys: list[str]
-    units: dict[str, str]
+    axes: Mapping[str, Axis]
+    """The swept keys."""
 
     @classmethod
-    def of(
-        cls, directory: Path, frame: pd.DataFrame, keys: list[str], units: dict[str, str]
-    ) -> Voice:
+    def of(cls, directory: Path, frame: pd.DataFrame, axes: Mapping[str, Axis]) -> Voice:
         """From the table of a sweep, and the limits of the host file beside it."""
-        of_run = [*keys, "policy", "seed"]
+        of_run = [*axes, "policy", "seed"]
         columns = [*of_run, "packet_loss_ratio", "delay_ns_p50", "delay_ns_p999"]
         runs = frame.drop_duplicates(of_run)[columns].reset_index(drop=True)
-        limits = _limits(load_origin(directory, "sweep"), runs, keys, units)
+        limits = _limits(load_origin(directory, "sweep"), runs, axes)
         runs["loss"] = runs["packet_loss_ratio"]
         runs["delay_ms"] = runs["delay_ns_p999"] / 1e6
         runs["mos"] = [
@@ -61,18 +61,22 @@ class Voice:
         runs["accepted"] = (runs["loss"] < runs["loss_limit"]) & (
             runs["delay_ms"] < runs["delay_limit_ms"]
         )
-        return cls(runs, keys, units)
+        return cls(runs, axes)
 
     def verdict(self) -> tuple[str, str]:
         """Where the limits held, and the tone of it."""
-        points = self.runs.groupby([*self.keys, "policy"], sort=False)
+        points = self.runs.groupby([*self.axes, "policy"], sort=False)
         held = points["accepted"].all()
         most = self._place(held.index[-1])
         if held.all():
             if len(held) == 1:
                 return "The limits of loss and delay held.", "good"
             return f"The limits of loss and delay held at every point, up to {most}.", "good"
-        loss = points["loss"].mean()
+        # What was lost says nothing of points where no packet arrived by the end of the run.
+        delay_ms = points["delay_ms"].mean()
+        loss = points["loss"].mean()[delay_ms.notna()]
+        if loss.empty:
+            return "The limits of loss and delay held at no point: no packet arrived.", "bad"
         if not held.any():
             least = loss.idxmin()
             return (
@@ -83,15 +87,17 @@ class Voice:
                 "bad",
             )
         first_bad = int((~held).to_numpy().argmax())
-        is_one_line = len(self.keys) == 1 and len(self.runs["policy"].unique()) == 1
+        is_one_line = len(self.axes) == 1 and len(self.runs["policy"].unique()) == 1
         if is_one_line and held.iloc[:first_bad].all() and not held.iloc[first_bad:].any():
-            late = _milliseconds(points["delay_ms"].mean().iloc[first_bad])
-            up_to = self._place(held.index[first_bad - 1])
+            up_to, bad = self._place(held.index[first_bad - 1]), held.index[first_bad]
+            what = (
+                f"{percent(float(loss[bad]))} of the packets were lost, and the delay at 99.9 % "
+                f"was {_milliseconds(delay_ms[bad])}"
+                if bad in loss.index
+                else "no packet arrived"
+            )
             text = (
-                f"The limits of loss and delay held up to {up_to}; "
-                f"at {self._place(held.index[first_bad])}, "
-                f"{percent(float(loss.iloc[first_bad]))} of the packets were lost, and the delay "
-                f"at 99.9 % was {late}."
+                f"The limits of loss and delay held up to {up_to}; at {self._place(bad)}, {what}."
             )
             return text, ""
         where = f"{held.sum()} of {number(len(held), 'point')}"
@@ -100,21 +106,21 @@ class Voice:
 
     def sections(self) -> list[Section]:
         """Curves and a table."""
-        pictures = (self._picture(),) if self.keys else ()
+        pictures = (self._picture(),) if self.axes else ()
         return [Section("Voice", pictures=pictures, tables=(self._table(),))]
 
     def _place(self, place: Any) -> str:  # noqa: ANN401 - what pandas has as a key
         *values, policy = place if isinstance(place, tuple) else (place,)
         words = [
-            f"{key} = {value_text(value, self.units[key])}"
-            for key, value in zip(self.keys, values, strict=True)
+            f"{key} = {axis.text(value)}"
+            for (key, axis), value in zip(self.axes.items(), values, strict=True)
         ]
         if len(self.runs["policy"].unique()) > 1 or not words:
             words.append(f"under {policy}")
         return ", ".join(words)
 
     def _picture(self) -> Picture:
-        laid = across(self.runs, self.keys, self.units)
+        laid = across(self.runs, self.axes)
         data = laid.data.rename(columns={laid.x: "x"})
         names = data["policy"].astype(str)
         data["line"] = names if laid.panel is None else names + ", " + data[laid.panel].astype(str)
@@ -148,12 +154,11 @@ class Voice:
 
     def _table(self) -> Table:
         rows = []
-        is_policy_shown = len(self.runs["policy"].unique()) > 1 or not self.keys
-        for place, of_point in self.runs.groupby([*self.keys, "policy"], sort=False):
+        is_policy_shown = len(self.runs["policy"].unique()) > 1 or not self.axes
+        for place, of_point in self.runs.groupby([*self.axes, "policy"], sort=False):
             *values, policy = place
             texts = [
-                value_text(value, self.units[key])
-                for key, value in zip(self.keys, values, strict=True)
+                axis.text(value) for axis, value in zip(self.axes.values(), values, strict=True)
             ]
             held = int(of_point["accepted"].sum())
             yes = "yes" if held == len(of_point) else "no" if not held else f"{held} of "
@@ -170,9 +175,9 @@ class Voice:
                     Cell(yes, "good" if held == len(of_point) else "bad"),
                 ]
             )
-        words = len(self.keys) + is_policy_shown
+        words = len(self.axes) + is_policy_shown
         columns = (
-            *self.keys,
+            *self.axes,
             *(["policy"] if is_policy_shown else []),
             *("packets lost", "delay, 99.9 %", "opinion score, E-model", "limits held"),
         )
@@ -187,19 +192,17 @@ class Voice:
         return Table("Voice at each point", columns, rows, words, note)
 
 
-def _limits(
-    origin: Origin, runs: pd.DataFrame, keys: list[str], units: dict[str, str]
-) -> list[Acceptance]:
+def _limits(origin: Origin, runs: pd.DataFrame, axes: Mapping[str, Axis]) -> list[Acceptance]:
     """`[calls.acceptance]` at each run; it may be swept itself."""
     host = Host(origin.host, origin.name)
     fixed = [text for text in origin.overrides if parse_setting(text) is None]
     known: dict[tuple[Any, ...], Acceptance] = {}
     found = []
-    for values in runs[keys].itertuples(index=False, name=None) if keys else [()] * len(runs):
+    for values in runs[list(axes)].itertuples(index=False, name=None) if axes else [()] * len(runs):
         if values not in known:
             changes = [
-                f"{key}={value_text(value, units[key])}"
-                for key, value in zip(keys, values, strict=True)
+                f"{key}={axis.text(value)}"
+                for (key, axis), value in zip(axes.items(), values, strict=True)
             ]
             known[values] = calls_of(host.resolved([*fixed, *changes]))["acceptance"]
         found.append(known[values])
