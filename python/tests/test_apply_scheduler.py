@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from laxity.apply.agent import scheduler
 from laxity.apply.agent.scheduler import Scheduler
+from laxity.apply.agent.settings import changes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,3 +150,24 @@ def test_another_scheduler_is_not_ours(made: Scheduler, tmp_path: Path) -> None:
     (tmp_path / "kernel/root/ops").write_text("lavd\n")
     assert made.seen() == {"possible": True, "loaded": "lavd", "given": None}
     assert json.dumps(made.seen())
+
+
+def test_a_guest_that_starts_leaves_the_parameters_of_others() -> None:
+    def of(guest: str | None, wanted: Any, given: Any) -> Any:
+        """What is loaded when a guest has started; without one, when all is applied."""
+        seen: Any = {"guests": [], "interrupts": {}, "scheduler": {"given": given}}
+        asked: Any = {"domains": {}, "interrupts": {}, "scheduler": wanted}
+        found = changes(asked, seen, [], only=guest)
+        return found[0]["new"] if found else given
+
+    # `laxity sched set` has changed both since they were applied.
+    applied, now = wanted(a=10, b=20), wanted(a=11, b=21)
+    assert of("a", applied, now) == wanted(a=10, b=21)
+    assert of("b", applied, now) == wanted(a=11, b=20)
+    assert of(None, applied, now) == applied
+    assert of("c", applied, now) == now
+    assert of("c", wanted(a=10, c=30), now) == wanted(a=11, b=21, c=30)
+    assert of("a", None, now) == now
+    # What is not loaded, as after a boot, and another policy are loaded whole.
+    assert of("a", applied, None) == applied
+    assert of("a", wanted("polling", a=10, b=20), now) == wanted("polling", a=10, b=20)

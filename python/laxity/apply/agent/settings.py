@@ -151,12 +151,16 @@ def changes(
     """Returns the changes that lead to what is wanted, in the order in which the kernel takes them.
 
     What an earlier `journal` has changed and is not wanted any more goes back to what it was,
-    unless it is to `keep`. `only` is the name of the one guest that is changed, besides interrupts.
+    unless it is to `keep`. `only` is the name of the one guest that is changed, besides interrupts,
+    and the one whose part of a policy of Laxity that is loaded is changed.
     """
     first: dict[Key, Change] = {}
     for change in journal:
         first.setdefault(key(change), change)
     found: list[Change] = []
+    if only is not None:
+        scheduler = _scheduler_with(only, wanted.get("scheduler"), seen["scheduler"]["given"])
+        wanted = {**wanted, "scheduler": scheduler}
     for guest, place, new in _places(wanted, seen):
         was = first.get(key(place))
         goal = place["old"]
@@ -169,6 +173,20 @@ def changes(
         if goal != place["old"] and (guest is None or only in (None, guest)):
             found.append({**place, "new": goal})
     return sorted(found, key=_turn)
+
+
+def _scheduler_with(guest: str, wanted: Any, given: Any) -> Any:  # noqa: ANN401 - JSON
+    """Returns the policy of Laxity that one guest needs; the parts of others stay as they are.
+
+    One that is not loaded, or is another one, is loaded with all that is wanted.
+    """
+    if given is None:
+        return wanted
+    if wanted is None or guest not in wanted["domains"]:
+        return given
+    if given["policy"] != wanted["policy"]:
+        return wanted
+    return {**given, "domains": {**given["domains"], guest: wanted["domains"][guest]}}
 
 
 Place = Tuple[Optional[str], Change, Any]  # noqa: UP045, UP006 - Python 3.9 reads it
