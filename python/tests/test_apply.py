@@ -647,6 +647,22 @@ def test_groups_and_helpers_that_are_refused(machine: Machine) -> None:
     assert "has no interrupts of its own" in refusal(helpers=Helpers(interrupts=(("lo", (0,)),)))
 
 
+def test_vcpus_whose_numbers_have_a_gap_are_refused_where_all_are_meant(machine: Machine) -> None:
+    machine.stop("control")
+    machine.start("control", "CPU 0/KVM", "CPU 2/KVM", "CPU 3/KVM")
+    for vcpus in (2, 3, 4):
+        with pytest.raises(InputError, match="guest 'control' has the VCPUs 0,2-3, and"):
+            asked(machine, f"domain.control.vcpus={vcpus}")
+    seen = machine.linux.observe([])
+    words = ["set", "control/1", "policy=fifo", "rt-priority=3"]
+    with pytest.raises(InputError, match=r"no VCPU 1\n.*it has 0,2-3$"):
+        live.change(seen, live.parse(words))
+    machine.keeper.apply(live.change(seen, live.parse(["set", "control/2", *words[2:]])))
+    threads = machine.threads("control")
+    policies = [os.sched_getscheduler(threads[f"CPU {n}/KVM"]) & 0xFF for n in (0, 2, 3)]
+    assert policies == [os.SCHED_OTHER, os.SCHED_FIFO, os.SCHED_OTHER]
+
+
 def test_two_guests_of_one_name_are_refused(machine: Machine) -> None:
     guests = machine.linux.observe([])["guests"]
     with pytest.raises(InputError, match="2 guests on the machine are called 'batch'"):

@@ -15,7 +15,7 @@ from laxity.apply.agent.settings import (
     Wanted,
     WantedDomain,
 )
-from laxity.apply.wanted import cpus_of, refuse_group, scheduling
+from laxity.apply.wanted import cpus_of, listed, refuse_group, scheduling
 from laxity.errors import InputError
 from laxity.policies import PARAMETERS, TABLE
 from laxity.substrates.kvm.plan import OWNER, group_settings, refuse_parameters
@@ -183,9 +183,8 @@ def _vcpus(guest: Guest, words: Words) -> list[Thread]:
     threads = [thread for thread in guest["threads"] if thread["vcpu"] is not None]
     found = [thread for thread in threads if words.vcpu in (None, thread["vcpu"])]
     if not found:
-        raise InputError(
-            f"guest {guest['name']!r} has no VCPU {words.vcpu}", f"it has 0 to {len(threads) - 1}"
-        )
+        there = listed([thread["vcpu"] or 0 for thread in threads])
+        raise InputError(f"guest {guest['name']!r} has no VCPU {words.vcpu}", f"it has {there}")
     return sorted(found, key=lambda thread: thread["vcpu"] or 0)
 
 

@@ -254,6 +254,12 @@ def refuse_guest(domain: Domain, guest: Guest, policy: str, seen: Seen) -> None:
     """Raises InputError for what a guest on the machine cannot be given of its domain."""
     key = f"domain.{domain['name']}"
     threads = {thread["vcpu"]: thread for thread in guest["threads"] if thread["vcpu"] is not None}
+    if sorted(threads) != list(range(len(threads))):
+        raise InputError(
+            f"guest {guest['name']!r} has the VCPUs {listed(list(threads))}, and those of a domain "
+            "are counted from 0 without a gap",
+            "plug in the VCPUs that are missing, as `virsh setvcpu` does, or unplug those above",
+        )
     if len(threads) != len(domain["vcpus"]):
         raise InputError(
             f"`{key}` has {number(len(domain['vcpus']), 'VCPU')}, and the guest has {len(threads)}",
