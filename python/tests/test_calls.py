@@ -235,7 +235,8 @@ def test_the_command_line_says_what_people_ask(tmp_path: Path) -> None:
     assert output.index("MOS-LQO, PESQ by P.862.1") < output.index("Raw PESQ")
     for word in ("streams", "p99.9", "jitter", "work %", "Setup", "toll quality", "Accepted"):
         assert word in output
-    assert max(map(len, output.splitlines())) <= 80
+    # The name of the directory is in one piece, however long it is.
+    assert max(map(len, output.splitlines()[:-1])) <= 80
     code, output = on_the_command_line("report", str(tmp_path / "out"))
     assert code == 0
     page = (tmp_path / "out" / "report.html").read_text()

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -324,6 +325,17 @@ def test_an_output_directory(laxity: Laxity, host: Path, tmp_path: Path) -> None
     # A failed run leaves it as it was.
     laxity("run", host, "-o", out, "--policy", "lottery", code=2)
     assert json.loads((out / "result.json").read_text())["policy"] == "deferrable"
+
+
+@pytest.mark.parametrize("name", ["o[/b]", "o[run]", "a name", "long" * 50])
+def test_the_name_of_an_output_directory_can_be_copied(
+    laxity: Laxity, host: Path, tmp_path: Path, name: str
+) -> None:
+    said = laxity("run", host, "-o", tmp_path / name).stdout.splitlines()[-1]
+    assert said.startswith(f"Written to {tmp_path / name}; ")
+    words = shlex.split(said.removeprefix(f"Written to {tmp_path / name}; "))
+    assert words[:3] == ["laxity", "report", str(tmp_path / name)]
+    assert (tmp_path / name / "result.json").is_file()
 
 
 def test_output_into_the_current_directory_and_through_a_link(host: Path, tmp_path: Path) -> None:

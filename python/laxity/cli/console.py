@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ def say(line: str) -> None:
 def say_written(output: Path | None) -> None:
     """Tells where the output is, and what makes a report of it."""
     if output is not None:
-        print_rich(f"Written to {output}; laxity report {output} makes a page of it")
+        # Rich would take brackets in a name for markup, and wrap a path that is to be copied.
+        print(f"Written to {output}; laxity report {shlex.quote(str(output))} makes a page of it")
 
 
 @contextmanager
