@@ -109,26 +109,35 @@ def output(path: Path) -> Iterator[Path]:
     anything is written, if something else is there.
     """
     refuse_unless_ours(path)
-    try:
+    with _writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}") from None
     try:
         yield staging
-        path.mkdir(exist_ok=True)
-        for entry in [entry for pattern in OURS for entry in path.glob(pattern)]:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
-        for entry in staging.iterdir():
-            # Not a rename: `path` may be a link to another file system.
-            shutil.move(entry, path / entry.name)
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror or error}") from None
+        with _writing_to(path):
+            _replace(path, staging)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _writing_to(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def _replace(path: Path, staging: Path) -> None:
+    path.mkdir(exist_ok=True)
+    for entry in [entry for pattern in OURS for entry in path.glob(pattern)]:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for entry in staging.iterdir():
+        # Not a rename: `path` may be a link to another file system.
+        shutil.move(entry, path / entry.name)
 
 
 def refuse_unless_ours(path: Path) -> None:

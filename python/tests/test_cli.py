@@ -19,7 +19,8 @@ import jsonschema
 import pyarrow.parquet as pq
 import pytest
 from conftest import EXAMPLES, HOST, HOST_FILES, Laxity, commands
-from laxity import POLICIES, Host, _core, cli
+from laxity import POLICIES, Host, InputError, _core, cli
+from laxity import directory as directories
 from laxity.policies import MODELS, SCHEDULER_S
 from typer.testing import CliRunner
 
@@ -336,6 +337,21 @@ def test_the_name_of_an_output_directory_can_be_copied(
     words = shlex.split(said.removeprefix(f"Written to {tmp_path / name}; "))
     assert words[:3] == ["laxity", "report", str(tmp_path / name)]
     assert (tmp_path / name / "result.json").is_file()
+
+
+def test_what_fails_beside_an_output_directory_is_told_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(FileNotFoundError, match="nothing"), directories.output(out):
+        (tmp_path / "nothing").read_bytes()
+    # What cannot be moved into it is what cannot be written to it.
+    (out / "notes.txt/notes.txt").mkdir(parents=True)
+    (out / directories.MANIFEST).touch()
+    with (
+        pytest.raises(InputError, match=f"cannot write to {out}: .*already exists"),
+        directories.output(out) as staging,
+    ):
+        (staging / "notes.txt").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_output_into_the_current_directory_and_through_a_link(host: Path, tmp_path: Path) -> None:
