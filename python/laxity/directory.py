@@ -32,6 +32,7 @@ OURS = (
         "capacity.json",
         "data",
         "report.html",
+        "figures",
         "fidelity.json",
         # What a model was held against.
         "trace",

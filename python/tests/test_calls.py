@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jsonschema
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from conftest import EXAMPLES, Laxity
 from html_report import read
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,6 +216,26 @@ def test_capacity_of_calls_is_found_by_their_rate() -> None:
     assert found.key == "calls.rate"
     assert found.carried is not None
     assert 3600 < found.carried.load < 15 * 3600
+
+
+def test_nothing_of_an_earlier_output_stays(laxity: Laxity, tmp_path: Path) -> None:
+    out, first, fresh = (tmp_path / name for name in ("out", "first", "fresh"))
+    sets = [word for each in (*QUICK, *ALONE) for word in ("--set", each)]
+    laxity("run", TELEPHONY, *sets, "-o", first)
+    slow = ("--set", "domain.media.workload.work=400 us", "--seeds", 1)
+    for words in (
+        ("fidelity", TELEPHONY, *sets, "--against", first),
+        ("run", TELEPHONY, *sets),
+        ("compare", TELEPHONY, *sets, "--policy", "credit,s-base"),
+        ("sweep", TELEPHONY, *sets, "--set", "calls.streams=10|20"),
+        ("capacity", TELEPHONY, *sets, *slow),
+    ):
+        laxity(*words, "-o", out)
+        if words[0] != "fidelity":
+            laxity("report", out)
+    for at in (out, fresh):
+        laxity("run", EXAMPLES / "integrator.toml", "--duration", "100 ms", "--no-trace", "-o", at)
+    assert {path.name for path in out.iterdir()} == {path.name for path in fresh.iterdir()}
 
 
 def test_capacity_needs_calls() -> None:
