@@ -17,6 +17,7 @@ from laxity import Host, InputError, Run, report
 from laxity._core import result_schema
 from laxity.cli import app
 from laxity.results.acceptance import judged, limits_of
+from laxity.results.design import Remedy
 from laxity.results.origin import Origin
 from laxity.results.schema import Engine, Overhead, Telephony
 from laxity.tables.calls import limit_lines
@@ -204,6 +205,19 @@ def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
     page = report.write(tmp_path / "out").read_text()
     assert f"Carries {found.carried.load} streams" in page
     assert "iptcomm-2009" in page
+
+
+def test_the_page_of_a_capacity_has_the_remedies(tmp_path: Path) -> None:
+    origin = Origin(TELEPHONY.read_bytes(), "host.toml", ())
+    remedies = (Remedy("media has priority", 1234), Remedy("batch-1 has a cap", 999))
+    found = Capacity("calls.streams", 1, (tried(1, held=True), tried(2, held=False)), origin)
+    for each in (found, replace(found, remedies=remedies)):
+        each.save(tmp_path / "out")
+        document = read(tmp_path / "out")
+        assert ("--remedies" in document.text) == bool(each.remedies)
+        for remedy in remedies:
+            assert (remedy.what in document.text) == bool(each.remedies)
+            assert (f"{remedy.streams:,}" in document.text) == bool(each.remedies)
 
 
 def test_capacity_of_calls_is_found_by_their_rate() -> None:

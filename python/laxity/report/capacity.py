@@ -61,9 +61,17 @@ def page(directory: Path) -> Page:
             *costs(found.profiles),
             *changes(manifest.overrides),
         ],
-        sections=[Section("Loads", pictures=(_picture(found),), tables=(_ramp(found),))],
+        sections=[
+            Section("Loads", pictures=(_picture(found),), tables=(_ramp(found),)),
+            *([Section("Changes", tables=(_remedies(found),))] if found.remedies else []),
+        ],
         command=command(
-            ["capacity", "host.toml", "--seeds", str(len(seeds)), *on.words], manifest.overrides
+            [
+                *("capacity", "host.toml", "--seeds", str(len(seeds))),
+                *(["--remedies"] if found.remedies else []),
+                *on.words,
+            ],
+            manifest.overrides,
         ),
         repeats=repeats(on),
         host=host_text(directory),
@@ -124,6 +132,15 @@ def _ramp(found: Capacity) -> Table:
         for tried in found.tried
     ]
     return Table("Every load that was tried", columns, rows, note=note)
+
+
+def _remedies(found: Capacity) -> Table:
+    rows = [plain(remedy.what, f"{remedy.streams:,}") for remedy in found.remedies]
+    note = (
+        "The streams that the host carries with each change, by loss and delay in short runs, "
+        "without the opinion score. `laxity design` writes the first into the file."
+    )
+    return Table("What each change carries", ("change", "streams"), rows, note=note)
 
 
 def _cells(tried: Tried, names: Iterable[str]) -> list[Cell]:
