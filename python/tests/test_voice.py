@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import wave
@@ -421,6 +423,41 @@ def test_scores_are_the_same_on_every_run_and_in_every_process() -> None:
     several = [losing(0.02, seed, 800) for seed in range(5)]
     first, second = voice.score_calls(several), voice.score_calls(several)
     assert first == second == [voice.score(one) for one in several]
+
+
+INTERRUPTED = """
+import signal
+import numpy as np
+from laxity.voice import Call, score_calls
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def call(packets):
+    sent_ns = np.arange(packets) * 20_000_000
+    return Call("call", np.arange(packets), sent_ns, sent_ns)
+try:
+    # One worker has nothing to do while the other judges a day.
+    calls = [call(400), call(24 * 3600 * 50)]
+    score_calls(calls, processes=2, progress=lambda done, _: print(done, flush=True))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_what_is_judged_without_a_word() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C reaches all processes of a group.
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        os.killpg(process.pid, signal.SIGINT)
+        output, error = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert (process.returncode, output, error) == (0, b"interrupted\n", b"")
 
 
 def test_one_call_in_four() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -17,6 +16,7 @@ from laxity.errors import InputError
 from laxity.voice import e_model, spandsp
 from laxity.voice.playout import BUFFER_NS, Playout, fixed
 from laxity.voice.reference import SAMPLES_PER_SECOND, reference
+from laxity.workers.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -226,13 +226,17 @@ def _judged(
             done.append(score(call, playout_ns))
             _tell(progress, len(done), len(calls))
         return done
-    # Forked, they have the reference already; and a script needs no guard around its main part.
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for quality in pool.map(partial(score, playout_ns=playout_ns), calls):
-            done.append(quality)
-            _tell(progress, len(done), len(calls))
+    # Ctrl-C does not reach them: what they do is given up here, however long a call is.
+    with closing(Processes(processes)) as workers:
+        for _, qualities in workers.results(partial(_scored, playout_ns=playout_ns), calls):
+            for quality in qualities:
+                done.append(quality)
+                _tell(progress, len(done), len(calls))
     return done
+
+
+def _scored(calls: Sequence[Call], playout_ns: int) -> list[CallQuality]:
+    return [score(call, playout_ns) for call in calls]
 
 
 def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
@@ -241,7 +245,7 @@ def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) ->
 
 
 def _prepare(calls: Sequence[Call]) -> None:
-    """Makes once, before there are processes, what all of them read; or fails once."""
+    """Fails once, before there are processes, if what all of them need is not there."""
     if calls:
         import pesq  # noqa: F401, PLC0415 - only scoring needs it, and the extra may be missing
     for laws in {call.laws for call in calls}:
