@@ -363,9 +363,11 @@ class Page:
 def page() -> Iterator[Page]:
     with pytest.MonkeyPatch.context() as patch:
         # A busy machine may take long.
-        patch.setattr(serving.Handler, "timeout", browser.WAIT_S)
         patch.setattr(serving, "WAIT_S", browser.WAIT_S)
-        with served(answer_s=browser.WAIT_S) as server, browser.browser() as window:
+        with (
+            served(answer_s=browser.WAIT_S, request_s=browser.WAIT_S) as server,
+            browser.browser() as window,
+        ):
             window.size(1400, 900)  # A narrow page has one column.
             yield Page(server, window)
 
