@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{
     cell::Cell,
     io::{Read, Write},
-    net::{SocketAddr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     process::{Child, ChildStdin, Command, Output, Stdio},
     time::Duration,
 };
@@ -256,9 +256,9 @@ impl Server {
 
     /// Sends an offer or an answer. Returns the address to send to and the payload type.
     fn describe(&self, command: &str, call: &str, local: SocketAddr) -> (SocketAddr, String) {
-        let port = local.port();
+        let (address, port) = (local.ip(), local.port());
         let sdp = format!(
-            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio {port} RTP/AVP 0\r\n"
+            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 {address}\r\nt=0 0\r\nm=audio {port} RTP/AVP 0\r\n"
         );
         let reply = self.ask(&json!({
             "command": command, "call-id": call, "from-tag": "a", "to-tag": "b", "sdp": sdp
@@ -290,10 +290,16 @@ impl Drop for Server {
     }
 }
 
-/// Ports that are free now.
+/// An address of loopback that is this process's own: other processes have ports of others.
+fn own_address() -> Ipv4Addr {
+    let [.., high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 1 + high % 254, middle, low)
+}
+
+/// Ports that are free now, and that no media server of a test takes.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
     let sockets: Vec<_> = (0..count)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .map(|_| UdpSocket::bind((own_address(), 0)).unwrap())
         .collect();
     sockets
         .iter()
@@ -618,9 +624,7 @@ fn a_call_is_changed_and_ended_by_its_parties_alone() {
 
 #[test]
 fn strangers_are_not_answered_and_no_source_takes_all_ports() {
-    // The address is this process's own: other processes may have such ports of others.
-    let [.., high, middle, low] = std::process::id().to_be_bytes();
-    let address = format!("127.{}.{middle}.{low}", u16::from(high) % 254 + 1);
+    let address = own_address().to_string();
     let options = [
         "--ports=39000-39063",
         "--control-from=127.0.0.2",
