@@ -24,6 +24,14 @@ fn answer_to(user: nix::libc::uid_t, socket: PathBuf) -> io::Result<String> {
     asking.join().unwrap()
 }
 
+/// Root gets the answer: on a busy computer, not each time within the time for a request.
+fn is_well(socket: &Path) {
+    const TIMES: usize = 300;
+    let answers = (0..TIMES).map(|_| answer_to(0, socket.into()).unwrap());
+    let mut answers = answers.filter(|answer| !answer.is_empty());
+    assert_eq!(answers.next().as_deref(), Some("all is well"));
+}
+
 #[test]
 fn a_stranger_gets_no_answer() {
     if !nix::unistd::geteuid().is_root() {
@@ -38,12 +46,12 @@ fn a_stranger_gets_no_answer() {
         connection.write_all(b"all is well")
     })
     .unwrap();
-    assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");
+    is_well(socket);
     let refused = answer_to(NOBODY, socket.into()).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     // An operator may change the mode of the socket and believe that this admits others.
     fs::set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(answer_to(NOBODY, socket.into()).unwrap(), "");
-    assert_eq!(answer_to(0, socket.into()).unwrap(), "all is well");
+    is_well(socket);
     fs::remove_dir_all(&directory).unwrap();
 }
