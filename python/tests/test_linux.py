@@ -469,7 +469,7 @@ def test_what_a_killed_run_left_and_still_uses_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "cgroup.controllers").touch()
-    # As the kernel refuses while a process is in the group.
+    # The kernel refuses to remove a group with a process in it, and here a directory with a file.
     used = tmp_path / "laxity-999999999"
     used.mkdir()
     (used / "process").touch()

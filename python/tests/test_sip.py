@@ -176,8 +176,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
 def flows(flow: Callable[[], None]) -> None:
     """Lets phones do their scenarios.
 
-    Who answers half a second late, as on a busy machine, gets the request a second time, and SIPp
-    may take that for the next request of its scenario. The flow then begins anew.
+    A phone that answers half a second late, as on a busy machine, gets the request a second time,
+    and SIPp may take that for the next request of its scenario. The flow then begins anew.
     """
     first_unspoiled(lambda _: flow(), after=lambda: time.sleep(FORGOTTEN_S))
 
