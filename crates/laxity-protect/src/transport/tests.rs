@@ -5,6 +5,7 @@ use crate::protocol::message::{self, Message};
 use crate::protocol::{CheckpointId, Part};
 use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::thread;
@@ -43,8 +44,25 @@ fn preamble(guest: &str) -> Preamble {
     }
 }
 
-/// Connects `client`, as `north`, to `server`, expected under `name`.
+/// Connects `client`, as `north`, to `server`, expected under `name`; again where a busy computer did
+/// not get that far in the time for it.
 fn link(client: Keys, server: Keys, name: &'static str) -> (io::Result<Link>, io::Result<Link>) {
+    const TIMES: usize = 100;
+    let was_late = |side: &io::Result<Link>| {
+        let kind = side.as_ref().err().map(io::Error::kind);
+        kind.is_some_and(|kind| [ErrorKind::TimedOut, ErrorKind::WouldBlock].contains(&kind))
+    };
+    let mut links = (1..TIMES).map(|_| link_once(client.clone(), server.clone(), name));
+    links
+        .find(|(dialled, accepted)| !was_late(dialled) && !was_late(accepted))
+        .unwrap_or_else(|| link_once(client.clone(), server.clone(), name))
+}
+
+fn link_once(
+    client: Keys,
+    server: Keys,
+    name: &'static str,
+) -> (io::Result<Link>, io::Result<Link>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let dialled = thread::spawn(move || dial(&client, address, name, &preamble("a")));
@@ -137,9 +155,10 @@ fn a_closed_link_ends_for_both() {
     let mut frame = Vec::new();
     let id = CheckpointId { term: 1, number: 1 };
     message::encode(&Message::Acknowledge(id), 0, &mut frame);
-    // The system's buffer may still have room for the first frame.
-    let sent = (0..100).try_for_each(|_| accepted.writer.send(&frame));
-    assert!(sent.is_err());
+    // The system's buffer may still have room for frames until the other side refuses the first.
+    while accepted.writer.send(&frame).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
