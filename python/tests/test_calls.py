@@ -22,6 +22,7 @@ from laxity.results.origin import Origin
 from laxity.results.schema import Engine, Overhead, Telephony
 from laxity.tables.calls import limit_lines
 from laxity.tables.capacity import capacity_verdict
+from laxity.telephony import capacity
 from laxity.telephony.bottleneck import Bottleneck
 from laxity.telephony.capacity import Capacity, Tried, search
 from laxity.voice.scoring import scored
@@ -121,7 +122,8 @@ def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int)
     failed = [each.load for each in found if not each.held]
     assert probes <= 60
     if not failed:
-        assert good_up_to >= 1_000  # it was doubled as often as it could be
+        assert good_up_to >= 2_000
+        assert held[-1] == 2_000
     elif not held:
         assert failed[0] <= 2
     else:
@@ -136,7 +138,7 @@ def test_more_that_does_better_than_less_is_named_and_not_carried(tmp_path: Path
         return tried(load, held=load < 400 and not any(at <= load < at + 32 for at in fails))
 
     ramp = tuple(search(200, 2_000, probe))
-    found = Capacity("calls.streams", 200, ramp, Origin(b"", "", ()))
+    found = Capacity("calls.streams", 200, 2_000, ramp, Origin(b"", "", ()))
     assert found.carried is not None
     assert found.refused is not None
     assert found.carried.load == 63
@@ -156,6 +158,30 @@ def test_more_that_does_better_than_less_is_named_and_not_carried(tmp_path: Path
     assert "Found: loss 50.0 % (not below 1.00 %)." in page.text
     assert ".." not in page.text.partition("Carries")[2].partition("Loads")[0]
     assert "MOS" not in page.text
+
+
+@pytest.mark.parametrize("start", [1, 3, 700, 1_200, 1_999, 2_000])
+def test_the_most_that_can_be_asked_is_tried_and_said(start: int) -> None:
+    found = search(start, 2_000, lambda load: tried(load, held=True))
+    assert max(each.load for each in found) == 2_000
+    for most, whose in ((2_000, "can be run there"), (100_000, "a host file may have")):
+        ramp = tuple(search(start, most, lambda load: tried(load, held=True)))
+        carries = Capacity("calls.streams", start, most, ramp, Origin(b"", "", ()))
+        said = " ".join(str(line) for line in capacity_verdict(carries))
+        assert f"No bottleneck up to {most:,} streams, the most that {whose}" in said
+    # It is what gives out, if only the most is too much.
+    found = search(start, 2_000, lambda load: tried(load, held=load < 2_000))
+    assert [each.load for each in found if not each.held] == [2_000]
+    assert max(each.load for each in found if each.held) >= 1_980
+
+
+def test_remedies_of_calls_that_come_and_go_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = TELEPHONY.read_text().replace("streams = 800\n", "")
+    monkeypatch.setattr(capacity, "search", lambda *_: pytest.fail("something runs"))
+    with pytest.raises(InputError, match="none that are always there"):
+        Host.parse(text).capacity(remedies=True)
 
 
 def test_a_limit_says_on_which_side_of_it_the_value_is() -> None:

@@ -213,6 +213,13 @@ def test_aims_that_make_no_sense_are_refused(
             Host.load(EXAMPLES / "telephony.toml").design(**aim)  # type: ignore[arg-type]
 
 
+def test_any_phase_is_not_for_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLES / "telephony.toml", "--any-phase") == 2
+    assert "leave --any-phase out" in capsys.readouterr().err
+
+
 def test_the_most_room_decides_between_policies() -> None:
     found = Host.parse(LOOPS.replace('"deferrable"', '"?"')).design(most_room=True)
     for policy in ("deferrable", "sedf"):

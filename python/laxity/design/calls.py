@@ -75,6 +75,11 @@ def find_remedy(
             "a limit of missed deadlines is for tasks, and the host has none",
             "leave --missed out; calls have their limits in [calls.acceptance]",
         )
+    if any_phase and not has_tasks:
+        raise InputError(
+            "any phase is for tasks, and the host has none: calls begin when they begin",
+            "leave --any-phase out",
+        )
     if opened.ladders:
         changes = list(opened.changes)
     else:

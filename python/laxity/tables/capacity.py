@@ -10,6 +10,7 @@ from rich.text import Text
 
 from laxity.tables.calls import found_text, limit_lines
 from laxity.tables.layout import plain_table, profiles, right
+from laxity.telephony.capacity import MOST
 from laxity.text import NOTHING, bare, number
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def capacity_verdict(found: Capacity) -> list[Text]:
         said = f"Carries {load(found, carried)} {what}: accepted {with_seeds}{least}"
         lines.append(Text("\n".join([said, *limit_lines(carried.limits)]), "bold green"))
     if refused is None:
-        lines.append(Text("No bottleneck up to the greatest load that a host file may have"))
+        whose = "a host file may have" if found.most == MOST[found.key] else "can be run there"
+        most = load_of(found.key, found.most)
+        lines.append(Text(f"No bottleneck up to {most} {what}, the most that {whose}"))
     elif refused.gives_out is not None:
         why = ""
         if len(refused.runs) > 1:

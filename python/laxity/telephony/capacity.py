@@ -39,6 +39,8 @@ SEEDS_MAX = 10_000
 """Runs of one load, whose results are in memory together."""
 STREAMS_MAX, RATE_MAX = 100_000, 36_000_000
 """That a host file may have; calls an hour."""
+MOST = {"calls.streams": STREAMS_MAX, "calls.rate": RATE_MAX}
+"""The same by what is varied."""
 CAPACITY = "capacity.json"
 
 
@@ -103,6 +105,9 @@ class Capacity:
     """What was varied: `calls.streams` or `calls.rate`."""
     own: int
     """What the host file asks for, which was tried too."""
+    most: int
+    """The greatest load that could be asked: a host file has no more, or the substrate refuses it.
+    It is tried if nothing below it failed."""
     tried: tuple[Tried, ...]
     """All loads, ascending."""
     origin: Origin = field(repr=False)
@@ -162,6 +167,7 @@ class Capacity:
         return {
             "key": self.key,
             "own": self.own,
+            "most": self.most,
             "passed": self.passed,
             "seeds": self.seeds,
             "carried": carried and carried.load,
@@ -199,7 +205,7 @@ class Capacity:
             for each in content["tried"]
         )
         remedies = decoded(content.get("remedies", []), tuple[Remedy, ...])
-        return cls(content["key"], content["own"], tried, origin, remedies)
+        return cls(content["key"], content["own"], content["most"], tried, origin, remedies)
 
 
 def find_capacity(
@@ -242,13 +248,13 @@ def find_capacity(
         runs = scored_many(on.run_many(of_seeds, say=say, streams=True), most=most)
         return _tried(load, runs, host.host)
 
-    upper = STREAMS_MAX if calls["streams"] else RATE_MAX
+    upper = MOST[key]
     if on.refusals(at(upper)):
         loads = range(own, upper)
         upper = loads[bisect_left(loads, True, key=lambda load: bool(on.refusals(at(load)))) - 1]
     tried = search(own, upper, lambda load: run(load, SCORED))
     while True:
-        found = Capacity(key, own, tuple(tried), host.origin(on.words))
+        found = Capacity(key, own, upper, tuple(tried), host.origin(on.words))
         carried = found.carried
         if carried is None:
             return found
@@ -279,15 +285,15 @@ def _override(key: str, load: int) -> str:
 def search(start: int, most: int, probe: Callable[[int], Tried]) -> list[Tried]:
     """Tries loads of 1 to `most` around the greatest that is carried, to one part in a hundred.
 
-    First `start` and its doubles, or its halves; then between the last that held and the first that
-    did not, some at a time; then a ramp around these, since more load may do better than less.
-    Where a load of the ramp fails below all others, it goes on from there. The loads come back
-    ascending.
+    First `start` and its doubles up to `most`, or its halves; then between the last that held and
+    the first that did not, some at a time; then a ramp around these, since more load may do better
+    than less. Where a load of the ramp fails below all others, it goes on from there. The loads
+    come back ascending.
     """
     ramp = _Ramp(most, probe)
     load = start
     while True:
-        ramp.try_all([load, 2 * load])
+        ramp.try_all([load, min(2 * load, most)])
         low, high = ramp.ends()
         if high is None and 2 * load < most:
             load *= 4
