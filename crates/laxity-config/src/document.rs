@@ -172,6 +172,23 @@ impl Document {
         }
     }
 
+    /// What is wrong with the value at a path, as overrides have it: the error names the place where the file or an
+    /// override gives it, or of the innermost value around it that is there.
+    pub fn error_at(
+        &self,
+        overrides: &[impl AsRef<str>],
+        path: &str,
+        message: &str,
+        help: &str,
+    ) -> FileError {
+        let (sources, root, problems) = match self.overridden(overrides) {
+            Ok(overridden) => overridden,
+            Err(error) => return error,
+        };
+        problems.report(overrides::innermost(&root, path).span, message, help);
+        problems.into_error(&sources)
+    }
+
     /// The text of the file with values put in, each a path as overrides have it and a value in TOML. All else stays as
     /// it is, comments and order too.
     ///

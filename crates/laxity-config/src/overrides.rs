@@ -97,6 +97,32 @@ fn put(root: &mut Node, path: &str, base: usize, value: Node) -> Result<(), Prob
     }
 }
 
+/// The value at a path, or the innermost one on the way to it that is there.
+pub(crate) fn innermost<'t>(root: &'t Node, path: &str) -> &'t Node {
+    let (mut node, mut rest) = (root, path);
+    loop {
+        let (step, next) = match &node.value {
+            Value::Table(entries) => {
+                let step = rest.find('.').map_or(rest, |end| &rest[..end]);
+                match entries.iter().find(|entry| &*entry.key == step) {
+                    Some(entry) => (step, &entry.node),
+                    None => return node,
+                }
+            }
+            Value::Array(elements) => match element(elements, rest, "", 0) {
+                Ok((step, index)) => (step, &elements[index]),
+                Err(_) => return node,
+            },
+            _ => return node,
+        };
+        node = next;
+        match rest[step.len()..].strip_prefix('.') {
+            Some(below) => rest = below,
+            None => return node,
+        }
+    }
+}
+
 /// The step of a path to the element that comes after the last one.
 pub(crate) fn after(elements: &[Node]) -> String {
     elements.len().to_string()

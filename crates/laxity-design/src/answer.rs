@@ -1,14 +1,14 @@
 //! From a host with open values to the values.
 
-use laxity_host::{Host, Open, Policy};
+use laxity_host::{Domain, Host, Open, OpenDomain, Policy};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::conflict::{Impossible, impossible};
 use crate::designs::{Failed, groups_designed};
-use crate::group::{Group, cpu_time, room_of, share};
+use crate::group::{Group, cpu_time, retain, room_of, share};
 use crate::reasons::{self, Alternative, Binding, Point, Room};
-use crate::request::{Aim, POLICIES, Request, prepared, with_policy};
+use crate::request::{Aim, Request, names, policies, prepared, with_policy};
 use crate::search::{Effort, Search};
 
 /// What came of a design.
@@ -19,13 +19,17 @@ pub enum Answer {
     Holds(Design),
     /// No values were found with which every deadline is guaranteed.
     Impossible(Impossible),
-    /// The question makes no sense for this host.
-    Refused {
-        /// Why.
-        message: String,
-        /// What would be right.
-        help: String,
-    },
+}
+
+/// Why a question makes no sense for a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The value of the file that is in the way, as overrides name it.
+    pub path: String,
+    /// Why.
+    pub message: String,
+    /// What would be right.
+    pub help: String,
 }
 
 /// Values for what was open.
@@ -72,18 +76,15 @@ pub struct DomainDesign {
 
 /// Finds values for what is open in a host. `host` is what [`laxity_host::Document::open`] gives, with placeholders for
 /// open values; the CPUs of its VCPUs are taken as they are.
-pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
-    if let Some((message, help)) = refusal(host, open) {
-        return Answer::Refused { message, help };
-    }
+///
+/// # Errors
+///
+/// Why the question makes no sense for this host.
+pub fn design(host: &Host, open: &Open, request: Request) -> Result<Answer, Refusal> {
+    refusal(host, open).map_or(Ok(()), Err)?;
     let host = &prepared(host, request);
-    if let Some((message, help)) = refused_growth(host, request) {
-        return Answer::Refused { message, help };
-    }
-    let policies: &[Policy] = match open.policy {
-        true => &POLICIES,
-        false => std::slice::from_ref(&host.policy),
-    };
+    refused_growth(host, open, request).map_or(Ok(()), Err)?;
+    let policies = policies(host, open);
     let answers: Vec<Result<Vec<Group>, Box<Failed>>> = policies
         .par_iter()
         .map(|&policy| groups_designed(&with_policy(host, policy), open, request, Effort::FULL))
@@ -99,16 +100,18 @@ pub fn design(host: &Host, open: &Open, request: Request) -> Answer {
                 Aim::MostRoom => room_of(other).total_cmp(&room_of(one)).then(least_time),
             }
         });
-    match (best, answers.first()) {
-        (Some((groups, policy)), _) => {
+    Ok(match best {
+        Some((groups, policy)) => {
             Answer::Holds(designed(&with_policy(host, policy), open, request, groups))
         }
-        (None, Some(Err(failed))) => Answer::Impossible(impossible(failed, host, request)),
-        _ => Answer::Refused {
-            message: "this host has no domain".into(),
-            help: "add one".into(),
-        },
-    }
+        None => {
+            let failed = policies.iter().zip(&answers);
+            let failed: Vec<(Policy, &Failed)> = failed
+                .filter_map(|(&policy, answer)| Some((policy, &**answer.as_ref().err()?)))
+                .collect();
+            Answer::Impossible(impossible(host, open, request, &failed))
+        }
+    })
 }
 
 /// Values of a host without reasons, for what is asked of many hosts.
@@ -126,15 +129,10 @@ pub struct Values {
 ///
 /// # Errors
 ///
-/// Why the question makes no sense for this host, and what would be right.
-pub fn values_of(host: &Host, open: &Open) -> Result<Option<Values>, (String, String)> {
-    if let Some(refused) = refusal(host, open) {
-        return Err(refused);
-    }
-    let policies: &[Policy] = match open.policy {
-        true => &POLICIES,
-        false => std::slice::from_ref(&host.policy),
-    };
+/// Why the question makes no sense for this host.
+pub fn values_of(host: &Host, open: &Open) -> Result<Option<Values>, Refusal> {
+    refusal(host, open).map_or(Ok(()), Err)?;
+    let policies = policies(host, open);
     let answers = policies.iter().filter_map(|&policy| {
         let host = with_policy(host, policy);
         let effort = Effort::FULL.less();
@@ -149,78 +147,149 @@ pub fn values_of(host: &Host, open: &Open) -> Result<Option<Values>, (String, St
     }))
 }
 
-/// The least part of a CPU that each domain of the file needs by itself, in its order, for placing them; `None` where
-/// no budget is enough. Domains whose budget is given have that part, and their helpers are left out.
+/// The least part of a CPU that each domain of the file needs by itself, in its order, for placing them: the least
+/// under any policy that may be chosen, and `None` where no budget is enough. Domains whose budget is given have that
+/// part, and their helpers are left out.
 pub fn least_shares(host: &Host, open: &Open, request: Request) -> Vec<Option<f64>> {
     let host = &prepared(host, request);
+    let share = |domain: usize, policy: Policy| {
+        let group = Group::of_domains(&with_policy(host, policy), open, vec![domain]);
+        Search::new(&group, Effort::FULL).least_share(0)
+    };
     (0..open.domains.len())
         .into_par_iter()
         .map(|domain| {
-            let group = Group::of_domains(host, open, vec![domain]);
-            Search::new(&group, Effort::FULL).least_share(0)
+            let shares = policies(host, open).iter();
+            let shares = shares.filter_map(|&policy| share(domain, policy));
+            shares.min_by(f64::total_cmp)
         })
         .collect()
 }
 
-/// Why a host cannot be designed by analysis, and what would be right.
-pub fn refusal(host: &Host, open: &Open) -> Option<(String, String)> {
+/// The part of a CPU that a domain of the file needs at least, wherever it is: what is given to it, or what its tasks
+/// compute.
+pub fn needed(host: &Host, open: &Open, number: usize) -> f64 {
+    let domain = &host.domains[number];
+    match open.domains[number].is_given() {
+        true => share(domain),
+        false => load(domain),
+    }
+}
+
+/// The names of the policies that may be chosen for a host.
+pub fn policy_names(host: &Host, open: &Open) -> Vec<String> {
+    names(policies(host, open).iter().copied())
+}
+
+/// The host with these demands alone, each a domain's name and a task's; no task stands for the budget and the period
+/// that are given to the domain. Domains of which no demand is left are left out.
+pub fn with_only(host: &Host, open: &Open, demands: &[(String, Option<String>)]) -> (Host, Open) {
+    let (mut only, mut open) = (host.clone(), open.clone());
+    retain(&mut only.domains, &mut open.domains, |domain, task| {
+        let domain = &host.domains[domain];
+        let task = task.map(|task| domain.tasks[task].name.as_str());
+        (demands.iter()).any(|(name, of)| *name == domain.name && of.as_deref() == task)
+    });
+    (only, open)
+}
+
+/// Why a host cannot be designed by analysis.
+pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
+    let refused = |path: String, message: String, help: &str| {
+        let help = help.into();
+        Some(Refusal {
+            path,
+            message,
+            help,
+        })
+    };
     if let Some(path) = open.others.first() {
-        return Some((
+        return refused(
+            path.clone(),
             format!("nothing is known that would tell `{path}`"),
-            "write a value; budget, period, priority, affinity and policy may be open".into(),
-        ));
+            "write a value; budget, period, priority, affinity and policy may be open",
+        );
     }
-    if !open.policy && !host.policy.is_partitioned() {
-        return Some((
-            format!(
-                "the {} policy gives no VCPU a budget of its own, and guarantees no deadline",
-                host.policy.name()
+    let policy = host.policy;
+    if !open.policy && !policy.is_partitioned() {
+        let (path, help) = (
+            "host.policy",
+            "write policy = \"?\", or \"deferrable\", say, or give --missed",
+        );
+        let why = match policy.is_model() {
+            true => format!("analysis has no bound for the {} policy", policy.name()),
+            false => format!(
+                "the {} policy gives no VCPU a budget of its own",
+                policy.name()
             ),
-            "write policy = \"?\", or \"deferrable\", say, or give --missed".into(),
-        ));
+        };
+        return refused(
+            path.into(),
+            format!("{why}, and guarantees no deadline"),
+            help,
+        );
     }
-    if let Some(domain) = host.domains.iter().find(|domain| domain.workload.is_some()) {
-        return Some((
+    let domains = || host.domains.iter().zip(&open.domains);
+    if let Some((domain, of)) = domains().find(|(domain, _)| domain.workload.is_some()) {
+        return refused(
+            format!("{}.workload", of.path),
             format!(
                 "analysis has no bound on how often {} wakes, which packets or pauses decide",
                 domain.name
             ),
-            "leave it out, or ask `laxity sweep` and `laxity capacity`, which simulate".into(),
-        ));
+            "leave it out, or ask `laxity sweep` and `laxity capacity`, which simulate",
+        );
     }
-    let idle = host.domains.iter().zip(&open.domains);
-    let mut idle =
-        idle.filter(|(domain, open)| (open.budget || open.period) && domain.tasks.is_empty());
-    if let Some((domain, _)) = idle.next() {
-        return Some((
+    let fetches =
+        |(domain, _): &(&Domain, _)| !host.caches.is_empty() && domain.working_set_bytes > 0;
+    if let Some((_, of)) = domains().find(fetches) {
+        return refused(
+            format!("{}.working-set", of.path),
+            "analysis does not know what a cold cache costs, and guarantees no deadline".into(),
+            "leave it out, and let the costs of a context switch stand for it",
+        );
+    }
+    let is_idle =
+        |(domain, of): &(&Domain, &OpenDomain)| (of.budget || of.period) && domain.tasks.is_empty();
+    if let Some((domain, of)) = domains().find(is_idle) {
+        return refused(
+            of.path.clone(),
             format!(
                 "nothing tells how much {} needs: it has no tasks, and no budget and period",
                 domain.name
             ),
-            "write its budget and period, or its tasks".into(),
-        ));
+            "write its budget and period, or its tasks",
+        );
     }
     None
 }
 
-/// Why no cost can be so much greater, and what would be right.
-fn refused_growth(host: &Host, request: Request) -> Option<(String, String)> {
+/// Why no cost can be so much greater.
+fn refused_growth(host: &Host, open: &Open, request: Request) -> Option<Refusal> {
     let factor = request.growth();
-    let tasks = (host.domains.iter()).flat_map(|domain| {
-        let named = move |task| (domain, task);
+    let tasks = (host.domains.iter().zip(&open.domains)).flat_map(|(domain, of)| {
+        let named = move |task| (domain, of, task);
         domain.tasks.iter().map(named)
     });
     let most = tasks
-        .map(|(domain, task)| (task.deadline_ns as f64 / task.cost_ns as f64, domain, task))
+        .map(|(domain, of, task)| {
+            (
+                task.deadline_ns as f64 / task.cost_ns as f64,
+                domain,
+                of,
+                task,
+            )
+        })
         .min_by(|(one, ..), (other, ..)| one.total_cmp(other));
-    let (most, domain, task) = most.filter(|(most, ..)| *most < factor)?;
-    Some((
-        format!(
+    let (most, domain, of, task) = most.filter(|(most, ..)| *most < factor)?;
+    Some(Refusal {
+        path: format!("{}.tasks.{}.cost", of.path, task.name),
+        message: format!(
             "with every cost {factor} times what it is, {}/{} takes longer than its deadline",
             domain.name, task.name
         ),
-        format!("ask for less than {most:.4}"),
-    ))
+        help: format!("ask for less than {most:.4}"),
+    })
 }
 
 /// The values of each domain, in the order of the host.
@@ -261,17 +330,23 @@ fn designed(host: &Host, open: &Open, request: Request, groups: &[Group]) -> Des
     }
 }
 
-fn domain_design(domain: &laxity_host::Domain) -> DomainDesign {
+fn domain_design(domain: &Domain) -> DomainDesign {
     DomainDesign {
         name: domain.name.clone(),
         budget_ns: domain.parameters.budget_ns,
         period_ns: domain.parameters.period_ns,
         priority: domain.parameters.priority,
         share: share(domain),
-        load: (domain.tasks.iter())
-            .map(|task| task.cost_ns as f64 / task.period_ns as f64)
-            .sum(),
+        load: load(domain),
     }
+}
+
+/// The part of one CPU that a domain's tasks need.
+fn load(domain: &Domain) -> f64 {
+    let tasks = domain.tasks.iter();
+    tasks
+        .map(|task| task.cost_ns as f64 / task.period_ns as f64)
+        .sum()
 }
 
 fn values(host: &Host, open: &Open, domains: &[DomainDesign]) -> Vec<(String, String)> {

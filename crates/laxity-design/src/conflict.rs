@@ -1,11 +1,14 @@
 //! Demands that cannot hold together, and the smallest relief.
+//!
+//! Where several policies may be chosen, demands cannot hold together if they hold under none of these.
 
-use laxity_host::Host;
+use laxity_host::{Host, Open, Policy};
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::designs::Failed;
-use crate::group::Group;
-use crate::request::{Aim, Request};
+use crate::group::{Group, retain, share};
+use crate::request::{Aim, Request, names, with_policy};
 use crate::search::{Effort, Search};
 
 /// Steps of the search for the least relief: one part in a hundred.
@@ -37,180 +40,246 @@ pub struct Relief {
     pub cost_ns: i64,
     /// The part of its cost that it gives up.
     pub part: f64,
+    /// The policy under which that is enough.
+    pub policy: String,
 }
 
 /// Why there is no design.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Impossible {
-    /// The policy, of several that which is tried first.
+    /// The policy; "?" if several may be chosen.
     pub policy: String,
-    /// Demands that cannot be guaranteed together. Without any one of them, the others can. None where budgets that
-    /// are given are too much without any demand.
+    /// The policies under each of which the demands cannot be guaranteed together.
+    pub policies: Vec<String>,
+    /// Demands that cannot be guaranteed together, beside the budgets of `given`. Without any one of them, or of these
+    /// budgets, the others can.
     pub conflict: Vec<Demand>,
-    /// The part of its CPU's time that the demands in conflict need.
+    /// The domains of other budgets in the conflict, which the file gives.
+    pub given: Vec<String>,
+    /// What the demands in conflict need, in CPUs.
     pub load: f64,
     /// Changes to one demand with which everything can be guaranteed, the smallest first.
     pub reliefs: Vec<Relief>,
-    /// The names of the domains that share the CPUs of the conflict.
-    pub group: Vec<String>,
     /// The factor by which every cost was to be greater, if that was asked for. Costs are those before it.
     pub room_factor: Option<f64>,
 }
 
-/// A task by its domain's place in the group, and its own place there.
-type Place = (usize, usize);
+/// A demand: the place of its group, that of its domain in there, and that of its task; no task stands for the budget
+/// that is given to the domain.
+type Place = (usize, usize, Option<usize>);
 
 /// Beyond so many demands in conflict, a relief is worked out only if it is no greater than the one before.
 const ALL_RELIEFS_MAX: usize = 8;
 
-/// Why the group of a host has no design. Where only values are asked for, a conflict tells which domains are not to be
-/// placed together, and a host of one CPU needs none.
-pub(crate) fn impossible(failed: &Failed, host: &Host, request: Request) -> Impossible {
-    let (group, effort) = (&failed.group, failed.effort);
+/// Why a host has no design under any policy that may be chosen. Where only values are asked for, a conflict tells
+/// which domains are not to be placed together, and a host of one CPU needs none.
+pub(crate) fn impossible(
+    host: &Host,
+    open: &Open,
+    request: Request,
+    failed: &[(Policy, &Failed)],
+) -> Impossible {
+    let failing = Failing::of(host, open, request, failed);
     let conflict = match request.values_only && host.cpus == 1 {
         true => Vec::new(),
-        false => conflict(group, effort),
+        false => failing.conflict(),
     };
+    let tasks: Vec<(usize, usize, usize)> = (conflict.iter())
+        .filter_map(|&(group, domain, task)| Some((group, domain, task?)))
+        .collect();
+    let given: Vec<&laxity_host::Domain> = (conflict.iter())
+        .filter(|(.., task)| task.is_none())
+        .map(|&(group, domain, _)| failing.domain(group, domain))
+        .collect();
     let growth = request.growth();
     let before = |cost_ns: i64| (cost_ns as f64 / growth) as i64;
-    let load = (conflict.iter())
-        .map(|&(domain, task)| &group.host.domains[domain].tasks[task])
-        .map(|task| task.cost_ns as f64 / task.period_ns as f64)
-        .sum();
-    let mut demands: Vec<Demand> = conflict.iter().map(|&place| demand(group, place)).collect();
+    let needed = |&(group, domain, task): &(usize, usize, usize)| {
+        let task = &failing.domain(group, domain).tasks[task];
+        task.cost_ns as f64 / task.period_ns as f64
+    };
+    let load =
+        tasks.iter().map(needed).sum::<f64>() + given.iter().copied().map(share).sum::<f64>();
     let mut reliefs: Vec<Relief> = Vec::new();
     let relieved = match request.values_only {
         true => &[],
-        false => &conflict[..],
+        false => &tasks[..],
     };
     for &place in relieved {
-        let smallest = reliefs.last().filter(|_| conflict.len() > ALL_RELIEFS_MAX);
+        let smallest = reliefs.last().filter(|_| tasks.len() > ALL_RELIEFS_MAX);
         let at_most = smallest.map_or(1.0, |relief| relief.part);
-        reliefs.extend(relief(group, place, at_most, effort));
+        reliefs.extend(failing.relief(place, at_most));
     }
     reliefs.sort_by(|one, other| one.part.total_cmp(&other.part));
-    for demand in &mut demands {
-        demand.cost_ns = before(demand.cost_ns);
-    }
     for relief in &mut reliefs {
         relief.cost_ns = before(relief.cost_ns);
     }
+    let demand = |&(group, domain, task): &(usize, usize, usize)| {
+        let domain = failing.domain(group, domain);
+        let task = &domain.tasks[task];
+        Demand {
+            domain: domain.name.clone(),
+            task: task.name.clone(),
+            cost_ns: before(task.cost_ns),
+            period_ns: task.period_ns,
+            deadline_ns: task.deadline_ns,
+        }
+    };
+    let policies = names(failed.iter().map(|(policy, _)| *policy));
     Impossible {
-        policy: group.host.policy.name().into(),
+        policy: match &policies[..] {
+            [policy] => policy.clone(),
+            _ => "?".into(),
+        },
+        policies,
         load,
-        conflict: demands,
+        conflict: tasks.iter().map(demand).collect(),
+        given: given.iter().map(|domain| domain.name.clone()).collect(),
         reliefs,
-        group: (group.host.domains.iter())
-            .map(|domain| domain.name.clone())
-            .collect(),
         room_factor: Some(growth).filter(|_| matches!(request.aim, Aim::Room(_))),
     }
 }
 
-fn demand(group: &Group, (domain, task): Place) -> Demand {
-    let domain = &group.host.domains[domain];
-    let task = &domain.tasks[task];
-    Demand {
-        domain: domain.name.clone(),
-        task: task.name.clone(),
-        cost_ns: task.cost_ns,
-        period_ns: task.period_ns,
-        deadline_ns: task.deadline_ns,
-    }
+/// Groups of a host that have no values under any policy that may be chosen.
+#[derive(Clone)]
+struct Failing {
+    /// For each policy the groups that failed under some policy, with the costs that were asked for. Different groups
+    /// may have failed under different policies, and then only all of them together are impossible.
+    policies: Vec<Vec<Group>>,
+    effort: Effort,
 }
 
-/// Demands that cannot hold together, none of which can be left out: a deletion filter (Chinneck and Dravnieks, 1991),
-/// which first leaves out halves and quarters of those that are left (as QuickXplain of Junker, 2004, does). None if
-/// not even the budgets that are given hold together.
-fn conflict(group: &Group, effort: Effort) -> Vec<Place> {
-    if !holds(group, &[], effort) {
-        return Vec::new();
+impl Failing {
+    fn of(host: &Host, open: &Open, request: Request, failed: &[(Policy, &Failed)]) -> Failing {
+        let mut sets: Vec<&Vec<usize>> = (failed.iter())
+            .map(|(_, failed)| &failed.group.numbers)
+            .collect();
+        sets.sort();
+        sets.dedup();
+        let policies = failed.iter().map(|&(policy, _)| {
+            let host = with_policy(host, policy);
+            let group = |numbers: &&Vec<usize>| {
+                let group = Group::of_domains(&host, open, numbers.to_vec());
+                group.grown(request.growth())
+            };
+            sets.iter().map(group).collect()
+        });
+        Failing {
+            policies: policies.collect(),
+            // It depends on the number of groups alone.
+            effort: failed
+                .first()
+                .map_or(Effort::FULL, |(_, failed)| failed.effort),
+        }
     }
-    // Little effort finds it sooner, and may call a conflict what much effort designs.
-    let found = filtered(group, effort.least(group.host.domains.len()));
-    if holds(group, &found, effort) {
-        return filtered(group, effort);
-    }
-    found
-}
 
-/// The deletion filter, with an effort for each question.
-fn filtered(group: &Group, effort: Effort) -> Vec<Place> {
-    let mut kept: Vec<Place> = (group.host.domains.iter().enumerate())
-        .flat_map(|(domain, of)| (0..of.tasks.len()).map(move |task| (domain, task)))
-        .collect();
-    let mut size = kept.len().div_ceil(2);
-    while size > 0 {
-        let mut start = 0;
-        while start < kept.len() {
-            let end = (start + size).min(kept.len());
-            let without: Vec<Place> = (kept[..start].iter())
-                .chain(&kept[end..])
-                .copied()
-                .collect();
-            if kept.len() > 1 && !holds(group, &without, effort) {
-                kept = without;
-            } else {
-                start = end;
+    /// A domain, which has the same demands under each policy.
+    fn domain(&self, group: usize, domain: usize) -> &laxity_host::Domain {
+        &self.policies[0][group].host.domains[domain]
+    }
+
+    /// All demands: the tasks first, so that budgets that are too much without them are blamed.
+    fn demands(&self) -> Vec<Place> {
+        let domains = || {
+            self.policies[0]
+                .iter()
+                .enumerate()
+                .flat_map(|(number, group)| {
+                    let domains = group.host.domains.iter().zip(&group.open).enumerate();
+                    domains.map(move |(domain, of)| (number, domain, of))
+                })
+        };
+        let tasks = domains().flat_map(|(group, domain, (of, _))| {
+            (0..of.tasks.len()).map(move |task| (group, domain, Some(task)))
+        });
+        let budgets = domains().filter(|(.., (_, open))| open.is_given());
+        tasks
+            .chain(budgets.map(|(group, domain, _)| (group, domain, None)))
+            .collect()
+    }
+
+    /// The first policy under which a design was found for these demands alone.
+    fn holds(&self, demands: &[Place], is_little: bool) -> Option<usize> {
+        self.policies.par_iter().position_first(|groups| {
+            groups.iter().enumerate().all(|(number, group)| {
+                let mut only = group.clone();
+                retain(&mut only.host.domains, &mut only.open, |domain, task| {
+                    demands.contains(&(number, domain, task))
+                });
+                let effort = match is_little {
+                    true => self.effort.least(only.host.domains.len()),
+                    false => self.effort,
+                };
+                only.host.domains.is_empty() || Search::new(&only, effort).is_possible()
+            })
+        })
+    }
+
+    /// Demands that cannot hold together, none of which can be left out.
+    fn conflict(&self) -> Vec<Place> {
+        // Little effort finds it sooner, and may call a conflict what much effort designs.
+        let found = self.filtered(true);
+        match self.holds(&found, false) {
+            Some(_) => self.filtered(false),
+            None => found,
+        }
+    }
+
+    /// A deletion filter (Chinneck and Dravnieks, 1991), which first leaves out halves and quarters of those that are
+    /// left (as QuickXplain of Junker, 2004, does), until each was tried and none can be left out.
+    fn filtered(&self, is_little: bool) -> Vec<Place> {
+        let mut kept = self.demands();
+        let mut size = kept.len().div_ceil(2);
+        loop {
+            let before = kept.len();
+            let mut start = 0;
+            while start < kept.len() {
+                let end = (start + size).min(kept.len());
+                let without = [&kept[..start], &kept[end..]].concat();
+                match self.holds(&without, is_little) {
+                    Some(_) => start = end,
+                    None => kept = without,
+                }
+            }
+            if size == 1 && kept.len() == before {
+                return kept;
+            }
+            size = size.div_ceil(2);
+        }
+    }
+
+    /// The greatest cost of one task with which all these groups hold under some policy, if the task gives up no more
+    /// than this part of it.
+    fn relief(&self, (group, domain, task): (usize, usize, usize), at_most: f64) -> Option<Relief> {
+        let demands = self.demands();
+        let at = |factor: f64| {
+            let mut relieved = self.clone();
+            for groups in &mut relieved.policies {
+                let one = |number, index| match (number, index) == (domain, task) {
+                    true => factor,
+                    false => 1.0,
+                };
+                groups[group] = groups[group].scaled(one)?;
+            }
+            let policy = relieved.holds(&demands, true)?;
+            Some((relieved, policy))
+        };
+        let (mut held, mut failed) = (1.0 - at_most, 1.0);
+        let mut found = at(held)?;
+        for _ in 0..RELIEF_STEPS {
+            let factor = (held + failed) / 2.0;
+            match at(factor) {
+                Some(less) => (held, found) = (factor, less),
+                None => failed = factor,
             }
         }
-        size /= 2;
+        let (relieved, policy) = found;
+        let of = relieved.domain(group, domain);
+        Some(Relief {
+            domain: of.name.clone(),
+            task: of.tasks[task].name.clone(),
+            cost_ns: of.tasks[task].cost_ns,
+            part: 1.0 - held,
+            policy: relieved.policies[policy][group].host.policy.name().into(),
+        })
     }
-    kept
-}
-
-/// Whether a design was found for these tasks alone. Domains whose budget is open and which have none of them are left
-/// out.
-fn holds(group: &Group, tasks: &[Place], effort: Effort) -> bool {
-    let mut only = group.clone();
-    for (number, domain) in only.host.domains.iter_mut().enumerate() {
-        let mut index = 0;
-        domain.tasks.retain(|_| {
-            index += 1;
-            tasks.contains(&(number, index - 1))
-        });
-    }
-    let stays: Vec<bool> = (only.host.domains.iter().zip(&only.open))
-        .map(|(domain, open)| !domain.tasks.is_empty() || !open.budget)
-        .collect();
-    let mut stay = stays.iter();
-    only.host.domains.retain(|_| stay.next() == Some(&true));
-    let mut stay = stays.iter();
-    only.open.retain(|_| stay.next() == Some(&true));
-    only.host.domains.is_empty() || Search::new(&only, effort).is_possible()
-}
-
-/// The greatest cost of one task with which the whole group holds, if the task gives up no more than this part of it.
-fn relief(group: &Group, place: Place, at_most: f64, effort: Effort) -> Option<Relief> {
-    let at = |factor: f64| {
-        let one = |domain, task| if (domain, task) == place { factor } else { 1.0 };
-        group.scaled(one)
-    };
-    let holds = |factor: f64| {
-        let effort = effort.least(group.host.domains.len());
-        at(factor).is_some_and(|group| Search::new(&group, effort).is_possible())
-    };
-    let (mut held, mut failed) = (1.0 - at_most, 1.0);
-    if !holds(held) {
-        return None;
-    }
-    for _ in 0..RELIEF_STEPS {
-        let factor = (held + failed) / 2.0;
-        if holds(factor) {
-            held = factor;
-        } else {
-            failed = factor;
-        }
-    }
-    let relieved = at(held)?;
-    let (domain, task) = (
-        &relieved.host.domains[place.0],
-        &relieved.host.domains[place.0].tasks[place.1],
-    );
-    Some(Relief {
-        domain: domain.name.clone(),
-        task: task.name.clone(),
-        cost_ns: task.cost_ns,
-        part: 1.0 - held,
-    })
 }

@@ -39,9 +39,8 @@ pub(crate) fn groups_designed(
 
 /// The group with values for what is open.
 fn designed(group: Group, request: Request, effort: Effort) -> Result<Group, Box<Failed>> {
-    let factor = request.growth();
     // A cost beyond its deadline is refused before.
-    let grown = group.scaled(|_, _| factor).unwrap_or(group.clone());
+    let grown = group.clone().grown(request.growth());
     let Some(domains) = Search::new(&grown, effort).run() else {
         let group = grown;
         return Err(Box::new(Failed { group, effort }));

@@ -84,6 +84,11 @@ impl Group {
         group
     }
 
+    /// The group with each cost this factor greater; as it is, if a cost would be above its deadline.
+    pub fn grown(self, factor: f64) -> Group {
+        self.scaled(|_, _| factor).unwrap_or(self)
+    }
+
     /// The group with each cost times a factor, which depends on the domain and the task. `None`: a cost would be above
     /// its deadline.
     pub fn scaled(&self, factor: impl Fn(usize, usize) -> f64) -> Option<Group> {
@@ -98,6 +103,26 @@ impl Group {
             }
         }
         Some(group)
+    }
+}
+
+/// Leaves out what `is_kept` does not keep: tasks, each by the place of its domain and its own, and with them the
+/// domains of which no task is left; a domain whose budget and period are given is also kept for these (`None`).
+pub(crate) fn retain(
+    domains: &mut Vec<Domain>,
+    open: &mut Vec<OpenDomain>,
+    is_kept: impl Fn(usize, Option<usize>) -> bool,
+) {
+    let all = std::mem::take(domains)
+        .into_iter()
+        .zip(std::mem::take(open));
+    for (number, (mut domain, of_domain)) in all.enumerate() {
+        let mut places = 0..;
+        domain.tasks.retain(|_| is_kept(number, places.next()));
+        if !domain.tasks.is_empty() || of_domain.is_given() && is_kept(number, None) {
+            domains.push(domain);
+            open.push(of_domain);
+        }
     }
 }
 

@@ -28,7 +28,10 @@ mod reasons;
 mod request;
 mod search;
 
-pub use answer::{Answer, Design, DomainDesign, Values, design, least_shares, refusal, values_of};
+pub use answer::{
+    Answer, Design, DomainDesign, Refusal, Values, design, least_shares, needed, policy_names,
+    refusal, values_of, with_only,
+};
 pub use conflict::{Demand, Impossible, Relief};
 pub use reasons::{Alternative, Binding, Limit, Point, Room};
 pub use request::{Aim, Request};

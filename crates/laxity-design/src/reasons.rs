@@ -1,6 +1,6 @@
 //! What binds a design, what may still grow, and what other choices cost.
 
-use laxity_analysis::is_guaranteed;
+use laxity_analysis::{is_accepted, is_guaranteed};
 use laxity_host::{Host, Open};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -134,25 +134,30 @@ fn binding(group: &Group, number: usize) -> Option<Binding> {
 }
 
 /// How much each task may grow with the budgets as they are. A domain's budget protects the others, so that only its
-/// own deadlines are asked about.
+/// own deadlines are asked about, unless the others hold only because it asks for less than its budget.
 pub(crate) fn rooms(groups: &[Group]) -> Vec<Room> {
     groups
         .par_iter()
         .flat_map_iter(|group| {
+            let mut numbers = 0..group.host.domains.len();
+            let is_protected = numbers.all(|number| is_guaranteed(&group.host, number));
             let domains = group.host.domains.iter().enumerate();
             domains.flat_map(move |(number, domain)| {
-                (0..domain.tasks.len()).map(move |task| room(group, number, task))
+                (0..domain.tasks.len()).map(move |task| room(group, number, task, is_protected))
             })
         })
         .collect()
 }
 
-fn room(group: &Group, number: usize, index: usize) -> Room {
+fn room(group: &Group, number: usize, index: usize, is_protected: bool) -> Room {
     let mut host = group.host.clone();
     let task = &group.host.domains[number].tasks[index];
     let mut holds = |cost_ns: i64| {
         host.domains[number].tasks[index].cost_ns = cost_ns;
-        is_guaranteed(&host, number)
+        match is_protected {
+            true => is_guaranteed(&host, number),
+            false => (0..host.domains.len()).all(|domain| is_accepted(&host, domain)),
+        }
     };
     let (mut held_ns, mut failed_ns) = (task.cost_ns, task.deadline_ns + 1);
     let fine_ns = (task.cost_ns / 1_000).max(1);

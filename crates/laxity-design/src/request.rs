@@ -1,6 +1,6 @@
 //! What is asked of a design, and the host that it is asked of.
 
-use laxity_host::{Host, Policy};
+use laxity_host::{Host, Open, Policy};
 
 /// What a design is to be best at.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -44,6 +44,20 @@ pub(crate) const POLICIES: [Policy; 5] = [
     Policy::Sporadic,
     Policy::Sedf,
 ];
+
+/// The policies that may be chosen for a host.
+pub(crate) fn policies<'a>(host: &'a Host, open: &Open) -> &'a [Policy] {
+    match open.policy {
+        true => &POLICIES,
+        false => std::slice::from_ref(&host.policy),
+    }
+}
+
+/// Their names.
+pub(crate) fn names(policies: impl IntoIterator<Item = Policy>) -> Vec<String> {
+    let names = policies.into_iter().map(|policy| policy.name().into());
+    names.collect()
+}
 
 /// The host under another policy.
 pub(crate) fn with_policy(host: &Host, policy: Policy) -> Host {

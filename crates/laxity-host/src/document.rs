@@ -75,6 +75,17 @@ impl Document {
         self.0.open_paths(overrides)
     }
 
+    /// What is wrong with the value at a path, as [`laxity_config::Document::error_at`] says.
+    pub fn error_at(
+        &self,
+        overrides: &[impl AsRef<str>],
+        path: &str,
+        message: &str,
+        help: &str,
+    ) -> FileError {
+        self.0.error_at(overrides, path, message, help)
+    }
+
     /// A document that was made of pieces, as the text of a file.
     pub fn to_toml(&self) -> String {
         self.0.to_toml()

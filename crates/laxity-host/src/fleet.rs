@@ -278,7 +278,7 @@ impl Fleet {
     }
 
     /// The host file of a host with a guest that every host can have.
-    fn host_of_any(&self, host: usize) -> Document {
+    pub fn host_of_any(&self, host: usize) -> Document {
         let pieces = &self.pieces;
         let of_host = [
             ("host", pieces.hosts[host].clone()),

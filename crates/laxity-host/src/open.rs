@@ -37,6 +37,13 @@ pub struct OpenDomain {
     pub affinity_is_asked: bool,
 }
 
+impl OpenDomain {
+    /// Whether the file gives the budget and the period.
+    pub fn is_given(&self) -> bool {
+        !self.budget && !self.period
+    }
+}
+
 impl Open {
     /// Overrides that put harmless values in place of open ones.
     pub(crate) fn placeholders(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! What crosses the border to Python in one way everywhere: errors, JSON and traces.
 
+use laxity_config::FileError;
 use laxity_trace::Reader;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ pyo3::create_exception!(
 );
 
 /// Rendered for a terminal, and as data: the arguments of [`HostError`].
-pub fn host_error(error: &laxity_config::FileError) -> PyErr {
+pub fn host_error(error: &FileError) -> PyErr {
     let problems: Vec<serde_json::Value> = error
         .problems()
         .iter()
@@ -34,6 +35,16 @@ pub fn host_error(error: &laxity_config::FileError) -> PyErr {
         serde_json::Value::from(problems).to_string(),
         error.render(true, 100),
     ))
+}
+
+/// A question that makes no sense for the host of a file, as an error of the file.
+pub fn refused(
+    document: &laxity_host::Document,
+    overrides: &[String],
+    refusal: &laxity_design::Refusal,
+) -> FileError {
+    let (path, message, help) = (&refusal.path, &refusal.message, &refusal.help);
+    document.error_at(overrides, path, message, help)
 }
 
 /// A value as JSON text.

@@ -1,11 +1,10 @@
 //! Fleet files: the hosts that a placement of guests makes of them.
 
-use crate::border::{host_error, json};
+use crate::border::{host_error, json, refused};
 use crate::interrupts::interruptible;
 use laxity_config::{FileError, kinds};
 use laxity_design::Request;
 use laxity_host::Fleet;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -15,12 +14,6 @@ type Asked = (usize, Vec<usize>, Vec<String>);
 
 /// The policy, the part of all CPUs' time that is reserved, and the values, each a path and TOML.
 type Found = (String, f64, Vec<(String, String)>);
-
-/// Why a host has no values.
-enum Refused {
-    File(FileError),
-    Question(String, String),
-}
 
 /// A fleet file with overrides.
 #[pyclass(frozen, module = "laxity._core")]
@@ -43,52 +36,69 @@ impl FleetFile {
         json(&*self.fleet)
     }
 
+    /// Refuses hosts, and guests without calls, that no analysis covers.
+    fn refuse(&self, hosts: Vec<usize>) -> PyResult<()> {
+        let nothing: &[String] = &[];
+        for host in hosts {
+            let guests = 0..self.fleet.guests.len();
+            let guests = guests.filter(|&guest| self.fleet.guests[guest].streams == 0);
+            let with_one = guests.map(|guest| self.fleet.host(host, &[guest]));
+            for document in std::iter::once(self.fleet.host_of_any(host)).chain(with_one) {
+                // A guest's file may be wrong on hosts that may not have it.
+                let Ok((of_host, open)) = document.open(nothing) else {
+                    continue;
+                };
+                if let Some(refusal) = laxity_design::refusal(&of_host, &open) {
+                    return Err(host_error(&refused(&document, nothing, &refusal)));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// For each of these hosts, the least part of a CPU that each guest needs there by itself; `None` where no budget
-    /// is enough, or its file is wrong there. Raises ValueError if no analysis knows what a guest needs.
+    /// is enough, or its file is wrong there. Raises HostError if no analysis knows what a guest needs.
     fn shares(&self, py: Python<'_>, hosts: Vec<usize>) -> PyResult<Vec<Vec<Option<f64>>>> {
         let fleet = Arc::clone(&self.fleet);
-        let shares: Result<Vec<Vec<Option<f64>>>, (String, String)> =
-            interruptible(py, move || {
-                let share = |host: usize, guest: usize| {
-                    let Ok((host, open)) = fleet.host(host, &[guest]).open(&[""; 0]) else {
-                        return Ok(None);
-                    };
-                    if let Some(refused) = laxity_design::refusal(&host, &open) {
-                        return Err(refused);
-                    }
-                    let shares = laxity_design::least_shares(&host, &open, Request::default());
-                    Ok(shares[0])
+        let shares: Result<Vec<Vec<Option<f64>>>, FileError> = interruptible(py, move || {
+            let share = |host: usize, guest: usize| {
+                let document = fleet.host(host, &[guest]);
+                let Ok((host, open)) = document.open(&[""; 0]) else {
+                    return Ok(None);
                 };
-                let of_host = |&host: &usize| {
-                    let guests = (0..fleet.guests.len()).into_par_iter();
-                    let shares: Vec<_> = guests.map(|guest| share(host, guest)).collect();
-                    // The first refusal, whichever thread was first.
-                    shares.into_iter().collect()
-                };
-                hosts.iter().map(of_host).collect()
-            })?;
-        shares.map_err(|(message, help)| question_error(&message, &help))
+                if let Some(refusal) = laxity_design::refusal(&host, &open) {
+                    return Err(refused(&document, &[], &refusal));
+                }
+                let shares = laxity_design::least_shares(&host, &open, Request::default());
+                Ok(shares[0])
+            };
+            let of_host = |&host: &usize| {
+                let guests = (0..fleet.guests.len()).into_par_iter();
+                let shares: Vec<_> = guests.map(|guest| share(host, guest)).collect();
+                // The first refusal, whichever thread was first.
+                shares.into_iter().collect()
+            };
+            hosts.iter().map(of_host).collect()
+        })?;
+        shares.map_err(|error| host_error(&error))
     }
 
     /// Values for what each of these hosts leaves open, with which every deadline is guaranteed, on all CPUs; `None`
     /// where none were found.
     fn values(&self, py: Python<'_>, of: Vec<Asked>) -> PyResult<Vec<Option<Found>>> {
         let fleet = Arc::clone(&self.fleet);
-        let all: Result<Vec<Option<Found>>, Refused> = interruptible(py, move || {
+        let all: Result<Vec<Option<Found>>, FileError> = interruptible(py, move || {
             let found = |(host, guests, overrides): &Asked| {
                 let document = fleet.host(*host, guests);
-                let (host, open) = document.open(overrides).map_err(Refused::File)?;
+                let (host, open) = document.open(overrides)?;
                 let values = laxity_design::values_of(&host, &open);
-                let values = values.map_err(|(message, help)| Refused::Question(message, help))?;
+                let values = values.map_err(|refusal| refused(&document, overrides, &refusal))?;
                 Ok(values.map(|found| (found.policy, found.cpu_share, found.values)))
             };
             let all: Vec<_> = of.par_iter().map(found).collect();
             all.into_iter().collect()
         })?;
-        all.map_err(|refused| match refused {
-            Refused::File(error) => host_error(&error),
-            Refused::Question(message, help) => question_error(&message, &help),
-        })
+        all.map_err(|error| host_error(&error))
     }
 
     /// The host file of a host with these guests, one of which has its calls, as text.
@@ -100,11 +110,6 @@ impl FleetFile {
     fn host(&self, host: usize, guests: Vec<usize>) -> String {
         self.fleet.host(host, &guests).to_toml()
     }
-}
-
-/// A question without sense: what is wrong, a line break, what would be right.
-fn question_error(message: &str, help: &str) -> PyErr {
-    PyValueError::new_err(format!("{message}\n{help}"))
 }
 
 /// Whether the text of a file is that of a fleet: it has guests or several hosts.

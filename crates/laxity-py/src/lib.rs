@@ -13,7 +13,7 @@ mod runs;
 mod sweep;
 mod voice;
 
-use border::{HostError, host_error, json, open};
+use border::{HostError, host_error, json, open, refused};
 use interrupts::interruptible;
 use laxity_host::{Document, Host, Open};
 use laxity_run::{Measured, Outcome, Responses};
@@ -38,6 +38,33 @@ type Levels = (Vec<(i64, i64, Vec<u8>)>, Vec<u8>);
 
 /// A result as JSON, the response times of each domain and task, and the kept streams.
 type ResultAndTimes = (String, Vec<Vec<Times>>, Vec<Kept>);
+
+/// A domain and its task; no task stands for the budget and the period that are given to the domain.
+type Demand = (String, Option<String>);
+
+/// What is asked of a design.
+#[derive(serde::Deserialize)]
+struct Question {
+    growth: Option<f64>,
+    most_room: bool,
+    any_phase: bool,
+    values_only: bool,
+}
+
+impl Question {
+    fn request(&self) -> laxity_design::Request {
+        let aim = match self.growth {
+            _ if self.most_room => laxity_design::Aim::MostRoom,
+            Some(factor) => laxity_design::Aim::Room(factor),
+            None => laxity_design::Aim::LeastTime,
+        };
+        laxity_design::Request {
+            aim,
+            any_phase: self.any_phase,
+            values_only: self.values_only,
+        }
+    }
+}
 
 fn result_and_times(outcome: &Outcome) -> PyResult<ResultAndTimes> {
     let times = |responses: &Responses| match responses {
@@ -84,10 +111,13 @@ impl HostFile {
             .map_err(|error| host_error(&error))
     }
 
-    fn opened(&self, overrides: &[String]) -> PyResult<(Host, Open)> {
-        self.document
-            .open(overrides)
-            .map_err(|error| host_error(&error))
+    fn opened(&self, overrides: &[String], demands: Option<Vec<Demand>>) -> PyResult<(Host, Open)> {
+        let opened = self.document.open(overrides);
+        let (host, open) = opened.map_err(|error| host_error(&error))?;
+        Ok(match demands {
+            Some(demands) => laxity_design::with_only(&host, &open, &demands),
+            None => (host, open),
+        })
     }
 }
 
@@ -126,37 +156,41 @@ impl HostFile {
         })?)
     }
 
-    /// Values for what the file leaves open, with which every deadline is guaranteed, as JSON.
+    /// Values for what the file leaves open, with which every deadline is guaranteed, as JSON. `question` (JSON) has
+    /// the fields of [`Question`]. Each of `demands`, if given, is a domain with a task, or with none for what is given
+    /// to it, and all others are left out. Raises HostError if the question makes no sense for the host.
     fn design(
         &self,
         py: Python<'_>,
         overrides: Vec<String>,
-        growth: Option<f64>,
-        most_room: bool,
-        any_phase: bool,
-        values_only: bool,
+        question: &str,
+        demands: Option<Vec<Demand>>,
     ) -> PyResult<String> {
-        let (host, open) = self.opened(&overrides)?;
-        let aim = match growth {
-            _ if most_room => laxity_design::Aim::MostRoom,
-            Some(factor) => laxity_design::Aim::Room(factor),
-            None => laxity_design::Aim::LeastTime,
-        };
-        let request = laxity_design::Request {
-            aim,
-            any_phase,
-            values_only,
-        };
-        json(&interruptible(py, move || {
-            laxity_design::design(&host, &open, request)
-        })?)
+        let question: Question = serde_json::from_str(question)
+            .map_err(|error| PyValueError::new_err(format!("what is asked: {error}")))?;
+        let (host, open) = self.opened(&overrides, demands)?;
+        let answer = interruptible(py, move || {
+            laxity_design::design(&host, &open, question.request())
+        })?;
+        let answer = answer.map_err(|refusal| refused(&self.document, &overrides, &refusal));
+        json(&answer.map_err(|error| host_error(&error))?)
     }
 
-    /// What the file leaves open, as JSON: `host`, with placeholders; for each domain its `path`, whether its CPUs are
-    /// open (`affinity`), and the least part of a CPU that it needs by itself (`share`, null if there is none); and the
-    /// paths of `others`, which no analysis finds.
-    fn open(&self, py: Python<'_>, overrides: Vec<String>, any_phase: bool) -> PyResult<String> {
-        let (host, open) = self.opened(&overrides)?;
+    /// What the file leaves open, as JSON: `host`, with placeholders; the names of the `policies` that may be chosen;
+    /// for each domain its `path`, whether its CPUs are open (`affinity`), whether its budget and period are given
+    /// (`is_given`), the part of a CPU that is `needed` at least, and the least `share` with which it holds by itself
+    /// (null if there is none). `demands` and errors are as those of `design`.
+    fn open(
+        &self,
+        py: Python<'_>,
+        overrides: Vec<String>,
+        any_phase: bool,
+        demands: Option<Vec<Demand>>,
+    ) -> PyResult<String> {
+        let (host, open) = self.opened(&overrides, demands)?;
+        if let Some(refusal) = laxity_design::refusal(&host, &open) {
+            return Err(host_error(&refused(&self.document, &overrides, &refusal)));
+        }
         let request = laxity_design::Request {
             any_phase,
             ..laxity_design::Request::default()
@@ -165,16 +199,27 @@ impl HostFile {
             let shares = laxity_design::least_shares(&host, &open, request);
             (host, open, shares)
         })?;
-        let domains: Vec<serde_json::Value> = (open.domains.iter().zip(shares))
-            .map(|(domain, share)| {
+        let domains: Vec<serde_json::Value> = (open.domains.iter().zip(shares).enumerate())
+            .map(|(number, (domain, share))| {
                 serde_json::json!({
                     "path": domain.path,
                     "affinity": domain.affinity,
+                    "is_given": domain.is_given(),
+                    "needed": laxity_design::needed(&host, &open, number),
                     "share": share,
                 })
             })
             .collect();
-        json(&serde_json::json!({ "host": host, "domains": domains, "others": open.others }))
+        json(&serde_json::json!({
+            "host": host,
+            "policies": laxity_design::policy_names(&host, &open),
+            "domains": domains,
+        }))
+    }
+
+    /// The host, with placeholders for what the file leaves open, as JSON.
+    fn placeholders(&self, overrides: Vec<String>) -> PyResult<String> {
+        json(&self.opened(&overrides, None)?.0)
     }
 
     /// The paths of all values that are left open with "?".

@@ -6,17 +6,29 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from laxity.design import phases, placement, reasons
+from laxity.design import phases, reasons
 from laxity.design.answered import answered
+from laxity.design.placement import (
+    SEARCHED_MAX,
+    Learned,
+    Outcome,
+    Placed,
+    fewest,
+    needs_of,
+    placed,
+    reliefs,
+)
+from laxity.design.question import Question, demands_of
 from laxity.errors import InputError, core_errors
 from laxity.resolved import task_paths
 from laxity.results.check import Check
-from laxity.results.design import Design
+from laxity.results.design import Demand, Design
 from laxity.results.records import decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
+    from laxity.design.question import Demand as Demanded
     from laxity.progress import Say
     from laxity.resolved import Resolved
     from laxity.workers.workers import Workers
@@ -46,51 +58,70 @@ def find_design(
     question makes no sense for the host, and HostError if the file is wrong.
     """
     looking("looking for values")
-    found, cpus = values(
-        host, growth=growth, most_room=most_room, any_phase=any_phase, looking=looking
-    )
-    if found["verdict"] == "impossible":
-        with core_errors():
-            opened = json.loads(host.file.open(host.overrides, any_phase))
-        return _impossible(found, opened["host"]["cpus"])
-    written = answered(host, cpus, found["values"])
-    return _checked(written, found, any_phase, looking, workers)
+    question = Question(host, growth=growth, most_room=most_room, any_phase=any_phase)
+    learned = Learned(looking)
+    result = placed(question, learned, values_only=False)
+    if result.verdict != "holds":
+        return _without(question, result, learned)
+    written = answered(host, result.cpus, result.found["values"])
+    return _checked(written, result.found, any_phase, looking, workers)
 
 
-def values(
-    host: Resolved,
-    overrides: Iterable[str] = (),
-    *,
-    growth: float | None = None,
-    most_room: bool = False,
-    any_phase: bool = False,
-    values_only: bool = False,
-    looking: Say,
-) -> tuple[dict[str, Any], list[str]]:
-    """The analysis' answer for a host with overrides, and overrides for the CPUs that it chose.
-
-    With `values_only` the answer has no reasons, which take as long as the values. Raises as
-    `find_design` does.
-    """
-    asked = [*host.overrides, *overrides]
-    with core_errors():
-        opened = json.loads(host.file.open(asked, any_phase))
-
-    def answer(cpus: Iterable[str]) -> dict[str, Any]:
-        with core_errors():
-            found = host.file.design([*asked, *cpus], growth, most_room, any_phase, values_only)
-        return dict(json.loads(found))
-
-    found, cpus = placement.placed(opened, answer, looking)
-    if found["verdict"] == "refused":
-        raise InputError(found["message"], found["help"])
-    return found, cpus
+def _without(question: Question, result: Placed, learned: Learned) -> Design:
+    """Why nothing holds, or that nothing was found."""
+    opened = question.opened()
+    cpus = opened["host"]["cpus"]
+    last = _impossible(result.found) if result.found else None
+    if result.verdict == Outcome.UNKNOWN.value:
+        found = _of_demands(question, opened, demands_of(opened))
+        found = replace(found, verdict="unknown", load=found.load / cpus, conflict=(), given=())
+        said = reasons.of_nothing(last, result.tried, result.failed_on)
+    elif last is not None and not result.cpus:
+        found, said = last, reasons.of_conflict(last, cpus)
+    else:
+        demands, is_minimal = fewest(question, learned)
+        learned.left = SEARCHED_MAX
+        found = replace(
+            _of_demands(question, opened, demands),
+            is_minimal=is_minimal,
+            reliefs=tuple(reliefs(question, demands, learned)),
+        )
+        said = reasons.of_conflict(found, cpus, is_placed=True)
+    return replace(found, reasons=tuple(said))
 
 
-def _impossible(found: dict[str, Any], cpus: int) -> Design:
+def _impossible(found: dict[str, Any]) -> Design:
+    """The conflict of one placement, as analysis found it."""
     blank: dict[str, Any] = {"host": None, "cpu_share": None, "guaranteed": 0, "reasons": []}
-    design = decoded({**found, **blank}, Design)
-    return replace(design, reasons=tuple(reasons.of_conflict(design, cpus)))
+    return decoded({**found, **blank, "is_minimal": True}, Design)
+
+
+def _of_demands(question: Question, opened: dict[str, Any], demands: Sequence[Demanded]) -> Design:
+    """Some demands that no placement holds."""
+    policies = tuple(opened["policies"])
+    growth = question.growth or 1.0
+    conflict = tuple(
+        Demand(of["name"], task["name"], task["cost_ns"], task["period_ns"], task["deadline_ns"])
+        for of in opened["host"]["domains"]
+        for task in of["tasks"]
+        if (of["name"], task["name"]) in demands
+    )
+    given = tuple(domain for domain, task in demands if task is None)
+    needs = needs_of(opened)
+    computed = sum(demand.cost_ns / demand.period_ns for demand in conflict)
+    return Design(
+        verdict=Outcome.IMPOSSIBLE.value,
+        policy=policies[0] if len(policies) == 1 else "?",
+        host=None,
+        cpu_share=None,
+        load=growth * computed + sum(needs[domain, None] for domain in given),
+        guaranteed=0,
+        reasons=(),
+        room_factor=question.growth,
+        policies=policies,
+        conflict=conflict,
+        given=given,
+    )
 
 
 def _checked(

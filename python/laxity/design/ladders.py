@@ -128,8 +128,8 @@ def ladders(paths: Sequence[str], host: Resolved) -> list[Ladder]:
     """
     given = [f"{path}={UNLIMITED}" for path in paths if path.endswith(".maximum")]
     with core_errors():
-        opened = host.file.open([*host.overrides, *given], any_phase=False)
-    of_host: ResolvedHost = json.loads(opened)["host"]
+        opened = host.file.placeholders([*host.overrides, *given])
+    of_host: ResolvedHost = json.loads(opened)
     # The policy decides most, and is named first.
     left = sorted(paths, key=lambda path: path != "host.policy")
     has_budgets = any(path.endswith(".budget") for path in left)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from laxity.design import phases, reasons
 from laxity.design.answered import answered
-from laxity.design.deadlines import values
 from laxity.design.overload import load, load_of, overload
+from laxity.design.placement import Learned, placed
+from laxity.design.question import Question
 from laxity.errors import core_errors
 from laxity.resolved import task_paths
 from laxity.results.check import Check
@@ -122,7 +123,7 @@ def find_design(
     for _ in range(ATTEMPTS_MAX):
         chosen = search.chosen()
         if chosen is None:
-            return _impossible(search)
+            return _nothing(search)
         checks = search.fresh_seeds()
         looking(f"checking with {len(checks)} seeds that the choice was not made by")
         runs = search.runs(chosen.written, checks, CHECK_JOBS_MAX)
@@ -130,7 +131,7 @@ def find_design(
         if not broken:
             return _holds(search, chosen, runs)
         search.seeds += broken
-    return _impossible(search)
+    return _nothing(search)
 
 
 class _Search:
@@ -151,9 +152,7 @@ class _Search:
         self._workers = workers
         with core_errors():
             # What is open has harmless values here; the tasks are the file's.
-            self.opened: ResolvedHost = json.loads(host.file.open(host.overrides, any_phase))[
-                "host"
-            ]
+            self.opened: ResolvedHost = json.loads(host.file.placeholders(host.overrides))
         self.seeds: list[int] = []
         self._next_seed = self.opened["seed"] + 1
         self._by_factor: dict[float, Values | None] = {}
@@ -188,14 +187,13 @@ class _Search:
             for path, _, task in task_paths(self.opened)
             if factor < 1
         ]
-        found, cpus = values(
-            self.host, costs, any_phase=self.any_phase, values_only=True, looking=self.looking
-        )
-        if found["verdict"] == "impossible":
+        question = Question(self.host, tuple(costs), any_phase=self.any_phase)
+        result = placed(question, Learned(self.looking), values_only=True)
+        if result.verdict != "holds":
             return None
         values_found = Values(
-            written=answered(self.host, cpus, found["values"]),
-            open=tuple(path for path, _ in found["values"]),
+            written=answered(self.host, result.cpus, result.found["values"]),
+            open=tuple(path for path, _ in result.found["values"]),
         )
         if factor == 1:
             return values_found
@@ -331,12 +329,14 @@ def _guaranteed(host: Resolved, *, any_phase: bool) -> int:
     return sum(task.guaranteed for domain in check.domains for task in domain.tasks)
 
 
-def _impossible(search: _Search) -> Design:
+def _nothing(search: _Search) -> Design:
     host = search.opened
     demands = overload(host, search.missed_max)
+    with core_errors():
+        is_open = "host.policy" in search.host.file.open_paths(search.host.overrides)
     design = Design(
-        verdict="impossible",
-        policy=host["policy"],
+        verdict="impossible" if demands else "unknown",
+        policy="?" if is_open else host["policy"],
         host=None,
         cpu_share=None,
         load=sum(demand.cost_ns / demand.period_ns for demand in demands) or load_of(host),
@@ -344,5 +344,6 @@ def _impossible(search: _Search) -> Design:
         reasons=(),
         missed_max=search.missed_max,
         conflict=demands,
+        is_minimal=False if demands else None,
     )
     return replace(design, reasons=tuple(reasons.of_too_many_misses(design, host["cpus"])))

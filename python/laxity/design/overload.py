@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laxity.design.placement import too_much
 from laxity.resolved import task_paths
 from laxity.results.design import Demand
 
@@ -23,21 +24,11 @@ def load_of(host: ResolvedHost) -> float:
 
 def overload(host: ResolvedHost, missed_max: float) -> tuple[Demand, ...]:
     """Tasks that need more time than all CPUs have, none of which can be left out; or none."""
-
-    def is_too_much(demands: list[Demand]) -> bool:
-        needed = sum(demand.cost_ns / demand.period_ns for demand in demands)
-        return needed * (1 - missed_max) > host["cpus"]
-
-    demands = [
-        Demand(
+    demands = {
+        (domain["name"], task["name"]): Demand(
             domain["name"], task["name"], task["cost_ns"], task["period_ns"], task["deadline_ns"]
         )
         for _, domain, task in task_paths(host)
-    ]
-    if not is_too_much(demands):
-        return ()
-    for demand in sorted(demands, key=lambda demand: demand.cost_ns / demand.period_ns):
-        fewer = [each for each in demands if each is not demand]
-        if is_too_much(fewer):
-            demands = fewer
-    return tuple(demands)
+    }
+    needs = {of: demand.cost_ns / demand.period_ns for of, demand in demands.items()}
+    return tuple(demands[of] for of in too_much(needs, host["cpus"] / (1 - missed_max)))

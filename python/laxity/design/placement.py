@@ -1,27 +1,40 @@
 """CPUs for domains: worst fit first, and a constraint solver where that fails.
 
-The solver is OR-Tools' CP-SAT. Each set of domains that analysis finds too much for one CPU becomes
-a constraint, for that CPU alone where domains of given CPUs are on it, and the solver places all
-anew (logic-based Benders decomposition, Hooker and Ottosson, 2003), until all CPUs hold or no
-placement is left.
+The solver is OR-Tools' CP-SAT. Each set of demands that analysis finds too much for one CPU becomes
+a constraint on their domains, for that CPU alone where domains of given CPUs are on it, and the
+solver places all anew (logic-based Benders decomposition, Hooker and Ottosson, 2003), until all
+CPUs hold or no placement is left. What was learned of some demands holds for all sets that have
+them, so the search for the fewest that no placement holds begins with it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from laxity.design.question import demands_of
+from laxity.resolved import task_paths
+from laxity.results.design import Relief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from laxity.design.question import Answer, Demand, Question
     from laxity.progress import Say
-
-Answer = dict[str, Any]
 
 PLACEMENTS_MAX = 50
 """Placements of the solver that are tried, at most."""
 
 PLACED_MAX = 300
 """Domains that the solver places in all attempts together: an attempt designs all of them."""
+
+SEARCHED_MAX = 1_000
+"""Domains in all designs by which the fewest demands in conflict are found, or their reliefs."""
+
+RELIEF_STEPS = 7
+"""Steps of the search for the least relief: one part in a hundred."""
 
 PARTS = 1_000_000
 """The solver counts in whole parts of a CPU."""
@@ -32,81 +45,278 @@ SOLVER_WORK = 2.0
 SOLVER_GAP = 0.02
 """The fullest CPU may be so much fuller than need be: what holds is for analysis to say."""
 
+EPSILON = 1e-9
+
+
+T = TypeVar("T")
+
+
+class Outcome(Enum):
+    """Why there is no placement."""
+
+    IMPOSSIBLE = "impossible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Demands that do not hold with their domains on some CPUs."""
+
+    demands: frozenset[Demand]
+    cpus: dict[str, int]
+    """A CPU for each of their domains that can be placed."""
+    is_proved: bool
+    """Whether the file gives the CPUs of their other domains."""
+
+
+@dataclass
+class Learned:
+    """What was found of placements of a host, and how much may still be searched."""
+
+    looking: Say
+    cuts: list[Cut] = field(default_factory=list)
+    left: int = SEARCHED_MAX
+    """Domains in designs."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What came of placing."""
+
+    verdict: str
+    """`holds`, or the value of an outcome."""
+    found: Answer = field(default_factory=dict)
+    """The design for the last placement; empty if none was needed."""
+    cpus: tuple[str, ...] = ()
+    """Overrides of the CPUs of that placement."""
+    tried: int = 0
+    """Placements that analysis looked at."""
+    failed_on: tuple[int, ...] = ()
+    """The CPUs on which the last of them failed."""
+
 
 def placed(
-    opened: Answer, answer: Callable[[Iterable[str]], Answer], looking: Say
-) -> tuple[Answer, list[str]]:
-    """Places domains whose CPUs are open, and returns the answer with the overrides of its CPUs.
+    question: Question, learned: Learned, *, values_only: bool, changed: Demand | None = None
+) -> Placed:
+    """Places domains whose CPUs are open, so that everything holds.
 
-    `opened` is what the file leaves open; `answer` gives the design for a placement. Domains with
-    several VCPUs stay on all CPUs that they may run on.
+    Domains with several VCPUs stay on all CPUs that they may run on. `impossible` is proved for all
+    placements; `unknown` is what came to an end after `PLACEMENTS_MAX` or `PLACED_MAX`. Nothing is
+    taken as learned of a demand that is `changed`. Raises HostError if no analysis covers the host.
     """
-    cpus = opened["host"]["cpus"]
-    domains = [
-        (number, domain)
-        for number, (domain, of_host) in enumerate(
-            # Helpers follow the file's domains. Nothing of theirs is open.
-            zip(opened["domains"], opened["host"]["domains"], strict=False)
+    opened = question.opened()
+    host = _Host(opened)
+    if host.cpus == 1:
+        found = question.answer(values_only=values_only)
+        return Placed(found["verdict"], found, tried=1)
+    if host.cannot_hold():
+        return Placed(Outcome.IMPOSSIBLE.value)
+    known = set(demands_of(opened)) - {changed}
+    cuts = [cut for cut in learned.cuts if cut.demands <= known]
+    count = max(len(host.names), 1)
+    result = Placed(Outcome.UNKNOWN.value)
+    places: list[int] | Outcome = host.solve(cuts) if cuts else host.worst_fit()
+    for attempt in range(1, 2 + min(PLACEMENTS_MAX, max(PLACED_MAX // count, 1))):
+        if isinstance(places, Outcome):
+            break
+        if attempt > 1:
+            learned.looking(f"placing, attempt {attempt}")
+        cpus = host.overrides(places)
+        learned.left -= count
+        found = question.answer(cpus, values_only=values_only or attempt > 1)
+        if found["verdict"] == "holds":
+            if attempt > 1 and not values_only:
+                found = question.answer(cpus, values_only=False)
+            return Placed("holds", found, cpus, attempt)
+        new, failed_on = host.cuts(found, places)
+        learned.cuts += new
+        cuts += new
+        result = Placed(Outcome.UNKNOWN.value, found, cpus, attempt, failed_on)
+        places = host.solve(cuts, places)
+    return replace(result, verdict=places.value) if isinstance(places, Outcome) else result
+
+
+class _Host:
+    """The domains of a host on several CPUs, and what each takes."""
+
+    def __init__(self, opened: Answer) -> None:
+        self.cpus = opened["host"]["cpus"]
+        # Helpers follow the file's domains. Nothing of theirs is open.
+        domains = list(zip(opened["domains"], opened["host"]["domains"], strict=False))
+        free = [(of, open_) for open_, of in domains if open_["affinity"] and len(of["vcpus"]) == 1]
+        self.names = [of["name"] for of, _ in free]
+        self._paths = [open_["path"] for _, open_ in free]
+        self._shares = [open_["share"] or 0.0 for _, open_ in free]
+        self._needed = [open_["needed"] for _, open_ in free]
+        self._needed_by_all = sum(open_["needed"] for open_, _ in domains)
+        self._vcpus = {of["name"]: [vcpu["cpu"] for vcpu in of["vcpus"]] for _, of in domains}
+        # The CPU of a VCPU that may be on several is neither given nor chosen.
+        self._roaming = {
+            of["name"]
+            for _, of in domains
+            if of["name"] not in self.names and any(len(v["affinity"]) > 1 for v in of["vcpus"])
+        }
+        self._hopeless = any(
+            open_["share"] is None and self._is_spread(of["name"]) for open_, of in domains
         )
-        if domain["affinity"] and len(of_host["vcpus"]) == 1
-    ]
-    shares = [domain["share"] for _, domain in domains]
-    if cpus == 1 or not domains or None in shares:
-        return answer([]), []
-    used = _used(opened, {number for number, _ in domains})
+        self._used, self._needed_there = [0.0] * self.cpus, [0.0] * self.cpus
+        for open_, of in domains:
+            name = of["name"]
+            if name not in self.names:
+                for cpu in self._vcpus[name]:
+                    count = len(of["vcpus"])
+                    self._used[cpu] += (open_["share"] or 0.0) / count
+                    if name not in self._roaming:
+                        self._needed_there[cpu] += open_["needed"] / count
 
-    def overrides(places: Sequence[int]) -> list[str]:
-        return [
-            f"{domain['path']}.affinity=[{cpu}]"
-            for (_, domain), cpu in zip(domains, places, strict=True)
-        ]
+    def _is_spread(self, name: str) -> bool:
+        """Whether each VCPU of a domain has a CPU for itself: by itself it has no better place."""
+        return len(set(self._vcpus[name])) == len(self._vcpus[name])
 
-    places = worst_fit(shares, used)
-    found = answer(overrides(places))
-    if found["verdict"] != "impossible":
-        return found, overrides(places)
-    names = [opened["host"]["domains"][number]["name"] for number, _ in domains]
-    refused: list[dict[int, int]] = []
-    for attempt in range(min(PLACEMENTS_MAX, max(PLACED_MAX // len(domains), 1))):
-        looking(f"placing, attempt {attempt + 2}")
-        placed_here = _placed_in_conflict(found, names, places)
-        if not placed_here:
-            break  # The conflict is among domains whose CPUs are given.
-        if set(found["group"]) <= set(names):
+    def cannot_hold(self) -> bool:
+        """Whether all need more than there is, or a domain does not even hold by itself."""
+        return self._hopeless or self._needed_by_all > self.cpus + EPSILON
+
+    def overrides(self, places: Sequence[int]) -> tuple[str, ...]:
+        """The CPUs of the domains that can be placed."""
+        return tuple(
+            f"{path}.affinity=[{cpu}]" for path, cpu in zip(self._paths, places, strict=True)
+        )
+
+    def worst_fit(self) -> list[int]:
+        """A CPU for each domain that can be placed."""
+        return worst_fit(self._shares, self._used)
+
+    def cuts(self, found: Answer, places: Sequence[int]) -> tuple[list[Cut], tuple[int, ...]]:
+        """What a placement that does not hold shows, and the CPUs on which it does not."""
+        demands = {(demand["domain"], demand["task"]) for demand in found["conflict"]}
+        demands |= {(domain, None) for domain in found["given"]}
+        blamed = {domain for domain, _ in demands}
+        cpus = {name: cpu for name, cpu in zip(self.names, places, strict=True) if name in blamed}
+        others = blamed.difference(cpus)
+        is_proved = not others & self._roaming or (
+            len(blamed) == 1 and all(map(self._is_spread, blamed))
+        )
+        refused = [cpus]
+        if not others and len(set(cpus.values())) == 1:
             # All CPUs are alike.
-            refused += [dict.fromkeys(placed_here, cpu) for cpu in range(cpus)]
+            refused = [dict.fromkeys(cpus, cpu) for cpu in range(self.cpus)]
+        new = [Cut(frozenset(demands), each, is_proved) for each in refused]
+        there = {*cpus.values(), *(cpu for name in others for cpu in self._vcpus[name])}
+        return new, tuple(sorted(there))
+
+    def solve(self, cuts: Sequence[Cut], near: Sequence[int] = ()) -> list[int] | Outcome:
+        """CPUs such that no cut is broken."""
+        if all(cut.cpus for cut in cuts):
+            index = {name: number for number, name in enumerate(self.names)}
+            refused = [{index[name]: cpu for name, cpu in cut.cpus.items()} for cut in cuts]
+            needed = self._needed, self._needed_there
+            places = solve(self._shares, self._used, refused, near, needed)
         else:
-            # Domains whose CPUs are given share those of the conflict.
-            refused.append(placed_here)
-        new = solve(shares, used, refused, places)
-        if new is None:
-            break
-        trial = answer(overrides(new))
-        places = new
-        found = trial
-        if found["verdict"] != "impossible":
-            break
-    return found, overrides(places)
+            places = Outcome.IMPOSSIBLE  # A conflict is among domains whose CPUs are given.
+        if places is Outcome.IMPOSSIBLE and not all(cut.is_proved for cut in cuts):
+            return Outcome.UNKNOWN
+        return places
 
 
-def _used(opened: Answer, free: set[int]) -> list[float]:
-    """What domains whose CPUs are given take of each CPU, in CPUs."""
-    used = [0.0] * opened["host"]["cpus"]
-    for number, domain in enumerate(opened["host"]["domains"]):
-        if number not in free:
-            share = opened["domains"][number]["share"] or 0.0
-            for vcpu in domain["vcpus"]:
-                used[vcpu["cpu"]] += share / len(domain["vcpus"])
-    return used
+def fewest(question: Question, learned: Learned) -> tuple[tuple[Demand, ...], bool]:
+    """Demands that hold on no placement, and whether it is known that none can be left out.
 
-
-def _placed_in_conflict(found: Answer, names: list[str], places: Sequence[int]) -> dict[int, int]:
-    """The domains of a conflict that can be placed, each with its CPU.
-
-    Where budgets that are given are too much without any task, it is all that share the CPU.
+    A deletion filter (Chinneck and Dravnieks, 1991), which first leaves out halves and quarters of
+    the demands, until each was tried and none can be left out. `question` is impossible.
     """
-    blamed = {demand["domain"] for demand in found["conflict"]} or {*found["group"]}
-    return {index: places[index] for index, name in enumerate(names) if name in blamed}
+    opened = question.opened()
+    kept = too_much(needs_of(opened), opened["host"]["cpus"]) or demands_of(opened)
+    size = -(-len(kept) // 2)
+    while True:
+        before, start, verdicts = len(kept), 0, set()
+        while start < len(kept):
+            without = kept[:start] + kept[start + size :]
+            verdict = _verdict(replace(question, demands=tuple(without)), learned)
+            verdicts.add(verdict)
+            if verdict == Outcome.IMPOSSIBLE.value:
+                kept = without
+            else:
+                start += size
+        if size == 1 and len(kept) == before:
+            return tuple(kept), Outcome.UNKNOWN.value not in verdicts
+        size = -(-size // 2)
+
+
+def _verdict(question: Question, learned: Learned) -> str:
+    if not question.demands:
+        return "holds"
+    if learned.left <= 0:
+        return Outcome.UNKNOWN.value
+    learned.looking(f"{len(question.demands)} demands that may be in conflict")
+    learned.left -= len({domain for domain, _ in question.demands})
+    return placed(question, learned, values_only=True).verdict
+
+
+def needs_of(opened: Answer) -> dict[Demand, float]:
+    """What each demand needs at least, in CPUs: the tasks of a domain share what is given to it."""
+    domains = list(zip(opened["host"]["domains"], opened["domains"], strict=False))
+    needs: dict[Demand, float] = {
+        (of["name"], task["name"]): task["cost_ns"] / task["period_ns"]
+        for of, open_ in domains
+        for task in of["tasks"]
+        if not open_["is_given"]
+    }
+    return needs | {
+        (of["name"], None): open_["needed"] for of, open_ in domains if open_["is_given"]
+    }
+
+
+def too_much(needs: dict[T, float], have: float) -> list[T]:
+    """Demands that need more than there is, none of which can be left out; none if all fit."""
+    total = sum(needs.values())
+    if total <= have + EPSILON:
+        return []
+    kept = dict(needs)
+    for demand in sorted(needs, key=lambda demand: needs[demand]):
+        if total - needs[demand] > have + EPSILON:
+            total -= kept.pop(demand)
+    return list(kept)
+
+
+def reliefs(question: Question, demands: Iterable[Demand], learned: Learned) -> list[Relief]:
+    """Lower costs of one task with which everything holds on some placement, the smallest first."""
+    if question.host.gives("draw"):
+        return []  # The file has no place for the cost of a task that is drawn.
+    costs = {
+        (domain["name"], task["name"]): (path, task["cost_ns"])
+        for path, domain, task in task_paths(question.opened()["host"])
+    }
+    found = []
+    for demand in demands:
+        if demand not in costs:
+            continue
+        path, cost_ns = costs[demand]
+
+        def at(
+            factor: float, demand: Demand = demand, path: str = path, cost_ns: int = cost_ns
+        ) -> tuple[int, str] | None:
+            if learned.left <= 0:
+                return None
+            lower_ns = max(math.ceil(cost_ns * factor), 1)
+            lower = replace(question, overrides=(*question.overrides, f"{path}.cost={lower_ns} ns"))
+            learned.looking(f"{demand[0]}/{demand[1]} with {100 * factor:.3g} % of its cost")
+            result = placed(lower, learned, values_only=True, changed=demand)
+            return (lower_ns, result.found["policy"]) if result.verdict == "holds" else None
+
+        held, failed = 0.0, 1.0
+        relief = at(held)
+        for _ in range(RELIEF_STEPS if relief else 0):
+            factor = (held + failed) / 2
+            less = at(factor)
+            if less:
+                held, relief = factor, less
+            else:
+                failed = factor
+        if relief:
+            cost_ns, policy = relief
+            found.append(Relief(demand[0], demand[1] or "", cost_ns, 1 - held, policy))
+    return sorted(found, key=lambda relief: relief.part)
 
 
 def worst_fit(shares: Sequence[float], used: Sequence[float]) -> list[int]:
@@ -125,23 +335,31 @@ def solve(
     used: Sequence[float],
     refused: Sequence[dict[int, int]],
     near: Sequence[int] = (),
-) -> list[int] | None:
-    """A CPU for each share, such that the fullest is about least full; None if none is found.
+    needed: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> list[int] | Outcome:
+    """A CPU for each share, such that the fullest is about least full.
 
-    No CPU has more than it has time for, and in no set of `refused` all are on those CPUs. The
-    search begins at the placement `near`.
+    No CPU has more than it has time for of what is `needed`, by each share and by what is there
+    already: by default the shares and what is `used`. In no set of `refused` all are on those CPUs.
+    The search begins at the placement `near`.
     """
     from ortools.sat.python import cp_model  # noqa: PLC0415 - only where worst fit fails
 
     model = cp_model.CpModel()
     cpus = range(len(used))
     on = [[model.new_bool_var(f"{index} on {cpu}") for cpu in cpus] for index in range(len(shares))]
-    fullest = model.new_int_var(0, PARTS, "fullest")
     for of_domain in on:
         model.add_exactly_one(of_domain)
+
+    # The solver's expressions have no type of their own.
+    def load(parts: Sequence[float], there: Sequence[float], cpu: int) -> Any:  # noqa: ANN401
+        own = (int(part * PARTS) * on[index][cpu] for index, part in enumerate(parts))
+        return sum(own) + int(there[cpu] * PARTS)
+
+    fullest = model.new_int_var(0, int((sum(shares) + max(used)) * PARTS), "fullest")
     for cpu in cpus:
-        load = sum(int(share * PARTS) * on[index][cpu] for index, share in enumerate(shares))
-        model.add(load + int(used[cpu] * PARTS) <= fullest)
+        model.add(load(shares, used, cpu) <= fullest)
+        model.add(load(*(needed or (shares, used)), cpu) <= PARTS)
     for together in refused:
         model.add_bool_or([~on[index][cpu] for index, cpu in together.items()])
     model.minimize(fullest)
@@ -153,6 +371,7 @@ def solve(
     solver.parameters.catch_sigint_signal = False
     solver.parameters.max_deterministic_time = SOLVER_WORK
     solver.parameters.relative_gap_limit = SOLVER_GAP
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Outcome.IMPOSSIBLE if status == cp_model.INFEASIBLE else Outcome.UNKNOWN
     return [next(cpu for cpu in cpus if solver.boolean_value(of_domain[cpu])) for of_domain in on]

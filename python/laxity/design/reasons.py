@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laxity.text import down, percent, time
+from laxity.text import down, listed, number, percent, time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from laxity.results.design import Binding, Design
 
@@ -130,33 +130,76 @@ def of_too_many_misses(design: Design, cpus: int) -> Iterator[str]:
         if len(design.conflict) > 1:
             yield "Without any one of them the others need no more than there is."
     else:
-        yield f"No values were found with which at most {limit} of each task's deadlines is missed."
-
-
-def of_conflict(design: Design, cpus: int) -> Iterator[str]:
-    """The demands in conflict, and the smallest relief; `cpus` is how many the host has."""
-    count = len(design.conflict)
-    if not count:
-        yield "Budgets that are given are more than their CPUs have, without any task."
-        return
-    together = "cannot hold" if count == 1 else f"cannot hold together ({count} tasks)"
-    if design.room_factor is not None:
-        together += f" if every cost is {design.room_factor:.3g} times what it is"
-    yield (
-        f"{', '.join(f'{demand.domain}/{demand.task}' for demand in design.conflict)} {together}: "
-        f"they need {percent(design.load)} of one CPU before any cost of scheduling."
-    )
-    if count > 1:
-        yield "Without any one of them the others hold."
-    # Domains of other CPUs may be in conflict, too.
-    whole = "Everything holds" if cpus == 1 else "What is on their CPUs holds"
-    for relief in design.reliefs:
         yield (
-            f"{whole} if {relief.task} of {relief.domain} costs {_exact(relief.cost_ns)}, "
+            f"No values were found with which at most {limit} of each task's deadlines is missed, "
+            "and it is not proved that there are none."
+        )
+
+
+def of_nothing(last: Design | None, tried: int, failed_on: Sequence[int]) -> Iterator[str]:
+    """What is known where no placement was found: `last` has the conflict of the last that failed.
+
+    `tried` placements were analysed, and the last of them failed on some CPUs.
+    """
+    were = "was" if tried == 1 else "were"
+    yield (
+        "No CPUs for the domains were found with which every deadline is guaranteed, and it is not "
+        f"proved that there are none: {number(tried, 'placement')} {were} tried."
+    )
+    if last is not None:
+        cpus = f"CPU{'s' if len(failed_on) > 1 else ''} {listed([*map(str, failed_on)], 'and')}"
+        yield f"{_cannot_hold(last)} on {cpus} of the last."
+
+
+def of_conflict(design: Design, cpus: int, *, is_placed: bool = False) -> Iterator[str]:
+    """The demands in conflict, and the smallest relief; `cpus` is how many the host has.
+
+    With `is_placed`, the conflict is one on all CPUs that the domains may have.
+    """
+    anywhere = ", whichever CPUs their domains have" if is_placed else ""
+    there_are = f", and there are {cpus}" if is_placed else ""
+    yield (
+        f"{_cannot_hold(design)}{anywhere}: they need {percent(design.load)} of one CPU before any "
+        f"cost of scheduling{there_are}."
+    )
+    if len(design.conflict) + len(design.given) > 1:
+        yield (
+            "Without any one of them the others hold."
+            if design.is_minimal
+            else "Whether fewer of them hold is not known: the search for them came to its end."
+        )
+    if not design.conflict:
+        return
+    # Domains of other CPUs may be in conflict, too.
+    whole = "Everything holds" if cpus == 1 or is_placed else "What is on their CPUs holds"
+    for relief in design.reliefs:
+        under = f" under {relief.policy}" if len(design.policies) > 1 else ""
+        yield (
+            f"{whole}{under} if {relief.task} of {relief.domain} costs {_exact(relief.cost_ns)}, "
             f"{percent(relief.part)} less."
         )
     if not design.reliefs:
         yield (
-            "No lower cost of one of these tasks alone is enough for "
-            f"{'the whole host' if cpus == 1 else 'all that is on their CPUs'}."
+            "No lower cost of one of these tasks alone was found that is enough for "
+            f"{'the whole host' if cpus == 1 or is_placed else 'all that is on their CPUs'}."
         )
+
+
+def _cannot_hold(design: Design) -> str:
+    """The demands in conflict, and that they are."""
+    tasks, given = len(design.conflict), len(design.given)
+    named = ", ".join(f"{demand.domain}/{demand.task}" for demand in design.conflict)
+    if given:
+        named = f"{named} beside the" if tasks else "The"
+        named += f" budget{'s' if given > 1 else ''} of {listed(design.given, 'and')}"
+    said = "cannot hold" if tasks + given == 1 else f"cannot hold together ({_count(design)})"
+    if len(design.policies) > 1:
+        said += f" under any of {listed(design.policies, 'and')}"
+    if design.room_factor is not None:
+        said += f" if every cost is {design.room_factor:.3g} times what it is"
+    return f"{named} {said}"
+
+
+def _count(design: Design) -> str:
+    counts = ((len(design.conflict), "task"), (len(design.given), "given budget"))
+    return listed([number(count, word) for count, word in counts if count], "and")

@@ -8,9 +8,9 @@ Benders decomposition, Hooker and Ottosson, 2003), until all hosts hold or no pl
 from __future__ import annotations
 
 from collections import defaultdict
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from laxity.design.placement import Outcome
 from laxity.fleet.held import STEPS
 from laxity.fleet.problem import Placement
 
@@ -33,13 +33,6 @@ SOLVER_WORK = 20.0
 
 PARTS = 1_000_000
 """The solver counts in whole parts of a CPU, rounded down: analysis decides."""
-
-
-class Outcome(Enum):
-    """Why there is no placement."""
-
-    IMPOSSIBLE = "impossible"
-    UNKNOWN = "unknown"
 
 
 def fits(problem: Problem) -> bool:

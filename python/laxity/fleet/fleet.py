@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laxity import _core, files
+from laxity.design.placement import Outcome
 from laxity.errors import InputError, core_errors
 from laxity.fleet import bounds, calls, conflict, exact, greedy, neighbourhood
 from laxity.fleet.cuts import Cuts
-from laxity.fleet.exact import Outcome
 from laxity.fleet.held import Holding
 from laxity.fleet.moves import least_moves, moves_of
 from laxity.fleet.problem import FleetFile, Placement, Problem

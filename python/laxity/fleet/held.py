@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laxity.design import placement
-from laxity.errors import InputError, core_errors
+from laxity.errors import core_errors
 from laxity.fleet.calls import Judge
 
 if TYPE_CHECKING:
@@ -64,11 +64,8 @@ class Holding:
         self.file = file
         self.judge = Judge(core, file)
         likes = self.likes(range(len(file.hosts)))
-        try:
-            with core_errors():
-                shares = core.shares(likes)
-        except InputError as error:
-            raise _refused(error) from None
+        with core_errors():
+            shares = core.shares(likes)
         self._shares = dict(zip(likes, shares, strict=True))
         self._needs = {
             like: [self._needs_of(guest, share) for guest, share in enumerate(of_like)]
@@ -172,7 +169,7 @@ class Holding:
                 for cpu in range(len(cpus))
             ]
             places = placement.solve(shares, [0.0] * len(cpus), refused)
-            if places is None:
+            if isinstance(places, placement.Outcome):
                 return None
             cpus = _on_cpus(order, places, len(cpus))
             self._look_cpus((like, cpu) for cpu in cpus)
@@ -238,11 +235,8 @@ class Holding:
     def _values(self, asked: list[tuple[int, list[int], list[str]]]) -> list[Held | None]:
         if not asked:
             return []
-        try:
-            with core_errors():
-                all_found = self._core.values(asked)
-        except InputError as error:
-            raise _refused(error) from None
+        with core_errors():
+            all_found = self._core.values(asked)
         return [found and Held(found[1], tuple(found[2])) for found in all_found]
 
 
@@ -251,9 +245,3 @@ def _on_cpus(order: list[int], places: list[int], cpus: int) -> list[Guests]:
         frozenset(guest for guest, place in zip(order, places, strict=True) if place == cpu)
         for cpu in range(cpus)
     ]
-
-
-def _refused(error: InputError) -> InputError:
-    """The extension module has a message, a line break and the help."""
-    message, _, help = error.message.partition("\n")
-    return InputError(message, help or error.help) if help else error

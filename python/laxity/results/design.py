@@ -87,6 +87,8 @@ class Relief:
     cost_ns: int
     part: float
     """The part of its cost that the task gives up."""
+    policy: str
+    """The policy under which that is enough."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +129,16 @@ class Design:
     """What was found. `to_json()` is the object that `laxity design --json` prints."""
 
     verdict: str
-    """`holds` or `impossible`."""
+    """`holds`; `impossible`; or `unknown`: nothing was found that holds, of the CPUs that domains
+    may have or within a limit of misses, and it is not proved that there is nothing."""
     policy: str
+    """`?` if it is open and nothing was found under any."""
     host: str | None
     """The host file with all values; None if nothing holds."""
     cpu_share: float | None
     """The part of all CPUs' time that is reserved as budgets."""
     load: float
-    """The part of all CPUs' time that the tasks need; of demands in conflict, of their CPU's."""
+    """The part of all CPUs' time that the tasks need; what demands in conflict need, in CPUs."""
     guaranteed: int
     """The tasks whose deadlines are guaranteed by analysis."""
     reasons: tuple[str, ...]
@@ -150,8 +154,15 @@ class Design:
     """The part of each task's jobs that may miss in each simulated run; None if all deadlines are
     guaranteed."""
     simulated: Simulated | None = None
+    policies: tuple[str, ...] = ()
+    """The policies under each of which nothing was found."""
     conflict: tuple[Demand, ...] = ()
-    """Demands that cannot hold together; without any one of them the others can."""
+    """Demands that cannot hold together, under any of these policies and on any CPUs that their
+    domains may have."""
+    given: tuple[str, ...] = ()
+    """Domains whose budgets, which the file gives, are part of the conflict."""
+    is_minimal: bool | None = None
+    """Whether the others are known to hold without any one of them; None without a conflict."""
     reliefs: tuple[Relief, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     """What was tried for a host with calls, the best first."""

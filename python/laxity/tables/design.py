@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 def design_table(found: Design) -> RenderableType:
     """The values of each domain or the demands in conflict, the reasons, the verdict."""
-    lines: list[RenderableType] = [heading(found.policy, "by design"), ""]
+    policy = "any policy" if found.policy == "?" else found.policy
+    lines: list[RenderableType] = [heading(policy, "by design"), ""]
     if found.domains:
         lines += _values(found)
-    elif found.conflict:
+    elif found.conflict or found.given:
         lines += _conflict(found)
     lines += [Text(f"- {reason}") for reason in found.reasons]
     lines.append("")
@@ -46,11 +47,13 @@ def design_table(found: Design) -> RenderableType:
                 f"{number(found.simulated.jobs, 'job')}, {found.simulated.missed} missed"
             ),
         ]
+    elif found.verdict == "unknown":
+        lines.append(Text("Unknown: nothing was found that holds, and nothing proved", "bold red"))
     elif found.missed_max is not None:
         said = f"Impossible: more than {percent(found.missed_max)} of a task's deadlines is missed"
         lines.append(Text(said, "bold red"))
     else:
-        lines.append(Text("Impossible: these deadlines cannot be guaranteed together", "bold red"))
+        lines.append(Text("Impossible: these demands cannot be guaranteed together", "bold red"))
     return Group(*lines)
 
 
@@ -109,4 +112,6 @@ def _conflict(found: Design) -> list[RenderableType]:
             time(demand.deadline_ns, digits=6),
             bare(demand.cost_ns / demand.period_ns),
         )
+    for domain in found.given:
+        table.add_row(Text(domain), "(budget)", *[NOTHING] * 4)
     return [table, ""]
