@@ -18,7 +18,7 @@ from conftest import FLEET as EXAMPLE
 from laxity import Host, _core
 from laxity.cli import guarded
 from laxity.errors import HostError, InputError
-from laxity.fleet import exact, neighbourhood
+from laxity.fleet import calls, exact, neighbourhood
 from laxity.fleet.calls import Judge
 from laxity.fleet.fleet import Fleet
 from laxity.fleet.held import STEPS, counted
@@ -497,6 +497,125 @@ def test_what_no_analysis_knows_is_refused() -> None:
     text = HEAD + HOST + '[[guest]]\nname = "media"\nworkload = { kind = "driver" }\n'
     with pytest.raises(InputError, match="no bound on how often media wakes"):
         Fleet.parse(text).design()
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "line", "column"),
+    [("rtds", "", 4, 10), ("deadline", "", 4, 10), ("deferrable", 'policy = "credit"\n', 7, 10)],
+)
+def test_policies_that_no_analysis_knows_are_refused_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch, policy: str, own: str, line: int, column: int
+) -> None:
+    monkeypatch.setattr(calls, "_accepted", lambda *_, **__: pytest.fail("something runs"))
+    text = HEAD.replace("deferrable", policy) + '[[host]]\nname = "h"\n' + own + CALLER
+    with pytest.raises(HostError, match="guarantees no deadline") as refused:
+        Fleet.parse(text).design()
+    (problem,) = refused.value.problems
+    assert (problem.file, problem.line, problem.column) == ("fleet.toml", line, column)
+    assert "deferrable" in (problem.help or "")
+
+
+def test_workers_simulate_calls_and_are_refused_without_any(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert laxity(monkeypatch, "design", EXAMPLE, "--workers", 2) == 2
+    assert "nothing is simulated" in capsys.readouterr().err
+    used = []
+    accepted = calls._accepted
+
+    def recorded(hosts: Any, workers: Any, *, heard: bool) -> list[bool]:
+        used.append(workers)
+        return accepted(hosts, workers, heard=heard)
+
+    monkeypatch.setattr(calls, "_accepted", recorded)
+    # In this process, and in two others.
+    text = HEAD + hosts(1) + CALLER.replace("100", "5") + 'budget = "5 ms"\nperiod = "10 ms"\n'
+    (tmp_path / "fleet.toml").write_text(text)
+    told = []
+    for words in ((), ("--workers", 2)):
+        assert laxity(monkeypatch, "design", tmp_path / "fleet.toml", "--json", *words) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert used[0] is None
+    assert used[-1] is not None
+
+
+def test_guests_that_cannot_share_a_host_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("ortools")
+    one = (
+        '[[guest]]\nname = "{}"\nhost = "h0"\n'
+        'tasks = [{{ name = "t", cost = "{} ms", period = "10 ms" }}]\n'
+    )
+    text = HEAD + hosts(2) + one.format("a", 6) + one.format("b", 5) + one.format("c", 1)
+    found = Fleet.parse(text).design()
+    assert found.verdict == "holds"
+    (too,) = found.too_much
+    assert (too.hosts, too.guests, too.is_proved) == (("h0", "h1"), ("a", "b"), True)
+    text += one.format("d", 7)
+    found = Fleet.parse(text).design()
+    assert found.verdict == "impossible"
+    named = {guest for demand in found.conflict for guest in demand.guests}
+    assert named == {"a", "b", "d"}
+    # The search met some of those that need more than a host together.
+    needs_ms = {"a": 6, "b": 5, "c": 1, "d": 7}
+    sets = [each.guests for each in found.too_much]
+    assert sets
+    assert all(sum(needs_ms[guest] for guest in guests) > 10 for guests in sets)
+    (tmp_path / "fleet.toml").write_text(text)
+    assert laxity(monkeypatch, "design", tmp_path / "fleet.toml") == 1
+    out = capsys.readouterr().out
+    assert f"- {' and '.join(sets[0])} cannot share h0 or h1\n" in out
+    assert laxity(monkeypatch, "design", tmp_path / "fleet.toml", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["too_much"] == found.to_json()["too_much"]
+
+
+def test_a_conflict_that_is_not_proved_is_said_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = HEAD + hosts(1) + CALLER + 'budget = "100 us"\nperiod = "10 ms"\n'
+    (tmp_path / "fleet.toml").write_text(text)
+    assert laxity(monkeypatch, "design", tmp_path / "fleet.toml", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "unknown"
+    assert [demand["guests"] for demand in found["conflict"]] == [["media"]]
+    assert [(too["guests"], too["is_proved"]) for too in found["too_much"]] == [(["media"], False)]
+    assert laxity(monkeypatch, "design", tmp_path / "fleet.toml") == 1
+    out = capsys.readouterr().out
+    assert "- media runs" in out
+    assert "media cannot be on h0, as far as was looked" in out
+    assert "Unknown: no placement was found" in out
+
+
+def test_guests_without_room_are_named_where_nothing_is_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "VARIABLES_MAX", 0)
+    monkeypatch.setattr(neighbourhood, "SIZES", ())
+    costs_ms = [5] * 2 + [4] * 2 + [3] * 4
+    guests = "".join(
+        f'[[guest]]\nname = "g{n}"\nbudget = "{cost} ms"\nperiod = "10 ms"\n'
+        for n, cost in enumerate(costs_ms)
+    )
+    found = Fleet.parse(HEAD + hosts(3) + guests).design()
+    assert found.verdict == "unknown"
+    assert found.left_out
+    assert f"had no room for {' and '.join(found.left_out)}." in found.reasons[0]
+
+
+def test_cpus_that_were_not_tried_prove_nothing() -> None:
+    """Beside a guest with several VCPUs others are placed worst fit, which is not all ways."""
+    guest = '[[guest]]\nname = "{}"\n{}budget = "{} us"\nperiod = "10 ms"\n'
+    text = HEAD.replace("cpus = 1", "cpus = 2") + hosts(1)
+    text += guest.format("smp", "vcpus = 2\n", 5_000)
+    # Half of each CPU is left: 25 with 25, and 20 with 15 and 15, fill both.
+    budgets_us = (2_500, 2_500, 2_000, 1_500, 1_500)
+    text += "".join(guest.format(f"g{n}", "", us) for n, us in enumerate(budgets_us))
+    found = Fleet.parse(text).design()
+    assert found.verdict == "unknown", found.reasons
+    assert "Not all CPUs were tried" in found.reasons[0]
+    assert found.conflict
 
 
 def test_given_budgets_fit_each_cpu_and_not_only_all_of_them() -> None:

@@ -105,7 +105,7 @@ def design(
                 "--policy, --room, --growth, --any-phase and --missed are for one host",
                 "leave them out; the hosts of a fleet file say their policy",
             )
-        _fleet(text, str(host), settings or (), write, as_json=as_json)
+        _fleet(text, str(host), settings or (), write, (workers, cluster), as_json=as_json)
         return
     from laxity.host import Host
     from laxity.tables.design import design_table
@@ -148,13 +148,26 @@ def _refuse_unwritable(path: Path, *, is_directory: bool) -> None:
 
 
 def _fleet(
-    text: bytes, name: str, settings: Sequence[str], write: Path | None, *, as_json: bool
+    text: bytes,
+    name: str,
+    settings: Sequence[str],
+    write: Path | None,
+    where: tuple[int | None, str | None],
+    *,
+    as_json: bool,
 ) -> None:
     from laxity.fleet.fleet import Fleet
     from laxity.tables.fleet import fleet_table
+    from laxity.workers import opened
 
-    with status("looking") as looking:
-        found = Fleet(text, name).design(set=settings, looking=looking)
+    fleet = Fleet(text, name)
+    if where != (None, None) and not fleet.has_calls(settings):
+        raise InputError(
+            "no guest of this fleet has calls, so nothing is simulated",
+            "leave --workers and --cluster out",
+        )
+    with opened(*where) as simulating, status("looking") as looking:
+        found = fleet.design(set=settings, looking=looking, workers=simulating)
     if as_json:
         print_json(found.to_json())
     else:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from laxity.fleet.problem import FleetFile
     from laxity.progress import Say
+    from laxity.workers.workers import Workers
 
 PERIODS_NS = (2_000_000, 5_000_000, 10_000_000, 20_000_000)
 """Periods that are tried where the file gives none."""
@@ -62,26 +63,31 @@ def open_callers(file: FleetFile) -> list[int]:
     return [n for n, guest in enumerate(file.guests) if guest.streams and guest.budget]
 
 
-def needs(core: _core.FleetFile, file: FleetFile, looking: Say) -> dict[int, Need | None]:
+def needs(
+    core: _core.FleetFile, file: FleetFile, looking: Say, workers: Workers | None
+) -> dict[int, Need | None]:
     """What each of these guests needs on its hosts; None if whole CPUs are enough on none."""
     found: dict[int, Need | None] = {}
     known: dict[tuple[str, ...], Need | None] = {}
     for guest in open_callers(file):
         of_guest = file.guests[guest]
-        looking(f"what the calls of {of_guest.name} need")
-        likes = sorted({file.hosts[host].like for host in of_guest.hosts})
-        if any(file.hosts[like].policy for like in likes):
+        if any(file.hosts[host].policy for host in of_guest.hosts):
             raise InputError(
                 f"the policy of a host that may have {of_guest.name} is open, and {of_guest.name} "
                 "has calls, whose need is found under a policy",
                 'write policy = "deferrable", say, or the budget and period of the guest',
             )
+    for guest in open_callers(file):
+        of_guest = file.guests[guest]
+        looking(f"what the calls of {of_guest.name} need")
+        likes = sorted({file.hosts[host].like for host in of_guest.hosts})
         texts = [core.host_with_calls(like, [guest], guest) for like in likes]
         key = tuple(text.replace(f'"{of_guest.name}"', '"caller"') for text in texts)
         if key not in known:
             worst = [_Worst(text, file.hosts[n].cpus) for text, n in zip(texts, likes, strict=True)]
             given = of_guest.period_ns
-            known[key] = _need(worst, PERIODS_NS if given is None else (given,), of_guest.vcpus)
+            periods_ns = PERIODS_NS if given is None else (given,)
+            known[key] = _need(worst, periods_ns, of_guest.vcpus, workers)
         found[guest] = known[key]
     return found
 
@@ -122,7 +128,9 @@ class _Worst:
         return [host.changed([f"seed={seed}"]) for seed in seeds]
 
 
-def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Need | None:
+def _need(
+    worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int, workers: Workers | None
+) -> Need | None:
     """The least part of a CPU with which all hosts hold that can, and the longest such period."""
 
     def need(period_ns: int, steps: int) -> Need:
@@ -135,7 +143,7 @@ def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Nee
             for host in worst
             for run in host.runs(each, vcpus, seeds, seconds)
         ]
-        answers = _accepted(runs, heard=heard)
+        answers = _accepted(runs, workers, heard=heard)
         count = len(worst) * len(seeds)
         return [all(answers[n * count : (n + 1) * count]) for n in range(len(asked))]
 
@@ -143,7 +151,8 @@ def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Nee
     # say: guests with calls are simulated wherever they are placed.
     whole = need(periods_ns[0], STEPS)
     worst = [host for host in worst if host.can_have(whole, vcpus)]
-    enough = _accepted([host.runs(whole, vcpus, [1], 1)[0] for host in worst], heard=False)
+    alone = [host.runs(whole, vcpus, [1], 1)[0] for host in worst]
+    enough = _accepted(alone, workers, heard=False)
     worst = [host for host, is_enough in zip(worst, enough, strict=True) if is_enough]
     if not worst:
         return None
@@ -171,9 +180,11 @@ def _need(worst: Sequence[_Worst], periods_ns: Sequence[int], vcpus: int) -> Nee
 class Judge:
     """Simulates hosts that have guests with calls."""
 
-    def __init__(self, core: _core.FleetFile, file: FleetFile) -> None:
+    def __init__(
+        self, core: _core.FleetFile, file: FleetFile, workers: Workers | None = None
+    ) -> None:
         """Has judged nothing yet."""
-        self._core, self._file = core, file
+        self._core, self._file, self._workers = core, file, workers
         self.refused = 0
         """The hosts that did not hold in simulation, though analysis had values for them."""
 
@@ -191,10 +202,9 @@ class Judge:
                 first = one.host["seed"] + SEEDS + CONFIRMING_SEEDS + 1
                 runs += [one.changed([f"seed={first + n}"]) for n in range(JUDGING_SEEDS)]
                 of_runs += [number] * JUDGING_SEEDS
+        answers = _accepted(runs, self._workers, heard=False)
         failed = {
-            number
-            for number, is_accepted in zip(of_runs, _accepted(runs, heard=False), strict=True)
-            if not is_accepted
+            number for number, is_accepted in zip(of_runs, answers, strict=True) if not is_accepted
         }
         self.refused += len(failed)
         return [number not in failed for number in range(len(asked))]
@@ -218,12 +228,14 @@ def _resolved(text: str, name: str, overrides: Iterable[str]) -> Resolved:
         return Resolved(_core.HostFile(text.encode(), name), text.encode(), name, overrides)
 
 
-def _accepted(hosts: Sequence[Resolved], *, heard: bool) -> list[bool]:
+def _accepted(hosts: Sequence[Resolved], workers: Workers | None, *, heard: bool) -> list[bool]:
     """Whether each run kept to all limits of its calls, and missed no deadline."""
     answers: list[bool] = []
     # Runs at once are of one file.
     for _, of_file in groupby(hosts, key=lambda host: id(host.file)):
-        runs = substrates.of("sim").run_many(list(of_file), say=silent, streams=heard)
+        runs = substrates.of("sim").run_many(
+            list(of_file), say=silent, streams=heard, workers=workers
+        )
         if heard:
             runs = scored_many(runs, most=SCORED)
         answers += (run.passed for run in runs)

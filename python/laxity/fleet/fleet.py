@@ -18,17 +18,21 @@ from laxity.fleet.moves import least_moves, moves_of
 from laxity.fleet.problem import FleetFile, Placement, Problem
 from laxity.progress import silent
 from laxity.resolved import overrides_of
-from laxity.results.fleet import Conflict, FleetDesign, PlacedHost
+from laxity.results.fleet import Conflict, FleetDesign, PlacedHost, TooMuch
 from laxity.results.records import decoded
-from laxity.text import percent
+from laxity.text import listed, number, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from laxity.progress import Say
+    from laxity.workers.workers import Workers
 
 PARTS_MAX = 8
 """Parts of a fleet that is too large for the solver which it looks at, at most."""
+
+NAMED_MAX = 12
+"""Guests without room that are named in words."""
 
 MARGINS = (1.0, 1.1, 1.25)
 """Budgets of guests with calls are raised by these factors while simulation refuses hosts."""
@@ -59,15 +63,29 @@ class Fleet:
         """Names the file."""
         return f"<laxity.Fleet {self.name}>"
 
-    def design(self, *, set: str | Iterable[str] = (), looking: Say = silent) -> FleetDesign:
+    def has_calls(self, set: str | Iterable[str] = ()) -> bool:
+        """Whether a guest has calls, which are simulated. Raises HostError if the file is wrong."""
+        _, file = self._read(overrides_of(set))
+        return any(guest.streams for guest in file.guests)
+
+    def design(
+        self,
+        *,
+        set: str | Iterable[str] = (),
+        looking: Say = silent,
+        workers: Workers | None = None,
+    ) -> FleetDesign:
         """Places the guests so that every host holds, also after the failure of any one host.
 
-        `set` has overrides, and `looking` is told what is going on. Raises HostError if the file or
-        an override is wrong, and InputError if no analysis knows what a guest needs.
+        `set` has overrides, `looking` is told what is going on, and `workers` simulate calls in
+        place of this process. Raises HostError if the file or an override is wrong, or if no
+        analysis knows what a guest needs.
         """
         overrides = overrides_of(set)
         core, file = self._read(overrides)
-        needs = calls.needs(core, file, looking)
+        with core_errors():
+            core.refuse(sorted({host.like for host in file.hosts}))
+        needs = calls.needs(core, file, looking, workers)
         for guest, need in needs.items():
             if need is None:
                 return _silent(file.guests[guest].name)
@@ -81,8 +99,9 @@ class Fleet:
             if found_by_simulation:
                 core, file = self._read([*overrides, *found_by_simulation])
             looking("looking at each guest")
-            design = _Design(core, file, looking)
-            found = _without_proof(design.found(), file, needs, refused=design.refused > 0)
+            design = _Design(core, file, looking, workers)
+            found = replace(design.found(), too_much=design.too_much())
+            found = _without_proof(found, file, needs, refused=design.refused > 0)
             if found.verdict != "unknown" or not (needs and design.refused):
                 break
         return found
@@ -97,13 +116,13 @@ def _silent(guest: str) -> FleetDesign:
     """A guest whose calls are more than whole CPUs carry."""
     demand = Conflict("guest", (guest,), f"{guest} runs")
     said = f"1 demand cannot hold. A CPU for each of its VCPUs does not carry {guest}'s streams."
-    return FleetDesign(verdict="impossible", reasons=(said,), conflict=(demand,))
+    return FleetDesign("impossible", reasons=(said,), conflict=(demand,), is_minimal=True)
 
 
 def _without_proof(
     found: FleetDesign, file: FleetFile, searched: Iterable[int], *, refused: bool
 ) -> FleetDesign:
-    """What rests on a simulation's budgets, or on hosts that it refused, is no proof of a conflict.
+    """What rests on a search or a simulation that came to an end is no proof of a conflict.
 
     `searched` are the guests whose budgets were found by simulation; with `refused`, hosts were
     refused.
@@ -113,27 +132,38 @@ def _without_proof(
     judged = sorted(
         guest.name for guest in file.guests if refused and guest.streams and guest.name in named
     )
-    if found.verdict != "impossible" or not (by_simulation or judged):
+    unproved = [too for too in found.too_much if not too.is_proved and named.issuperset(too.guests)]
+    if found.verdict != "impossible" or not (by_simulation or judged or unproved):
         return found
     demands = "; ".join(demand.said for demand in found.conflict)
-    why = (
-        f"The budget of {', '.join(by_simulation)} is what calls need beside the worst neighbours; "
-        "less may be enough beside others, so this proves nothing. Give budgets to ask whether "
-        "these hold."
-        if by_simulation
-        else f"Simulation refused hosts with the calls of {', '.join(judged)}; with other values "
-        "these might hold, so this proves nothing."
-    )
+    if by_simulation:
+        why = (
+            f"The budget of {', '.join(by_simulation)} is what calls need beside the worst "
+            "neighbours; less may be enough beside others, so this proves nothing. Give budgets to "
+            "ask whether these hold."
+        )
+    elif judged:
+        why = (
+            f"Simulation refused hosts with the calls of {', '.join(judged)}; with other values "
+            "these might hold, so this proves nothing."
+        )
+    else:
+        why = (
+            "Not all CPUs were tried that guests may have on a host, so this proves nothing: "
+            f"{unproved[0].hosts[0]} might hold with {listed(unproved[0].guests, 'and')}."
+        )
     said = f"No placement was found in which all of this holds: {demands}. {why}"
-    return FleetDesign(verdict="unknown", reasons=(said,))
+    return replace(found, verdict="unknown", reasons=(said,), is_minimal=False)
 
 
 class _Design:
     """One question of a fleet."""
 
-    def __init__(self, core: _core.FleetFile, file: FleetFile, looking: Say) -> None:
+    def __init__(
+        self, core: _core.FleetFile, file: FleetFile, looking: Say, workers: Workers | None
+    ) -> None:
         self._core, self._file, self._looking = core, file, looking
-        self._holding = Holding(core, file)
+        self._holding = Holding(core, file, workers)
         self._cuts = Cuts(self._holding)
         self._names = [guest.name for guest in file.guests]
 
@@ -141,6 +171,17 @@ class _Design:
     def refused(self) -> int:
         """The hosts that hold by analysis and did not in simulation."""
         return self._holding.judge.refused
+
+    def too_much(self) -> tuple[TooMuch, ...]:
+        """Guests that cannot share a host of some sort."""
+        return tuple(
+            TooMuch(
+                tuple(host.name for host in self._file.hosts if host.like == like),
+                tuple(self._names[guest] for guest in sorted(guests)),
+                self._holding.is_proved(like, guests),
+            )
+            for like, guests in self._cuts
+        )
 
     def found(self) -> FleetDesign:
         problem = Problem.of(self._file)
@@ -162,7 +203,9 @@ class _Design:
                 problem, self._holding, self._cuts, self._looking, begun
             )
         if placement is None:
-            return FleetDesign(verdict="unknown", reasons=tuple(self._unknown(problem)))
+            left_out = tuple(self._names[guest] for guest in problem.missing(begun))
+            said = tuple(self._unknown(problem, left_out))
+            return FleetDesign(verdict="unknown", reasons=said, left_out=left_out)
         return self._placed(problem, placement, least)
 
     def _proved(self, problem: Problem) -> FleetDesign | None:
@@ -186,7 +229,7 @@ class _Design:
         for (host, failed), guests in placement.loads().items():
             loads[host][failed] = guests
         hosts = tuple(
-            self._host(number, of_host, problem, placement) for number, of_host in enumerate(loads)
+            self._host(place, of_host, problem, placement) for place, of_host in enumerate(loads)
         )
         moves = tuple(moves_of(problem, placement))
         found = FleetDesign("holds", hosts, moves, least)
@@ -275,15 +318,18 @@ class _Design:
                 "beside them, while all other guests with calls use all of their budgets. A host "
                 "file has the calls of the guest with most streams."
             )
-        if self._cuts:
-            yield f"Analysis found {len(self._cuts)} sets of guests too much for one host."
 
-    def _unknown(self, problem: Problem) -> Iterator[str]:
+    def _unknown(self, problem: Problem, left_out: Sequence[str]) -> Iterator[str]:
         need = sum(
             min((self._holding.share(host, guest) or 0.0) for host in problem.allowed(guest))
             for guest in problem.guests
         )
         have = sum(host.cpus for host in self._file.hosts)
+        named = [*left_out[:NAMED_MAX]]
+        if len(left_out) > len(named):
+            named.append(f"{len(left_out) - len(named):,} more")
+        if named:
+            yield f"The first placement had no room for {listed(named, 'and')}."
         yield (
             "No placement was found, and it is not proved that there is none. The guests need at "
             f"least {need:.1f} CPUs by themselves, and the hosts have {have}. A little more room "
@@ -292,25 +338,27 @@ class _Design:
         )
 
     def _impossible(self, problem: Problem) -> FleetDesign:
-        left = conflict.minimal(problem, self._is_impossible)
+        left, is_known = conflict.minimal(problem, self._is_impossible)
         others = "Without any one of them the others hold." if len(left.asked) > 1 else ""
-        return self._conflict(left, others)
+        if not is_known:
+            others = "Whether fewer of them hold is not known: the search for them came to its end."
+        return self._conflict(left, others, is_minimal=is_known)
 
-    def _is_impossible(self, fewer: Problem) -> bool:
-        """Whether the solver proves that there is no placement."""
+    def _is_impossible(self, fewer: Problem) -> bool | None:
+        """Whether the solver proves that there is no placement; None if it finds none either."""
         if not fewer.missing(greedy.place(fewer, self._holding, self._cuts, silent)):
             return False
         self._looking(f"{len(fewer.asked)} demands that may be in conflict")
         outcome = exact.place(fewer, self._holding, self._cuts, silent, fewest=False)
-        return outcome is Outcome.IMPOSSIBLE
+        return None if outcome is Outcome.UNKNOWN else outcome is Outcome.IMPOSSIBLE
 
-    def _conflict(self, left: Problem, said: str) -> FleetDesign:
+    def _conflict(self, left: Problem, said: str, *, is_minimal: bool = False) -> FleetDesign:
         """Demands that cannot hold together, and what is to be said of them."""
         demands = sorted(left.asked)
         together = "cannot hold" if len(demands) == 1 else "cannot hold together"
         return FleetDesign(
             verdict="impossible",
-            reasons=(f"{len(demands)} demands {together}. {said}".rstrip(),),
+            reasons=(f"{number(len(demands), 'demand')} {together}. {said}".rstrip(),),
             conflict=tuple(
                 Conflict(
                     demand.what,
@@ -319,6 +367,7 @@ class _Design:
                 )
                 for demand in demands
             ),
+            is_minimal=is_minimal,
         )
 
 

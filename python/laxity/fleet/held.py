@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from laxity import _core
     from laxity.fleet.problem import FleetFile
+    from laxity.workers.workers import Workers
 
 Guests = frozenset[int]
 
@@ -58,11 +59,13 @@ class Held:
 class Holding:
     """Answers whether hosts hold with guests; an answer is worked out once."""
 
-    def __init__(self, core: _core.FleetFile, file: FleetFile) -> None:
+    def __init__(
+        self, core: _core.FleetFile, file: FleetFile, workers: Workers | None = None
+    ) -> None:
         """Finds what each guest needs by itself, on each sort of host."""
         self._core = core
         self.file = file
-        self.judge = Judge(core, file)
+        self.judge = Judge(core, file, workers)
         likes = self.likes(range(len(file.hosts)))
         with core_errors():
             shares = core.shares(likes)
@@ -73,6 +76,7 @@ class Holding:
         }
         self._cpus: dict[tuple[int, Guests], Held | None] = {}
         self._hosts: dict[tuple[int, Guests], Held | None] = {}
+        self._unproved: set[tuple[int, Guests]] = set()
 
     def likes(self, hosts: Iterable[int]) -> list[int]:
         """One host of each sort among these."""
@@ -102,6 +106,10 @@ class Holding:
     def holds(self, host: int, guests: Guests) -> bool:
         """Whether a host holds with these guests."""
         return self.held(host, guests) is not None
+
+    def is_proved(self, host: int, guests: Guests) -> bool:
+        """Whether a host that does not hold does so on no CPUs that its guests may have there."""
+        return (self.file.hosts[host].like, guests) not in self._unproved
 
     def held(self, host: int, guests: Guests) -> Held | None:
         """Values with which it does; None if none were found."""
@@ -141,6 +149,7 @@ class Holding:
         for (like, guests, _), holds in zip(asked, answers, strict=True):
             if not holds:
                 self._hosts[like, guests] = None
+                self._unproved.add((like, guests))
 
     def _is_parted(self, like: int, guests: Guests) -> bool:
         of_guests = [self.file.guests[guest] for guest in guests]
@@ -169,10 +178,13 @@ class Holding:
                 for cpu in range(len(cpus))
             ]
             places = placement.solve(shares, [0.0] * len(cpus), refused)
-            if isinstance(places, placement.Outcome):
+            if places is placement.Outcome.IMPOSSIBLE:
                 return None
+            if isinstance(places, placement.Outcome):
+                break
             cpus = _on_cpus(order, places, len(cpus))
             self._look_cpus((like, cpu) for cpu in cpus)
+        self._unproved.add((like, guests))
         return None
 
     def _look_cpus(self, asked: Iterable[tuple[int, Guests]]) -> None:
@@ -231,6 +243,8 @@ class Holding:
         found = self._values(asked)
         for key, held, pinned_values in zip(keys, found, affinities, strict=True):
             self._hosts[key] = held and Held(held.cpu_share, held.values + pinned_values)
+            if held is None and self.file.hosts[key[0]].cpus > 1:
+                self._unproved.add(key)  # Other CPUs were not tried.
 
     def _values(self, asked: list[tuple[int, list[int], list[str]]]) -> list[Held | None]:
         if not asked:

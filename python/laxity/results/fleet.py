@@ -54,6 +54,22 @@ class Conflict:
     """The demand in words."""
 
 
+@dataclass(frozen=True)
+class TooMuch:
+    """Guests that cannot share a host: no values were found with which it holds.
+
+    Without any one of them, some were.
+    """
+
+    hosts: tuple[str, ...]
+    """All hosts of that sort."""
+    guests: tuple[str, ...]
+    """One guest that a host cannot have at all, or several."""
+    is_proved: bool
+    """Whether they hold on no CPUs that they may have there; otherwise the search for CPUs came to
+    its end, or calls were not accepted in simulation."""
+
+
 @dataclass(frozen=True, repr=False)
 class FleetDesign:
     """What was found. `to_json()` is the object that `laxity design --json` prints."""
@@ -66,7 +82,14 @@ class FleetDesign:
     """No placement has fewer moves of what is somewhere today."""
     reasons: tuple[str, ...] = ()
     conflict: tuple[Conflict, ...] = ()
-    """Demands that cannot hold together; without any one of them the others can."""
+    """Demands that cannot hold together. With the verdict `unknown`, demands for which no placement
+    was found, which proves nothing."""
+    is_minimal: bool | None = None
+    """Whether the others are known to hold without any one of them; None without a conflict."""
+    too_much: tuple[TooMuch, ...] = ()
+    """Guests that cannot share a host, as far as the search met them."""
+    left_out: tuple[str, ...] = ()
+    """With the verdict `unknown`, the guests for which the first placement had no room."""
 
     @property
     def holds(self) -> bool:

@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.text import Text
 
 from laxity.tables.layout import heading, name_column, plain_table, right
-from laxity.text import NOTHING, bare, number
+from laxity.text import NOTHING, bare, listed, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 40
 """Hosts, moves and demands that are shown, at most; --json has all."""
+
+SETS_MAX = 8
+"""Sets of guests that cannot share a host, at most, and hosts that are named for each."""
 
 
 def fleet_table(found: FleetDesign) -> RenderableType:
@@ -29,7 +32,9 @@ def fleet_table(found: FleetDesign) -> RenderableType:
             lines += _moves(found)
     lines += [Text(f"- {demand.said}") for demand in found.conflict[:SHOWN_MAX]]
     lines += _more(len(found.conflict))
-    lines += [Text(f"- {reason}") for reason in found.reasons if not found.conflict]
+    is_proved = found.verdict == "impossible"
+    lines += [Text(f"- {reason}") for reason in found.reasons if not is_proved]
+    lines += _too_much(found)
     lines.append("")
     if found.holds:
         guests = sum(len(host.guests) for host in found.hosts)
@@ -40,7 +45,7 @@ def fleet_table(found: FleetDesign) -> RenderableType:
                 "bold green",
             )
         )
-    elif found.conflict:
+    elif is_proved:
         lines.append(Text(f"Impossible: {found.reasons[0]}", "bold red"))
     else:
         lines.append(Text("Unknown: no placement was found", "bold red"))
@@ -77,5 +82,18 @@ def _moves(found: FleetDesign) -> list[RenderableType]:
     return [table, *_more(len(found.moves)), ""]
 
 
-def _more(count: int) -> list[RenderableType]:
-    return [Text(f"… and {count - SHOWN_MAX} more")] if count > SHOWN_MAX else []
+def _too_much(found: FleetDesign) -> list[RenderableType]:
+    """Guests that cannot share a host; those of a conflict, if there is one."""
+    named = {guest for demand in found.conflict for guest in demand.guests}
+    all_sets = [too for too in found.too_much if not named or named.issuperset(too.guests)]
+    lines: list[RenderableType] = []
+    for too in all_sets[:SETS_MAX]:
+        where = listed(too.hosts, "or") if len(too.hosts) <= SETS_MAX else f"{len(too.hosts)} hosts"
+        those = "cannot share" if len(too.guests) > 1 else "cannot be on"
+        not_proved = "" if too.is_proved else ", as far as was looked"
+        lines.append(Text(f"- {listed(too.guests, 'and')} {those} {where}{not_proved}"))
+    return [*lines, *_more(len(all_sets), SETS_MAX)]
+
+
+def _more(count: int, shown: int = SHOWN_MAX) -> list[RenderableType]:
+    return [Text(f"… and {count - shown} more")] if count > shown else []
