@@ -13,6 +13,9 @@ const SHORTER_MAX: f64 = 128.0;
 /// Periods between those that follow from the tasks: each is longer than the one before by this factor.
 const STEP: f64 = 1.2;
 
+/// The same beyond the shortest deadline: how many jobs a budget has to pay for changes there with small steps.
+const FINE_STEP: f64 = 1.05;
+
 /// Budgets and periods are multiples of this, unless a task's period asks for others: as people write them, with a
 /// loss of less than a thousandth of the period.
 pub(crate) fn grain_ns(period_ns: i64) -> i64 {
@@ -58,7 +61,10 @@ pub(crate) fn candidates(domain: &Domain) -> Vec<i64> {
     let mut between = (shortest_ns as f64 / SHORTER_MAX).max(1.0);
     while between < longest_ns as f64 {
         periods.push(rounded(between as i64));
-        between *= STEP;
+        between *= match between < shortest_ns as f64 {
+            true => STEP,
+            false => FINE_STEP,
+        };
     }
     periods.retain(|&period_ns| (1..=longest_ns).contains(&period_ns));
     periods.sort_unstable();

@@ -166,7 +166,8 @@ fn brute_force(host: &Host) -> Option<f64> {
 #[test]
 fn reserves_no_more_than_brute_force() {
     let (mut held, mut worst) = (0, 0.0_f64);
-    for seed in seeds(16) {
+    // The host of the last seed needs a period a little below its longest one.
+    for seed in seeds(16).chain([5013]) {
         let mut random = Random(seed);
         let (count, percent) = (
             1 + random.next() % setting("LAXITY_DOMAINS", 2),
