@@ -4,7 +4,7 @@
 //! domains of those that brute force takes. A failure names its seed.
 
 use laxity_analysis::{Verdict, check, is_guaranteed};
-use laxity_design::{Aim, Answer, Demand, Limit, Request, design};
+use laxity_design::{Aim, Answer, Demand, Design, Limit, Request, design};
 use laxity_host::{Document, Domain, Host, Open};
 
 fn setting(name: &str, standard: u64) -> u64 {
@@ -316,6 +316,32 @@ fn brute_force_around(host: &Host, open: &Open) -> Option<f64> {
     best.is_finite().then_some(best)
 }
 
+/// Whether the written file holds, and also with each cost that is said to be possible.
+fn holds_with_its_rooms(text: &str, design: &Design, seed: u64) {
+    let document = Document::parse(text, "host.toml").unwrap();
+    let answered = document.with_values(&design.values).unwrap();
+    let answered = laxity_host::load(&answered, "host.toml", &[""; 0]).unwrap();
+    assert_eq!(
+        check(&answered).verdict,
+        Verdict::Schedulable,
+        "seed {seed}\n{text}"
+    );
+    for room in &design.rooms {
+        let mut grown = answered.clone();
+        let domains = grown.domains.iter_mut().filter(|of| of.name == room.domain);
+        let tasks = domains.flat_map(|of| &mut of.tasks);
+        for task in tasks.filter(|task| task.name == room.task) {
+            task.cost_ns = room.most_ns;
+        }
+        let verdict = check(&grown).verdict;
+        assert_eq!(
+            verdict,
+            Verdict::Schedulable,
+            "seed {seed}: {room:?}\n{text}"
+        );
+    }
+}
+
 #[test]
 fn values_around_those_given_reserve_no_more_than_brute_force() {
     let (mut held, mut failed, mut worst) = (0, 0, 0.0_f64);
@@ -326,28 +352,7 @@ fn values_around_those_given_reserve_no_more_than_brute_force() {
         match designed(&text) {
             Answer::Holds(design) => {
                 held += 1;
-                let document = Document::parse(&text, "host.toml").unwrap();
-                let answered = document.with_values(&design.values).unwrap();
-                let answered = laxity_host::load(&answered, "host.toml", &[""; 0]).unwrap();
-                assert_eq!(
-                    check(&answered).verdict,
-                    Verdict::Schedulable,
-                    "seed {seed}\n{text}"
-                );
-                for room in &design.rooms {
-                    let mut grown = answered.clone();
-                    let tasks = grown.domains.iter_mut().filter(|of| of.name == room.domain);
-                    let tasks = tasks.flat_map(|of| &mut of.tasks);
-                    for task in tasks.filter(|task| task.name == room.task) {
-                        task.cost_ns = room.most_ns;
-                    }
-                    let verdict = check(&grown).verdict;
-                    assert_eq!(
-                        verdict,
-                        Verdict::Schedulable,
-                        "seed {seed}: {room:?}\n{text}"
-                    );
-                }
+                holds_with_its_rooms(&text, &design, seed);
                 if let Some(best) = best {
                     worst = worst.max(design.cpu_share / best);
                     assert!(
@@ -394,7 +399,8 @@ fn orders(numbers: &[u32]) -> Vec<Vec<u32>> {
 #[test]
 fn priorities_are_found_wherever_some_order_holds() {
     let (mut held, mut failed) = (0, 0);
-    for seed in seeds(100) {
+    // On the host of the last seed, one domain holds only because another asks for less than its budget.
+    for seed in seeds(100).chain([236]) {
         let mut random = Random(seed);
         let count = 2 + random.next() % 3;
         let percent = 50 + random.next() % 40;
@@ -425,6 +431,9 @@ fn priorities_are_found_wherever_some_order_holds() {
         let answer = designed(&text);
         let holds = matches!(answer, Answer::Holds(_));
         assert_eq!(holds, any, "seed {seed}: {answer:?}\n{text}");
+        if let Answer::Holds(design) = &answer {
+            holds_with_its_rooms(&text, design, seed);
+        }
         *(if any { &mut held } else { &mut failed }) += 1;
     }
     println!("{held} held, {failed} did not");
