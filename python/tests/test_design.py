@@ -21,6 +21,7 @@ from laxity.design.answered import answered
 from laxity.design.ladders import ladders
 from laxity.design.question import Question
 from laxity.errors import HostError, InputError
+from laxity.progress import silent
 from laxity.resolved import ending
 from laxity.telephony.capacity import STREAMS_MAX
 
@@ -364,7 +365,7 @@ tasks = [{ name = "t", cost = "1 ms", period = "90 ms" }]
     [
         *(
             (LOOPS.replace('"deferrable"', f'"{policy}"'), 13, 10, f"the {policy} policy")
-            for policy in ("rtds", "deadline", "credit", "fifo")
+            for policy in ("rtds", "deadline", "fifo")
         ),
         (LOOPS + PAUSING, 35, 12, "no bound on how often pausing wakes"),
         (LOOPS.replace("cpus = 1", f"cpus = 1\n{CACHE}") + CACHED, 34, 15, "a cold cache"),

@@ -45,7 +45,10 @@ pub fn rows(result: &RunResult) -> serde_json::Result<Rows> {
     let agreements = network.map_or(&[][..], |network| &network.agreements);
     let denied = |domain: &str| match agreements {
         [] => -1_i64,
-        all => (all.iter().any(|each| each.domain == domain && !each.is_held)).into(),
+        all => (all
+            .iter()
+            .any(|each| each.domain == domain && !each.is_held))
+        .into(),
     };
     let numbers = result.domains.iter().map(|domain| {
         [

@@ -46,7 +46,7 @@ def checked(host: Resolved) -> tuple[OpenValues, Resolved]:
     if any(task_paths(first.host)):
         # It refuses tasks that are drawn.
         with core_errors():
-            first.file.open(first.overrides, any_phase=False)
+            first.file.placeholders(first.overrides)
     return opened, first
 
 

@@ -37,10 +37,10 @@ def is_for(host: Resolved) -> bool:
     """Whether the host's policy goes by weights; an open one does if a weight is open, or a cap."""
     with core_errors():
         paths = host.file.open_paths(host.overrides)
-        opened = json.loads(host.file.open(host.overrides, any_phase=False))
+        opened = json.loads(host.file.placeholders(host.overrides))
     if "host.policy" in paths:
         return any(path.endswith((".weight", ".cap", ".laxity")) for path in paths)
-    return opened["host"]["policy"] in BY_WEIGHT
+    return opened["policy"] in BY_WEIGHT
 
 
 def find_design(
