@@ -78,7 +78,7 @@ def find_design(
     overrides = opened.with_change(found.winner)
     written = answered(host, overrides)
     design = Design(
-        verdict="impossible",
+        verdict="unknown",
         policy=written.host["policy"],
         host=None,
         cpu_share=None,
@@ -97,7 +97,10 @@ def find_design(
         conflict = overload(first.host, missed_max)
         if conflict:
             needed = sum(demand.cost_ns / demand.period_ns for demand in conflict)
-            design = replace(design, load=needed, conflict=conflict)
+            # They need more than there is; whether they could be fewer was not tried.
+            design = replace(
+                design, verdict="impossible", load=needed, conflict=conflict, is_minimal=False
+            )
         why = reasons.of_too_many_misses(design, first.host["cpus"])
         broken = trials.broken_by(found.winner, PARTS)
         return replace(design, reasons=(*why, *reasons.of_broken(broken), *said))
