@@ -236,7 +236,7 @@ def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
 def test_the_page_of_a_capacity_has_the_remedies(tmp_path: Path) -> None:
     origin = Origin(TELEPHONY.read_bytes(), "host.toml", ())
     remedies = (Remedy("media has priority", 1234), Remedy("batch-1 has a cap", 999))
-    found = Capacity("calls.streams", 1, (tried(1, held=True), tried(2, held=False)), origin)
+    found = Capacity("calls.streams", 1, 9, (tried(1, held=True), tried(2, held=False)), origin)
     for each in (found, replace(found, remedies=remedies)):
         each.save(tmp_path / "out")
         document = read(tmp_path / "out")

@@ -2000,9 +2000,9 @@ MUTATIONS += [
     Mutation(
         "protect-disks-unbounded",
         "disk.rs",
-        "        if self.bytes > staged_bytes_max(disks.len()) {\n",
-        "        if self.bytes > staged_bytes_max(DISKS_MAX) {\n",
-        "what a checkpoint has of disks is bounded by their number",
+        "        if self.bytes > STAGED_BYTES_MAX {\n",
+        "        if self.bytes > 2 * STAGED_BYTES_MAX {\n",
+        "what a checkpoint has of disks is bounded",
         directory=PROTECT_PAGES,
     ),
     Mutation(

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use laxity_protect::gate::Outside;
-use laxity_protect::guest::disk::staged_bytes_max;
+use laxity_protect::guest::disk::STAGED_BYTES_MAX;
 use laxity_protect::guest::patches::batch_bytes_max;
 use laxity_protect::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
 use laxity_protect::protocol::interval::Bounds;
@@ -75,7 +75,7 @@ fn every_key() {
             lease_ns: 250 * MS,
             stall_ns: 900 * MS,
             checkpoint_bytes_max: batch_bytes_max(1 << 30)
-                + (DEVICE_STATE_BYTES_MAX + staged_bytes_max(1)) as u64,
+                + (DEVICE_STATE_BYTES_MAX + STAGED_BYTES_MAX) as u64,
             drift_ppm: 200,
             interval: Bounds {
                 minimum_ns: 30 * MS,

@@ -126,11 +126,13 @@ def _chosen(trials: halving.Trials, found: halving.Found, *, has_tasks: bool) ->
     said = (
         f"{found.winner.what}: carries {found.most:,} streams, with {halving.SEEDS} seeds that it "
         "was not chosen by."
+        if found.most
+        else "No change that was tried carries a single stream."
     )
     if not found.most:
         broken = trials.broken_by(found.winner, 1)
         if broken:
-            said += f" With a single stream {' and '.join(broken)}."
+            said += f" With one, {found.winner.what}: {' and '.join(broken)}."
     elif has_tasks:
         limit = f"more than {percent(trials.missed_max)} of its" if trials.missed_max else "any"
         said += f" No task missed {limit} deadlines."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.design import phases, reasons
 from laxity.design.answered import answered
+from laxity.design.overload import load_of
 from laxity.design.placement import (
     SEARCHED_MAX,
     Learned,
@@ -54,8 +55,9 @@ def find_design(
     The budgets together are least; with `growth`, least so that every cost may be this factor
     greater; with `most_room`, every cost may be the greatest factor greater. With `any_phase` the
     guarantee is for whatever offsets the tasks have. The result is analysed, and simulated with
-    seeds and phases that it was not chosen by, before it is returned. Raises InputError if the
-    question makes no sense for the host, and HostError if the file is wrong.
+    seeds and phases that it was not chosen by, before it is returned. Raises HostError
+    if the file is wrong, or what it asks is not for analysis, and InputError if the result does not
+    stand its checks.
     """
     looking("looking for values")
     question = Question(host, growth=growth, most_room=most_room, any_phase=any_phase)
@@ -74,7 +76,9 @@ def _without(question: Question, result: Placed, learned: Learned) -> Design:
     last = _impossible(result.found) if result.found else None
     if result.verdict == Outcome.UNKNOWN.value:
         found = _of_demands(question, opened, demands_of(opened))
-        found = replace(found, verdict="unknown", load=found.load / cpus, conflict=(), given=())
+        found = replace(
+            found, verdict="unknown", load=load_of(opened["host"]), conflict=(), given=()
+        )
         said = reasons.of_nothing(last, result.tried, result.failed_on)
     elif last is not None and not result.cpus:
         found, said = last, reasons.of_conflict(last, cpus)

@@ -292,7 +292,7 @@ def _holds(search: _Search, found: Values, runs: list[Run]) -> Design:
         host=host.text.decode(),
         cpu_share=found.cpu_share,
         load=load_of(host.host),
-        guaranteed=_guaranteed(host, any_phase=search.any_phase),
+        guaranteed=guaranteed_tasks(host, any_phase=search.any_phase),
         reasons=(),
         domains=tuple(
             DomainDesign(
@@ -321,7 +321,7 @@ def _holds(search: _Search, found: Values, runs: list[Run]) -> Design:
     return replace(design, reasons=tuple(said))
 
 
-def _guaranteed(host: Resolved, *, any_phase: bool) -> int:
+def guaranteed_tasks(host: Resolved, *, any_phase: bool) -> int:
     """The tasks whose deadlines analysis guarantees all the same."""
     offsets = [f"{path}.offset=1 ns" for path, _, _ in task_paths(host.host) if any_phase]
     with core_errors():

@@ -281,8 +281,6 @@ def too_much(needs: dict[T, float], have: float) -> list[T]:
 
 def reliefs(question: Question, demands: Iterable[Demand], learned: Learned) -> list[Relief]:
     """Lower costs of one task with which everything holds on some placement, the smallest first."""
-    if question.host.gives("draw"):
-        return []  # The file has no place for the cost of a task that is drawn.
     costs = {
         (domain["name"], task["name"]): (path, task["cost_ns"])
         for path, domain, task in task_paths(question.opened()["host"])

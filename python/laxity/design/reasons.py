@@ -105,10 +105,11 @@ def of_misses(
 def of_choices(design: Design, seeds: int) -> Iterator[str]:
     """What was chosen for a policy that goes by weights, and what other choices carry."""
     chosen, *others = design.choices
-    yield (
-        f"{chosen.what}: every cost may be {down(chosen.room_factor)} times what it is, with "
-        f"{seeds} seeds and phases that it was not chosen by."
-    )
+    if chosen.room_factor:
+        yield (
+            f"{chosen.what}: every cost may be {down(chosen.room_factor)} times what it is, with "
+            f"{seeds} seeds and phases that it was not chosen by."
+        )
     for other in others[:NAMED_MAX]:
         yield f"{other.what}: {down(other.room_factor)} times, in short runs."
 
@@ -123,12 +124,16 @@ def of_too_many_misses(design: Design, cpus: int) -> Iterator[str]:
     """Why no values keep to the limit of misses."""
     limit = percent(design.missed_max or 0)
     if design.conflict:
+        there = f"there {'is' if cpus == 1 else 'are'} {cpus}"
+        if design.missed_max:
+            least = percent(design.load * (1 - design.missed_max))
+            there += f": {least} even if {limit} of the deadlines is missed"
         yield (
             f"{', '.join(f'{demand.domain}/{demand.task}' for demand in design.conflict)} need "
-            f"{percent(design.load)} of one CPU, and there {'is' if cpus == 1 else 'are'} {cpus}."
+            f"{percent(design.load)} of one CPU, and {there}."
         )
         if len(design.conflict) > 1:
-            yield "Without any one of them the others need no more than there is."
+            yield "Without any one of them there is enough."
     else:
         yield (
             f"No values were found with which at most {limit} of each task's deadlines is missed, "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from laxity.design import halving, phases, reasons
 from laxity.design.answered import answered
 from laxity.design.ladders import open_values
+from laxity.design.misses import guaranteed_tasks
 from laxity.design.overload import load_of, overload
 from laxity.errors import InputError, core_errors
 from laxity.policies import BY_WEIGHT
@@ -70,7 +71,7 @@ def find_design(
         ],
         said=lambda parts: f"costs of {parts / PARTS:g} times",
     )
-    # Under these policies nothing is in step with a budget.
+    # Where weights decide, nothing is in step with a budget.
     trials = halving.Trials(
         first, load, missed_max, any_phase=True, looking=looking, workers=workers
     )
@@ -113,6 +114,9 @@ def find_design(
     broken = [limit for run in runs for limit in trials.broken(run)]
     if broken:
         return replace(design, reasons=(*reasons.of_broken(broken[:1]), *said))
+    if design.policy not in BY_WEIGHT:
+        # An open policy may be one with budgets, which analysis covers.
+        design = replace(design, guaranteed=guaranteed_tasks(written, any_phase=True))
     return replace(design, verdict="holds", host=written.text.decode(), reasons=said)
 
 

@@ -137,8 +137,9 @@ def _ramp(found: Capacity) -> Table:
 def _remedies(found: Capacity) -> Table:
     rows = [plain(remedy.what, f"{remedy.streams:,}") for remedy in found.remedies]
     note = (
-        "The streams that the host carries with each change, by loss and delay in short runs, "
-        "without the opinion score. `laxity design` writes the first into the file."
+        "The streams that the host carries with each change: with the first as longer runs with "
+        "other seeds and the opinion score have it, with the others by loss and delay in short "
+        "runs. No task misses a deadline with them. `laxity design` writes the first into the file."
     )
     return Table("What each change carries", ("change", "streams"), rows, note=note)
 

@@ -65,7 +65,10 @@ def page(directory: Path) -> Page:
         sections.append(Section("All points", tables=(points_table,)))
     if "packet_loss_ratio" in columns:
         voice = Voice.of(directory, frame, axes)
+        of_tasks = verdict
         verdict, tone = voice.verdict()
+        if frame["missed"].sum() or ("denied" in frame and frame["denied"].any()):
+            verdict, tone = f"{verdict} {of_tasks}", ""
         sections = [*voice.sections(), *sections]
     on = substrate_of(sweep.origin)
     points = len(frame[keys].drop_duplicates()) if keys else 1
@@ -94,7 +97,7 @@ def page(directory: Path) -> Page:
 
 
 def _verdict(sweep: Sweep, frame: pd.DataFrame) -> tuple[str, str]:
-    if not frame["jobs"].sum():
+    if not frame["jobs"].sum() and "denied" not in frame:
         return "No deadline fell within these runs.", ""
     sentence, tone = best_point(sweep.best())
     return f"{sentence}.", tone

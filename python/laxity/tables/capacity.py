@@ -61,7 +61,7 @@ def _remedies(found: Capacity) -> list[RenderableType]:
     table = plain_table(Column("change", overflow="fold"), *right("streams"))
     for remedy in found.remedies:
         table.add_row(Text(remedy.what), f"{remedy.streams:,}")
-    said = "Changes, by loss and delay in short runs; laxity design writes the first into the file"
+    said = "The first is checked, the others by short runs; laxity design writes the first"
     return ["", table, Text(said, "dim")]
 
 

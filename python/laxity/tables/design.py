@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
+from laxity.policies import BY_WEIGHT
 from laxity.tables.layout import heading, name_column, plain_table, right
 from laxity.text import NOTHING, bare, down, number, percent, time
 
@@ -30,7 +31,7 @@ def design_table(found: Design) -> RenderableType:
     if found.remedies:
         tasks = "" if found.missed_max is None else ", and so are the tasks' misses"
         holds = f"Holds: the voice is within its limits{tasks}"
-        said = holds if found.holds else "No change is enough"
+        said = holds if found.holds else "Unknown: no change that was tried is enough"
         lines.append(Text(said, "bold green" if found.holds else "bold red"))
     elif found.holds and found.simulated is not None and found.missed_max is not None:
         lines += _within(found, found.simulated, found.missed_max)
@@ -77,7 +78,7 @@ def _within(found: Design, simulated: Simulated, missed_max: float) -> list[Rend
         ),
         Text(
             f"{number(found.guaranteed, 'deadline')} guaranteed by analysis all the same"
-            if found.domains
+            if found.guaranteed or found.policy not in BY_WEIGHT
             else f"No analysis guarantees deadlines under {found.policy}"
         ),
     ]

@@ -558,7 +558,10 @@ impl Run {
             }
             Report::DiskHangs(reason) => {
                 error!(vm, "a disk hangs: {reason}");
-                let is_standby = matches!(self.node.status().state, State::Empty | State::Armed);
+                let is_standby = matches!(
+                    self.node.status().state,
+                    State::Empty | State::Armed | State::Claiming | State::Refused
+                );
                 if is_standby && self.hangs.is_none() {
                     self.hang()?;
                 }

@@ -413,7 +413,8 @@ fn prepare_domain(
 }
 
 /// The pauses before connections: none after one that has lasted, and twice as long after each that
-/// failed or ended at once, as where the other host wants nothing of this one.
+/// failed or ended at once, as where the other host wants nothing of this one. After one that was made
+/// they stay short, since a silence counts as the loss of a host.
 #[derive(Debug)]
 struct Pauses {
     next: Duration,
@@ -430,6 +431,8 @@ impl Default for Pauses {
 impl Pauses {
     const SHORTEST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(1);
+    /// A third of the default of `detection`.
+    const LONGEST_OF_MADE: Duration = Duration::from_millis(100);
 
     /// The pause after a connection that has lasted for so long.
     fn after(&mut self, lasted: Duration) -> Duration {
@@ -439,7 +442,11 @@ impl Pauses {
         }
         let pause = self.next;
         self.next = (pause * 2).min(Pauses::LONGEST);
-        pause
+        if lasted.is_zero() {
+            pause
+        } else {
+            pause.min(Pauses::LONGEST_OF_MADE)
+        }
     }
 }
 
@@ -563,11 +570,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_is_not_wanted_connects_once_a_second() {
+    fn a_host_that_is_not_wanted_or_cannot_be_reached_makes_pauses() {
+        let mut pauses = Pauses::default();
+        let ms = |pauses: &mut Pauses, lasted| {
+            (0..7)
+                .map(|_| pauses.after(lasted).as_millis())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            ms(&mut pauses, Duration::ZERO),
+            [50, 100, 200, 400, 800, 1000, 1000]
+        );
         let mut pauses = Pauses::default();
         let at_once = Duration::from_millis(3);
-        let ms: Vec<u128> = (0..7).map(|_| pauses.after(at_once).as_millis()).collect();
-        assert_eq!(ms, [50, 100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(ms(&mut pauses, at_once), [50, 100, 100, 100, 100, 100, 100]);
         let hour = Duration::from_secs(3600);
         assert_eq!(pauses.after(hour), Duration::ZERO);
         assert_eq!(pauses.after(at_once), Pauses::SHORTEST);

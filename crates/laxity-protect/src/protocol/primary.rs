@@ -189,6 +189,10 @@ impl Primary {
     /// Whether it waits for a checkpoint or its acknowledgement for too long, or is about to try
     /// again what has failed.
     pub(super) fn is_stalled(&self) -> bool {
+        // A guest that is alone has no checkpoints that could be late.
+        if self.guest == Guest::Off || (self.session.is_none() && self.exposed.is_none()) {
+            return false;
+        }
         let waits = self.session.is_some() && self.exposed.is_none() && self.waits_to_copy();
         self.failing.is_some() || self.flight.is_some_and(|flight| flight.stalled) || waits
     }

@@ -10,7 +10,7 @@ use super::model::{Host, number_of};
 use super::tables::{ModeWord, StandbyLostWord, VmTable, items, memory_bytes};
 use super::words::Written;
 use crate::guest::DEVICE_STATE_BYTES_MAX;
-use crate::guest::disk::staged_bytes_max;
+use crate::guest::disk::STAGED_BYTES_MAX;
 use crate::guest::patches::batch_bytes_max;
 use crate::protocol::interval::Bounds;
 use crate::protocol::{Mode, Settings, StandbyLost};
@@ -68,7 +68,10 @@ impl Reading<'_> {
             .detection
             .value
             .map_or(defaults::DETECTION_NS, |time| time.ns);
-        let disks_bytes_max = staged_bytes_max(items(&table.volumes).len());
+        let disks_bytes_max = match items(&table.volumes).is_empty() {
+            true => 0,
+            false => STAGED_BYTES_MAX,
+        };
         let settings = Settings {
             vm: number_of(name),
             mode: match table.mode.value {

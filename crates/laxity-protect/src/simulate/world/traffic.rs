@@ -54,7 +54,7 @@ impl World<'_> {
             Ok(message) => {
                 connection.taken[side] += 1;
                 let sequence = connection.taken[side] - 1;
-                if self.puts_by(side, sequence, frame, &message) {
+                if self.puts_by(side, number, (sequence, frame), &message) {
                     return self.handle(side, received(number, Message::Heartbeat), &[]);
                 }
                 self.take_in(side, number, message);
@@ -79,9 +79,17 @@ impl World<'_> {
 
     /// Whether a frame waits, because it or one before it is the end of a checkpoint, which a thread
     /// that hangs has to look at.
-    fn puts_by(&mut self, side: Side, sequence: u64, frame: &[u8], message: &Message) -> bool {
+    fn puts_by(
+        &mut self,
+        side: Side,
+        number: usize,
+        (sequence, frame): (u64, &[u8]),
+        message: &Message,
+    ) -> bool {
         let now_ns = self.now_ns;
-        let Some(process) = self.process_mut(side) else {
+        // What comes on an earlier connection is no business of the checks.
+        let is_current = |process: &&mut Process| process.connection == Some(number);
+        let Some(process) = self.process_mut(side).filter(is_current) else {
             return false;
         };
         let waits = !process.put_by.is_empty();
