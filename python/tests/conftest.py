@@ -79,6 +79,32 @@ period = "50 ms"
 workload = { kind = "cpu-bound" }
 """
 
+BESIDE = """
+duration = "1 s"
+[host]
+cpus = 2
+policy = "credit"
+costs = "emsoft-2011"
+network = "iptcomm-2009"
+[[domain]]
+name = "dom0"
+workload = { kind = "driver" }
+[[domain]]
+name = "media"
+workload = { kind = "media-server" }
+[[domain]]
+name = "control"
+tasks = [{ name = "loop", cost = "2 ms", period = "5 ms" }]
+[[domain]]
+name = "batch"
+vcpus = 2
+workload = { kind = "cpu-bound" }
+[calls]
+streams = 100
+media-server = "media"
+"""
+"""Calls, and a task whose deadlines are tight beside them."""
+
 
 class Laxity(Protocol):
     """Runs the command."""

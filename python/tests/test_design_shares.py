@@ -8,6 +8,7 @@ from itertools import chain, product
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import BESIDE
 from laxity import Host
 from laxity.cli import guarded
 from laxity.design import halving, phases, shares
@@ -146,32 +147,6 @@ def test_without_a_limit_of_misses_the_help_names_it(
     monkeypatch.setattr(sys, "argv", ["laxity", "design", str(path), "--missed", "0.1 %", "--json"])
     assert guarded() == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "holds"
-
-
-BESIDE = """
-duration = "1 s"
-[host]
-cpus = 2
-policy = "credit"
-costs = "emsoft-2011"
-network = "iptcomm-2009"
-[[domain]]
-name = "dom0"
-workload = { kind = "driver" }
-[[domain]]
-name = "media"
-workload = { kind = "media-server" }
-[[domain]]
-name = "control"
-tasks = [{ name = "loop", cost = "2 ms", period = "5 ms" }]
-[[domain]]
-name = "batch"
-vcpus = 2
-workload = { kind = "cpu-bound" }
-[calls]
-streams = 100
-media-server = "media"
-"""
 
 
 def test_tasks_beside_calls_keep_their_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from laxity.design import phases, reasons
 from laxity.design.answered import answered
+from laxity.design.conflict import fewest, reliefs
 from laxity.design.overload import load_of
-from laxity.design.placement import (
-    SEARCHED_MAX,
-    Learned,
-    Outcome,
-    Placed,
-    fewest,
-    needs_of,
-    placed,
-    reliefs,
-)
-from laxity.design.question import Question, demands_of
+from laxity.design.placement import SEARCHED_MAX, Learned, Outcome, Placed, placed
+from laxity.design.question import Question, demands_of, needs_of
 from laxity.errors import InputError, core_errors
 from laxity.resolved import task_paths
 from laxity.results.check import Check

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from laxity.design.placement import too_much
 from laxity.resolved import task_paths
 from laxity.results.design import Demand
 
 if TYPE_CHECKING:
     from laxity.resolved_schema import Domain, ResolvedHost
+
+
+EPSILON = 1e-9
+
+T = TypeVar("T")
 
 
 def load(domain: Domain) -> float:
@@ -32,3 +36,15 @@ def overload(host: ResolvedHost, missed_max: float) -> tuple[Demand, ...]:
     }
     needs = {of: demand.cost_ns / demand.period_ns for of, demand in demands.items()}
     return tuple(demands[of] for of in too_much(needs, host["cpus"] / (1 - missed_max)))
+
+
+def too_much(needs: dict[T, float], have: float) -> list[T]:
+    """Demands that need more than there is, none of which can be left out; none if all fit."""
+    total = sum(needs.values())
+    if total <= have + EPSILON:
+        return []
+    kept = dict(needs)
+    for demand in sorted(needs, key=lambda demand: needs[demand]):
+        if total - needs[demand] > have + EPSILON:
+            total -= kept.pop(demand)
+    return list(kept)

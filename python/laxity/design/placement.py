@@ -4,22 +4,20 @@ The solver is OR-Tools' CP-SAT. Each set of demands that analysis finds too much
 a constraint on their domains, for that CPU alone where domains of given CPUs are on it, and the
 solver places all anew (logic-based Benders decomposition, Hooker and Ottosson, 2003), until all
 CPUs hold or no placement is left. What was learned of some demands holds for all sets that have
-them, so the search for the fewest that no placement holds begins with it.
+them.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from laxity.design.overload import EPSILON
 from laxity.design.question import demands_of
-from laxity.resolved import task_paths
-from laxity.results.design import Relief
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from laxity.design.question import Answer, Demand, Question
     from laxity.progress import Say
@@ -33,9 +31,6 @@ PLACED_MAX = 300
 SEARCHED_MAX = 1_000
 """Domains in all designs by which the fewest demands in conflict are found, or their reliefs."""
 
-RELIEF_STEPS = 7
-"""Steps of the search for the least relief: one part in a hundred."""
-
 PARTS = 1_000_000
 """The solver counts in whole parts of a CPU."""
 
@@ -44,11 +39,6 @@ SOLVER_WORK = 2.0
 
 SOLVER_GAP = 0.02
 """The fullest CPU may be so much fuller than need be: what holds is for analysis to say."""
-
-EPSILON = 1e-9
-
-
-T = TypeVar("T")
 
 
 class Outcome(Enum):
@@ -217,104 +207,6 @@ class _Host:
         if places is Outcome.IMPOSSIBLE and not all(cut.is_proved for cut in cuts):
             return Outcome.UNKNOWN
         return places
-
-
-def fewest(question: Question, learned: Learned) -> tuple[tuple[Demand, ...], bool]:
-    """Demands that hold on no placement, and whether it is known that none can be left out.
-
-    A deletion filter (Chinneck and Dravnieks, 1991), which first leaves out halves and quarters of
-    the demands, until each was tried and none can be left out. `question` is impossible.
-    """
-    opened = question.opened()
-    kept = too_much(needs_of(opened), opened["host"]["cpus"]) or demands_of(opened)
-    size = -(-len(kept) // 2)
-    while True:
-        before, start, verdicts = len(kept), 0, set()
-        while start < len(kept):
-            without = kept[:start] + kept[start + size :]
-            verdict = _verdict(replace(question, demands=tuple(without)), learned)
-            verdicts.add(verdict)
-            if verdict == Outcome.IMPOSSIBLE.value:
-                kept = without
-            else:
-                start += size
-        if size == 1 and len(kept) == before:
-            return tuple(kept), Outcome.UNKNOWN.value not in verdicts
-        size = -(-size // 2)
-
-
-def _verdict(question: Question, learned: Learned) -> str:
-    if not question.demands:
-        return "holds"
-    if learned.left <= 0:
-        return Outcome.UNKNOWN.value
-    learned.looking(f"{len(question.demands)} demands that may be in conflict")
-    learned.left -= len({domain for domain, _ in question.demands})
-    return placed(question, learned, values_only=True).verdict
-
-
-def needs_of(opened: Answer) -> dict[Demand, float]:
-    """What each demand needs at least, in CPUs: the tasks of a domain share what is given to it."""
-    domains = list(zip(opened["host"]["domains"], opened["domains"], strict=False))
-    needs: dict[Demand, float] = {
-        (of["name"], task["name"]): task["cost_ns"] / task["period_ns"]
-        for of, open_ in domains
-        for task in of["tasks"]
-        if not open_["is_given"]
-    }
-    return needs | {
-        (of["name"], None): open_["needed"] for of, open_ in domains if open_["is_given"]
-    }
-
-
-def too_much(needs: dict[T, float], have: float) -> list[T]:
-    """Demands that need more than there is, none of which can be left out; none if all fit."""
-    total = sum(needs.values())
-    if total <= have + EPSILON:
-        return []
-    kept = dict(needs)
-    for demand in sorted(needs, key=lambda demand: needs[demand]):
-        if total - needs[demand] > have + EPSILON:
-            total -= kept.pop(demand)
-    return list(kept)
-
-
-def reliefs(question: Question, demands: Iterable[Demand], learned: Learned) -> list[Relief]:
-    """Lower costs of one task with which everything holds on some placement, the smallest first."""
-    costs = {
-        (domain["name"], task["name"]): (path, task["cost_ns"])
-        for path, domain, task in task_paths(question.opened()["host"])
-    }
-    found = []
-    for demand in demands:
-        if demand not in costs:
-            continue
-        path, cost_ns = costs[demand]
-
-        def at(
-            factor: float, demand: Demand = demand, path: str = path, cost_ns: int = cost_ns
-        ) -> tuple[int, str] | None:
-            if learned.left <= 0:
-                return None
-            lower_ns = max(math.ceil(cost_ns * factor), 1)
-            lower = replace(question, overrides=(*question.overrides, f"{path}.cost={lower_ns} ns"))
-            learned.looking(f"{demand[0]}/{demand[1]} with {100 * factor:.3g} % of its cost")
-            result = placed(lower, learned, values_only=True, changed=demand)
-            return (lower_ns, result.found["policy"]) if result.verdict == "holds" else None
-
-        held, failed = 0.0, 1.0
-        relief = at(held)
-        for _ in range(RELIEF_STEPS if relief else 0):
-            factor = (held + failed) / 2
-            less = at(factor)
-            if less:
-                held, relief = factor, less
-            else:
-                failed = factor
-        if relief:
-            cost_ns, policy = relief
-            found.append(Relief(demand[0], demand[1] or "", cost_ns, 1 - held, policy))
-    return sorted(found, key=lambda relief: relief.part)
 
 
 def worst_fit(shares: Sequence[float], used: Sequence[float]) -> list[int]:

@@ -57,3 +57,17 @@ def demands_of(opened: Answer) -> list[Demand]:
     domains = list(zip(opened["host"]["domains"], opened["domains"], strict=False))
     tasks = [(of["name"], task["name"]) for of, _ in domains for task in of["tasks"]]
     return [*tasks, *((of["name"], None) for of, open_ in domains if open_["is_given"])]
+
+
+def needs_of(opened: Answer) -> dict[Demand, float]:
+    """What each demand needs at least, in CPUs: the tasks of a domain share what is given to it."""
+    domains = list(zip(opened["host"]["domains"], opened["domains"], strict=False))
+    needs: dict[Demand, float] = {
+        (of["name"], task["name"]): task["cost_ns"] / task["period_ns"]
+        for of, open_ in domains
+        for task in of["tasks"]
+        if not open_["is_given"]
+    }
+    return needs | {
+        (of["name"], None): open_["needed"] for of, open_ in domains if open_["is_given"]
+    }

@@ -156,28 +156,9 @@ impl Worker {
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Worker> {
         let (sender, commands) = channel();
-        let waiting_bytes = Arc::new(AtomicU64::new(0));
         let flushes = start_flushing(disks.clone())?;
-        let state = State {
-            waiting_bytes: waiting_bytes.clone(),
-            guest,
-            gate,
-            report: Box::new(report),
-            qemu: None,
-            stands: Stands::Waiting,
-            last: None,
-            staged: Staged::default(),
-            staged_device: Vec::new(),
-            staged_disks: disk::Staged::default(),
-            disks,
-            flushes,
-            staging_failed: None,
-            device: None,
-            checked: Instant::now(),
-            disk_hangs: false,
-            flush_hangs_after: FLUSH_HANGS_AFTER,
-            asked: None,
-        };
+        let state = State::new(guest, disks, gate, flushes, report);
+        let waiting_bytes = state.waiting_bytes.clone();
         thread::Builder::new()
             .name("guest".into())
             .spawn(move || state.serve(&commands))?;
@@ -276,6 +257,35 @@ struct State {
 }
 
 impl State {
+    fn new(
+        guest: Specification,
+        disks: Vec<Arc<Disk>>,
+        gate: Arc<Gate>,
+        flushes: SyncSender<()>,
+        report: impl Fn(Report) + Send + 'static,
+    ) -> State {
+        State {
+            waiting_bytes: Arc::default(),
+            guest,
+            gate,
+            report: Box::new(report),
+            qemu: None,
+            stands: Stands::Waiting,
+            last: None,
+            staged: Staged::default(),
+            staged_device: Vec::new(),
+            staged_disks: disk::Staged::default(),
+            disks,
+            flushes,
+            staging_failed: None,
+            device: None,
+            checked: Instant::now(),
+            disk_hangs: false,
+            flush_hangs_after: FLUSH_HANGS_AFTER,
+            asked: None,
+        }
+    }
+
     fn serve(mut self, commands: &Receiver<Command>) {
         loop {
             match commands.recv_timeout(LOOK_EVERY) {
@@ -810,44 +820,28 @@ mod tests {
         let outside = Port::Stream(FrameStream::new(outside).unwrap());
         let (reports, reported) = channel();
         let (flushes, _) = sync_channel(1);
-        let state = State {
-            waiting_bytes: Arc::default(),
-            guest: Specification {
-                name: "media".into(),
-                number: 1,
-                program: "/nowhere/qemu".into(),
-                kind: Kind::Pc,
-                accelerator: Accelerator::Tcg,
-                cpu: None,
-                vcpus: 1,
-                memory_bytes: 1 << 20,
-                kernel: None,
-                initrd: None,
-                append: String::new(),
-                disks: Vec::new(),
-                volumes: Vec::new(),
-                mac: [0; 6],
-                console: None,
-                arguments: Vec::new(),
-                changes: Changes::Auto,
-            },
-            gate: Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap()),
-            report: Box::new(move |report| reports.send(report).unwrap()),
-            qemu: None,
-            stands: Stands::Waiting,
-            last: None,
-            staged: Staged::default(),
-            staged_device: Vec::new(),
-            staged_disks: disk::Staged::default(),
-            disks: vec![disk],
-            flushes,
-            staging_failed: None,
-            device: None,
-            checked: Instant::now(),
-            disk_hangs: false,
-            flush_hangs_after: FLUSH_HANGS_AFTER,
-            asked: None,
+        let guest = Specification {
+            name: "media".into(),
+            number: 1,
+            program: "/nowhere/qemu".into(),
+            kind: Kind::Pc,
+            accelerator: Accelerator::Tcg,
+            cpu: None,
+            vcpus: 1,
+            memory_bytes: 1 << 20,
+            kernel: None,
+            initrd: None,
+            append: String::new(),
+            disks: Vec::new(),
+            volumes: Vec::new(),
+            mac: [0; 6],
+            console: None,
+            arguments: Vec::new(),
+            changes: Changes::Auto,
         };
+        let gate = Arc::new(Gate::start(outside, [0; 6], &[], 0).unwrap());
+        let report = move |report| reports.send(report).unwrap();
+        let state = State::new(guest, vec![disk], gate, flushes, report);
         (state, reported)
     }
 
