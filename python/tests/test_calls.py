@@ -111,7 +111,7 @@ def test_the_search_finds_where_loads_begin_to_fail(good_up_to: int, start: int)
         probes += 1
         return tried(load, held=load <= good_up_to)
 
-    found = search(start, 2_000, probe)
+    found, _ = search(start, 2_000, probe)
     loads = [each.load for each in found]
     assert loads == sorted(set(loads))
     assert loads[0] >= 1
@@ -135,8 +135,8 @@ def test_more_that_does_better_than_less_is_named_and_not_carried(tmp_path: Path
     def probe(load: int) -> Tried:
         return tried(load, held=load < 400 and not any(at <= load < at + 32 for at in fails))
 
-    ramp = tuple(search(200, 2_000, probe))
-    found = Capacity("calls.streams", 200, 2_000, ramp, Origin(b"", "", ()))
+    ramp, most = search(200, 2_000, probe)
+    found = Capacity("calls.streams", 200, most, tuple(ramp), Origin(b"", "", ()))
     assert found.carried is not None
     assert found.refused is not None
     assert found.carried.load == 63
@@ -160,17 +160,34 @@ def test_more_that_does_better_than_less_is_named_and_not_carried(tmp_path: Path
 
 @pytest.mark.parametrize("start", [1, 3, 700, 1_200, 1_999, 2_000])
 def test_the_most_that_can_be_asked_is_tried_and_said(start: int) -> None:
-    found = search(start, 2_000, lambda load: tried(load, held=True))
+    found, _ = search(start, 2_000, lambda load: tried(load, held=True))
     assert max(each.load for each in found) == 2_000
     for most, whose in ((2_000, "can be run there"), (100_000, "a host file may have")):
-        ramp = tuple(search(start, most, lambda load: tried(load, held=True)))
-        carries = Capacity("calls.streams", start, most, ramp, Origin(b"", "", ()))
+        ramp, _ = search(start, most, lambda load: tried(load, held=True))
+        carries = Capacity("calls.streams", start, most, tuple(ramp), Origin(b"", "", ()))
         said = " ".join(str(line) for line in capacity_verdict(carries))
         assert f"No bottleneck up to {most:,} streams, the most that {whose}" in said
     # It is what gives out, if only the most is too much.
-    found = search(start, 2_000, lambda load: tried(load, held=load < 2_000))
+    found, _ = search(start, 2_000, lambda load: tried(load, held=load < 2_000))
     assert [each.load for each in found if not each.held] == [2_000]
     assert max(each.load for each in found if each.held) >= 1_980
+
+
+@given(st.integers(1, 500), st.integers(1, 3_000), st.integers(0, 3_000))
+def test_a_load_that_is_too_much_ends_no_search(start: int, spare: int, good_up_to: int) -> None:
+    affordable = start + spare
+
+    def probe(load: int) -> Tried:
+        assert load <= min(affordable, 2_000)
+        return tried(load, held=load <= good_up_to)
+
+    ramp, most = search(start, 2_000, probe, lambda load: load > affordable)
+    held = max(each.load for each in ramp if each.held or each.load == 1)
+    failed = [each.load for each in ramp if not each.held]
+    if failed:
+        assert good_up_to < failed[0] <= max(good_up_to + 1, good_up_to * 101 // 100)
+    else:
+        assert held == most == min(affordable, 2_000)
 
 
 def test_remedies_of_calls_that_come_and_go_are_refused_before_anything_runs(

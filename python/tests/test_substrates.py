@@ -16,6 +16,7 @@ from laxity.substrates.substrate import Substrate
 from laxity.substrates.xen import Xen, boot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from conftest import Laxity
@@ -41,6 +42,21 @@ class Small(Sim):
         """See Substrate."""
         is_too_much = host.host["calls"]["streams"] > 40
         return [InputError("too many streams", "have fewer")] if is_too_much else []
+
+
+@dataclass(frozen=True)
+class Poor(Sim):
+    """A simulator for which hosts with more than 30 streams take too much memory."""
+
+    def excess(self, hosts: Sequence[Resolved]) -> InputError | None:
+        """See Substrate."""
+        is_too_much = any(host.host["calls"]["streams"] > 30 for host in hosts)
+        return InputError("this needs 9 GB") if is_too_much else None
+
+    def _begin(self, hosts: Sequence[Resolved], say: Say, *_: object, **__: object) -> None:
+        del say
+        if excess := self.excess(hosts):
+            raise excess
 
 
 def test_a_sweep_finds_the_same_run_by_run() -> None:
@@ -69,6 +85,16 @@ def test_capacity_tries_no_load_that_is_refused() -> None:
     assert max(each.load for each in found.tried) == 40
     with pytest.raises(InputError, match="too many streams"):
         host.capacity(on=Small(), seeds=1, set=(*quick, "calls.streams=41"))
+
+
+def test_capacity_keeps_what_it_found_below_a_load_that_takes_too_much() -> None:
+    host = Host.load(EXAMPLES / "telephony.toml")
+    quick = ("duration=1 s", "calls.streams=10", "calls.sample=10")
+    found = host.capacity(on=Poor(), seeds=1, set=quick)
+    assert found.carried is not None
+    assert found.carried.load == found.most == 30
+    with pytest.raises(InputError, match="needs 9 GB"):
+        host.capacity(on=Poor(), seeds=1, set=(*quick, "calls.streams=31"))
 
 
 def test_what_is_refused_is_refused_by_each_way_to_run() -> None:

@@ -86,6 +86,14 @@ class Substrate(Protocol):
         """Raises InputError if the hosts, each of which may run, cannot run after each other."""
         del hosts
 
+    def excess(self, hosts: Sequence[Resolved]) -> InputError | None:
+        """Returns why running the hosts takes more than there is; None if it does not.
+
+        They may run, and nothing is run to find out.
+        """
+        del hosts
+        return None
+
     def settled(self, keep: Path, host: Resolved) -> list[str]:
         """Returns overrides that make a model do what a run has found out by itself.
 

@@ -106,8 +106,9 @@ class Capacity:
     own: int
     """What the host file asks for, which was tried too."""
     most: int
-    """The greatest load that could be asked: a host file has no more, or the substrate refuses it.
-    It is tried if nothing below it failed."""
+    """The greatest load that could be asked, as far as the search went: a host file has no more,
+    the substrate refuses more, or more takes more than there is. It is tried if nothing below it
+    failed."""
     tried: tuple[Tried, ...]
     """All loads, ascending."""
     origin: Origin = field(repr=False)
@@ -220,8 +221,9 @@ def find_capacity(
     Varies `calls.streams` if the host has streams that are always there, otherwise `calls.rate`, to
     one part in a hundred, each load with the host's seed and those that follow. A load holds if all
     limits hold with every seed. MOS is of the sampled streams that missed most, and of all sampled
-    streams at the load that is carried. Loads that the substrate refuses are not tried. `looking`
-    is told what load is being tried. Raises InputError if the host has no calls or is refused.
+    streams at the load that is carried. Loads that the substrate refuses, or that take more than
+    there is, are not tried. `looking` is told what load is being tried. Raises InputError if the
+    host has no calls or is refused.
     """
     if not host.has_streams:
         raise InputError(NO_CALLS, ADD_CALLS)
@@ -242,17 +244,20 @@ def find_capacity(
     def at(load: int) -> Resolved:
         return host.changed([_override(key, load)])
 
+    def of_seeds(load: int) -> list[Resolved]:
+        return [at(load).changed([f"seed={seed}"]) for seed in numbers]
+
     def run(load: int, most: int | None) -> Tried:
         looking(f"trying {load:,}" if most else f"listening at {load:,}")
-        of_seeds = [at(load).changed([f"seed={seed}"]) for seed in numbers]
-        runs = scored_many(on.run_many(of_seeds, say=say, streams=True), most=most)
+        runs = scored_many(on.run_many(of_seeds(load), say=say, streams=True), most=most)
         return _tried(load, runs, host.host)
 
-    upper = MOST[key]
-    if on.refusals(at(upper)):
-        loads = range(own, upper)
-        upper = loads[bisect_left(loads, True, key=lambda load: bool(on.refusals(at(load)))) - 1]
-    tried = search(own, upper, lambda load: run(load, SCORED))
+    tried, upper = search(
+        own,
+        MOST[key],
+        lambda load: run(load, SCORED),
+        lambda load: bool(on.refusals(at(load)) or on.excess(of_seeds(load))),
+    )
     while True:
         found = Capacity(key, own, upper, tuple(tried), host.origin(on.words))
         carried = found.carried
@@ -282,20 +287,26 @@ def _override(key: str, load: int) -> str:
     return f"{key}={load}" if key == "calls.streams" else f"{key}={load} /h"
 
 
-def search(start: int, most: int, probe: Callable[[int], Tried]) -> list[Tried]:
+def search(
+    start: int,
+    most: int,
+    probe: Callable[[int], Tried],
+    is_too_much: Callable[[int], bool] = lambda _: False,
+) -> tuple[list[Tried], int]:
     """Tries loads of 1 to `most` around the greatest that is carried, to one part in a hundred.
 
     First `start` and its doubles up to `most`, or its halves; then between the last that held and
     the first that did not, some at a time; then a ramp around these, since more load may do better
-    than less. Where a load of the ramp fails below all others, it goes on from there. The loads
-    come back ascending.
+    than less. Where a load of the ramp fails below all others, it goes on from there. Instead of a
+    load that is too much, the greatest below it that is not is tried, and nothing above. The loads
+    come back ascending, and with them the most that could be tried.
     """
-    ramp = _Ramp(most, probe)
+    ramp = _Ramp(most, probe, is_too_much)
     load = start
     while True:
-        ramp.try_all([load, min(2 * load, most)])
+        ramp.try_all([load, min(2 * load, ramp.most)])
         low, high = ramp.ends()
-        if high is None and 2 * load < most:
+        if high is None and 2 * load < ramp.most:
             load *= 4
         elif low == 0 and high is not None and high > 1:
             load = max(1, high // 4)
@@ -304,7 +315,7 @@ def search(start: int, most: int, probe: Callable[[int], Tried]) -> list[Tried]:
     ends = None
     while ends != (ends := ramp.ends()):
         ramp.try_all(_between(*ends))
-    return [ramp.tried[load] for load in sorted(ramp.tried)]
+    return [ramp.tried[load] for load in sorted(ramp.tried)], ramp.most
 
 
 def _between(low: int, high: int | None) -> list[int]:
@@ -320,15 +331,30 @@ def _between(low: int, high: int | None) -> list[int]:
 class _Ramp:
     """Loads that were tried, each once."""
 
-    def __init__(self, most: int, probe: Callable[[int], Tried]) -> None:
+    def __init__(
+        self, most: int, probe: Callable[[int], Tried], is_too_much: Callable[[int], bool]
+    ) -> None:
         self.tried: dict[int, Tried] = {}
-        self._most = most
+        self.most = most
+        """The greatest load that may be tried, as far as is known."""
         self._probe = probe
+        self._is_too_much = is_too_much
 
     def try_all(self, loads: Iterable[int]) -> None:
         for load in sorted(set(loads)):
-            if load not in self.tried and 1 <= load <= self._most:
-                self.tried[load] = self._probe(load)
+            self._try(load)
+
+    def _try(self, load: int) -> None:
+        if load in self.tried or not 1 <= load <= self.most:
+            return
+        lower = [each for each in self.tried if each < load]
+        # A least load that is too much is refused as a run of it is.
+        if lower and self._is_too_much(load):
+            above = range(max(lower) + 1, load)
+            self.most = max(lower) + bisect_left(above, True, key=self._is_too_much)
+            self._try(self.most)
+        else:
+            self.tried[load] = self._probe(load)
 
     def ends(self) -> tuple[int, int | None]:
         """The greatest load below which nothing failed, and the least that failed."""

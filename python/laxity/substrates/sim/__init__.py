@@ -60,6 +60,12 @@ class Sim(Substrate):
         del host
         return []
 
+    def excess(self, hosts: Sequence[Resolved]) -> InputError | None:
+        """See Substrate: more memory than is free, or more time than an hour unless `long`."""
+        from laxity.substrates.sim.estimate import Resources
+
+        return self.estimate(hosts).excess(Resources.free(), long=self.long)
+
     def run(
         self,
         host: Resolved,
@@ -159,7 +165,8 @@ class Sim(Substrate):
         from laxity.substrates.sim.estimate import SAID_NS, Resources
 
         estimate, resources = self.estimate(hosts), Resources.free(trace, workers)
-        estimate.refuse_beyond(resources, long=self.long)
+        if excess := estimate.excess(resources, long=self.long):
+            raise excess
         if estimate.time_ns(resources) >= SAID_NS:
             say(estimate.say(resources))
 

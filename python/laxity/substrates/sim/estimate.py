@@ -87,28 +87,29 @@ class Estimate:
             takes.append(f"{_size(self.trace_bytes)} of trace")
         return f"about {_long(self.time_ns(resources))}: {', '.join(work)}; {', '.join(takes)}"
 
-    def refuse_beyond(self, resources: Resources, *, long: bool) -> None:
-        """Raises InputError if they take more than the machine has, or, unless `long`, an hour."""
+    def excess(self, resources: Resources, *, long: bool) -> InputError | None:
+        """Says what they take beyond what the machine has, or, unless `long`, beyond an hour."""
         time_ns, memory_bytes = self.time_ns(resources), self._memory_bytes(resources)
         said = self.say(resources)
         if memory_bytes > resources.memory_bytes:
-            raise InputError(
+            return InputError(
                 f"this needs {_size(memory_bytes)} of memory, and {_size(resources.memory_bytes)} "
                 f"are free ({said})",
                 f"describe fewer tasks and VCPUs: there are {self.tasks:,} tasks",
             )
         if resources.disk_bytes is not None and self.trace_bytes > resources.disk_bytes:
-            raise InputError(
+            return InputError(
                 f"the trace would have {_size(self.trace_bytes)}, and "
                 f"{_size(resources.disk_bytes)} of the disk are free ({said})",
                 "add --no-trace, or take a shorter --duration",
             )
         if time_ns > TIME_NS_MAX and not long:
-            raise InputError(
+            return InputError(
                 f"this takes {said}",
                 f"take {_share(TIME_NS_MAX / time_ns)} of the duration, fewer tasks or fewer runs; "
                 "or add --long, if that is meant",
             )
+        return None
 
     def _memory_bytes(self, resources: Resources) -> int:
         return self.memory_bytes * max(1, min(resources.cpus, self.runs))
