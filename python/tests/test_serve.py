@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from threading import Thread
 from types import SimpleNamespace
@@ -180,15 +180,22 @@ def test_a_process_that_dies_is_replaced() -> None:
         assert asked(server, "/ask/check", HOST)[0] == 200
 
 
-def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS_MAX", 1)
-    with served() as server:
-        first = HTTPConnection("127.0.0.1", server.server_port, timeout=600)
-        first.request("GET", "/page.css")
-        assert first.getresponse().read()  # It stays open.
-        with pytest.raises(ConnectionError):
-            asked(server, "/page.css")
-        first.close()
+def test_strangers_make_room_for_the_newest_and_keep_no_reader_out() -> None:
+    with served(request_s=600) as server, ExitStack() as stack:
+        address = ("127.0.0.1", server.server_port)
+        reader = HTTPConnection(*address, timeout=600)
+        stack.callback(reader.close)
+        reader.request("GET", "/begin", headers={serving.TOKEN: server.token})
+        assert reader.getresponse().read()  # It stays open.
+        strangers = [
+            stack.enter_context(socket.create_connection(address))
+            for _ in range(serving.STRANGERS_MAX + 3)
+        ]
+        assert asked(server, "/begin")[0] == 200
+        for oldest in strangers[:3]:
+            assert oldest.recv(1) == b""
+        reader.request("GET", "/begin", headers={serving.TOKEN: server.token})
+        assert reader.getresponse().status == 200
 
 
 @pytest.mark.parametrize("begun", ["", "POST /ask/check HTTP/1.1\r\nX: "])

@@ -14,10 +14,11 @@ import queue
 import secrets
 import socket
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -36,8 +37,8 @@ TOKEN = "X-Laxity-Token"  # noqa: S105 - the name of the header
 BODY_BYTES_MAX = 1 << 20
 """The largest request."""
 
-CONNECTIONS_MAX = 32
-"""Connections at a time; more are closed."""
+STRANGERS_MAX = 32
+"""Connections at a time that have not shown the token; one more takes the place of the oldest."""
 
 REQUEST_S = 10
 """The seconds in which a request must have come, and in which its reader must take the answer."""
@@ -153,7 +154,10 @@ class Server(ThreadingHTTPServer):
         self.text = text
         self.request_s = request_s
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
-        self._connections = BoundedSemaphore(CONNECTIONS_MAX)
+        # The oldest first. Other users of this machine cannot keep the reader out, however many
+        # connections they hold.
+        self._strangers: dict[socket.socket, None] = {}
+        self._lock = Lock()
 
     @property
     def address(self) -> str:
@@ -161,18 +165,28 @@ class Server(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Closes a connection beyond the limit."""
-        if self._connections.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Makes room for it, if there are too many strangers."""
+        with self._lock:
+            if len(self._strangers) >= STRANGERS_MAX:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                # Its thread reads the end, and ends, unless it has already.
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._strangers[request] = None
+        super().process_request(request, client_address)
+
+    def know(self, request: socket.socket) -> None:
+        """Lets a connection that has shown the token keep its place."""
+        with self._lock:
+            self._strangers.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Counts connections that end."""
+        """Makes room when a connection ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            self.know(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
         """Says nothing of a browser that has gone away."""
@@ -307,6 +321,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _has_token(self, token: str) -> bool:
         if secrets.compare_digest(token.encode(), self.server.token.encode()):
+            self.server.know(self.connection)
             return True
         self._refuse(HTTPStatus.FORBIDDEN, "open the address that `laxity serve` printed")
         return False
