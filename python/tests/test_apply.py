@@ -6,6 +6,7 @@ Control groups are files of the test: what stands in /sys/fs/cgroup differs from
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from laxity import Host, InputError
 from laxity.apply import live
+from laxity.apply.agent import __main__ as agent
 from laxity.apply.agent import keeping, linux, settings
 from laxity.apply.agent.journal import Journal, JournalError
 from laxity.apply.agent.keeping import Keeper, Paths, RefusedError
@@ -37,13 +39,16 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("LAXITY_KILLS", "100"))
 
 CPUS = sorted(os.sched_getaffinity(0))
+NOBODY = 65534
+"""The number of an ordinary user."""
 GETATTR = linux.CALLS[os.uname().machine][1]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="it sets real-time threads, as root")
 
 GUEST = """
-import ctypes, sys, threading
+import ctypes, os, sys, threading
 libc, forever, named = ctypes.CDLL(None), threading.Event(), threading.Barrier(len(sys.argv) - 2)
+os.setresuid(*3 * [int(os.environ["GUEST_USER"])])
 def thread(name):
     libc.prctl(15, name.encode(), 0, 0, 0)
     named.wait()
@@ -77,10 +82,10 @@ class Machine:
             def _path(self, pid: int) -> str | None:
                 return machine.groups.get(pid)
 
-            def _guests(self) -> tuple[list[settings.Guest], list[str]]:
+            def _guests(self) -> tuple[list[settings.Guest], list[str], list[str]]:
                 # Other tests may have guests of these names at the same time.
-                guests, _ = super()._guests()
-                return [guest for guest in guests if guest["pid"] in machine.groups], []
+                guests, _, strangers = super()._guests()
+                return [guest for guest in guests if guest["pid"] in machine.groups], [], strangers
 
         return OnFiles(groups=self.root / "cgroup")
 
@@ -88,9 +93,9 @@ class Machine:
     def keeper(self) -> Keeper:
         return Keeper(self.linux, self.paths)
 
-    def start(self, name: str, *threads: str, group: str | None = None) -> None:
+    def start(self, name: str, *threads: str, group: str | None = None, user: int = 0) -> None:
         words = ["qemu-system-x86_64", "-c", GUEST, "-name", f"guest={name},debug-threads=on"]
-        environment = {**os.environ, "PYTHONHOME": sys.base_prefix}
+        environment = {**os.environ, "PYTHONHOME": sys.base_prefix, "GUEST_USER": str(user)}
         process = subprocess.Popen(
             [*words, *threads],
             executable=sys.executable,
@@ -396,6 +401,49 @@ def test_a_boot_forgets_all_but_the_hook(machine: Machine) -> None:
     assert not machine.paths.state.exists()
 
 
+def test_what_root_runs_later_is_written_by_nobody_else(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = asked(machine).wanted
+    request = {"do": "apply", "wanted": wanted, "keep": False, "persist": True}
+    monkeypatch.setattr(agent, "Linux", lambda: machine.linux)
+    monkeypatch.setattr(agent, "Paths", lambda: machine.paths)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(request)))
+    before = os.umask(0)
+    try:
+        assert agent.main([]) == 0, capsys.readouterr().out
+    finally:
+        os.umask(before)
+    state, hook = machine.paths.state, machine.paths.hook
+    made = [state.parent, *state.parent.rglob("*"), hook.parent.parent, hook.parent, hook]
+    assert {keeping.AGENT, keeping.WANTED} <= {path.name for path in made}
+    assert [path for path in made if path.stat().st_mode & 0o022] == []
+
+
+def test_a_directory_that_others_can_write_is_not_used(machine: Machine) -> None:
+    state = machine.paths.state
+    state.parent.mkdir(mode=0o755)
+    state.mkdir(mode=0o755)
+    for directory in (state.parent, state):
+        for change, back in (
+            (lambda: directory.chmod(0o757), lambda: directory.chmod(0o755)),  # noqa: B023
+            (lambda: os.chown(directory, NOBODY, 0), lambda: os.chown(directory, 0, 0)),  # noqa: B023
+        ):
+            change()
+            with pytest.raises(JournalError, match="only root can write"):
+                machine.keeper.apply(asked(machine).wanted)
+            back()
+    machine.keeper.apply(asked(machine).wanted)
+
+
+def test_names_that_a_terminal_would_obey_are_shown_in_part(machine: Machine) -> None:
+    machine.start("\x1b[31mred", "CPU 0/KVM", "\x1b[2J\nx")
+    guests = machine.linux.observe([])["guests"]
+    (red,) = (guest for guest in guests if guest["name"].endswith("red"))
+    assert red["name"] == "?[31mred"
+    assert "?[2J?x" in [thread["name"] for thread in red["threads"]]
+
+
 def test_a_journal_that_is_cut_off_and_one_that_is_damaged(machine: Machine) -> None:
     before = machine.snapshot()
     machine.keeper.apply(asked(machine).wanted)
@@ -667,6 +715,40 @@ def test_two_guests_of_one_name_are_refused(machine: Machine) -> None:
     guests = machine.linux.observe([])["guests"]
     with pytest.raises(InputError, match="2 guests on the machine are called 'batch'"):
         asked(machine, guests=[*guests, *(each for each in guests if each["name"] == "batch")])
+
+
+@pytest.mark.parametrize(
+    ("group", "is_a_guest"),
+    [
+        ("machine.slice/machine-qemu\\x2d1\\x2dmine.scope/libvirt/emulator", True),
+        ("qemu.slice/100.scope", True),
+        ("system.slice/laxity-protect.service", True),
+        ("user.slice/user-1000.slice/session-1.scope", False),
+        ("user.slice/user-1000.slice/machine-qemu-1-mine.scope", False),
+        ("user.slice/user-1000.slice/user@1000.service/machine-qemu-1-mine.scope", False),
+        ("system.slice/cron.service", False),
+        ("system.slice/docker-1.scope/machine.slice/machine-qemu-1-mine.scope", False),
+    ],
+)
+def test_a_process_that_an_ordinary_user_names_as_a_guest_gets_nothing(
+    machine: Machine, group: str, is_a_guest: bool
+) -> None:
+    name = f"mine-{os.getpid()}"
+    machine.start(name, "CPU 0/KVM", group=group, user=NOBODY)
+    settings = HOST.split("[[domain]]", maxsplit=1)[0] + f'[[domain]]\nname = "{name}"\n'
+    host = Host.parse(settings).resolved([])
+    seen = machine.linux.observe([])
+    (thread,) = (tid for each, tid in machine.threads(name).items() if each == "CPU 0/KVM")
+    if is_a_guest:
+        machine.keeper.apply(ask(host, seen, NO_HELPERS).wanted)
+        assert os.sched_getscheduler(thread) & 0xFF == os.SCHED_FIFO
+        return
+    with pytest.raises(InputError, match="is run by an ordinary user"):
+        ask(host, seen, NO_HELPERS)
+    # A guest of that name, once applied, does not let the other process have its settings.
+    wanted = asked(machine).wanted
+    machine.keeper.apply({**wanted, "domains": {name: wanted["domains"]["batch"]}})
+    assert os.sched_getscheduler(thread) == os.SCHED_OTHER
 
 
 def test_a_group_with_other_processes_is_not_the_guests_own(machine: Machine) -> None:

@@ -187,6 +187,7 @@ def wanted(policy: str) -> Wanted:
         "deadlines": [],
         "guests": guests,
         "unnamed": [],
+        "strangers": [],
         "interrupts": {},
         "scheduler": {"possible": True, "loaded": None, "given": None},
     }

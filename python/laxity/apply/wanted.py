@@ -226,6 +226,11 @@ def _guests(host: ResolvedHost, seen: Seen) -> dict[str, Guest]:
                 f"{counted[name]} guests on the machine are called {name!r}",
                 "give each guest a name of its own",
             )
+        if not counted[name] and name in seen["strangers"]:
+            raise InputError(
+                f"guest {name!r} is run by an ordinary user, who can give a process any name",
+                "start it by libvirt (qemu:///system), by Proxmox or as root",
+            )
         if name in seen["unnamed"]:
             raise InputError(
                 f"the threads of guest {name!r} have no names that tell VCPUs",

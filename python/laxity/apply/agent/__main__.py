@@ -6,6 +6,7 @@ Answers with one line of JSON. Exit code 0, or 1 with an `error` in the answer.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -33,6 +34,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main(words: list[str]) -> int:
     """Returns the exit code."""
+    # libvirt's hook runs as root what is written here: nobody else may write it.
+    os.umask(0o022)
     try:
         if words[:1] == ["hook"]:
             Keeper(Linux(), Paths()).apply_again(words[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path  # noqa: TC003 - not only for types
 from typing import Any
 
@@ -23,7 +24,7 @@ BYTES_MAX = 256 << 20
 
 
 class JournalError(Exception):
-    """The journal is damaged."""
+    """The journal is damaged, or others can write it."""
 
 
 class Journal:
@@ -32,9 +33,11 @@ class Journal:
     def __init__(self, directory: Path, boot: str) -> None:
         """Reads the journal in a directory, if one is there.
 
-        Raises JournalError if it is damaged.
+        Raises JournalError if it is damaged, or others than this user can write there.
         """
         self._directory, self._path, self._boot = directory, directory / NAME, boot
+        for each in (directory.parent, directory):
+            _refuse_others(each)
         self.changes: list[Change] = []
         self.is_there = self._path.exists()
         if self.is_there:
@@ -97,6 +100,15 @@ class Journal:
         if end or is_of_another_boot:
             # The next line must not be joined to one that was cut off.
             self.rewrite(self.changes)
+
+
+def _refuse_others(directory: Path) -> None:
+    """Raises JournalError if a directory, below which root's programs are, is somebody else's."""
+    if directory.is_symlink() or directory.exists():
+        status = directory.lstat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_ours or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise JournalError(f"{directory} is not a directory that only root can write")
 
 
 def _line(content: Any) -> bytes:  # noqa: ANN401 - JSON

@@ -42,6 +42,12 @@ FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 OF_A_GUEST = re.compile(r"(^|/)machine-[^/]*\.scope$|^/?qemu\.slice/[^/]+\.scope$")
 """The groups in which libvirt and Proxmox keep a guest and its helper processes."""
 UNIT = re.compile(r"\.(scope|service)$")
+OF_A_MANAGER = re.compile(
+    r"((?!user\.slice/)[^/]+\.slice/)+(machine-qemu[^/]*\.scope|laxity-protect\.service)(/|$)"
+    r"|qemu\.slice/[^/]+\.scope(/|$)|machine/qemu-[^/]*\.libvirt-qemu(/|$)"
+)
+"""The groups in which root's managers start guests, libvirt without systemd among them. Nobody else
+can move a process there: what an ordinary user may divide is below a service, or in user.slice."""
 
 
 class VanishedError(Exception):
@@ -72,7 +78,7 @@ class Linux:
 
     def observe(self, nics: list[str]) -> Seen:
         """Returns the machine, with the interrupts of some network interfaces."""
-        guests, unnamed = self._guests()
+        guests, unnamed, strangers = self._guests()
         kernel = self._proc / "sys/kernel"
         least, most = (
             int(_text(kernel / f"sched_deadline_period_{bound}_us", str(default)))
@@ -87,6 +93,7 @@ class Linux:
             "deadlines": self._deadlines(),
             "guests": guests,
             "unnamed": unnamed,
+            "strangers": strangers,
             "interrupts": {nic: self._interrupts(nic) for nic in nics},
             "scheduler": self._scheduler.seen(),
         }
@@ -140,13 +147,19 @@ class Linux:
             raise VanishedError
         return group / str(of["file"])
 
-    def _guests(self) -> tuple[list[Guest], list[str]]:
-        guests, unnamed = [], []
+    def _guests(self) -> tuple[list[Guest], list[str], list[str]]:
+        guests: list[Guest] = []
+        unnamed: list[str] = []
+        strangers: list[str] = []
         vhost = self._vhost()
         for pid in _numbers(self._proc):
             words = _text(self._proc / str(pid) / "cmdline", "").split("\0")
             name = guest_name(words)
             if name is None:
+                continue
+            name = _printable(name)
+            if not self._is_of_root(pid):
+                strangers.append(name)
                 continue
             threads = self._threads(pid, vhost.get(pid, []))
             if any(thread["vcpu"] is not None for thread in threads):
@@ -154,7 +167,19 @@ class Linux:
                 guests.append(Guest(name=name, pid=pid, threads=threads, group=group))
             elif "qemu" in words[0] or "kvm" in words[0]:
                 unnamed.append(name)
-        return guests, unnamed
+        return guests, unnamed, strangers
+
+    def _is_of_root(self, pid: int) -> bool:
+        """Whether root, or a manager of guests that root has started, has started a process.
+
+        Everybody can name a process and its threads as QEMU's.
+        """
+        status = _text(self._proc / str(pid) / "status", "")
+        users = re.search(r"^Uid:((?:\s+\d+){4})$", status, re.MULTILINE)
+        # Whoever owns /proc/PID does not count: root does if the process cannot be traced.
+        if users and set(users[1].split()) == {"0"}:
+            return True
+        return bool(OF_A_MANAGER.match(self._path(pid) or ""))
 
     def _vhost(self) -> dict[int, list[int]]:
         """Returns the kernel threads of vhost by the process that they serve.
@@ -172,7 +197,7 @@ class Linux:
         found: list[Thread] = []
         for tid in _numbers(self._proc / str(pid) / "task") + others:
             try:
-                name = _text(self._proc / str(tid) / "comm").rstrip("\n")
+                name = _printable(_text(self._proc / str(tid) / "comm").rstrip("\n"))
                 number = VCPU_NAME.fullmatch(name)
                 thread = Thread(
                     tid=tid,
@@ -312,6 +337,11 @@ def guest_name(words: list[str]) -> str | None:
                 if position == 0 and "=" not in part:
                     return part
     return None
+
+
+def _printable(name: str) -> str:
+    """Returns a name with a `?` for each character that a terminal would obey or not show."""
+    return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def _processes(group: Path) -> set[int]:

@@ -95,6 +95,8 @@ class Seen(TypedDict):
     guests: list[Guest]
     unnamed: list[str]
     """Guests whose threads have no names: QEMU runs without debug-threads=on."""
+    strangers: list[str]
+    """Names of guests that ordinary users run, who can name a process as they like."""
     interrupts: dict[str, list[Interrupt] | None]
     """By the name of the interface; None for one that is not there."""
     scheduler: dict[str, Any]
