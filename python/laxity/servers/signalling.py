@@ -33,6 +33,10 @@ PROGRAMS = {
 """With their Debian packages."""
 FILES = Path(__file__).parent / "sip"
 SIP_PORT, REGISTER_PORT, CALLEE_PORT, CALLER_PORT = 5060, 5062, 5070, 5080
+CONNECTIONS = 2_000
+"""Connections of SIP over TCP that a Kamailio has at a time."""
+MEMORY_MIB = 96
+"""Kamailio's memory, of which these connections take less than a half."""
 REGISTER_RATE = 100
 """Users that register a second."""
 STATISTICS_S = 1
@@ -85,7 +89,7 @@ def ports(call: int) -> tuple[int, int]:
 def _listening(address: str, processes: int) -> dict[str, str]:
     """Where a Kamailio serves SIP over UDP and TCP, and with how many processes each."""
     listen = {"LISTEN": f"udp:{address}:{SIP_PORT}", "LISTEN_TCP": f"tcp:{address}:{SIP_PORT}"}
-    return {**listen, "CHILDREN": str(processes)}
+    return {**listen, "CHILDREN": str(processes), "CONNECTIONS": str(CONNECTIONS)}
 
 
 @contextmanager
@@ -144,7 +148,7 @@ def kamailio(
     """A Kamailio that listens, with what its configuration wants defined from outside."""
     files = place.files / name
     files.mkdir()
-    command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E"]
+    command = ["kamailio", "-f", str(FILES / configuration), "-DD", "-E", "-m", str(MEMORY_MIB)]
     command += [word for option in ("-w", "-Y") for word in (option, str(files))]
     command += ["-P", str(files / "kamailio.pid")]
     command += [word for each in definitions.items() for word in ("-A", "=".join(each))]
