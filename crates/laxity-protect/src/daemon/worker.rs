@@ -467,10 +467,11 @@ impl State {
 
     fn activate(&mut self, permit: &Permit) -> Result<(), GuestError> {
         let (Some(qemu), Some(device)) = (&mut self.qemu, self.device.take()) else {
-            return Err(GuestError::Migration(
-                "load",
-                "there is no checkpoint any more".into(),
-            ));
+            if !permit.take() {
+                return Err(GuestError::GivenUp);
+            }
+            let reason = "there is no checkpoint any more".into();
+            return Err(GuestError::Migration("load", reason));
         };
         let (addresses, state) = split_device(&device).expect("it was checked when it was staged");
         self.gate.learn(addresses);
@@ -876,6 +877,20 @@ mod tests {
         let permit = Permit::default();
         assert!(permit.take());
         state.obey(Command::Boot(permit));
+        assert!(reported.try_recv().is_err());
+    }
+
+    #[test]
+    fn an_activation_that_cannot_begin_is_told_of_once() {
+        let (mut state, reported) = state(Arc::new(disk("not-activated")));
+        let permit = Permit::default();
+        state.obey(Command::Activate(permit.clone()));
+        let failed = reported.try_recv().unwrap();
+        assert!(matches!(failed, Report::ActivationFailed(_)), "{failed:?}");
+        assert!(!permit.take(), "it can be given up once more");
+        let permit = Permit::default();
+        assert!(permit.take());
+        state.obey(Command::Activate(permit));
         assert!(reported.try_recv().is_err());
     }
 

@@ -521,10 +521,12 @@ impl Qemu {
     pub fn activate(&mut self, state: &[u8], permit: &Permit) -> Result<(), GuestError> {
         // A guest that was told that its writes have reached a disk finds them there, even if this
         // host fails next.
-        self.flush()?;
+        let flushed = self.flush();
+        // Whoever gave the guest up, even while its disk failed, knows what has become of it.
         if !permit.take() {
             return Err(GuestError::GivenUp);
         }
+        flushed?;
         self.may_write(true);
         let (mut ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         widen(&ours);
@@ -809,6 +811,21 @@ mod tests {
             "QEMU was told nothing"
         );
         qemu.disks[0].write(0, b"more").unwrap_err();
+    }
+
+    #[test]
+    fn the_end_of_a_guest_whose_disk_fails_is_told_once() {
+        for was_given_up in [false, true] {
+            let (mut qemu, _theirs) = with_disk(unflushable_disk("fails-once"));
+            let permit = Permit::default();
+            assert!(!was_given_up || permit.take());
+            let activated = qemu.activate(b"state", &permit);
+            match was_given_up {
+                true => assert!(matches!(activated, Err(GuestError::GivenUp))),
+                false => assert!(matches!(activated, Err(GuestError::Disk(_)))),
+            }
+            assert!(!permit.take(), "it can be given up once more");
+        }
     }
 
     #[test]
