@@ -80,7 +80,7 @@ pub(super) fn gain_nothing() -> io::Result<()> {
     Ok(set_no_new_privs()?)
 }
 
-/// A nameless file in memory with unchangeable contents that only `user` may open.
+/// A nameless file in memory with unchangeable contents. Whoever inherits its descriptor reads it.
 pub(super) fn sealed(name: &'static std::ffi::CStr, contents: &[u8]) -> io::Result<File> {
     let mut file: File =
         memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?.into();
@@ -94,18 +94,22 @@ pub(super) fn sealed(name: &'static std::ffi::CStr, contents: &[u8]) -> io::Resu
 }
 
 /// A nameless file in memory of zeros that only `user` may open; only the daemon's user if `user`
-/// is `None`.
+/// is `None`. Its size cannot change: the daemon maps it, and would be killed, with all of its
+/// guests, by reading what a QEMU that was taken over had cut off.
 pub(super) fn anonymous(
     name: &'static std::ffi::CStr,
     bytes: u64,
     user: Option<User>,
 ) -> io::Result<File> {
-    let file: File = memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into();
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file: File = memfd_create(name, flags)?.into();
     file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
     if let Some(user) = user {
         fchown(&file, Some(user.number), Some(user.number))?;
     }
     file.set_len(bytes)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
     Ok(file)
 }
 
@@ -253,6 +257,17 @@ mod tests {
         let found = file.metadata().unwrap();
         assert_eq!(found.mode() & 0o777, 0o600);
         assert_eq!(found.uid(), user.map_or(geteuid().as_raw(), User::number));
+    }
+
+    /// QEMU inherits the file, and the daemon reads its mapping of it.
+    #[test]
+    fn memory_cannot_be_cut_off_or_grow() {
+        let file = anonymous(c"laxity-test", 4096, None).unwrap();
+        for bytes in [0, 8192] {
+            let error = file.set_len(bytes).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        }
+        (&file).write_all(b"the guest's").unwrap();
     }
 
     #[test]
