@@ -2,8 +2,9 @@
 //! disks ends, and nothing is written beyond a disk or for a guest that waits.
 #![no_main]
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, LazyLock};
 
 use laxity_protect::guest::disk::{Disk, Staged, compare};
@@ -15,7 +16,9 @@ const BYTES: u64 = 3 * 65_536;
 /// A disk whose image has no name any more.
 static DISKS: LazyLock<[Arc<Disk>; 1]> = LazyLock::new(|| {
     let path = std::env::temp_dir().join(format!("laxity-fuzz-disk-{}", std::process::id()));
-    File::create(&path).unwrap().set_len(BYTES).unwrap();
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(&path).unwrap().set_len(BYTES).unwrap();
     let disk = Disk::open(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     [Arc::new(disk)]

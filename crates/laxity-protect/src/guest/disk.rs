@@ -10,7 +10,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,11 @@ const COPIED_BLOCKS: u64 = (16 << 20) / BLOCK_BYTES as u64;
 /// MiB.
 const EPOCH_BLOCKS_MAX: u64 = (64 << 20) / BLOCK_BYTES as u64;
 /// How to make an image.
-const HELP: &str = "make it with truncate -s 1G, say, of the same size on both hosts";
+const HELP: &str =
+    "make it with (umask 077; truncate -s 1G IMAGE), say, of the same size on both hosts";
+/// Rights of others than the owner, of which an image gives none: a guest's disk has its passwords
+/// and keys.
+const OTHERS: u32 = 0o077;
 /// Limit of the number of a guest's disks.
 pub const DISKS_MAX: usize = 8;
 /// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
@@ -104,7 +108,8 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// If it is no regular file of whole blocks, another process has it, or there is no room.
+    /// If it is no regular file of whole blocks, others than its owner may read or write it, another
+    /// process has it, or there is no room.
     pub fn open(path: &Path) -> io::Result<Disk> {
         let told = |what: String| io::Error::other(format!("{}: {what}", path.display()));
         let image = OpenOptions::new()
@@ -121,6 +126,14 @@ impl Disk {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(told(format!(
                 "{bytes} bytes are no whole number of blocks of {BLOCK_BYTES}: {HELP}"
+            )));
+        }
+        let mode = metadata.mode() & 0o7777;
+        if mode & OTHERS != 0 {
+            return Err(told(format!(
+                "others than its owner may use it (mode {mode:04o}), and it has all that the guest \
+                 stores: chmod 600 {}",
+                path.display()
             )));
         }
         let image = Flock::lock(image, FlockArg::LockExclusiveNonblock).map_err(|_| {
@@ -614,6 +627,8 @@ pub(crate) mod tests {
     use super::*;
     use nix::sys::statfs::{TMPFS_MAGIC, statfs};
     use rand_core::{RngCore as _, SeedableRng as _};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
 
     const BLOCKS: u64 = 40;
 
@@ -625,13 +640,35 @@ pub(crate) mod tests {
     fn disk_of(name: &str, blocks: u64) -> Disk {
         let name = format!("laxity-disk-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let image = File::create(&path).unwrap();
+        let image = image(&path);
         image.set_len(blocks * BLOCK_BYTES as u64).unwrap();
         let disk = Disk::open(&path).unwrap();
         let locked = Disk::open(&path).unwrap_err().to_string();
         assert!(locked.contains("an image of its own"), "{locked}");
         std::fs::remove_file(path).unwrap();
         disk
+    }
+
+    /// A new file that nobody else may read.
+    fn image(path: &Path) -> File {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(path).unwrap()
+    }
+
+    #[test]
+    fn an_image_that_others_may_read_or_write_is_refused() {
+        let name = format!("laxity-disk-{}-others", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        image(&path).set_len(BLOCK_BYTES as u64).unwrap();
+        for mode in [0o604, 0o602, 0o640] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let refused = Disk::open(&path).unwrap_err().to_string();
+            assert!(refused.contains("chmod 600 /"), "{refused}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        Disk::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
     }
 
     fn contents(disk: &Disk) -> Vec<u8> {
@@ -896,14 +933,18 @@ pub(crate) mod tests {
             return;
         }
         let path = directory.join(format!("cached-{}.disk", std::process::id()));
-        std::fs::write(&path, vec![1; BYTES]).unwrap();
+        image(&path).write_all_at(&vec![1; BYTES], 0).unwrap();
         File::open(&path).unwrap().sync_all().unwrap();
-        let before = cached_pages(&path, BYTES);
+        // Whoever needs memory may take the pages from the cache before they are counted.
+        let is_cached = |_| {
+            let bytes = std::fs::read(&path).unwrap().len();
+            cached_pages(&path, bytes) > 0
+        };
+        assert!((0..1000).any(is_cached), "nothing stays in the cache");
         let opened = Disk::open(&path);
         let after = cached_pages(&path, BYTES);
         std::fs::remove_file(&path).unwrap();
         opened.unwrap();
-        assert!(before > 0, "it was written a moment ago");
         assert_eq!(after, 0);
     }
 

@@ -4,10 +4,11 @@
 #![allow(dead_code, reason = "each user needs another part")]
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -124,8 +125,9 @@ impl Scene {
             ip(&format!("tuntap add dev {host}0 mode tap"));
             ip(&format!("link set {host}0 master br0 up"));
             // A host makes nothing of a disk that its site file does not name.
-            let disk = File::create(directory.join(format!("{host}.disk"))).unwrap();
-            disk.set_len(DISK_BYTES).unwrap();
+            let disk = directory.join(format!("{host}.disk"));
+            File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+            fs::set_permissions(&disk, Permissions::from_mode(0o600)).unwrap();
             let vm = vm.replace("HOST", host);
             let site = format!(
                 "directory = \"state-{host}\"\nkeys = \"keys\"\n\
