@@ -206,7 +206,7 @@ impl Switchboard<'_> {
                 to_tag,
                 sdp,
             } => {
-                let description = Description::parse(&sdp.0)?;
+                let description = self.description(&sdp.0)?;
                 if !self.calls.contains_key(&call_id.0) {
                     let parties = Parties::new(from_tag, to_tag.as_ref());
                     let call = self.open(parties, source)?;
@@ -223,7 +223,7 @@ impl Switchboard<'_> {
                 to_tag,
                 sdp,
             } => {
-                let description = Description::parse(&sdp.0)?;
+                let description = self.description(&sdp.0)?;
                 let call = call(&mut self.calls, &call_id.0)?;
                 let place = call.parties.answer(from_tag, to_tag)?;
                 self.describe(&call_id.0, place, &description)
@@ -239,6 +239,20 @@ impl Switchboard<'_> {
                 Ok(Reply::ok(None))
             }
         }
+    }
+
+    /// Reads a description.
+    ///
+    /// Refuses one that names a port of this server: a single packet could go around for good
+    /// between ports that forward to each other, and keep a thread and the calls busy.
+    fn description(&self, sdp: &str) -> Result<Description, String> {
+        let description = Description::parse(sdp)?;
+        let at = description.receives_at;
+        let (first, last) = self.ports.range;
+        if at.ip().to_canonical() == self.ports.address && (first..=last).contains(&at.port()) {
+            return Err(format!("{at} is a port of this media server"));
+        }
+        Ok(description)
     }
 
     /// Notes where one party receives, and returns the description with the server's address for

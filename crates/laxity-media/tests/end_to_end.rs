@@ -622,6 +622,26 @@ fn a_call_is_changed_and_ended_by_its_parties_alone() {
     assert_eq!(server.end()["relay"]["calls"], 1);
 }
 
+/// A party that has its packets sent to the port at which they arrive.
+#[test]
+fn no_packet_goes_around_in_the_server() {
+    let address = own_address();
+    let server = Server::start_at(&address.to_string(), &["--ports=39000-39063"]);
+    let (arrives, _) = server.describe("offer", "1", free_ports(1)[0]);
+    let place = format!("c=IN IP4 {address}");
+    for port in [arrives.port(), 39_000, 39_063] {
+        let mut around = question("offer", "1", "a", "b");
+        let sdp = around["sdp"].as_str().unwrap();
+        let sdp = sdp.replace("c=IN IP4 127.0.0.1", &place);
+        around["sdp"] = json!(sdp.replace("audio 9", &format!("audio {port}")));
+        let refused = server.ask(&around);
+        assert_eq!(
+            refused["error-reason"],
+            format!("{address}:{port} is a port of this media server")
+        );
+    }
+}
+
 #[test]
 fn strangers_are_not_answered_and_no_source_takes_all_ports() {
     let address = own_address().to_string();
