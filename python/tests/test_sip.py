@@ -425,6 +425,7 @@ def test_credentials_are_good_once(clients: Place) -> None:
     assert status(answer(clients, "REGISTER", uri, header, stolen)) == 401
 
 
+ANNA = ("anna", PASSWORDS["anna"])
 ELSEWHERE = f"<sip:{CLIENTS}:5999;lr>"
 STRICT = f"<sip:y@{CLIENTS}:5999>"
 
@@ -439,6 +440,11 @@ def test_nobody_is_relayed_by_a_route_of_their_own(clients: Place, server: str, 
         for tag in ("", ";tag=forged"):
             said = answer(clients, "OPTIONS", uri, f"Route: {route}", to_tag=tag, server=server)
             assert status(said) in ({481, 403} if tag else {403, 404, 407}), said
+        # Somebody who proves who they are is passed on to users alone, too.
+        to = f"sip:bela@{REALM}"
+        proof = credentials(answer(clients, "MESSAGE", to, server=SERVER), *ANNA, "MESSAGE", to)
+        said = answer(clients, "MESSAGE", to, proof, f"Route: {route}", server=server)
+        assert status(said) == 403, said
         # A tag and a route through the server alone, as within a dialog that there is not.
         own = f"Route: <sip:{SERVER};lr>"
         assert status(answer(clients, "BYE", uri, own, to_tag=";tag=forged", server=server)) == 481
