@@ -57,6 +57,8 @@ CARD = "e1000"
 
 LISTENING = "listening"
 
+CONFIG = "config"
+"""The file with ssh's configuration."""
 CONTROL = "control"
 """The socket of the connection that is shared."""
 
@@ -151,23 +153,26 @@ class NetworkedMachine(XenMachine):
 
 @dataclass(frozen=True)
 class Dom0:
-    """One that listens to ssh. All visits share a connection until `part`."""
+    """One that listens to ssh. What tests ask it goes through one connection, and visits, too,
+    until `part`.
+    """
 
     port: int
-    connection: subprocess.Popen[bytes]
+    directory: Path
 
     @property
     def place(self) -> str:
         return f"ssh://root@127.0.0.1:{self.port}"
 
     def part(self) -> None:
-        """From now on each command has a connection of its own, as without configuration."""
-        self.connection.terminate()
-        self.connection.wait()
+        """From now on each command of a visit has a connection of its own."""
+        config = self.directory / CONFIG
+        config.write_text(config.read_text().replace(shared(self.directory), ""))
 
     def run(self, command: str) -> str:
+        option = f"-o{shared(self.directory).strip()}"
         done = subprocess.run(
-            [shutil.which("ssh") or "", "--", self.place, command],
+            [shutil.which("ssh") or "", option, "--", self.place, command],
             capture_output=True,
             text=True,
             check=False,
@@ -257,16 +262,21 @@ def booted(directory: Path, built: image.Image, kernel: Path, debs: list[Path]) 
         listens.wait()
         if failures:
             raise failures[0]
-        with shared_connection(directory, port) as connection:
-            yield Dom0(port, connection)
+        with shared_connection(directory, port):
+            yield Dom0(port, directory)
     finally:
         over.set()
         thread.join()
     assert failures == []
 
 
+def shared(directory: Path) -> str:
+    """The line of ssh's configuration with which commands share a connection."""
+    return f"ControlPath {directory}/{CONTROL}\n"
+
+
 @contextmanager
-def shared_connection(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def shared_connection(directory: Path, port: int) -> Iterator[None]:
     """A connection that each ssh uses: to begin one takes the emulated machine seconds."""
     words = [str(directory / "bin/ssh"), "-M", "-N", "--", f"ssh://root@127.0.0.1:{port}"]
     said = directory / "connection.log"
@@ -278,7 +288,7 @@ def shared_connection(directory: Path, port: int) -> Iterator[subprocess.Popen[b
             while not (directory / CONTROL).exists():
                 assert connection.poll() is None, said.read_text()
                 time.sleep(0.1)
-            yield connection
+            yield
         finally:
             connection.terminate()
 
@@ -303,15 +313,15 @@ def server_of(directory: Path, debs: list[Path], port: int) -> list[cpio.Entry]:
     told = packages.run(*loader, dropbearkey, "-t", "ed25519", "-f", host_key)
     (public,) = (line for line in told.splitlines() if line.startswith("ssh-ed25519 "))
     (directory / "known-hosts").write_text(f"[127.0.0.1]:{port} {public}\n")
-    (directory / "config").write_text(
+    (directory / CONFIG).write_text(
         f"IdentityFile {key}\nIdentitiesOnly yes\nUserKnownHostsFile {directory}/known-hosts\n"
-        f"ControlPath {directory}/{CONTROL}\n"
+        + shared(directory)
     )
     ssh = directory / "bin/ssh"
     ssh.parent.mkdir()
     # ssh looks for the configuration of its user where the user database says, not in $HOME. What
     # comes first holds: a busy computer's emulated machine takes long to exchange keys.
-    options = f"-F {directory}/config -o ConnectTimeout={CONNECT_S_MAX}"
+    options = f"-F {directory}/{CONFIG} -o ConnectTimeout={CONNECT_S_MAX}"
     ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {options} "$@"\n')
     ssh.chmod(0o755)
     return [
