@@ -208,17 +208,19 @@ def test_a_capture_cannot_claim_a_call_that_is_far_longer_than_what_it_has(
 
 @needs_spandsp
 def test_what_scoring_takes_does_not_grow_with_the_length_of_a_call() -> None:
-    def peak_bytes(between: int) -> int:
+    def sparse(between: int) -> voice.Call:
         sequence = np.arange(300) * between
         times = sequence * 20 * MS
-        call = voice.Call("sparse", sequence, times, times)
-        voice.score(call)  # What is made once is there from now on.
+        return voice.Call("sparse", sequence, times, times)
+
+    def peak_bytes(between: int) -> int:
         tracemalloc.start()
-        voice.score(call)
+        voice.score(sparse(between))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak
 
+    voice.score(sparse(1))  # What is made once is there from now on.
     # 90 s and 9 min, of which the speech alone has 8.6 MB. A place and a time for each packet stay.
     assert peak_bytes(90) < peak_bytes(15) + 1_000_000
 
