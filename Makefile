@@ -174,8 +174,8 @@ BY_FILE := -n 2 --dist loadfile
 test-python: setup compiled ## Command line, report, reproduction, SimSo
 	$(BIN)/python -m pip install --quiet --group bench --group docs
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist'
-# What takes long: papers, real guests and packets, other simulators, voices that are listened to.
-LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances docs guest_program linux simso sip site voice voice_capture)
+# What takes long: papers, real guests and packets, other simulators, designs by simulation, voices that are listened to.
+LONG := $(patsubst %,--ignore=python/tests/test_%.py,appliances design_calls docs guest_program linux simso sip site voice voice_capture)
 test-python-quick: setup compiled
 	$(WITH_CHECKED) $(BIN)/python -m pytest -q $(BY_FILE) -m 'not xen and not dist' --ignore=reproduce/tests $(LONG)
 
