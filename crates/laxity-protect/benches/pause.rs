@@ -1,9 +1,6 @@
 //! The pause of a real guest for a checkpoint, and the times of its steps: with the tracker and by
 //! comparison, for guests of two sizes that write to some pages all the time. `make protect-guest`
-//! builds the guest. This is no criterion benchmark: epochs follow each other on one guest, and
-//! their spread matters.
-//!
-//! Not a criterion benchmark: one epoch follows the other on one guest, and it is the spread that matters.
+//! builds the guest. Epochs follow each other on one guest, and their spread matters.
 
 use std::fs;
 use std::io::Read as _;
