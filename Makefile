@@ -268,7 +268,7 @@ WHY_TENTH = $$(( $(or $(HOSTS),10000) > 400 ? $(or $(HOSTS),10000) / 10 : 40 ))
 .PHONY: why
 why: setup ## Causes on HOSTS random hosts, from SEED on; those of calls, and what helps, on a tenth
 	LAXITY_WHY_HOSTS=$(or $(HOSTS),10000) LAXITY_WHY_CALLS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
-	    $(CARGO_TEST) --package laxity-why --test random -- --nocapture
+	    $(CARGO_TEST) --package laxity-why --test causes -- --nocapture
 	LAXITY_REMEDY_HOSTS=$(WHY_TENTH) LAXITY_SEED=$(or $(SEED),0) \
 	    $(BIN)/python -m pytest -q -s python/tests/test_why.py -k random_hosts
 
