@@ -283,7 +283,7 @@ histories: ## HISTORIES random histories of protection, from SEED on
 	    $(CARGO_TEST) --package laxity-protect --test histories
 
 .PHONY: failovers
-failovers: protect-guest ## COUNT real failovers of a protected guest, and of one with a disk, with SEED
+failovers: protect-guest ## COUNT real failovers of a protected guest, of one with a disk, and of two with databases, with SEED
 	LAXITY_FAILOVERS=$(or $(COUNT),1000) LAXITY_SEED=$(or $(SEED),1) \
 	    $(CARGO_TEST) --package laxity-protect --test failover --test disks -- --nocapture
 

@@ -22,6 +22,7 @@ programs=(
     'kamailio kamailio the tests of SIP'
     'sipp sip-tester the tests of SIP'
     'tc iproute2 the tests of bandwidth'
+    'mke2fs e2fsprogs the tests of disks'
     'systemd-analyze systemd the unit of the bandwidth daemon'
     'etcd etcd-server the witness of protection'
     'dnsmasq dnsmasq-base sites of balancers'

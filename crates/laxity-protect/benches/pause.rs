@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use laxity_protect::guest::patches::Writer;
 use laxity_protect::guest::{
-    Accelerator, Captured, Changes, Fingerprints, Kind, PAGE_BYTES, Page, Qemu, Specification,
+    Accelerator, Bus, Captured, Changes, Fingerprints, Kind, PAGE_BYTES, Page, Qemu, Specification,
     compare,
 };
 
@@ -70,6 +70,7 @@ fn main() {
                         append: append(),
                         disks: Vec::new(),
                         volumes: Vec::new(),
+                        bus: Bus::VirtioBlk,
                         mac: [0x52, 0x54, 0, 0, 0, 1],
                         console: Some(directory().join("console")),
                         arguments: Vec::new(),

@@ -1,14 +1,18 @@
-//! A real guest that writes to a disk, and real kills: nothing that a client has seen is ever
-//! missing from the disk. `LAXITY_FAILOVERS` is the number of kills, `LAXITY_SEED` the seed.
+//! Real guests that write to disks, and real kills: nothing that a client has seen is ever missing
+//! from the disk. `LAXITY_FAILOVERS` is the number of kills, `LAXITY_SEED` the seed.
 
 mod scene;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::Request;
 use rand_core::{RngCore as _, SeedableRng as _};
-use scene::{Clients, Scene, number};
+use scene::{CHECK, Clients, Death, HOSTS, Scene, Seen, number};
 
 /// A guest with a disk. Its kernel is told not to check its timer, which is late on a busy machine.
 /// The hosts may not hear each other there for longer than the default of 300 ms, and a standby takes
@@ -16,6 +20,11 @@ use scene::{Clients, Scene, number};
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
                      volumes = [\"HOST.disk\"]\n\
                      append = \"quiet no_timer_check disk=/dev/vda\"";
+/// A guest with a database on its disk, which is behind `BUS`, and a journal of SQLite's kind
+/// `JOURNAL`.
+const DATABASE: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1 s\"\n\
+                        volumes = [\"HOST.disk\"]\nvolume-bus = \"BUS\"\n\
+                        append = \"quiet no_timer_check disk=/dev/DISK journal=JOURNAL\"";
 
 /// Steps of an epoch at which a host with the guest dies; `None` stands for a kill from outside.
 const STEPS: [Option<&str>; 6] = [
@@ -31,15 +40,76 @@ const BOOTS: usize = 0;
 /// Number of protected epochs in one of which a host dies.
 const EPOCHS: u64 = 16;
 
-#[test]
-fn nothing_seen_is_missing_from_the_disk() {
+/// Scenes run one after the other: a host that waits for a CPU would count as failed.
+static ONE_SCENE: Mutex<()> = Mutex::new(());
+
+/// The right to run a scene; `None` where this machine does not support one, which the test then
+/// reports.
+fn turn() -> Option<MutexGuard<'static, ()>> {
     if let Some(reason) = scene::what_is_missing() {
         eprintln!("SKIPPED: {reason}");
-        return;
+        return None;
     }
+    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[test]
+fn nothing_seen_is_missing_from_the_disk() {
+    let Some(_turn) = turn() else { return };
+    let mut scene = Scene::new("disks", GUEST);
+    let seen = fail_again_and_again(&mut scene, |_, _| {});
+    let there = |scene: &Scene, host| highest_in_blocks(&scene.disk(host));
+    let copied_bytes = fail_both(&mut scene, &seen, there);
+    // What is copied to the other disk is only what differs.
+    assert!(copied_bytes < scene::DISK_BYTES / 8, "{copied_bytes} bytes");
+}
+
+#[test]
+fn nothing_committed_is_missing_from_a_database() {
+    let Some(_turn) = turn() else { return };
+    kill_hosts_of_a_database("virtio-blk", "vda", "delete");
+}
+
+#[test]
+fn nothing_committed_is_missing_from_a_database_on_a_scsi_disk() {
+    let Some(_turn) = turn() else { return };
+    kill_hosts_of_a_database("virtio-scsi", "sda", "wal");
+}
+
+fn kill_hosts_of_a_database(bus: &str, disk: &str, journal: &str) {
+    let vm = DATABASE
+        .replace("BUS", bus)
+        .replace("DISK", disk)
+        .replace("JOURNAL", journal);
+    let mut scene = Scene::new(bus, &vm);
+    for host in [0, 1] {
+        scene.edit(host, "counter.cpio", "database.cpio");
+        run(
+            "mke2fs",
+            &["-q", "-t", "ext4", "-b", "4096"],
+            &scene.disk(host),
+        );
+    }
+    let seen = fail_again_and_again(&mut scene, |scene, death| {
+        let there = highest_in_database(scene, death.host);
+        assert!(
+            there >= death.seen,
+            "{there} is in the database of {}, and {} was seen of it",
+            HOSTS[death.host],
+            death.seen
+        );
+        // The survivor's database, as it is on its disk.
+        let said = scene::ask_at_length(CHECK);
+        assert_eq!(said.wrong, 0, "{}", scene.logs());
+    });
+    fail_both(&mut scene, &seen, highest_in_database);
+}
+
+/// Boots a guest, and kills one of its hosts after the other while clients ask. `look` sees each that
+/// died, when the other one has answered. Returns what was seen.
+fn fail_again_and_again(scene: &mut Scene, look: impl Fn(&Scene, &Death)) -> std::sync::Arc<Seen> {
     let (failovers, seed) = (number("LAXITY_FAILOVERS", 5), number("LAXITY_SEED", 1));
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
-    let mut scene = Scene::new("disks", GUEST);
     let mut fates: [Option<String>; 2] = [None, None];
     let fate = |random: &mut rand_pcg::Pcg64Mcg| {
         let step = STEPS[random.next_u32() as usize % STEPS.len()];
@@ -49,31 +119,42 @@ fn nothing_seen_is_missing_from_the_disk() {
         fates[host] = fate(&mut random);
         scene.start(host, fates[host].as_deref());
     }
+    let begun = Instant::now();
     let clients = Clients::start();
-    let mut died = Vec::new();
+    let mut died = BTreeMap::new();
     for failover in 0..failovers {
         let said = || format!("failover {failover}, seed {seed}");
-        let dead = scene::next_death(&mut scene, &fates, &mut random);
-        died.push(fates[dead].clone().unwrap_or("killed".into()));
-        let (survivor, answers) = (1 - dead, clients.seen.answers());
-        let begun = Instant::now();
+        let death = scene::next_death(scene, &clients.seen, &fates, &mut random);
+        let (dead, survivor) = (death.host, 1 - death.host);
+        let how = fates[dead].as_ref();
+        let how = how.map_or("killed", |fate| fate.split(':').next().unwrap());
+        *died.entry(how.to_string()).or_insert(0) += 1;
+        let (answers, waits) = (clients.seen.answers(), Instant::now());
         while clients.seen.answers() < answers + 20 {
-            let waited = begun.elapsed() < scene::PATIENCE;
+            let waited = waits.elapsed() < scene::PATIENCE;
             assert!(waited, "nobody answers: {}\n{}", said(), scene.logs());
             std::thread::sleep(Duration::from_millis(1));
         }
         let (forgotten, wrong) = (clients.seen.forgotten(), clients.seen.wrong());
         assert_eq!((forgotten, wrong), (0, 0), "{}\n{}", said(), scene.logs());
         scene.wait_until(survivor, "primary", |vm| vm.state != "armed");
+        look(scene, &death);
         fates[dead] = fate(&mut random);
         scene.start(dead, fates[dead].as_deref());
     }
     let seen = clients.seen.clone();
     clients.stop();
     eprintln!(
-        "{failovers} failovers, seed {seed}, how: {died:?}; {} answers, none missing from the disk",
+        "{failovers} failovers in {:.0} s, seed {seed}, how: {died:?}; {} answers, none missing from the disk",
+        begun.elapsed().as_secs_f64(),
         seen.answers()
     );
+    seen
+}
+
+/// Both hosts fail, and the guest is booted where it ran: all that was seen is on its disk. Returns
+/// the number of bytes that were copied to the other disk until the guest was protected again.
+fn fail_both(scene: &mut Scene, seen: &Seen, highest_on: impl Fn(&Scene, usize) -> u64) -> u64 {
     // The disk outlives both hosts: the guest wrote each count before it answered.
     // A host that was overtaken may not know yet, and its term is lower.
     let term = |&host: &usize| {
@@ -82,12 +163,6 @@ fn nothing_seen_is_missing_from_the_disk() {
     };
     let holder = [0, 1].into_iter().max_by_key(term).unwrap();
     assert!(term(&holder).is_some(), "none has the guest");
-    let there = on_disk(&scene, holder);
-    let highest = seen.highest();
-    assert!(
-        there >= highest,
-        "{there} is on the disk, and {highest} was seen"
-    );
     // Both hosts fail. The guest is not booted from either disk unasked, and has forgotten nothing
     // when it is booted where it was.
     for host in [0, 1] {
@@ -95,6 +170,11 @@ fn nothing_seen_is_missing_from_the_disk() {
             scene.kill(host);
         }
     }
+    let (there, highest) = (highest_on(scene, holder), seen.highest());
+    assert!(
+        there >= highest,
+        "{there} is on the disk, and {highest} was seen"
+    );
     if holder != BOOTS {
         // The host that would boot the guest has been replaced, and knows nothing of it.
         fs::remove_file(scene.record(BOOTS)).unwrap();
@@ -119,22 +199,68 @@ fn nothing_seen_is_missing_from_the_disk() {
     let said = scene::ask_once(7);
     assert!(said.count > highest, "{said:?} after {highest}");
     assert_eq!(said.wrong, 0);
-    // What is copied to the other disk is only what differs.
+    assert_eq!(scene::ask_at_length(CHECK).wrong, 0);
     scene.wait_for(holder, "protected");
     let vm = scene.wait_until(holder, "there", |_| true);
     assert_eq!(vm.disk_left_bytes, 0);
-    assert!(
-        vm.disk_bytes < scene::DISK_BYTES / 8,
-        "{} bytes",
-        vm.disk_bytes
-    );
+    vm.disk_bytes
 }
 
-/// The highest count on a host's disk.
-fn on_disk(scene: &Scene, host: usize) -> u64 {
-    let disk = fs::read(scene.disk(host)).unwrap();
+/// The highest count in a disk's blocks.
+fn highest_in_blocks(disk: &Path) -> u64 {
+    let disk = fs::read(disk).unwrap();
     let counts = disk
         .chunks(4096)
         .map(|block| u64::from_le_bytes(block[..8].try_into().unwrap()));
     counts.max().unwrap_or(0)
+}
+
+/// The highest count in the database that a host left on its disk, 0 where the guest had made none.
+/// It is looked at as after a power failure: the file system's journal is played back, then that of
+/// the database.
+fn highest_in_database(scene: &Scene, host: usize) -> u64 {
+    let at = |name: &str| scene.disk(host).with_extension(name);
+    let copy = at("copy");
+    fs::copy(scene.disk(host), &copy).unwrap();
+    // It repairs what a journal leaves to be done, and nothing else.
+    run("e2fsck", &["-f", "-p"], &copy);
+    let names = [
+        ("counts.db", "db"),
+        ("counts.db-journal", "db-journal"),
+        ("counts.db-wal", "db-wal"),
+    ];
+    for (name, to) in names {
+        let _ = fs::remove_file(at(to));
+        let dump = format!("dump /{name} {}", at(to).display());
+        run("debugfs", &["-R", &dump], &copy);
+    }
+    if !at("db").exists() {
+        return 0;
+    }
+    let said = run(
+        &scene::built("check-database").to_string_lossy(),
+        &[],
+        &at("db"),
+    );
+    said.trim().parse().unwrap()
+}
+
+/// Runs a program on a file, which must be content. Returns what it says.
+fn run(program: &str, words: &[&str], file: &Path) -> String {
+    let done = Command::new(program)
+        .args(words)
+        .arg(file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let also = String::from_utf8_lossy(&done.stderr);
+    // e2fsck ends with 1 where it repaired something.
+    let is_content =
+        done.status.success() || (program == "e2fsck" && done.status.code() == Some(1));
+    assert!(
+        is_content,
+        "{program} {words:?}: {}\n{said}\n{also}",
+        done.status
+    );
+    said
 }

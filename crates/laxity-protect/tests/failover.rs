@@ -70,7 +70,7 @@ fn nothing_seen_is_forgotten() {
     let mut kills = Vec::new();
     for failover in 0..failovers {
         let said = || format!("failover {failover}, seed {seed}");
-        let dead = scene::next_death(&mut scene, &fates, &mut random);
+        let dead = scene::next_death(&mut scene, &clients.seen, &fates, &mut random).host;
         let survivor = 1 - dead;
         let (killed, answers) = (Instant::now(), clients.seen.answers());
         let how = fates[dead]

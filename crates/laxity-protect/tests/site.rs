@@ -7,7 +7,9 @@ use std::path::Path;
 use laxity_protect::gate::Outside;
 use laxity_protect::guest::disk::STAGED_BYTES_MAX;
 use laxity_protect::guest::patches::batch_bytes_max;
-use laxity_protect::guest::{Accelerator, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification};
+use laxity_protect::guest::{
+    Accelerator, Bus, Changes, DEVICE_STATE_BYTES_MAX, Kind, Specification,
+};
 use laxity_protect::protocol::interval::Bounds;
 use laxity_protect::protocol::{Mode, Settings, StandbyLost};
 use laxity_protect::site::{Appliance, Host, Site, Vm, load, number_of};
@@ -46,6 +48,7 @@ initrd = "/boot/initrd"
 append = "quiet"
 disks = ["image"]
 volumes = ["disk"]
+volume-bus = "virtio-scsi"
 arguments = ["-device", "virtio-balloon-device"]
 console = "console.log"
 mac = "52:54:00:00:00:01"
@@ -97,6 +100,7 @@ fn every_key() {
             append: "quiet".into(),
             disks: vec!["/etc/laxity/image".into()],
             volumes: vec!["/etc/laxity/disk".into()],
+            bus: Bus::VirtioScsi,
             mac: [0x52, 0x54, 0, 0, 0, 1],
             console: Some("/etc/laxity/console.log".into()),
             arguments: vec!["-device".into(), "virtio-balloon-device".into()],

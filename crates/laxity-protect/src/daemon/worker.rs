@@ -812,7 +812,7 @@ mod tests {
     use super::*;
     use crate::gate::{FrameStream, Port};
     use crate::guest::disk::tests::disk;
-    use crate::guest::{Accelerator, Changes, Kind};
+    use crate::guest::{Accelerator, Bus, Changes, Kind};
     use std::os::unix::net::UnixStream;
 
     /// A thread's state before any command, with a guest that no program runs.
@@ -835,6 +835,7 @@ mod tests {
             append: String::new(),
             disks: Vec::new(),
             volumes: Vec::new(),
+            bus: Bus::VirtioBlk,
             mac: [0; 6],
             console: None,
             arguments: Vec::new(),

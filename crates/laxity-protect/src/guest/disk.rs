@@ -49,7 +49,8 @@ const HELP: &str =
 const OTHERS: u32 = 0o077;
 /// Limit of the number of a guest's disks.
 pub const DISKS_MAX: usize = 8;
-/// Longest queue of a disk's requests, which bounds what is on its way when an epoch ends.
+/// Longest queue of a disk's requests, or of those of all disks behind one SCSI controller, which
+/// bounds what is on its way when an epoch ends.
 pub(super) const QUEUE_REQUESTS: u64 = 64;
 /// Blocks of the longest request that Linux makes unless it is told otherwise, which has 1280 KiB
 /// and may begin and end within a block.

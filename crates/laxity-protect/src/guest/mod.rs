@@ -21,5 +21,5 @@ pub use confinement::User;
 pub use disk::Disk;
 pub use memory::{Memory, PAGE_BYTES, Page};
 pub use qemu::{Captured, DEVICE_STATE_BYTES_MAX, GuestError, Permit, Qemu, TRACKER, Timing};
-pub use specification::{Accelerator, Changes, Kind, Specification};
+pub use specification::{Accelerator, Bus, Changes, Kind, Specification};
 pub use trial::probe_program;

@@ -39,7 +39,7 @@ const FORCED: u16 = 1;
 const REQUEST_BYTES: usize = 28;
 const SECTOR_BYTES: u32 = 512;
 /// Longest read or write, which the client is told.
-const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Longest data of an option: an export's name has at most 4 KiB, and a few words follow.
 const OPTION_BYTES_MAX: u32 = 8 << 10;
 /// Most options before the transmission begins.

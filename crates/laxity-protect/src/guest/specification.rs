@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::confinement::{Handed, NotHanded};
 use super::disk::QUEUE_REQUESTS;
+use super::nbd::TRANSFER_BYTES_MAX;
 
 /// The accelerator that runs the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -43,6 +44,16 @@ pub enum Changes {
     Comparison,
 }
 
+/// How the disks that a guest writes to are attached to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bus {
+    /// Each disk is a virtio device of its own.
+    VirtioBlk,
+    /// All disks are SCSI disks behind one virtio device.
+    VirtioScsi,
+}
+
 /// The specification of a guest in the owner's terms.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Specification {
@@ -72,6 +83,8 @@ pub struct Specification {
     pub disks: Vec<PathBuf>,
     /// Images of the disks that it writes to, which are protected.
     pub volumes: Vec<PathBuf>,
+    /// How these are attached.
+    pub bus: Bus,
     /// Address of the network interface.
     pub mac: [u8; 6],
     /// File for the output of the serial console.
@@ -89,11 +102,12 @@ impl Specification {
         let cpu = self.cpu.as_deref().unwrap_or("default");
         let mac = self.mac.map(|byte| format!("{byte:02x}")).join(":");
         format!(
-            "{:?}, {} VCPUs of model {cpu}, {} bytes, {mac}, {} disks, {:?}",
+            "{:?}, {} VCPUs of model {cpu}, {} bytes, {mac}, {} disks, {:?}, {:?}",
             self.kind,
             self.vcpus,
             self.memory_bytes,
             self.disks.len(),
+            self.bus,
             self.arguments
         )
     }
@@ -245,6 +259,14 @@ pub(super) fn command_line(
         let device = block_device(*kind);
         say(&["-device", &format!("{device},drive=disk{number}")]);
     }
+    if specification.bus == Bus::VirtioScsi && !volumes.is_empty() {
+        let controller = match kind {
+            Kind::Pc => format!("virtio-scsi-pci,{LEGACY}"),
+            Kind::Microvm => "virtio-scsi-device".into(),
+        };
+        let queue = format!("num_queues=1,virtqueue_size={QUEUE_REQUESTS},hotplug=off");
+        say(&["-device", &format!("{controller},id=scsi,{queue}")]);
+    }
     for (number, socket) in volumes.iter().enumerate() {
         let server = format!("server.type=fd,server.str={socket}");
         say(&[
@@ -252,12 +274,20 @@ pub(super) fn command_line(
             &format!("driver=nbd,node-name=volume{number},{server}"),
         ]);
         // The guest is told of an error, where QEMU would pause it, and nobody would let it go on.
-        let device = block_device(*kind);
-        let queue =
-            format!("num-queues=1,queue-size={QUEUE_REQUESTS},discard=off,write-zeroes=off");
+        let device = match specification.bus {
+            Bus::VirtioBlk => format!(
+                "{},num-queues=1,queue-size={QUEUE_REQUESTS},discard=off,write-zeroes=off",
+                block_device(*kind)
+            ),
+            // The limit is that of a request to write one block many times, too.
+            Bus::VirtioScsi => format!(
+                "scsi-hd,bus=scsi.0,scsi-id={number},discard_granularity=0,\
+                 max_io_size={TRANSFER_BYTES_MAX}"
+            ),
+        };
         say(&[
             "-device",
-            &format!("{device},drive=volume{number},{queue},werror=report,rerror=report"),
+            &format!("{device},drive=volume{number},werror=report,rerror=report"),
         ]);
     }
     words.extend(files.console.iter().flatten().cloned());

@@ -173,7 +173,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
-    use super::super::{Changes, Kind};
+    use super::super::{Bus, Changes, Kind};
     use super::*;
 
     const QEMU: &str = "qemu-system-x86_64";
@@ -206,6 +206,7 @@ mod tests {
             append: String::new(),
             disks: Vec::new(),
             volumes: Vec::new(),
+            bus: Bus::VirtioBlk,
             mac: [0; 6],
             console: None,
             arguments: Vec::new(),

@@ -20,7 +20,7 @@ use laxity_config::{Field, FileError, Problem, Span, read};
 use crate::gate::Outside;
 use crate::gate::frames::Mac;
 use crate::guest::disk::DISKS_MAX;
-use crate::guest::{Accelerator, Changes, Kind, Specification};
+use crate::guest::{Accelerator, Bus, Changes, Kind, Specification};
 use crate::protocol::interval::Bounds;
 use crate::witness::Place;
 use model::WITNESS;
@@ -290,6 +290,11 @@ impl Reading<'_> {
             let help = format!("have {DISKS_MAX} at most");
             self.problems.report(span, message, &*help);
         }
+        if let (Some((_, span)), true) = (table.volume_bus.given(), table.volumes.is_absent()) {
+            let help = "write volumes = [\"image\"], or leave it out";
+            let message = "`volume-bus` is of disks that it writes to, and it has none";
+            self.problems.report(span, message, help);
+        }
         for field in [&table.kernel, &table.initrd] {
             if let Some((Written(path), span)) = field.given() {
                 self.there(path, span);
@@ -320,6 +325,7 @@ impl Reading<'_> {
             append: text(&table.append).unwrap_or_default(),
             disks,
             volumes,
+            bus: table.volume_bus.value.unwrap_or(Bus::VirtioBlk),
             mac: table
                 .mac
                 .value

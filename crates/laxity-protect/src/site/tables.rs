@@ -10,7 +10,7 @@ use super::defaults::{self, INTERVAL_NS_MIN, MS, TIME_NS_MAX, VCPUS_MAX};
 use super::model::Appliance;
 use super::words::{DomainName, Endpoint, Interface, Label, Written};
 use crate::gate::frames::Mac;
-use crate::guest::{Accelerator, Changes, Kind};
+use crate::guest::{Accelerator, Bus, Changes, Kind};
 
 pub const SHARE_MAX: i64 = u16::MAX as i64;
 
@@ -107,6 +107,7 @@ pub struct VmTable {
     pub append: Field<Written<String>>,
     pub disks: Field<List<Written<PathBuf>>>,
     pub volumes: Field<List<Written<PathBuf>>>,
+    pub volume_bus: Field<Bus>,
     pub arguments: Field<List<Written<String>>>,
     pub console: Field<Written<PathBuf>>,
     pub mac: Field<Written<Mac>>,

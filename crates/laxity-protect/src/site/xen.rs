@@ -17,7 +17,7 @@ const INTERVAL_NS: i64 = 200 * MS;
 const HOLD_SCRIPT: &str = "/etc/xen/scripts/remus-netbuf-setup";
 
 /// The keys that only a virtual machine of QEMU has: where each is set, and what would be right.
-fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 21] {
+fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 22] {
     const CONFIGURED: &str = "leave it out: `configuration` says what the domain is";
     const NOT_ON_XEN: &str = "leave it out, or engine = \"xen\": appliances are made for QEMU";
     const NO_DISKS: &str = "leave it out: disks of domains of Xen are not protected";
@@ -49,6 +49,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 21] 
         append,
         disks,
         volumes,
+        volume_bus,
         arguments,
         console,
         mac,
@@ -72,6 +73,7 @@ fn of_qemu(table: &VmTable) -> [(&'static str, Option<Span>, &'static str); 21] 
         ("append", append.span, CONFIGURED),
         ("disks", disks.span, CONFIGURED),
         ("volumes", volumes.span, NO_DISKS),
+        ("volume-bus", volume_bus.span, NO_DISKS),
         ("arguments", arguments.span, CONFIGURED),
         ("console", console.span, OTHERWISE),
         ("mac", mac.span, CONFIGURED),

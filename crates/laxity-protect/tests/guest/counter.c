@@ -7,9 +7,8 @@
 // that it ever had: each count is written to a page of its own, in turn, and before it is
 // overwritten it must be what was written there last.
 //
-// With a disk, each count is written to a sector of it, in turn, and has reached the disk before it is
-// answered; what was written there last must be there, past all caches. A guest that boots goes on
-// from the highest count on its disk.
+// With a disk, each count is in the disk's store (store.h) before it is answered. A guest that boots
+// goes on from the highest count of its store.
 //
 // The kernel's command line gives what it gives to every first process: address=192.0.2.10, disk=/dev/vda and, for a
 // guest that is to be busy, dirty=PAGES, written to every 10 ms.
@@ -33,10 +32,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 7, PAGE_BYTES = 4096, SLOTS = 512, DISK_SLOTS = 64, CONNECTIONS_MAX = 60, DIRTY_PERIOD_MS = 10 };
+#include "store.h"
 
-// Asked to count this, it ends.
-static const uint64_t POWER_OFF = UINT64_MAX;
+enum { PORT = 7, SLOTS = 512, CONNECTIONS_MAX = 60, DIRTY_PERIOD_MS = 10 };
+
+// Requests that count nothing: to end, and to look at everything in the store.
+static const uint64_t POWER_OFF = UINT64_MAX, CHECK = UINT64_MAX - 1;
 
 struct answer {
     uint64_t request, count, is_wrong;
@@ -45,19 +46,18 @@ struct answer {
 static uint64_t count;
 static uint8_t (*slots)[PAGE_BYTES];
 static uint64_t is_wrong;
-// The count at the guest's boot, and its disk, -1 without one.
+// The count at the guest's boot, and whether it has a disk.
 static uint64_t begun;
-static int disk = -1;
-static uint64_t *block;
+static int has_disk;
 
-static void fail(const char *what)
+void fail(const char *what)
 {
     printf("counter: %s: %s\n", what, strerror(errno));
     fflush(stdout);
     reboot(RB_POWER_OFF);
 }
 
-static void *pages(size_t how_many)
+void *pages(size_t how_many)
 {
     void *at = mmap(NULL, how_many * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -66,44 +66,16 @@ static void *pages(size_t how_many)
     return at;
 }
 
-static uint64_t *slot_on_disk(uint64_t slot)
-{
-    if (pread(disk, block, PAGE_BYTES, (off_t)slot * PAGE_BYTES) != PAGE_BYTES)
-        fail("reading the disk");
-    return block;
-}
-
-static void open_disk(const char *path)
-{
-    if (mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) < 0)
-        fail("/dev");
-    disk = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
-    if (disk < 0)
-        fail(path);
-    block = pages(1);
-    for (uint64_t slot = 0; slot < DISK_SLOTS; slot++)
-        if (*slot_on_disk(slot) > begun)
-            begun = *block;
-    count = begun;
-}
-
-static void count_on_disk(void)
-{
-    uint64_t slot = count % DISK_SLOTS;
-
-    if (*slot_on_disk(slot) != (count > DISK_SLOTS ? count - DISK_SLOTS : 0))
-        is_wrong++;
-    *block = count;
-    if (pwrite(disk, block, PAGE_BYTES, (off_t)slot * PAGE_BYTES) != PAGE_BYTES || fdatasync(disk) < 0)
-        fail("writing to the disk");
-}
-
 static struct answer answer(uint64_t request)
 {
     uint64_t *slot, before;
 
     if (request == POWER_OFF)
         reboot(RB_POWER_OFF);
+    if (request == CHECK) {
+        is_wrong += has_disk ? wrong_in_store(count) : 0;
+        return (struct answer){request, count, is_wrong};
+    }
     count++;
     slot = (uint64_t *)slots[count % SLOTS];
     before = count > begun + SLOTS ? count - SLOTS : 0;
@@ -111,8 +83,8 @@ static struct answer answer(uint64_t request)
     if (slot[0] != before || slot[255] != before || slot[511] != before)
         is_wrong++;
     slot[0] = slot[255] = slot[511] = count;
-    if (disk >= 0)
-        count_on_disk();
+    if (has_disk)
+        is_wrong += store(count);
     return (struct answer){request, count, is_wrong};
 }
 
@@ -209,8 +181,15 @@ int main(void)
 
     slots = pages(SLOTS);
     load_modules();
-    if (getenv("disk"))
-        open_disk(getenv("disk"));
+    if (getenv("disk")) {
+        if (mount("devtmpfs", "/dev", "devtmpfs", 0, NULL) < 0)
+            fail("/dev");
+        // The kernel looks for SCSI disks while it goes on.
+        while (access(getenv("disk"), F_OK) < 0)
+            usleep(1000);
+        count = begun = open_store(getenv("disk"));
+        has_disk = 1;
+    }
     set_address("lo", "127.0.0.1");
     set_address("eth0", address ? address : "192.0.2.10");
     polled[0] = (struct pollfd){listen_on(SOCK_DGRAM), POLLIN, 0};

@@ -37,10 +37,12 @@ pub const HOSTS: [&str; 2] = ["north", "south"];
 const PORTS: [u16; 2] = [7421, 7422];
 /// Size of the disk of each host, `HOST.disk` in the site file.
 pub const DISK_BYTES: u64 = 32 << 20;
-/// Request that makes the guest power off.
+/// Requests that make the guest power off, and look at everything on its disk.
 pub const POWER_OFF: u64 = u64::MAX;
+pub const CHECK: u64 = u64::MAX - 1;
 
-fn built(name: &str) -> PathBuf {
+/// Place of a file that `make protect-guest` makes.
+pub fn built(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/protect")
         .join(name)
@@ -84,8 +86,14 @@ pub fn what_is_missing() -> Option<&'static str> {
         Some("there is no iproute2")
     } else if !runs("qemu-system-x86_64", "--version") {
         Some("there is no QEMU (Debian's qemu-system-x86)")
-    } else if !built("counter.cpio").exists() {
-        Some("the guest is not built: make protect-guest")
+    } else if !runs("mke2fs", "-V") {
+        Some("there is no mke2fs (Debian's e2fsprogs)")
+    } else if ["counter.cpio", "database.cpio"]
+        .map(built)
+        .iter()
+        .any(|root| !root.exists())
+    {
+        Some("the guests are not built: make protect-guest")
     } else {
         None
     }
@@ -409,27 +417,45 @@ impl Drop for Scene {
     }
 }
 
+/// A host that has died.
+pub struct Death {
+    pub host: usize,
+    /// The highest count that had been seen when the other host still waited: all of it is on the
+    /// disk of this one.
+    pub seen: u64,
+}
+
 /// Waits until a host has died: as it was told to at its start, or by a kill if the present primary
-/// was told nothing. Returns the host.
+/// was told nothing.
 ///
 /// On a busy machine a standby may take over from a primary that lives. The hosts have then changed
 /// their parts, and what the new primary was told at its start counts.
 pub fn next_death(
     scene: &mut Scene,
+    seen: &Seen,
     fates: &[Option<String>; 2],
     random: &mut rand_pcg::Pcg64Mcg,
-) -> usize {
+) -> Death {
     let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(dead) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
-            return dead;
-        }
+    let mut known = [0, 0];
+    let mut look = |scene: &Scene| {
+        let highest = seen.highest();
         let is_armed = |&host: &usize| scene.state(host).is_some_and(|vm| vm.state == "armed");
-        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)));
-        if let Some(primary) = primary.filter(|&primary| fates[primary].is_none()) {
+        let primary = [1, 0].into_iter().find(|host| is_armed(&(1 - host)))?;
+        known[primary] = highest;
+        Some(primary)
+    };
+    loop {
+        if let Some(host) = [0, 1].into_iter().find(|&host| scene.has_ended(host)) {
+            let seen = known[host];
+            return Death { host, seen };
+        }
+        if let Some(host) = look(scene).filter(|&primary| fates[primary].is_none()) {
             thread::sleep(Duration::from_micros(random.next_u64() % 150_000));
-            scene.kill(primary);
-            return primary;
+            look(scene);
+            scene.kill(host);
+            let seen = known[host];
+            return Death { host, seen };
         }
         assert!(
             Instant::now() < deadline,
@@ -809,6 +835,16 @@ fn ask_by_tcp(seen: &Seen, stop: &AtomicBool) -> u64 {
         thread::sleep(PACE);
     }
     answers
+}
+
+/// Asks once in a connection of its own, which may take long, and through a failure.
+pub fn ask_at_length(request: u64) -> Said {
+    let mut stream = TcpStream::connect(GUEST).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&request.to_le_bytes()).unwrap();
+    let mut answer = [0; Said::BYTES];
+    stream.read_exact(&mut answer).unwrap();
+    Said::of(&answer)
 }
 
 /// Asks once by UDP, repeating the request until there is an answer.
