@@ -5,22 +5,34 @@ mod scene;
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use scene::{Clients, Scene};
+use scene::{CHECK, Clients, Scene};
 
 /// A guest whose hosts do not take a busy machine for a failure.
 const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"10 s\"\n\
                      append = \"quiet no_timer_check\"";
 
-/// Whether this machine supports a scene; the test says so otherwise.
-fn is_possible() -> bool {
+/// The same with a disk.
+const DISK: &str = "volumes = [\"HOST.disk\"]\nappend = \"quiet no_timer_check disk=/dev/vda\"";
+
+/// Scenes run one after the other: a host that waits for a CPU would count as failed.
+static ONE_SCENE: Mutex<()> = Mutex::new(());
+
+/// The right to run a scene; `None` where this machine does not support one, which the test then
+/// reports.
+fn turn() -> Option<MutexGuard<'static, ()>> {
     if let Some(reason) = scene::what_is_missing() {
         eprintln!("SKIPPED: {reason}");
+        return None;
     }
-    scene::what_is_missing().is_none()
+    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn tc(words: &str) -> String {
@@ -82,9 +94,7 @@ fn guest_of(scene: &Scene, host: usize) -> Pid {
 #[test]
 fn failures_on_a_bad_network() {
     const YEAR_AHEAD: [&str; 4] = ["unshare", "--time", "--boottime", "31536000"];
-    if !is_possible() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let mut scene = Scene::new("bad-network", GUEST);
     for interface in ["lo", "br0", "north0", "south0"] {
         lose_packets(interface);
@@ -135,9 +145,7 @@ fn failures_on_a_bad_network() {
 /// A standby whose disk has become full takes over nevertheless.
 #[test]
 fn a_full_disk_keeps_nobody_from_taking_over() {
-    if !is_possible() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let mut scene = Scene::new("full-disk", GUEST);
     scene.start(0, None);
     // A disk of its own, which ends with the daemon.
@@ -165,4 +173,165 @@ fn a_full_disk_keeps_nobody_from_taking_over() {
     let record = fs::read_to_string(format!("{root}{directory}/counter.record")).unwrap();
     let term = record.strip_prefix("term ").unwrap();
     assert_eq!(term.trim_end().parse(), Ok(2_u64));
+}
+
+/// The file system of a host's disk, on a block device of the kernel's whose contents are a file.
+struct Volume {
+    /// The contents of the block device.
+    contents: PathBuf,
+    /// Where a host mounts it.
+    place: PathBuf,
+}
+
+impl Volume {
+    /// Makes a file system for the image `NAME.disk`, which is empty.
+    fn make(image: &Path) -> Volume {
+        let (contents, place) = (
+            image.with_extension("contents"),
+            image.with_extension("volume"),
+        );
+        File::create(&contents)
+            .unwrap()
+            .set_len(3 * scene::DISK_BYTES)
+            .unwrap();
+        let done = Command::new("mke2fs")
+            .args(["-q", "-t", "ext4"])
+            .arg(&contents)
+            .status();
+        assert!(done.unwrap().success());
+        fs::create_dir_all(&place).unwrap();
+        Volume { contents, place }
+    }
+
+    /// Starts a host that has it mounted, alone of all processes.
+    fn start(&self, scene: &mut Scene, host: usize) {
+        const MOUNT: &str = "mount -o loop \"$0\" \"$1\" && truncate -s \"$2\" \"$1/disk\" && shift 2 && exec \"$@\"";
+        let bytes = scene::DISK_BYTES.to_string();
+        let (contents, place) = (
+            self.contents.to_str().unwrap(),
+            self.place.to_str().unwrap(),
+        );
+        let wrapper = [
+            "unshare", "--mount", "sh", "-c", MOUNT, contents, place, &bytes,
+        ];
+        scene.start_in(host, &wrapper, &[]);
+    }
+
+    /// Has the disk hang: who writes to the file system waits, and not even a kill ends that.
+    fn hang(&self, scene: &Scene, host: usize) -> Hanging {
+        let root = PathBuf::from(format!("/proc/{}/root", scene.daemon(host)));
+        let place = File::open(root.join(self.place.strip_prefix("/").unwrap())).unwrap();
+        freeze(&place, FREEZE).unwrap();
+        Hanging(place)
+    }
+
+    /// Has the disk fail: the block device loses almost all of its blocks, so that the kernel refuses
+    /// to write them.
+    fn fail(&self) {
+        let contents = File::options().write(true).open(&self.contents);
+        contents.unwrap().set_len(1 << 20).unwrap();
+        let place = self.contents.to_str().unwrap();
+        let device = losetup(&["--associated", place, "--noheadings", "--output", "NAME"]);
+        losetup(&["--set-capacity", device.trim()]);
+    }
+}
+
+fn losetup(words: &[&str]) -> String {
+    let done = Command::new("losetup").args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "losetup {words:?}: {error}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// A file system that hangs until this is dropped.
+struct Hanging(File);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        freeze(&self.0, THAW).unwrap();
+    }
+}
+
+const FREEZE: libc::Ioctl = nix::request_code_readwrite!(b'X', 119, size_of::<libc::c_int>());
+const THAW: libc::Ioctl = nix::request_code_readwrite!(b'X', 120, size_of::<libc::c_int>());
+
+fn freeze(place: &File, order: libc::Ioctl) -> nix::Result<()> {
+    // SAFETY: the kernel reads no memory for either order.
+    nix::errno::Errno::result(unsafe { libc::ioctl(place.as_raw_fd(), order, 0) }).map(drop)
+}
+
+/// The disk of a host hangs in the kernel, first while the guest runs there, then while that host is
+/// the standby, and at last it fails. Nothing that was seen is missing from the disks.
+#[test]
+fn a_disk_that_hangs_and_fails() {
+    let Some(_turn) = turn() else { return };
+    let found = Command::new("losetup").arg("--find").output();
+    if !found.is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: there are no loop devices");
+        return;
+    }
+    let vm = GUEST.replace("append = \"quiet no_timer_check\"", DISK);
+    let mut scene = Scene::new("hanging-disk", &vm);
+    scene.edit(0, "north.disk", "north.volume/disk");
+    let volume = Volume::make(&scene.disk(0));
+    volume.start(&mut scene, 0);
+    scene.start(1, None);
+    scene.wait_for(0, "protected");
+    let clients = Clients::start();
+    clients.hear(50);
+
+    // The guest goes on at the other host.
+    let hangs = volume.hang(&scene, 0);
+    let begun = Instant::now();
+    scene.wait_until(1, "primary", |vm| {
+        vm.state == "alone" || vm.state == "copying"
+    });
+    clients.hear(20);
+    let moved = begun.elapsed();
+    nothing_is_lost(&scene, &clients);
+    drop(hangs);
+    scene.wait_for(1, "protected");
+    clients.hear(20);
+
+    // The standby can write nothing that it has acknowledged: the guest goes on without it.
+    let hangs = volume.hang(&scene, 0);
+    let begun = Instant::now();
+    scene.wait_for(0, "hanging");
+    clients.hear(20);
+    let freed = begun.elapsed();
+    assert_ne!(scene.state(1).unwrap().state, "protected");
+    nothing_is_lost(&scene, &clients);
+    drop(hangs);
+    scene.wait_for(1, "protected");
+    clients.hear(20);
+    scene.kill(1);
+    scene.wait_until(0, "primary", |vm| vm.state == "alone");
+    clients.hear(20);
+    nothing_is_lost(&scene, &clients);
+    assert_eq!(scene::ask_at_length(CHECK).wrong, 0, "{}", scene.logs());
+
+    // What the guest writes reaches the block device no more.
+    scene.start(1, None);
+    scene.wait_for(0, "protected");
+    clients.hear(20);
+    volume.fail();
+    let begun = Instant::now();
+    scene.wait_until(1, "primary", |vm| {
+        vm.state == "alone" || vm.state == "copying"
+    });
+    clients.hear(20);
+    let failed = begun.elapsed();
+    nothing_is_lost(&scene, &clients);
+    assert_eq!(scene::ask_at_length(CHECK).wrong, 0, "{}", scene.logs());
+    let seen = clients.seen.clone();
+    clients.stop();
+    let round = |time: Duration| time.as_secs_f64().round();
+    eprintln!(
+        "until 20 more answers: {:.0} s after the primary's disk hung, {:.0} s after the standby's, {:.0} s after a \
+         disk failed; {} answers, none missing from a disk",
+        round(moved),
+        round(freed),
+        round(failed),
+        seen.answers()
+    );
 }
