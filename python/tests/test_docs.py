@@ -280,6 +280,9 @@ def test_plots_are_dark_for_readers_who_chose_dark(drawing: Path) -> None:
     for colour in colours:
         assert f'[style*="{colour}"]' in sheet
     assert f"fill:{IN_THE_DARK[GROUND]}" in sheet
+    words = re.findall(r'<g id="text_\d+">\s*(?:<!--.*?-->\s*)?<g ([^>]*)>', drawn, re.DOTALL)
+    assert words
+    assert all("fill: " in each for each in words), "text without a colour stays black in the dark"
 
 
 def test_the_site_builds_without_warnings_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
