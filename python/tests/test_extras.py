@@ -9,7 +9,9 @@ from importlib.metadata import requires
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 from conftest import EXAMPLES
+from laxity import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +78,14 @@ def test_help_imports_nothing_slow(command: str) -> None:
 
 def test_the_overview_reads_no_metadata_of_distributions() -> None:
     assert "importlib.metadata" not in called("--help")[2]
+
+
+def test_the_overview_makes_no_command_with_all_its_options() -> None:
+    group = typer.main.get_command(cli.app)
+    assert isinstance(group, cli.Commands)
+    overview = group.get_help(group.context_class(group))
+    assert all(f"\n  {name} " in overview for name in cli.COMMANDS)
+    assert not group.commands
 
 
 def test_a_check_imports_nothing_that_runs_a_host() -> None:

@@ -23,6 +23,7 @@ from laxity.lab.errors import LabError
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
+    from typer._click.formatting import HelpFormatter
 
 BAD_INPUT = 2
 FAILED_MACHINE = 3
@@ -59,6 +60,21 @@ class Commands(TyperGroup):
             self.commands[cmd_name] = typer.main.get_command(app)
             self.commands[cmd_name].name = cmd_name
         return self.commands[cmd_name]
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Writes a sentence for each command, which is not made with all its options for that."""
+        apps = {name: _app_of(name) for name in self.list_commands(ctx)}
+        rows = [(name, _summary(app)) for name, app in apps.items() if app]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _summary(app: typer.Typer) -> str:
+    """The first paragraph of a command's help."""
+    text = app.info.help
+    if not isinstance(text, str):  # Typer's mark that an app of one command has no help itself
+        text = app.registered_commands[0].callback.__doc__
+    return " ".join((text or "").partition("\n\n")[0].split())
 
 
 def _refuse_command_of_extra(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -88,6 +87,8 @@ def boot(
 
     Without a host file: dom0 alone, under the deferrable server.
     """
+    import tempfile
+
     from laxity.host import Host
     from laxity.lab import image
     from laxity.lab.files import HOME, SCRIPT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +88,8 @@ def boot(
 
     What a plan leaves stays as the host left it; `laxity run HOST --on kvm` makes results of it.
     """
+    import tempfile
+
     if interactive and not sys.stdin.isatty():
         raise InputError("a shell on the host needs a terminal", "leave --interactive out")
     if check_determinism and (interactive or mode != "repeatable"):

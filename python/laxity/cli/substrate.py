@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
@@ -57,14 +57,14 @@ def with_substrate_name(command: Callable[..., None]) -> Callable[..., None]:
     def call(**values: Any) -> None:  # noqa: ANN401 - of each option's type
         command(**values)
 
-    return _presented(call, command, {"on": (ON, substrates.NAMES[0], "")}, [])
+    return _presented(call, command, {"on": (ON, substrates.NAMES[0], "")}, ())
 
 
 def _presented(
     call: Callable[..., None],
     command: Callable[..., None],
     chosen: Mapping[str, tuple[str, str, str]],
-    more: list[inspect.Parameter],
+    more: tuple[inspect.Parameter, ...],
 ) -> Callable[..., None]:
     """Makes `call` look like `command` to Typer, with `more` options behind those `chosen`."""
     hints = get_type_hints(command, None, {"Substrate": object}, include_extras=True)
@@ -107,7 +107,8 @@ def _owners() -> dict[str, list[str]]:
     return owners
 
 
-def _options() -> list[inspect.Parameter]:
+@cache
+def _options() -> tuple[inspect.Parameter, ...]:
     """All substrates' options; one that several of them have is one option for all of these."""
     found = []
     for key, names in _owners().items():
@@ -126,7 +127,7 @@ def _options() -> list[inspect.Parameter]:
                 annotation=Annotated[get_type_hints(each)[key], option],
             )
         )
-    return found
+    return tuple(found)
 
 
 def _refuse_others(options: Mapping[str, Any], used: list[type[Substrate]]) -> None:
