@@ -8,8 +8,6 @@ it is gone when the process that started it is.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from contextlib import ExitStack, closing, contextmanager
@@ -200,19 +198,6 @@ class Site:
     def control(self, host: str) -> Path:
         """The socket at which a host's daemon answers."""
         return self.files / f"{host}.sock"
-
-    def kill_host(self, name: str) -> None:
-        """Kills the daemon and its guests at once, as a loss of power would."""
-        self._kill(_host(name))
-
-    def kill_balancer(self, name: str) -> None:
-        """Kills the balancer, as a loss of power would."""
-        self._kill(_balancer(name))
-
-    def _kill(self, machine: str) -> None:
-        popen = self._running[machine].popen
-        os.killpg(popen.pid, signal.SIGKILL)
-        popen.wait()
 
     def start_balancer(self, balancer: Balancer) -> None:
         """Starts a balancer before all registrars."""
