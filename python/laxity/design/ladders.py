@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from laxity.design.halving import Change, is_possible
 from laxity.errors import InputError, core_errors
+from laxity.policies import TABLE, default_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,9 +24,16 @@ if TYPE_CHECKING:
     from laxity.resolved_schema import Link, ResolvedHost
 
 POLICIES = ("credit", "credit2", "s-base", "s-ab", "s-allc")
-"""Policies for hosts with Xen that know weights, and need no budgets."""
+"""Policies that are tried for hosts with Xen: they know weights, and need no budgets.
 
-SERVERS = ("deferrable", "periodic", "polling", "sporadic", "sedf")
+Three of scheduler S's variants span what its parts do, so that no trial is spent on the others.
+"""
+
+SERVERS = tuple(
+    name
+    for name, policy in TABLE.items()
+    if policy.uses("budget") and policy.own_of is None and "xen" in policy.substrates
+)
 """Policies that need budgets, for files that leave these open."""
 
 LAXITY = "1 ms"
@@ -202,7 +210,8 @@ def _budgets(budget: str, period: str) -> Ladder:
 
 
 def _weights(_: ResolvedHost, __: int) -> Iterator[str]:
-    return map(str, (256, 64, 1024, 4096))
+    usual = default_of("weight")
+    return map(str, (usual, usual // 4, usual * 4, usual * 16))
 
 
 def _caps(host: ResolvedHost, number: int) -> Iterator[str]:

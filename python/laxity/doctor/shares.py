@@ -14,7 +14,7 @@ from laxity.doctor.suspicion import (
     uses,
     with_tasks,
 )
-from laxity.policies import SCHEDULER_S
+from laxity.policies import PARAMETERS, SCHEDULER_S
 from laxity.text import EXACT, percent, time
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def weight_below_load(host: Host) -> Iterator[Suspicion]:
             f"domain.{domain['name']}.weight",
             f"The weight of {domain['name']} gives it {percent(weight / total * host['cpus'])} of "
             f"a CPU where all compete, and its tasks need {percent(demand(domain))}.",
-            (f"domain.{domain['name']}.weight={min(enough, 65_535)}",),
+            (f"domain.{domain['name']}.weight={min(enough, PARAMETERS['weight'].most)}",),
             POLICIES,
         )
 

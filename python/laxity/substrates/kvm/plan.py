@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from laxity.errors import InputError
-from laxity.policies import PARAMETERS, TABLE
+from laxity.policies import PARAMETERS, TABLE, default_of
 from laxity.resolved import refuse_helpers
 
 if TYPE_CHECKING:
@@ -336,7 +336,8 @@ def refuse_parameters(key: str, given: Mapping[str, Any], policy: str) -> None:
     if uses("weight") and given["weight"] > CPU_WEIGHT_MAX:
         raise InputError(
             f"`{key}.weight` is {given['weight']}, and cpu.weight is at most {CPU_WEIGHT_MAX}",
-            f"add --set {key}.weight=256, and make the others smaller in proportion",
+            f"add --set {key}.weight={default_of('weight')}, and make the others smaller in "
+            "proportion",
         )
     if uses("quota") and given["quota_ns"]:
         _refuse_unless_whole(key, given, ("quota", "quota_period", "quota_burst"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from laxity.errors import InputError
 from laxity.lab import image
 from laxity.lab.errors import LabError
+from laxity.policies import TABLE
 from laxity.shell import STEP_S_MAX, Shell, end
 from laxity.substrates.xen import told
 from laxity.substrates.xen.collect import BUFFERS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SCHED, TRACE = "laxity-sched", "laxity-trace"
 """Programs of ours that run in dom0."""
 
-OWN = ("credit", "credit2", "rtds", "null", "arinc653")
+OWN = ("credit", *(name for name, policy in TABLE.items() if policy.own_of == "xen"))
 """Xen's own schedulers, which host files call alike."""
 TOLD_BY_XL = {"credit": "", "credit2": "", "rtds": " -v all"}
 """Those whose parameters xl tells, with what its command needs for all of them."""
