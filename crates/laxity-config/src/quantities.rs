@@ -26,6 +26,17 @@ pub trait Quantity: Sized {
 
     /// The quantity of so many of the base unit.
     fn of(base: i64) -> Self;
+
+    /// The value of so many of the base unit as it is written: in the largest unit that makes it a whole number.
+    fn text(base: i64) -> String {
+        let whole = |(_, factor): &&(&str, i64)| base % factor == 0;
+        let (unit, factor) = Self::UNITS
+            .iter()
+            .rev()
+            .find(whole)
+            .unwrap_or(&Self::UNITS[0]);
+        format!("{} {unit}", base / factor)
+    }
 }
 
 /// A quantity in a file: `Field<Measured<BitRate>>`.

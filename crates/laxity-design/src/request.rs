@@ -1,6 +1,8 @@
 //! What is asked of a design, and the host that it is asked of.
 
-use laxity_host::{Host, Open, Policy};
+use std::sync::LazyLock;
+
+use laxity_host::{Host, Open, Policy, Substrate};
 
 /// What a design is to be best at.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -36,14 +38,13 @@ impl Request {
     }
 }
 
-/// The policies that a design may choose, and compares.
-pub(crate) const POLICIES: [Policy; 5] = [
-    Policy::Deferrable,
-    Policy::Periodic,
-    Policy::Polling,
-    Policy::Sporadic,
-    Policy::Sedf,
-];
+/// The policies that a design may choose, and compares: those whose bounds analysis states and a hypervisor runs.
+pub(crate) static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
+    let runs_on_xen = |policy: &Policy| policy.substrates().contains(&Substrate::Xen);
+    let all = Policy::ALL.into_iter();
+    all.filter(|policy| policy.is_partitioned() && runs_on_xen(policy))
+        .collect()
+});
 
 /// The policies that may be chosen for a host.
 pub(crate) fn policies<'a>(host: &'a Host, open: &Open) -> &'a [Policy] {

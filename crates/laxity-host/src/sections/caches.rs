@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use laxity_config::{Field, List, MICROSECOND_NS, Measured, Problem, Problems, Span};
+use laxity_config::{
+    Field, List, MICROSECOND_NS, Measured, Problem, Problems, Span, format_duration,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +40,7 @@ pub(crate) struct CacheTable {
     pub size: Field<Measured<Size>>,
     /// How long it takes to get a KiB into it from memory: 16 lines of 64 bytes, by default 100 ns
     /// each.
-    #[schemars(extend("default" = "1600 ns"))]
+    #[schemars(extend("default" = format_duration(REFILL_KIB_NS)))]
     pub refill: Field<NotNegative<MICROSECOND_NS>>,
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use laxity_config::{Field, Measured, Name, Part, Problems, Span, Whole};
+use laxity_config::{Field, Measured, Name, Part, Problems, Span, Whole, format_duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,10 @@ pub enum Transport {
 }
 
 /// A codec of voice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Codec {
     /// 64 kbit/s: 160 bytes of voice every 20 ms, with RTP's header 172 bytes of UDP payload.
+    #[default]
     #[serde(rename = "G.711")]
     G711,
 }
@@ -138,7 +139,7 @@ pub(crate) struct CallsTable {
     /// The time that the voice of a call lasts.
     pub hold: Field<Positive>,
     /// The codec of the voice.
-    #[schemars(extend("default" = "G.711"))]
+    #[schemars(extend("default" = Codec::default()))]
     pub codec: Field<Codec>,
     /// The domain through which voice goes.
     pub media_server: Field<Name>,
@@ -154,10 +155,10 @@ pub(crate) struct CallsTable {
     /// its answer.
     pub registrations: Field<Measured<ArrivalRate>>,
     /// What registrations travel over: UDP, one connection of TCP for all, or one for each.
-    #[schemars(extend("default" = "udp"))]
+    #[schemars(extend("default" = Transport::default()))]
     pub registration_transport: Field<Transport>,
     /// The packets of one stream in this many are kept, for its voice quality.
-    #[schemars(extend("default" = 4))]
+    #[schemars(extend("default" = SAMPLE))]
     pub sample: Field<Whole<1, STREAMS_MAX>>,
     /// The limits that the voice is held against.
     pub acceptance: Field<AcceptanceTable>,
@@ -176,10 +177,10 @@ pub(crate) struct AcceptanceTable {
     #[schemars(extend("default" = "1 %"))]
     pub loss: Field<Part>,
     /// The delay of 99.9 % of the packets, one way, is shorter than this.
-    #[schemars(extend("default" = "150 ms"))]
+    #[schemars(extend("default" = format_duration(Acceptance::default().delay_ns)))]
     pub delay: Field<Positive>,
     /// The mean opinion score of every sampled call is at least this.
-    #[schemars(extend("default" = 4.0))]
+    #[schemars(extend("default" = Acceptance::default().mos))]
     pub mos: Field<Score>,
 }
 
@@ -254,7 +255,7 @@ pub(crate) fn resolve(
         streams: table.streams.or(0) as u32,
         rate: table.rate.value.map(|rate| rate.0),
         hold_ns: table.hold.ns_or(1),
-        codec: table.codec.value.unwrap_or(Codec::G711),
+        codec: table.codec.value.unwrap_or_default(),
         media_server: media_server?,
         through_media_server: table.through_media_server.value.map_or(1.0, |part| part.0),
         signalling_server,

@@ -55,10 +55,11 @@ pub struct Vcpu {
 }
 
 /// The order in which a guest runs its ready tasks. Preemptive, per VCPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestScheduler {
     /// Shorter period first; equal periods in the order of the file.
+    #[default]
     RateMonotonic,
     /// Earlier absolute deadline first; equal ones in the order of the file.
     Edf,
@@ -89,7 +90,7 @@ pub(crate) struct DomainTable {
     #[schemars(flatten)]
     pub parameters: ParametersTable,
     /// The order in which the guest runs its ready tasks.
-    #[schemars(extend("default" = "rate-monotonic"))]
+    #[schemars(extend("default" = GuestScheduler::default()))]
     pub scheduler: Field<GuestScheduler>,
     /// The guest's periodic tasks: a list, or "drawn" for a set drawn at random as `[draw]` says.
     pub tasks: Field<Tasks>,
@@ -273,10 +274,7 @@ fn domain(
             problems,
         ),
         vcpus: vec![vcpu; vcpus as usize],
-        guest: table
-            .scheduler
-            .value
-            .unwrap_or(GuestScheduler::RateMonotonic),
+        guest: table.scheduler.value.unwrap_or_default(),
         tasks,
         cpu_bound: endless,
         workload: workload(table, surroundings.network, problems),

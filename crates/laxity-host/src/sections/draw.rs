@@ -25,6 +25,7 @@ use super::tasks::Task;
 use crate::quantities::Positive;
 
 const DRAWN_TASKS_MAX: i64 = 1000;
+const COST_MS: (i64, i64) = (5, 10);
 
 /// Task sets drawn at random (RT-Xen, EMSOFT 2011, section 5.5).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -41,11 +42,11 @@ pub(crate) struct DrawTable {
     /// of all weights, times the CPUs.
     pub load: Field<Load>,
     /// The number of tasks in each domain, 1 to 1000.
-    #[schemars(extend("default" = 5))]
+    #[schemars(extend("default" = DrawTable::TASKS))]
     pub tasks: Field<Whole<1, DRAWN_TASKS_MAX>>,
     /// The least and the greatest cost of a task: whole milliseconds, drawn uniformly, both ends
     /// included.
-    #[schemars(extend("default" = ["5 ms", "10 ms"], "minItems" = 2, "maxItems" = 2))]
+    #[schemars(extend("default" = costs_default(), "minItems" = 2, "maxItems" = 2))]
     pub cost: Field<List<Positive>>,
 }
 
@@ -162,17 +163,21 @@ pub(crate) fn resolve(
     Some((drawing, load_span))
 }
 
+/// The default costs as they are written.
+fn costs_default() -> [String; 2] {
+    <[i64; 2]>::from(COST_MS).map(|ms| format_duration(ms * MILLISECOND_NS))
+}
+
 /// The least and the greatest cost, in milliseconds; by default those of RT-Xen.
 fn cost_ms(table: &DrawTable, problems: &Problems) -> (i64, i64) {
-    const DEFAULT_MS: (i64, i64) = (5, 10);
     let Some((list, span)) = table.cost.given() else {
-        return DEFAULT_MS;
+        return COST_MS;
     };
     let [least, greatest] = &list.0[..] else {
         let help = "write the least and the greatest: [\"5 ms\", \"10 ms\"]";
         let message = format!("`cost` must be two times, not {}", list.0.len());
         problems.report(span, message, help);
-        return DEFAULT_MS;
+        return COST_MS;
     };
     for (cost, span) in [least, greatest].into_iter().filter_map(Field::given) {
         if cost.ns % MILLISECOND_NS != 0 {
@@ -186,7 +191,7 @@ fn cost_ms(table: &DrawTable, problems: &Problems) -> (i64, i64) {
     }
     let (Some((least, span)), Some((greatest, greatest_span))) = (least.given(), greatest.given())
     else {
-        return DEFAULT_MS;
+        return COST_MS;
     };
     if least.ns > greatest.ns {
         problems.push(Problem {

@@ -70,7 +70,7 @@ pub(crate) struct LinkTable {
     #[schemars(extend("default" = laxity_config::format_duration(PERIOD_NS)))]
     pub period: Field<Duration<PERIOD_NS_MIN, PERIOD_NS_MAX>>,
     /// The way in which what is left after the minima is shared: by weight, or one class after the other.
-    #[schemars(extend("default" = "weighted"))]
+    #[schemars(extend("default" = LinkSharing::default()))]
     pub sharing: Field<LinkSharing>,
     /// An agreement for each domain that is held to one; the others send what they can.
     #[schemars(extend("minItems" = 1))]

@@ -1,7 +1,8 @@
 //! `[[nic]]`: network interface cards.
 
 use laxity_config::{
-    Duration, Field, List, MICROSECOND_NS, Measured, Name, Problems, SECOND_NS, Span, Whole,
+    Duration, Field, List, MICROSECOND_NS, Measured, Name, Problems, Quantity, SECOND_NS, Span,
+    Whole,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,13 +46,13 @@ pub(crate) struct NicTable {
     /// Unique in the host.
     pub name: Field<Name>,
     /// The rate of the card, each way.
-    #[schemars(extend("default" = "1 Gbit/s"))]
+    #[schemars(extend("default" = BitRate::text(RATE_BIT_S)))]
     pub rate: Field<Measured<BitRate>>,
     /// The domain that drives the card: by default the driver domain. A server that drives its own card receives and
     /// sends without the driver domain (VMM bypass).
     pub domain: Field<Name>,
     /// The number of packets that wait in the card, in each direction, before it drops some.
-    #[schemars(extend("default" = 256))]
+    #[schemars(extend("default" = RING))]
     pub ring: Field<Whole<1, RING_MAX>>,
     /// Interrupt coalescing. By default every packet interrupts.
     pub coalesce: Field<CoalesceTable>,

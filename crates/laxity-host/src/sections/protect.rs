@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use laxity_config::{
-    Duration, Field, HOUR_NS, List, MICROSECOND_NS, Measured, Name, Problem, Problems, SECOND_NS,
-    Span, Whole,
+    Duration, Field, HOUR_NS, List, MICROSECOND_NS, Measured, Name, Problem, Problems, Quantity,
+    SECOND_NS, Span, Whole, format_duration,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ pub(crate) struct ProtectTable {
     /// The driver domain's CPU time for each page (4 KiB) that it copies.
     pub page: Field<NotNegative<MICROSECOND_NS>>,
     /// The rate of the link to the standby, which has a network card of its own.
-    #[schemars(extend("default" = "1 Gbit/s"))]
+    #[schemars(extend("default" = BitRate::text(RATE_BIT_S)))]
     pub rate: Field<Measured<BitRate>>,
     /// The time from the last byte of a checkpoint to its acknowledgement.
     pub acknowledgement: Field<NotNegative<MICROSECOND_NS>>,
@@ -136,23 +136,23 @@ pub(crate) struct ProtectedTable {
     /// The domain: a server whose packets go through the driver domain.
     pub domain: Field<Name>,
     /// Net: what the domain sends is held until its checkpoint is acknowledged. No-net: output leaves at once.
-    #[schemars(extend("default" = "net"))]
+    #[schemars(extend("default" = ProtectMode::default()))]
     pub mode: Field<ProtectMode>,
     /// The time from the beginning of one checkpoint to that of the next; longer, if the standby does not have the
     /// first one by then.
-    #[schemars(extend("default" = "100 ms"))]
+    #[schemars(extend("default" = format_duration(INTERVAL_NS)))]
     pub interval: Field<Duration<INTERVAL_NS_MIN, INTERVAL_NS_MAX>>,
     /// The number of pages that change between two checkpoints, whatever the domain does.
-    #[schemars(extend("default" = 256))]
+    #[schemars(extend("default" = PAGES))]
     pub pages: Field<Whole<0, PAGES_MAX>>,
     /// The number of pages that change for each packet that the domain handles.
     #[schemars(extend("default" = 0))]
     pub pages_per_packet: Field<Whole<0, PAGES_MAX>>,
     /// The domain's memory: no more pages than it has can change.
-    #[schemars(extend("default" = "1 GiB"))]
+    #[schemars(extend("default" = Size::text(MEMORY_BYTES)))]
     pub memory: Field<Measured<Size>>,
     /// The greatest number of the domain's packets that are held.
-    #[schemars(extend("default" = 10_000))]
+    #[schemars(extend("default" = HELD))]
     pub held: Field<Whole<1, HELD_MAX>>,
 }
 
@@ -170,10 +170,10 @@ pub(crate) struct FailureTable {
     /// The time of death. With the end of the run it changes nothing but what the host is prepared for.
     pub at: Field<Positive<SECOND_NS>>,
     /// The time that the standby waits for a sign of life.
-    #[schemars(extend("default" = "300 ms"))]
+    #[schemars(extend("default" = format_duration(DETECTION_NS)))]
     pub detection: Field<Duration<DETECTION_NS_MIN, HOUR_NS>>,
     /// The time until the domains run on the standby, and packets go there.
-    #[schemars(extend("default" = "4 ms"))]
+    #[schemars(extend("default" = format_duration(ACTIVATION_NS)))]
     pub activation: Field<NotNegative>,
 }
 

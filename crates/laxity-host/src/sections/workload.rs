@@ -1,6 +1,6 @@
 //! A domain's `workload`: what it does besides its tasks.
 
-use laxity_config::{Field, Flag, Measured, Problems, Span, Whole, suggest};
+use laxity_config::{Field, Flag, Measured, Problems, Quantity, Span, Whole, suggest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,7 @@ use crate::cost::{Cost, CostChoice, cost};
 use crate::quantities::{BitRate, Positive, Size};
 
 const THREADS: i64 = 4;
+const FRAME_BYTES: i64 = 1514;
 const THREADS_MAX: i64 = 4096;
 
 /// What a domain does besides its tasks and an endless loop. A domain that has one has no tasks.
@@ -69,7 +70,7 @@ pub(crate) struct WorkloadTable {
     /// Cpu-bound: the pause.
     pub idle: Field<Positive>,
     /// Servers: the number of threads that take packets.
-    #[schemars(extend("default" = 4))]
+    #[schemars(extend("default" = THREADS))]
     pub threads: Field<Whole<1, THREADS_MAX>>,
     /// Servers: the CPU time for each packet, reception and sending not counted. By default what the
     /// network's profile says.
@@ -77,7 +78,7 @@ pub(crate) struct WorkloadTable {
     /// Sender: the rate at which it sends.
     pub rate: Field<Measured<BitRate>>,
     /// Sender: the size of its packets, from the Ethernet header on; 64 to 9014 bytes.
-    #[schemars(extend("default" = "1514 B"))]
+    #[schemars(extend("default" = Size::text(FRAME_BYTES)))]
     pub size: Field<Measured<Size>>,
     /// Media server: packets are decoded and coded again, at the cost that the network's profile
     /// says.
@@ -211,7 +212,6 @@ fn keys_fit(workload: &WorkloadTable, kind: WorkloadKind, problems: &Problems) {
 }
 
 fn sender(workload: &WorkloadTable, span: Span, problems: &Problems) -> Option<Workload> {
-    const FRAME_BYTES: i64 = 1514;
     const FRAME_BYTES_MAX: i64 = 9014;
     if workload.rate.is_missing("rate", span, problems) {
         let help = "write rate = \"800 Mbit/s\", say";
