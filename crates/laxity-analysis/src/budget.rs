@@ -1,9 +1,11 @@
 //! The smallest budget that makes a guest schedulable: the analysis the other way round.
 
-use laxity_host::Host;
+use laxity_host::{Host, Policy};
 use serde::Serialize;
 
 use crate::check::is_accepted;
+use crate::runs;
+use crate::time::Ns;
 
 /// The smallest budget of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,6 +34,12 @@ pub fn minimum_budget(host: &Host, number: usize) -> Option<i64> {
     if period_ns < 1 || !host.policy.has_budgets() || host.policy.is_model() {
         return None;
     }
+    // Sporadic servers' bounds are lower again from here down.
+    let decision_ns =
+        Ns::from(host.costs.schedule.max_ns()) + Ns::from(host.costs.context_switch.max_ns());
+    let prompt_ns = matches!(host.policy, Policy::Sporadic | Policy::Lending)
+        .then(|| runs::most_never_too_many_ns(period_ns.into(), decision_ns))
+        .and_then(|budget_ns| i64::try_from(budget_ns).ok());
     let mut tried = host.clone();
     let mut is_enough = |budget_ns: i64| {
         tried.domains[number].parameters.budget_ns = budget_ns;
@@ -53,10 +61,13 @@ pub fn minimum_budget(host: &Host, number: usize) -> Option<i64> {
             }
         }
         // Bounds need not grow with every nanosecond less; then the search goes on below.
-        let less_ns = enough_ns - STEP_NS;
-        if less_ns < 1 || !is_enough(less_ns) {
+        let less_ns = [Some(enough_ns - STEP_NS), prompt_ns]
+            .into_iter()
+            .flatten()
+            .find(|&less_ns| 1 <= less_ns && less_ns < enough_ns && is_enough(less_ns));
+        let Some(less_ns) = less_ns else {
             return Some(enough_ns);
-        }
+        };
         enough_ns = less_ns;
     }
 }

@@ -34,12 +34,30 @@ pub(crate) fn return_ns(period_ns: Ns, late_ns: Ns) -> Ns {
     period_ns + (period_ns + late_ns) / (REPLENISHMENTS_MAX / 2)
 }
 
+/// What a replenishment must be not to be small.
+fn worth_ns(budget_ns: Ns, period_ns: Ns) -> Ns {
+    WORTH_NS
+        .min(budget_ns / WORTH_PARTS)
+        .min(period_ns - budget_ns)
+}
+
 /// What of a budget is not late for being small.
 pub(crate) fn on_time_ns(budget_ns: Ns, period_ns: Ns) -> Ns {
-    budget_ns
-        - WORTH_NS
-            .min(budget_ns / WORTH_PARTS)
-            .min(period_ns - budget_ns)
+    budget_ns - worth_ns(budget_ns, period_ns)
+}
+
+/// Whether the budget has no room for more replenishments than can be pending. `overrun_ns`: by how much a decision can
+/// take it beyond its end.
+pub(crate) fn are_never_too_many(server: &Server, overrun_ns: Ns) -> bool {
+    let least_ns = REPLENISHMENTS_MAX * worth_ns(server.budget_ns, server.period_ns);
+    least_ns > server.budget_ns + overrun_ns
+}
+
+/// The largest budget for which this holds; with a nanosecond more, all of it may come back later.
+pub(crate) fn most_never_too_many_ns(period_ns: Ns, overrun_ns: Ns) -> Ns {
+    let by_worth_ns = REPLENISHMENTS_MAX * WORTH_NS - overrun_ns - 1;
+    let by_rest_ns = (REPLENISHMENTS_MAX * period_ns - overrun_ns - 1) / (REPLENISHMENTS_MAX + 1);
+    by_worth_ns.min(by_rest_ns)
 }
 
 /// Whether no replenishment of `server` is ever merged for being one too many. `rivals` come first or as equals;

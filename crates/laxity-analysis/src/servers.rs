@@ -507,6 +507,9 @@ impl Servers {
     /// Sporadic: within what time all of the budget of `number` but a trifle is back.
     fn return_ns(&self, number: usize, contention: &Contention) -> Ns {
         let server = &self.servers[number];
+        if runs::are_never_too_many(server, self.decision_ns) {
+            return server.period_ns;
+        }
         let rivals: Vec<(&Server, Contention)> = self
             .rivals(number)
             .map(|other| (&self.servers[other], self.contention(other)))
