@@ -318,6 +318,40 @@ fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
     }
 }
 
+/// The jobs of one task always arrive behind those of another, which wake the VCPU: every 50 ms after every 20 ms, where
+/// two of these run for more than 20 ms together. Kernels take 20 us for each busy period beside.
+#[test]
+fn a_task_that_wakes_every_second_time_is_one() {
+    const US: i64 = 1_000;
+    let mut busy = Vec::new();
+    let mut add = |start_us: i64, end_us: i64, work_us: i64| {
+        busy.push(Busy {
+            start_ns: start_us * US + 5_000,
+            end_ns: end_us * US,
+            work_ns: (work_us + 20) * US,
+            is_whole: true,
+        });
+    };
+    for number in 0..80 {
+        let start_us = number * 100_000;
+        add(start_us, start_us + 18_000, 9_700);
+        add(start_us + 20_000, start_us + 29_000, 4_500);
+        // Jobs at 40 ms, 50 ms and 60 ms.
+        add(start_us + 40_000, start_us + 74_000, 14_200);
+        add(start_us + 80_000, start_us + 89_000, 4_500);
+    }
+    let found = recognize(&busy, 80 * 100_000 * US).expect("its tasks are seen");
+    let tasks: Vec<_> = (found.tasks.iter())
+        .map(|task| {
+            (
+                (task.period_ns + US / 2) / US,
+                (task.cost_ns + 50 * US) / (100 * US),
+            )
+        })
+        .collect();
+    assert_eq!(tasks, [(20_000, 45), (50_000, 52)], "{found:?}");
+}
+
 /// What is awake for a hundred years has as many arrivals as there are microseconds in hours, and nobody looks at each.
 #[test]
 fn a_vcpu_that_stays_awake_is_recognized_by_what_it_did_before() {
