@@ -29,7 +29,7 @@ esac
     "xenstore-read": f'{STORE}; [ -f "$file" ] && cat "$file"',
     "xenstore-rm": 'rm "$STORE/$(echo "$1" | tr / _)"*',
     # The guest is there, too: it runs what it is given, is late as often as `late` says, reports.
-    # One with a program takes a while to start it.
+    # One with a program takes a while to start it, and ends it if it is late.
     "xenstore-write": f"""
 while [ $# -gt 0 ]; do
     {STORE}
@@ -41,13 +41,17 @@ while [ $# -gt 0 ]; do
         if [ -f "${{file%run}}program" ]; then
             (
                 sleep 0.5
+                if [ "$state" = late ] && [ -f "$STORE/late-before" ]; then
+                    echo "late ${{2% *}} 9" >"${{file%run}}state"
+                    exit
+                fi
                 echo "serves $2" >>$LOG
                 echo "serves $2" >"${{file%run}}state.new"
                 mv "${{file%run}}state.new" "${{file%run}}state"
                 until grep -q "^media .*--begin $(echo "$2" | cut -d " " -f 2) " $LOG; do
                     sleep 0.1
                 done
-                echo "$state ${{2% *}}" >"${{file%run}}state"
+                echo "$state ${{2% *}} 9" >"${{file%run}}state"
             ) >/dev/null 2>&1 &
         else
             echo "$state ${{2% *}}" >"${{file%run}}state"
@@ -67,6 +71,7 @@ if [ "$1" = align ]; then echo $((($(date +%s) + ${3%s}) * 1000000000)); else ec
     "modprobe": 'echo "modprobe $*" >>$LOG; exit 1',
     "ip": 'echo "ip $*" >>$LOG; [ "$2 $3" != "add taken" ] || { echo File exists >&2; exit 2; }',
     "laxity-media": """
+[ ! -f "$STORE/late-after" ] || { echo "media $*" >>$LOG; exec sleep 1000; }
 echo "media $*" >>$LOG
 [ "$SCHEDULER" = "(null)" ] || { echo 'error: it does not answer' >&2; exit 2; }
 [ ! -f "$STORE/late-calls" ] || { rm "$STORE/late-calls"; exit 1; }
@@ -77,6 +82,10 @@ echo '{"calls": 1}'
     "laxity-trace": """
 while [ $# -gt 1 ]; do shift; done
 echo recording 123 456; sleep 0.2; echo traced >"$1"
+if [ -f "$STORE/late-after" ]; then
+    until grep -qs ^late "$STORE"/*state; do sleep 0.1; done
+    rm "$STORE/late-after"
+fi
 """,
 }
 
@@ -256,6 +265,22 @@ def test_a_run_that_began_too_early_is_tried_again(dom0: Dom0, late: str, who: s
     assert (dom0.results / "one/start").read_text().strip() in dom0.node(1, "run").read_text()
     told = [line.split()[0] for line in dom0.log.splitlines()]
     assert [word for word in told if word in {"serves", "media"}] == ["serves", "media"] * 2
+
+
+@pytest.mark.parametrize("when", ["late-before", "late-after"])
+def test_calls_do_not_wait_for_the_media_server_of_a_guest_that_is_late(
+    dom0: Dom0, when: str
+) -> None:
+    (dom0.home / "console").write_text("laxity-report one 5 0 1\nlaxity-report-end one\n")
+    (dom0.home / "store" / "late").write_text("1\n")
+    (dom0.home / "store" / when).touch()
+    said = dom0.run(CONNECTED)
+    assert "run one began before media was ready; again, with 120 s for that" in said
+    assert "run one is done" in said
+    told = [line.split()[0] for line in dom0.log.splitlines()]
+    told = [word for word in told if word in {"serves", "media"}]
+    assert told == ["serves", "media"] * (1 if when == "late-before" else 2)
+    assert (dom0.results / "one/calls.json").read_text() == '{"calls": 1}\n'
 
 
 def test_a_report_is_read_when_all_of_it_is_there(dom0: Dom0) -> None:
