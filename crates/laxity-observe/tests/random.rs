@@ -318,8 +318,9 @@ fn ticks_of_a_kernel_beside_small_tasks_are_no_tasks() {
     }
 }
 
-/// The jobs of one task always arrive behind those of another, which wake the VCPU: every 50 ms after every 20 ms, where
-/// two of these run for more than 20 ms together. Kernels take 20 us for each busy period beside.
+/// The jobs of one task always arrive behind those of another, which wake the VCPU: every 50 ms after
+/// every 20 ms, where two of these run for more than 20 ms together. Kernels take 20 us for each busy
+/// period beside.
 #[test]
 fn a_task_that_wakes_every_second_time_is_one() {
     const US: i64 = 1_000;
