@@ -290,7 +290,8 @@ def shared_connection(directory: Path, port: int) -> Iterator[None]:
                 time.sleep(0.1)
             yield
         finally:
-            connection.terminate()
+            # Asked to end, ssh has been seen to wait for the machine, which is to be turned off.
+            connection.kill()
 
 
 def packages_of_server() -> tuple[Path, list[Path]]:
