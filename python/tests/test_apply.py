@@ -48,7 +48,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="it sets real-time thr
 GUEST = """
 import ctypes, os, sys, threading
 libc, forever, named = ctypes.CDLL(None), threading.Event(), threading.Barrier(len(sys.argv) - 2)
-os.setresuid(*3 * [int(os.environ["GUEST_USER"])])
+os.setresuid(*3 * [int(os.environ.get("GUEST_USER", 0))])
 def thread(name):
     libc.prctl(15, name.encode(), 0, 0, 0)
     named.wait()
