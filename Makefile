@@ -292,6 +292,10 @@ protect-soak: protect-guest ## SECONDS of protection under load: no false takeov
 	LAXITY_SOAK_S=$(or $(SECONDS),3600) \
 	    $(CARGO_TEST) --package laxity-protect --test failover -- --nocapture --ignored soak
 
+.PHONY: hanging-disk
+hanging-disk: protect-guest ## A disk that hangs in the kernel, and fails, beneath a protected guest; not part of `make test`
+	$(CARGO_TEST) --package laxity-protect --test faults -- --nocapture --ignored --exact a_disk_that_hangs_and_fails
+
 .PHONY: flood
 flood: protect-guest ## ROUNDS with and without a flood of strangers at a protected guest's host: what it delays
 	LAXITY_ROUNDS=$(or $(ROUNDS),5) \

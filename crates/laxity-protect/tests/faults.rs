@@ -205,7 +205,7 @@ impl Volume {
 
     /// Starts a host that has it mounted, alone of all processes.
     fn start(&self, scene: &mut Scene, host: usize) {
-        const MOUNT: &str = "mount -o loop \"$0\" \"$1\" && truncate -s \"$2\" \"$1/disk\" && shift 2 && exec \"$@\"";
+        const MOUNT: &str = "umask 077 && mount -o loop \"$0\" \"$1\" && truncate -s \"$2\" \"$1/disk\" && shift 2 && exec \"$@\"";
         let bytes = scene::DISK_BYTES.to_string();
         let (contents, place) = (
             self.contents.to_str().unwrap(),
@@ -262,7 +262,11 @@ fn freeze(place: &File, order: libc::Ioctl) -> nix::Result<()> {
 
 /// The disk of a host hangs in the kernel, first while the guest runs there, then while that host is
 /// the standby, and at last it fails. Nothing that was seen is missing from the disks.
+///
+/// Whoever kills this test while the disk hangs leaves processes that nothing can end until somebody
+/// thaws it.
 #[test]
+#[ignore = "a machine whose disk hangs is not left as it was if the test is killed"]
 fn a_disk_that_hangs_and_fails() {
     let Some(_turn) = turn() else { return };
     let found = Command::new("losetup").arg("--find").output();
