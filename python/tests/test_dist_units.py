@@ -48,7 +48,7 @@ accelerator = "tcg"
 """
 AGREEMENTS = """\
 [link]
-interface = "br0"
+interface = "cable"
 rate = "1 Gbit/s"
 [[agreement]]
 name = "counter"
