@@ -93,14 +93,14 @@ test: export EXTENSION := compiled
 test: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 1
 test: export CARGO_PROFILE_RELEASE_LTO := off
 test: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
-# Four parts run at a time, in this order, each once what it needs is there. What takes longest, or
-# waits longest, begins as early as it can: mutations and fuzzers wait for the set-up, so that they
-# take no place from longer parts that wait for it. What two CPUs can share until it ends comes last.
+# Three parts run at a time, in this order, each once what it needs is there. What takes longest
+# begins as early as it can: mutations and fuzzers wait for the set-up, so that they take no place
+# from longer parts that wait for it.
 test: ## Every test, as CI runs it: all parts, whichever fails, and a line for each at the end
 	@$(PYTHON) tools/build/parts.py programs compiled:programs hypervisors:programs \
 	    packages:programs setup:packages,compiled lab:setup,hypervisors test-xen:lab \
-	    test-failover:setup test-python:setup mutations-quick:setup test-rust:compiled \
-	    test-policy:programs lint:setup test-fuzz:setup
+	    test-python:setup test-failover:setup test-rust:compiled test-policy:programs \
+	    mutations-quick:setup test-fuzz:setup lint:setup
 
 .PHONY: test-quick
 test-quick: export EXTENSION := compiled

@@ -2,7 +2,7 @@
 
     tools/build/parts.py PART[:NEEDED[,NEEDED...]]...
 
-A part is a target of the Makefile in the current directory. Four are made at a time, in the order
+A part is a target of the Makefile in the current directory. Three are made at a time, in the order
 in which they are named, each once the parts that it needs, named before it, are made; what a part
 says is shown when it has ended. A part that needs one that failed is not made: its own failure
 would say nothing. The table says how long each took and how much CPU time, user and system: on a
@@ -21,9 +21,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 SECONDS_A_MINUTE = 60
-AT_A_TIME = 4
-"""How many parts are made at a time: so many that two CPUs are busy while one part waits for real
-guests, another for a lock of cargo's, and a third has one thread left."""
+AT_A_TIME = 3
+"""How many parts are made at a time: so many that two CPUs are busy while one part waits, for a
+lock of cargo's or for a guest, and another has one thread left."""
 
 
 @dataclass(frozen=True)
