@@ -394,13 +394,16 @@ try_window() {
     [ -n "$late" ] || say "run $run: quiet for $((duration / SECOND_NS + ahead)) s"
     wait $tracer || fail "laxity-trace: $(cat "$into/trace.log")"
     tracer=
-    # The media server serves until its guest is asked for a report, or is late.
+    # The media server serves until its guest is asked for a report, or finds that it is late, which may take it long.
     if [ -n "${parties:-}" ]; then
-        for name in $programs; do
-            find_domain "$name"
-            case $(xenstore-read "$store/state" 2>/dev/null) in "late $run $start "*) late=$name ;; esac
+        while kill -0 "$parties" 2>/dev/null; do
+            for name in $programs; do
+                find_domain "$name"
+                case $(xenstore-read "$store/state" 2>/dev/null) in "late $run $start "*) late=$name ;; esac
+            done
+            [ -z "$late" ] || kill "$parties" 2>/dev/null || true
+            sleep 0.2
         done
-        [ -z "$late" ] || kill "$parties" 2>/dev/null || true
         wait "$parties" || case $? in
         "$LATE") late=${late:-the calls} ;;
         *) [ -n "$late" ] || fail "laxity-media: $(cat "$into/calls.log")" ;;
