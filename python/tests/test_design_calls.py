@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from itertools import chain, groupby, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from laxity import Host
-from laxity.cli import guarded
 from laxity.design import changes, halving
 from laxity.design.answered import answered
 from laxity.design.ladders import ladders
@@ -20,12 +18,6 @@ from laxity.resolved import ending
 from laxity.telephony.capacity import STREAMS_MAX
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def laxity(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["laxity", *map(str, words)])
-    return guarded()
-
 
 STREAMS = halving.Load(
     300,
