@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::Request;
@@ -40,22 +39,9 @@ const BOOTS: usize = 0;
 /// Number of protected epochs in one of which a host dies.
 const EPOCHS: u64 = 16;
 
-/// Scenes run one after the other: a host that waits for a CPU would count as failed.
-static ONE_SCENE: Mutex<()> = Mutex::new(());
-
-/// The right to run a scene; `None` where this machine does not support one, which the test then
-/// reports.
-fn turn() -> Option<MutexGuard<'static, ()>> {
-    if let Some(reason) = scene::what_is_missing() {
-        eprintln!("SKIPPED: {reason}");
-        return None;
-    }
-    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 #[test]
 fn nothing_seen_is_missing_from_the_disk() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::new("disks", GUEST);
     let seen = fail_again_and_again(&mut scene, |_, _| {});
     let there = |scene: &Scene, host| highest_in_blocks(&scene.disk(host));
@@ -66,13 +52,13 @@ fn nothing_seen_is_missing_from_the_disk() {
 
 #[test]
 fn nothing_committed_is_missing_from_a_database() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     kill_hosts_of_a_database("virtio-blk", "vda", "delete");
 }
 
 #[test]
 fn nothing_committed_is_missing_from_a_database_on_a_scsi_disk() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     kill_hosts_of_a_database("virtio-scsi", "sda", "wal");
 }
 

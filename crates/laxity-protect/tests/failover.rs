@@ -6,7 +6,6 @@ mod scene;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use laxity_protect::daemon::control::Request;
@@ -20,19 +19,6 @@ const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\nappend = \"quie
 /// The setting of the guest where a test needs to know which host is the primary: on a busy machine the hosts
 /// may not hear each other for seconds, and with the default of 300 ms a standby takes over.
 const STEADY: &str = "detection = \"10 s\"";
-
-/// Scenes run one after the other: a host that waits for a CPU would count as failed.
-static ONE_SCENE: Mutex<()> = Mutex::new(());
-
-/// The right to run a scene; `None` where this machine does not support one, which the test then
-/// reports.
-fn turn() -> Option<MutexGuard<'static, ()>> {
-    if let Some(reason) = scene::what_is_missing() {
-        eprintln!("SKIPPED: {reason}");
-        return None;
-    }
-    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
-}
 
 /// Steps of an epoch at which a primary, or a standby, dies.
 const PRIMARY_STEPS: [&str; 6] = [
@@ -49,7 +35,7 @@ const EPOCHS: u64 = 16;
 
 #[test]
 fn nothing_seen_is_forgotten() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let (failovers, seed) = (number("LAXITY_FAILOVERS", 50), number("LAXITY_SEED", 1));
     let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut scene = Scene::new("failovers", GUEST);
@@ -153,7 +139,7 @@ fn confined(process: u32) {
 
 #[test]
 fn the_life_of_a_guest() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::protected("life", &format!("{GUEST}\n{STEADY}"));
     let clients = Clients::start();
 
@@ -229,7 +215,7 @@ const LISTENS: usize = 1;
 /// A flood of strangers keeps no host out, and leaves nothing behind.
 #[test]
 fn a_flood_keeps_no_host_out() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::protected("flooded", &format!("{GUEST}\n{STEADY}"));
     scene.kill(0);
     scene.wait_for(LISTENS, "alone");
@@ -276,7 +262,7 @@ fn flood() {
     const LATER_MAX_S: f64 = 1.0;
     /// Part of the flood that must have reached the host for the measurements to say anything.
     const RATE_MIN: f64 = 0.9;
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let (rounds, seconds) = (number("LAXITY_ROUNDS", 5), number("LAXITY_ROUND_S", 8));
     // Epochs of a constant length, each with changed pages, so that there are many alike.
     let vm = format!(
@@ -397,7 +383,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// The witness decides which host goes on alone, and no host is heard while it cannot be asked.
 #[test]
 fn a_witness_decides() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     if !etcd::is_there() {
         eprintln!("SKIPPED: there is no etcd (Debian's etcd-server)");
         return;
@@ -462,7 +448,7 @@ fn a_witness_decides() {
 /// unprotected, until the standby works.
 #[test]
 fn a_standby_that_acknowledges_nothing_is_given_up() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let settings = "standby-lost = \"continue\"";
     // Ten times this is how long an acknowledgement may take.
     let settings = format!("detection = \"3 s\"\n{settings}");
@@ -504,7 +490,7 @@ fn is_protected_by_a_new_standby(scene: &mut Scene, clients: Clients) {
 /// heard again whatever the operator prefers when a standby is lost.
 #[test]
 fn a_standby_that_hangs_gives_itself_up() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let settings = "standby-lost = \"stop\"";
     let mut scene = Scene::new("hangs", &format!("{GUEST}\n{STEADY}\n{settings}"));
     scene.start(0, None);
@@ -524,7 +510,7 @@ fn a_standby_that_hangs_gives_itself_up() {
 /// Output after the last checkpoint may be lost in No-Net mode, and no more than that.
 #[test]
 fn without_waiting_little_is_lost() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::protected(
         "no-net",
         &format!("{GUEST}\n{STEADY}\nmode = \"no-net\"\nlease = \"850 ms\""),
@@ -550,7 +536,7 @@ fn without_waiting_little_is_lost() {
 
 #[test]
 fn what_cannot_be_protected_is_refused() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::new("refused", "memory = \"96 MiB\"\nqemu = \"/bin/false\"");
     scene.start(0, None);
     scene.wait_for_end(0);
@@ -569,7 +555,7 @@ fn what_cannot_be_protected_is_refused() {
 #[test]
 #[ignore = "it takes as long as it is told to"]
 fn soak() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let seconds = number("LAXITY_SOAK_S", 60);
     let memory = number("LAXITY_MEMORY_MIB", 128);
     let vm = format!(

@@ -8,7 +8,6 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -21,19 +20,6 @@ const GUEST: &str = "memory = \"96 MiB\"\naccelerator = \"tcg\"\ndetection = \"1
 
 /// The same with a disk.
 const DISK: &str = "volumes = [\"HOST.disk\"]\nappend = \"quiet no_timer_check disk=/dev/vda\"";
-
-/// Scenes run one after the other: a host that waits for a CPU would count as failed.
-static ONE_SCENE: Mutex<()> = Mutex::new(());
-
-/// The right to run a scene; `None` where this machine does not support one, which the test then
-/// reports.
-fn turn() -> Option<MutexGuard<'static, ()>> {
-    if let Some(reason) = scene::what_is_missing() {
-        eprintln!("SKIPPED: {reason}");
-        return None;
-    }
-    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
-}
 
 fn tc(words: &str) -> String {
     let output = Command::new("tc").args(words.split(' ')).output().unwrap();
@@ -94,7 +80,7 @@ fn guest_of(scene: &Scene, host: usize) -> Pid {
 #[test]
 fn failures_on_a_bad_network() {
     const YEAR_AHEAD: [&str; 4] = ["unshare", "--time", "--boottime", "31536000"];
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::new("bad-network", GUEST);
     for interface in ["lo", "br0", "north0", "south0"] {
         lose_packets(interface);
@@ -145,7 +131,7 @@ fn failures_on_a_bad_network() {
 /// A standby whose disk has become full takes over nevertheless.
 #[test]
 fn a_full_disk_keeps_nobody_from_taking_over() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let mut scene = Scene::new("full-disk", GUEST);
     scene.start(0, None);
     // A disk of its own, which ends with the daemon.
@@ -268,7 +254,7 @@ fn freeze(place: &File, order: libc::Ioctl) -> nix::Result<()> {
 #[test]
 #[ignore = "a machine whose disk hangs is not left as it was if the test is killed"]
 fn a_disk_that_hangs_and_fails() {
-    let Some(_turn) = turn() else { return };
+    let Some(_turn) = scene::turn() else { return };
     let found = Command::new("losetup").arg("--find").output();
     if !found.is_ok_and(|done| done.status.success()) {
         eprintln!("SKIPPED: there are no loop devices");

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -66,8 +66,21 @@ fn capabilities() -> String {
         .join(",")
 }
 
+/// Scenes run one after the other: a host that waits for a CPU would count as failed.
+static ONE_SCENE: Mutex<()> = Mutex::new(());
+
+/// The right to run a scene; `None` where this machine does not support one, which the test then
+/// reports.
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
+    if let Some(reason) = what_is_missing() {
+        eprintln!("SKIPPED: {reason}");
+        return None;
+    }
+    Some(ONE_SCENE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// The reason why there can be no scene here; `None` if there can.
-pub fn what_is_missing() -> Option<&'static str> {
+fn what_is_missing() -> Option<&'static str> {
     let runs = |program: &str, argument: &str| {
         let mut command = Command::new(program);
         command
