@@ -5,9 +5,10 @@
 use serde_json::{Value, json};
 use std::{
     cell::Cell,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     process::{Child, ChildStdin, Command, Output, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
@@ -296,15 +297,19 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 1 + high % 254, middle, low)
 }
 
-/// Ports that are free now, and that no media server of a test takes.
+/// Ports that are free, and that nothing else of these tests takes: each is given once only.
 fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let sockets: Vec<_> = (0..count)
-        .map(|_| UdpSocket::bind((own_address(), 0)).unwrap())
-        .collect();
-    sockets
-        .iter()
-        .map(|socket| socket.local_addr().unwrap())
-        .collect()
+    /// Below the ports that the kernel gives by itself.
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    let mut addresses = Vec::new();
+    while addresses.len() < count {
+        let address = SocketAddr::from((own_address(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        match UdpSocket::bind(address) {
+            Ok(_) => addresses.push(address),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse, "{address}: {error}"),
+        }
+    }
+    addresses
 }
 
 /// Carries out the orders that `tell` writes. Returns the program's output.

@@ -3,10 +3,12 @@
 //! returns, or stops.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,10 +22,24 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// The files of two hosts, removed at the end.
 struct Site {
     directory: PathBuf,
-    /// The hosts' addresses, of a loopback address that is this process's own: their ports stay free
-    /// until the daemons have them.
     addresses: [SocketAddr; 2],
     mode: &'static str,
+}
+
+/// An address that no other site has: of a loopback address that is this process's own, with a port
+/// that is given once only, so that it stays free while its daemon does not run.
+fn free_address() -> SocketAddr {
+    /// Below the ports that the kernel gives by itself.
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    let [.., high, middle, low] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 1 + high % 254, middle, low);
+    loop {
+        let address = SocketAddr::from((own, NEXT.fetch_add(1, Ordering::Relaxed)));
+        match TcpListener::bind(address) {
+            Ok(_) => return address,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::AddrInUse, "{address}: {error}"),
+        }
+    }
 }
 
 /// A daemon with all its child processes, as a process group that is ended at the end.
@@ -43,14 +59,9 @@ impl Site {
             std::env::temp_dir().join(format!("laxity-xen-{name}-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("guest.cfg"), "name = \"guest\"\n").unwrap();
-        let [.., high, middle, low] = std::process::id().to_be_bytes();
-        let own = Ipv4Addr::new(127, 1 + high % 254, middle, low);
-        let free = || TcpListener::bind((own, 0)).unwrap();
-        let listeners = [free(), free()];
-        let addresses = listeners.each_ref().map(|one| one.local_addr().unwrap());
         Some(Site {
             directory,
-            addresses,
+            addresses: [free_address(), free_address()],
             mode,
         })
     }
