@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -112,6 +114,83 @@ def test_what_is_refused_is_refused_by_each_way_to_run() -> None:
         host.fidelity("sim", "sim", keep="nowhere")
     with pytest.raises(InputError, match="there is no substrate 'vmware'"):
         host.run(on="vmware")
+
+
+NOWHERE = """
+from dataclasses import dataclass
+
+from laxity.errors import InputError
+from laxity.substrates.substrate import Substrate
+
+
+@dataclass(frozen=True)
+class Nowhere(Substrate):
+    name = "nowhere"
+    label = "nothing"
+    summary = "nothing at all"
+    setting = "nowhere"
+    is_model = False
+    traces = True
+    repeatable = True
+    repeats = "nothing is the same each time"
+
+    def refusals(self, host):
+        return [InputError("not here", "run it on another substrate")]
+
+    def run(self, host, **_):
+        raise AssertionError
+
+
+SUBSTRATE = Nowhere
+"""
+"""The package of a substrate that runs nothing."""
+
+REGISTERED = """
+import sys
+from laxity import substrates
+from laxity.substrates import names
+
+substrates.__path__.append(sys.argv.pop(1))
+names.NAMES = substrates.NAMES = (*names.NAMES, "nowhere")
+
+from laxity.cli import main
+
+main()
+"""
+"""The command line, with one more directory of substrates and one more name."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["compare"],
+        ["sweep", "--set", "domain.control.budget=1..2:1 ms"],
+        ["fidelity"],
+        ["capacity"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_substrate_is_one_directory_and_one_name(tmp_path: Path, words: list[str]) -> None:
+    package = tmp_path / "substrates" / "nowhere"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(NOWHERE, "utf-8")
+    host = tmp_path / "host.toml"
+    host.write_text(HOST, "utf-8")
+    if words == ["capacity"]:
+        host = EXAMPLES / "telephony.toml"
+    command, *rest = words
+    program = [sys.executable, "-c", REGISTERED, str(package.parent), command]
+    found = subprocess.run(
+        [*program, str(host), "--on", "nowhere", *rest],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, ""), found
+    assert "not here" in found.stderr
+    assert "run it on another substrate" in found.stderr
 
 
 def test_policies_are_not_compared_under_another_scheduler() -> None:
