@@ -106,4 +106,4 @@ def draw(data: pd.DataFrame) -> Figure:
     """Figure 3."""
     from laxity_reproduce.soft_real_time import plots  # noqa: PLC0415 - Matplotlib, for those who draw
 
-    return plots.waits(data)
+    return plots.waits(data, WITHIN_US)

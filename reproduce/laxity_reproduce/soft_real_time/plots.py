@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from laxity.plots.published import PUBLISHED, published_handle
 from laxity.plots.style import (
     INK,
     MUTED,
@@ -19,19 +20,23 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LOOKS = tuple(POLICY_LOOKS.values())
+_PUBLISHED = {**PUBLISHED, "marker": "o", "markeredgecolor": INK}
 
 
 @styled
-def waits(data: pd.DataFrame) -> Figure:
+def waits(data: pd.DataFrame, published_us: float) -> Figure:
     """Figure 3: how much longer VCPUs waited than expected, a box for each, us.
 
     `data` has a row for each quantile of a VCPU: `vcpu`, `quantile` from 0 to 1, `difference_us`.
-    Boxes are the quartiles, whiskers go from 1 % to 99 %.
+    Boxes are the quartiles, whiskers go from 1 % to 99 %. `published_us` is what the paper's
+    differences are within, either way.
     """
     figure = new_figure(3.0)
     axes = figure.subplots()
@@ -43,9 +48,13 @@ def waits(data: pd.DataFrame) -> Figure:
         boxes.append({**box, "q3": at[0.75], "whishi": at[0.99]})
     _box(axes, boxes)
     axes.axhline(0, color=MUTED, linewidth=0.7)
+    for bound_us in (-published_us, published_us):
+        line = axes.axhline(bound_us, color=INK, linewidth=1.0, linestyle=":")
+    line.set_label("published: about within these")
     _stretch(axes, 10)
     axes.tick_params(axis="x", rotation=35)
     axes.set_ylabel("Actual less expected wait (us)")
+    legend(figure, [line])
     return figure
 
 
@@ -90,12 +99,13 @@ def queues(data: pd.DataFrame) -> Figure:
 
 
 @styled
-def misses(data: pd.DataFrame) -> Figure:
+def misses(data: pd.DataFrame, published_percent: Mapping[str, Mapping[str, float]]) -> Figure:
     """Figures 17 and 18: cache misses a second, of all domains and of each.
 
     `data` has a row for each configuration, run and domain: `load`, `policy`, `run`, `domain` and
     `misses_s`. A row for each load: on the left a box over the runs, on the right the mean of each
-    domain, units of 10,000.
+    domain, units of 10,000. `published_percent` has the paper's misses by policy, in percent of
+    our mean under "base": of the domain that is their name, or of all, whose name is "all".
     """
     loads = list(dict.fromkeys(data["load"]))
     policies = list(dict.fromkeys(data["policy"]))
@@ -112,6 +122,10 @@ def misses(data: pd.DataFrame) -> Figure:
             box = {"label": policy, "whislo": low, "q1": q1, "med": median, "q3": q3}
             boxes.append({**box, "whishi": high})
         _box(whole, boxes)
+        base = mine[mine["policy"] == "base"]
+        of_all = base.groupby("run")["misses_s"].sum().mean() / 1e6
+        for policy, percent in published_percent["all"].items():
+            whole.plot(policies.index(policy) + 1, percent * of_all, **_PUBLISHED)
         whole.set_ylabel(f"{load}: misses\n(10,000 a second)")
         whole.set_ylim(bottom=0)
         width = 0.8 / len(policies)
@@ -120,12 +134,17 @@ def misses(data: pd.DataFrame) -> Figure:
             means = [of_policy[of_policy["domain"] == each]["misses_s"].mean() for each in domains]
             where = np.arange(len(domains)) + (place - (len(policies) - 1) / 2) * width
             apart.bar(where, np.array(means) / 1e4, width=width, color=looks[policy].colour)
+            for domain in domains:
+                if policy in (stated := published_percent.get(domain, {})):
+                    of_domain = base[base["domain"] == domain]["misses_s"].mean() / 1e6
+                    at = where[domains.index(domain)]
+                    apart.plot(at, stated[policy] * of_domain, **_PUBLISHED)
         apart.set_xticks(range(len(domains)), domains)
         apart.tick_params(axis="x", length=0)
         for axes in (whole, apart):
             axes.grid(visible=False, axis="x")
     patches = [_patch(look, policy) for policy, look in looks.items()]
-    legend(figure, patches)
+    legend(figure, [*patches, published_handle()])
     return figure
 
 
