@@ -29,7 +29,7 @@ MISSES_PERCENT = 10
 """The part of the baseline's misses that ours may differ by from the paper's."""
 
 STATED = {"all": "cache_misses", "media": "media_cache_misses"}
-"""Whose misses the paper states, and where its facts have them."""
+"""The domains whose misses the paper states, and the keys of its facts that have them."""
 
 NO_CAPACITY_MISSES = (
     "the model has only misses of VCPUs that come to another CPU, or back behind others: one"
