@@ -4,7 +4,7 @@
 //! integers, and rows `LAXITY_NAME(argument, …)` whose arguments are words, string literals, and products or
 //! bitwise ors of words and integers. Anything else ends the build, with its line.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};
@@ -237,6 +237,7 @@ fn write_limits(made: &mut String, table: &Table) {
 
 const POLICY: &str = "LAXITY_POLICY";
 const MODEL: &str = "LAXITY_MODEL";
+const VARIANT: &str = "LAXITY_VARIANT";
 const OWN_OF: &str = "LAXITY_OWN_OF_";
 const PARAMETER: &str = "LAXITY_PARAMETER";
 const SETTING: &str = "LAXITY_SETTING";
@@ -394,6 +395,45 @@ fn write_policies(made: &mut String, table: &Table, parameters: &Table) {
             row.text(6),
         )
         .unwrap();
+    }
+    made.push_str("];\n\n");
+    write_parts(made, table, &rows);
+}
+
+/// The parts of scheduler S, and those of each of its policies.
+fn write_parts(made: &mut String, table: &Table, policies: &[&Row]) {
+    let parts_of: HashMap<&str, Vec<String>> = (table.rows(VARIANT))
+        .map(|row| {
+            let part = |word: &String| match word.strip_prefix("S_") {
+                Some("NONE") => None,
+                Some(name) => Some(camel(name)),
+                None => panic!("{}: there is no part {word}", row.place),
+            };
+            (row.word(0), row.words(1).iter().filter_map(part).collect())
+        })
+        .collect();
+    let parts: BTreeSet<&String> = parts_of.values().flatten().collect();
+    made.push_str(
+        "/// The parts of scheduler S: `policy/src/scheduler_s.h` has what each is.\n\
+         #[allow(missing_docs, reason = \"that file has them\")]\n\
+         #[derive(Debug, Clone, Copy, PartialEq, Eq)]\npub enum Part {\n",
+    );
+    for part in parts {
+        writeln!(made, "    {part},").unwrap();
+    }
+    made.push_str("}\n\nconst PARTS: [&[Part]; Policy::ALL.len()] = [\n");
+    for row in policies {
+        let parts = parts_of.get(row.word(0));
+        assert_eq!(
+            parts.is_some(),
+            row.word(2) == "scheduler_s",
+            "{}: scheduler S, and nothing else, has parts",
+            row.place
+        );
+        let parts: String = (parts.into_iter().flatten())
+            .map(|part| format!("Part::{part}, "))
+            .collect();
+        writeln!(made, "    &[{parts}],").unwrap();
     }
     made.push_str("];\n");
 }

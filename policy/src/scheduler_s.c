@@ -4,10 +4,7 @@
  * credit with exact accounting, in which a domain may say how long its VCPUs can wait, its laxity.
  * A domain with a laxity is real-time. docs/explanation/policies.md has the rules.
  *
- * One implementation, of which each policy switches some parts on: s-base none, s-a (A) a place in
- * the queue by laxity, s-ab (B) boost with event, s-al (L) load balancing, s-all (LL) that of
- * real-time VCPUs by the second, s-aill (I) infinite credit; s-allc (C), which is ours, turns cut
- * short for real-time VCPUs.
+ * One implementation, of which each policy switches some parts on (policies.def).
  *
  * Credits are nanoseconds of CPU, charged as they are used: at every decision, tick and accounting.
  * Accounting gives the domains credits by weight and makes the VCPUs of a domain equal.
@@ -22,15 +19,8 @@
  */
 #include <laxity/policy.h>
 
+#include "scheduler_s.h"
 #include "share.h"
-
-/* The parts of the scheduler (section 3; I: section 5.4; C: ours). */
-#define S_LAXITY 1u    /* A */
-#define S_EVENT 2u     /* B */
-#define S_BALANCE 4u   /* L */
-#define S_BIND 8u      /* what LL adds to L */
-#define S_INFINITE 16u /* I */
-#define S_CUT 32u      /* C */
 
 enum s_class {
     S_BOOST,
@@ -316,8 +306,6 @@ static void s_charge(struct laxity_instance *instance, struct s_cpu *cpu, int64_
         laxity_arm_account(instance, share_next_multiple(accounting_ns, now - 1));
     }
 }
-
-static uint32_t s_parts_of(const struct laxity_policy *policy);
 
 static enum laxity_error s_init(struct laxity_instance *instance,
                                 const struct laxity_settings *settings)
@@ -882,28 +870,5 @@ static void s_dump(struct laxity_instance *instance, struct laxity_cpu *base,
         .set_vcpu = s_set_vcpu, .become = s_become, .dump = s_dump,                               \
     }
 
-const struct laxity_policy laxity_s_base = S_POLICY;
-const struct laxity_policy laxity_s_a = S_POLICY;
-const struct laxity_policy laxity_s_ab = S_POLICY;
-const struct laxity_policy laxity_s_al = S_POLICY;
-const struct laxity_policy laxity_s_all = S_POLICY;
-const struct laxity_policy laxity_s_aill = S_POLICY;
-const struct laxity_policy laxity_s_allc = S_POLICY;
-
-/* Comparisons, and no table: where the policy is known, this is a constant. */
-static uint32_t s_parts_of(const struct laxity_policy *policy)
-{
-    if (policy == &laxity_s_a)
-        return S_LAXITY;
-    if (policy == &laxity_s_ab)
-        return S_LAXITY | S_EVENT;
-    if (policy == &laxity_s_al)
-        return S_LAXITY | S_BALANCE;
-    if (policy == &laxity_s_all)
-        return S_LAXITY | S_BALANCE | S_BIND;
-    if (policy == &laxity_s_aill)
-        return S_LAXITY | S_INFINITE | S_BALANCE | S_BIND;
-    if (policy == &laxity_s_allc)
-        return S_LAXITY | S_BALANCE | S_BIND | S_CUT;
-    return 0;
-}
+#define LAXITY_VARIANT(identifier_, ...) const struct laxity_policy laxity_##identifier_ = S_POLICY;
+#include <policies.def>

@@ -12,6 +12,7 @@
 #include <laxity/policy.h>
 
 #define SERVER_LENDS(instance_) ((instance_)->policy == &laxity_lending)
+#include "../src/scheduler_s.h"
 #include "../src/server.h"
 
 #define CPUS 4
@@ -766,8 +767,7 @@ static void check_shares(const struct storm *storm, const struct counter *counte
         check(counter->lines[place] == (is_current || waits), "a VCPU is lost, or not gone");
     }
     /* One that is to move may be left to the CPU to which it goes. */
-    if (policy_of(storm) == &laxity_s_all || policy_of(storm) == &laxity_s_aill ||
-        policy_of(storm) == &laxity_s_allc)
+    if (s_parts_of(policy_of(storm)) & S_BIND)
         for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)
             will_decide |= storm->kicked[cpu];
     for (uint32_t cpu = 0; cpu < storm->cpus; cpu++)

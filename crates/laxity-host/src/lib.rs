@@ -50,7 +50,7 @@ pub use cost::Cost;
 pub use document::Document;
 pub use file::{Host, Network};
 pub use fleet::{Fleet, FleetGuest, FleetHost};
-pub use laxity_policies::{Parameter, Parameters, Policy, Settings, Substrate};
+pub use laxity_policies::{Parameter, Parameters, Part, Policy, Settings, Substrate};
 pub use open::{Open, OpenDomain};
 pub use profiles::{Profile, ProfileOf};
 pub use quantities::ArrivalRate;

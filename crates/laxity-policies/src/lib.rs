@@ -192,4 +192,9 @@ impl Policy {
     pub fn is_scheduler_s(self) -> bool {
         self.family() == Family::SchedulerS
     }
+
+    /// Whether it is scheduler S with that part.
+    pub fn has(self, part: Part) -> bool {
+        PARTS[self as usize].contains(&part)
+    }
 }

@@ -1,7 +1,7 @@
 //! Scheduler S: `docs/explanation/policies.md`, "Scheduler S".
 
 use crate::rules::Rules;
-use laxity_host::{Host, Policy, Settings};
+use laxity_host::{Host, Part, Settings};
 
 /// How many VCPUs of one part a CPU looks at when it takes one from another CPU, and how many may
 /// stand before one that is put into the queue by its laxity.
@@ -109,15 +109,14 @@ impl SchedulerS {
                 turn_over: false,
             })
             .collect();
-        let is_one_of = |policies: &[Policy]| policies.contains(&host.policy);
         SchedulerS {
             settings: host.settings,
-            by_laxity: host.policy != Policy::SBase,
-            by_event: is_one_of(&[Policy::SAb]),
-            balances: is_one_of(&[Policy::SAl, Policy::SAll, Policy::SAill, Policy::SAllc]),
-            binds: is_one_of(&[Policy::SAll, Policy::SAill, Policy::SAllc]),
-            infinite: is_one_of(&[Policy::SAill]),
-            cuts: is_one_of(&[Policy::SAllc]),
+            by_laxity: host.policy.has(Part::Laxity),
+            by_event: host.policy.has(Part::Event),
+            balances: host.policy.has(Part::Balance),
+            binds: host.policy.has(Part::Bind),
+            infinite: host.policy.has(Part::Infinite),
+            cuts: host.policy.has(Part::Cut),
             domains,
             vcpus,
             cpus,

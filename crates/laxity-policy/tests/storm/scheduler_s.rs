@@ -2,7 +2,7 @@
 //! the queue, who must be chosen, what is charged, what an accounting may do.
 
 use crate::credits::{BOOST, OVER};
-use laxity_policies::Policy;
+use laxity_policies::{Part, Policy};
 use laxity_policy::DumpLine;
 
 /// How many of one part a thief looks at, and laxity lets stand before a VCPU.
@@ -29,22 +29,6 @@ pub struct Waiting {
     pub known: Vcpu,
 }
 
-pub fn balances(policy: Policy) -> bool {
-    policy == Policy::SAl || binds(policy)
-}
-
-pub fn boosts(policy: Policy) -> bool {
-    policy == Policy::SAb
-}
-
-pub fn has_infinite_credit(policy: Policy) -> bool {
-    policy == Policy::SAill
-}
-
-pub fn binds(policy: Policy) -> bool {
-    matches!(policy, Policy::SAll | Policy::SAill | Policy::SAllc)
-}
-
 /// The parts of a CPU's queue in which VCPUs wait, first to last, from a dump.
 pub fn waiting(lines: &[DumpLine]) -> Vec<(i64, usize)> {
     let part = |state: &str| {
@@ -62,7 +46,7 @@ pub fn enqueue(policy: Policy, queue: &mut Vec<Waiting>, mut vcpu: Waiting) {
     let class = vcpu.part;
     let end = queue.partition_point(|other| other.part <= class);
     let mut place = end;
-    if policy != Policy::SBase && vcpu.laxity_ns > 0 && class != OVER {
+    if policy.has(Part::Laxity) && vcpu.laxity_ns > 0 && class != OVER {
         let fits = |count: &usize| {
             let wait_ns: i64 = (queue[..*count].iter())
                 .map(|other| other.known.last_run_ns)
@@ -85,13 +69,15 @@ pub fn choice(
     may_run: impl Fn(usize, usize) -> bool,
 ) -> Option<usize> {
     let own = queues[cpu].first();
-    let looks = own.is_none_or(|own| own.part == OVER) || balances(policy);
+    let looks = own.is_none_or(|own| own.part == OVER) || policy.has(Part::Balance);
     for step in 1..queues.len() {
         let other = &queues[(cpu + step) % queues.len()];
         let first_of = |part: i64| {
             (other.iter().filter(move |vcpu| vcpu.part == part))
                 .take(SCAN)
-                .find(|vcpu| may_run(vcpu.vcpu, cpu) && !(binds(policy) && vcpu.laxity_ns > 0))
+                .find(|vcpu| {
+                    may_run(vcpu.vcpu, cpu) && !(policy.has(Part::Bind) && vcpu.laxity_ns > 0)
+                })
         };
         let better = own.map_or(OVER + 1, |own| own.part);
         if let Some(found) = (BOOST..better).find_map(first_of)
@@ -100,7 +86,7 @@ pub fn choice(
             return Some(found.vcpu);
         }
         if let Some(own) = own
-            && balances(policy)
+            && policy.has(Part::Balance)
             && own.laxity_ns == 0
             && let Some(equal) = first_of(own.part)
         {

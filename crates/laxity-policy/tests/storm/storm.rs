@@ -2,7 +2,7 @@
 
 use crate::budgets::{Budgets, Choice, Queue};
 use crate::{credits, invalid, scheduler_s};
-use laxity_policies::{Parameters, Policy, Settings, WEIGHT_MAX};
+use laxity_policies::{Parameters, Part, Policy, Settings, WEIGHT_MAX};
 use laxity_policy::{DumpLine, Event, NEVER, Refused, Report, Request};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
@@ -329,7 +329,7 @@ impl Storm {
     /// A VCPU that is runnable already gets work.
     fn event(&mut self, vcpu: usize) {
         let cpu = self.cpu_of(vcpu);
-        let boosted = scheduler_s::boosts(self.policy)
+        let boosted = self.policy.has(Part::Event)
             && self.domains[self.vcpus[vcpu].domain].laxity_ns > 0
             && self.cpus[cpu].running != Some(vcpu)
             && self.vcpus[vcpu].credits.class == credits::UNDER;
@@ -649,8 +649,7 @@ impl Storm {
                 if unparked && after.class != credits::PARKED {
                     self.vcpus[vcpu].known.waits_since_ns = self.now;
                 }
-                let infinite =
-                    scheduler_s::has_infinite_credit(self.policy) && domain.laxity_ns > 0;
+                let infinite = self.policy.has(Part::Infinite) && domain.laxity_ns > 0;
                 let expected = match (after.credits_ns < 0, domain.cap_percent > 0) {
                     (true, true) => credits::PARKED,
                     (true, false) if !infinite => credits::OVER,
@@ -763,7 +762,7 @@ impl Storm {
             decision.until_ns > now,
             "a decision for no time: {decision:?}"
         );
-        let moved = scheduler_s::binds(self.policy) && self.takes_move(cpu);
+        let moved = self.policy.has(Part::Bind) && self.takes_move(cpu);
         if !moved {
             assert_eq!(decision.vcpu, expected.0, "CPU {cpu} at {now}, who runs");
         }
@@ -1072,7 +1071,7 @@ impl Storm {
         let Some(running) = running else {
             // LL: who is to move may be left to the CPU to which it goes, which is then called.
             let calls = |cpu: &Cpu| cpu.kick.at_ns != NEVER;
-            let is_left = scheduler_s::binds(self.policy) && self.cpus.iter().any(calls);
+            let is_left = self.policy.has(Part::Bind) && self.cpus.iter().any(calls);
             assert!(
                 is_left || waiting.iter().all(Vec::is_empty),
                 "CPU {cpu} idles, and {waiting:?} wait"
