@@ -31,6 +31,7 @@ Policy = Literal[
     "eevdf",
     "arinc653",
     "lending",
+    "s-abll",
 ]
 """The scheduling policies of `policy/`."""
 

@@ -74,6 +74,7 @@ WHEN = {
     "s-aill": "Take it for telephony that must never run out of credits, beside guests that you "
     "trust.",
     "s-allc": "Take it for telephony whose laxity is shorter than the turns of other guests.",
+    "s-abll": "It adds a boost with each event to `s-all`.",
     "rtds": "Take it on stock Xen for guests with deadlines: global EDF with a budget a period.",
     "credit2": "Take it on stock Xen for guests without deadlines that wake often and run "
     "briefly; there is no guarantee.",

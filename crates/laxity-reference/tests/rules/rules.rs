@@ -524,7 +524,12 @@ fn scheduler_s_puts_a_real_time_vcpu_where_it_can_wait() {
 /// once.
 #[test]
 fn scheduler_s_boosts_with_an_event() {
-    for (policy, wanted) in [(Policy::SA, "AAAABBBBAAAA"), (Policy::SAb, "AAAABBBAAAAB")] {
+    for (policy, wanted) in [
+        (Policy::SA, "AAAABBBBAAAA"),
+        (Policy::SAb, "AAAABBBAAAAB"),
+        (Policy::SAll, "AAAABBBBAAAA"),
+        (Policy::SAbll, "AAAABBBAAAAB"),
+    ] {
         let a = domain(1, 1, 1).task(0, 10, 100).task(7, 1, 100).laxity(50);
         let b = domain(1, 1, 1).task(0, 100, 100);
         let host = credit(4, 2, 100, host(policy, 12, vec![a, b]));
