@@ -359,23 +359,10 @@ def _interfaces(interfaces: Sequence[InterfaceResult]) -> Table:
 def _limits(telephony: Telephony) -> Table:
     rows = []
     for limit in limits_of(telephony):
-        if limit.name == "delay":
-            shown = NOTHING if limit.found is None else time(round(limit.found))
-            bound = f"below {time(round(limit.limit))}"
-        elif limit.name == "loss":
-            shown, bound = percent(limit.found or 0.0), f"below {percent(limit.limit)}"
-        else:
-            shown, bound = f"{limit.found or 0:.2f}", f"at least {limit.limit:.2f}"
+        bound = f"{'at least' if limit.kind.is_least else 'below'} {limit.limit_text}"
         tone = Cell("yes", "good") if limit.held else Cell("no", "bad")
-        rows.append([*plain(NAMES[limit.name], bound, shown), tone])
+        rows.append([*plain(limit.kind.title, bound, limit.found_text), tone])
     return Table("Limits of good calls", ("", "limit", "found", "held"), rows)
-
-
-NAMES = {
-    "loss": "packets lost",
-    "delay": "delay, 99.9 %",
-    "MOS": "mean opinion score (MOS-LQO: PESQ by P.862.1) of the worst sampled stream",
-}
 
 
 def _drops(drops: Drops) -> Table:

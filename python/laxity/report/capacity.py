@@ -23,9 +23,10 @@ from laxity.report.page import (
     repeats,
     substrate_of,
 )
+from laxity.results.acceptance import KINDS
 from laxity.tables.capacity import capacity_verdict, load_of, what_is_varied
 from laxity.telephony.capacity import Capacity
-from laxity.text import NOTHING, percent, time
+from laxity.text import NOTHING, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,8 +115,9 @@ def _picture(found: Capacity) -> Picture:
 
 
 def _ramp(found: Capacity) -> Table:
-    names = {"loss": "lost", "delay": "delay, 99.9 %"} | ({"MOS": "MOS"} if found.is_scored else {})
-    columns = (what_is_varied(found.key), "accepted", *names.values(), "bottleneck")
+    names = found.limit_names
+    titles = (KINDS[name].column for name in names)
+    columns = (what_is_varied(found.key), "accepted", *titles, "bottleneck")
     mos = (
         " MOS is PESQ's (P.862.1), the worst of the sampled streams that lost most packets."
         if found.is_scored
@@ -152,11 +154,4 @@ def _cells(tried: Tried, names: Iterable[str]) -> list[Cell]:
 def _cell(limit: Limit | None) -> Cell:
     if limit is None or limit.found is None:
         return Cell(NOTHING)
-    match limit.name:
-        case "loss":
-            text = percent(limit.found)
-        case "delay":
-            text = time(round(limit.found))
-        case _:
-            text = f"{limit.found:.2f}"
-    return Cell(text, "" if limit.held else "bad")
+    return Cell(limit.found_text, "" if limit.held else "bad")

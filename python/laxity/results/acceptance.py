@@ -5,8 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from laxity.text import NOTHING, percent, time
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from laxity.results.schema import Telephony
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a limit is about."""
+
+    title: str
+    column: str
+    """The title of a column."""
+    text: Callable[[float], str]
+    """A value as people write it."""
+    is_least: bool = False
+    """Whether what is found must be at least the limit; otherwise it must be below."""
+
+
+KINDS = {
+    "loss": Kind("packets lost", "lost", percent),
+    "delay": Kind("delay, 99.9 %", "p99.9", lambda ns: time(round(ns))),
+    "MOS": Kind(
+        "mean opinion score (MOS-LQO: PESQ by P.862.1) of the worst sampled stream",
+        "MOS",
+        "{:.2f}".format,
+        is_least=True,
+    ),
+}
+"""By the name of the limit, in the order of tables."""
 
 
 @dataclass(frozen=True)
@@ -14,11 +44,33 @@ class Limit:
     """One thing that a run must keep to be accepted."""
 
     name: str
-    """`loss`, `delay` or `MOS`."""
+    """One of KINDS."""
     limit: float
     found: float | None
     """None where nothing was measured: no packet came."""
     held: bool
+
+    @property
+    def kind(self) -> Kind:
+        """What it is about."""
+        return KINDS[self.name]
+
+    @property
+    def found_text(self) -> str:
+        """What was found, as people write it."""
+        return NOTHING if self.found is None else self.kind.text(self.found)
+
+    @property
+    def limit_text(self) -> str:
+        """The limit itself, as people write it."""
+        return self.kind.text(self.limit)
+
+    @property
+    def badness(self) -> float:
+        """How near to the limit the run came, or how far beyond: the greater, the worse."""
+        if self.found is None:
+            return float("inf")
+        return -self.found if self.kind.is_least else self.found
 
 
 def limits_of(telephony: Telephony) -> list[Limit]:

@@ -169,27 +169,10 @@ def limit_lines(limits: list[Limit]) -> list[str]:
     """One line for each limit: its name, what was found, and on which side of the bound it is."""
     lines = []
     for limit in limits:
-        side = "below" if limit.held else "not below"
-        bound = {
-            "loss": f"{side} {percent(limit.limit)}",
-            "delay": f"{side} {time(round(limit.limit))}",
-        }.get(limit.name, f"{'at least' if limit.held else 'below'} {limit.limit:.2f}")
-        found = found_text(limit) + (" %" if limit.name == "loss" else "")
-        lines.append(f"  {limit.name} {found} ({bound})")
+        sides = ("at least", "below") if limit.kind.is_least else ("below", "not below")
+        side = sides[0] if limit.held else sides[1]
+        lines.append(f"  {limit.name} {limit.found_text} ({side} {limit.limit_text})")
     return lines
-
-
-def found_text(limit: Limit) -> str:
-    """The text of a cell: loss is in percent, without the sign."""
-    if limit.found is None:
-        return NOTHING
-    match limit.name:
-        case "loss":
-            return bare(limit.found)
-        case "delay":
-            return time(round(limit.found))
-        case _:
-            return f"{limit.found:.2f}"
 
 
 def calls_comparison_table(result: Comparison) -> RenderableType:

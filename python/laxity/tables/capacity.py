@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
-from laxity.tables.calls import found_text, limit_lines
+from laxity.results.acceptance import KINDS
+from laxity.tables.calls import limit_lines
 from laxity.tables.layout import plain_table, profiles, right
 from laxity.telephony.capacity import MOST
 from laxity.text import NOTHING, bare, number
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 def capacity_table(found: Capacity) -> RenderableType:
     """The ramp of loads, the carried load, and the bottleneck."""
-    columns = {"loss": "lost %", "delay": "p99.9"} | ({"MOS": "MOS"} if found.is_scored else {})
+    names = found.limit_names
+    columns = (KINDS[name].column for name in names)
     table = plain_table(
-        *right(what_is_varied(found.key), "accepted", *columns.values(), "CPU %"),
+        *right(what_is_varied(found.key), "accepted", *columns, "CPU %"),
         Column("bottleneck", overflow="fold"),
     )
     for tried in found.tried:
@@ -36,7 +38,7 @@ def capacity_table(found: Capacity) -> RenderableType:
         table.add_row(
             load(found, tried),
             Text(accepted, "green" if tried.held else "red"),
-            *(_limit_cell(limits.get(name)) for name in columns),
+            *(_limit_cell(limits.get(name)) for name in names),
             bare(max(used)),
             tried.gives_out.short if tried.gives_out else "",
         )
@@ -66,7 +68,7 @@ def _remedies(found: Capacity) -> list[RenderableType]:
 
 
 def _limit_cell(limit: Limit | None) -> Text:
-    return Text(NOTHING) if limit is None else Text(found_text(limit), "" if limit.held else "red")
+    return Text(NOTHING) if limit is None else Text(limit.found_text, "" if limit.held else "red")
 
 
 def capacity_verdict(found: Capacity) -> list[Text]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from laxity import directory as directories
 from laxity.errors import InputError
 from laxity.resolved import calls_of
-from laxity.results.acceptance import limits_of
+from laxity.results.acceptance import KINDS, limits_of
 from laxity.results.design import Remedy
 from laxity.results.origin import Origin, load_origin, read_json, save_origin
 from laxity.results.records import decoded, encoded
@@ -77,13 +77,7 @@ class Tried:
         for telephony in self.telephonies:
             for limit in limits_of(telephony):
                 by_name.setdefault(limit.name, []).append(limit)
-
-        def badness(limit: Limit) -> float:
-            if limit.found is None:
-                return float("inf")
-            return -limit.found if limit.name == "MOS" else limit.found
-
-        return [max(limits, key=badness) for limits in by_name.values()]
+        return [max(limits, key=lambda limit: limit.badness) for limits in by_name.values()]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the load, the limits, and the result of each run."""
@@ -121,9 +115,15 @@ class Capacity:
         return f"<laxity.Capacity {self.origin.name}: {self.key} {carried} carried>"
 
     @property
+    def limit_names(self) -> list[str]:
+        """The limits that any load was held against, in the order of tables."""
+        known = {limit.name for tried in self.tried for limit in tried.limits}
+        return [name for name in KINDS if name in known]
+
+    @property
     def is_scored(self) -> bool:
         """Whether the quality of any stream was scored; runs may be too short for it."""
-        return any(limit.name == "MOS" for tried in self.tried for limit in tried.limits)
+        return "MOS" in self.limit_names
 
     @property
     def refused(self) -> Tried | None:
