@@ -368,6 +368,19 @@ def test_sweeps_have_loss_and_delay(host: Host, tmp_path: Path) -> None:
     assert [point.holds for point in strict.points()] == [True, False]
 
 
+def test_calls_that_are_given_up_are_not_good_calls(laxity: Laxity) -> None:
+    """All voice that there is may be good where nobody is connected."""
+    silent = "domain.signalling.workload.work=5 s"
+    quick = ("duration=60 s", "calls.streams=1", "calls.rate=1 /s", *ALONE)
+    sets = [word for each in (silent, *quick) for word in ("--set", each)]
+    said = laxity("run", TELEPHONY, *sets, "--strict", code=1).stdout
+    assert "Not accepted" in said
+    assert "(not below 1 %)" in said.partition("  failed ")[2].splitlines()[0]
+    lax = ("--set", "calls.acceptance.failed=100 %")
+    said = laxity("run", TELEPHONY, *sets, *lax, "--strict").stdout
+    assert "(below 100 %)" in said.partition("  failed ")[2].splitlines()[0]
+
+
 def test_tasks_beside_calls_are_told(laxity: Laxity, tmp_path: Path) -> None:
     """Where the calls are accepted and every deadline is missed, each view says both."""
     host = tmp_path / "host.toml"

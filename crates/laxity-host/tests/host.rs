@@ -263,6 +263,7 @@ fn every_key_of_telephony_arrives() {
         loss: 0.005,
         delay_ns: 100 * MILLISECOND_NS,
         mos: 3.9,
+        failed: 0.002,
     };
     assert_eq!(calls.acceptance, acceptance);
 }

@@ -35,6 +35,7 @@ KINDS = {
         "{:.2f}".format,
         is_least=True,
     ),
+    "failed": Kind("calls, or registrations, given up", "failed", percent),
 }
 """By the name of the limit, in the order of tables."""
 
@@ -76,8 +77,8 @@ class Limit:
 def limits_of(telephony: Telephony) -> list[Limit]:
     """Returns each limit beside what was found.
 
-    Loss, and the delay of 99.9 % of the packets in ns, must be below their limits; MOS must be at
-    least its own. MOS is that of the worst scored stream (PESQ, on P.862.1's scale of opinions) and
+    Loss, the delay of 99.9 % of the packets in ns, and the part that failed of the calls or the
+    registrations, whichever is greater, must be below their limits; MOS must be at least its own. MOS is that of the worst scored stream (PESQ, on P.862.1's scale of opinions) and
     is left out as long as there is no quality.
     """
     limits, voice, delay_ns = telephony.limits, telephony.voice, telephony.voice.delay_ns.p999
@@ -89,6 +90,10 @@ def limits_of(telephony: Telephony) -> list[Limit]:
     if telephony.quality is not None:
         mos = telephony.quality.mos_lqo.min
         found.append(Limit("MOS", limits.mos, mos, mos >= limits.mos))
+    begun = [each for each in (telephony.calls, telephony.registrations) if each is not None]
+    if begun:
+        failed = max(each.failed / max(1, each.offered) for each in begun)
+        found.append(Limit("failed", limits.failed, failed, failed < limits.failed))
     return found
 
 

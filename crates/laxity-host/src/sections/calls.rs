@@ -108,6 +108,8 @@ pub struct Acceptance {
     pub delay_ns: i64,
     /// The mean opinion score is at least this.
     pub mos: f64,
+    /// The part of the calls, and of the registrations, that fail is smaller than this.
+    pub failed: f64,
 }
 
 impl Default for Acceptance {
@@ -116,6 +118,7 @@ impl Default for Acceptance {
             loss: 0.01,
             delay_ns: 150_000_000,
             mos: 4.0,
+            failed: 0.01,
         }
     }
 }
@@ -182,6 +185,9 @@ pub(crate) struct AcceptanceTable {
     /// The mean opinion score of every sampled call is at least this.
     #[schemars(extend("default" = Acceptance::default().mos))]
     pub mos: Field<Score>,
+    /// The part of the calls that the phones give up is smaller than this, and that of the registrations.
+    #[schemars(extend("default" = "1 %"))]
+    pub failed: Field<Part>,
 }
 
 /// A mean opinion score: 1 to 4.5.
@@ -318,6 +324,7 @@ fn acceptance(table: Option<&AcceptanceTable>) -> Acceptance {
         loss: table.loss.value.map_or(default.loss, |part| part.0),
         delay_ns: table.delay.ns_or(default.delay_ns),
         mos: table.mos.value.map_or(default.mos, |score| score.0),
+        failed: table.failed.value.map_or(default.failed, |part| part.0),
     })
 }
 

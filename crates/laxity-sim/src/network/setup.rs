@@ -32,6 +32,7 @@ const NO_CALLS: Calls = Calls {
         loss: 0.0,
         delay_ns: 0,
         mos: 0.0,
+        failed: 0.0,
     },
 };
 
