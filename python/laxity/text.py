@@ -81,6 +81,11 @@ def bare(ratio: float) -> str:
     return percent(ratio).removesuffix(" %")
 
 
+def inert(text: str) -> str:
+    """Lines of text with a `?` for each character that a terminal would obey or not show."""
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+
+
 def name_of(words: str) -> str:
     """Returns a name that host files take, with a `-` for each character that they do not."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "-_." else "-" for c in words)

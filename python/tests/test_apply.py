@@ -751,6 +751,28 @@ def test_a_process_that_an_ordinary_user_names_as_a_guest_gets_nothing(
     assert os.sched_getscheduler(thread) == os.SCHED_OTHER
 
 
+def test_a_process_that_an_ordinary_user_names_as_a_helper_gets_nothing(machine: Machine) -> None:
+    helper = f"vhost-{machine.guests['batch'].pid}"
+    named = f"ctypes.CDLL(None).prctl(15, {helper.encode()!r}, 0, 0, 0); print(flush=True); input()"
+    words = [sys.executable, "-c", f"import ctypes, os; os.setresuid(*3 * [{NOBODY}]); {named}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        machine.keeper.apply(asked(machine, helpers=Helpers(cpus=(CPUS[-1],))).wanted)
+        allowed = os.sched_getaffinity(process.pid)
+        process.communicate(b"\n")
+    assert sorted(allowed) == CPUS
+
+
+def test_threads_of_the_kernel_help_the_guest_that_they_are_named_after(tmp_path: Path) -> None:
+    flags = {3: 0x00200000 | 0x40, 4: 0x40}
+    for pid, of_pid in flags.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_text("vhost-7\n")
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (vhost) 7) S 2 0 0 0 -1 {of_pid} 0 0\n")
+    assert Linux(proc=tmp_path)._vhost() == {7: [3]}
+
+
 def test_a_group_with_other_processes_is_not_the_guests_own(machine: Machine) -> None:
     machine.stop("batch")
     machine.start("batch", "CPU 0/KVM", group="user.slice/session-1.scope")

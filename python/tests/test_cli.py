@@ -9,6 +9,7 @@ import pty
 import select
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -837,6 +838,14 @@ def test_what_takes_long_shows_a_bar_on_a_terminal() -> None:
     os.close(terminal)
     assert b"running" in seen
     assert b"%" in seen
+
+
+def test_what_a_file_says_cannot_write_to_the_terminal(laxity: Laxity, tmp_path: Path) -> None:
+    metadata = json.dumps({"a\x1b[2J\x9b2J": 1}).encode()
+    trace = tmp_path / "a.laxtrace"
+    trace.write_bytes(b"LAXTRACE" + struct.pack("<II", 1, len(metadata)) + metadata)
+    said = laxity("trace", trace, "--text", code=2).stderr
+    assert "unknown field `a?[2J?2J`" in said
 
 
 def test_a_mistake_of_ours_is_one_line_and_a_hint(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attempts import first_unspoiled, require
-from conftest import EXAMPLES
+from conftest import EXAMPLES, HOST
 from laxity import Host
 from laxity.observe import here, threads
 from laxity.observe.tracefs import MAGIC, TRACING
@@ -87,6 +87,18 @@ def test_what_is_no_trace_is_refused(laxity: Laxity, tmp_path: Path) -> None:
     done = laxity("observe", tmp_path / "no.laxtrace", code=2)
     assert "no.laxtrace" in done.stderr
     assert "there is no file" in laxity("observe", tmp_path / "none", code=2).stderr
+
+
+def test_the_name_of_a_trace_writes_nothing_into_the_host_file(
+    laxity: Laxity, tmp_path: Path
+) -> None:
+    trace, named = tmp_path / "a.laxtrace", tmp_path / "b\nseed = 7\n#\x01.laxtrace"
+    Host.parse(HOST).run(trace=trace)
+    trace.rename(named)
+    laxity("observe", named, "-o", tmp_path / "seen")
+    text = (tmp_path / "seen/host.toml").read_text("utf-8")
+    assert "b?seed = 7?#?.laxtrace." in text
+    assert Host.parse(text).resolved()["seed"] == 1
 
 
 PAGE = 4096

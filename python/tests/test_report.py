@@ -13,6 +13,8 @@ from pathlib import Path
 
 import laxity
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from html_report import Document, read
 from laxity import additions, report
@@ -22,6 +24,7 @@ from laxity.plots import style
 from laxity.report import comparison, live
 from laxity.report.page import interval
 from laxity.report.window import cause, chosen_window, first_missed_ns
+from laxity.results.origin import read_table
 from laxity.results.streams import LOST, PACKET_NS
 from laxity.statistics import mean
 from laxity.tables.sweep import best_point
@@ -529,6 +532,26 @@ def test_a_damaged_directory_is_refused(late: Path, tmp_path: Path, file: str, d
         (directory / file).write_bytes(b"" if damage == "empty" else b"[]")
     with pytest.raises(InputError):
         report.write(directory)
+
+
+def test_a_small_table_that_would_take_all_memory_is_refused(tmp_path: Path) -> None:
+    path, many = tmp_path / "a.parquet", 1 << 20
+    numbers = pa.table({"a": pa.array(np.zeros(many, np.int8))})
+    with pq.ParquetWriter(path, numbers.schema, compression="zstd") as writer:
+        for _ in range(260):
+            writer.write_table(numbers)
+    assert path.stat().st_size < many
+    with pytest.raises(InputError, match="bytes in memory"):
+        read_table(path)
+    # One text in many rows.
+    text = pa.DictionaryArray.from_arrays(np.zeros(30_000, np.int32), ["x" * 100_000])
+    pq.write_table(pa.table({"a": text}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < many
+    with pytest.raises(InputError, match="3,000,000,000 bytes in memory"):
+        read_table(path)
+    pq.write_table(pa.table({"a": [["x"]]}), path)
+    with pytest.raises(InputError, match="a is of type list"):
+        read_table(path)
 
 
 def test_a_window_is_of_a_run(tmp_path: Path) -> None:

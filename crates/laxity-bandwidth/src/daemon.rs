@@ -2,11 +2,11 @@
 //! the shapers. Between two periods it handles interfaces that come and go, a changed file, and
 //! signals.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use laxity_config::{FILE_BYTES_MAX, input};
@@ -24,7 +24,7 @@ use crate::linux::{
 };
 use crate::report::{HolderState, Shared, Snapshot};
 use crate::shaper::{Counters, Shaper};
-use crate::xen::{Store, Xen};
+use crate::xen::{INTERFACES, Store, Xen};
 use crate::{Agreement, demand::Sample};
 
 /// Reasons why the daemon does not run.
@@ -246,7 +246,7 @@ impl Daemon {
                 directions.push(Direction::new("transmit", Box::new(tree)));
             }
             Backend::Xen => {
-                let xen = Store::open().and_then(Xen::new);
+                let xen = Store::open().and_then(|store| Xen::new(store, Path::new(INTERFACES)));
                 let xen = xen.map_err(|error| failed(format!("cannot reach xenstore: {error}")))?;
                 directions.push(Direction::new("transmit", Box::new(xen)));
             }
@@ -281,7 +281,31 @@ impl Daemon {
         if let Some(shortcoming) = daemon.shortcoming() {
             warn!("{shortcoming}");
         }
+        if daemon.agreements.link.backend == Backend::Linux {
+            daemon.warn_of_routing();
+        }
         Ok(daemon)
+    }
+
+    /// Warns of bridges whose ports can have the host route their packets: the kernel says of these
+    /// that they came by the bridge, and so the link cannot tell whose they are.
+    fn warn_of_routing(&self) {
+        let holders = self.agreements.holders.iter();
+        let names = holders.map(|each| &each.interface);
+        let names = names.chain([&self.agreements.link.interface]);
+        let bridges = names.filter_map(|name| self.interfaces.get(name)?.controller);
+        let bridges: BTreeSet<u32> = bridges.collect();
+        for bridge in self.interfaces.values() {
+            let path = format!("/proc/sys/net/ipv4/conf/{}/forwarding", bridge.name);
+            let routes = || fs::read_to_string(path).is_ok_and(|said| said.trim() == "1");
+            if bridges.contains(&bridge.index) && routes() {
+                warn!(
+                    bridge = bridge.name,
+                    "the host routes packets that its virtual machines address to it, and such packets are held to no \
+                     agreement; let a firewall drop them, or switch off forwarding of the bridge"
+                );
+            }
+        }
     }
 
     /// The snapshot that status and metrics read.
@@ -303,7 +327,7 @@ impl Daemon {
             .map(|each| places.get(&*each.interface).copied());
         let kept: Vec<Option<usize>> = kept.collect();
         let others_before = before.map(|before| before.holders.len());
-        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.shared.write();
         let old = std::mem::take(&mut snapshot.holders);
         for direction in &mut self.directions {
             let is_inwards = direction.name == "receive";
@@ -460,7 +484,7 @@ impl Daemon {
                 .shaper
                 .restore(&self.agreements, &direction.limits);
             direction.is_disturbed = restored.is_err();
-            let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut snapshot = self.shared.write();
             snapshot.restored += u64::from(restored.is_ok());
             if may_warn {
                 self.warned = Some(Instant::now());
@@ -490,7 +514,7 @@ impl Daemon {
             self.restore();
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
-        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.shared.write();
         for direction in &mut self.directions {
             let states = &mut snapshot.holders[direction.first_state..];
             direction
@@ -501,7 +525,7 @@ impl Daemon {
     }
 
     fn note(&mut self, took: Duration, missed: u64) {
-        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.shared.write();
         let snapshot: &mut Snapshot = &mut snapshot;
         snapshot.loop_ns = took.as_nanos() as u64;
         snapshot.loop_ns_max = snapshot.loop_ns_max.max(snapshot.loop_ns);
@@ -540,6 +564,7 @@ impl Daemon {
         let known = self.interfaces.get_mut(&interface.name);
         if let Some(known) = known.filter(|known| known.index == interface.index) {
             known.controller = interface.controller;
+            self.look(&interface.name);
             return;
         }
         // The interface may have had another name before.
@@ -561,6 +586,19 @@ impl Daemon {
             _ => self.bind(&interface.name, Some(interface.index)),
         }
         self.interfaces.insert(interface.name.clone(), interface);
+    }
+
+    /// Looks anew at the interface of a holder.
+    fn look(&mut self, name: &str) {
+        let holders = &self.agreements.holders;
+        let Some(at) = holders.iter().position(|each| each.interface == name) else {
+            return;
+        };
+        for direction in &mut self.directions {
+            if let Err(error) = direction.shaper.look(at) {
+                error!(interface = name, %error, "an interface cannot be looked at");
+            }
+        }
     }
 
     fn is_gone(&mut self, index: u32) {
@@ -607,7 +645,7 @@ impl Daemon {
             is_there = interface.is_some(),
             "an interface"
         );
-        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.shared.write();
         for direction in &mut self.directions {
             if let Err(error) = direction.shaper.bind(at, interface) {
                 error!(vm, %error, "an interface cannot be shaped");
@@ -641,7 +679,7 @@ impl Daemon {
             Ok(agreements) => agreements,
             Err(reason) => {
                 error!("the new agreements are refused, and the old ones stay: {reason}");
-                let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut snapshot = self.shared.write();
                 snapshot.reloads_refused += 1;
                 return Ok(());
             }
@@ -653,7 +691,7 @@ impl Daemon {
         self.configure(Some(&before))
             .map_err(system("set the new agreements"))?;
         info!(holders = self.agreements.holders.len(), "new agreements");
-        let mut snapshot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.shared.write();
         snapshot.reloads += 1;
         Ok(())
     }

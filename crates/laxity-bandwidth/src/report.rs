@@ -3,8 +3,9 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::net::TcpListener;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use laxity_daemon::metrics::{self, family, metric};
 use laxity_daemon::requests::serve_unix;
@@ -80,15 +81,43 @@ pub struct HolderState {
     pub violations: u64,
 }
 
-/// A snapshot that the daemon writes and others read.
-pub type Shared = Arc<Mutex<Snapshot>>;
+/// A snapshot that the daemon writes and others read. A reader holds the lock only to share the
+/// snapshot, so that the daemon, whose priority is higher, does not wait for it to be formatted.
+#[derive(Debug, Clone, Default)]
+pub struct Shared(Arc<Mutex<Arc<Snapshot>>>);
 
-fn copy(shared: &Shared) -> Snapshot {
-    // The snapshot is complete whenever the lock is free.
-    shared
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
+impl Shared {
+    /// The snapshot, to change it; it is copied first if somebody still reads it.
+    pub fn write(&self) -> Writing<'_> {
+        Writing(self.lock())
+    }
+
+    fn read(&self) -> Arc<Snapshot> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Snapshot>> {
+        // The snapshot is complete whenever the lock is free.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A snapshot that is being changed.
+#[derive(Debug)]
+pub struct Writing<'s>(MutexGuard<'s, Arc<Snapshot>>);
+
+impl Deref for Writing<'_> {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
+impl DerefMut for Writing<'_> {
+    fn deref_mut(&mut self) -> &mut Snapshot {
+        Arc::make_mut(&mut self.0)
+    }
 }
 
 /// Prefix of all names of metrics.
@@ -101,7 +130,7 @@ const PREFIX: &str = "laxity_bandwidth";
 /// If the thread cannot be started.
 pub fn serve_status(listener: UnixListener, shared: Shared) -> io::Result<()> {
     serve_unix("status", listener, move |connection| {
-        let answer = serde_json::to_vec(&copy(&shared)).expect("a snapshot is JSON");
+        let answer = serde_json::to_vec(&*shared.read()).expect("a snapshot is JSON");
         connection.write_all(&answer)
     })
 }
@@ -138,7 +167,7 @@ fn labels(holder: &HolderState) -> Labels {
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let snapshot = copy(&self.0);
+        let snapshot = self.0.read();
         let gauges: [Family; 6] = [
             ("offered_bits_per_second", "Estimated demand", |each| {
                 each.offered_bit_s as f64
@@ -362,11 +391,9 @@ mod tests {
             throttled_ns: 1_500_000_000,
             ..HolderState::default()
         };
-        let snapshot = Snapshot {
-            holders: vec![holder],
-            ..Snapshot::default()
-        };
-        let told = metrics::text(PREFIX, Metrics(Arc::new(Mutex::new(snapshot))));
+        let shared = Shared::default();
+        shared.write().holders.push(holder);
+        let told = metrics::text(PREFIX, Metrics(shared));
         let labels = "{vm=\"media\",interface=\"vif1.0\",direction=\"transmit\"}";
         for line in [
             format!("laxity_bandwidth_delivered_bytes_total{labels} 1234.0\n"),

@@ -6,11 +6,16 @@ use std::io;
 use crate::control::{Limits, Shapers};
 use crate::{Agreements, Holder, demand::Sample};
 
+/// Bytes of the shortest frame of Ethernet without its checksum. A card makes shorter ones as long.
+pub const FRAME_BYTES_MIN: u64 = 60;
+
 /// Counters of a holder since its shaper was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Sent, in bytes.
     pub bytes: u64,
+    /// Sent, in packets, where these are counted; wraps around.
+    pub packets: u32,
     /// Packets dropped from its queue; wraps around.
     pub drops: u32,
     /// Number of times that the shaper stopped it; wraps around.
@@ -21,13 +26,15 @@ pub struct Counters {
 
 impl Counters {
     /// The difference between two reads, `elapsed_ns` apart. Counters that went down belong to a
-    /// new shaper and count in full.
+    /// new shaper and count in full. Frames that are all shorter than [`FRAME_BYTES_MIN`] count as
+    /// the link carries them.
     pub fn since(&self, before: &Counters, elapsed_ns: u64) -> Sample {
         let is_new = self.bytes < before.bytes;
         let before = if is_new { Counters::default() } else { *before };
+        let packets = u64::from(self.packets.wrapping_sub(before.packets));
         Sample {
             elapsed_ns,
-            delivered_bytes: self.bytes - before.bytes,
+            delivered_bytes: (self.bytes - before.bytes).max(FRAME_BYTES_MIN * packets),
             dropped_packets: self.drops.wrapping_sub(before.drops).into(),
             backlog_bytes: self.backlog_bytes.into(),
             overlimits: self.overlimits.wrapping_sub(before.overlimits).into(),
@@ -73,6 +80,12 @@ pub trait Shaper {
 
     /// Binds a holder to its interface's number; `None` means that the interface is gone.
     fn bind(&mut self, holder: usize, interface: Option<u32>) -> io::Result<()>;
+
+    /// Says that the kernel has told something of a bound holder's interface, such as that its guest
+    /// is connected.
+    fn look(&mut self, _holder: usize) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Says that packets which enter by `interface` belong to whoever has the interface below it,
     /// unless they have an agreement of their own; `None` means that `interface` is gone.

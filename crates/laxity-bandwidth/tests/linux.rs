@@ -669,6 +669,51 @@ fn interfaces_come_and_go() {
     assert!(scene.wait());
 }
 
+/// Everybody on the host may ask for metrics as often as they like, and must not take CPUs from guests
+/// by it.
+#[test]
+fn whoever_answers_strangers_has_no_real_time_priority() {
+    const UNIT: &str = include_str!("../systemd/laxity-bandwidth.service");
+    const ORDINARY: &str = "0";
+    const ROUND_ROBIN: &str = "2";
+    let Some(mut scene) = scene("priority", 1) else {
+        return;
+    };
+    let text = [HEAD, &agreement(0, 1, "1", "4", "")].concat();
+    let file = scene.write("agreements.toml", &text);
+    // The unit's settings, as systemd would make them.
+    assert!(UNIT.contains("\nCPUSchedulingPolicy=rr\nCPUSchedulingPriority=10\n"));
+    let mut under = vec!["chrt"];
+    if UNIT.contains("\nCPUSchedulingResetOnFork=yes\n") {
+        under.push("--reset-on-fork");
+    }
+    under.extend(["--rr", "10"]);
+    scene.spawn_under(&under, &file, &["--metrics", "127.0.0.1:0"]);
+    scene.wait_for("the daemon", |snapshot| snapshot.periods > 0);
+    let mut threads = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", scene.daemon())).unwrap() {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        let (head, rest) = stat.rsplit_once(") ").unwrap();
+        let (_, name) = head.split_once('(').unwrap();
+        let policy = rest.split_whitespace().nth(38).unwrap();
+        threads.push((name.to_string(), policy.to_string()));
+    }
+    threads.sort();
+    let expected = [
+        ("laxity-bandwidt", ROUND_ROBIN),
+        ("metrics", ORDINARY),
+        ("status", ORDINARY),
+    ];
+    // A thread that answers this test's own question may still be there.
+    threads.dedup();
+    assert_eq!(
+        threads,
+        expected.map(|(name, policy)| (name.to_string(), policy.to_string()))
+    );
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
 #[test]
 fn what_is_received_is_held_at_the_interface() {
     let Some(mut scene) = scene("receive", 2) else {
@@ -861,6 +906,73 @@ fn tagged_frames_and_ipv6_belong_to_their_agreement() {
         tap.write_all(&large).unwrap();
     }
     scene.wait_for("drops", |snapshot| snapshot.holders[0].dropped_packets > 0);
+    scene.signal(Signal::SIGTERM);
+    assert!(scene.wait());
+}
+
+/// What the host routes for a machine on a bridge is nobody's, which the operator is told.
+#[test]
+fn a_bridge_from_which_the_host_routes_is_warned_of() {
+    let Some(mut scene) = scene("routes", 1) else {
+        return;
+    };
+    let file = scene.write(
+        "agreements.toml",
+        &[HEAD, &agreement(0, 1, "1", "2", "")].concat(),
+    );
+    for is_on in [false, true] {
+        scene.set_routing(is_on);
+        scene.start(&file);
+        scene.signal(Signal::SIGTERM);
+        assert!(scene.wait());
+        let is_told = scene.log().contains("held to no agreement");
+        assert_eq!(is_told, is_on, "{}", scene.log());
+    }
+}
+
+/// A card sends a frame that is shorter than the shortest of Ethernet as long as that: what a machine
+/// sends must not take more of the link for being in shorter frames.
+#[test]
+fn frames_shorter_than_any_count_as_the_shortest() {
+    const MAXIMUM_BIT_S: f64 = 1e6;
+    const SHORTEST_BITS: f64 = 60.0 * 8.0;
+    let Some(mut scene) = scene("short", 1) else {
+        return;
+    };
+    scene.unplug(0);
+    let mut tap = scene.plug_tap(0);
+    let file = scene.write(
+        "agreements.toml",
+        &[HEAD, &agreement(0, 1, "0.25", "1", "")].concat(),
+    );
+    scene.start(&file);
+    let running = Arc::new(AtomicBool::new(true));
+    let goes_on = running.clone();
+    let sender = std::thread::spawn(move || {
+        // A header of Ethernet with nothing in it.
+        let frame = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+        while goes_on.load(Ordering::Relaxed) {
+            tap.write_all(&frame).unwrap();
+        }
+    });
+    scene.wait_for("drops", |snapshot| snapshot.holders[0].dropped_packets > 0);
+    // However busy the machine is, more time has passed than between the two counts.
+    let begun = std::time::Instant::now();
+    let before = scene.sent_packets("10");
+    std::thread::sleep(WHILE);
+    let frames = scene.sent_packets("10") - before;
+    let bit_s = frames as f64 * SHORTEST_BITS / begun.elapsed().as_secs_f64();
+    assert!(
+        bit_s <= MAXIMUM_BIT_S * (1.0 + ROOM),
+        "{bit_s} bit/s of the link"
+    );
+    // The machine gets its minimum, which its frames alone would not add up to.
+    let snapshot = scene.wait_for("two seconds of asking", |snapshot| {
+        snapshot.holders[0].throttled_ns > 2_000_000_000
+    });
+    running.store(false, Ordering::Relaxed);
+    sender.join().unwrap();
+    assert_eq!(snapshot.holders[0].violations, 0, "{}", scene.log());
     scene.signal(Signal::SIGTERM);
     assert!(scene.wait());
 }

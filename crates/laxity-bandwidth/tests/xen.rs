@@ -47,6 +47,21 @@ fn serve(mut stream: UnixStream, keys: &Keys) {
     }
 }
 
+/// A directory as the kernel's of interfaces, with so many queues of each.
+fn interfaces(name: &str, all: &[(&str, usize)]) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("laxity-xq-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    for (interface, queues) in all {
+        for queue in 0..*queues {
+            for kind in ["rx", "tx"] {
+                let queue = format!("{interface}/queues/{kind}-{queue}");
+                std::fs::create_dir_all(directory.join(queue)).unwrap();
+            }
+        }
+    }
+    directory
+}
+
 fn store(name: &str, keys: &[(&str, &str)]) -> (Store, Keys, PathBuf) {
     let keys = keys
         .iter()
@@ -90,15 +105,11 @@ fn limits(mbit_s: [u64; 2]) -> [Limits; 2] {
 
 #[test]
 fn rates_are_written_and_what_was_there_is_put_back() {
-    let before = [
-        ("backend/vif/3/0/frontend", "/local/domain/3/device/vif/0"),
-        ("backend/vif/12/1/frontend", "/local/domain/12/device/vif/1"),
-        ("backend/vif/12/1/rate", "1000,50000"),
-        ("/local/domain/12/device/vif/1/multi-queue-num-queues", "4"),
-    ];
+    let before = [("backend/vif/12/1/rate", "1000,50000")];
     let (store, keys, socket) = store("rates", &before);
+    let interfaces = interfaces("rates", &[("vif3.0", 1), ("vif12.1", 4)]);
     let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
-    let mut xen = Xen::new(store).unwrap();
+    let mut xen = Xen::new(store, &interfaces).unwrap();
     xen.configure(&agreements).unwrap();
     // The loopback interface stands for both backends, since it always exists.
     xen.bind(0, Some(1)).unwrap();
@@ -119,6 +130,7 @@ fn rates_are_written_and_what_was_there_is_put_back() {
     let expected = before.map(|(key, value)| (key.to_string(), value.to_string()));
     assert_eq!(*keys.lock().unwrap(), BTreeMap::from(expected));
     std::fs::remove_file(socket).unwrap();
+    std::fs::remove_dir_all(interfaces).unwrap();
 }
 
 #[test]
@@ -128,22 +140,25 @@ fn a_killed_daemons_rate_is_not_taken_for_the_operators() {
         ("backend/vif/3/0/laxity-rate-before", ""),
     ];
     let (store, keys, socket) = store("killed", &left);
+    let interfaces = interfaces("killed", &[("vif3.0", 1)]);
     let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
-    let mut xen = Xen::new(store).unwrap();
+    let mut xen = Xen::new(store, &interfaces).unwrap();
     xen.configure(&agreements).unwrap();
     xen.bind(0, Some(1)).unwrap();
     assert!(xen.apply(&limits([100, 0])).is_empty());
     xen.close().unwrap();
     assert!(keys.lock().unwrap().is_empty());
     std::fs::remove_file(socket).unwrap();
+    std::fs::remove_dir_all(interfaces).unwrap();
 }
 
 #[test]
 fn other_interfaces_are_refused() {
     let (store, _, socket) = store("other", &[]);
+    let interfaces = interfaces("other", &[("tap0", 1)]);
     let text = AGREEMENTS.replace("vif3.0", "tap0");
     let agreements = load(text.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
-    let mut xen = Xen::new(store).unwrap();
+    let mut xen = Xen::new(store, &interfaces).unwrap();
     xen.configure(&agreements).unwrap();
     let error = xen.bind(0, Some(1)).unwrap_err();
     assert_eq!(
@@ -151,4 +166,31 @@ fn other_interfaces_are_refused() {
         "`tap0` is no interface of a Xen backend, such as vif3.0"
     );
     std::fs::remove_file(socket).unwrap();
+    std::fs::remove_dir_all(interfaces).unwrap();
+}
+
+/// A guest connects after its interface has come, and may state another number of queues than it uses.
+#[test]
+fn a_guest_gets_its_rate_once_however_many_queues_it_uses() {
+    let said = [
+        ("backend/vif/3/0/frontend", "/local/domain/3/device/vif/0"),
+        ("/local/domain/3/device/vif/0/multi-queue-num-queues", "1"),
+    ];
+    let (store, keys, socket) = store("queues", &said);
+    let agreements = load(AGREEMENTS.as_bytes(), "a.toml", &|_, _| Port::Usable).unwrap();
+    let before = interfaces("queues", &[("vif3.0", 1)]);
+    let mut xen = Xen::new(store, &before).unwrap();
+    xen.configure(&agreements).unwrap();
+    xen.bind(0, Some(1)).unwrap();
+    assert!(xen.apply(&limits([600, 0])).is_empty());
+    let rate = || keys.lock().unwrap()["backend/vif/3/0/rate"].clone();
+    assert_eq!(rate(), "1500000,20000");
+    let interfaces = interfaces("queues", &[("vif3.0", 4)]);
+    xen.look(0).unwrap();
+    assert!(xen.apply(&limits([600, 0])).is_empty());
+    assert_eq!(rate(), "375000,20000");
+    xen.close().unwrap();
+    assert!(!keys.lock().unwrap().contains_key("backend/vif/3/0/rate"));
+    std::fs::remove_file(socket).unwrap();
+    std::fs::remove_dir_all(interfaces).unwrap();
 }

@@ -250,8 +250,8 @@ impl Document {
         let mut sources = self.sources.clone();
         let mut root = self.root.clone();
         let problems = Problems::default();
+        let mut base = sources.next_base();
         for text in overrides {
-            let base = sources.next_base();
             let text = text.as_ref();
             if base + text.len() > 2 * FILE_BYTES_MAX {
                 return Err(FileError::whole_file(
@@ -262,6 +262,8 @@ impl Document {
             }
             sources.overrides.push(text.into());
             overrides::apply(&mut root, text, base, &problems);
+            // One byte lies between two texts.
+            base += text.len() + 1;
         }
         Ok((sources, root, problems))
     }
@@ -334,12 +336,9 @@ fn no_toml(text: &str, errors: &[toml::de::Error], kind: &FileKind) -> Option<Pr
     /// A text in which one line in this many has a mistake is taken for prose; empty lines do not count.
     const LINES_FOR_ONE: usize = 4;
     let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-    let line_of = |start: usize| {
-        text.as_bytes()[..start]
-            .iter()
-            .filter(|octet| **octet == b'\n')
-            .count()
-    };
+    // Every line may have a mistake: counting the lines before each would take the square of their number.
+    let line_ends: Vec<usize> = text.match_indices('\n').map(|(end, _)| end).collect();
+    let line_of = |start: usize| line_ends.partition_point(|end| *end < start);
     let starts = errors
         .iter()
         .filter_map(|error| Some(error.span()?.start.min(text.len())));

@@ -382,7 +382,9 @@ impl FileError {
         if more > 0 {
             shown.push(format!("and {more} more problems"));
         }
-        shown.join("\n\n")
+        // The renderer writes out all control characters but these, which a terminal may obey, too.
+        let is_control = |c| ('\u{80}'..='\u{9f}').contains(&c);
+        shown.join("\n\n").replace(is_control, "\u{fffd}")
     }
 }
 

@@ -234,6 +234,16 @@ fn what_is_written_cannot_write_to_the_terminal() {
     assert!(said.contains("unknown key"), "{said}");
     assert!(!said.contains('\x1b'), "{said:?}");
     assert!(!said.contains("red\nline"), "{said:?}");
+    // A terminal may also obey the control characters of Latin-1, which TOML has in comments and texts.
+    let text = "x = 1 # \u{9b}31m\ny = '\u{90}'\n'\u{9d}' = 1";
+    let error = load(text, "a\u{9b}b", &["z=\u{9b}"]).unwrap_err();
+    for said in [error.to_string(), error.render(true, 80)] {
+        assert!(said.contains("unknown key `x`"), "{said}");
+        assert!(
+            !said.contains(|c| ('\u{80}'..='\u{9f}').contains(&c)),
+            "{said:?}"
+        );
+    }
 }
 
 #[test]
@@ -253,6 +263,10 @@ fn what_is_far_too_long_is_still_refused_soon() {
     ] {
         load_and_look(text.as_bytes(), &[]);
     }
+    // A mistake in each of the most lines that there can be, and the most overrides.
+    load_and_look("x\n".repeat(FILE_BYTES_MAX / 2).as_bytes(), &[]);
+    let overrides = vec!["x=1".to_string(); FILE_BYTES_MAX / 4];
+    load_and_look(HOST.as_bytes(), &overrides);
     // A minute where the machine is slow and busy; hours if anything were quadratic.
     assert!(
         started.elapsed().as_secs() < 1800,

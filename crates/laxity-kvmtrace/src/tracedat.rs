@@ -79,11 +79,18 @@ pub fn parse(file: &[u8]) -> Result<TraceDat<'_>, KvmError> {
         ));
     }
     let page_bytes = input.word("the header")? as usize;
-    match version {
-        "6" => version_6(file, input, page_bytes),
-        "7" => version_7(file, input, page_bytes),
-        _ => Err(KvmError::Unsupported("versions other than 6 and 7")),
+    let found = match version {
+        "6" => version_6(file, input, page_bytes)?,
+        "7" => version_7(file, input, page_bytes)?,
+        _ => return Err(KvmError::Unsupported("versions other than 6 and 7")),
+    };
+    // What a file takes to read would otherwise grow with its length times its CPUs.
+    let claimed: usize = found.buffers.iter().map(|each| each.bytes.len()).sum();
+    if claimed > file.len() {
+        let reason = "the buffers of several CPUs are in the same bytes".into();
+        return Err(damaged(&Input::new(file), reason));
     }
+    Ok(found)
 }
 
 fn version_6<'a>(
@@ -149,10 +156,16 @@ fn version_7<'a>(
     input.string(TEXT_BYTES_MAX, "the compression")?;
     input.string(TEXT_BYTES_MAX, "the compression")?;
     let mut options = Vec::new();
+    let mut count = 0;
     let mut offset = input.long("the header")?;
     while offset != 0 {
         let mut section = section(file, offset)?;
         offset = loop {
+            // The end of a section counts, too: without any option one may lead to itself.
+            count += 1;
+            if count > OPTIONS_MAX {
+                return Err(damaged(&section, "options without end".into()));
+            }
             let id = section.short("an option")?;
             let bytes = section.word("an option")? as usize;
             let mut option = section.inside(bytes, "an option")?;
@@ -160,9 +173,6 @@ fn version_7<'a>(
                 break option.long("the end of the options")?;
             }
             options.push((id, option.rest));
-            if options.len() > OPTIONS_MAX {
-                return Err(damaged(&section, "options without end".into()));
-            }
         };
     }
     let place = |wanted: u16| {
@@ -310,5 +320,80 @@ fn damaged(input: &Input, reason: String) -> KvmError {
     KvmError::Damaged {
         offset: input.offset,
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of version 7 with one section, of options; each is its number and its bytes, and the last one is where
+    /// the next section begins.
+    fn file(options: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut file = [
+            &MAGIC[..],
+            b"7\0",
+            &[0, 8],
+            &4096_u32.to_le_bytes(),
+            b"none\0\0",
+        ]
+        .concat();
+        let section = file.len() as u64 + 8;
+        file.extend(section.to_le_bytes());
+        let mut content = Vec::new();
+        for (id, bytes) in options {
+            content.extend(id.to_le_bytes());
+            content.extend((bytes.len() as u32).to_le_bytes());
+            content.extend(*bytes);
+        }
+        file.extend([0; 8]);
+        file.extend((content.len() as u64).to_le_bytes());
+        file.extend(content);
+        file
+    }
+
+    fn refused(options: &[(u16, &[u8])]) -> String {
+        parse(&file(options)).unwrap_err().to_string()
+    }
+
+    /// The section follows the header.
+    const SECTION: u64 = 32;
+
+    #[test]
+    fn options_that_lead_to_themselves_are_refused() {
+        let next = SECTION.to_le_bytes();
+        for options in [&[(0, &next[..])][..], &[(99, &[]), (0, &next[..])]] {
+            assert!(refused(options).contains("options without end"));
+        }
+    }
+
+    #[test]
+    fn bytes_that_belong_to_several_cpus_are_refused() {
+        /// A section's header is there for CPUs to claim, too.
+        const CLAIMED: u64 = 16;
+        let buffer = |cpus: u32| {
+            let mut buffer = [&SECTION.to_le_bytes()[..], b"\0mono\0"].concat();
+            buffer.extend(4096_u32.to_le_bytes());
+            buffer.extend(cpus.to_le_bytes());
+            for cpu in 0..cpus {
+                buffer.extend(cpu.to_le_bytes());
+                buffer.extend([SECTION, CLAIMED].map(u64::to_le_bytes).concat());
+            }
+            buffer
+        };
+        let end = 0_u64.to_le_bytes();
+        let parsed = |cpus| {
+            parse(&file(&[(BUFFER, &buffer(cpus)), (0, &end)])).map(|found| found.buffers.len())
+        };
+        assert_eq!(parsed(1), Ok(1));
+        // Each CPU takes less of the file to name than it claims.
+        let claimed: Vec<u8> = [SECTION, 1 << 10].map(u64::to_le_bytes).concat();
+        let mut greedy = buffer(1_000);
+        let first = greedy.len() - 1_000 * 20;
+        for cpu in greedy[first..].chunks_mut(20) {
+            cpu[4..].copy_from_slice(&claimed);
+        }
+        let refused = refused(&[(BUFFER, &greedy), (0, &end)]);
+        assert!(refused.contains("in the same bytes"), "{refused}");
     }
 }

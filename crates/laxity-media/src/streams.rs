@@ -146,13 +146,12 @@ impl fmt::Display for Stream {
 }
 
 impl Stream {
-    /// Whether this stream begins soon after another has ended, with the same kind of speech.
-    fn goes_on_with(&self, before: &Stream) -> bool {
+    /// Whether this stream begins soon after another has ended.
+    fn begins_after(&self, before: &Stream) -> bool {
         let (Some(first), Some(last)) = (self.packets.first(), before.packets.last()) else {
             return false;
         };
         (last.time_ns..=last.time_ns.saturating_add(GOES_ON_NS)).contains(&first.time_ns)
-            && self.speech() == before.speech()
     }
 
     /// Whether two of its packets have successive numbers, which rules out most accidental matches
@@ -345,14 +344,19 @@ impl Finder {
 /// The streams, in which each that continues another's call has been joined to it.
 fn joined(streams: Vec<Stream>) -> Vec<Stream> {
     let mut joined: Vec<Stream> = Vec::new();
-    let mut latest: BTreeMap<(SocketAddr, SocketAddr), usize> = BTreeMap::new();
+    // The place of the latest stream between two addresses, with its kind of speech, which stays the
+    // same: to look for it in all packets again would take the square of their number.
+    let mut latest: BTreeMap<_, (usize, _)> = BTreeMap::new();
     for stream in streams {
-        let addresses = (stream.source, stream.destination);
-        let before = latest.get(&addresses).map(|&place| &mut joined[place]);
-        match before {
-            Some(before) if stream.goes_on_with(before) => before.packets.extend(stream.packets),
-            _ => {
-                latest.insert(addresses, joined.len());
+        let (addresses, speech) = ((stream.source, stream.destination), stream.speech());
+        let before = latest.get(&addresses);
+        let place = before.filter(|&&(place, of_before)| {
+            speech == of_before && stream.begins_after(&joined[place])
+        });
+        match place {
+            Some(&(place, _)) => joined[place].packets.extend(stream.packets),
+            None => {
+                latest.insert(addresses, (joined.len(), speech));
                 joined.push(stream);
             }
         }

@@ -97,6 +97,31 @@ fn streams_are_told_apart_by_their_source_and_addresses() {
     assert_eq!(laws, [(0xCAFE_BABE, Law::Mu), (7, Law::A)]);
 }
 
+/// Streams without G.711 go on in each other, too. A second is enough, where the square of their number
+/// would take an hour.
+#[test]
+fn many_streams_that_go_on_are_joined() {
+    const STREAMS: u32 = 250_000;
+    const G722: u8 = 9;
+    let datagram = |number: u32| {
+        let (ssrc, sequence) = (number / 2, number as u16 % 2);
+        let mut octets = vec![0x80, G722];
+        octets.extend(sequence.to_be_bytes());
+        octets.extend((160 * u32::from(sequence)).to_be_bytes());
+        octets.extend(ssrc.to_be_bytes());
+        octets.extend([0xFF; 4]);
+        octets
+    };
+    let datagrams: Vec<_> = (0..2 * STREAMS).map(datagram).collect();
+    let found = read(&captured(&datagrams)[..]).unwrap();
+    let packets: Vec<_> = found
+        .streams
+        .iter()
+        .map(|each| each.packets.len())
+        .collect();
+    assert_eq!(packets, [2 * STREAMS as usize]);
+}
+
 #[test]
 fn what_is_not_rtp_is_counted_and_left_alone() {
     let mut datagrams: Vec<_> = (0..4).map(|number| packet(&header(number))).collect();

@@ -83,6 +83,15 @@ impl Metadata {
         if !(1..=u32::from(NONE)).contains(&self.cpus) {
             return Err(format!("{} CPUs; a trace has 1 to {NONE}", self.cpus));
         }
+        let of_tasks = self.domains.iter().flat_map(|domain| &domain.tasks);
+        let mut names = [&self.substrate, &self.policy]
+            .into_iter()
+            .chain(self.domains.iter().map(|domain| &domain.name))
+            .chain(of_tasks.map(|task| &task.name));
+        // A terminal would obey them, where names are shown.
+        if let Some(name) = names.find(|name| name.contains(char::is_control)) {
+            return Err(format!("the name {name:?} has control characters in it"));
+        }
         if self.duration_ns < 0 {
             return Err(format!("a run of {} ns", self.duration_ns));
         }

@@ -323,6 +323,12 @@ mod tests {
             of(|metadata| metadata.domains[0].tasks[0].vcpu = 1).contains("is on VCPU 1, of 1")
         );
         assert!(of(|metadata| metadata.duration_ns = -1).contains("-1 ns"));
+        // A name must not write to the terminal of whoever reads the trace.
+        let escaped = r#"the name "\u{1b}[2J" has control characters"#;
+        assert!(of(|metadata| metadata.policy = "\x1b[2J".into()).contains(escaped));
+        assert!(of(|metadata| metadata.domains[1].name = "\u{9b}2J".into()).contains("control"));
+        let task = |metadata: &mut Metadata| metadata.domains[0].tasks[0].name = "a\rb".into();
+        assert!(of(task).contains(r#""a\rb""#));
         let crowd = |metadata: &mut Metadata| {
             metadata.domains[1].vcpus = 60_000;
             metadata.domains = vec![metadata.domains[1].clone(); 20];
@@ -330,9 +336,12 @@ mod tests {
         assert!(of(crowd).contains("1200000 VCPUs; a trace has at most 1048576"));
     }
 
+    /// Any text without control characters.
+    const NAME: &str = "\\PC*";
+
     prop_compose! {
         fn any_metadata()(
-            substrate: String, policy: String, seed: u64, duration_ns in 0i64.., cpus in 1u32..65_536,
+            substrate in NAME, policy in NAME, seed: u64, duration_ns in 0i64.., cpus in 1u32..65_536,
             domains in prop::collection::vec(any_domain(), 1..4),
         ) -> Metadata {
             Metadata { substrate, policy, seed, duration_ns, cpus, domains, calls: None }
@@ -341,10 +350,10 @@ mod tests {
 
     prop_compose! {
         fn any_domain()(
-            name: String, vcpus in 1u32..65_536, budget_ns: i64, period_ns: i64,
-            tasks in prop::collection::vec(any::<(String, i64, i64, i64, i64)>(), 1..4),
+            name in NAME, vcpus in 1u32..65_536, budget_ns: i64, period_ns: i64,
+            tasks in prop::collection::vec((NAME, any::<(i64, i64, i64, i64)>()), 1..4),
         ) -> DomainMetadata {
-            let tasks = tasks.into_iter().map(|(name, cost_ns, period_ns, deadline_ns, offset_ns)| {
+            let tasks = tasks.into_iter().map(|(name, (cost_ns, period_ns, deadline_ns, offset_ns))| {
                 TaskMetadata { name, vcpu: vcpus - 1, cost_ns, period_ns, deadline_ns, offset_ns }
             });
             DomainMetadata { name, vcpus, budget_ns, period_ns, tasks: tasks.collect() }

@@ -20,6 +20,7 @@ from laxity import _core, additions
 from laxity.cli.ended import EndedError, end_tidily
 from laxity.errors import HostError, InputError
 from laxity.lab.errors import LabError
+from laxity.text import inert
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -181,9 +182,9 @@ def _explain(error: InputError | OSError) -> None:
     if isinstance(error, HostError) and _takes_colour():
         print(error.coloured, file=sys.stderr)
     elif isinstance(error, InputError):
-        print(error, file=sys.stderr)
+        print(inert(str(error)), file=sys.stderr)
     else:
-        print(f"error: {error}", file=sys.stderr)
+        print(inert(f"error: {error}"), file=sys.stderr)
 
 
 def _takes_colour() -> bool:
@@ -199,9 +200,9 @@ def _admit(error: BaseException) -> int:
 
         traceback.print_exception(error)
         return OUR_MISTAKE
-    print(
+    message = (
         f"error: a mistake in laxity itself: {type(error).__name__}: {error}\n"
-        f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows",
-        file=sys.stderr,
+        f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows"
     )
+    print(inert(message), file=sys.stderr)
     return OUR_MISTAKE

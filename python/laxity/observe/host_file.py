@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from laxity.policies import PARAMETERS
-from laxity.text import UNITS, number, percent, time
+from laxity.text import UNITS, inert, number, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,19 +26,24 @@ def host_file(
     `source` what was observed, for people. Each value has a comment that says where it comes from.
     """
     lines = [
-        f"# What a host did, as laxity observe found it in {source}.",
+        f"# What a host did, as laxity observe found it in {_told(source)}.",
         "",
         f"duration = {_time(found['duration_ns'])}  # the trace is so long",
         "",
         "[host]",
         f"cpus = {metadata['cpus']}  # the trace",
-        *(f"policy = {json.dumps(name)}  # {where}" for name, where in known.policy.items()),
+        *(f"policy = {json.dumps(name)}  # {_told(where)}" for name, where in known.policy.items()),
         *(_parameter(name, value) for name, value in known.settings.items()),
         *_costs(found["costs"]),
     ]
     for domain in found["domains"]:
         lines += ["", *_domain(domain, metadata["cpus"], known)]
     return "\n".join(lines) + "\n"
+
+
+def _told(source: str) -> str:
+    """A name of a file or of a control group, of which nothing ends the comment."""
+    return inert(source).replace("\n", "?")
 
 
 def _time(ns: int) -> str:
@@ -52,7 +57,7 @@ def _time(ns: int) -> str:
 def _parameter(name: str, known: Known) -> str:
     kind = PARAMETERS[name].kind
     value = _time(int(known.value)) if kind == "duration" else json.dumps(known.value)
-    return f"{name} = {value}  # {known.source}"
+    return f"{name} = {value}  # {_told(known.source)}"
 
 
 def _costs(costs: Mapping[str, int]) -> Iterator[str]:

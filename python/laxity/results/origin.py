@@ -64,9 +64,49 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON is anything
         raise InputError(f"{path} is damaged: {error}") from None
 
 
+TABLE_BYTES_MAX = 2 << 30
+"""What a Parquet file of an output directory may take in memory: a million runs of 20 domains do. A
+file of a megabyte may claim thousands of times its size."""
+
+VALUE_BYTES = 8
+"""A number of a table takes so many in memory, and so does the place of a text."""
+
+
 def read_table(path: Path) -> pa.Table:
-    """Reads a Parquet file of an output directory."""
+    """Reads a Parquet file of an output directory; InputError if it would take too much memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    def refuse_beyond(size: int) -> None:
+        if size > TABLE_BYTES_MAX:
+            raise InputError(
+                f"{path} would take {size:,} bytes in memory",
+                f"tables of at most {TABLE_BYTES_MAX:,} bytes are read",
+            )
+
     with files.open_regular(path) as file:
-        return pq.read_table(file)
+        schema, metadata = pq.read_schema(file), pq.read_metadata(file)
+        refuse_beyond(
+            sum(
+                max(column["num_values"] * VALUE_BYTES, column["total_uncompressed_size"])
+                for group in metadata.to_dict()["row_groups"]
+                for column in group["columns"]
+            )
+        )
+        for each in schema:
+            if pa.types.is_nested(each.type) and each.type != pa.list_(pa.int64()):
+                raise InputError(f"{path} is damaged: {each.name} is of type {each.type}")
+        # A text that stands in many rows is in the file, and so far in memory, once.
+        texts = [each.name for each in schema if _is_text(each.type)]
+        table = pq.read_table(file, read_dictionary=texts)
+    chunks = (chunk for name in texts for chunk in table[name].chunks)
+    lengths = (pc.take(pc.binary_length(each.dictionary), each.indices) for each in chunks)
+    refuse_beyond(sum(pc.sum(each).as_py() or 0 for each in lengths))
+    return table.cast(schema)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -6,7 +6,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcHeader, TcMessage, TcOption};
 
 use crate::control::Limits;
-use crate::shaper::Counters;
+use crate::shaper::{Counters, FRAME_BYTES_MIN};
 
 /// The major number by which our qdiscs and classes are recognized, also after a restart of the
 /// daemon.
@@ -104,8 +104,12 @@ pub fn set_class(interface: u32, minor: u16, parent: u16, class: &Class) -> Rout
         let ticks = u128::from(bytes) * 1_000_000_000 / u128::from(rate * TICK_NS);
         u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
     };
+    // A class is charged with as much for a shorter frame (mpu), or its sender would get more of the
+    // link the shorter its frames are.
+    const CHARGED_BYTES_MIN: [u8; 2] = (FRAME_BYTES_MIN as u16).to_ne_bytes();
     let specification = |rate: u64| {
-        let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+        let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0];
+        bytes.extend(CHARGED_BYTES_MIN);
         bytes.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
         bytes
     };
@@ -261,7 +265,10 @@ fn counters(value: &[u8]) -> Option<Counters> {
     let mut counters = Counters::default();
     for (kind, value) in attributes(value) {
         match kind {
-            TCA_STATS_BASIC => counters.bytes = u64::from_ne_bytes(*value.first_chunk()?),
+            TCA_STATS_BASIC => {
+                counters.bytes = u64::from_ne_bytes(*value.first_chunk()?);
+                counters.packets = word(value, 8)?;
+            }
             TCA_STATS_QUEUE => {
                 // qlen, backlog, drops, requeues, overlimits
                 counters.backlog_bytes = word(value, 4)?;

@@ -8,7 +8,9 @@
 mod store;
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub use store::Store;
@@ -29,9 +31,13 @@ const NEAR_PARTS: u64 = 16;
 /// while the rate is ours.
 const BEFORE: &str = "laxity-rate-before";
 
+/// The kernel's directories of interfaces.
+pub const INTERFACES: &str = "/sys/class/net";
+
 /// The backends of all holders.
 pub struct Xen {
     store: Store,
+    interfaces: PathBuf,
     links: Links,
     places: Vec<Place>,
     traffic: HashMap<u32, Traffic>,
@@ -56,14 +62,15 @@ struct Backend {
 
 impl Xen {
     /// Backends of the interfaces in this thread's network namespace, through a connection to
-    /// xenstore.
+    /// xenstore. `interfaces` is [`INTERFACES`].
     ///
     /// # Errors
     ///
     /// The system's.
-    pub fn new(store: Store) -> io::Result<Xen> {
+    pub fn new(store: Store, interfaces: &Path) -> io::Result<Xen> {
         Ok(Xen {
             store,
+            interfaces: interfaces.into(),
             links: Links::open()?,
             places: Vec::new(),
             traffic: HashMap::new(),
@@ -80,25 +87,26 @@ fn path_of(interface: &str) -> Option<String> {
     Some(format!("backend/vif/{domain}/{device}"))
 }
 
+/// Number of queues of a backend, as the kernel counts them once the guest is connected. The number
+/// that the guest itself states in xenstore may be another one, and may change.
+fn queues_of(interfaces: &Path, interface: &str) -> io::Result<u64> {
+    let mut queues = 0;
+    for queue in fs::read_dir(interfaces.join(interface).join("queues"))? {
+        queues += u64::from(queue?.file_name().as_encoded_bytes().starts_with(b"tx-"));
+    }
+    Ok(queues.max(1))
+}
+
 impl Backend {
-    fn open(store: &mut Store, interface: &str, index: u32) -> io::Result<Backend> {
+    fn open(interfaces: &Path, interface: &str, index: u32) -> io::Result<Backend> {
         let path = path_of(interface).ok_or_else(|| {
             let message = format!("`{interface}` is no interface of a Xen backend, such as vif3.0");
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
-        // The frontend's settings are in its own directory.
-        let frontend = store.read(&format!("{path}/frontend"))?;
-        let queues = match frontend {
-            Some(frontend) => store.read(&format!("{frontend}/multi-queue-num-queues"))?,
-            None => None,
-        };
         Ok(Backend {
             index,
             path,
-            queues: queues
-                .and_then(|queues| queues.parse().ok())
-                .unwrap_or(1)
-                .max(1),
+            queues: queues_of(interfaces, interface)?,
             limit_bit_s: None,
             counters: Counters::default(),
         })
@@ -174,7 +182,19 @@ impl Shaper for Xen {
         // The keys of a backend disappear together with it.
         place.bound = None;
         if let Some(index) = interface {
-            place.bound = Some(Backend::open(&mut self.store, &place.interface, index)?);
+            place.bound = Some(Backend::open(&self.interfaces, &place.interface, index)?);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, holder: usize) -> io::Result<()> {
+        let place = &mut self.places[holder];
+        if let Some(backend) = &mut place.bound {
+            let queues = queues_of(&self.interfaces, &place.interface)?;
+            if std::mem::replace(&mut backend.queues, queues) != queues {
+                // The rate of each queue is another one now.
+                backend.limit_bit_s = None;
+            }
         }
         Ok(())
     }
@@ -219,6 +239,7 @@ impl Shaper for Xen {
             let near = u128::from(limit - limit / NEAR_PARTS) * elapsed_ns / 8_000_000_000;
             backend.counters = Counters {
                 bytes: now.received_bytes,
+                packets: 0,
                 drops: now.received_dropped as u32,
                 overlimits: 0,
                 backlog_bytes: u32::from(u128::from(sent) >= near),

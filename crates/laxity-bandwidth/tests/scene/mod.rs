@@ -232,6 +232,17 @@ impl Scene {
         ip(&format!("-n {} {words}", self.host()))
     }
 
+    /// Whether the host routes the packets of IPv4 that come by its bridge.
+    pub fn set_routing(&self, is_on: bool) {
+        let host = self.host();
+        let written = thread::spawn(move || {
+            enter(&host);
+            let value = if is_on { "1" } else { "0" };
+            std::fs::write("/proc/sys/net/ipv4/conf/br0/forwarding", value)
+        });
+        written.join().unwrap().unwrap();
+    }
+
     pub fn tc_in(&self, namespace: &str, words: &str) -> String {
         run("tc", &format!("-n {namespace} {words}"))
     }
@@ -251,13 +262,15 @@ impl Scene {
 
     /// A command that runs the program with these words in the host's namespace.
     pub fn command(&self, words: &[&str]) -> Command {
+        self.command_under(&[], words)
+    }
+
+    /// The same through another program, such as one that sets a priority.
+    fn command_under(&self, under: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args([
-            "netns",
-            "exec",
-            &self.host(),
-            env!("CARGO_BIN_EXE_laxity-bandwidth"),
-        ]);
+        command.args(["netns", "exec", &self.host()]);
+        command.args(under);
+        command.arg(env!("CARGO_BIN_EXE_laxity-bandwidth"));
         command.args(words);
         command
     }
@@ -270,13 +283,19 @@ impl Scene {
 
     /// Starts a daemon.
     pub fn spawn(&mut self, file: &Path) {
+        self.spawn_under(&[], file, &[]);
+    }
+
+    /// Starts a daemon through another program, with more options.
+    pub fn spawn_under(&mut self, under: &[&str], file: &Path, options: &[&str]) {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.directory.join("log"))
             .unwrap();
         let (file, socket) = (file.to_str().unwrap(), self.socket());
-        let mut command = self.command(&["run", file, "--socket", socket.to_str().unwrap()]);
+        let words = ["run", file, "--socket", socket.to_str().unwrap()];
+        let mut command = self.command_under(under, &[&words, options].concat());
         self.daemon = Some(command.stderr(log).spawn().unwrap());
     }
 

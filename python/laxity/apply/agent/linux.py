@@ -36,6 +36,9 @@ ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 PROGRAMS = Path(__file__).parent.parent / "scheduler"
 """Where the loader of policies is, beside this package."""
 
+KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD: the flag of the kernel's threads in their `stat`."""
+
 FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 """The settings of a control group that are changed."""
 
@@ -189,9 +192,14 @@ class Linux:
         found: dict[int, list[int]] = {}
         for pid in _numbers(self._proc):
             serves = re.fullmatch(r"vhost-(\d+)", _text(self._proc / str(pid) / "comm", "").strip())
-            if serves:
+            if serves and self._is_of_kernel(pid):
                 found.setdefault(int(serves[1]), []).append(pid)
         return found
+
+    def _is_of_kernel(self, pid: int) -> bool:
+        """Whether a process is a thread of the kernel, as which everybody can name their own."""
+        words = _text(self._proc / str(pid) / "stat", "").rpartition(")")[2].split()
+        return bool(words) and bool(int(words[6]) & KERNEL_THREAD)
 
     def _threads(self, pid: int, others: list[int]) -> list[Thread]:
         found: list[Thread] = []
