@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from laxity.results.schema import Acceptance, Drops, Quantiles, Telephony, Voice
 
-LIMITS = Acceptance(loss=0.01, delay_ns=150_000_000, mos=4.0)
+LIMITS = Acceptance(loss=0.01, delay_ns=150_000_000, mos=4.0, failed=0.01)
 NO_DROPS = Drops(
     **dict.fromkeys(("wire", "nic_receive", "netback", "socket", "netfront"), 0),
     **dict.fromkeys(("nic_transmit", "held", "failure"), 0),
