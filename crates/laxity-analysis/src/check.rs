@@ -191,7 +191,7 @@ pub fn is_accepted(host: &Host, domain: usize) -> bool {
 }
 
 /// The CPUs for which a VCPU competes with others: its own, or under rtds all of its affinity.
-fn share_of(host: &Host, vcpu: &Vcpu) -> Vec<u32> {
+pub fn share_of(host: &Host, vcpu: &Vcpu) -> Vec<u32> {
     match host.policy {
         Policy::Rtds => vcpu.affinity.clone(),
         _ => vec![vcpu.cpu],
@@ -284,8 +284,8 @@ fn answers(
 /// How often bounds are looked for again with those that were found. One that is not the best is a bound.
 const ROUNDS_MAX: usize = 4;
 
-/// Finds bounds on the response times of all tasks of VCPUs that are analysed together. Those of one VCPU's tasks bound what they ask
-/// for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
+/// Finds bounds on the response times of all tasks of VCPUs that are analysed together. Those of one VCPU's tasks bound
+/// what they ask for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
 /// every bound that is found may make others less.
 fn find_responses(servers: &mut Servers) {
     let mut order: Vec<usize> = (0..servers.servers.len())
@@ -486,19 +486,14 @@ pub fn has_bounds(policy: Policy) -> bool {
 
 /// What of a host analysis has no bound for.
 fn beyond_analysis(host: &Host) -> Option<String> {
-    match host.policy {
-        Policy::Rtds => {
-            if let Some(why) = beyond_analysis_of_rtds(host) {
-                return Some(why);
-            }
-        }
-        policy if policy.is_model() && !has_bounds(policy) => {
-            return Some(format!(
-                "analysis has no bound for the policy {}",
-                policy.name()
-            ));
-        }
-        _ => {}
+    if host.policy.is_model() && !has_bounds(host.policy) {
+        return Some(format!(
+            "analysis has no bound for the policy {}",
+            host.policy.name()
+        ));
+    }
+    if let Some((_, _, why)) = beyond_bounds(host) {
+        return Some(why);
     }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
@@ -515,37 +510,38 @@ fn beyond_analysis(host: &Host) -> Option<String> {
         .then(|| "analysis does not know what a cold cache costs".to_string())
 }
 
-/// What of a host under rtds analysis has no bound for.
-fn beyond_analysis_of_rtds(host: &Host) -> Option<String> {
-    let lends = (host.domains.iter()).find(|domain| domain.parameters.extratime);
-    if let Some(domain) = lends {
-        return Some(format!(
+/// What of a host under a policy with bounds keeps it from having any: the number of a domain, the key that it has, and
+/// why.
+pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
+    if host.policy != Policy::Rtds {
+        return None;
+    }
+    let domains = || host.domains.iter().enumerate();
+    if let Some((number, domain)) = domains().find(|(_, domain)| domain.parameters.extratime) {
+        let why = format!(
             "rtds can replenish other VCPUs late while {} runs on extratime",
             domain.name
-        ));
+        );
+        return Some((number, "extratime", why));
     }
-    let all: Vec<(&str, &[u32])> = (host.domains.iter())
-        .flat_map(|domain| {
-            domain
-                .vcpus
-                .iter()
-                .map(|vcpu| (&*domain.name, &*vcpu.affinity))
-        })
+    let all: Vec<(usize, &[u32])> = domains()
+        .flat_map(|(number, domain)| domain.vcpus.iter().map(move |vcpu| (number, vcpu)))
+        .map(|(number, vcpu)| (number, &*vcpu.affinity))
         .collect();
     let overlap =
         |one: &[u32], other: &[u32]| one != other && one.iter().any(|cpu| other.contains(cpu));
-    let pair = (all.iter().enumerate()).find_map(|(place, later)| {
-        let earlier = all[..place]
-            .iter()
-            .find(|earlier| overlap(earlier.1, later.1))?;
+    let (earlier, later) = all.iter().enumerate().find_map(|(place, later)| {
+        let mut before = all[..place].iter();
+        let earlier = before.find(|earlier| overlap(earlier.1, later.1))?;
         Some((earlier.0, later.0))
-    });
-    pair.map(|(earlier, later)| {
-        format!(
-            "analysis of rtds takes CPUs in clusters, and {later} may run on some of the CPUs of {earlier}, and not on \
-             the same"
-        )
-    })
+    })?;
+    let name = |number: usize| &host.domains[number].name;
+    let why = format!(
+        "analysis of rtds takes CPUs in clusters, and {} may run on some of the CPUs of {}, and not on the same",
+        name(later),
+        name(earlier)
+    );
+    Some((later, "affinity", why))
 }
 
 fn check_vcpu(

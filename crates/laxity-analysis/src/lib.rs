@@ -30,5 +30,6 @@ mod time;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
 pub use check::{
-    Budgets, Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_accepted, is_guaranteed,
+    Budgets, Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, beyond_bounds, check, has_bounds,
+    is_accepted, is_guaranteed, share_of,
 };
