@@ -331,6 +331,11 @@ tightness: ## How tight the bounds of check are; writes docs/results/analysis.md
 		crates/laxity-analysis/examples/tightness-841644c.md \
 		> docs/results/analysis.md
 
+.PHONY: clusters
+clusters: ## What check accepts of hosts whose VCPUs share several CPUs; writes docs/results/clusters.md
+	cargo run --quiet --release --package laxity-analysis --example clusters -- $(or $(HOSTS),100) $(or $(RUNS),20) \
+		> docs/results/clusters.md
+
 .PHONY: results
 results: setup ## Re-runs RT-Xen's evaluation in full; writes docs/results/rt-xen.md
 	$(LAXITY) reproduce rt-xen -o out/rt-xen-results --docs docs/results/rt-xen.md || $(VERDICT)

@@ -20,6 +20,7 @@ struct rtds_vcpu {
     int64_t deadline_ns;
     uint32_t level;
     bool is_depleted; /* since it last waited for a replenishment */
+    bool was_skipped; /* by a CPU that decided while the state of this VCPU was being saved */
 };
 
 struct rtds_cpu {
@@ -267,14 +268,19 @@ static void rtds_yield(struct laxity_instance *instance, struct laxity_vcpu *vcp
         model_kick(instance, vcpu->cpu);
 }
 
+/* The first that the CPU may take. One whose state is being saved calls again when it is saved. */
 static struct rtds_vcpu *rtds_first(struct laxity_instance *instance, uint32_t cpu)
 {
     struct list *queue = &rtds_of(instance)->run_queue;
 
     for (struct list *node = queue->next; node != queue; node = node->next) {
         struct rtds_vcpu *vcpu = laxity_container(node, struct rtds_vcpu, queue);
-        if (!vcpu->vcpu.on_cpu && model_may_run_on(instance, &vcpu->vcpu, cpu))
+        if (!model_may_run_on(instance, &vcpu->vcpu, cpu))
+            continue;
+        if (!vcpu->vcpu.on_cpu)
             return vcpu;
+        vcpu->was_skipped = true;
+        laxity_arm_timer(instance, vcpu->vcpu.cpu, instance->cpu[vcpu->vcpu.cpu]->switched_ns);
     }
     return NULL;
 }
@@ -294,6 +300,7 @@ static struct laxity_decision rtds_schedule(struct laxity_instance *instance,
         next = before;
     if (next && next != before) {
         list_remove(&next->queue);
+        next->was_skipped = false;
         model_migrate(instance, &next->vcpu, cpu->number);
     }
     cpu->current = next ? &next->vcpu : NULL;
@@ -310,9 +317,20 @@ static struct laxity_decision rtds_schedule(struct laxity_instance *instance,
     return (struct laxity_decision){cpu->current, next ? now + next->left_ns : LAXITY_NEVER};
 }
 
+/* The CPU has saved the state of the VCPU that it had before: where that was skipped, it calls. */
 static void rtds_timer(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
 {
-    (void)instance, (void)cpu, (void)now;
+    struct list *queue = &rtds_of(instance)->run_queue, *node = queue->next;
+
+    (void)now;
+    while (node != queue) {
+        struct rtds_vcpu *vcpu = laxity_container(node, struct rtds_vcpu, queue);
+        node = node->next;
+        if (vcpu->was_skipped && vcpu->vcpu.cpu == cpu->number) {
+            vcpu->was_skipped = false;
+            rtds_call(instance, vcpu);
+        }
+    }
 }
 
 /* Replenishments, from the head of their queue up to the first that is not due. */

@@ -359,7 +359,7 @@ tasks = [{ name = "t", cost = "1 ms", period = "90 ms" }]
     [
         *(
             (LOOPS.replace('"deferrable"', f'"{policy}"'), 13, 10, f"the {policy} policy")
-            for policy in ("rtds", "deadline", "fifo")
+            for policy in ("deadline", "fifo")
         ),
         (LOOPS + PAUSING, 35, 12, "no bound on how often pausing wakes"),
         (LOOPS.replace("cpus = 1", f"cpus = 1\n{CACHE}") + CACHED, 34, 15, "a cold cache"),
@@ -389,6 +389,17 @@ def test_a_host_of_several_cpus_gets_affinities() -> None:
     assert found.host is not None
     domains = Host.parse(found.host).resolved()["domains"]
     assert sorted(domain["vcpus"][0]["affinity"] for domain in domains) == [[0], [1], [2]]
+
+
+def test_under_rtds_vcpus_share_all_cpus() -> None:
+    text = LOOPS.replace("cpus = 1", "cpus = 3").replace('"deferrable"', '"rtds"')
+    found = Host.parse(text).design()
+    assert found.host is not None
+    designed = Host.parse(found.host)
+    domains = designed.resolved()["domains"]
+    assert {tuple(domain["vcpus"][0]["affinity"]) for domain in domains} == {(0, 1, 2)}
+    assert designed.check().is_schedulable
+    assert designed.run(duration="10 s").missed == 0
 
 
 def test_the_solver_places_what_worst_fit_does_not() -> None:

@@ -6,7 +6,8 @@
 
 The tests are the comparison with the reference and the storms, on fewer hosts and storms than
 usual, and the storms in C with their look at the queues; of packets and caches the simulator's own,
-of bandwidth the allocator's, of causes of lateness those that sum them, of `laxity apply` its own.
+of bandwidth the allocator's, of causes of lateness those that sum them, of `laxity apply` its own,
+of the bounds for VCPUs that share CPUs the runs that search for a later job.
 Mutated policies are a shared object, which tests that are built once use in place of the policies
 that are built in; mutated Rust is built in a copy of the sources.
 A mutation that tests let pass is reported as SURVIVED, and the exit code is 1. It is 2 when a
@@ -2123,6 +2124,7 @@ MUTATIONS += [
 APPLY = "python/laxity/apply/agent"
 WHY = "crates/laxity-why/src"
 OBSERVE = "crates/laxity-observe/src"
+ANALYSIS = "crates/laxity-analysis/src"
 
 MUTATIONS += [
     Mutation(
@@ -2199,6 +2201,38 @@ MUTATIONS += [
         "[0.01; 4]",
         "a kernel's ticks are told from tasks that take little more",
         directory=OBSERVE,
+    ),
+    Mutation(
+        "analysis-no-carry-in",
+        "supply.rs",
+        "whole * budget_ns + begun_ns.clamp(0, budget_ns)",
+        "whole * budget_ns + 0 * begun_ns",
+        "a budget that is kept until its period ends counts in the next VCPU's period",
+        directory=ANALYSIS,
+    ),
+    Mutation(
+        "analysis-back-to-back",
+        "cluster.rs",
+        "let jitter_ns = server.period_ns - server.budget_ns;",
+        "let jitter_ns = 0 * server.budget_ns;",
+        "two budgets of a server can come back to back",
+        directory=ANALYSIS,
+    ),
+    Mutation(
+        "analysis-slack-of-all",
+        "cluster.rs",
+        "if !server.cpu_bound || ",
+        "if ",
+        "only a VCPU that always has work has used its budget some time before its period ends",
+        directory=ANALYSIS,
+    ),
+    Mutation(
+        "analysis-one-cpu-more",
+        "supply.rs",
+        "let free = cpus - (rivals - shorter as Ns);",
+        "let free = cpus + 1 - (rivals - shorter as Ns);",
+        "a VCPU waits when all CPUs of its cluster are busy",
+        directory=ANALYSIS,
     ),
     Mutation(
         "changed-before-journal",
@@ -2362,6 +2396,8 @@ def tests_of(target: Path, directory: str, policy_tests: Tests) -> Tests:  # noq
     # Tests whose names no other package has. The whole workspace has its dependencies as they are
     # built for all other tests; a package alone would have others, and build them once more.
     of_all = [*cargo, "--workspace"]
+    if directory == ANALYSIS:
+        return {"rtds": [*of_all, "--test", "rtds"]}
     if directory in {WHY, OBSERVE}:
         package = Path(directory).parent.name
         own = [*cargo, "--package", package]

@@ -3,7 +3,7 @@
 use laxity_host::{Host, Policy};
 use serde::Serialize;
 
-use crate::check::is_accepted;
+use crate::check::{has_bounds, is_accepted};
 use crate::runs;
 use crate::time::Ns;
 
@@ -31,7 +31,7 @@ pub fn minimum_budget(host: &Host, number: usize) -> Option<i64> {
         return Some(0);
     }
     let period_ns = domain.parameters.period_ns;
-    if period_ns < 1 || !host.policy.has_budgets() || host.policy.is_model() {
+    if period_ns < 1 || !has_bounds(host.policy) {
         return None;
     }
     // Sporadic servers' bounds are lower again from here down.

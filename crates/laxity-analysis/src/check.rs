@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use laxity_config::format_duration;
-use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Workload};
+use laxity_host::{GuestScheduler, Host, Policy, Profile, ProfileOf, Vcpu, Workload};
 use serde::Serialize;
 
 use crate::effort::Effort;
@@ -95,8 +95,8 @@ pub fn check(host: &Host) -> Check {
             tasks: Vec::new(),
         })
         .collect();
-    let mut answers: Vec<_> = (0..host.cpus)
-        .flat_map(|cpu| answers(host, cpu, |_| true))
+    let mut answers: Vec<_> = (shares(host).iter())
+        .flat_map(|cpus| answers(host, cpus, |_| true))
         .collect();
     answers.sort_by_key(|&(domain, task, _)| (domain, task));
     let guaranteed = answers.iter().all(|(_, _, answer)| answer.guaranteed);
@@ -129,8 +129,9 @@ pub fn is_guaranteed(host: &Host, domain: usize) -> bool {
 /// [`is_guaranteed`] of one domain with one budget after the other, for searches: the others are looked at once.
 pub struct Budgets {
     has_bounds: bool,
-    /// For each CPU of the domain all VCPUs, and which of them are the domain's, each with whether it has tasks.
-    cpus: Vec<(Servers, Vec<(usize, bool)>)>,
+    /// For all CPUs of the domain that are analysed together all VCPUs, and which of them are the domain's, each with
+    /// whether it has tasks.
+    shares: Vec<(Servers, Vec<(usize, bool)>)>,
 }
 
 impl Budgets {
@@ -139,8 +140,8 @@ impl Budgets {
         if let Some(server) = server_that_lends(host) {
             return Budgets::new(&server, domain);
         }
-        let of_cpu = |cpu| {
-            let (vcpus, mut servers) = vcpus_and_servers(host, cpu, Effort::Little);
+        let of_share = |cpus: Vec<u32>| {
+            let (vcpus, mut servers) = vcpus_and_servers(host, &cpus, Effort::Little);
             let own: Vec<(usize, bool)> = (vcpus.iter().enumerate())
                 .filter(|(_, vcpu)| vcpu.domain == domain)
                 .map(|(number, vcpu)| (number, !vcpu.tasks.is_empty()))
@@ -152,24 +153,25 @@ impl Budgets {
         };
         Budgets {
             has_bounds: beyond_analysis(host).is_none(),
-            cpus: cpus_of(host, domain).into_iter().map(of_cpu).collect(),
+            shares: shares_of(host, domain).into_iter().map(of_share).collect(),
         }
     }
 
     /// Whether the domain is guaranteed if each of its VCPUs has this budget.
     pub fn are_enough(&mut self, budget_ns: i64) -> bool {
-        for (servers, own) in &mut self.cpus {
+        for (servers, own) in &mut self.shares {
             for (number, _) in own {
                 if let Some(server) = servers.servers.get_mut(*number) {
                     server.budget_ns = budget_ns.into();
                 }
             }
+            servers.find_slacks();
         }
         self.is_guaranteed()
     }
 
     fn is_guaranteed(&self) -> bool {
-        self.cpus.iter().all(|(servers, own)| {
+        self.shares.iter().all(|(servers, own)| {
             (own.iter())
                 .filter(|(_, has_tasks)| *has_tasks)
                 .all(|(number, _)| self.has_bounds && holds(servers, *number))
@@ -182,15 +184,31 @@ pub fn is_accepted(host: &Host, domain: usize) -> bool {
     if let Some(server) = server_that_lends(host) {
         return is_accepted(&server, domain);
     }
-    cpus_of(host, domain)
-        .into_iter()
-        .flat_map(|cpu| answers(host, cpu, |place| place.domain == domain))
+    shares_of(host, domain)
+        .iter()
+        .flat_map(|cpus| answers(host, cpus, |place| place.domain == domain))
         .all(|(_, _, answer)| answer.guaranteed)
 }
 
-fn cpus_of(host: &Host, domain: usize) -> BTreeSet<u32> {
+/// The CPUs for which a VCPU competes with others: its own, or under rtds all of its affinity.
+pub fn share_of(host: &Host, vcpu: &Vcpu) -> Vec<u32> {
+    match host.policy {
+        Policy::Rtds => vcpu.affinity.clone(),
+        _ => vec![vcpu.cpu],
+    }
+}
+
+/// CPUs whose VCPUs are analysed together.
+fn shares(host: &Host) -> BTreeSet<Vec<u32>> {
+    (0..host.domains.len())
+        .flat_map(|domain| shares_of(host, domain))
+        .collect()
+}
+
+/// Those of a domain.
+fn shares_of(host: &Host, domain: usize) -> BTreeSet<Vec<u32>> {
     (host.domains[domain].vcpus.iter())
-        .map(|vcpu| vcpu.cpu)
+        .map(|vcpu| share_of(host, vcpu))
         .collect()
 }
 
@@ -216,13 +234,13 @@ fn holds(servers: &Servers, number: usize) -> bool {
     false
 }
 
-fn vcpus_and_servers(host: &Host, cpu: u32, effort: Effort) -> (Vec<Place>, Servers) {
-    let vcpus = vcpus_of(host, cpu);
+fn vcpus_and_servers(host: &Host, cpus: &[u32], effort: Effort) -> (Vec<Place>, Servers) {
+    let vcpus = vcpus_of(host, cpus);
     let servers = match host.policy {
         policy if !policy.has_budgets() => Vec::new(),
         _ => vcpus.iter().map(|vcpu| server_of(host, vcpu)).collect(),
     };
-    (vcpus, Servers::new(host, effort, servers))
+    (vcpus, Servers::new(host, effort, cpus.len(), servers))
 }
 
 /// The host whose bounds hold for a host with lending servers: each job ends no later than with its sporadic
@@ -243,14 +261,15 @@ fn server_that_lends(host: &Host) -> Option<Host> {
     Some(server)
 }
 
-/// What analysis says of the tasks of some VCPUs of a CPU, each with its domain and its number there.
+/// What analysis says of the tasks of some VCPUs of CPUs that are analysed together, each with its domain and its
+/// number there.
 fn answers(
     host: &Host,
-    cpu: u32,
+    cpus: &[u32],
     is_asked: impl Fn(&Place) -> bool,
 ) -> Vec<(usize, usize, TaskCheck)> {
     let mut answers = Vec::new();
-    let (vcpus, mut servers) = vcpus_and_servers(host, cpu, Effort::Full);
+    let (vcpus, mut servers) = vcpus_and_servers(host, cpus, Effort::Full);
     if beyond_analysis(host).is_none() {
         find_responses(&mut servers);
     }
@@ -265,8 +284,8 @@ fn answers(
 /// How often bounds are looked for again with those that were found. One that is not the best is a bound.
 const ROUNDS_MAX: usize = 4;
 
-/// Finds bounds on the response times of all tasks of a CPU. Those of one VCPU's tasks bound what they ask
-/// for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
+/// Finds bounds on the response times of all tasks of VCPUs that are analysed together. Those of one VCPU's tasks bound
+/// what they ask for, and with it those of the VCPUs that it keeps waiting, and what they themselves used before; so
 /// every bound that is found may make others less.
 fn find_responses(servers: &mut Servers) {
     let mut order: Vec<usize> = (0..servers.servers.len())
@@ -275,6 +294,7 @@ fn find_responses(servers: &mut Servers) {
     order.sort_by_key(|&number| servers.servers[number].priority);
     for _ in 0..ROUNDS_MAX {
         let mut has_changed = false;
+        servers.find_slacks();
         for &number in &order {
             let Ok(assured) = servers.assured(number) else {
                 continue;
@@ -390,14 +410,14 @@ struct Place {
     tasks: Vec<usize>,
 }
 
-fn vcpus_of(host: &Host, cpu: u32) -> Vec<Place> {
+fn vcpus_of(host: &Host, cpus: &[u32]) -> Vec<Place> {
     let mut places = Vec::new();
     for (number, domain) in host.domains.iter().enumerate() {
         for (vcpu, _) in domain
             .vcpus
             .iter()
             .enumerate()
-            .filter(|(_, vcpu)| vcpu.cpu == cpu)
+            .filter(|(_, vcpu)| share_of(host, vcpu) == cpus)
         {
             let mut tasks: Vec<usize> = (0..domain.tasks.len())
                 .filter(|&task| domain.tasks[task].vcpu as usize == vcpu)
@@ -417,8 +437,13 @@ fn server_of(host: &Host, place: &Place) -> Server {
     let domain = &host.domains[place.domain];
     let parameters = &domain.parameters;
     let (period_ns, quantum_ns) = (parameters.period_ns, host.settings.quantum_ns);
+    let phase_ns = match host.policy {
+        Policy::Rtds => parameters.phase_ns,
+        _ => 0,
+    };
     let is_late = match host.policy {
         Policy::Sporadic | Policy::Sedf => quantum_ns > 0,
+        Policy::Rtds => false,
         _ => quantum_ns > 0 && period_ns % quantum_ns != 0,
     };
     let is_bound = |task: &laxity_host::Task| {
@@ -426,7 +451,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
             && !is_late
             && task.jitter_ns == 0
             && task.period_ns % period_ns == 0
-            && task.offset_ns % period_ns == 0
+            && (task.offset_ns - phase_ns) % period_ns == 0
     };
     // Under SEDF a wake at any other time would shift the periods.
     let keeps_phase = host.policy != Policy::Sedf
@@ -439,6 +464,7 @@ fn server_of(host: &Host, place: &Place) -> Server {
     Server {
         budget_ns: parameters.budget_ns.into(),
         period_ns: period_ns.into(),
+        phase_ns: phase_ns.into(),
         priority: parameters.priority,
         late_ns: if is_late { quantum_ns.into() } else { 0 },
         guest: domain.guest,
@@ -453,13 +479,21 @@ fn server_of(host: &Host, place: &Place) -> Server {
     }
 }
 
+/// Whether analysis has bounds for hosts under the policy, other than where no VCPU waits for budget.
+pub fn has_bounds(policy: Policy) -> bool {
+    policy.has_budgets() && (!policy.is_model() || policy == Policy::Rtds)
+}
+
 /// What of a host analysis has no bound for.
 fn beyond_analysis(host: &Host) -> Option<String> {
-    if host.policy.is_model() {
+    if host.policy.is_model() && !has_bounds(host.policy) {
         return Some(format!(
             "analysis has no bound for the policy {}",
             host.policy.name()
         ));
+    }
+    if let Some((_, _, why)) = beyond_bounds(host) {
+        return Some(why);
     }
     let wakes = host.domains.iter().find(|domain| domain.workload.is_some());
     if let Some(domain) = wakes {
@@ -474,6 +508,40 @@ fn beyond_analysis(host: &Host) -> Option<String> {
         .any(|domain| domain.working_set_bytes > 0);
     (fetches && !host.caches.is_empty())
         .then(|| "analysis does not know what a cold cache costs".to_string())
+}
+
+/// What of a host under a policy with bounds keeps it from having any: the number of a domain, the key that it has, and
+/// why.
+pub fn beyond_bounds(host: &Host) -> Option<(usize, &'static str, String)> {
+    if host.policy != Policy::Rtds {
+        return None;
+    }
+    let domains = || host.domains.iter().enumerate();
+    if let Some((number, domain)) = domains().find(|(_, domain)| domain.parameters.extratime) {
+        let why = format!(
+            "rtds can replenish other VCPUs late while {} runs on extratime",
+            domain.name
+        );
+        return Some((number, "extratime", why));
+    }
+    let all: Vec<(usize, &[u32])> = domains()
+        .flat_map(|(number, domain)| domain.vcpus.iter().map(move |vcpu| (number, vcpu)))
+        .map(|(number, vcpu)| (number, &*vcpu.affinity))
+        .collect();
+    let overlap =
+        |one: &[u32], other: &[u32]| one != other && one.iter().any(|cpu| other.contains(cpu));
+    let (earlier, later) = all.iter().enumerate().find_map(|(place, later)| {
+        let mut before = all[..place].iter();
+        let earlier = before.find(|earlier| overlap(earlier.1, later.1))?;
+        Some((earlier.0, later.0))
+    })?;
+    let name = |number: usize| &host.domains[number].name;
+    let why = format!(
+        "analysis of rtds takes CPUs in clusters, and {} may run on some of the CPUs of {}, and not on the same",
+        name(later),
+        name(earlier)
+    );
+    Some((later, "affinity", why))
 }
 
 fn check_vcpu(
@@ -556,6 +624,18 @@ fn bounded(
     };
     let guaranteed = bound_ns <= task.deadline_ns;
     let test = match (response.kind, host.policy) {
+        (kind, Policy::Rtds) => {
+            // Without a wait for budget only any order of the VCPUs is a bound.
+            let test = match kind {
+                Kind::Free => None,
+                _ => assured.test,
+            };
+            let of_guest = match kind {
+                Kind::Edf | Kind::EdfDemand => "edf",
+                _ => "rate-monotonic",
+            };
+            format!("{} {of_guest}", test.unwrap_or("bertogna-cirinei-2007"))
+        }
         (Kind::Edf, _) => "spuri-1996 edf".into(),
         (Kind::EdfDemand, _) => "periodic-resource-model edf".into(),
         (Kind::Free, _) => "lehoczky-1990 rate-monotonic".into(),

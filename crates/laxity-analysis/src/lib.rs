@@ -9,6 +9,7 @@
 //! - `supply`: how long a VCPU can take to get an amount of CPU, and the argument behind it.
 //! - `server`: a VCPU with a budget, and how often it wakes and is replenished.
 //! - `servers`: what each policy, with its quantum and its costs, supplies to each VCPU.
+//! - `cluster`: the same of VCPUs that share several CPUs.
 //! - `guest`: response times of a guest's tasks on such a supply.
 //! - `effort`: how closely all this is looked at, in `check` and in a search over many hosts.
 //! - [`minimum_budget`], [`minimum_budgets`]: the other way round.
@@ -18,6 +19,7 @@
 
 mod budget;
 mod check;
+mod cluster;
 mod effort;
 mod guest;
 mod runs;
@@ -28,5 +30,6 @@ mod time;
 
 pub use budget::{DomainBudget, minimum_budget, minimum_budgets};
 pub use check::{
-    Budgets, Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, check, is_accepted, is_guaranteed,
+    Budgets, Check, DomainCheck, NotAnalysed, TaskCheck, Verdict, beyond_bounds, check, has_bounds,
+    is_accepted, is_guaranteed, share_of,
 };

@@ -14,6 +14,8 @@ pub(crate) const REPLENISHMENTS_MAX: Ns = 32;
 pub(crate) struct Server {
     pub budget_ns: Ns,
     pub period_ns: Ns,
+    /// A time at which a period begins.
+    pub phase_ns: Ns,
     pub priority: u32,
     /// How late a replenishment can be.
     pub late_ns: Ns,

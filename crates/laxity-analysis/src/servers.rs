@@ -31,6 +31,8 @@
 //! bounds are found in rounds, each with what the one before found (`check`). A periodic server's budget runs
 //! down all the same.
 //!
+//! Rtds: `cluster`.
+//!
 //! # Quantum
 //!
 //! If it divides a period, replenishments are on time. If not, each is late by less than a quantum:
@@ -60,6 +62,7 @@ use std::cell::RefCell;
 
 use laxity_host::{Host, Policy};
 
+use crate::cluster::{Cluster, Sure};
 use crate::effort::Effort;
 use crate::runs;
 use crate::server::{Server, replenishments_per_period};
@@ -112,6 +115,8 @@ pub(crate) struct Assured {
     pub supplies: Vec<Supply>,
     /// The part of the budget that is sure to come in every period, if not all.
     pub short_ns: Option<Ns>,
+    /// The test of the literature by which VCPUs that share several CPUs have their budgets.
+    pub test: Option<&'static str>,
 }
 
 /// Why a policy assures nothing.
@@ -123,14 +128,19 @@ pub(crate) enum Nothing {
     Costs,
 }
 
-/// The VCPUs of one CPU under a policy with budgets.
+/// The VCPUs of one CPU, or of those of a cluster, under a policy with budgets.
 pub(crate) struct Servers {
     policy: Policy,
+    cpus: Ns,
+    /// The most that a decision without a switch costs.
+    schedule_ns: Ns,
     /// The most that a decision costs.
     decision_ns: Ns,
     quantum_ns: Ns,
     pub effort: Effort,
     pub servers: Vec<Server>,
+    /// Rtds: how long before the end of its period each has its budget for sure, if it always has work.
+    slacks_ns: Vec<Ns>,
     /// A VCPU of which nothing but the budget changes, while the others stay as they are.
     varied: Option<usize>,
     /// What takes the CPU away from it, which does not depend on its budget.
@@ -140,18 +150,42 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub fn new(host: &Host, effort: Effort, servers: Vec<Server>) -> Servers {
+    /// The VCPUs of so many CPUs.
+    pub fn new(host: &Host, effort: Effort, cpus: usize, servers: Vec<Server>) -> Servers {
         let costs = &host.costs;
-        Servers {
+        let schedule_ns = Ns::from(costs.schedule.max_ns());
+        let mut servers = Servers {
             policy: host.policy,
-            decision_ns: Ns::from(costs.schedule.max_ns())
-                + Ns::from(costs.context_switch.max_ns()),
+            cpus: cpus as Ns,
+            schedule_ns,
+            decision_ns: schedule_ns + Ns::from(costs.context_switch.max_ns()),
             quantum_ns: host.settings.quantum_ns.into(),
             effort,
+            slacks_ns: vec![0; servers.len()],
             servers,
             varied: None,
             known: RefCell::default(),
             charged: RefCell::default(),
+        };
+        servers.find_slacks();
+        servers
+    }
+
+    /// Looks anew at how long before the end of its period each has its budget for sure, after budgets or demands have
+    /// changed.
+    pub fn find_slacks(&mut self) {
+        if self.policy == Policy::Rtds {
+            self.slacks_ns = self.cluster().slacks();
+        }
+    }
+
+    fn cluster(&self) -> Cluster<'_> {
+        Cluster {
+            cpus: self.cpus,
+            schedule_ns: self.schedule_ns,
+            decision_ns: self.decision_ns,
+            servers: &self.servers,
+            slacks_ns: &self.slacks_ns,
         }
     }
 
@@ -225,6 +259,9 @@ impl Servers {
     }
 
     fn contention_anew(&self, number: usize, window: Window) -> Contention {
+        if self.policy == Policy::Rtds {
+            return self.cluster().contention(number);
+        }
         // How much of another's period, at least, comes after the begin of a window that begins in it.
         let own = &self.servers[number];
         let rest_ns = |other: &Server| match window {
@@ -284,6 +321,9 @@ impl Servers {
     }
 
     fn charged_anew_ns(&self, number: usize, window_ns: Ns) -> Ns {
+        if self.policy == Policy::Rtds {
+            return self.cluster().charged_ns(number, window_ns);
+        }
         let (policy, quantum_ns) = (self.policy, self.quantum_ns);
         let mut choices = 3;
         for other in self.rivals(number) {
@@ -308,6 +348,7 @@ impl Servers {
         let mut assured = by_budget.unwrap_or(Assured {
             supplies: Vec::new(),
             short_ns: None,
+            test: None,
         });
         assured.supplies.push(Supply::free(contention));
         Ok(assured)
@@ -318,6 +359,7 @@ impl Servers {
         match self.policy {
             Policy::Sporadic => self.sporadic(number),
             Policy::Sedf => self.sedf(number),
+            Policy::Rtds => self.rtds(number),
             Policy::Deferrable | Policy::Periodic | Policy::Polling => self.fixed_period(number),
             _ => Err(Nothing::Shares),
         }
@@ -326,7 +368,7 @@ impl Servers {
     /// What takes the CPU away from a VCPU that cannot use up its budget, if `number` is one.
     pub fn never_waits(&self, number: usize) -> Option<Contention> {
         let is_late = match self.policy {
-            Policy::Deferrable | Policy::Sporadic => false,
+            Policy::Deferrable | Policy::Sporadic | Policy::Rtds => false,
             Policy::Sedf => self.quantum_ns > 0,
             _ => return None,
         };
@@ -452,6 +494,41 @@ impl Servers {
         spare >= 0 && spare.saturating_mul(server.period_ns) >= once_ns.saturating_mul(ONE)
     }
 
+    /// The supply of a server that is replenished at multiples of its period, and keeps its budget.
+    fn rtds(&self, number: usize) -> Result<Assured, Nothing> {
+        let Sure {
+            budget_ns,
+            is_whole,
+            needs_slack,
+            delay_ns,
+            contention,
+        } = self.cluster().sure(number);
+        if budget_ns < 1 {
+            return Err(if is_whole {
+                Nothing::Costs
+            } else {
+                Nothing::Crowded
+            });
+        }
+        let period_ns = self.servers[number].period_ns;
+        Ok(Assured {
+            supplies: vec![Supply {
+                gap_ns: period_ns - budget_ns,
+                period_ns,
+                budget_ns,
+                most_ns: budget_ns,
+                memory_ns: is_whole.then_some(period_ns),
+                delay: Delay::Cluster(delay_ns, contention),
+            }],
+            short_ns: (!is_whole).then_some(budget_ns),
+            test: Some(if needs_slack {
+                "bertogna-cirinei-2007"
+            } else {
+                "bertogna-cirinei-lipari-2005"
+            }),
+        })
+    }
+
     /// What decisions leave of the budget of `number` in every period, if anything.
     fn uncharged_ns(&self, number: usize) -> Ns {
         let server = &self.servers[number];
@@ -501,6 +578,7 @@ impl Servers {
                 delay,
             }],
             short_ns: (sure_ns < server.budget_ns).then_some(sure_ns),
+            test: None,
         })
     }
 
@@ -565,6 +643,7 @@ impl Servers {
                 delay: Delay::Stretches(contention, delays),
             }],
             short_ns,
+            test: None,
         })
     }
 }

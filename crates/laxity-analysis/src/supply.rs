@@ -51,6 +51,12 @@
 //! the VCPU got. What they can run in the whole time therefore bounds in how many periods they can do so
 //! (`Deficits`), and in the others the VCPU gets all of its budget. This is the supply function of Lipari and
 //! Bini ("Resource Partitioning among Real-Time Applications", ECRTS 2003) of a server below others.
+//!
+//! # Several CPUs
+//!
+//! A VCPU that may run on any of several CPUs waits only while all of them are busy with others
+//! (`longest_wait_ns`). Everything else is as with a server with a fixed period: what was said of the wait and of the
+//! last period counts the time in which the VCPU is kept from running, and not what keeps it.
 
 use std::rc::Rc;
 
@@ -162,6 +168,16 @@ pub(crate) enum Limit {
     /// SEDF: twice its slice, and from then on its slice a period, for a period that a wake cuts short
     /// has no more than its part of the slice used.
     Slices { budget_ns: Ns, period_ns: Ns },
+    /// What of its budgets is due by the end of the window: a period that ends with the window, those before it, and of
+    /// the first one what fits between the begin of the window and the time by which its budget is used for sure,
+    /// `slack_ns` before its end (Bertogna and Cirinei, "Response-Time Analysis for Globally Scheduled Symmetric
+    /// Multiprocessor Platforms", RTSS 2007, on EDF; without slack Bertogna, Cirinei and Lipari, "Improved
+    /// Schedulability Analysis of EDF on Multiprocessor Platforms", ECRTS 2005, section 4).
+    Due {
+        budget_ns: Ns,
+        period_ns: Ns,
+        slack_ns: Ns,
+    },
 }
 
 /// A VCPU that takes the CPU away.
@@ -180,6 +196,11 @@ impl Rival {
             Limit::Slices {
                 budget_ns,
                 period_ns,
+            }
+            | Limit::Due {
+                budget_ns,
+                period_ns,
+                ..
             } => rate(budget_ns, period_ns),
         };
         let Some(demand) = &self.demand else {
@@ -201,6 +222,15 @@ impl Rival {
                 let after_ns = (window_ns - 2 * budget_ns).max(0);
                 2 * budget_ns + ceiling_divide(after_ns * budget_ns, period_ns)
             }
+            Limit::Due {
+                budget_ns,
+                period_ns,
+                slack_ns,
+            } => {
+                let whole = window_ns / period_ns;
+                let begun_ns = window_ns - whole * period_ns - slack_ns;
+                whole * budget_ns + begun_ns.clamp(0, budget_ns)
+            }
         };
         let Some(demand) = &self.demand else {
             return limit_ns;
@@ -215,7 +245,7 @@ impl Rival {
     fn steady_ns(&self, window_ns: Ns) -> Ns {
         let limit_ns = match self.limit {
             Limit::Releases(budget) => budget.steady_ns(bits_64(window_ns)).into(),
-            Limit::Slices { .. } => window_ns,
+            Limit::Slices { .. } | Limit::Due { .. } => window_ns,
         };
         let demand = self.demand.iter().flatten();
         (demand.map(|task| task.steady_ns(window_ns))).fold(limit_ns, Ns::min)
@@ -236,8 +266,74 @@ pub(crate) struct Contention {
     competitors: Rc<Vec<Competitor>>,
     /// The other rivals.
     rivals: Rc<Vec<Rival>>,
+    /// Where the VCPU may run on several CPUs, what keeps all of them busy; then no others are rivals.
+    everywhere: Option<Rc<Everywhere>>,
     /// What is taken of every window at least: this part of it, and so many nanoseconds.
     least: (f64, f64),
+}
+
+/// What can keep several CPUs busy at once. Each bound holds by itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Everywhere {
+    pub cpus: Ns,
+    /// VCPUs with what their guests ask for.
+    pub rivals: Vec<Rival>,
+    /// What all decisions take beside them: once, and as windows grow.
+    pub decisions_once_ns: Ns,
+    pub decisions: Vec<Competitor>,
+    /// VCPUs with their budgets, of which the decisions that choose them are a part; none if decisions cost nothing.
+    pub charged: Vec<Rival>,
+}
+
+impl Everywhere {
+    /// The longest time within a window for which all CPUs are busy.
+    pub fn within(&self, window_ns: Ns) -> Ns {
+        if window_ns <= 0 {
+            return 0;
+        }
+        let work_ns = |rivals: &[Rival]| -> Vec<Ns> {
+            rivals.iter().map(|of| of.within(window_ns)).collect()
+        };
+        let short_ns = bits_64(window_ns);
+        let decisions_ns: u128 = self.decisions.iter().map(|of| of.within(short_ns)).sum();
+        let decisions_ns = self.decisions_once_ns + decisions_ns as Ns;
+        let wait_ns = longest_wait_ns(self.cpus, work_ns(&self.rivals), decisions_ns);
+        if self.charged.is_empty() {
+            return wait_ns;
+        }
+        wait_ns.min(longest_wait_ns(self.cpus, work_ns(&self.charged), 0))
+    }
+
+    /// The part of the time for which all CPUs are busy in the long run at most, in fractions of [`ONE`], rounded up.
+    fn rate(&self) -> Ns {
+        let rates = |rivals: &[Rival]| rivals.iter().map(Rival::rate).collect();
+        let decisions = self.decisions.iter().map(Competitor::rate).sum();
+        let busy = longest_wait_ns(self.cpus, rates(&self.rivals), decisions);
+        if self.charged.is_empty() {
+            return busy + 1;
+        }
+        busy.min(longest_wait_ns(self.cpus, rates(&self.charged), 0)) + 1
+    }
+}
+
+/// The longest time for which all CPUs can be busy at once, if each rival runs on one CPU at a time and no longer than
+/// its work, and `anywhere_ns` of CPU time are spent on any CPUs. In a wait of length *y* a rival fills at most the
+/// less of *y* and its work, and together they fill all CPUs for *y* (Bertogna, Cirinei and Lipari, "Improved
+/// Schedulability Analysis of EDF on Multiprocessor Platforms", ECRTS 2005, section 4).
+pub(crate) fn longest_wait_ns(cpus: Ns, mut work_ns: Vec<Ns>, anywhere_ns: Ns) -> Ns {
+    work_ns.sort_unstable();
+    let rivals = work_ns.len() as Ns;
+    let mut longest_ns = Ns::MAX;
+    let mut filled_ns = anywhere_ns;
+    for shorter in 0..=work_ns.len() {
+        // The larger ones fill all of the wait, and leave `free` CPUs to those that do not.
+        let free = cpus - (rivals - shorter as Ns);
+        if free > 0 {
+            longest_ns = longest_ns.min(divide(filled_ns, free));
+        }
+        filled_ns += work_ns.get(shorter).unwrap_or(&0);
+    }
+    longest_ns
 }
 
 /// Lower bounds in floating point are lowered by this part, which is far more than what rounding adds.
@@ -277,7 +373,20 @@ impl Contention {
             blocking_ns,
             competitors: Rc::new(competitors),
             rivals: Rc::new(others),
+            everywhere: None,
             least: (part * lower, once_ns * lower),
+        }
+    }
+
+    /// The same of a VCPU that waits only while all of several CPUs are busy.
+    pub fn of_cluster(
+        blocking_ns: Ns,
+        decisions: Vec<Competitor>,
+        everywhere: Everywhere,
+    ) -> Contention {
+        Contention {
+            everywhere: Some(Rc::new(everywhere)),
+            ..Contention::new(blocking_ns, decisions, Vec::new())
         }
     }
 
@@ -285,7 +394,8 @@ impl Contention {
     pub fn rate(&self) -> Ns {
         let competitors = self.competitors.iter().map(Competitor::rate);
         let rivals = self.rivals.iter().map(Rival::rate);
-        competitors.chain(rivals).sum()
+        let everywhere = self.everywhere.iter().map(|of| of.rate());
+        competitors.chain(rivals).chain(everywhere).sum()
     }
 
     /// The most within a window.
@@ -298,9 +408,9 @@ impl Contention {
     }
 
     fn rivals_within(&self, window_ns: Ns) -> Ns {
-        (self.rivals.iter())
-            .map(|rival| rival.within(window_ns))
-            .sum()
+        let rivals = self.rivals.iter().map(|rival| rival.within(window_ns));
+        let everywhere = self.everywhere.iter().map(|of| of.within(window_ns));
+        rivals.chain(everywhere).sum()
     }
 
     /// The longest window in which it is known to be no more than within this one.
@@ -308,7 +418,9 @@ impl Contention {
         let short_ns = bits_64(window_ns);
         let competitors = (self.competitors.iter()).map(|of| of.steady_ns(short_ns).into());
         let rivals = self.rivals.iter().map(|of| of.steady_ns(window_ns));
-        competitors.chain(rivals).min().unwrap_or(WINDOW_NS_MAX)
+        let everywhere = self.everywhere.iter().map(|_| window_ns);
+        let all = competitors.chain(rivals).chain(everywhere);
+        all.min().unwrap_or(WINDOW_NS_MAX)
     }
 
     /// No shorter time is enough to get `load_ns` of CPU; `None` if no time is.
@@ -521,6 +633,8 @@ pub(crate) enum Delay {
     },
     /// SEDF: in the last period, by this much, or by their contention.
     Deadline(Ns, Contention),
+    /// Global EDF: in the last period, by this much after a replenishment, or by their contention after any time.
+    Cluster(Ns, Contention),
     /// Sporadic: between any two budgets, by their contention.
     Stretches(Contention, Vec<Delays>),
 }
@@ -592,7 +706,9 @@ impl Supply {
                     let most_ns = load_ns + delay_ns;
                     Some(contention.serve(load_ns, most_ns).unwrap_or(most_ns))
                 }
-                Delay::LastPeriod { anywhere, .. } => anywhere.serve(load_ns, worst_ns),
+                Delay::LastPeriod { anywhere, .. } | Delay::Cluster(_, anywhere) => {
+                    anywhere.serve(load_ns, worst_ns)
+                }
                 _ => None,
             };
             return Some(left_is_enough_ns.map_or(worst_ns, |time_ns| time_ns.min(worst_ns)));
@@ -600,7 +716,7 @@ impl Supply {
         // Either what is left is used before the replenishment, or others keep the VCPU from it.
         let used_up_ns = self.gap_ns + left_ns + self.time_from_release(load_ns - left_ns)?;
         let kept_ns = match &self.delay {
-            Delay::LastPeriod { anywhere, .. } => {
+            Delay::LastPeriod { anywhere, .. } | Delay::Cluster(_, anywhere) => {
                 let kept_ns = anywhere.within(self.period_ns).min(self.gap_ns);
                 kept_ns + self.time_from_release(load_ns)?
             }
@@ -626,7 +742,7 @@ impl Supply {
                 in_periods,
                 deficits,
             } => self.time_of_some_periods(load_ns, after_release, in_periods, deficits),
-            Delay::Deadline(delay_ns, contention) => {
+            Delay::Deadline(delay_ns, contention) | Delay::Cluster(delay_ns, contention) => {
                 let within_ns = contention.serve(rest_ns, rest_ns + delay_ns);
                 Some(before_ns + within_ns.unwrap_or(rest_ns + delay_ns))
             }
@@ -761,6 +877,73 @@ mod tests {
                     let time_ns = supply.time_for(load_ns, 0).unwrap();
                     assert_eq!(supply_bound(period_ns, budget_ns, time_ns), load_ns);
                     assert_eq!(supply_bound(period_ns, budget_ns, time_ns - 1), load_ns - 1);
+                }
+            }
+        }
+    }
+
+    /// Every length of a wait in turn.
+    #[test]
+    fn the_longest_wait_is_filled_and_no_longer_one_is() {
+        for cpus in 1..5 {
+            for seed in 0..400_i128 {
+                let rivals = seed % 7;
+                let work_ns: Vec<Ns> = (0..rivals)
+                    .map(|rival| (seed * 31 + rival * 17) % 23)
+                    .collect();
+                let anywhere_ns = seed % 3 * 5;
+                let fills = |wait_ns: &Ns| {
+                    let filled_ns: Ns = work_ns.iter().map(|work_ns| work_ns.min(wait_ns)).sum();
+                    filled_ns + anywhere_ns >= cpus * wait_ns
+                };
+                let slow = (0..1_000).rev().find(fills);
+                let found = longest_wait_ns(cpus, work_ns.clone(), anywhere_ns);
+                assert_eq!(Some(found), slow, "{cpus} CPUs, {work_ns:?}, {anywhere_ns}");
+            }
+        }
+    }
+
+    /// What a server can use of a window, nanosecond by nanosecond, of budgets that are due by its end: for every place
+    /// of its periods.
+    fn due_slowly(budget_ns: Ns, period_ns: Ns, slack_ns: Ns, window_ns: Ns) -> Ns {
+        (0..period_ns)
+            .map(|last_ns| {
+                // Periods end at `last_ns` before the window's end, and whole periods before that.
+                let mut used_ns = 0;
+                let mut end_ns = window_ns - last_ns;
+                while end_ns > 0 {
+                    let usable_ns = (end_ns - period_ns..end_ns - slack_ns)
+                        .filter(|&at_ns| (0..window_ns).contains(&at_ns))
+                        .count() as Ns;
+                    used_ns += usable_ns.min(budget_ns);
+                    end_ns -= period_ns;
+                }
+                used_ns
+            })
+            .max()
+            .expect("there is a place")
+    }
+
+    #[test]
+    fn what_is_due_is_the_most_of_all_places_of_periods() {
+        for period_ns in 1..9 {
+            for budget_ns in 1..=period_ns {
+                for slack_ns in 0..=period_ns - budget_ns {
+                    for window_ns in 0..25 {
+                        let rival = Rival {
+                            limit: Limit::Due {
+                                budget_ns,
+                                period_ns,
+                                slack_ns,
+                            },
+                            demand: None,
+                        };
+                        assert_eq!(
+                            rival.within(window_ns),
+                            due_slowly(budget_ns, period_ns, slack_ns, window_ns),
+                            "{budget_ns} of {period_ns}, {slack_ns} early, in {window_ns}"
+                        );
+                    }
                 }
             }
         }

@@ -193,6 +193,21 @@ pub fn with_only(host: &Host, open: &Open, demands: &[(String, Option<String>)])
     (only, open)
 }
 
+/// Why a host of a fleet cannot be designed by analysis.
+pub fn refusal_of_fleet(host: &Host, open: &Open) -> Option<Refusal> {
+    if open.policy || host.policy.is_partitioned() || !laxity_analysis::has_bounds(host.policy) {
+        return refusal(host, open);
+    }
+    let policy = host.policy.name();
+    Some(Refusal {
+        path: "host.policy".into(),
+        message: format!(
+            "a fleet's guests are placed on CPUs of their own, which under the {policy} policy guarantees no deadline"
+        ),
+        help: "write \"deferrable\", say, or design each host by itself".into(),
+    })
+}
+
 /// Why a host cannot be designed by analysis.
 pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
     let refused = |path: String, message: String, help: &str| {
@@ -211,7 +226,7 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
         );
     }
     let policy = host.policy;
-    if !open.policy && !policy.is_partitioned() {
+    if !open.policy && !laxity_analysis::has_bounds(policy) {
         let (path, help) = (
             "host.policy",
             "write policy = \"?\", or \"deferrable\", say, or give --missed",
@@ -228,6 +243,16 @@ pub fn refusal(host: &Host, open: &Open) -> Option<Refusal> {
             format!("{why}, and guarantees no deadline"),
             help,
         );
+    }
+    if !open.policy
+        && let Some((number, key, why)) = laxity_analysis::beyond_bounds(host)
+    {
+        let path = format!("{}.{key}", open.domains[number].path);
+        let help = match key {
+            "extratime" => "leave it out",
+            _ => "let two domains have the same CPUs or none in common",
+        };
+        return refused(path, why, help);
     }
     let domains = || host.domains.iter().zip(&open.domains);
     if let Some((domain, of)) = domains().find(|(domain, _)| domain.workload.is_some()) {
@@ -355,8 +380,8 @@ fn values(host: &Host, open: &Open, domains: &[DomainDesign]) -> Vec<(String, St
         values.push(("host.policy".into(), format!("{:?}", host.policy.name())));
     }
     let time = |ns: i64| format!("{:?}", laxity_config::format_duration(ns));
-    // Under SEDF they mean nothing, but a file has them of all domains or of none.
-    let has_priorities = host.policy != Policy::Sedf || open.has_priorities;
+    // Under SEDF and rtds they mean nothing, but a file has them of all domains or of none.
+    let has_priorities = host.policy.is_fixed_priority_server() || open.has_priorities;
     let cpus: Vec<String> = (0..host.cpus).map(|cpu| cpu.to_string()).collect();
     let all_cpus = format!("[{}]", cpus.join(", "));
     for (open, domain) in open.domains.iter().zip(domains) {

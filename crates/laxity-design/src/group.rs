@@ -1,5 +1,8 @@
 //! Groups of domains that share CPUs, and what their budgets are of these.
 
+use std::collections::HashMap;
+
+use laxity_analysis::share_of;
 use laxity_host::{Domain, Host, Open, OpenDomain};
 
 /// Domains that affect one another, with the rest of their host.
@@ -16,13 +19,13 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// All groups of a host: VCPUs on one CPU are in one group, and so are VCPUs of one domain.
+    /// All groups of a host: VCPUs that compete for a CPU are in one group, and so are VCPUs of one domain.
     pub fn all(host: &Host, open: &Open) -> Vec<Group> {
         let mut group_of_cpu: Vec<usize> = (0..host.cpus as usize).collect();
         for domain in &host.domains {
             let group = group_of_cpu[domain.vcpus[0].cpu as usize];
-            for vcpu in &domain.vcpus {
-                let joined = group_of_cpu[vcpu.cpu as usize];
+            for cpu in domain.vcpus.iter().flat_map(|vcpu| share_of(host, vcpu)) {
+                let joined = group_of_cpu[cpu as usize];
                 for other in &mut group_of_cpu {
                     if *other == joined {
                         *other = group;
@@ -47,12 +50,16 @@ impl Group {
             .map(|&number| host.domains[number].clone())
             .collect();
         let mut cpus: Vec<u32> = (domains.iter())
-            .flat_map(|domain| domain.vcpus.iter().map(|vcpu| vcpu.cpu))
+            .flat_map(|domain| domain.vcpus.iter().flat_map(|vcpu| share_of(host, vcpu)))
             .collect();
         cpus.sort_unstable();
         cpus.dedup();
+        let anew = |of: u32| cpus.partition_point(|&cpu| cpu < of) as u32;
         for vcpu in domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
-            vcpu.cpu = cpus.partition_point(|&cpu| cpu < vcpu.cpu) as u32;
+            if vcpu.affinity == share_of(host, vcpu) {
+                vcpu.affinity = vcpu.affinity.iter().map(|&cpu| anew(cpu)).collect();
+            }
+            vcpu.cpu = anew(vcpu.cpu);
         }
         Group {
             host: Host {
@@ -136,16 +143,16 @@ pub(crate) fn share(domain: &Domain) -> f64 {
     }
 }
 
-/// Whether the budgets on each CPU fit beside one another.
+/// Whether the budgets on each CPU, or on those of each cluster, fit beside one another.
 pub(crate) fn fits(host: &Host) -> bool {
-    let mut used = vec![0.0; host.cpus as usize];
+    let mut used: HashMap<Vec<u32>, f64> = HashMap::new();
     for domain in &host.domains {
         let each = share(domain) / domain.vcpus.len() as f64;
         for vcpu in &domain.vcpus {
-            used[vcpu.cpu as usize] += each;
+            *used.entry(share_of(host, vcpu)).or_default() += each;
         }
     }
-    used.iter().all(|&used| used <= 1.0 + 1e-9)
+    (used.iter()).all(|(cpus, &used)| used <= cpus.len() as f64 + 1e-9)
 }
 
 /// The CPU time of all budgets, in CPUs.

@@ -30,7 +30,7 @@ mod search;
 
 pub use answer::{
     Answer, Design, DomainDesign, Refusal, Values, design, least_shares, needed, policy_names,
-    refusal, values_of, with_only,
+    refusal, refusal_of_fleet, values_of, with_only,
 };
 pub use conflict::{Demand, Impossible, Relief};
 pub use reasons::{Alternative, Binding, Limit, Point, Room};

@@ -342,6 +342,83 @@ fn holds_with_its_rooms(text: &str, design: &Design, seed: u64) {
     }
 }
 
+/// A host under rtds: the first CPU by itself, and two that share their VCPUs.
+fn clustered_file(random: &mut Random) -> String {
+    let domains = domains(random, 5, 120);
+    let mut text = file(random, &domains).replace("cpus = 1", "cpus = 3");
+    for policy in ["deferrable", "periodic", "polling"] {
+        text = text.replace(policy, "rtds");
+    }
+    for (name, _) in &domains {
+        let line = format!("name = \"{name}\"\n");
+        let cpus = random.of(&["[0]", "[1, 2]", "[1, 2]"]);
+        text = text.replace(&line, &format!("{line}affinity = {cpus}\n"));
+    }
+    text
+}
+
+#[test]
+fn vcpus_of_clusters_are_designed_together() {
+    let (mut held, mut bound) = (0, 0);
+    for seed in seeds(4) {
+        let text = clustered_file(&mut Random(seed));
+        let Answer::Holds(design) = designed(&text) else {
+            continue;
+        };
+        held += 1;
+        holds_with_its_rooms(&text, &design, seed);
+        let is_found = |path: &str| path.ends_with(".budget") || path.ends_with(".period");
+        assert!(
+            design.values.iter().all(|(path, _)| is_found(path)),
+            "{design:?}"
+        );
+        for binding in &design.bindings {
+            bound += 1;
+            let mut values = design.values.clone();
+            let path = format!("domain.{}.budget", binding.domain);
+            let value = values
+                .iter_mut()
+                .find(|(of, _)| *of == path)
+                .expect("it was open");
+            value.1 = format!("\"{} ns\"", binding.too_little_ns);
+            let document = Document::parse(&text, "host.toml").unwrap();
+            let less = document.with_values(&values).unwrap();
+            let less = laxity_host::load(&less, "host.toml", &[""; 0]).unwrap();
+            let number = less.domains.iter().position(|of| of.name == binding.domain);
+            assert!(
+                !is_guaranteed(&less, number.unwrap()),
+                "seed {seed}: {binding:?}\n{text}"
+            );
+        }
+    }
+    println!("{held} held, {bound} budgets");
+    assert!(held > 0 && bound > 3, "{held} held, {bound} budgets");
+}
+
+#[test]
+fn hosts_without_bounds_are_refused_under_rtds() {
+    let text = |affinity: &str, more: &str| {
+        format!(
+            "duration = \"1 s\"\n[host]\ncpus = 3\npolicy = \"rtds\"\n\
+             [[domain]]\nname = \"a\"\naffinity = [0, 1]\n\
+             tasks = [{{ name = \"t\", cost = \"1 ms\", period = \"20 ms\" }}]\n\
+             [[domain]]\nname = \"b\"\naffinity = {affinity}\n{more}\
+             tasks = [{{ name = \"t\", cost = \"1 ms\", period = \"20 ms\" }}]\n"
+        )
+    };
+    let refused = |text: &str| {
+        let (host, open) = opened(text);
+        laxity_design::refusal(&host, &open).map(|refusal| refusal.path)
+    };
+    assert_eq!(refused(&text("[2]", "")), None);
+    assert_eq!(
+        refused(&text("[1, 2]", "")).as_deref(),
+        Some("domain.b.affinity")
+    );
+    let lends = text("[2]", "extratime = true\n");
+    assert_eq!(refused(&lends).as_deref(), Some("domain.b.extratime"));
+}
+
 #[test]
 fn values_around_those_given_reserve_no_more_than_brute_force() {
     let (mut held, mut failed, mut worst) = (0, 0, 0.0_f64);

@@ -48,7 +48,7 @@ impl FleetFile {
                 let Ok((of_host, open)) = document.open(nothing) else {
                     continue;
                 };
-                if let Some(refusal) = laxity_design::refusal(&of_host, &open) {
+                if let Some(refusal) = laxity_design::refusal_of_fleet(&of_host, &open) {
                     return Err(host_error(&refused(&document, nothing, &refusal)));
                 }
             }

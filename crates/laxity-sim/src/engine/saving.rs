@@ -69,4 +69,35 @@ mod tests {
             "{response_ns}"
         );
     }
+
+    /// Under rtds `long` is taken off the second CPU at an odd nanosecond, and so before the first one becomes idle at
+    /// the same instant and passes it over.
+    #[test]
+    fn whom_rtds_takes_off_calls_when_its_state_is_saved() {
+        let domain = |name: &str, period_ms: u32, task: &str| {
+            format!(
+                "[[domain]]\nname = \"{name}\"\nbudget = \"9 ms\"\nperiod = \"{period_ms} ms\"\n\
+                 tasks = [{{ name = \"t\", period = \"1 s\", {task} }}]\n"
+            )
+        };
+        let text = [
+            "duration = \"1100 ms\"\n[host]\ncpus = 2\npolicy = \"rtds\"\n\
+             costs = { context-switch = \"10 us\" }\n"
+                .to_string(),
+            domain("long", 100, "cost = \"8 ms\""),
+            domain("ends", 20, "cost = \"2000001 ns\""),
+            domain("first", 50, "offset = \"2010001 ns\", cost = \"6 ms\""),
+        ]
+        .concat();
+        let host = laxity_host::load(&text, "host.toml", &[] as &[&str])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let (outcome, _) = crate::run(&host, laxity_trace::Off).expect("the policy takes it");
+        let response_ns = outcome.responses[0][0]
+            .max_ns()
+            .expect("its job is complete");
+        assert!(
+            (8_000_000..8_100_000).contains(&response_ns),
+            "{response_ns}"
+        );
+    }
 }

@@ -1,0 +1,164 @@
+//! What `check` accepts of random hosts under rtds by their load, on several CPUs, beside those that no search of
+//! phases makes miss.
+//!
+//! `cargo run --release -p laxity-analysis --example clusters -- [HOSTS] [RUNS]` prints a Markdown table. It is the
+//! same for the same numbers.
+
+use laxity_analysis::{Verdict, check};
+use laxity_host::Host;
+
+const CPUS: [i64; 3] = [2, 4, 8];
+
+/// The budgets of all VCPUs together, in percent of the CPUs.
+const LOADS_PERCENT: [i64; 7] = [20, 30, 40, 50, 60, 70, 80];
+
+/// VCPUs for each CPU.
+const VCPUS_PER_CPU: i64 = 2;
+
+/// The part of its budget that a guest uses, in percent.
+const USED_PERCENT: i64 = 60;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Draw(u64);
+
+impl Draw {
+    /// From `least` to `most`, both included.
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
+    }
+}
+
+/// A guest has two tasks. Half of the hosts also have guests that always have work, one of four.
+fn host(cpus: i64, load_percent: i64, costs: &str, seed: u64) -> Host {
+    let draw = &mut Draw(seed);
+    let vcpus = cpus * VCPUS_PER_CPU;
+    let parts: Vec<i64> = (0..vcpus).map(|_| draw.between(10, 100)).collect();
+    let sum: i64 = parts.iter().sum();
+    let mut text = format!(
+        "duration = \"2 s\"\nseed = {seed}\n[host]\ncpus = {cpus}\npolicy = \"rtds\"\n{costs}\n"
+    );
+    for (number, part) in parts.iter().enumerate() {
+        let period_us = [10_000, 16_000, 20_000, 25_000, 40_000][draw.between(0, 4) as usize];
+        let budget_us =
+            (period_us * part * load_percent * cpus / (100 * sum)).min(period_us * 9 / 10);
+        let domain = format!(
+            "[[domain]]\nname = \"d{number}\"\nbudget = \"{budget_us} us\"\nperiod = \"{period_us} us\"\n"
+        );
+        text.push_str(&domain);
+        if seed.is_multiple_of(2) && number % 4 == 3 {
+            text.push_str("workload = { kind = \"cpu-bound\" }\n");
+            continue;
+        }
+        text.push_str("tasks = [\n");
+        for task in 1..=2 {
+            let task_period_us = period_us * draw.between(3, 8) + draw.between(0, period_us);
+            let cost_us = task_period_us * budget_us * USED_PERCENT / (200 * period_us);
+            let line = format!(
+                "{{ name = \"t{task}\", cost = \"{cost_us} us\", period = \"{task_period_us} us\" }},\n"
+            );
+            text.push_str(&line);
+        }
+        text.push_str("]\n");
+    }
+    let mut host =
+        laxity_host::load(&text, "drawn.toml", &[] as &[&str]).expect("the drawn host is valid");
+    for task in host.domains.iter_mut().flat_map(|domain| &mut domain.tasks) {
+        task.offset_ns = 1;
+    }
+    host
+}
+
+/// What runs with drawn phases showed.
+struct Searched {
+    has_missed: bool,
+    /// Worst responses, in the order of domains and tasks.
+    worst_ns: Vec<i64>,
+}
+
+fn search(host: &Host, runs: usize, seed: u64) -> Searched {
+    let draw = &mut Draw(seed ^ 0x5eed);
+    let mut found = Searched {
+        has_missed: false,
+        worst_ns: vec![0; host.domains.iter().map(|domain| domain.tasks.len()).sum()],
+    };
+    let mut host = host.clone();
+    for _ in 0..runs {
+        for domain in &mut host.domains {
+            domain.parameters.phase_ns = draw.between(0, domain.parameters.period_ns);
+            for task in &mut domain.tasks {
+                task.offset_ns = draw.between(0, task.period_ns - 1);
+            }
+        }
+        let (outcome, _) = laxity_sim::run(&host, laxity_trace::Off).expect("the host is valid");
+        let responses = outcome.responses.iter().flatten();
+        for (worst_ns, responses) in found.worst_ns.iter_mut().zip(responses) {
+            *worst_ns = responses.max_ns().unwrap_or(0).max(*worst_ns);
+        }
+        let mut domains = outcome.result.domains.iter();
+        found.has_missed |= domains.any(|domain| domain.tasks.iter().any(|task| task.missed > 0));
+    }
+    found
+}
+
+fn main() {
+    let number = |place, otherwise: usize| {
+        std::env::args().nth(place).map_or(otherwise, |text| {
+            text.parse().expect("HOSTS and RUNS are numbers")
+        })
+    };
+    let (hosts, runs) = (number(1, 100), number(2, 20));
+    println!(
+        "# Several CPUs\n\nWritten by `make clusters`: {hosts} hosts a row, {runs} runs a host.\n\n\
+         Hosts under `rtds` have {VCPUS_PER_CPU} VCPUs for each CPU, which share all CPUs. *Load* is that of all\n\
+         budgets, of which guests use {USED_PERCENT} % with two tasks each. On every second host one guest of four\n\
+         always has work. *Accepted* hosts have every deadline guaranteed by `laxity check`. A host\n\
+         *never missed* if no run with drawn phases missed a deadline. *Guaranteed* is the part of the\n\
+         tasks of all hosts. *Response / bound* is the worst response found by the bound, in the median\n\
+         of all tasks with a bound. No response may be above its bound, and no accepted host may miss,\n\
+         or the command fails.\n"
+    );
+    println!("| CPUs | costs | load | accepted | never missed | guaranteed | response / bound |");
+    println!("|--:|---|--:|--:|--:|--:|--:|");
+    for (name, costs) in [("none", ""), ("emsoft-2011", "costs = \"emsoft-2011\"")] {
+        for cpus in CPUS {
+            for load_percent in LOADS_PERCENT {
+                row(cpus, (name, costs), load_percent, hosts, runs);
+            }
+        }
+    }
+}
+
+fn row(cpus: i64, (name, costs): (&str, &str), load_percent: i64, hosts: usize, runs: usize) {
+    let (mut accepted, mut held, mut tasks, mut guaranteed) = (0, 0, 0, 0);
+    let mut ratios: Vec<f64> = Vec::new();
+    for seed in 1..=hosts as u64 {
+        let host = host(cpus, load_percent, costs, seed);
+        let found = check(&host);
+        let searched = search(&host, runs, seed);
+        let is_accepted = found.verdict == Verdict::Schedulable;
+        assert!(
+            !(is_accepted && searched.has_missed),
+            "{cpus} {load_percent} {seed}"
+        );
+        accepted += usize::from(is_accepted);
+        held += usize::from(!searched.has_missed);
+        let of_all = found.domains.iter().flat_map(|domain| &domain.tasks);
+        for (task, &worst_ns) in of_all.zip(&searched.worst_ns) {
+            tasks += 1;
+            guaranteed += usize::from(task.guaranteed);
+            if let Some(bound_ns) = task.bound_ns {
+                assert!(worst_ns <= bound_ns, "{seed}: {worst_ns} ns: {task:?}");
+                ratios.push(worst_ns as f64 / bound_ns as f64);
+            }
+        }
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = (ratios.get(ratios.len() / 2)).map_or("-".into(), |median| format!("{median:.2}"));
+    let percent = 100 * guaranteed / tasks.max(1);
+    println!(
+        "| {cpus} | {name} | {load_percent} % | {accepted} | {held} | {percent} % | {median} |"
+    );
+}

@@ -1,0 +1,416 @@
+//! Rtds, whose VCPUs share several CPUs: what `check` says of hosts whose answer is known, and that no run shows a job
+//! later than its bound, with phases that are searched for the worst.
+
+use laxity_analysis::{Check, Verdict, check, minimum_budget};
+use laxity_host::{Cost, Costs, Domain, GuestScheduler, Host, Policy, Task, Vcpu};
+use laxity_reference::{Refusal, random_host, simulate};
+
+/// With how many phases each random host is run.
+const PHASES: u64 = 8;
+
+/// How many random hosts; with all their phases as many as `LAXITY_HOSTS` says.
+fn hosts() -> u64 {
+    let runs = std::env::var("LAXITY_HOSTS")
+        .map_or(4800, |text| text.parse().expect("LAXITY_HOSTS is a number"));
+    runs / PHASES
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Draw(u64);
+
+impl Draw {
+    /// From `least` to `most`, both included.
+    fn between(&mut self, least: i64, most: i64) -> i64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as i64 - 1) as usize]
+    }
+}
+
+fn task(cost_ns: i64, period_ns: i64, offset_ns: i64) -> Task {
+    Task {
+        name: "task".into(),
+        vcpu: 0,
+        cost_ns,
+        period_ns,
+        deadline_ns: period_ns,
+        offset_ns,
+        jitter_ns: 0,
+    }
+}
+
+/// A domain of one VCPU.
+fn domain(cpus: &[u32], budget_ns: i64, period_ns: i64, tasks: Vec<Task>) -> Domain {
+    let mut domain = random_host(0).domains[0].clone();
+    domain.name = format!("{budget_ns} of {period_ns}");
+    domain.parameters.budget_ns = budget_ns;
+    domain.parameters.period_ns = period_ns;
+    domain.parameters.phase_ns = 0;
+    domain.parameters.extratime = false;
+    domain.vcpus = vec![Vcpu {
+        cpu: cpus[0],
+        affinity: cpus.to_vec(),
+        soft_affinity: Vec::new(),
+    }];
+    domain.guest = GuestScheduler::RateMonotonic;
+    domain.cpu_bound = false;
+    domain.tick = None;
+    domain.tasks = tasks;
+    domain
+}
+
+fn host(cpus: u32, duration_ns: i64, domains: Vec<Domain>) -> Host {
+    let mut host = random_host(0);
+    host.cpus = cpus;
+    host.policy = Policy::Rtds;
+    host.duration_ns = duration_ns;
+    host.settings.quantum_ns = 0;
+    host.domains = domains;
+    host
+}
+
+fn bounds_ns(check: &Check) -> Vec<Option<i64>> {
+    (check.domains.iter())
+        .flat_map(|domain| domain.tasks.iter().map(|task| task.bound_ns))
+        .collect()
+}
+
+/// The longest response of each task, in the order of `bounds_ns`.
+fn worst_ns(host: &Host) -> Vec<Option<i64>> {
+    let (outcome, _) = laxity_sim::run(host, laxity_trace::Off).expect("the host is valid");
+    let tasks = outcome.responses.iter().flatten();
+    tasks.map(|responses| responses.max_ns()).collect()
+}
+
+/// VCPUs never wait for a CPU if there is one for each. The guest waits for budget: 2 of 10, twice, and 1 more.
+#[test]
+fn a_cpu_for_each_vcpu_leaves_only_the_wait_for_budget() {
+    let all = [0, 1];
+    let busy = Domain {
+        cpu_bound: true,
+        ..domain(&all, 9, 10, Vec::new())
+    };
+    let guest = domain(&all, 2, 10, vec![task(5, 100, 1)]);
+    let found = check(&host(2, 1000, vec![guest, busy]));
+    assert_eq!(bounds_ns(&found), [Some(8 + 2 + 10 + 1)]);
+    assert_eq!(found.verdict, Verdict::Schedulable);
+    let test = found.domains[0].tasks[0].test.as_deref();
+    assert_eq!(test, Some("bertogna-cirinei-lipari-2005 rate-monotonic"));
+}
+
+/// On two CPUs 4 of 10 is beside 6 of 10 twice: both fill 6 at once, which is all that 4 of 10 can spare. With 7 of 10
+/// they leave it 3.
+#[test]
+fn what_all_cpus_can_be_busy_with_is_what_a_vcpu_waits() {
+    let all = [0, 1];
+    let bound = |budget_ns| {
+        let busy = || Domain {
+            cpu_bound: true,
+            ..domain(&all, budget_ns, 10, Vec::new())
+        };
+        let guest = domain(&all, 4, 10, vec![task(4, 10, 0)]);
+        bounds_ns(&check(&host(2, 1000, vec![guest, busy(), busy()])))[0]
+    };
+    assert_eq!(bound(6), Some(10));
+    assert_eq!(bound(7), None);
+}
+
+/// A VCPU that always has work has its budget before its period ends. Beside 1 of 4, of whose jobs two come before it
+/// is done, 4 of 10 is used up 4 before that, and takes nothing of a period of 4 that ends no earlier. One that begins
+/// late can take all of it.
+#[test]
+fn a_vcpu_that_always_has_work_does_not_keep_its_budget() {
+    let beside = |rival: Domain| {
+        let guest = domain(&[0], 1, 4, vec![task(1, 4, 0)]);
+        check(&host(1, 1000, vec![guest, rival]))
+            .domains
+            .remove(0)
+            .tasks
+            .remove(0)
+    };
+    let busy = Domain {
+        cpu_bound: true,
+        ..domain(&[0], 4, 10, Vec::new())
+    };
+    let mut shifted = busy.clone();
+    shifted.parameters.phase_ns = 1;
+    let late = domain(&[0], 4, 10, vec![task(4, 1000, 6)]);
+    let found = beside(busy);
+    assert_eq!(found.bound_ns, Some(1));
+    let test = found.test.expect("there is a bound");
+    assert_eq!(test, "bertogna-cirinei-2007 rate-monotonic");
+    assert_eq!(beside(late).bound_ns, None);
+    // The first period of this one has all of its budget, and is shorter.
+    assert_eq!(beside(shifted).bound_ns, None);
+}
+
+/// Two servers of 5 of 10 and 2 of 4 fill one CPU exactly, and a density test would take them. If the first begins
+/// late, the second gets only 1 before its period ends.
+#[test]
+fn density_is_not_enough_for_servers_that_keep_their_budgets() {
+    let late = domain(&[0], 5, 10, vec![task(5, 1000, 5)]);
+    let mut second = domain(&[0], 2, 4, vec![task(2, 4, 3)]);
+    second.parameters.phase_ns = 3;
+    let host = host(1, 100, vec![late, second]);
+    assert!(worst_ns(&host)[1] > Some(4), "{:?}", worst_ns(&host));
+    let found = check(&host);
+    assert!(!found.domains[1].tasks[0].guaranteed, "{found:?}");
+}
+
+#[test]
+fn clusters_are_sets_of_cpus_that_are_equal_or_have_none_in_common() {
+    let on = |first: &[u32], second: &[u32]| {
+        let domains = vec![
+            domain(first, 2, 10, vec![task(2, 100, 1)]),
+            domain(second, 9, 10, vec![task(5, 100, 1)]),
+        ];
+        check(&host(4, 1000, domains))
+    };
+    assert_eq!(on(&[0, 1], &[2, 3]).verdict, Verdict::Schedulable);
+    assert_eq!(on(&[0], &[1, 2, 3]).verdict, Verdict::Schedulable);
+    let refused = on(&[0, 1], &[1, 2]);
+    let why = refused.domains[0].tasks[0].why.as_deref().expect("refused");
+    assert!(
+        why.contains("9 of 10 may run on some of the CPUs of 2 of 10, and not on the same"),
+        "{why}"
+    );
+}
+
+#[test]
+fn extratime_is_refused() {
+    let mut lends = domain(&[0, 1], 2, 10, Vec::new());
+    lends.parameters.extratime = true;
+    let found = check(&host(
+        2,
+        1000,
+        vec![domain(&[0, 1], 2, 10, vec![task(2, 100, 1)]), lends],
+    ));
+    let why = found.domains[0].tasks[0].why.as_deref().expect("refused");
+    assert!(why.contains("extratime"), "{why}");
+}
+
+/// The least budget is the least that `check` accepts.
+#[test]
+fn the_minimum_budget_is_the_least_that_is_accepted() {
+    let all = [0, 1];
+    let busy = || Domain {
+        cpu_bound: true,
+        ..domain(&all, 300_000, 1_000_000, Vec::new())
+    };
+    let guest = domain(&all, 1, 1_000_000, vec![task(300_000, 4_000_000, 1)]);
+    let mut host = host(2, 1000, vec![guest, busy(), busy()]);
+    let least_ns = minimum_budget(&host, 0).expect("some budget is enough");
+    let mut with = |budget_ns| {
+        host.domains[0].parameters.budget_ns = budget_ns;
+        check(&host).verdict
+    };
+    assert_eq!(with(least_ns), Verdict::Schedulable);
+    assert_eq!(with(least_ns - 1_000), Verdict::NotGuaranteed);
+}
+
+/// A host of one to three clusters. Some VCPUs use their budgets late in a period and again at its end, some always,
+/// some at random. The tasks of a third need all of a budget from its replenishment on.
+fn hostile_host(seed: u64, unit_ns: i64) -> Host {
+    let draw = &mut Draw(seed);
+    let sizes: Vec<u32> = match draw.between(0, 4) {
+        0 => vec![draw.between(1, 2) as u32, 2],
+        1 => vec![1, 2, 3],
+        2 => vec![draw.between(3, 4) as u32],
+        _ => vec![2],
+    };
+    let mut domains = Vec::new();
+    let mut first = 0;
+    for size in &sizes {
+        let cpus: Vec<u32> = (first..first + size).collect();
+        first += size;
+        let vcpus = i64::from(*size) + draw.between(0, 4);
+        let load_percent = draw.between(20, 100);
+        for _ in 0..vcpus {
+            let period = draw.one_of(&[20, 30, 40, 40, 60, 70, 100, 240]);
+            let share = period * load_percent * i64::from(*size) / (100 * vcpus);
+            let budget = draw.between(share / 2, share * 3 / 2).clamp(1, period);
+            domains.push(hostile_domain(draw, &cpus, unit_ns, (budget, period)));
+        }
+    }
+    host(first, unit_ns * 12_000, domains)
+}
+
+fn hostile_domain(
+    draw: &mut Draw,
+    cpus: &[u32],
+    unit_ns: i64,
+    (budget, period): (i64, i64),
+) -> Domain {
+    let phase = draw.one_of(&[0, 0, 1, period / 2, period - budget, period]);
+    let (budget_ns, period_ns, phase_ns) = (unit_ns * budget, unit_ns * period, unit_ns * phase);
+    let kind = draw.between(0, 8);
+    let tasks = match kind {
+        0 => Vec::new(),
+        1 | 2 => {
+            // Late in a period, and for two budgets.
+            let cost_ns = 2 * budget_ns;
+            let task_period_ns = period_ns * draw.between(3, 5);
+            vec![task(
+                cost_ns,
+                task_period_ns,
+                phase_ns + period_ns - budget_ns,
+            )]
+        }
+        3..=5 => vec![task(budget_ns, period_ns * draw.between(1, 2), phase_ns)],
+        _ => (0..draw.between(1, 3))
+            .map(|_| {
+                let task_period = period * draw.between(2, 6) + draw.between(0, period);
+                let most = budget * task_period / period / 4 + 1;
+                task(
+                    unit_ns * draw.between(1, most),
+                    unit_ns * task_period,
+                    unit_ns * draw.between(0, task_period),
+                )
+            })
+            .collect(),
+    };
+    let mut domain = domain(cpus, budget_ns, period_ns, tasks);
+    domain.parameters.phase_ns = phase_ns;
+    domain.cpu_bound = kind == 0;
+    if kind > 5 && draw.between(0, 2) == 0 {
+        domain.guest = GuestScheduler::Edf;
+    }
+    domain
+}
+
+/// Costs of up to some percent of a budget.
+fn with_costs(mut host: Host, seed: u64) -> Host {
+    let budgets = (host.domains.iter()).map(|domain| domain.parameters.budget_ns);
+    let cost_ns = budgets.min().expect("a host has domains") / [60, 200, 900][seed as usize % 3];
+    host.costs = Costs {
+        schedule: Cost::Constant {
+            ns: cost_ns / [2, 12][seed as usize % 2],
+        },
+        context_switch: Cost::Quantiles {
+            median_ns: cost_ns / 2,
+            p99_ns: cost_ns,
+            max_ns: cost_ns,
+        },
+    };
+    host
+}
+
+/// Compares the host and others with phases that were searched for late jobs; how many bounds were tried, and reached.
+fn compare(seed: u64, host: &Host) -> (usize, usize) {
+    let draw = &mut Draw(seed ^ 0x5eed);
+    let mut best = host.clone();
+    let mut best_part = 0.0;
+    let (mut tried, mut tight) = (0, 0);
+    for run in 0..PHASES {
+        let mut moved = best.clone();
+        if run > 0 {
+            let place = draw.between(0, moved.domains.len() as i64 - 1) as usize;
+            let domain = &mut moved.domains[place];
+            let period_ns = domain.parameters.period_ns;
+            let step_ns = draw.between(0, period_ns);
+            if draw.between(0, 1) == 0 {
+                domain.parameters.phase_ns = step_ns;
+            }
+            for task in &mut domain.tasks {
+                task.offset_ns = (task.offset_ns + step_ns) % task.period_ns;
+            }
+        }
+        let found = check(&moved);
+        let of_bound = (bounds_ns(&found).into_iter().zip(worst_ns(&moved)))
+            .filter_map(|(bound_ns, worst_ns)| Some((bound_ns?, worst_ns?)));
+        let mut part = 0.0_f64;
+        for (bound_ns, worst_ns) in of_bound {
+            assert!(
+                worst_ns <= bound_ns,
+                "seed {seed}, run {run}: {worst_ns} ns, bound {bound_ns} ns: {found:#?}\n{moved:#?}"
+            );
+            tried += 1;
+            tight += usize::from(worst_ns == bound_ns);
+            part = part.max(worst_ns as f64 / bound_ns as f64);
+        }
+        if part >= best_part {
+            (best, best_part) = (moved, part);
+        }
+    }
+    (tried, tight)
+}
+
+fn all_hold(host_of: impl Fn(u64) -> Host) -> (usize, usize) {
+    let (mut tried, mut tight) = (0, 0);
+    for seed in 0..hosts() {
+        let found = compare(seed, &host_of(seed));
+        tried += found.0;
+        tight += found.1;
+    }
+    println!("{tried} bounds, {tight} reached");
+    (tried, tight)
+}
+
+#[test]
+fn bounds_hold_for_hostile_phases() {
+    let (tried, tight) = all_hold(|seed| hostile_host(seed, 1 + seed as i64 % 2 * 999));
+    assert!(
+        tried > 1000 && tight > 20,
+        "{tried} bounds, {tight} reached"
+    );
+}
+
+#[test]
+fn bounds_hold_for_hostile_phases_with_costs() {
+    let (tried, _) = all_hold(|seed| with_costs(hostile_host(seed, 10_000), seed));
+    assert!(tried > 1000, "{tried} bounds");
+}
+
+/// The reference's own random hosts under rtds, with every VCPU on all CPUs, or each on one.
+#[test]
+fn bounds_hold_on_random_hosts_of_the_reference() {
+    let mut tried = 0;
+    for seed in 0..2 * hosts() {
+        let mut host = random_host(seed);
+        host.policy = Policy::Rtds;
+        let stretch = 1 + seed as i64 % 4;
+        for domain in &mut host.domains {
+            domain.parameters.extratime = false;
+            domain.helper_of = None;
+            domain.parameters.period_ns *= stretch;
+            for task in &mut domain.tasks {
+                task.period_ns *= stretch;
+                task.deadline_ns *= stretch;
+            }
+            for vcpu in &mut domain.vcpus {
+                vcpu.affinity = match seed % 3 {
+                    0 => vec![vcpu.cpu],
+                    _ => (0..host.cpus).collect(),
+                };
+            }
+        }
+        host.duration_ns *= stretch;
+        let outcome = match simulate(&host) {
+            Ok(outcome) => outcome,
+            Err(Refusal::Steps { .. }) => continue,
+            Err(refusal) => panic!("seed {seed}: {refusal}"),
+        };
+        let found = check(&host);
+        for job in &outcome.jobs {
+            let task = &found.domains[job.domain].tasks[job.task];
+            let Some(bound_ns) = task.bound_ns else {
+                continue;
+            };
+            let end_ns = job.completion_ns.unwrap_or(host.duration_ns + 1);
+            let response_ns = end_ns - job.arrival_ns;
+            assert!(
+                response_ns <= bound_ns
+                    || (job.completion_ns.is_none()
+                        && host.duration_ns - job.arrival_ns < bound_ns),
+                "seed {seed}: {response_ns} ns for {task:?}\n{host:#?}"
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried > 1000, "{tried} jobs with a bound");
+}
