@@ -129,15 +129,12 @@ fn version_6<'a>(
     if section != b"flyrecord\0" {
         return Err(KvmError::Unsupported("traces without the buffers of CPUs"));
     }
-    let mut buffers = Vec::new();
-    for cpu in 0..cpus {
-        buffers.push(buffer(file, &mut input, cpu)?);
-    }
+    let buffers = (0..cpus).map(|cpu| buffer(file, &mut input, cpu));
     Ok(TraceDat {
         formats,
         page_bytes,
         clock,
-        buffers,
+        buffers: apart(buffers.collect::<Result<_, _>>()?)?,
     })
 }
 
@@ -150,8 +147,15 @@ fn version_7<'a>(
     input.string(TEXT_BYTES_MAX, "the compression")?;
     let mut options = Vec::new();
     let mut offset = input.long("the header")?;
-    while offset != 0 {
+    // A section names the next one, and a damaged file may lead in a circle.
+    for number in 0_usize.. {
+        if offset == 0 {
+            break;
+        }
         let mut section = section(file, offset)?;
+        if number > OPTIONS_MAX {
+            return Err(damaged(&section, "options without end".into()));
+        }
         offset = loop {
             let id = section.short("an option")?;
             let bytes = section.word("an option")? as usize;
@@ -207,7 +211,7 @@ fn version_7<'a>(
             page_bytes
         },
         clock: if clock == Clock::NS { its_clock } else { clock },
-        buffers,
+        buffers: apart(buffers)?,
     })
 }
 
@@ -248,6 +252,30 @@ fn buffer<'a>(file: &'a [u8], input: &mut Input, cpu: u32) -> Result<CpuBuffer<'
         offset: buffer.offset,
         bytes: buffer.take(bytes, "the buffer of a CPU")?,
     })
+}
+
+/// The buffers of CPUs, in which each byte of the file stands at most once: what is made of them grows with the file.
+fn apart(buffers: Vec<CpuBuffer<'_>>) -> Result<Vec<CpuBuffer<'_>>, KvmError> {
+    let mut places: Vec<_> = buffers
+        .iter()
+        .map(|buffer| {
+            (
+                buffer.offset,
+                buffer.offset + buffer.bytes.len(),
+                buffer.cpu,
+            )
+        })
+        .filter(|(begin, end, _)| begin < end)
+        .collect();
+    places.sort_unstable();
+    for pair in places.windows(2) {
+        let ((_, end, one), (offset, _, other)) = (pair[0], pair[1]);
+        if offset < end {
+            let reason = format!("the buffers of CPUs {one} and {other} overlap");
+            return Err(KvmError::Damaged { offset, reason });
+        }
+    }
+    Ok(buffers)
 }
 
 /// The clock that options of the whole file tell.
