@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,6 +64,19 @@ def number(value: int, word: str, words: str | None = None) -> str:
 def listed(words: Sequence[str], conjunction: str) -> str:
     """`jobs`, `jobs and packets`, `jobs, packets and messages`."""
     return f" {conjunction} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def visible(text: str) -> str:
+    """Returns a text with all that a terminal would obey written out, but for ends of lines.
+
+    A message quotes files, and those come from anybody.
+    """
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if unicodedata.category(each) in ("Cc", "Cf") and each not in "\n\t"
+        else each
+        for each in text
+    )
 
 
 NOT_MEASURED = "not measured"

@@ -9,6 +9,7 @@ import pty
 import select
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -855,3 +856,12 @@ def test_a_mistake_of_ours_is_one_line_and_a_hint(
     monkeypatch.setenv("LAXITY_TRACEBACK", "1")
     assert cli.guarded() == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_a_message_quotes_moves_no_cursor(laxity: Laxity, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    metadata = json.dumps({"\x1b]0;title\x07\x9b2J\u202e": 1}).encode()
+    trace.write_bytes(b"LAXTRACE" + struct.pack("<II", 1, len(metadata)) + metadata)
+    error = laxity("trace", trace, "--text", code=2).stderr
+    assert "\\x1b]0;title\\x07\\x9b2J\\u202e" in error
+    assert error.replace("\n", "").isprintable()
