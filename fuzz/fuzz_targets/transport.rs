@@ -20,7 +20,7 @@ static KEYS: LazyLock<[Keys; 2]> = LazyLock::new(|| {
     let owners = HOSTS.map(|host| (host.to_string(), vec![host.to_string()]));
     std::fs::create_dir(&directory).expect("it is new");
     authority::make(&directory, &owners).expect("keys can be made");
-    let keys = HOSTS.map(|host| Keys::load(&directory, host).expect("they were just made"));
+    let keys = HOSTS.map(|host| Keys::load(&directory, host, &directory).expect("they were just made"));
     let _ = std::fs::remove_dir_all(&directory);
     keys
 });

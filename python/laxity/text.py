@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,6 +66,19 @@ def listed(words: Sequence[str], conjunction: str) -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+def visible(text: str) -> str:
+    """Returns a text with all that a terminal would obey written out, but for ends of lines.
+
+    A message quotes files, and those come from anybody.
+    """
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if unicodedata.category(each) in ("Cc", "Cf") and each not in "\n\t"
+        else each
+        for each in text
+    )
+
+
 NOT_MEASURED = "not measured"
 
 
@@ -79,11 +93,6 @@ OTHER_COSTS = "A machine with other costs may have another verdict"
 def bare(ratio: float) -> str:
     """In percent, without the sign."""
     return percent(ratio).removesuffix(" %")
-
-
-def inert(text: str) -> str:
-    """Lines of text with a `?` for each character that a terminal would obey or not show."""
-    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
 
 
 def name_of(words: str) -> str:

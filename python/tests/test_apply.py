@@ -27,7 +27,7 @@ from laxity.apply.agent import __main__ as agent
 from laxity.apply.agent import keeping, linux, settings
 from laxity.apply.agent.journal import Journal, JournalError
 from laxity.apply.agent.keeping import Keeper, Paths, RefusedError
-from laxity.apply.agent.linux import Linux, guest_name
+from laxity.apply.agent.linux import Linux, guest_name, user_of
 from laxity.apply.wanted import Asked, Helpers, ask, cpus_of, listed
 
 if TYPE_CHECKING:
@@ -718,23 +718,32 @@ def test_two_guests_of_one_name_are_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "is_a_guest"),
+    ("group", "user", "is_a_guest"),
     [
-        ("machine.slice/machine-qemu\\x2d1\\x2dmine.scope/libvirt/emulator", True),
-        ("qemu.slice/100.scope", True),
-        ("system.slice/laxity-protect.service", True),
-        ("user.slice/user-1000.slice/session-1.scope", False),
-        ("user.slice/user-1000.slice/machine-qemu-1-mine.scope", False),
-        ("user.slice/user-1000.slice/user@1000.service/machine-qemu-1-mine.scope", False),
-        ("system.slice/cron.service", False),
-        ("system.slice/docker-1.scope/machine.slice/machine-qemu-1-mine.scope", False),
+        ("machine.slice/machine-qemu\\x2d1\\x2d{name}.scope/libvirt/emulator", NOBODY, True),
+        ("machine/qemu-1-{name}.libvirt-qemu/emulator", NOBODY, True),
+        ("system.slice/laxity-protect.service", None, True),
+        ("qemu.slice/100.scope", 0, True),
+        # A QEMU that its guest has taken over, and that names itself as another guest's.
+        ("machine.slice/machine-qemu\\x2d1\\x2dother.scope/libvirt/emulator", NOBODY, False),
+        ("machine.slice/machine-qemu\\x2d1\\x2d{name}\\x2d2.scope", NOBODY, False),
+        ("machine/qemu-1-other.libvirt-qemu/emulator", NOBODY, False),
+        ("system.slice/laxity-protect.service", NOBODY, False),
+        ("qemu.slice/100.scope", NOBODY, False),
+        # An ordinary user.
+        ("user.slice/user-1000.slice/session-1.scope", NOBODY, False),
+        ("user.slice/user-1000.slice/machine-qemu-1-{name}.scope", NOBODY, False),
+        ("user.slice/user-1000.slice/user@1000.service/machine-qemu-1-{name}.scope", NOBODY, False),
+        ("system.slice/cron.service", NOBODY, False),
+        ("system.slice/docker-1.scope/machine.slice/machine-qemu-1-{name}.scope", NOBODY, False),
     ],
 )
-def test_a_process_that_an_ordinary_user_names_as_a_guest_gets_nothing(
-    machine: Machine, group: str, is_a_guest: bool
+def test_a_process_that_names_itself_as_a_guest_gets_nothing(
+    machine: Machine, group: str, user: int | None, is_a_guest: bool
 ) -> None:
     name = f"mine-{os.getpid()}"
-    machine.start(name, "CPU 0/KVM", group=group, user=NOBODY)
+    group = group.replace("{name}", name.replace("-", "\\x2d"))
+    machine.start(name, "CPU 0/KVM", group=group, user=user_of(name) if user is None else user)
     settings = HOST.split("[[domain]]", maxsplit=1)[0] + f'[[domain]]\nname = "{name}"\n'
     host = Host.parse(settings).resolved([])
     seen = machine.linux.observe([])
@@ -743,7 +752,7 @@ def test_a_process_that_an_ordinary_user_names_as_a_guest_gets_nothing(
         machine.keeper.apply(ask(host, seen, NO_HELPERS).wanted)
         assert os.sched_getscheduler(thread) & 0xFF == os.SCHED_FIFO
         return
-    with pytest.raises(InputError, match="is run by an ordinary user"):
+    with pytest.raises(InputError, match="is run by an ordinary user or was started by another"):
         ask(host, seen, NO_HELPERS)
     # A guest of that name, once applied, does not let the other process have its settings.
     wanted = asked(machine).wanted
@@ -771,6 +780,22 @@ def test_threads_of_the_kernel_help_the_guest_that_they_are_named_after(tmp_path
         (tmp_path / str(pid) / "comm").write_text("vhost-7\n")
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (vhost) 7) S 2 0 0 0 -1 {of_pid} 0 0\n")
     assert Linux(proc=tmp_path)._vhost() == {7: [3]}
+
+
+def test_long_names_are_compared_as_far_as_libvirt_writes_them(machine: Machine) -> None:
+    long = "long" * 20
+    start = "machine.slice/machine-qemu\\x2d1\\x2d"
+    machine.start(long, "CPU 0/KVM", group=f"{start}{long[:57]}.scope", user=NOBODY)
+    machine.start(f"other-{long}", "CPU 0/KVM", group=f"{start}{long[:56]}.scope", user=NOBODY)
+    names = {guest["name"] for guest in machine.linux.observe([])["guests"]}
+    assert long in names
+    assert f"other-{long}" not in names
+
+
+def test_the_users_of_protected_guests() -> None:
+    """`a_users_number_follows_from_the_guests_name` of the daemon has the same numbers."""
+    assert user_of("media") == 0x7846_AF83
+    assert user_of("signalling-1") == 0x7DF0_6A17
 
 
 def test_a_group_with_other_processes_is_not_the_guests_own(machine: Machine) -> None:

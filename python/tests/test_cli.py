@@ -840,14 +840,6 @@ def test_what_takes_long_shows_a_bar_on_a_terminal() -> None:
     assert b"%" in seen
 
 
-def test_what_a_file_says_cannot_write_to_the_terminal(laxity: Laxity, tmp_path: Path) -> None:
-    metadata = json.dumps({"a\x1b[2J\x9b2J": 1}).encode()
-    trace = tmp_path / "a.laxtrace"
-    trace.write_bytes(b"LAXTRACE" + struct.pack("<II", 1, len(metadata)) + metadata)
-    said = laxity("trace", trace, "--text", code=2).stderr
-    assert "unknown field `a?[2J?2J`" in said
-
-
 def test_a_mistake_of_ours_is_one_line_and_a_hint(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -864,3 +856,12 @@ def test_a_mistake_of_ours_is_one_line_and_a_hint(
     monkeypatch.setenv("LAXITY_TRACEBACK", "1")
     assert cli.guarded() == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_a_message_quotes_moves_no_cursor(laxity: Laxity, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.laxtrace"
+    metadata = json.dumps({"\x1b]0;title\x07\x9b2J\u202e": 1}).encode()
+    trace.write_bytes(b"LAXTRACE" + struct.pack("<II", 1, len(metadata)) + metadata)
+    error = laxity("trace", trace, "--text", code=2).stderr
+    assert "\\x1b]0;title\\x07\\x9b2J\\u202e" in error
+    assert error.replace("\n", "").isprintable()

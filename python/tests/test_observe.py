@@ -97,7 +97,7 @@ def test_the_name_of_a_trace_writes_nothing_into_the_host_file(
     trace.rename(named)
     laxity("observe", named, "-o", tmp_path / "seen")
     text = (tmp_path / "seen/host.toml").read_text("utf-8")
-    assert "b?seed = 7?#?.laxtrace." in text
+    assert r"b\nseed = 7\n#\x01.laxtrace." in text
     assert Host.parse(text).resolved()["seed"] == 1
 
 

@@ -2084,8 +2084,8 @@ MUTATIONS += [
     Mutation(
         "protect-cut-too-early",
         "mod.rs",
-        "        self.take_from_guest();\n        self.queue.cut(checkpoint);\n",
-        "        self.queue.cut(checkpoint);\n        self.take_from_guest();\n",
+        "        self.take_from_guest(AT_ONCE_PAUSED);\n        self.queue.cut(checkpoint);\n",
+        "        self.queue.cut(checkpoint);\n        self.take_from_guest(AT_ONCE_PAUSED);\n",
         "all that was sent in an epoch leaves with its checkpoint, and not with the next",
         directory=PROTECT_GATE,
     ),

@@ -11,12 +11,14 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+mod allowance;
 pub mod escape;
 pub mod metrics;
 mod output;
 pub mod requests;
 mod socket;
 
+pub use allowance::Allowance;
 pub use output::print;
 pub use socket::{SocketFile, listen};
 

@@ -237,6 +237,74 @@ fn what_is_wrong_is_said() {
     assert!(run(&[vec![1, 2], vec![3]]).contains("has 1 VCPUs and 2 threads"));
 }
 
+/// The beginning of a file of trace-cmd, up to what its version has behind it.
+fn trace_dat(version: &str) -> Vec<u8> {
+    let mut file = tracedat::MAGIC.to_vec();
+    file.extend(version.as_bytes());
+    file.extend([0, 0, 8]);
+    file.extend((PAGE_BYTES as u32).to_le_bytes());
+    file
+}
+
+/// Sections of options that name each other in a circle end.
+#[test]
+fn options_in_a_circle_are_refused() {
+    let mut file = trace_dat("7");
+    file.extend(*b"none\0\0");
+    let section = file.len() as u64 + 8;
+    file.extend(section.to_le_bytes());
+    // Its number and flags, its name, its length; then the end of the options, which names the next section.
+    file.extend([0; 8]);
+    file.extend(14_u64.to_le_bytes());
+    file.extend(0_u16.to_le_bytes());
+    file.extend(8_u32.to_le_bytes());
+    file.extend(section.to_le_bytes());
+    let error = Recording::open(&file).err().expect("it has no end");
+    assert!(error.to_string().contains("options without end"), "{error}");
+}
+
+/// What is made of a file grows with its length: the same bytes are not the buffers of many CPUs.
+#[test]
+fn buffers_that_overlap_are_refused() {
+    let mut file = trace_dat("6");
+    for name in ["header_page", "header_event"] {
+        file.extend(name.as_bytes());
+        file.extend([0; 9]);
+    }
+    // No formats, then those of one system.
+    file.extend(0_u32.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    file.extend(*b"sched\0");
+    file.extend(2_u32.to_le_bytes());
+    for text in [SWITCH, WAKEUP] {
+        file.extend((text.len() as u64).to_le_bytes());
+        file.extend(text.as_bytes());
+    }
+    // No symbols, formats of printk and names of threads.
+    file.extend([0; 16]);
+    file.extend(2_u32.to_le_bytes());
+    file.extend(*b"flyrecord\0");
+    let with_places = |first: usize, second: usize| {
+        let buffer = file.len() as u64 + 32;
+        let mut file = file.clone();
+        for offset in [first, second] {
+            file.extend((buffer + offset as u64).to_le_bytes());
+            file.extend((PAGE_BYTES as u64).to_le_bytes());
+        }
+        file.extend([0; 2 * PAGE_BYTES]);
+        tracedat::parse(&file).map(|parsed| parsed.buffers.len())
+    };
+    assert_eq!(with_places(0, PAGE_BYTES).expect("they stand apart"), 2);
+    assert_eq!(with_places(PAGE_BYTES, 0).expect("they stand apart"), 2);
+    for offset in [0, PAGE_BYTES - 1] {
+        let error = with_places(0, offset).expect_err("a byte is in both");
+        assert!(
+            error.to_string().contains("CPUs 0 and 1 overlap"),
+            "{error}"
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn no_byte_makes_it_fail_otherwise(at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>()) {

@@ -76,7 +76,7 @@ fn every_write_is_noted() {
         .lines()
         .map_while(Result::ok);
     assert!(answers.any(|line| line == "ready"));
-    match Tracker::open(child.id(), memory.inode()) {
+    match Tracker::open(child.id(), &memory) {
         Ok(mut tracker) => {
             for seed in 0..60 {
                 let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);

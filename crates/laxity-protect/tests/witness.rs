@@ -3,6 +3,7 @@
 
 mod etcd;
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::thread;
@@ -31,7 +32,7 @@ impl Site {
             endpoints: endpoints.iter().map(|each| each.to_string()).collect(),
             prefix: "laxity-protect/".into(),
         };
-        Witness::new(&place, &Keys::load(&self.0, "north").unwrap(), vm)
+        Witness::new(&place, &Keys::load(&self.0, "north", &self.0).unwrap(), vm)
     }
 }
 
@@ -128,4 +129,49 @@ fn both_sides_prove_who_they_are() {
     assert!(refusals.any(|refusal| refusal.contains("certificate")));
     let plain = endpoint.replace("https", "http");
     assert!(site.witness(&[&plain], "counter").claim(1, 2).is_err());
+}
+
+/// A witness whose key was stolen and revoked is believed by nobody who has the list.
+#[test]
+fn a_witness_that_was_revoked_is_refused() {
+    if !etcd::is_there() {
+        eprintln!("SKIPPED: there is no etcd (Debian's etcd-server)");
+        return;
+    }
+    let site = Site::new("revoked");
+    let stolen = Site(site.0.with_extension("stolen"));
+    std::fs::create_dir_all(&stolen.0).unwrap();
+    for name in ["site.crt", "witness.crt", "witness.key"] {
+        std::fs::copy(site.0.join(name), stolen.0.join(name)).unwrap();
+    }
+    let endpoint = format!("https://127.0.0.1:{}", port());
+    let _member = etcd::Member::start(&endpoint, Some(&stolen.0));
+    let verdict = told(&site.witness(&[&endpoint], "counter"), 0, 1);
+    assert_eq!(verdict, Verdict::Granted { term: 1 });
+    authority::revoke(&site.0, &["witness".into()]).unwrap();
+    let knowing = site.witness(&[&endpoint], "counter");
+    // A member of a busy computer may not answer in time.
+    let mut refusals = (0..600).map(|_| knowing.claim(1, 2).unwrap_err());
+    assert!(refusals.any(|refusal| refusal.to_lowercase().contains("revoked")));
+}
+
+/// A false member cannot make the daemon ask somebody else.
+#[test]
+fn an_answer_names_nobody_else_to_ask() {
+    let site = Site::new("elsewhere");
+    let [member, victim] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+    let (endpoint, elsewhere) = (address(&member), address(&victim));
+    let answering = thread::spawn(move || {
+        let (mut client, _) = member.accept().unwrap();
+        let head =
+            format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}/\r\nContent-Length: 0\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        // The client ends the connection when it has heard enough.
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    assert!(site.witness(&[&endpoint], "counter").claim(0, 1).is_err());
+    victim.set_nonblocking(true).unwrap();
+    assert!(victim.accept().is_err(), "somebody else was asked");
+    answering.join().unwrap();
 }

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// able to ask for all memory.
 const VCPUS_MAX: u64 = 1 << 20;
 
+/// Characters of a name that is refused which are shown.
+const NAME_CHARS_SHOWN: usize = 64;
+
 /// The run that a trace is of; JSON at the beginning of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,19 +81,17 @@ impl Metadata {
     ///
     /// # Errors
     ///
-    /// What no trace can have: too many CPUs, domains, VCPUs or tasks, or a task on a VCPU that is not there.
+    /// What no trace can have: too many CPUs, domains, VCPUs or tasks, a task on a VCPU that is not there, or a name
+    /// that a terminal would obey.
     pub fn sizes(&self) -> Result<Vec<(u16, u32)>, String> {
+        if let Some(name) = self.names().find(|name| name.chars().any(char::is_control)) {
+            let name: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+            return Err(format!(
+                "the name {name:?}; a name has no control characters, which a terminal would obey"
+            ));
+        }
         if !(1..=u32::from(NONE)).contains(&self.cpus) {
             return Err(format!("{} CPUs; a trace has 1 to {NONE}", self.cpus));
-        }
-        let of_tasks = self.domains.iter().flat_map(|domain| &domain.tasks);
-        let mut names = [&self.substrate, &self.policy]
-            .into_iter()
-            .chain(self.domains.iter().map(|domain| &domain.name))
-            .chain(of_tasks.map(|task| &task.name));
-        // A terminal would obey them, where names are shown.
-        if let Some(name) = names.find(|name| name.contains(char::is_control)) {
-            return Err(format!("the name {name:?} has control characters in it"));
         }
         if self.duration_ns < 0 {
             return Err(format!("a run of {} ns", self.duration_ns));
@@ -130,6 +131,17 @@ impl Metadata {
             sizes.push((vcpus, tasks));
         }
         Ok(sizes)
+    }
+
+    /// All names.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let of_domains = self.domains.iter().flat_map(|domain| {
+            let tasks = domain.tasks.iter().map(|task| &*task.name);
+            std::iter::once(&*domain.name).chain(tasks)
+        });
+        [&*self.substrate, &*self.policy]
+            .into_iter()
+            .chain(of_domains)
     }
 
     /// The VCPU as people read it: `domain/vcpu`.

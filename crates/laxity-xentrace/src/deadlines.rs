@@ -23,12 +23,19 @@ pub fn deadlines(replenishments: &[Replenishment], names: &Names) -> Vec<Option<
     for one in replenishments {
         of_vcpu.entry(one.vcpu).or_default().insert(one.deadline_ns);
     }
-    let period_ns = |vcpu: &u32| {
-        let deadlines_ns: Vec<u64> = of_vcpu[vcpu].iter().copied().collect();
-        deadlines_ns.windows(2).map(|two| two[1] - two[0]).min()
+    let period_ns = |deadlines_ns: &BTreeSet<u64>| {
+        let next = deadlines_ns.iter().skip(1);
+        deadlines_ns
+            .iter()
+            .zip(next)
+            .map(|(one, next)| next - one)
+            .min()
     };
+    let periods_ns: BTreeMap<u32, Option<u64>> = (of_vcpu.iter())
+        .map(|(&vcpu, deadlines_ns)| (vcpu, period_ns(deadlines_ns)))
+        .collect();
     let apart = replenishments.iter().filter_map(|one| {
-        let begun_ns = i128::from(one.deadline_ns) - i128::from(period_ns(&one.vcpu)?);
+        let begun_ns = i128::from(one.deadline_ns) - i128::from(periods_ns[&one.vcpu]?);
         Some(i128::from(one.time_ns) - begun_ns)
     });
     let mut found = vec![None; names.vcpus.count()];

@@ -380,6 +380,25 @@ fn deadlines_of_rtds_are_on_the_clock_of_the_run() {
     );
 }
 
+/// The time for replenishments grows with their number; this test would not end otherwise.
+#[test]
+fn many_replenishments_are_no_matter() {
+    const REPLENISHMENTS: u64 = 500_000;
+    let mut dump = Dump::new(1);
+    for number in 0..REPLENISHMENTS {
+        let words = [
+            CONTROL.0 << 16 | CONTROL.1,
+            0,
+            10_000 + 10 * number as u32,
+            0,
+            0,
+            0,
+        ];
+        dump.event(0, 0, trc::RTDS_REPLENISH, &words);
+    }
+    assert!(schedule(&dump).1.deadlines_ns[0][0].is_some());
+}
+
 /// control has 7 ms after it paid; of batch's VCPUs the one has what a reset gave it, and the other what it had before
 /// the first change within the run.
 #[test]

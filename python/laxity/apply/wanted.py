@@ -228,8 +228,9 @@ def _guests(host: ResolvedHost, seen: Seen) -> dict[str, Guest]:
             )
         if not counted[name] and name in seen["strangers"]:
             raise InputError(
-                f"guest {name!r} is run by an ordinary user, who can give a process any name",
-                "start it by libvirt (qemu:///system), by Proxmox or as root",
+                f"guest {name!r} is run by an ordinary user or was started by another name, and a "
+                "process can give itself any",
+                "start it by libvirt (qemu:///system), by Proxmox, by laxity protect or as root",
             )
         if name in seen["unnamed"]:
             raise InputError(

@@ -20,7 +20,7 @@ from laxity import _core, additions
 from laxity.cli.ended import EndedError, end_tidily
 from laxity.errors import HostError, InputError
 from laxity.lab.errors import LabError
-from laxity.text import inert
+from laxity.text import visible
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Context
@@ -179,12 +179,11 @@ def _ask_for_extra(error: BaseException) -> int | None:
 
 
 def _explain(error: InputError | OSError) -> None:
-    if isinstance(error, HostError) and _takes_colour():
-        print(error.coloured, file=sys.stderr)
-    elif isinstance(error, InputError):
-        print(inert(str(error)), file=sys.stderr)
+    if isinstance(error, HostError):
+        print(error.coloured if _takes_colour() else error.plain, file=sys.stderr)
     else:
-        print(inert(f"error: {error}"), file=sys.stderr)
+        text = str(error) if isinstance(error, InputError) else f"error: {error}"
+        print(visible(text), file=sys.stderr)
 
 
 def _takes_colour() -> bool:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from laxity.policies import PARAMETERS
-from laxity.text import UNITS, inert, number, percent, time
+from laxity.text import UNITS, visible, number, percent, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ def host_file(
 
 def _told(source: str) -> str:
     """A name of a file or of a control group, of which nothing ends the comment."""
-    return inert(source).replace("\n", "?")
+    return visible(source).replace("\n", "\\n")
 
 
 def _time(ns: int) -> str:

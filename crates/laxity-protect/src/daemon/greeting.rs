@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use laxity_daemon::Allowance;
 use tracing::warn;
 
 /// Most unproven connections at a time, separately for the addresses of configured hosts and for
@@ -15,8 +16,8 @@ const UNPROVEN_MAX: usize = 256;
 /// Most threads at a time that greet connections of one kind. The thread of a connection that lost
 /// its place ends only when it gets the CPU.
 const THREADS_MAX: usize = 2 * UNPROVEN_MAX;
-/// Shortest time between two log records about refused connections.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+/// Log records about refused connections in a second.
+const REFUSALS_S_MAX: u32 = 1;
 
 /// Unproven connections of one kind, the oldest first.
 ///
@@ -55,26 +56,6 @@ impl Unproven {
     }
 }
 
-/// Refusals that have not been logged yet.
-#[derive(Debug, Default)]
-struct Refusals {
-    said: Option<Instant>,
-    unsaid: u64,
-}
-
-impl Refusals {
-    /// Logs a refusal, or counts it if another one was logged a moment ago.
-    fn say(&mut self, from: &str, why: &io::Error) {
-        if self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
-            self.unsaid += 1;
-            return;
-        }
-        let unsaid = std::mem::take(&mut self.unsaid);
-        warn!(from, unsaid, "a connection is refused: {why}");
-        self.said = Some(Instant::now());
-    }
-}
-
 /// Accepts connections for as long as the process lives, and greets each in a thread of its own.
 /// The addresses of configured `hosts` have places that no other address can take.
 ///
@@ -89,7 +70,7 @@ pub fn serve(
     /// Pause after a failure that may pass, such as too many open files.
     const PAUSE: Duration = Duration::from_millis(100);
     let greet = Arc::new(greet);
-    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    let refusals = Arc::new(Mutex::new(Allowance::new(REFUSALS_S_MAX)));
     let [configured, others] = [(); 2].map(|()| Arc::new(Mutex::new(Unproven::default())));
     let take = move || {
         loop {
@@ -112,8 +93,11 @@ pub fn serve(
                 }
                 let greeted = greet(stream);
                 lock(&counted).leave(number);
-                if let Err(why) = greeted {
-                    lock(&refusals).say(&from.to_string(), &why);
+                if let Err(why) = greeted
+                    && let Some(unsaid) = lock(&refusals).take(Instant::now())
+                {
+                    let from = from.to_string();
+                    warn!(from, unsaid, "a connection is refused: {why}");
                 }
             });
             if spawned.is_err() {

@@ -37,7 +37,7 @@ use crate::guest::{Disk, GuestError, probe_program};
 use crate::protocol::Mode;
 use crate::report::{Board, Counts, serve_metrics};
 use crate::site::{Domain, Site, Vm, number_of};
-use crate::transport::{Keys, KeysError, Link, Preamble, TIMEOUT, accept, dial};
+use crate::transport::{Keys, KeysError, Link, Preamble, REVOKED, TIMEOUT, accept, dial};
 use crate::witness::Witness;
 use driver::{Driver, Input};
 use record::Stored;
@@ -153,7 +153,8 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     for domain in &domains {
         refuse_without_xen(domain)?;
     }
-    let keys = Keys::load(&keys_directory(site, name), name)?;
+    let directory = directory_of(site, &format!("{name}.key"));
+    let keys = Keys::load(&directory, name, &directory_of(site, REVOKED))?;
     if keys.expires_soon() {
         warn!(
             host = name,
@@ -241,12 +242,13 @@ pub fn run(site: &Site, options: &Options) -> Result<(), DaemonError> {
     serve_until_end(&running, &end)
 }
 
-/// Directory of the host's keys: systemd's copies for this service alone (`LoadCredential=`), or
-/// the one that the site file names.
-fn keys_directory(site: &Site, host: &str) -> PathBuf {
+/// Directory of a file of the host's keys: systemd's copies for this service alone
+/// (`LoadCredential=`), or the one that the site file names. The units leave the revocations, which
+/// are no secret and need not exist, where they are.
+fn directory_of(site: &Site, file: &str) -> PathBuf {
     std::env::var_os("CREDENTIALS_DIRECTORY")
         .map(PathBuf::from)
-        .filter(|credentials| credentials.join(format!("{host}.key")).exists())
+        .filter(|credentials| credentials.join(file).exists())
         .unwrap_or_else(|| site.keys.clone())
 }
 

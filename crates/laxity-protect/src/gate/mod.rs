@@ -31,6 +31,11 @@ pub const HELD_BYTES_MAX: usize = 64 << 20;
 const DELAY_NS_MAX: u64 = 60_000_000_000;
 /// Limit of addresses that are learned of a guest.
 const ADDRESSES_MAX: usize = 64;
+/// Frames that are received at once, so that the other direction and whoever asks get their turn.
+const AT_ONCE: usize = 64;
+/// Frames that are received at once from a guest that is paused: more than a socket holds. One that
+/// sends on has been taken over, and what is left waits for a later checkpoint.
+const AT_ONCE_PAUSED: usize = 1 << 20;
 
 /// Counters of a gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,7 +79,10 @@ struct Inner {
     addresses: BTreeSet<IpAddr>,
     counters: Counters,
     delays: Histogram<u64>,
+    /// What is wrong with the outside, for good.
     why_broken: Option<String>,
+    /// What was wrong with the guest that sends no more frames.
+    guest_fault: Option<String>,
 }
 
 impl Gate {
@@ -105,6 +113,7 @@ impl Gate {
             counters: Counters::default(),
             delays: Histogram::new_with_max(DELAY_NS_MAX, 3).expect("these bounds can be had"),
             why_broken: None,
+            guest_fault: None,
         };
         let shared = Arc::new(Mutex::new(inner));
         let wake = Arc::new(EventFd::from_flags(
@@ -155,6 +164,7 @@ impl Gate {
             before.end();
         }
         inner.guests += 1;
+        inner.guest_fault = None;
         inner.is_active = false;
         inner.queue.clear();
         let _ = self.wake.write(1);
@@ -244,7 +254,8 @@ impl Gate {
 
     /// The reason why the network does not work, if it does not.
     pub fn why_broken(&self) -> Option<String> {
-        self.inner().why_broken.clone()
+        let inner = self.inner();
+        inner.why_broken.clone().or(inner.guest_fault.clone())
     }
 }
 
@@ -260,13 +271,18 @@ impl Drop for Gate {
 
 impl Inner {
     fn cut(&mut self, checkpoint: u64) {
-        self.take_from_guest();
+        self.take_from_guest(AT_ONCE_PAUSED);
         self.queue.cut(checkpoint);
         self.is_frozen = true;
-        let is_between = self.guest.as_ref().is_none_or(FrameStream::is_between);
-        if self.why_broken.is_none() && !is_between {
-            self.why_broken = Some("QEMU stopped in the middle of a frame".into());
+        if !self.guest.as_ref().is_none_or(FrameStream::is_between) {
+            self.give_up_guest("QEMU stopped in the middle of a frame".into());
         }
+    }
+
+    /// Hears no more of a guest that is out of step. The next one is another.
+    fn give_up_guest(&mut self, fault: String) {
+        self.guest = None;
+        self.guest_fault = Some(fault);
     }
 
     fn learn(&mut self, address: IpAddr) {
@@ -275,12 +291,16 @@ impl Inner {
         }
     }
 
-    /// Receives all frames that the guest has sent so far.
-    fn take_from_guest(&mut self) {
-        while let Some(guest) = &mut self.guest {
+    /// Receives frames that the guest has sent so far, at most so many.
+    fn take_from_guest(&mut self, frames_max: usize) {
+        for _ in 0..frames_max {
+            let Some(guest) = &mut self.guest else { return };
             let frame = match guest.receive() {
                 Ok(Some(frame)) => frame.to_vec(),
                 Ok(None) => return,
+                Err(error) if error.kind() == io::ErrorKind::Other => {
+                    return self.give_up_guest(format!("QEMU is out of step: {error}"));
+                }
                 // QEMU has ended, which its owner finds out by itself.
                 Err(_) => {
                     self.guest = None;
@@ -346,8 +366,6 @@ impl Inner {
     }
 
     fn take_from_outside(&mut self) {
-        /// Frames that are received at once, so that the guest's own frames get their turn.
-        const AT_ONCE: usize = 64;
         for _ in 0..AT_ONCE {
             let frame = match self.outside.receive() {
                 Ok(Some(frame)) => frame,
@@ -411,7 +429,7 @@ fn serve_until_over<'i>(
             };
             PollFlags::POLLIN | out
         };
-        let (guest_wanted, outside_wanted) = {
+        let (guest_wanted, outside_wanted, has_received) = {
             let inner = lock();
             if inner.is_over || inner.why_broken.is_some() {
                 return Ok(());
@@ -424,7 +442,12 @@ fn serve_until_over<'i>(
                 guest = (inner.guests, copy.transpose()?);
             }
             let has_pending = inner.guest.as_ref().is_some_and(FrameStream::has_pending);
-            (wanted(has_pending), wanted(inner.outside.has_pending()))
+            let has_received = [
+                inner.outside.has_received(),
+                inner.guest.as_ref().is_some_and(FrameStream::has_received),
+            ];
+            let wanted = (wanted(has_pending), wanted(inner.outside.has_pending()));
+            (wanted.0, wanted.1, has_received)
         };
         let mut polled = vec![
             PollFd::new(wake.as_fd(), PollFlags::POLLIN),
@@ -436,7 +459,11 @@ fn serve_until_over<'i>(
                 .as_ref()
                 .map(|guest| PollFd::new(guest.as_fd(), guest_wanted)),
         );
-        match poll(&mut polled, PollTimeout::NONE) {
+        let timeout = match has_received {
+            [false, false] => PollTimeout::NONE,
+            _ => PollTimeout::ZERO,
+        };
+        match poll(&mut polled, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -446,10 +473,11 @@ fn serve_until_over<'i>(
         }
         let mut inner = lock();
         inner.flush();
-        if has_news(2) {
-            inner.take_from_guest();
+        let [outside_received, guest_received] = has_received;
+        if guest_received || has_news(2) {
+            inner.take_from_guest(AT_ONCE);
         }
-        if has_news(1) {
+        if outside_received || has_news(1) {
             inner.take_from_outside();
         }
     }

@@ -58,6 +58,11 @@ impl Port {
         }
     }
 
+    /// Whether the next frame has been read, so that waiting for the other side would be in vain.
+    pub fn has_received(&self) -> bool {
+        matches!(self, Port::Stream(stream) if stream.has_received())
+    }
+
     /// Sends a frame. Returns false if there was no room and it is lost.
     ///
     /// # Errors
@@ -149,6 +154,11 @@ impl FrameStream {
             }
         }
         self.deframer.frame().map_err(io::Error::other)
+    }
+
+    /// See [`Port::has_received`]. A stream that is out of step has something to tell, too.
+    pub fn has_received(&self) -> bool {
+        self.deframer.has_frame().unwrap_or(true)
     }
 
     /// Whether the received bytes end with a complete frame.

@@ -14,6 +14,11 @@ pub struct Held {
     checkpoint: Option<u64>,
 }
 
+/// Bytes of memory that a held frame takes: more than its own, of which a guest may send none.
+fn bytes_of(frame: &[u8]) -> usize {
+    size_of::<Held>() + frame.len()
+}
+
 /// Frames in the order in which the guest sent them, each with the checkpoint that must be safe
 /// before it may leave.
 #[derive(Debug)]
@@ -25,7 +30,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue that holds at most `bytes_max` bytes.
+    /// A queue that takes at most `bytes_max` bytes of memory.
     pub fn new(bytes_max: usize) -> Queue {
         Queue {
             held: VecDeque::new(),
@@ -38,11 +43,11 @@ impl Queue {
     /// Holds a frame. A frame without room is dropped and counted: the guest and its clients see a
     /// frame that the network lost.
     pub fn push(&mut self, frame: Vec<u8>) {
-        if self.bytes + frame.len() > self.bytes_max {
+        if self.bytes + bytes_of(&frame) > self.bytes_max {
             self.dropped += 1;
             return;
         }
-        self.bytes += frame.len();
+        self.bytes += bytes_of(&frame);
         self.held.push_back(Held {
             frame,
             since: Instant::now(),
@@ -68,14 +73,13 @@ impl Queue {
         if waits_for > checkpoint {
             return None;
         }
-        self.bytes -= self.held.front()?.frame.len();
-        self.held.pop_front()
+        self.pop_any()
     }
 
     /// The next frame, whatever it waits for.
     pub fn pop_any(&mut self) -> Option<Held> {
         let held = self.held.pop_front()?;
-        self.bytes -= held.frame.len();
+        self.bytes -= bytes_of(&held.frame);
         Some(held)
     }
 
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let mut queue = Queue::new(10);
+        let mut queue = Queue::new(10 + 2 * size_of::<Held>());
         queue.push(vec![0; 6]);
         queue.push(vec![0; 5]);
         queue.push(vec![0; 4]);
@@ -147,5 +151,15 @@ mod tests {
         queue.clear();
         queue.push(vec![0; 10]);
         assert_eq!((queue.len(), queue.dropped()), (1, 1));
+    }
+
+    /// Frames without a byte take memory, too.
+    #[test]
+    fn empty_frames_are_bounded() {
+        let mut queue = Queue::new(1_000);
+        for _ in 0..1_000 {
+            queue.push(Vec::new());
+        }
+        assert!(queue.len() <= 1_000 / size_of::<Held>(), "{}", queue.len());
     }
 }

@@ -1,6 +1,8 @@
 //! A gate between two streams: one plays QEMU, the other the network.
 
 use super::*;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const OWNER: Mac = [0x52, 0x54, 0, 1, 2, 3];
@@ -188,6 +190,70 @@ fn input_passes_at_once_where_the_guest_runs() {
     scene.gate.begin();
     scene.network.send(&[2; 60]).unwrap();
     assert_eq!(numbers(&mut scene.guest, 1), [2]);
+}
+
+/// Frames that came at once are delivered, however many, though nothing comes after them.
+#[test]
+fn a_burst_passes_to_its_end() {
+    const FRAMES: u8 = 3 * AT_ONCE as u8;
+    let mut scene = scene();
+    scene.gate.begin();
+    {
+        // The gate's own thread takes nothing while this lock is held.
+        let _inner = scene.gate.shared.lock().unwrap();
+        for number in 0..FRAMES {
+            assert!(scene.network.send(&[number; 60]).unwrap());
+        }
+    }
+    assert!(
+        numbers(&mut scene.guest, FRAMES.into())
+            .into_iter()
+            .eq(0..FRAMES)
+    );
+}
+
+/// What a guest's QEMU does to its own network ends with it.
+#[test]
+fn a_guest_that_is_out_of_step_leaves_the_gate_to_the_next_one() {
+    for out_of_step in [&[0, 0, 0, 9, 1][..], &[255; 4]] {
+        let mut scene = scene();
+        let (mut guest, theirs) = UnixStream::pair().unwrap();
+        scene.gate.attach(theirs).unwrap();
+        guest.write_all(out_of_step).unwrap();
+        scene.gate.cut(1);
+        assert!(scene.gate.why_broken().is_some());
+        let (guest, theirs) = UnixStream::pair().unwrap();
+        scene.gate.attach(theirs).unwrap();
+        assert_eq!(scene.gate.why_broken(), None);
+        scene.guest = FrameStream::new(guest).unwrap();
+        scene.gate.set(Output::Open);
+        scene.gate.thaw();
+        scene.say(&[1]);
+        scene.hears(&[1]);
+    }
+}
+
+/// A QEMU that was taken over sends without end, and whoever asks for the gate's state is answered;
+/// this test would not end otherwise.
+#[test]
+fn a_guest_that_sends_without_end_keeps_nobody_waiting() {
+    let scene = scene();
+    let (mut guest, theirs) = UnixStream::pair().unwrap();
+    scene.gate.attach(theirs).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let speaker = thread::spawn(move || {
+        // Frames of no bytes: their lengths alone.
+        let lengths = vec![0; 256 << 10];
+        while !over.load(Ordering::Relaxed) && guest.write_all(&lengths).is_ok() {}
+    });
+    while scene.gate.counters().refused < 1_000_000 {
+        thread::yield_now();
+    }
+    scene.gate.cut(1);
+    is_over.store(true, Ordering::Relaxed);
+    drop(scene);
+    speaker.join().unwrap();
 }
 
 #[test]

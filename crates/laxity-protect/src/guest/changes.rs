@@ -12,7 +12,7 @@ use std::thread;
 
 use twox_hash::XxHash3_128;
 
-use super::memory::{PAGE_BYTES, Page};
+use super::memory::{Memory, PAGE_BYTES, Page};
 
 /// Number of pages below which starting a thread does not pay.
 const SHARE_PAGES_MIN: usize = 4096;
@@ -154,17 +154,18 @@ const WRITTEN: u64 = 1 << 1;
 nix::ioctl_readwrite!(pagemap_scan, b'f', 16, Scan);
 
 impl Tracker {
-    /// Finds the process's mapping of the file with this inode, and starts tracking; all pages
+    /// Finds the process's mapping of a guest's memory, and starts tracking; all pages
     /// written before count as written now.
     ///
     /// # Errors
     ///
-    /// In words for people, if the process has no such mapping, or the kernel does not note writes to it: it may be
-    /// older than Linux 6.7, or this process may not look.
-    pub fn open(process: u32, inode: u64) -> Result<Tracker, String> {
+    /// In words for people, if the process does not map all of it once and in one piece, or the kernel does not note
+    /// writes to it: it may be older than Linux 6.7, or this process may not look.
+    pub fn open(process: u32, memory: &Memory) -> Result<Tracker, String> {
         let told = |error: io::Error| format!("process {process} cannot be looked at: {error}");
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).map_err(told)?;
-        let (start, end) = mapping_of(&maps, inode)
+        let bytes = (memory.len() * PAGE_BYTES) as u64;
+        let (start, end) = mapping_of(&maps, memory.inode(), bytes)
             .ok_or_else(|| format!("process {process} does not map the guest's memory"))?;
         let pagemap = File::open(format!("/proc/{process}/pagemap")).map_err(told)?;
         let mut tracker = Tracker {
@@ -220,9 +221,9 @@ impl Tracker {
     }
 }
 
-/// The address range at which a process maps a file, from its /proc/PID/maps. The kernel may show a
-/// mapping in pieces.
-fn mapping_of(maps: &str, inode: u64) -> Option<(u64, u64)> {
+/// The address range at which a process maps a file of `bytes` bytes, from its /proc/PID/maps. The
+/// kernel may show a mapping in pieces.
+fn mapping_of(maps: &str, inode: u64, bytes: u64) -> Option<(u64, u64)> {
     let mut found: Option<(u64, u64)> = None;
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
@@ -242,7 +243,8 @@ fn mapping_of(maps: &str, inode: u64) -> Option<(u64, u64)> {
             Some(_) => return None,
         };
     }
-    found
+    // A QEMU that was taken over can map the file twice, one behind the other.
+    found.filter(|(start, end)| end - start == bytes)
 }
 
 #[cfg(test)]
@@ -256,10 +258,14 @@ mod tests {
                     7f00a000-7f00c000 rw-s 00000000 00:19 42    /dev/shm/memory\n\
                     7f00c000-7f00d000 rw-s 00002000 00:19 42    /dev/shm/memory\n\
                     7ffd0000-7ffd1000 rw-p 00000000 00:00 0     [stack]\n";
-        assert_eq!(mapping_of(maps, 42), Some((0x7f00_a000, 0x7f00_d000)));
-        assert_eq!(mapping_of(maps, 43), None);
+        assert_eq!(
+            mapping_of(maps, 42, 0x3000),
+            Some((0x7f00_a000, 0x7f00_d000))
+        );
+        assert_eq!(mapping_of(maps, 43, 0x3000), None);
         let twice = format!("{maps}7fff0000-7fff1000 rw-s 00000000 00:19 42 /dev/shm/memory\n");
-        assert_eq!(mapping_of(&twice, 42), None);
+        assert_eq!(mapping_of(&twice, 42, 0x3000), None);
+        assert_eq!(mapping_of(maps, 42, 0x2000), None, "one more page follows");
     }
 
     /// Compares two pages byte by byte.

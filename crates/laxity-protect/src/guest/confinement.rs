@@ -239,6 +239,16 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// `laxity apply` tells guests apart by their users: `test_the_users_of_protected_guests` has the
+    /// same numbers.
+    #[test]
+    fn a_users_number_follows_from_the_guests_name() {
+        for (name, number) in [("media", 0x7846_af83), ("signalling-1", 0x7df0_6a17)] {
+            let user = User::of(crate::site::number_of(name), false);
+            assert!(user.is_none_or(|user| user.number() == number), "{user:x?}");
+        }
+    }
+
     #[test]
     fn what_is_sealed_cannot_be_changed() {
         let file = sealed(c"laxity-test", b"as it is").unwrap();

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use laxity_daemon::Allowance;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -25,7 +26,7 @@ use super::confinement::{Handed, NotHanded, SANDBOX, User, gain_nothing, sealed}
 use super::disk::Disk;
 use super::memory::{Memory, Page};
 use super::nbd;
-use super::qmp::{Event, Qmp, QmpError, is_readable_by};
+use super::qmp::{Event, Qmp, QmpError, is_readable_by, shortened};
 use super::specification::{Accelerator, Changes, Files, Sockets, Specification, command_line};
 
 /// The library preloaded into QEMU, which makes the kernel track writes to the file that
@@ -45,6 +46,10 @@ const DISKS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Limit of a device state, which normally has some hundred kilobytes: a QEMU that sends more has
 /// been taken over.
 pub const DEVICE_STATE_BYTES_MAX: usize = 256 << 20;
+/// Events that are taken at once: more than a guest causes between two looks.
+const EVENTS_AT_ONCE: usize = 1_000;
+/// Lines of a QEMU's output that the log takes in a second: more than QEMU says of a start that fails.
+const LINES_S_MAX: u32 = 20;
 /// Size of socket buffers for the guest's frames and the device state.
 const SOCKET_BYTES: usize = 4 << 20;
 
@@ -273,7 +278,7 @@ impl Qemu {
         if swaps.lines().count() > HEAD_LINES {
             return Err("there is swap, and with it the kernel forgets some writes".into());
         }
-        Tracker::open(self.child.id(), self.memory.inode())
+        Tracker::open(self.child.id(), &self.memory)
     }
 
     fn forward_what_it_says(&mut self, name: &str) {
@@ -282,10 +287,14 @@ impl Qemu {
         };
         let name = name.to_string();
         std::thread::spawn(move || {
-            let mut said = BufReader::new(stderr);
-            while let Some(line) = next_line(&mut said) {
-                tracing::warn!(vm = name, "QEMU: {line}");
-            }
+            forward(
+                BufReader::new(stderr),
+                Instant::now,
+                |line, unsaid| match unsaid {
+                    0 => tracing::warn!(vm = name, "QEMU: {line}"),
+                    _ => tracing::warn!(vm = name, unsaid, "QEMU: {line}"),
+                },
+            );
         });
     }
 
@@ -342,8 +351,39 @@ impl Qemu {
     ///
     /// If QEMU has gone, too.
     pub fn has_ended(&mut self) -> Result<bool, GuestError> {
-        while self.next_event(Duration::ZERO)?.is_some() {}
+        self.take_events()?;
         Ok(self.has_ended)
+    }
+
+    /// Takes the events so far. What a QEMU that was taken over tells without end waits for the
+    /// next time.
+    fn take_events(&mut self) -> Result<(), QmpError> {
+        for _ in 0..EVENTS_AT_ONCE {
+            if self.next_event(Duration::ZERO)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an event that is wanted, for as long as a migration may take. Returns what
+    /// `wanted` makes of it; `None` if none has come.
+    fn wait_for<T>(
+        &mut self,
+        mut wanted: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<Option<T>, QmpError> {
+        let deadline = Instant::now() + MIGRATION_TIMEOUT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(event) = self.next_event(left)? else {
+                return Ok(None);
+            };
+            match wanted(&event) {
+                None if left.is_zero() => return Ok(None),
+                None => {}
+                found => return Ok(found),
+            }
+        }
     }
 
     fn next_event(&mut self, timeout: Duration) -> Result<Option<Event>, QmpError> {
@@ -379,7 +419,7 @@ impl Qemu {
         compares: bool,
         cut: impl FnOnce(),
     ) -> Result<(), GuestError> {
-        while self.next_event(Duration::ZERO)?.is_some() {}
+        self.take_events()?;
         self.flush()?;
         let begun = Instant::now();
         self.drain(true);
@@ -401,13 +441,8 @@ impl Qemu {
         captured.contents.extend(contents);
         let copied = Instant::now();
         self.qmp.finish()?;
-        let resumed_at_ns = loop {
-            let event = self.next_event(MIGRATION_TIMEOUT)?;
-            let event = event.ok_or_else(|| failed("save", "the guest does not run on"))?;
-            if event.name == "RESUME" {
-                break event.at_ns;
-            }
-        };
+        let resumed = self.wait_for(|event| (event.name == "RESUME").then_some(event.at_ns))?;
+        let resumed_at_ns = resumed.ok_or_else(|| failed("save", "the guest does not run on"))?;
         let resumed = Instant::now();
         self.drain(false);
         found?;
@@ -485,20 +520,23 @@ impl Qemu {
     /// QEMU's clock.
     fn migrated(&mut self, what: &'static str) -> Result<i64, GuestError> {
         let mut stopped_at_ns = 0;
-        loop {
-            let event = self.next_event(MIGRATION_TIMEOUT)?;
-            let event = event.ok_or_else(|| failed(what, "it does not end"))?;
-            let status = event.data["status"].as_str().unwrap_or_default();
-            match (&*event.name, status) {
-                ("STOP", _) => stopped_at_ns = event.at_ns,
-                ("MIGRATION", "completed") => return Ok(stopped_at_ns),
-                ("MIGRATION", "failed" | "cancelled") => {
-                    let said = self.qmp.execute("query-migrate", json!({}))?;
-                    let reason = said["error-desc"].as_str().unwrap_or("it does not say why");
-                    return Err(failed(what, reason));
-                }
-                _ => {}
+        let is_done = self.wait_for(|event| match (&*event.name, &*event.status) {
+            ("STOP", _) => {
+                stopped_at_ns = event.at_ns;
+                None
             }
+            ("MIGRATION", "completed") => Some(true),
+            ("MIGRATION", "failed" | "cancelled") => Some(false),
+            _ => None,
+        })?;
+        match is_done {
+            Some(true) => Ok(stopped_at_ns),
+            Some(false) => {
+                let said = self.qmp.execute("query-migrate", json!({}))?;
+                let reason = said["error-desc"].as_str().unwrap_or("it does not say why");
+                Err(failed(what, &shortened(reason)))
+            }
+            None => Err(failed(what, "it does not end")),
         }
     }
 
@@ -539,14 +577,15 @@ impl Qemu {
             .map_err(&write)?;
         ours.write_all(state).map_err(&write)?;
         ours.shutdown(Shutdown::Write).map_err(&write)?;
-        loop {
-            let event = self.next_event(MIGRATION_TIMEOUT)?;
-            let event = event.ok_or_else(|| failed("load", "it does not end"))?;
-            match (&*event.name, event.data["status"].as_str()) {
-                ("RESUME", _) => return Ok(()),
-                ("MIGRATION", Some("failed")) => return Err(failed("load", "QEMU's log says why")),
-                _ => {}
-            }
+        let runs = self.wait_for(|event| match (&*event.name, &*event.status) {
+            ("RESUME", _) => Some(true),
+            ("MIGRATION", "failed") => Some(false),
+            _ => None,
+        })?;
+        match runs {
+            Some(true) => Ok(()),
+            Some(false) => Err(failed("load", "QEMU's log says why")),
+            None => Err(failed("load", "it does not end")),
         }
     }
 
@@ -660,6 +699,20 @@ pub(super) fn spawn(
                 (error, _) => Err(error.into()),
             }
         }
+    }
+}
+
+/// Logs what QEMU says, with the number of lines that were left out before a line and at the end: a
+/// guest that has taken its QEMU over says as much as it likes.
+fn forward(mut said: impl BufRead, now: impl Fn() -> Instant, mut log: impl FnMut(&str, u64)) {
+    let mut allowance = Allowance::new(LINES_S_MAX);
+    while let Some(line) = next_line(&mut said) {
+        if let Some(unsaid) = allowance.take(now()) {
+            log(&line, unsaid);
+        }
+    }
+    if allowance.unsaid() > 0 {
+        log("it says nothing more", allowance.unsaid());
     }
 }
 
@@ -826,6 +879,37 @@ mod tests {
             }
             assert!(!permit.take(), "it can be given up once more");
         }
+    }
+
+    /// A QEMU that tells events without end is looked at all the same.
+    #[test]
+    fn events_without_end_wait_for_the_next_look() {
+        let (mut qemu, mut theirs) = with_disk(disk("events"));
+        let event =
+            |name| format!(r#"{{"timestamp":{{"seconds":1,"microseconds":2}},"event":"{name}"}}"#);
+        let told = format!("{}\n", event("E")).repeat(EVENTS_AT_ONCE);
+        // A socket's buffer takes all of it.
+        theirs.set_nonblocking(true).unwrap();
+        theirs
+            .write_all(format!("{told}{}\n", event("SHUTDOWN")).as_bytes())
+            .unwrap();
+        assert!(!qemu.has_ended().unwrap());
+        assert!(qemu.has_ended().unwrap());
+    }
+
+    #[test]
+    fn the_log_takes_so_many_lines_and_counts_the_others() {
+        let said = io::repeat(b'\n').take(10_000);
+        let (now, mut logged) = (Instant::now(), Vec::new());
+        forward(
+            BufReader::new(said),
+            || now,
+            |line, unsaid| logged.push((line.to_string(), unsaid)),
+        );
+        let (last, lines) = logged.split_last().unwrap();
+        let said_of_them = (String::new(), 0);
+        assert_eq!(*lines, vec![said_of_them; LINES_S_MAX as usize]);
+        assert_eq!(last.1, 10_000 - u64::from(LINES_S_MAX));
     }
 
     #[test]

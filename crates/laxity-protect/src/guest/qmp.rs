@@ -14,7 +14,11 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 
 /// Limit of a line; all of QEMU's lines are shorter.
-const LINE_BYTES_MAX: usize = 16 << 20;
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// Limit of the events that wait to be taken: more than any guest causes before somebody looks.
+const EVENTS_BYTES_MAX: usize = 1 << 20;
+/// Characters of a text of QEMU's that go into a message; all of its reasons are shorter.
+const SAID_CHARS_MAX: usize = 500;
 /// Longest wait for an answer of a QEMU that works.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -66,10 +70,16 @@ const END: u8 = b'}';
 pub struct Event {
     /// Name of the event in the QMP reference: STOP, RESUME, MIGRATION, ….
     pub name: String,
-    /// Data of the event.
-    pub data: Value,
+    /// The status in its data, as MIGRATION has it; else empty.
+    pub status: String,
     /// Time of the event by QEMU's word: nanoseconds of the wall clock, in steps of a microsecond.
     pub at_ns: i64,
+}
+
+impl Event {
+    fn bytes(&self) -> usize {
+        size_of::<Event>() + self.name.len() + self.status.len()
+    }
 }
 
 /// A connection to one QEMU.
@@ -80,6 +90,7 @@ pub struct Qmp {
     received: Vec<u8>,
     scanned: usize,
     events: VecDeque<Event>,
+    events_bytes: usize,
     /// Number of the last command. A late answer to an earlier one is ignored.
     commands: u64,
     /// Command that was begun and not finished.
@@ -100,6 +111,7 @@ impl Qmp {
             received: Vec::new(),
             scanned: 0,
             events: VecDeque::new(),
+            events_bytes: 0,
             commands: 0,
             begun: None,
             version: String::new(),
@@ -110,7 +122,7 @@ impl Qmp {
         let part = |name: &str| version[name].as_u64();
         let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
         else {
-            return Err(QmpError::Garbled(greeting.to_string()));
+            return Err(QmpError::Garbled(shortened(&greeting.to_string())));
         };
         qmp.version = format!("{major}.{minor}.{micro}");
         qmp.send("qmp_capabilities", &json!({}), None, timeout)?;
@@ -239,7 +251,11 @@ impl Qmp {
             let answer = self.message(deadline)?;
             let mut answer = answer.ok_or_else(|| silent(command, timeout))?;
             if is_answer(&answer) && answer["id"] != self.commands {
-                continue;
+                // However many there are, they are passed over for no longer than all else is waited for.
+                if Instant::now() < deadline {
+                    continue;
+                }
+                return Err(silent(command, timeout));
             }
             if let Some(returned) = answer.get_mut("return") {
                 return Ok(returned.take());
@@ -248,10 +264,10 @@ impl Qmp {
                 let description = error["desc"].as_str().unwrap_or("without saying why");
                 return Err(QmpError::Refused {
                     command: command.into(),
-                    description: description.into(),
+                    description: shortened(description),
                 });
             }
-            self.keep(answer)?;
+            self.keep(&answer)?;
         }
     }
 
@@ -264,15 +280,17 @@ impl Qmp {
         let deadline = Instant::now() + timeout;
         while self.events.is_empty() {
             match self.message(deadline)? {
-                Some(message) if is_answer(&message) => {}
-                Some(message) => self.keep(message)?,
-                None => break,
+                Some(message) if !is_answer(&message) => self.keep(&message)?,
+                Some(_) if Instant::now() < deadline => {}
+                _ => break,
             }
         }
-        Ok(self.events.pop_front())
+        let event = self.events.pop_front();
+        self.events_bytes -= event.as_ref().map_or(0, Event::bytes);
+        Ok(event)
     }
 
-    fn keep(&mut self, message: Value) -> Result<(), QmpError> {
+    fn keep(&mut self, message: &Value) -> Result<(), QmpError> {
         const NS_IN_S: i64 = 1_000_000_000;
         const NS_IN_US: i64 = 1_000;
         let part = |name: &str| message["timestamp"][name].as_i64();
@@ -281,15 +299,25 @@ impl Qmp {
             part("seconds"),
             part("microseconds"),
         ) else {
-            return Err(QmpError::Garbled(message.to_string()));
+            return Err(QmpError::Garbled(shortened(&message.to_string())));
         };
-        self.events.push_back(Event {
+        let event = Event {
             name: name.into(),
-            data: message["data"].clone(),
+            status: message["data"]["status"]
+                .as_str()
+                .unwrap_or_default()
+                .into(),
             at_ns: seconds
                 .saturating_mul(NS_IN_S)
                 .saturating_add(microseconds.saturating_mul(NS_IN_US)),
-        });
+        };
+        self.events_bytes += event.bytes();
+        self.events.push_back(event);
+        if self.events_bytes > EVENTS_BYTES_MAX {
+            return Err(QmpError::Garbled(
+                "more events than any guest causes".into(),
+            ));
+        }
         Ok(())
     }
 
@@ -327,6 +355,14 @@ impl Qmp {
 /// Whether a message is the answer to a command.
 fn is_answer(message: &Value) -> bool {
     message.get("return").or(message.get("error")).is_some()
+}
+
+/// The beginning of a text of QEMU's, which may be as long as a line.
+pub(super) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SAID_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into(),
+    }
 }
 
 fn silent(waited_for: &str, timeout: Duration) -> QmpError {
@@ -420,6 +456,61 @@ mod tests {
             told[2],
             json!({ "execute": "stop", "id": 3, "arguments": { "now": true } })
         );
+    }
+
+    const EVENT: &str =
+        "{\"timestamp\": {\"seconds\": 2, \"microseconds\": 5}, \"event\": \"STOP\"}\n";
+
+    /// A greeted QEMU that a guest has taken over, with all that it says from then on. Its end of the
+    /// connection comes back when all has been said, or the other has heard enough.
+    fn that_says(words: String) -> (Qmp, thread::JoinHandle<UnixStream>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let greeting = format!("{GREETING}{{\"return\": {{}}, \"id\": 1}}\n");
+        let run = thread::spawn(move || {
+            let _ = theirs.write_all((greeting + &words).as_bytes());
+            theirs
+        });
+        let qmp = Qmp::greet(ours, Duration::from_secs(600)).unwrap();
+        (qmp, run)
+    }
+
+    #[test]
+    fn events_that_nobody_takes_are_bounded() {
+        let (mut qmp, run) = that_says(EVENT.repeat(2 * EVENTS_BYTES_MAX / size_of::<Event>()));
+        let done = qmp.execute_within(Duration::from_secs(600), "cont", json!({}));
+        assert!(matches!(done, Err(QmpError::Garbled(_))), "{done:?}");
+        drop(qmp);
+        drop(run.join().unwrap());
+    }
+
+    /// Late answers put no end off: neither that of a command nor that of a look for events.
+    #[test]
+    fn answers_without_end_are_waited_for_no_longer() {
+        const LATE: &str = "{\"return\": {}, \"id\": 1}\n";
+        let (mut qmp, run) = that_says(format!("{}{EVENT}", LATE.repeat(2)));
+        let _theirs = run.join().unwrap();
+        assert_eq!(qmp.event(Duration::ZERO).unwrap(), None);
+        assert_eq!(qmp.event(Duration::ZERO).unwrap(), None);
+        assert!(qmp.event(Duration::ZERO).unwrap().is_some());
+        // No system reads a thousand lines within a microsecond.
+        let (mut qmp, run) = that_says(format!(
+            "{}{{\"return\": {{}}, \"id\": 2}}\n",
+            LATE.repeat(1_000)
+        ));
+        let _theirs = run.join().unwrap();
+        let done = qmp.execute_within(Duration::from_micros(1), "cont", json!({}));
+        assert!(matches!(done, Err(QmpError::Silent { .. })), "{done:?}");
+    }
+
+    #[test]
+    fn what_qemu_says_is_shown_in_part() {
+        let reason = "é".repeat(LINE_BYTES_MAX / 4);
+        let words = format!("{{\"error\": {{\"desc\": \"{reason}\"}}, \"id\": 2}}\n");
+        let (mut qmp, run) = that_says(words);
+        let done = qmp.execute_within(Duration::from_secs(600), "cont", json!({}));
+        assert!(done.unwrap_err().to_string().len() < 4 * SAID_CHARS_MAX);
+        drop(qmp);
+        drop(run.join().unwrap());
     }
 
     #[test]

@@ -14,13 +14,14 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+use super::web::Tls;
 
 /// File of the authority's certificate.
 pub(super) const AUTHORITY: &str = "site.crt";
 /// File of the authority's revocations, which need not exist.
-pub(super) const REVOKED: &str = "site.crl";
+pub(crate) const REVOKED: &str = "site.crl";
 /// Mode bits that nobody but the owner may have on a key.
 const OTHERS: u32 = 0o077;
 /// Size limit of a key's file; the largest kinds in use have 4 KiB.
@@ -55,17 +56,18 @@ pub enum KeysError {
 pub struct Keys {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
-    web: TlsConfig,
+    web: Tls,
     expires_soon: bool,
 }
 
 impl Keys {
-    /// Reads the keys of a host from a directory.
+    /// Reads the keys of a host from a directory, and the authority's revocations, if there are any,
+    /// from another one, which may be the same.
     ///
     /// # Errors
     ///
     /// If one is missing or wrong, or somebody else may read the key.
-    pub fn load(directory: &Path, host: &str) -> Result<Keys, KeysError> {
+    pub fn load(directory: &Path, host: &str, revocations: &Path) -> Result<Keys, KeysError> {
         let refused = |path: &Path, reason: String| KeysError::File {
             path: path.into(),
             reason,
@@ -94,10 +96,8 @@ impl Keys {
         let pem = read_secret(&path).map_err(|reason| refused(&path, reason))?;
         let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|error| refused(&path, error.to_string()))?;
-        let revoked = revoked(&directory.join(REVOKED))?;
+        let revoked = revoked(&revocations.join(REVOKED))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let web = web(&provider, &certificates(AUTHORITY)?, &chain, &pem)
-            .map_err(|reason| refused(&path, reason))?;
         let own = |error: rustls::Error| refused(&directory.join(&name), error.to_string());
         let roots = Arc::new(roots);
         let expires_soon = expires_soon(&provider, &roots, &chain)
@@ -108,14 +108,20 @@ impl Keys {
             .only_check_end_entity_revocation()
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        let client = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .and_then(|builder| {
-                builder
-                    .with_webpki_verifier(verifier)
-                    .with_client_auth_cert(chain.clone(), key.clone_key())
-            })
-            .map_err(own)?;
+        let client = |versions: &[&'static SupportedProtocolVersion]| {
+            ClientConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(versions)
+                .and_then(|builder| {
+                    builder
+                        .with_webpki_verifier(verifier.clone())
+                        .with_client_auth_cert(chain.clone(), key.clone_key())
+                })
+                .map(Arc::new)
+                .map_err(own)
+        };
+        // An etcd may be too old for TLS 1.3.
+        let web = Tls(client(rustls::ALL_VERSIONS)?);
+        let client = client(&[&rustls::version::TLS13])?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
             .with_crls(revoked)
             .only_check_end_entity_revocation()
@@ -130,7 +136,7 @@ impl Keys {
             })
             .map_err(own)?;
         Ok(Keys {
-            client: Arc::new(client),
+            client,
             server: Arc::new(server),
             web,
             expires_soon,
@@ -142,30 +148,10 @@ impl Keys {
         self.expires_soon
     }
 
-    /// The TLS configuration for HTTP: both sides prove their identity with certificates of the
-    /// site.
-    pub fn for_web(&self) -> TlsConfig {
+    /// TLS for HTTP: both sides prove their identity with certificates of the site.
+    pub fn for_web(&self) -> Tls {
         self.web.clone()
     }
-}
-
-fn web(
-    provider: &Arc<CryptoProvider>,
-    roots: &[CertificateDer],
-    chain: &[CertificateDer],
-    key: &[u8],
-) -> Result<TlsConfig, String> {
-    let owned = |certificates: &[CertificateDer]| -> Vec<Certificate<'static>> {
-        let each = certificates.iter();
-        each.map(|certificate| Certificate::from_der(certificate).to_owned())
-            .collect()
-    };
-    let key = PrivateKey::from_pem(key).map_err(|error| error.to_string())?;
-    Ok(TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(provider.clone())
-        .root_certs(RootCerts::Specific(Arc::new(owned(roots))))
-        .client_cert(Some(ClientCert::new_with_certs(&owned(chain), key)))
-        .build())
 }
 
 /// Reads a key's file, which is refused if other users may read it.
@@ -199,8 +185,11 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Ke
         reason,
     };
     let text = input::read(path, PEM_BYTES_MAX).map_err(|error| refused(error.to_string()))?;
-    let lists = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<_, _>>();
-    lists.map_err(|error| refused(error.to_string()))
+    let lists = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    match lists {
+        Ok(lists) if lists.is_empty() => Err(refused("there is no list in it".into())),
+        lists => lists.map_err(|error| refused(error.to_string())),
+    }
 }
 
 /// Whether a currently valid certificate ends soon.

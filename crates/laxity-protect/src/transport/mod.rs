@@ -6,6 +6,7 @@
 
 pub mod authority;
 mod keys;
+mod web;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use webpki::EndEntityCert;
 
 use crate::protocol::message::{LENGTH_BYTES, rest_bytes};
+pub(crate) use keys::REVOKED;
 pub use keys::{Keys, KeysError};
 
 /// Longest time for the handshake and the preamble together, and for sending one frame. A slower

@@ -26,7 +26,7 @@ impl Site {
     }
 
     fn keys(&self, host: &str) -> Keys {
-        Keys::load(&self.0, host).unwrap()
+        Keys::load(&self.0, host, &self.0).unwrap()
     }
 }
 
@@ -220,7 +220,10 @@ fn a_certificate_that_was_taken_back_is_refused_and_a_new_one_is_not() {
     let site = Site::new("revoked");
     let old = site.keys("north");
     authority::revoke(&site.0, &["north".into()]).unwrap();
-    assert!(Keys::load(&site.0, "north").is_err(), "its files are gone");
+    assert!(
+        Keys::load(&site.0, "north", &site.0).is_err(),
+        "its files are gone"
+    );
     let (_, accepted) = link(old.clone(), site.keys("south"), "south");
     assert!(accepted.is_err(), "the client's certificate was taken back");
     let (dialled, _) = link(site.keys("south"), old.clone(), "north");
@@ -231,6 +234,31 @@ fn a_certificate_that_was_taken_back_is_refused_and_a_new_one_is_not() {
     authority::revoke(&site.0, &["north".into()]).unwrap();
     let (_, accepted) = link(old, site.keys("south"), "south");
     assert!(accepted.is_err(), "the first one is still on the list");
+}
+
+/// systemd hands a host's keys over in a directory of their own; the list stays where it is.
+#[test]
+fn a_host_whose_keys_are_elsewhere_has_the_list_too() {
+    let (site, credentials) = (Site::new("listed"), Site::new("credentials"));
+    for name in ["site.crt", "south.crt", "south.key"] {
+        std::fs::copy(site.0.join(name), credentials.0.join(name)).unwrap();
+    }
+    let old = site.keys("north");
+    authority::revoke(&site.0, &["north".into()]).unwrap();
+    let south = Keys::load(&credentials.0, "south", &site.0).unwrap();
+    let (_, accepted) = link(old, south, "south");
+    assert!(accepted.is_err(), "the client's certificate was taken back");
+}
+
+/// A list that was cut off, or written in another form, is not taken for one with nothing in it.
+#[test]
+fn a_file_without_a_list_is_refused() {
+    let site = Site::new("no-list");
+    for content in ["", "-----BEGIN X509 CRL-----\n", "other"] {
+        std::fs::write(site.0.join("site.crl"), content).unwrap();
+        let refused = Keys::load(&site.0, "north", &site.0).unwrap_err();
+        assert!(refused.to_string().contains("site.crl"), "{refused}");
+    }
 }
 
 #[test]
@@ -245,7 +273,9 @@ fn a_key_that_others_may_read_is_refused() {
     );
     for mode in [0o640, 0o604] {
         std::fs::set_permissions(&key, Permissions::from_mode(mode)).unwrap();
-        let error = Keys::load(&site.0, "north").unwrap_err().to_string();
+        let error = Keys::load(&site.0, "north", &site.0)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("others may read it"), "{error}");
     }
     // A renewed file has a mode of its own, and a link in its place is not followed.
@@ -295,9 +325,9 @@ fn keys_are_not_overwritten_and_missing_ones_are_named() {
     let site = Site::new("once");
     let again = authority::make(&site.0, &owners(&["north"])).unwrap_err();
     assert!(again.to_string().contains("is there already"), "{again}");
-    let missing = Keys::load(&site.0, "west").unwrap_err();
+    let missing = Keys::load(&site.0, "west", &site.0).unwrap_err();
     assert!(missing.to_string().contains("west.crt"), "{missing}");
     std::fs::write(site.0.join("north.key"), "nothing").unwrap(); // The mode stays.
-    let wrong = Keys::load(&site.0, "north").unwrap_err();
+    let wrong = Keys::load(&site.0, "north", &site.0).unwrap_err();
     assert!(wrong.to_string().contains("north.key"), "{wrong}");
 }

@@ -45,12 +45,18 @@ FILES = ("cpu.weight", "cpu.max", "cpu.max.burst")
 OF_A_GUEST = re.compile(r"(^|/)machine-[^/]*\.scope$|^/?qemu\.slice/[^/]+\.scope$")
 """The groups in which libvirt and Proxmox keep a guest and its helper processes."""
 UNIT = re.compile(r"\.(scope|service)$")
-OF_A_MANAGER = re.compile(
-    r"((?!user\.slice/)[^/]+\.slice/)+(machine-qemu[^/]*\.scope|laxity-protect\.service)(/|$)"
-    r"|qemu\.slice/[^/]+\.scope(/|$)|machine/qemu-[^/]*\.libvirt-qemu(/|$)"
+_SLICES = r"(?:(?!user\.slice/)[^/]+\.slice/)+"
+"""Slices of root's systemd. Nobody else can move a process to a unit there: what an ordinary user
+may divide is below a service, or in user.slice."""
+OF_LIBVIRT = re.compile(
+    rf"{_SLICES}machine-(qemu[^/]*)\.scope(?:/|$)|machine/(qemu-[^/]*)\.libvirt-qemu(?:/|$)"
 )
-"""The groups in which root's managers start guests, libvirt without systemd among them. Nobody else
-can move a process there: what an ordinary user may divide is below a service, or in user.slice."""
+"""The group of a guest of libvirt, with systemd and without: it has the guest's number and name."""
+OF_PROTECTION = re.compile(rf"{_SLICES}laxity-protect\.service(?:/|$)")
+CUT_FROM = 63
+"""The length from which libvirt may have cut a group's name off."""
+USERS_FIRST, USERS = 0x7000_0000, 0x1000_0000
+"""The users of laxity-protect's guests (crates/laxity-protect/src/guest/confinement.rs)."""
 
 
 class VanishedError(Exception):
@@ -160,8 +166,9 @@ class Linux:
             name = guest_name(words)
             if name is None:
                 continue
+            is_so_named = self._is_so_named(pid, name)
             name = _printable(name)
-            if not self._is_of_root(pid):
+            if not is_so_named:
                 strangers.append(name)
                 continue
             threads = self._threads(pid, vhost.get(pid, []))
@@ -172,17 +179,23 @@ class Linux:
                 unnamed.append(name)
         return guests, unnamed, strangers
 
-    def _is_of_root(self, pid: int) -> bool:
-        """Whether root, or a manager of guests that root has started, has started a process.
+    def _is_so_named(self, pid: int, name: str) -> bool:
+        """Whether root, or a manager of guests that root has started, started a process by a name.
 
-        Everybody can name a process and its threads as QEMU's.
+        Everybody can name a process and its threads as QEMU's, and a QEMU that its guest has taken
+        over can name itself anew. It changes neither its user nor its group.
         """
         status = _text(self._proc / str(pid) / "status", "")
-        users = re.search(r"^Uid:((?:\s+\d+){4})$", status, re.MULTILINE)
+        found = re.search(r"^Uid:((?:\s+\d+){4})$", status, re.MULTILINE)
         # Whoever owns /proc/PID does not count: root does if the process cannot be traced.
-        if users and set(users[1].split()) == {"0"}:
+        users = set(found[1].split()) if found else set()
+        if users == {"0"}:
             return True
-        return bool(OF_A_MANAGER.match(self._path(pid) or ""))
+        path = self._path(pid) or ""
+        of_libvirt = OF_LIBVIRT.match(path)
+        if of_libvirt:
+            return _is_machine(of_libvirt[1] or of_libvirt[2], name)
+        return bool(OF_PROTECTION.match(path)) and users == {str(user_of(name))}
 
     def _vhost(self) -> dict[int, list[int]]:
         """Returns the kernel threads of vhost by the process that they serve.
@@ -345,6 +358,32 @@ def guest_name(words: list[str]) -> str | None:
                 if position == 0 and "=" not in part:
                     return part
     return None
+
+
+def user_of(name: str) -> int:
+    """Returns the number of the user that laxity-protect runs a guest's QEMU as.
+
+    It follows from the name by FNV-1a, so that it tells two guests apart.
+    """
+    number = 0xCBF2_9CE4_8422_2325
+    for byte in name.encode("utf-8", "surrogateescape"):
+        number = (number ^ byte) * 0x100_0000_01B3 % (1 << 64)
+    return USERS_FIRST + number % USERS
+
+
+def _is_machine(escaped: str, name: str) -> bool:
+    """Whether libvirt gives a guest of a name this machine name, as systemd writes it.
+
+    libvirt leaves out what no name of a host has, and where a dot or a hyphen stands depends on its
+    version: letters and digits are compared.
+    """
+    machine = re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), escaped)
+    of_machine, of_name = (
+        "".join(each for each in text if each.isascii() and each.isalnum())
+        for text in (machine.split("-", 2)[-1], name)
+    )
+    is_cut = len(machine) >= CUT_FROM
+    return of_machine == (of_name[: len(of_machine)] if is_cut else of_name)
 
 
 def _printable(name: str) -> str:
