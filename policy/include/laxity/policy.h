@@ -156,6 +156,10 @@ struct laxity_cpu {
     /* Written by the embedder, if it can tell: until when the CPU is busy with its last decision,
      * and does nothing of what `current` has to do. */
     int64_t switched_ns;
+    /* Written by the embedder, if it can tell, before it calls any operation: for how long so far
+     * something that is no VCPU has had the CPU in the turn of `current`. No budget pays for that
+     * time. The embedder ends the decision in force later by as much. */
+    int64_t stolen_ns;
 };
 
 struct laxity_domain {
