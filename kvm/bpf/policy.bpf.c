@@ -161,6 +161,30 @@ uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu)
     return cpu_of(instance, cpu)->current == vcpu_at(vcpu);
 }
 
+/* Whether it is the VCPU's turn on that CPU. */
+uint64_t policy_has_turn(uint64_t instance, uint64_t vcpu, uint64_t cpu)
+{
+    return cpu_of(instance, cpu)->current == vcpu_at(vcpu);
+}
+
+/* Whether it is some VCPU's turn on that CPU. */
+uint64_t policy_is_busy(uint64_t instance, uint64_t cpu)
+{
+    return cpu_of(instance, cpu)->current != NULL;
+}
+
+/* Something else had the CPU in the turn of its VCPU, and the end of that turn moves. */
+uint64_t policy_steal(uint64_t instance, uint64_t number, int64_t for_ns)
+{
+    struct laxity_cpu *cpu = cpu_of(instance, number);
+    struct scx_cpu *asked = &scx_requests_of(instance_at(instance))->cpu[number];
+
+    cpu->stolen_ns += for_ns;
+    if (cpu->current && asked->until_ns != LAXITY_NEVER)
+        asked->until_ns += for_ns;
+    return 0;
+}
+
 /* A VCPU that the policy chose has to wait again, or never came: its CPU decides anew. */
 uint64_t policy_waits(uint64_t instance, uint64_t vcpu)
 {
