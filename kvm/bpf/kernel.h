@@ -20,6 +20,7 @@
 #define TIMER_ABSOLUTE 1
 #define CLOCK_MONOTONIC 1
 
+#define SCX_OPS_KEEP_BUILTIN_IDLE (1ull << 0)
 #define SCX_OPS_ENQ_LAST (1ull << 1)
 #define SCX_OPS_ENQ_EXITING (1ull << 2)
 #define SCX_OPS_ENQ_MIGRATION_DISABLED (1ull << 4)
@@ -71,6 +72,7 @@ struct sched_ext_ops {
     void (*quiescent)(struct task_struct *p, __u64 deq_flags);
     __s32 (*yield)(struct task_struct *from, struct task_struct *to);
     void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
+    void (*update_idle)(__s32 cpu, bool idle);
     void (*enable)(struct task_struct *p);
     void (*disable)(struct task_struct *p);
     __s32 (*init)(void);

@@ -13,7 +13,9 @@
  * those that wait get a reserve: SCX_RESERVE_NS of each CPU, at the end of each
  * SCX_RESERVE_PERIOD_NS in which they have not had as much. The policy decides meanwhile as ever;
  * the VCPU that it chose waits, and that time is told to the policy (`stolen`), so that no budget
- * pays for it. The same holds while a task of a higher class, such as SCHED_FIFO, has the CPU.
+ * pays for it. The same holds while a task of a higher class, such as SCHED_FIFO, has the CPU, and
+ * until a VCPU that was chosen runs. What a VCPU runs beyond the decision that takes it off, while
+ * its CPU switches, it pays for in its next turn.
  *
  * No ordinary task starves. The virtual time goes on at 1/OTHERS_PACE of the clock's pace at least,
  * and a task that comes to wait is at most OTHERS_LEAD_NS ahead of it. After OTHERS_PACE times
@@ -110,7 +112,9 @@ uint64_t policy_block(uint64_t instance, uint64_t vcpu);
 uint64_t policy_saved(uint64_t instance, uint64_t vcpu);
 uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu);
 uint64_t policy_has_turn(uint64_t instance, uint64_t vcpu, uint64_t cpu);
-uint64_t policy_is_busy(uint64_t instance, uint64_t cpu);
+uint64_t policy_current(uint64_t instance, uint64_t cpu);
+uint64_t policy_owe(uint64_t vcpu, int64_t for_ns);
+uint64_t policy_owed(uint64_t vcpu);
 uint64_t policy_steal(uint64_t instance, uint64_t cpu, int64_t for_ns);
 uint64_t policy_waits(uint64_t instance, uint64_t vcpu);
 uint64_t policy_take_off(uint64_t instance, uint64_t vcpu, int64_t now);
@@ -405,7 +409,7 @@ static void enqueue_other(struct task_struct *p, uint64_t flags)
     others = others_of(cpu);
     if (others->waiting_ns || !lock())
         return;
-    if (policy_is_busy(state.instance, cpu)) {
+    if (policy_current(state.instance, cpu)) {
         others->waiting_ns = now;
         others->had_ns = 0;
         others->turn_ns = now + SCX_RESERVE_PERIOD_NS - SCX_RESERVE_NS;
@@ -437,8 +441,11 @@ void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
     thread = find_thread(p);
     if (thread && !thread->waits_ns)
         thread->waits_ns = now;
-    policy_wake(state.instance, vcpu, now);
     cpu = policy_cpu(vcpu);
+    if (cpu < SCX_CPUS_MAX && !requests_of_policy()->cpu[cpu].ended_ns &&
+        requests_of_policy()->cpu[cpu].until_ns <= now)
+        requests_of_policy()->cpu[cpu].ended_ns = now;
+    policy_wake(state.instance, vcpu, now);
     if (cpu < SCX_CPUS_MAX && !others_of((uint32_t)cpu)->reserved)
         policy_waits(state.instance, vcpu);
     settle();
@@ -547,7 +554,7 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     struct scx_requests __arena *requests = requests_of_policy();
     uint32_t cpu = (uint32_t)number;
     struct task_struct *p;
-    uint64_t former = previous ? former_vcpu_of(previous) : 0;
+    uint64_t former = previous ? former_vcpu_of(previous) : 0, before, chosen;
     bool is_reserved;
     int64_t now;
     int thread, starved;
@@ -566,19 +573,22 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
         count_others(cpu, previous, now);
     if (requests->account_ns <= now)
         policy_account(state.instance, now);
-    if (requests->cpu[cpu].timer_ns <= now) {
+    if (requests->cpu[cpu].timer_ns <= now)
         policy_timer(state.instance, cpu, now);
-        /* What that took is not the chosen VCPU's to pay for. */
-        now = now_of_policy();
-    }
+    before = policy_current(state.instance, cpu);
     thread = (int)policy_schedule(state.instance, cpu, now);
+    chosen = policy_current(state.instance, cpu);
     state.decisions++;
+    requests->cpu[cpu].leaving = before != chosen ? before : 0;
+    requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
+    requests->cpu[cpu].ended_ns = 0;
     is_reserved = take_reserve(cpu, thread, previous, now);
     starved = (int)requests->cpu[cpu].starved;
     requests->cpu[cpu].starved = 0;
     if (starved == thread)
         starved = 0;
-    if (thread && (is_reserved || starved))
+    /* Until the chosen VCPU runs, it does not pay. */
+    if (thread && (is_reserved || starved || before != chosen))
         requests->stolen |= SCX_BIT(cpu);
     else
         requests->stolen &= ~SCX_BIT(cpu);
@@ -600,18 +610,39 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     bpf_task_release(p);
 }
 
+/* The VCPU that the last decision took off a CPU has had it until now. */
+static void pay_later(uint32_t cpu, int64_t now)
+{
+    struct scx_cpu __arena *asked = &requests_of_policy()->cpu[cpu];
+
+    if (asked->leaving)
+        policy_owe(asked->leaving, now - asked->decided_ns);
+    asked->leaving = 0;
+}
+
+SEC("struct_ops/on_update_idle")
+void BPF_PROG(on_update_idle, int32_t number, bool idle)
+{
+    uint32_t cpu = (uint32_t)number;
+    USES_ARENA();
+    if (idle && cpu < SCX_CPUS_MAX && cpu < state.cpus)
+        pay_later(cpu, (int64_t)bpf_ktime_get_ns());
+}
+
 SEC("struct_ops/on_running")
 void BPF_PROG(on_running, struct task_struct *p)
 {
     uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
     uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
+    int64_t now;
     USES_ARENA();
     if (former)
         leave(p, former);
     if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
         return;
     if (!vcpu) {
-        int64_t now = (int64_t)bpf_ktime_get_ns();
+        now = (int64_t)bpf_ktime_get_ns();
+        pay_later(cpu, now);
         others_of(cpu)->running_ns = now;
         virtual_time(p->scx.dsq_vtime, now);
         return;
@@ -619,8 +650,10 @@ void BPF_PROG(on_running, struct task_struct *p)
     waits_no_more(p);
     if (!lock())
         return;
+    now = now_of_policy();
+    pay_later(cpu, now);
     if (policy_runs(state.instance, vcpu, cpu)) {
-        now_of_policy();
+        policy_steal(state.instance, cpu, -(int64_t)policy_owed(vcpu));
         requests_of_policy()->stolen &= ~SCX_BIT(cpu);
         /* An alarm or a kick while a task of a higher class ran had no effect: here is another. */
         settle_cpu(cpu);
@@ -729,11 +762,13 @@ struct sched_ext_ops scheduler = {
     .stopping = (void *)on_stopping,
     .quiescent = (void *)on_quiescent,
     .set_cpumask = (void *)on_set_cpumask,
+    .update_idle = (void *)on_update_idle,
     .enable = (void *)on_enable,
     .disable = (void *)on_disable,
     .init = (void *)on_init,
     .exit = (void *)on_exit,
-    .flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
+    .flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING |
+             SCX_OPS_ENQ_MIGRATION_DISABLED,
     .timeout_ms = STARVED_MS,
     .name = "laxity",
 };

@@ -30,10 +30,13 @@ struct scx_others {
 
 /* What the policy asked of one CPU. */
 struct scx_cpu {
-    int64_t timer_ns; /* LAXITY_NEVER: not armed */
-    int64_t until_ns; /* the end of the decision in force */
-    int64_t armed_ns; /* written by the scheduler: when the CPU's alarm rings */
-    uint64_t starved; /* written by the scheduler: a thread that gets a moment; 0: none does */
+    int64_t timer_ns;   /* LAXITY_NEVER: not armed */
+    int64_t until_ns;   /* the end of the decision in force */
+    int64_t armed_ns;   /* written by the scheduler: when the CPU's alarm rings */
+    uint64_t leaving;   /* written by the scheduler: the VCPU that the last decision took off */
+    int64_t decided_ns; /* when that was, or when its budget was found to have ended before */
+    int64_t ended_ns;   /* when a wake-up found that the decision in force had ended; 0: none did */
+    uint64_t starved;   /* written by the scheduler: a thread that gets a moment; 0: none does */
     struct scx_others others;
 };
 
@@ -52,6 +55,7 @@ struct scx_requests {
 struct scx_vcpu {
     uint64_t thread;   /* 0: the VCPU is gone */
     uint64_t affinity; /* the CPUs on which it may run */
+    int64_t owed_ns;   /* what it ran beyond the decision that took it off */
 };
 
 /* What is known of a thread that was named. */

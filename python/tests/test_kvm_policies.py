@@ -82,9 +82,8 @@ def test_budgets_hold_and_a_run_repeats_to_the_byte(laxity: Laxity, tmp_path: Pa
     assert (result["substrate"], result["policy"]) == ("kvm", "deferrable")
     control, small, large = result["domains"]
     assert (control["jobs"], control["missed"]) == (49, 0)
-    # The run is short, and other tasks of the host come first.
-    assert small["cpu_ns"] / 5e8 == pytest.approx(0.2, rel=0.01)
-    assert large["cpu_ns"] / 5e8 == pytest.approx(0.25, rel=0.01)
+    assert small["cpu_ns"] / 5e8 == pytest.approx(0.2, rel=0.001)
+    assert large["cpu_ns"] / 5e8 == pytest.approx(0.25, rel=0.001)
     assert int((out / "kvm" / RESULTS / "run" / "decisions").read_text()) > 100
 
 
@@ -215,6 +214,8 @@ mv "$RESULTS/{run}" "$RESULTS/{name}"
 """A run beside an ordinary task that always has something to do."""
 
 PERIOD_NS = 10_000_000
+SWITCH_NS = 20_000
+"""More than a switch takes, which a VCPU pays for afterwards."""
 RESERVE = 0.2 / 20
 """SCX_RESERVE_NS of SCX_RESERVE_PERIOD_NS in kvm/bpf/shared.h."""
 
@@ -249,9 +250,9 @@ def test_ordinary_tasks_have_idle_time_and_a_reserve(tmp_path: Path) -> None:
             # Its server comes last, and lacks what the reserve takes.
             assert large == pytest.approx(0.8 - RESERVE, rel=0.001)
             assert other == pytest.approx(RESERVE, rel=0.05)
-        assert most_in_a_period_ns(trace, domain=0) < 2_010_000
+        assert most_in_a_period_ns(trace, domain=0) < 2_000_000 + SWITCH_NS
         large_ns = host.host["domains"][1]["parameters"]["budget_ns"]
-        assert most_in_a_period_ns(trace, domain=1) < large_ns + 10_000
+        assert most_in_a_period_ns(trace, domain=1) < large_ns + SWITCH_NS
     # There is no need of a reserve where there is idle time.
     assert reserve_ns["idle"] == 0
     assert reserve_ns["full"] > 0

@@ -60,6 +60,15 @@ fn stolen_time_is_nobodys_use() {
 }
 
 #[test]
+fn what_a_vcpu_had_out_of_its_turn_is_use() {
+    let mut host = host(Policy::Deferrable, &[2, 3]);
+    assert_eq!(host.schedule(0, 0).until_ns, 2 * MS);
+    host.steal(0, -MS / 2);
+    let same = host.schedule(0, MS);
+    assert_eq!((same.vcpu, same.until_ns), (Some(0), MS + MS / 2));
+}
+
+#[test]
 fn the_budget_of_a_blocked_vcpu_runs_down_whoever_has_the_cpu() {
     let mut host = host(Policy::Periodic, &[2, 3]);
     assert_eq!(host.schedule(0, 0).vcpu, Some(0));
