@@ -161,6 +161,48 @@ uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu)
     return cpu_of(instance, cpu)->current == vcpu_at(vcpu);
 }
 
+/* Whether it is the VCPU's turn on that CPU. */
+uint64_t policy_has_turn(uint64_t instance, uint64_t vcpu, uint64_t cpu)
+{
+    return cpu_of(instance, cpu)->current == vcpu_at(vcpu);
+}
+
+/* The VCPU whose turn it is on that CPU; 0: nobody's. */
+uint64_t policy_current(uint64_t instance, uint64_t cpu)
+{
+    return (uint64_t)cpu_of(instance, cpu)->current;
+}
+
+/* The VCPU ran on for so long after the decision that took it off, and pays for it in its next
+ * turn. */
+uint64_t policy_owe(uint64_t vcpu, int64_t for_ns)
+{
+    ((struct scx_vcpu *)vcpu_at(vcpu)->owner)->owed_ns = for_ns;
+    return 0;
+}
+
+/* What the VCPU owes, which it does no more. */
+uint64_t policy_owed(uint64_t vcpu)
+{
+    int64_t owed_ns = scx_owner_of(vcpu_at(vcpu))->owed_ns;
+
+    policy_owe(vcpu, 0);
+    return (uint64_t)owed_ns;
+}
+
+/* Something else had the CPU in the turn of its VCPU, and the end of that turn moves. Below 0: its
+ * VCPU had as much before its turn. */
+uint64_t policy_steal(uint64_t instance, uint64_t number, int64_t for_ns)
+{
+    struct laxity_cpu *cpu = cpu_of(instance, number);
+    struct scx_cpu *asked = &scx_requests_of(instance_at(instance))->cpu[number];
+
+    cpu->stolen_ns += for_ns;
+    if (cpu->current && asked->until_ns != LAXITY_NEVER)
+        asked->until_ns += for_ns;
+    return 0;
+}
+
 /* A VCPU that the policy chose has to wait again, or never came: its CPU decides anew. */
 uint64_t policy_waits(uint64_t instance, uint64_t vcpu)
 {

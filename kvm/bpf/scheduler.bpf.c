@@ -2,10 +2,30 @@
 /*
  * Laxity's policies as a scheduler of Linux, through sched_ext: the other half of policy.bpf.c.
  *
- * Threads of VCPUs, which the loader names beforehand (`threads`), are scheduled here as soon as
- * they ask for SCHED_EXT. A thread that is ready is in no queue of the kernel's: the policy's are
- * the only ones. `dispatch` asks the policy who runs, and hands that thread to its CPU for as long
- * as it takes; a timer, or a wake-up, takes it off. All other tasks stay in the kernel's classes.
+ * Threads of VCPUs, which the loader names beforehand (`threads`), are the policy's as soon as they
+ * ask for SCHED_EXT, until they ask for another class or exit. A VCPU's thread that is ready is in
+ * no queue of the kernel's: the policy's are the only ones. `dispatch` asks the policy who runs,
+ * and hands that thread to its CPU for as long as it takes; a timer, or a wake-up, takes it off.
+ *
+ * All other tasks of the kernel's ordinary classes are here, too, threads of its own among them.
+ * They wait in one queue (OTHERS) by a virtual time, which passes for a task that runs in inverse
+ * proportion to its weight, and run where the policy has no VCPU to run. If there is no such time,
+ * those that wait get a reserve: SCX_RESERVE_NS of each CPU, at the end of each
+ * SCX_RESERVE_PERIOD_NS in which they have not had as much. The policy decides meanwhile as ever;
+ * the VCPU that it chose waits, and that time is told to the policy (`stolen`), so that no budget
+ * pays for it. The same holds while a task of a higher class, such as SCHED_FIFO, has the CPU, and
+ * until a VCPU that was chosen runs. What a VCPU runs beyond the decision that takes it off, while
+ * its CPU switches, it pays for in its next turn.
+ *
+ * No ordinary task starves. The virtual time goes on at 1/OTHERS_PACE of the clock's pace at least,
+ * and a task that comes to wait is at most OTHERS_LEAD_NS ahead of it. After OTHERS_PACE times
+ * OTHERS_LEAD_NS, all that come to wait are therefore behind it, and each that was before it gets
+ * one reserve at most.
+ *
+ * A policy may leave a VCPU that is ready without a CPU for as long as it likes. Since the kernel
+ * takes a scheduler off that leaves a thread for STARVED_MS, a VCPU that has waited for
+ * `patience_ns` gets a moment: its thread has the CPU until the interrupt that takes it off again,
+ * which is already on its way when it begins. No budget pays for it.
  *
  * A VCPU is `on_cpu` from the decision for it until its thread waits or sleeps again, and until
  * then no other CPU's decision is for it. One that the kernel keeps on its CPU (migrate_disable)
@@ -25,6 +45,16 @@
 #include "shared.h"
 
 #define NEVER INT64_MAX
+/* The queue of ordinary tasks. */
+#define OTHERS 1
+/* How long one of them runs before the next one's turn; the kernel's tick ends a turn. */
+#define OTHERS_TURN_NS 3000000
+/* How far a task that comes to wait is ahead of the virtual time, or behind it, at most. */
+#define OTHERS_LEAD_NS 30000000
+#define OTHERS_LAG_NS OTHERS_TURN_NS
+#define OTHERS_PACE 256
+/* The weight of a task of nice 0. */
+#define WEIGHT 100
 #define THREADS_MAX 256
 /* The longest that the kernel lets a scheduler leave a thread that is ready. */
 #define STARVED_MS 30000
@@ -41,12 +71,12 @@ struct {
     __uint(max_entries, SCX_ARENA_PAGES);
 } arena SEC(".maps");
 
-/* From threads to VCPUs in the arena. */
+/* From threads to VCPUs. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, THREADS_MAX);
     __type(key, uint32_t);
-    __type(value, uint64_t);
+    __type(value, struct scx_thread);
 } threads SEC(".maps");
 
 struct alarm {
@@ -55,10 +85,15 @@ struct alarm {
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, SCX_CPUS_MAX);
+    __uint(max_entries, SCX_CPUS_MAX + 1);
     __type(key, uint32_t);
     __type(value, struct alarm);
 } alarms SEC(".maps");
+
+/* The alarm by which the scheduler looks for VCPUs that have waited for too long, so many times
+ * while its patience lasts. */
+#define WATCH SCX_CPUS_MAX
+#define LOOKS 4
 
 struct scx_state state;
 
@@ -76,6 +111,11 @@ uint64_t policy_sleep(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_block(uint64_t instance, uint64_t vcpu);
 uint64_t policy_saved(uint64_t instance, uint64_t vcpu);
 uint64_t policy_runs(uint64_t instance, uint64_t vcpu, uint64_t cpu);
+uint64_t policy_has_turn(uint64_t instance, uint64_t vcpu, uint64_t cpu);
+uint64_t policy_current(uint64_t instance, uint64_t cpu);
+uint64_t policy_owe(uint64_t vcpu, int64_t for_ns);
+uint64_t policy_owed(uint64_t vcpu);
+uint64_t policy_steal(uint64_t instance, uint64_t cpu, int64_t for_ns);
 uint64_t policy_waits(uint64_t instance, uint64_t vcpu);
 uint64_t policy_take_off(uint64_t instance, uint64_t vcpu, int64_t now);
 uint64_t policy_cpu(uint64_t vcpu);
@@ -95,11 +135,42 @@ static struct scx_requests __arena *requests_of_policy(void)
     return (struct scx_requests __arena *)state.requests;
 }
 
-static uint64_t vcpu_of(const struct task_struct *p)
+static struct scx_others __arena *others_of(uint32_t cpu)
+{
+    return &requests_of_policy()->cpu[cpu].others;
+}
+
+static struct scx_thread *find_thread(const struct task_struct *p)
 {
     uint32_t thread = (uint32_t)p->pid;
-    uint64_t *vcpu = bpf_map_lookup_elem(&threads, &thread);
-    return vcpu ? *vcpu : 0;
+    return bpf_map_lookup_elem(&threads, &thread);
+}
+
+/* The VCPU that a thread is; 0: it is an ordinary task. */
+static uint64_t vcpu_of(const struct task_struct *p)
+{
+    struct scx_thread *thread = find_thread(p);
+
+    if (!thread || p->policy != SCHED_EXT || p->flags & PF_EXITING)
+        return 0;
+    thread->joined = 1;
+    return thread->vcpu;
+}
+
+static void waits_no_more(const struct task_struct *p)
+{
+    struct scx_thread *thread = find_thread(p);
+    if (thread)
+        thread->waits_ns = 0;
+}
+
+/* The VCPU that a thread was until it asked for another class or exited; 0: it was none. */
+static uint64_t former_vcpu_of(const struct task_struct *p)
+{
+    struct scx_thread *thread = find_thread(p);
+    bool goes = p->policy != SCHED_EXT || p->flags & PF_EXITING;
+
+    return thread && thread->joined && goes ? thread->vcpu : 0;
 }
 
 /* Whether the kernel keeps the thread on its CPU for the moment. It keeps whoever calls a program
@@ -147,11 +218,38 @@ static void unlock(void)
     __sync_lock_test_and_set(&state.lock, 0);
 }
 
+/* Tells the policy for how long others have had CPUs in the turns of VCPUs. The verifier looks at
+ * it once, by itself. */
+__attribute__((noinline)) uint64_t tell_stolen(int64_t now)
+{
+    struct scx_requests __arena *requests = requests_of_policy();
+    uint64_t stolen = requests->stolen;
+    int64_t for_ns = now - requests->stolen_ns;
+
+    USES_ARENA();
+    requests->stolen_ns = now;
+    if (!stolen)
+        return 0;
+    for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++)
+        if (stolen & SCX_BIT(cpu))
+            policy_steal(state.instance, cpu, for_ns);
+    return 0;
+}
+
+/* The time at which the policy is called, under the lock: time never goes back for it. */
+static int64_t now_of_policy(void)
+{
+    int64_t now = (int64_t)bpf_ktime_get_ns();
+    tell_stolen(now);
+    return now;
+}
+
 /* Has done what the policy asked of one CPU: sets its alarm, and has it decide. */
 static void settle_cpu(uint32_t cpu)
 {
     struct scx_requests __arena *requests = requests_of_policy();
-    int64_t at_ns = requests->cpu[cpu].until_ns;
+    struct scx_others __arena *others = others_of(cpu);
+    int64_t at_ns = others->reserved ? NEVER : requests->cpu[cpu].until_ns;
     struct alarm *alarm;
     uint32_t key = cpu;
 
@@ -161,6 +259,8 @@ static void settle_cpu(uint32_t cpu)
         at_ns = requests->cpu[cpu].timer_ns;
     if (cpu == 0 && at_ns > requests->account_ns)
         at_ns = requests->account_ns;
+    if (others->turn_ns && at_ns > others->turn_ns)
+        at_ns = others->turn_ns;
     /* An alarm that is no longer asked for rings all the same: bpf_timer_cancel would forget what
      * to call. */
     if (at_ns == requests->cpu[cpu].armed_ns || at_ns == NEVER)
@@ -186,6 +286,32 @@ __attribute__((noinline)) uint64_t settle(void)
     return 0;
 }
 
+/* A VCPU that has waited for too long gets a moment on its CPU. */
+static long look_at(void *map, uint32_t *number, struct scx_thread *thread, int64_t *now)
+{
+    uint32_t cpu;
+
+    (void)map;
+    if (!thread->waits_ns || *now - thread->waits_ns < state.patience_ns)
+        return 0;
+    cpu = (uint32_t)policy_cpu(thread->vcpu);
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
+        return 0;
+    requests_of_policy()->cpu[cpu].starved = *number;
+    scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+    return 0;
+}
+
+static int watch(void *map, uint32_t *key, struct alarm *alarm)
+{
+    int64_t now = (int64_t)bpf_ktime_get_ns();
+
+    (void)map, (void)key;
+    bpf_for_each_map_elem(&threads, look_at, &now, 0);
+    bpf_timer_start(&alarm->timer, (uint64_t)state.patience_ns / LOOKS, 0);
+    return 0;
+}
+
 /* The CPU decides: that serves whatever is due. */
 static int ring(void *map, uint32_t *key, struct alarm *alarm)
 {
@@ -197,34 +323,131 @@ static int ring(void *map, uint32_t *key, struct alarm *alarm)
     return 0;
 }
 
+/* The thread is a VCPU's no more: the policy forgets it. */
+static void leave(const struct task_struct *p, uint64_t vcpu)
+{
+    uint32_t thread = (uint32_t)p->pid;
+    int64_t now;
+
+    if (!lock())
+        return;
+    now = now_of_policy();
+    policy_sleep(state.instance, vcpu, now);
+    policy_take_off(state.instance, vcpu, now);
+    policy_saved(state.instance, vcpu);
+    policy_remove_vcpu(state.instance, vcpu, now);
+    bpf_map_delete_elem(&threads, &thread);
+    settle();
+    unlock();
+}
+
+/* The virtual time of ordinary tasks, which a task that runs may take on. CPUs that set it at once
+ * may lose a bit of it, and nothing else. */
+static uint64_t virtual_time(uint64_t of_task_ns, int64_t now)
+{
+    uint64_t virtual_ns = state.virtual_ns;
+
+    if (now > state.virtual_set_ns)
+        virtual_ns += (uint64_t)(now - state.virtual_set_ns) / OTHERS_PACE;
+    if ((int64_t)(of_task_ns - virtual_ns) > 0)
+        virtual_ns = of_task_ns;
+    state.virtual_ns = virtual_ns;
+    state.virtual_set_ns = now;
+    return virtual_ns;
+}
+
+/* Counts what an ordinary task has had of the CPU on which it runs. */
+static void count_others(uint32_t cpu, struct task_struct *p, int64_t now)
+{
+    struct scx_others __arena *others = others_of(cpu);
+    uint32_t weight = p->scx.weight;
+    int64_t had_ns = now - others->running_ns;
+
+    if (!others->running_ns)
+        return;
+    others->running_ns = now;
+    others->had_ns += had_ns;
+    others->total_ns += had_ns;
+    if (others->reserved)
+        others->taken_ns += had_ns;
+    if (weight)
+        scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + (uint64_t)had_ns * WEIGHT / weight);
+}
+
 /* Without one of one's own, the kernel hands a thread that wakes to an idle CPU, past the policy.
  */
 SEC("struct_ops/on_select_cpu")
 int32_t BPF_PROG(on_select_cpu, struct task_struct *p, int32_t previous, uint64_t flags)
 {
     uint64_t vcpu = vcpu_of(p);
+    bool is_idle;
     USES_ARENA();
-    return vcpu ? (int32_t)policy_cpu(vcpu) : previous;
+    return vcpu ? (int32_t)policy_cpu(vcpu) : scx_bpf_select_cpu_dfl(p, previous, flags, &is_idle);
 }
 
-/* The thread waits to be dispatched: it woke, or the policy's decision has taken it off its CPU. */
+/* An ordinary task waits: its CPU, if a VCPU has it, owes it a reserve. */
+static void enqueue_other(struct task_struct *p, uint64_t flags)
+{
+    uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
+    int64_t now = (int64_t)bpf_ktime_get_ns();
+    uint64_t virtual_ns = virtual_time(state.virtual_ns, now), at_ns = p->scx.dsq_vtime;
+    struct scx_others __arena *others;
+    int32_t idle;
+
+    if ((int64_t)(at_ns - virtual_ns) > OTHERS_LEAD_NS)
+        at_ns = virtual_ns + OTHERS_LEAD_NS;
+    if ((int64_t)(virtual_ns - at_ns) > OTHERS_LAG_NS)
+        at_ns = virtual_ns - OTHERS_LAG_NS;
+    scx_bpf_dsq_insert_vtime(p, OTHERS, OTHERS_TURN_NS, at_ns, flags);
+    idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+    if (idle >= 0)
+        scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+    else if (flags & SCX_ENQ_LAST)
+        scx_bpf_kick_cpu((int32_t)cpu, 0);
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
+        return;
+    others = others_of(cpu);
+    if (others->waiting_ns || !lock())
+        return;
+    if (policy_current(state.instance, cpu)) {
+        others->waiting_ns = now;
+        others->had_ns = 0;
+        others->turn_ns = now + SCX_RESERVE_PERIOD_NS - SCX_RESERVE_NS;
+        settle_cpu(cpu);
+    }
+    unlock();
+}
+
+/* The thread waits to be dispatched: it woke, or a decision has taken it off its CPU. */
 SEC("struct_ops/on_enqueue")
 void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
 {
-    uint64_t vcpu = vcpu_of(p);
+    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
+    struct scx_thread *thread;
+    uint64_t cpu;
+    int64_t now;
     USES_ARENA();
+    if (former)
+        leave(p, former);
     if (!vcpu) {
-        /* A thread that asked for SCHED_EXT without having been named runs as in a class of its
-         * own, in turns. */
-        scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, 1000000, flags);
+        enqueue_other(p, flags);
         return;
     }
     if (!lock())
         return;
     if (!is_bound(p))
         policy_saved(state.instance, vcpu);
-    policy_wake(state.instance, vcpu, (int64_t)bpf_ktime_get_ns());
-    policy_waits(state.instance, vcpu);
+    now = now_of_policy();
+    thread = find_thread(p);
+    if (thread && !thread->waits_ns)
+        thread->waits_ns = now;
+    cpu = policy_cpu(vcpu);
+    if (cpu < SCX_CPUS_MAX && !requests_of_policy()->cpu[cpu].ended_ns &&
+        requests_of_policy()->cpu[cpu].until_ns <= now)
+        requests_of_policy()->cpu[cpu].ended_ns = now;
+    policy_wake(state.instance, vcpu, now);
+    if (cpu < SCX_CPUS_MAX && !others_of((uint32_t)cpu)->reserved)
+        policy_waits(state.instance, vcpu);
     settle();
     unlock();
 }
@@ -232,16 +455,97 @@ void BPF_PROG(on_enqueue, struct task_struct *p, uint64_t flags)
 SEC("struct_ops/on_quiescent")
 void BPF_PROG(on_quiescent, struct task_struct *p, uint64_t flags)
 {
-    uint64_t vcpu = vcpu_of(p);
+    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
     USES_ARENA();
+    if (former)
+        leave(p, former);
+    waits_no_more(p);
     if (!vcpu || !lock())
         return;
     /* The kernel dispatches next if the running one blocks. */
     if (!(flags & SCX_DEQ_SLEEP) || !policy_block(state.instance, vcpu))
-        policy_sleep(state.instance, vcpu, (int64_t)bpf_ktime_get_ns());
+        policy_sleep(state.instance, vcpu, now_of_policy());
     policy_saved(state.instance, vcpu);
     settle();
     unlock();
+}
+
+static bool stays_queued(const struct task_struct *previous)
+{
+    return previous && previous->scx.flags & SCX_TASK_QUEUED && !vcpu_of(previous);
+}
+
+/* Whether the reserve of ordinary tasks goes before the VCPU that the policy chose; `busy`: it
+ * chose one. */
+static bool take_reserve(uint32_t cpu, bool busy, const struct task_struct *previous, int64_t now)
+{
+    struct scx_others __arena *others = others_of(cpu);
+    bool goes_on = others->reserved && now < others->turn_ns, ends = others->reserved && !goes_on;
+    bool some_wait = stays_queued(previous) || scx_bpf_dsq_nr_queued(OTHERS);
+
+    if (busy && some_wait && goes_on)
+        return true;
+    others->reserved = 0;
+    others->turn_ns = 0;
+    if (!some_wait)
+        others->waiting_ns = 0;
+    if (!busy || !some_wait)
+        return false;
+    if (!others->waiting_ns || ends || others->had_ns >= SCX_RESERVE_NS) {
+        others->waiting_ns = now;
+        others->had_ns = 0;
+    }
+    others->turn_ns =
+        others->waiting_ns + SCX_RESERVE_PERIOD_NS - (SCX_RESERVE_NS - others->had_ns);
+    if (others->turn_ns > now)
+        return false;
+    others->reserved = 1;
+    others->turn_ns = now + (SCX_RESERVE_NS - others->had_ns);
+    return true;
+}
+
+/* Hands the CPU to the ordinary task whose turn it is; false: there is none. */
+static bool run_other(struct task_struct *previous)
+{
+    bool stays = stays_queued(previous);
+    struct task_struct *first = scx_bpf_dsq_peek(OTHERS);
+    bool is_before =
+        !first || (stays && (int64_t)(previous->scx.dsq_vtime - first->scx.dsq_vtime) <= 0);
+
+    if (!(stays && is_before) && scx_bpf_dsq_move_to_local(OTHERS))
+        return true;
+    if (stays)
+        scx_bpf_task_set_slice(previous, OTHERS_TURN_NS);
+    return stays;
+}
+
+/* Nobody could use what was to be stolen from the VCPU in turn: who waits may not run here. */
+static void give_back(uint32_t cpu)
+{
+    if (!lock())
+        return;
+    now_of_policy();
+    requests_of_policy()->stolen &= ~SCX_BIT(cpu);
+    others_of(cpu)->reserved = 0;
+    others_of(cpu)->turn_ns = 0;
+    others_of(cpu)->waiting_ns = 0;
+    settle_cpu(cpu);
+    unlock();
+}
+
+/* Hands the CPU to a thread of a VCPU that starves, until on_running has it taken off. */
+static bool give_moment(int thread)
+{
+    struct task_struct *p = bpf_task_from_pid(thread);
+    bool may = false;
+
+    if (!p)
+        return false;
+    may = vcpu_of(p) && !is_bound(p);
+    if (may)
+        scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, 1, 0);
+    bpf_task_release(p);
+    return may;
 }
 
 SEC("struct_ops/on_dispatch")
@@ -250,22 +554,52 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     struct scx_requests __arena *requests = requests_of_policy();
     uint32_t cpu = (uint32_t)number;
     struct task_struct *p;
+    uint64_t former = previous ? former_vcpu_of(previous) : 0, before, chosen;
+    bool is_reserved;
     int64_t now;
-    int thread;
+    int thread, starved;
 
     USES_ARENA();
-    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus || !lock())
+    if (former)
+        leave(previous, former);
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus) {
+        run_other(previous);
         return;
-    /* Read under the lock, time never goes back for the policy. */
-    now = (int64_t)bpf_ktime_get_ns();
+    }
+    if (!lock())
+        return;
+    now = now_of_policy();
+    if (stays_queued(previous))
+        count_others(cpu, previous, now);
     if (requests->account_ns <= now)
         policy_account(state.instance, now);
     if (requests->cpu[cpu].timer_ns <= now)
         policy_timer(state.instance, cpu, now);
+    before = policy_current(state.instance, cpu);
     thread = (int)policy_schedule(state.instance, cpu, now);
+    chosen = policy_current(state.instance, cpu);
     state.decisions++;
+    requests->cpu[cpu].leaving = before != chosen ? before : 0;
+    requests->cpu[cpu].decided_ns = requests->cpu[cpu].ended_ns ? requests->cpu[cpu].ended_ns : now;
+    requests->cpu[cpu].ended_ns = 0;
+    is_reserved = take_reserve(cpu, thread, previous, now);
+    starved = (int)requests->cpu[cpu].starved;
+    requests->cpu[cpu].starved = 0;
+    if (starved == thread)
+        starved = 0;
+    /* Until the chosen VCPU runs, it does not pay. */
+    if (thread && (is_reserved || starved || before != chosen))
+        requests->stolen |= SCX_BIT(cpu);
+    else
+        requests->stolen &= ~SCX_BIT(cpu);
     settle();
     unlock();
+    if (starved && give_moment(starved))
+        return;
+    if ((is_reserved || !thread) && run_other(previous))
+        return;
+    if (is_reserved || starved)
+        give_back(cpu);
     p = thread ? bpf_task_from_pid(thread) : NULL;
     if (!p)
         return;
@@ -276,53 +610,89 @@ void BPF_PROG(on_dispatch, int32_t number, struct task_struct *previous)
     bpf_task_release(p);
 }
 
-/* The thread is a VCPU's no more: the policy forgets it. */
-static void leave(const struct task_struct *p, uint64_t vcpu)
+/* The VCPU that the last decision took off a CPU has had it until now. */
+static void pay_later(uint32_t cpu, int64_t now)
 {
-    uint32_t thread = (uint32_t)p->pid;
-    int64_t now;
+    struct scx_cpu __arena *asked = &requests_of_policy()->cpu[cpu];
 
-    if (!lock())
-        return;
-    now = (int64_t)bpf_ktime_get_ns();
-    policy_sleep(state.instance, vcpu, now);
-    policy_take_off(state.instance, vcpu, now);
-    policy_saved(state.instance, vcpu);
-    policy_remove_vcpu(state.instance, vcpu, now);
-    bpf_map_delete_elem(&threads, &thread);
-    settle();
-    unlock();
+    if (asked->leaving)
+        policy_owe(asked->leaving, now - asked->decided_ns);
+    asked->leaving = 0;
+}
+
+SEC("struct_ops/on_update_idle")
+void BPF_PROG(on_update_idle, int32_t number, bool idle)
+{
+    uint32_t cpu = (uint32_t)number;
+    USES_ARENA();
+    if (idle && cpu < SCX_CPUS_MAX && cpu < state.cpus)
+        pay_later(cpu, (int64_t)bpf_ktime_get_ns());
 }
 
 SEC("struct_ops/on_running")
 void BPF_PROG(on_running, struct task_struct *p)
 {
-    uint64_t vcpu = vcpu_of(p);
+    uint64_t vcpu = vcpu_of(p), former = former_vcpu_of(p);
     uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
+    int64_t now;
     USES_ARENA();
-    if (!vcpu || cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
+    if (former)
+        leave(p, former);
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
         return;
-    if (p->flags & PF_EXITING) {
-        /* The kernel itself gives the CPU to threads that exit, without asking, since they cannot
-         * be found by number any more. */
-        leave(p, vcpu);
+    if (!vcpu) {
+        now = (int64_t)bpf_ktime_get_ns();
+        pay_later(cpu, now);
+        others_of(cpu)->running_ns = now;
+        virtual_time(p->scx.dsq_vtime, now);
         return;
     }
+    waits_no_more(p);
     if (!lock())
         return;
-    if (policy_runs(state.instance, vcpu, cpu))
+    now = now_of_policy();
+    pay_later(cpu, now);
+    if (policy_runs(state.instance, vcpu, cpu)) {
+        policy_steal(state.instance, cpu, -(int64_t)policy_owed(vcpu));
+        requests_of_policy()->stolen &= ~SCX_BIT(cpu);
         /* An alarm or a kick while a task of a higher class ran had no effect: here is another. */
         settle_cpu(cpu);
-    else
+    } else {
         scx_bpf_kick_cpu((int32_t)cpu, SCX_KICK_PREEMPT);
+    }
     unlock();
 }
 
-/* Called when the thread comes, too. The kernel has taken it off its queue. */
+/* The CPU goes to another task, which need not be of sched_ext. */
+SEC("struct_ops/on_stopping")
+void BPF_PROG(on_stopping, struct task_struct *p, bool runnable)
+{
+    uint64_t vcpu = vcpu_of(p);
+    uint32_t cpu = (uint32_t)scx_bpf_task_cpu(p);
+    USES_ARENA();
+    if (cpu >= SCX_CPUS_MAX || cpu >= state.cpus)
+        return;
+    if (!vcpu) {
+        count_others(cpu, p, (int64_t)bpf_ktime_get_ns());
+        others_of(cpu)->running_ns = 0;
+        return;
+    }
+    if (!runnable || !lock())
+        return;
+    if (policy_has_turn(state.instance, vcpu, cpu)) {
+        now_of_policy();
+        requests_of_policy()->stolen |= SCX_BIT(cpu);
+    }
+    unlock();
+}
+
+/* Called when the thread comes, too, and for one that was named and has not asked for SCHED_EXT
+ * yet. The kernel has taken it off its queue. */
 SEC("struct_ops/on_set_cpumask")
 void BPF_PROG(on_set_cpumask, struct task_struct *p, const struct cpumask *allowed)
 {
-    uint64_t vcpu = vcpu_of(p), affinity = 0;
+    struct scx_thread *thread = find_thread(p);
+    uint64_t vcpu = thread ? thread->vcpu : 0, affinity = 0;
     int64_t now;
 
     USES_ARENA();
@@ -331,7 +701,7 @@ void BPF_PROG(on_set_cpumask, struct task_struct *p, const struct cpumask *allow
     if (!vcpu || !lock())
         return;
     if (policy_set_affinity(vcpu, affinity)) {
-        now = (int64_t)bpf_ktime_get_ns();
+        now = now_of_policy();
         policy_sleep(state.instance, vcpu, now);
         policy_take_off(state.instance, vcpu, now);
         policy_move(state.instance, vcpu, now);
@@ -340,18 +710,28 @@ void BPF_PROG(on_set_cpumask, struct task_struct *p, const struct cpumask *allow
     unlock();
 }
 
+/* A task comes: it has neither a lead nor a lag. */
+SEC("struct_ops/on_enable")
+void BPF_PROG(on_enable, struct task_struct *p)
+{
+    scx_bpf_task_set_dsq_vtime(p, state.virtual_ns);
+}
+
+/* The thread exits, or goes to another class, SCHED_FIFO say. */
 SEC("struct_ops/on_disable")
 void BPF_PROG(on_disable, struct task_struct *p)
 {
-    uint64_t vcpu = vcpu_of(p);
+    struct scx_thread *thread = find_thread(p);
     USES_ARENA();
-    if (vcpu)
-        leave(p, vcpu);
+    if (thread && thread->joined)
+        leave(p, thread->vcpu);
 }
 
 SEC("struct_ops.s/on_init")
 int32_t BPF_PROG(on_init)
 {
+    uint32_t last = WATCH;
+    struct alarm *looks = bpf_map_lookup_elem(&alarms, &last);
     USES_ARENA();
     for (uint32_t cpu = 0; cpu < SCX_CPUS_MAX && cpu < state.cpus; cpu++) {
         uint32_t key = cpu;
@@ -360,7 +740,11 @@ int32_t BPF_PROG(on_init)
             bpf_timer_set_callback(&alarm->timer, ring))
             return -1;
     }
-    return 0;
+    if (!looks || bpf_timer_init(&looks->timer, &alarms, CLOCK_MONOTONIC) ||
+        bpf_timer_set_callback(&looks->timer, watch) ||
+        bpf_timer_start(&looks->timer, (uint64_t)state.patience_ns / LOOKS, 0))
+        return -1;
+    return scx_bpf_create_dsq(OTHERS, -1);
 }
 
 SEC("struct_ops/on_exit")
@@ -375,12 +759,16 @@ struct sched_ext_ops scheduler = {
     .enqueue = (void *)on_enqueue,
     .dispatch = (void *)on_dispatch,
     .running = (void *)on_running,
+    .stopping = (void *)on_stopping,
     .quiescent = (void *)on_quiescent,
     .set_cpumask = (void *)on_set_cpumask,
+    .update_idle = (void *)on_update_idle,
+    .enable = (void *)on_enable,
     .disable = (void *)on_disable,
     .init = (void *)on_init,
     .exit = (void *)on_exit,
-    .flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_MIGRATION_DISABLED,
+    .flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING |
+             SCX_OPS_ENQ_MIGRATION_DISABLED,
     .timeout_ms = STARVED_MS,
     .name = "laxity",
 };
@@ -428,6 +816,8 @@ static uint64_t serve(uint64_t operation, uint64_t object, uint64_t argument, in
         return policy_timer(state.instance, argument, now);
     case SCX_ACCOUNT:
         return policy_account(state.instance, now);
+    case SCX_STEAL:
+        return policy_steal(state.instance, argument, (int64_t)object);
     case SCX_SCHEDULE:
         return policy_schedule(state.instance, argument, now);
     default:
@@ -448,7 +838,7 @@ int call(struct scx_call *call)
     bpf_local_irq_save(&flags);
     if (lock()) {
         if (!now)
-            now = (int64_t)bpf_ktime_get_ns();
+            now = now_of_policy();
         call->result = serve(operation, object, argument, now);
         if (state.attached && bpf_ksym_exists(scx_bpf_kick_cpu))
             settle();

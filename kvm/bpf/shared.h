@@ -12,11 +12,32 @@
 #define SCX_BIT(cpu_) (1ull << (cpu_))
 #define SCX_ARENA_PAGES 2048
 
+/* The reserve of ordinary tasks: what those that wait get of each CPU in each of its periods, in
+ * front of VCPUs if there is no idle time. */
+#define SCX_RESERVE_NS 200000
+#define SCX_RESERVE_PERIOD_NS 20000000
+
+/* Ordinary tasks on one CPU: those that are no VCPU. Its run queue's lock guards it. */
+struct scx_others {
+    int64_t waiting_ns; /* since when some wait that have not had their reserve; 0: none wait */
+    int64_t had_ns;     /* what they have had since then */
+    int64_t running_ns; /* since when one runs whose time is not counted yet; 0: none runs */
+    int64_t turn_ns;   /* when their reserve begins, or ends if it goes on; 0: neither is to come */
+    uint64_t reserved; /* 1: it goes on, and the VCPU that the policy chose waits */
+    int64_t total_ns;  /* all that they have had */
+    int64_t taken_ns;  /* what of it was reserve */
+};
+
 /* What the policy asked of one CPU. */
 struct scx_cpu {
-    int64_t timer_ns; /* LAXITY_NEVER: not armed */
-    int64_t until_ns; /* the end of the decision in force */
-    int64_t armed_ns; /* written by the scheduler: when the CPU's alarm rings */
+    int64_t timer_ns;   /* LAXITY_NEVER: not armed */
+    int64_t until_ns;   /* the end of the decision in force */
+    int64_t armed_ns;   /* written by the scheduler: when the CPU's alarm rings */
+    uint64_t leaving;   /* written by the scheduler: the VCPU that the last decision took off */
+    int64_t decided_ns; /* when that was, or when its budget was found to have ended before */
+    int64_t ended_ns;   /* when a wake-up found that the decision in force had ended; 0: none did */
+    uint64_t starved;   /* written by the scheduler: a thread that gets a moment; 0: none does */
+    struct scx_others others;
 };
 
 /* What the policy asked for; `owner` of the instance. */
@@ -25,6 +46,8 @@ struct scx_requests {
     uint64_t events;    /* a digest of all that was traced */
     uint64_t kicked;    /* CPUs that are to decide */
     uint64_t changed;   /* CPUs of which something was asked that the scheduler has not seen */
+    uint64_t stolen;    /* CPUs that others have while it is the turn of the policy's VCPU */
+    int64_t stolen_ns;  /* up to when that is told to the policy */
     struct scx_cpu cpu[SCX_CPUS_MAX];
 };
 
@@ -32,7 +55,19 @@ struct scx_requests {
 struct scx_vcpu {
     uint64_t thread;   /* 0: the VCPU is gone */
     uint64_t affinity; /* the CPUs on which it may run */
+    int64_t owed_ns;   /* what it ran beyond the decision that took it off */
 };
+
+/* What is known of a thread that was named. */
+struct scx_thread {
+    uint64_t vcpu;    /* its address in the arena */
+    uint64_t joined;  /* 1: the thread has asked for SCHED_EXT since it was named */
+    int64_t waits_ns; /* since when it waits; 0: it does not wait */
+};
+
+/* After how long a VCPU that waits gets a moment, if nobody says otherwise. The kernel takes a
+ * scheduler off that leaves a thread for 30 s. */
+#define SCX_PATIENCE_NS 10000000000
 
 /* The scheduler's own state, which the loader sets and reads. */
 struct scx_state {
@@ -41,6 +76,9 @@ struct scx_state {
     uint64_t attached; /* 1: calls have the kernel do what the policy asks for */
     uint64_t lock;     /* 1: somebody is in the policy */
     uint64_t decisions;
+    int64_t patience_ns;    /* after how long a VCPU that waits gets a moment */
+    uint64_t virtual_ns;    /* the virtual time of ordinary tasks */
+    int64_t virtual_set_ns; /* when it was set */
     uint64_t
         exit_kind; /* why the kernel took the scheduler off, enum scx_exit_kind; 0: it did not */
 };
@@ -67,6 +105,8 @@ enum scx_operation {
     SCX_EVENT, /* object: the VCPU */
     SCX_TIMER, /* argument: the number of a CPU */
     SCX_ACCOUNT,
+    SCX_STEAL,    /* argument: the number of a CPU; object: ns for which others had it in the turn
+                     of its VCPU */
     SCX_SCHEDULE, /* argument: the number of a CPU; the result is a thread, 0: idle */
 };
 

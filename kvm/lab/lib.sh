@@ -16,6 +16,8 @@
 #   RUN/NAME.jobs        what a guest reports, see report.h
 #   compared             a line "POLICY same EVENTS DECISIONS ..." for each comparison
 #   RUN/decisions        how often a policy of Laxity decided, if one scheduled
+#   RUN/others           "TOTAL RESERVE": ns that tasks that are no VCPUs had meanwhile, and those of them in which a
+#                        VCPU waited
 PATH=$LAXITY:$PATH
 
 GROUPS_ROOT=/sys/fs/cgroup
@@ -205,8 +207,10 @@ stop_scheduler() {
     exec 7>&-
     wait $scheduler || fail "the scheduler says: $(tail -n 20 /tmp/scheduler.out)"
     state=$(sed -n 's/^state done //p' /tmp/scheduler.out)
-    [ "${state#* }" = 0 ] || fail "the kernel has taken the scheduler off: $(dmesg | grep sched_ext | tail -n 3)"
-    echo "${state% *}" >"$into/decisions"
+    set -- $state
+    [ "$2" = 0 ] || fail "the kernel has taken the scheduler off: $(dmesg | grep sched_ext | tail -n 3)"
+    echo "$1" >"$into/decisions"
+    echo "$3 $4" >"$into/others"
 }
 
 # wait_for NAME STATE...: until a machine says one of these, which is $state then

@@ -172,6 +172,16 @@ static void move(struct side *side, struct laxity_vcpu *vcpu)
     side->policy->move_vcpu(side->instance, vcpu, cpu, now_ns);
 }
 
+static void steal(struct side *side, uint64_t number, int64_t for_ns)
+{
+    struct laxity_cpu *cpu = side->instance->cpu[number];
+    struct scx_cpu *asked = &side->requests->cpu[number];
+
+    cpu->stolen_ns += for_ns;
+    if (cpu->current && asked->until_ns != LAXITY_NEVER)
+        asked->until_ns += for_ns;
+}
+
 /* What the operations of `struct scx_call` are for this processor's side. */
 static uint64_t serve(struct side *side, enum scx_operation operation, void *object,
                       uint64_t argument)
@@ -243,6 +253,9 @@ static uint64_t serve(struct side *side, enum scx_operation operation, void *obj
         arm_account(instance, LAXITY_NEVER);
         if (policy->account)
             policy->account(instance, now_ns);
+        return 0;
+    case SCX_STEAL:
+        steal(side, argument, (int64_t)object);
         return 0;
     case SCX_SCHEDULE:
         vcpu = decide_here(side, (uint32_t)argument);
@@ -535,9 +548,21 @@ static void happen(void)
     }
 }
 
+/* Others had some of the time that has passed since then, on CPUs in the turns of their VCPUs. */
+static void steal_since(int64_t then_ns)
+{
+    for (unsigned cpu = 0; cpu < cpu_count; cpu++) {
+        uint64_t for_ns = below((uint64_t)(now_ns - then_ns) + 1);
+        if (sides[0].instance->cpu[cpu]->current && one_in(8))
+            tell(SCX_STEAL, (int)cpu, (void *[2]){(void *)for_ns, (void *)for_ns},
+                 (uint64_t[]){cpu, cpu});
+    }
+}
+
 /* To the next thing that is due on a CPU, or somewhat on; now and then not at all. */
 static void pass_time(void)
 {
+    int64_t then_ns = now_ns;
     const struct scx_cpu *cpu = &sides[0].requests->cpu[below(cpu_count)];
     int64_t due_ns = cpu->timer_ns < cpu->until_ns ? cpu->timer_ns : cpu->until_ns;
     if (one_in(4))
@@ -546,6 +571,7 @@ static void pass_time(void)
         now_ns = due_ns;
     else
         now_ns += (int64_t)below(one_in(3) ? 3000000 : 200000);
+    steal_since(then_ns);
 }
 
 int main(int count, char **words)

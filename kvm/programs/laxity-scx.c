@@ -11,8 +11,9 @@
  *                                 least values where they have no default
  *   vcpu NAME NUMBER THREAD CPU   a VCPU of that domain, with the domain's parameters; it begins
  *                                 on that CPU, and may run wherever its thread may
- *   schedule                      from now on; says "state scheduling"
- *   phase START KHZ               all periods begin at START ns of the TSC's clock
+ *   patience NS                   a VCPU that has waited for so long gets a moment, whatever the
+ * policy says; before it schedules, at most 10 s, which is the default schedule from now on; says
+ * "state scheduling" phase START KHZ               all periods begin at START ns of the TSC's clock
  *   set NAME KEY=VALUE...         changes parameters of a domain and of its VCPUs
  *   set NAME/NUMBER KEY=VALUE...  those of a VCPU
  *   show                          a line for each VCPU: vcpu NAME NUMBER THREAD CPU KEY=VALUE...
@@ -23,8 +24,13 @@
  * Others than settings and schedule may come at any time. While it schedules, an order that is
  * refused changes nothing: it says "state error TEXT", and goes on.
  *
- * It ends with its orders, and the scheduler with it: it says "state done DECISIONS EXIT", where
- * EXIT is 0 unless the kernel had taken the scheduler off before.
+ * The threads of VCPUs are the policy's as soon as they ask for SCHED_EXT. All other ordinary tasks
+ * of the host run where the policy has no VCPU to run, and have a small reserve of each CPU; see
+ * scheduler.bpf.c.
+ *
+ * It ends with its orders, and the scheduler with it: it says "state done DECISIONS EXIT OTHERS
+ * RESERVE", where EXIT is 0 unless the kernel had taken the scheduler off before, OTHERS are the ns
+ * that ordinary tasks have had of all CPUs, and RESERVE those of them in which a VCPU waited.
  */
 #include "scx.h"
 
@@ -256,10 +262,10 @@ static void take_vcpu(struct scx *scx)
     uint32_t number = (uint32_t)next_number("the number of a VCPU");
     uint32_t thread = (uint32_t)next_number("a thread");
     unsigned long long cpu = next_number("the CPU of a VCPU");
-    uint64_t address;
+    struct scx_thread named;
     if (cpu >= scx->state->cpus)
         complain("there is no CPU %llu", cpu);
-    if (!bpf_map_lookup_elem(scx->threads_file, &thread, &address))
+    if (!bpf_map_lookup_elem(scx->threads_file, &thread, &named))
         complain("thread %u is a VCPU already", thread);
     struct named_vcpu *vcpu = make_place();
     if (!vcpu->block)
@@ -276,8 +282,8 @@ static void take_vcpu(struct scx *scx)
     refuse(scx_call_with(scx, SCX_ADD_VCPU, vcpu->block, scratch, 0), domain->name);
     *owner_of(vcpu) = (struct scx_vcpu){.thread = thread, .affinity = affinity};
     vcpu_count += vcpu == &vcpus[vcpu_count];
-    address = (uint64_t)vcpu->block;
-    if (bpf_map_update_elem(scx->threads_file, &thread, &address, BPF_NOEXIST))
+    named = (struct scx_thread){.vcpu = (uint64_t)vcpu->block};
+    if (bpf_map_update_elem(scx->threads_file, &thread, &named, BPF_NOEXIST))
         quit("thread %u cannot be named: %s", thread, strerror(errno));
 }
 
@@ -386,6 +392,17 @@ static void show(void)
     }
 }
 
+static void take_patience(struct scx *scx)
+{
+    unsigned long long patience_ns = next_number("the patience");
+    if (attached)
+        complain("it schedules already");
+    if (patience_ns < 1000000 || patience_ns > SCX_PATIENCE_NS)
+        complain("the patience must be 1000000 to %lld ns, and is %llu", (long long)SCX_PATIENCE_NS,
+                 patience_ns);
+    scx->state->patience_ns = (int64_t)patience_ns;
+}
+
 static void attach(struct scx *scx)
 {
     struct bpf_map *map = bpf_object__find_map_by_name(scx->object, "scheduler");
@@ -466,6 +483,8 @@ static bool obey(struct scx *scx, char *line)
         show();
     else if (!strcmp(order, "serve"))
         return serve(scx, next_word("a socket"));
+    else if (!strcmp(order, "patience"))
+        take_patience(scx);
     else if (!strcmp(order, "schedule"))
         attach(scx);
     else
@@ -484,6 +503,19 @@ static bool take_orders(struct scx *scx, FILE *orders)
     return true;
 }
 
+static void say_done(const struct scx *scx, uint64_t exit_kind)
+{
+    const struct scx_requests *requests = (const struct scx_requests *)scx->state->requests;
+    long long others_ns = 0, reserve_ns = 0;
+
+    for (uint64_t cpu = 0; requests && cpu < scx->state->cpus; cpu++) {
+        others_ns += requests->cpu[cpu].others.total_ns;
+        reserve_ns += requests->cpu[cpu].others.taken_ns;
+    }
+    printf("state done %llu %llu %lld %lld\n", (unsigned long long)scx->state->decisions,
+           (unsigned long long)exit_kind, others_ns, reserve_ns);
+}
+
 int main(int count, char **words)
 {
     static struct scx scx;
@@ -498,7 +530,6 @@ int main(int count, char **words)
     take_orders(&scx, stdin);
     uint64_t exit_kind = scx.state->exit_kind;
     bpf_link__destroy(attached);
-    printf("state done %llu %llu\n", (unsigned long long)scx.state->decisions,
-           (unsigned long long)exit_kind);
+    say_done(&scx, exit_kind);
     return 0;
 }

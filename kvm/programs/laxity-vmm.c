@@ -229,6 +229,14 @@ static bool set_features(const struct vcpu *vcpu)
     return ioctl(vcpu->file, KVM_SET_CPUID2, &features) >= 0;
 }
 
+/* Beside an interrupt controller of KVM's, all VCPUs but the first wait for another one to start
+ * them, as processors do. Nobody would here. */
+static bool set_started(const struct vcpu *vcpu)
+{
+    struct kvm_mp_state state = {.mp_state = KVM_MP_STATE_RUNNABLE};
+    return ioctl(vcpu->file, KVM_SET_MP_STATE, &state) >= 0;
+}
+
 static uint64_t address_of(unsigned number)
 {
     return FLAT_VCPUS + number * sizeof(struct flat_vcpu);
@@ -251,6 +259,8 @@ static const char *make_vcpu(struct vcpu *vcpu)
         return "KVM refuses the clock of a VCPU";
     if (!set_registers(vcpu, address_of(vcpu->number)))
         return "KVM refuses the registers of a VCPU";
+    if (!set_started(vcpu))
+        return "KVM does not start a VCPU";
     return NULL;
 }
 

@@ -141,7 +141,11 @@ struct laxity_instance *scx_start(struct scx *scx, uint32_t cpus,
     instance->cpus = cpus;
     instance->cpu = cpu;
     *scx->state = (struct scx_state){
-        .instance = (uint64_t)instance, .requests = (uint64_t)requests, .cpus = cpus};
+        .instance = (uint64_t)instance,
+        .requests = (uint64_t)requests,
+        .cpus = cpus,
+        .patience_ns = SCX_PATIENCE_NS,
+    };
     uint64_t error = scx_call_with(scx, SCX_INIT, instance, given, now);
     if (error)
         quit("the policy refuses the settings: error %llu", (unsigned long long)error);

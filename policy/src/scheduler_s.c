@@ -80,6 +80,7 @@ struct s_cpu {
     struct list queue[S_CLASSES];
     int64_t chosen_ns;    /* when the running VCPU was chosen */
     int64_t charged_ns;   /* up to when it has paid */
+    int64_t stolen_ns;    /* how much of cpu.stolen_ns it does not have to pay for */
     int64_t until_ns;     /* the end of its turn, as told to the embedder */
     int64_t real_time_ns; /* scratch of balancing: used by real-time VCPUs */
     bool ticking;
@@ -289,10 +290,11 @@ static void s_set_active(struct laxity_instance *instance, struct s_vcpu *vcpu, 
 static void s_charge(struct laxity_instance *instance, struct s_cpu *cpu, int64_t now)
 {
     struct s_instance *s = s_instance_of(instance);
-    int64_t used_ns = now - cpu->charged_ns;
+    int64_t used_ns = now - cpu->charged_ns - (cpu->cpu.stolen_ns - cpu->stolen_ns);
     struct s_vcpu *vcpu;
 
     cpu->charged_ns = now;
+    cpu->stolen_ns = cpu->cpu.stolen_ns;
     if (!cpu->cpu.current || !used_ns)
         return;
     vcpu = s_vcpu_of(cpu->cpu.current);

@@ -92,6 +92,7 @@ struct server_cpu {
     struct list extra_queue, members;
     struct server_vcpu *burning;
     int64_t used_until_ns; /* up to when use is accounted */
+    int64_t stolen_ns;     /* how much of cpu.stolen_ns is */
     int64_t decided_ns;    /* when the decision in force was made */
     int64_t until_ns;      /* its end, as told to the embedder */
     int64_t armed_ns;      /* when the timer will fire, as told to the embedder */
@@ -422,10 +423,15 @@ static inline int64_t server_lend(struct server_cpu *cpu, int64_t from_ns, int64
 static inline void server_use(struct laxity_instance *instance, struct server_cpu *cpu, int64_t now)
 {
     struct server_vcpu *vcpu = cpu->burning;
-    int64_t passed_ns = now - cpu->used_until_ns, used_ns = passed_ns;
+    int64_t from_ns = cpu->used_until_ns, passed_ns, used_ns;
 
+    /* A blocked VCPU's budget runs down whoever has the CPU. */
+    if (SERVER_LENDS(instance) || vcpu == server_running(cpu))
+        from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;
+    cpu->stolen_ns = cpu->cpu.stolen_ns;
+    used_ns = passed_ns = now - from_ns;
     if (SERVER_LENDS(instance))
-        used_ns = server_lend(cpu, cpu->used_until_ns, now);
+        used_ns = server_lend(cpu, from_ns, now);
     cpu->used_until_ns = now;
     if (!vcpu)
         return;

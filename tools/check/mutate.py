@@ -40,6 +40,7 @@ STORMS_IN_C = "4000"
 # The tests of policies that are written in Rust, each with its package; those first that take the
 # least time.
 POLICY_TESTS = {
+    "stolen": "laxity-policy",
     "storm": "laxity-policy",
     "linux": "laxity-policy",
     "windows": "laxity-policy",
@@ -132,6 +133,30 @@ MUTATIONS = [
         "return (struct server_choice){runnable ? NULL : server_first_extra(cpu), NULL};",
         "a periodic server's budget runs down while it is blocked",
         by="storm",
+    ),
+    Mutation(
+        "stolen-time-used",
+        "server.h",
+        "        from_ns += cpu->cpu.stolen_ns - cpu->stolen_ns;\n",
+        "        from_ns += 0;\n",
+        "no budget pays for time that was stolen from its VCPU",
+        by="stolen",
+    ),
+    Mutation(
+        "stolen-time-blocks",
+        "server.h",
+        "if (SERVER_LENDS(instance) || vcpu == server_running(cpu))\n        from_ns",
+        "if (true)\n        from_ns",
+        "a blocked periodic server's budget runs down whoever has the CPU",
+        by="stolen",
+    ),
+    Mutation(
+        "stolen-credits-paid",
+        "scheduler_s.c",
+        "now - cpu->charged_ns - (cpu->cpu.stolen_ns - cpu->stolen_ns);",
+        "now - cpu->charged_ns;",
+        "no credits of scheduler S pay for time that was stolen from their VCPU",
+        by="stolen",
     ),
     Mutation(
         "periodic-yields-idle",

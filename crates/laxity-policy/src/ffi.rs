@@ -33,6 +33,7 @@ pub struct Cpu {
     pub number: u32,
     pub current: *mut Vcpu,
     pub switched_ns: i64,
+    pub stolen_ns: i64,
 }
 
 #[repr(C)]

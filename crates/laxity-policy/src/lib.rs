@@ -397,6 +397,13 @@ impl Instance {
         unsafe { (*self.cpus[cpu as usize]).switched_ns = switched_ns }
     }
 
+    /// For so long something else had a CPU in the turn of its VCPU, since the last operation; below 0, its VCPU had it
+    /// before. The decision in force ends later by as much.
+    pub fn steal(&mut self, cpu: u32, for_ns: i64) {
+        // SAFETY: all pointers in `cpus` are live.
+        unsafe { (*self.cpus[cpu as usize]).stolen_ns += for_ns }
+    }
+
     /// A VCPU is paused, whether it runs or not. Does nothing if it is blocked.
     pub fn sleep(&mut self, vcpu: usize, now: i64) {
         let vcpu = self.vcpus[vcpu];

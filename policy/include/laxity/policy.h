@@ -156,6 +156,11 @@ struct laxity_cpu {
     /* Written by the embedder, if it can tell: until when the CPU is busy with its last decision,
      * and does nothing of what `current` has to do. */
     int64_t switched_ns;
+    /* Written by the embedder, if it can tell, before it calls any operation: for how long so far
+     * something else than `current` has had the CPU in its turn, less what VCPUs have had before or
+     * after their turns. No budget pays for that time. The embedder moves the end of the decision
+     * in force by as much. */
+    int64_t stolen_ns;
 };
 
 struct laxity_domain {
