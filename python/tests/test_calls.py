@@ -94,12 +94,14 @@ def test_limits_are_held_one_by_one(good: Run) -> None:
         limited = replace(found, limits=replace(LIMITS, **limits))  # type: ignore[arg-type]
         return [limit.held for limit in limits_of(limited)]
 
-    assert held() == [True, True, True]
-    assert held(loss=0.0) == [False, True, True]  # below, and nothing is below nothing
-    assert held(delay_ns=p999) == [True, False, True]
-    assert held(delay_ns=p999 + 1) == [True, True, True]
-    assert held(mos=4.5) == [True, True, False]
-    assert len(limits_of(replace(found, quality=None))) == 2
+    assert held() == [True, True, True, True]
+    assert held(loss=0.0) == [False, True, True, True]  # below, and nothing is below nothing
+    assert held(delay_ns=p999) == [True, False, True, True]
+    assert held(delay_ns=p999 + 1) == [True, True, True, True]
+    assert held(mos=4.5) == [True, True, False, True]
+    assert held(failed=0.0) == [True, True, True, False]
+    assert len(limits_of(replace(found, quality=None))) == 3
+    assert len(limits_of(replace(found, calls=None))) == 3
 
 
 @given(st.integers(0, 3_000), st.integers(1, 500))
@@ -239,7 +241,8 @@ def test_capacity_names_what_gives_out(host: Host, tmp_path: Path) -> None:
         assert [run.seed for run in each.runs] == [1, 2]
         assert all(voice_of(run).quality is not None for run in each.runs)
     # All that is said of a load agrees with its row.
-    assert [limit.held for limit in found.carried.limits] == [True, True, True]
+    assert all(limit.held for limit in found.carried.limits)
+    assert len(found.carried.limits) == 4
     assert not all(limit.held for limit in found.refused.limits)
     again = Capacity.load(found.save(tmp_path / "out"))
     assert again.to_json() == found.to_json()
@@ -375,7 +378,7 @@ def test_calls_that_are_given_up_are_not_good_calls(laxity: Laxity) -> None:
     sets = [word for each in (silent, *quick) for word in ("--set", each)]
     said = laxity("run", TELEPHONY, *sets, "--strict", code=1).stdout
     assert "Not accepted" in said
-    assert "(not below 1 %)" in said.partition("  failed ")[2].splitlines()[0]
+    assert "(not below 1.00 %)" in said.partition("  failed ")[2].splitlines()[0]
     lax = ("--set", "calls.acceptance.failed=100 %")
     said = laxity("run", TELEPHONY, *sets, *lax, "--strict").stdout
     assert "(below 100 %)" in said.partition("  failed ")[2].splitlines()[0]

@@ -203,5 +203,5 @@ def _admit(error: BaseException) -> int:
         f"error: a mistake in laxity itself: {type(error).__name__}: {error}\n"
         f"  help: please report it, with what {TRACEBACK_VARIABLE}=1 shows"
     )
-    print(inert(message), file=sys.stderr)
+    print(visible(message), file=sys.stderr)
     return OUR_MISTAKE

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from laxity.policies import PARAMETERS
-from laxity.text import UNITS, visible, number, percent, time
+from laxity.text import UNITS, number, percent, time, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -78,8 +78,9 @@ def limits_of(telephony: Telephony) -> list[Limit]:
     """Returns each limit beside what was found.
 
     Loss, the delay of 99.9 % of the packets in ns, and the part that failed of the calls or the
-    registrations, whichever is greater, must be below their limits; MOS must be at least its own. MOS is that of the worst scored stream (PESQ, on P.862.1's scale of opinions) and
-    is left out as long as there is no quality.
+    registrations, whichever is greater, must be below their limits; MOS must be at least its own.
+    MOS is that of the worst scored stream (PESQ, on P.862.1's scale of opinions) and is left out as
+    long as there is no quality, as is what failed where nobody calls or registers.
     """
     limits, voice, delay_ns = telephony.limits, telephony.voice, telephony.voice.delay_ns.p999
     is_in_time = delay_ns is not None and delay_ns < limits.delay_ns

@@ -359,6 +359,8 @@ class Acceptance:
     """The delay of 99.9 % of the packets is shorter than this."""
     mos: float
     """The mean opinion score is at least this."""
+    failed: float
+    """The part of the calls, and of the registrations, that fail is smaller than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
