@@ -236,6 +236,12 @@ static void rtds_move_vcpu(struct laxity_instance *instance, struct laxity_vcpu 
     model_migrate(instance, vcpu, cpu);
 }
 
+static void rtds_remove_cpu(struct laxity_instance *instance, struct laxity_cpu *cpu, int64_t now)
+{
+    (void)now;
+    laxity_arm_timer(instance, cpu->number, LAXITY_NEVER);
+}
+
 static void rtds_wake(struct laxity_instance *instance, struct laxity_vcpu *base, int64_t now)
 {
     struct rtds_vcpu *vcpu = rtds_vcpu_of(base);
@@ -422,7 +428,7 @@ const struct laxity_policy laxity_rtds = {
     .steals = true,
     .init = rtds_init,
     .add_cpu = model_add_cpu,
-    .remove_cpu = model_remove_cpu,
+    .remove_cpu = rtds_remove_cpu,
     .add_domain = model_add_domain,
     .remove_domain = model_remove_domain,
     .add_vcpu = rtds_add_vcpu,
