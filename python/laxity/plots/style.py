@@ -148,11 +148,12 @@ _COLOURS_AND_MARKERS = (
     ("#2e7d32", "4"),
     ("#6d4c41", "x"),
     ("#00838f", "+"),
-    ("#9e5a00", "|"),
+    ("#9e5a00", "."),
     ("#512da8", "_"),
-    ("#d81b9a", "."),
+    ("#d81b9a", "|"),
 )
-"""The policies' in their order; the first follows the last."""
+"""The policies' in their order; the first follows the last. The last one looks like the end of a
+bar of errors."""
 
 POLICY_LOOKS = {
     name: Look(colour, marker, _FAMILY_DASHES.get(policy.family, DASHED))
