@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +20,6 @@ from laxity.substrates.kvm.plan import RUN, SCRIPT, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from conftest import Laxity
     from laxity.policies import Policy
@@ -216,8 +217,10 @@ mv "$RESULTS/{run}" "$RESULTS/{name}"
 PERIOD_NS = 10_000_000
 SWITCH_NS = 20_000
 """More than a switch takes, which a VCPU pays for afterwards."""
-RESERVE = 0.2 / 20
-"""SCX_RESERVE_NS of SCX_RESERVE_PERIOD_NS in kvm/bpf/shared.h."""
+SHARED = (Path(__file__).parents[2] / "kvm/bpf/shared.h").read_text("utf-8")
+RESERVE_NS, RESERVE_PERIOD_NS = (
+    int(number) for number in re.findall(r"#define SCX_RESERVE(?:_PERIOD)?_NS (\d+)", SHARED)
+)
 
 
 def test_ordinary_tasks_have_idle_time_and_a_reserve(tmp_path: Path) -> None:
@@ -248,12 +251,13 @@ def test_ordinary_tasks_have_idle_time_and_a_reserve(tmp_path: Path) -> None:
             assert other == pytest.approx(0.3, rel=0.01)
         else:
             # Its server comes last, and lacks what the reserve takes.
-            assert large == pytest.approx(0.8 - RESERVE, rel=0.001)
-            assert other == pytest.approx(RESERVE, rel=0.05)
+            reserve = RESERVE_NS / RESERVE_PERIOD_NS
+            assert large == pytest.approx(0.8 - reserve, rel=0.001)
+            assert other == pytest.approx(reserve, rel=0.05)
         assert most_in_a_period_ns(trace, domain=0) < 2_000_000 + SWITCH_NS
         large_ns = host.host["domains"][1]["parameters"]["budget_ns"]
         assert most_in_a_period_ns(trace, domain=1) < large_ns + SWITCH_NS
-    # There is no need of a reserve where there is idle time.
+    # A reserve is not needed where there is idle time.
     assert reserve_ns["idle"] == 0
     assert reserve_ns["full"] > 0
 
@@ -277,34 +281,12 @@ def most_in_a_period_ns(trace: Path, domain: int) -> int:
     return max(had_ns.values())
 
 
-SELDOM = """\
-duration = "1 s"
-
-[host]
-cpus = 1
-policy = "deferrable"
-
-[[domain]]
-name = "seldom"
-budget = "20 ms"
-period = "2 s"
-priority = 1
-workload = { kind = "cpu-bound" }
-
-[[domain]]
-name = "busy"
-budget = "10 ms"
-period = "10 ms"
-priority = 2
-workload = { kind = "cpu-bound" }
-"""
-
-
 def test_a_vcpu_that_waits_for_long_gets_moments(tmp_path: Path) -> None:
     """The kernel would take a scheduler off that leaves a thread for 30 s; here, for a tenth."""
     place, out = tmp_path / "plan", tmp_path / "out"
     place.mkdir()
-    host = Host.parse(SELDOM).resolve()
+    seldom_and_always = ("domain.small.budget=20 ms", "domain.small.period=2 s")
+    host = Host.parse(FULL).resolve([*seldom_and_always, "domain.large.budget=10 ms"])
     before, window = Plan.of(host.host).script().rsplit("window", 1)
     patience = 'echo "patience 100000000" >>/tmp/scheduler.domains'
     (place / SCRIPT).write_text(f"{before}{patience}\nwindow{window}", "utf-8")

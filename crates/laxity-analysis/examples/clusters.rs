@@ -4,6 +4,10 @@
 //! `cargo run --release -p laxity-analysis --example clusters -- [HOSTS] [RUNS]` prints a Markdown table. It is the
 //! same for the same numbers.
 
+#[path = "../tests/draw/mod.rs"]
+mod draw;
+
+use draw::Draw;
 use laxity_analysis::{Verdict, check};
 use laxity_host::Host;
 
@@ -17,19 +21,6 @@ const VCPUS_PER_CPU: i64 = 2;
 
 /// The part of its budget that a guest uses, in percent.
 const USED_PERCENT: i64 = 60;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Draw(u64);
-
-impl Draw {
-    /// From `least` to `most`, both included.
-    fn between(&mut self, least: i64, most: i64) -> i64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
-    }
-}
 
 /// A guest has two tasks. Half of the hosts also have guests that always have work, one of four.
 fn host(cpus: i64, load_percent: i64, costs: &str, seed: u64) -> Host {

@@ -7,9 +7,13 @@
 //! domains of one to three tasks. The search draws the offsets of all tasks, then moves one at a time and keeps
 //! what is not better for the host. It is the same for the same numbers.
 
+#[path = "../tests/draw/mod.rs"]
+mod draw;
+
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use draw::Draw;
 use laxity_analysis::{Check, Verdict, check};
 use laxity_host::{GuestScheduler, Host, Policy};
 
@@ -33,19 +37,6 @@ const BUDGETS_PERCENT: i64 = 70;
 
 /// The parts of the budgets that tasks use, in percent.
 const LOADS_PERCENT: [i64; 2] = [50, 70];
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Draw(u64);
-
-impl Draw {
-    /// From `least` to `most`, both included.
-    fn between(&mut self, least: i64, most: i64) -> i64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        least + ((mixed ^ (mixed >> 31)) % (most - least + 1) as u64) as i64
-    }
-}
 
 /// No task arrives with a replenishment for sure: what `check` says is to hold for all offsets.
 fn load(text: &str) -> Host {

@@ -1,8 +1,9 @@
 //! No run of the reference simulator may show a job later than its bound.
 
-use laxity_analysis::{Check, check};
+mod bounds;
+
 use laxity_host::{Host, Policy};
-use laxity_reference::{Outcome, Refusal, random_host, simulate};
+use laxity_reference::random_host;
 
 /// How many random hosts, or as many as `LAXITY_HOSTS` says.
 fn hosts() -> u64 {
@@ -18,35 +19,9 @@ struct Seen {
 }
 
 fn compare(seed: u64, host: &Host, seen: &mut Seen) {
-    let outcome: Outcome = match simulate(host) {
-        Ok(outcome) => outcome,
-        Err(Refusal::Steps { .. }) => return,
-        Err(refusal) => panic!("seed {seed}: {refusal}"),
-    };
-    let check: Check = check(host);
-    let mut worst_ns = std::collections::BTreeMap::new();
-    for job in &outcome.jobs {
-        let task = &check.domains[job.domain].tasks[job.task];
-        let Some(bound_ns) = task.bound_ns else {
-            continue;
-        };
-        let end_ns = job.completion_ns.unwrap_or(host.duration_ns + 1);
-        let response_ns = end_ns - job.arrival_ns;
-        assert!(
-            response_ns <= bound_ns
-                || (job.completion_ns.is_none() && host.duration_ns - job.arrival_ns < bound_ns),
-            "seed {seed}: job {} of {} of {} took {response_ns} ns, its bound is {bound_ns} ns: {task:?}\n{host:#?}",
-            job.number,
-            task.name,
-            check.domains[job.domain].name,
-        );
-        let worst = worst_ns.entry((job.domain, job.task)).or_insert(0);
-        *worst = response_ns.max(*worst);
-    }
-    for ((domain, task), worst_ns) in worst_ns {
-        seen.bounds += 1;
-        seen.tight += usize::from(check.domains[domain].tasks[task].bound_ns == Some(worst_ns));
-    }
+    let (tried, reached) = bounds::tried(seed, host);
+    seen.bounds += tried;
+    seen.tight += reached;
 }
 
 /// The reference's own random hosts: many policies, mostly overloaded.
